@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A codec turns a run of gradient values into bytes, and bytes back into values.
+//
+// What every codec promises, and tests/conformance/codec_suite.cc checks:
+//   pure      the same values, settings, seeds and keys give the same bytes on every impl
+//   bounded   encode writes at most bound(settings, n) bytes, and none past what it returns
+//   faithful  taken == sent + left, value by value: bit for bit where traits.exact_ledger says so
+//   additive  decode of N payloads onto a base is base + p0 + p1 + ... in that order, then divided
+//   honest    decode answers any bytes with values or a Status; it never reads past them
+//   finite    a NaN or Inf among the taken values is reported, whatever the bytes then are
+// A codec knows nothing of ranks, layers, sockets, streams or the environment.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "tithe/hd.h"
+#include "tithe/status.h"
+
+namespace tithe {
+
+using Bytes = std::span<std::uint8_t>;
+using ByteView = std::span<const std::uint8_t>;
+
+enum class CodecId : std::uint16_t {
+#define TITHE_CODEC(name, id) name = id,
+#include "tithe/codecs.def"
+#undef TITHE_CODEC
+};
+
+// ---- Parameters: what stands after the colon of a spec string, `dgc:ratio=0.01,sample=0.02`
+// ------------------
+
+inline constexpr std::size_t kMaxParams = 12;
+
+// One parameter of a codec. With choices, the value is the index of the chosen word.
+struct ParamSpec {
+  std::string_view name;
+  double fallback;
+  double low;  // both ends allowed
+  double high;
+  std::string_view doc;                            // one line, with the unit
+  std::span<const std::string_view> choices = {};  // empty: a number
+};
+
+// The values of a codec's parameters, in the order of Codec::params.
+struct Settings {
+  std::array<double, kMaxParams> value{};
+  double operator[](std::size_t i) const { return value[i]; }
+  friend bool operator==(const Settings&, const Settings&) = default;
+};
+
+// ---- The seam
+// --------------------------------------------------------------------------------------------------
+
+// What an encoder reads: the gradient, plus what earlier rounds left unsent.
+// take(i) as often as you like, then leave(i, sent) once. Plain pointers: it travels to a kernel by value.
+//   residual == left == nullptr   no feedback: what is not sent is lost (and the codec's row says so)
+//   left == residual              in place;  otherwise the two do not overlap (the engine keeps both until
+//   commit)
+struct Carry {
+  const float* grad;
+  const float* residual;
+  float* left;
+  std::size_t n;
+
+  TITHE_HD float take(std::size_t i) const { return residual ? grad[i] + residual[i] : grad[i]; }
+  TITHE_HD void leave(std::size_t i, float sent) const {
+    if (left) left[i] = take(i) - sent;
+  }
+};
+
+// How decoded values meet the output: out[i] = (base[i] + p0[i] + p1[i] + ...) / divide.
+//   base == nullptr   starts from p0 (an absent value of a sparse payload is +0)
+//   base == out       adds in place; any other base must not overlap out
+struct Merge {
+  const float* base = nullptr;
+  float divide = 1.0F;
+};
+
+// How payloads of several workers combine into one (design: "phases and laws").
+enum class Law : std::uint8_t { kDecode, kSum, kMax, kConcat, kLeader };
+std::string_view name(Law law);  // "decode", "sum", ...
+
+// Everything besides the values that may shape a payload. Randomness is counter-based: a draw is a function
+// of (seed, round, tensor, chunk, index) and of nothing else, see base/rng.h.
+struct Call {
+  Settings settings;
+  std::uint64_t seed = 0;         // differs between ranks
+  std::uint64_t shared_seed = 0;  // equal on all ranks
+  std::uint32_t round = 0;
+  std::uint32_t tensor = 0;
+  std::uint16_t chunk = 0;
+  std::uint8_t phase = 0;
+  ByteView context = {};  // the combined payload of the phase before; empty in phase 0
+  Bytes scratch = {};     // at least scratch(settings, n) bytes, 64-byte aligned; holds nothing between calls
+};
+
+struct Encoded {
+  std::size_t bytes = 0;
+  bool finite = true;  // false: some taken value was NaN or Inf; the payload must not be used
+};
+
+// What the processor this process runs on can do; chosen once per process, never in a loop.
+struct Machine {
+  bool simd = true;  // false forces the reference everywhere
+  int sm = 0;        // CUDA compute capability, 90 for Hopper; 0 without a GPU
+};
+
+// One way to run a codec. All impls of a codec write the same bytes and the same residuals.
+// encode: kTooSmall when out.size() < bound(n) or scratch is short, and nothing is written.
+// decode: kCorrupt when a payload is not one that encode writes for out.size() values, and nothing is
+// written.
+struct Impl {
+  std::string_view name;
+  bool (*usable)(const Machine&);
+  Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out);
+  Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float> out);
+};
+
+// One exchange between the workers. Most codecs have one phase.
+struct Phase {
+  std::string_view name;
+  std::span<const Law> laws;  // by which its payloads may combine, the codec's preference first
+  // Payload bytes for n values: the worst case; the exact size where traits.fixed_size.
+  std::size_t (*bound)(const Settings&, std::size_t n);
+  // Whether encode could have written this payload for n values; reads no byte past it.
+  Status (*check)(const Settings&, std::size_t n, ByteView payload);
+  // kSum and kMax: acc := acc (+ or max) in, payload arrays of equal size. Rounding that the stated type
+  // forces goes to left (n values, or nullptr), so that the ledger stays whole. nullptr where the laws do not
+  // need it.
+  Status (*combine)(const Settings&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
+};
+
+struct Traits {
+  bool exact_ledger = false;  // taken == sent + left holds bit for bit
+  bool lossless = false;      // sent == taken: feedback would keep zeros, and is not kept
+  bool fixed_size = false;    // bound() is the size of every payload
+  bool selects = false;   // sends some values whole and leaves the others whole (momentum masking needs it)
+  bool unbiased = false;  // E[sent] == taken
+  bool one_pass_feedback = true;  // feedback costs no second pass over memory
+};
+
+struct Codec {
+  CodecId id;
+  std::string_view name;
+  std::string_view doc;  // one line: what is sent, and who published it
+  std::span<const ParamSpec> params;
+  std::span<const Phase> phases;
+  Traits traits;
+  // Bytes of scratch that encode and decode may use; the caller keeps them between calls.
+  std::size_t (*scratch)(const Settings&, std::size_t n);
+  std::span<const Impl> impls;  // fastest first; the last one is the readable reference
+
+  const Impl& reference() const { return impls.back(); }
+  const Impl& best(const Machine& machine) const {
+    for (const Impl& impl : impls)
+      if (impl.usable(machine)) return impl;
+    return impls.back();
+  }
+};
+
+std::span<const Codec* const> all_codecs();      // in the order of codecs.def
+const Codec* find_codec(std::string_view name);  // nullptr: no such name
+const Codec* find_codec(CodecId id);             // nullptr: no such id
+const Machine& this_machine();                   // TITHE_FORCE_REFERENCE=1 turns simd off (docs/cli.md)
+
+// Settings with every parameter at its fallback.
+Settings defaults(const Codec& codec);
+
+}  // namespace tithe

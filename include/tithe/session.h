@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A Session is what a user holds: it averages tensors over all ranks, keeps what was not sent, and can be
+// saved.
+//
+//   mean          after wait(), every tensor of the bucket holds the mean (or the sum) over ranks,
+//   bit-identical on all ledger        over all ranks, gradients + residuals before == result + residuals
+//   after (docs/flow.md) commit        residuals change only at commit(); a failed or non-finite round leaves
+//   them as they were together      a NaN or Inf on one rank makes every tensor of that bucket NaN on all
+//   ranks keyed         residuals belong to tensors by key, whatever bucket the tensor is in named         a
+//   lost, silent or differing peer is named in the Status on every survivor steady        after the first
+//   round of a layout, sync() and wait() allocate nothing quiet         no thread it was not given, no global
+//   state, nothing printed, nothing aborted in release
+//
+//   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
+//   auto t = (*s)->sync(bucket);          // any number of buckets, the same order on all ranks
+//   TITHE_TRY((*s)->wait(*t));
+//   TITHE_TRY((*s)->commit());            // end of the step
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tithe/plan.h"
+#include "tithe/status.h"
+#include "tithe/transport.h"
+
+namespace tithe {
+
+enum class DType : std::uint8_t { kF32, kBF16, kF16 };
+
+// One named parameter's gradient, in place.
+struct Tensor {
+  std::string_view key;  // the same on all ranks and in every step
+  void* data = nullptr;  // n values of dtype, host memory; read by sync(), written before wait() returns
+  std::size_t n = 0;
+  DType dtype = DType::kF32;
+};
+
+using Ticket = std::uint64_t;
+
+struct SessionOptions {
+  std::string codec = "bf16";       // a spec string (tithe/spec.h)
+  std::string strategy = "gather";  // a name in strategies.def
+  int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
+  bool average = true;  // divide by the world size
+  std::size_t min_values = 4096;  // PlanRules::min_values
+  std::size_t part_values = 1U << 22;
+  std::chrono::milliseconds timeout{30'000};  // no progress with a peer for this long: kTimeout names it
+  std::uint64_t seed = 0;                     // of all random draws; equal on all ranks
+  std::uint64_t run = 0;                      // a number that frames of this job carry
+  bool force_reference = false;               // slow truth: the last impl of every codec
+};
+
+// Sums since open(); times in nanoseconds of lane time, so they may add up to more than the wall clock.
+struct SessionStats {
+  std::uint64_t rounds = 0;          // committed
+  std::uint64_t rounds_dropped = 0;  // non-finite by agreement
+  std::uint64_t values = 0;          // gradient values synchronised by this rank
+  std::uint64_t frames_sent = 0;
+  std::uint64_t bytes_sent = 0;  // frames, headers included
+  std::uint64_t encode_ns = 0;
+  std::uint64_t merge_ns = 0;  // merge and store: decode, add, divide
+  std::uint64_t send_ns = 0;   // from posting a frame to its completion
+  std::uint64_t wait_ns = 0;   // callers blocked in wait()
+};
+
+// One event of the trace: a node of a graph as it ran.
+struct TraceEvent {
+  std::string_view op;  // encode, send, recv, merge, store
+  std::uint32_t round = 0, tensor = 0;
+  int chunk = 0, peer = -1, lane = 0;     // lane 0 is the communication lane
+  std::int64_t begin_ns = 0, end_ns = 0;  // steady clock
+  std::uint64_t bytes = 0;
+};
+
+class Session {
+ public:
+  // Takes the transport. kInvalid: unknown codec, strategy or parameter; codec and strategy share no law.
+  static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options);
+  ~Session();  // cancels what is in flight, joins its lanes
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const;
+  int world() const;
+
+  // Starts to synchronise a bucket; its tensors must stay alive and untouched until wait(ticket) returns.
+  // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
+  // kMismatch names the rank that differs. A key that is already part of the open round commits that round
+  // first.
+  Result<Ticket> sync(std::span<const Tensor> bucket);
+
+  // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
+  Status wait(Ticket ticket);
+
+  // Ends the round: waits for all its tickets, then residuals move on (or stay, if any bucket was
+  // non-finite).
+  Status commit();
+
+  // True if the last committed round was dropped because some rank's gradient was not finite.
+  bool last_round_dropped() const;
+
+  // Residuals and counters of this rank as bytes (docs/format.md, "state"). Commits the open round first.
+  Result<std::vector<std::uint8_t>> state();
+  // kInvalid for another rank, codec or world size (the text says what to do); nothing changes then.
+  Status restore(ByteView state);
+
+  // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.
+  // kInvalid if the key or its size is unknown. Zeros where nothing was left.
+  Status residual(std::string_view key, std::span<float> out) const;
+
+  SessionStats stats() const;
+  std::string plan_text() const;  // of all layouts seen so far
+  void trace(bool on);            // keeps the last 65,536 events while on
+  std::vector<TraceEvent> take_trace();
+
+ private:
+  class Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tithe

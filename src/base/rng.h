@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Counter-based random numbers: a draw is a pure function of a key and an index, so any thread, any
+// instruction set and any backend draws the same numbers in any order, and no state is carried along.
+#include <cstdint>
+
+#include "tithe/hd.h"
+
+namespace tithe {
+
+// The finaliser of MurmurHash3 (A. Appleby, public domain): a bijection of 64 bits with full avalanche.
+TITHE_HD inline std::uint64_t mix64(std::uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdULL;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ULL;
+  x ^= x >> 33;
+  return x;
+}
+
+// 32-bit form: two multiplications, cheap in SIMD lanes ("lowbias32", C. Wellons).
+TITHE_HD inline std::uint32_t mix32(std::uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  x ^= x >> 16;
+  return x;
+}
+
+// The key of one encode: everything but the index.
+TITHE_HD inline std::uint64_t rng_key(std::uint64_t seed, std::uint32_t round, std::uint32_t tensor,
+                                      std::uint16_t chunk, std::uint8_t phase) {
+  std::uint64_t k = mix64(seed + 0x9e3779b97f4a7c15ULL);
+  k = mix64(k ^ (std::uint64_t{round} << 32 | tensor));
+  return mix64(k ^ (std::uint64_t{chunk} << 8 | phase));
+}
+
+// 32 random bits for value `index`.
+TITHE_HD inline std::uint32_t draw32(std::uint64_t key, std::uint32_t index) {
+  return mix32(static_cast<std::uint32_t>(key) ^ mix32(index ^ static_cast<std::uint32_t>(key >> 32)));
+}
+
+}  // namespace tithe

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What fixed-size codecs share: the checks that stand in front of every encode and decode.
+#include <string>
+
+#include "tithe/codec.h"
+
+namespace tithe::codec {
+
+inline Status check_room(std::string_view codec, std::size_t have, std::size_t need) {
+  if (have >= need) return {};
+  return {Code::kTooSmall, std::string(codec) + ": room for " + std::to_string(have) + " bytes, bound is " +
+                               std::to_string(need)};
+}
+
+inline Status check_size(std::string_view codec, std::size_t have, std::size_t want) {
+  if (have == want) return {};
+  return {Code::kCorrupt, std::string(codec) + ": payload of " + std::to_string(have) + " bytes, expected " +
+                              std::to_string(want)};
+}
+
+// Runs the phase's check over all payloads before anything is written.
+inline Status check_all(const Codec& codec, const Call& call, std::span<const ByteView> payloads,
+                        std::size_t n) {
+  for (const ByteView p : payloads) TITHE_TRY(codec.phases[call.phase].check(call.settings, n, p));
+  return {};
+}
+
+// The reference merge: sets or adds payload after payload, then divides. `value(p, i)` is value i of payload
+// p.
+template <typename Value>
+void merge_values(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out, Value value) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    float sum = merge.base ? merge.base[i] : 0.0F;
+    for (std::size_t p = 0; p < payloads.size(); ++p) {
+      const float v = value(payloads[p], i);
+      sum = (p == 0 && !merge.base) ? v : sum + v;  // -0 survives a lone payload
+    }
+    out[i] = merge.divide == 1.0F ? sum : sum / merge.divide;
+  }
+}
+
+inline std::size_t no_scratch(const Settings&, std::size_t) { return 0; }
+inline bool always(const Machine&) { return true; }
+inline bool with_simd(const Machine& m) { return m.simd; }
+
+}  // namespace tithe::codec
