@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# Each target sets up what it needs and can be the first one you run. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+JOBS ?= $(shell nproc)
+BUILD := build
+PY := $(CURDIR)/.venv/bin/python
+export PYTHONPATH := $(CURDIR)/python
+
+.PHONY: help setup build demo test lint bench-codecs bench-sync clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: ## installs the packages and the virtual environment
+	@tools/setup.sh build
+
+build: setup ## builds the library, the command, the tests and the Python module
+	@echo "build: $(BUILD)/ (release)"
+	@cmake --preset release $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) \
+	  -DPython_EXECUTABLE=$(PY) >$(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }
+	@rm -f $(BUILD)-configure.log
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= RANKS= SEEDS= EPOCHS= DATA=
+	@tools/setup.sh build demo
+	@$(MAKE) --no-print-directory build
+	@exec $(PY) demo/run.py
+
+test: build ## every test
+	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+	@$(PY) -m pytest -q tests/python tests/cli
+
+lint: ## format, static analysis, floors, documents
+	@tools/setup.sh build lint
+	@$(MAKE) --no-print-directory build
+	@tools/lint/lint.sh
+
+bench-codecs: build ## paired speed ratios of every codec, a row per goal
+	@$(BUILD)/bench/bench_codecs
+
+clean: ## removes what was built (not .venv)
+	@rm -rf $(BUILD) python/tithe/*.so

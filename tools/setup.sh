@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the project needs and nothing else: Debian packages (with sudo when not root) and a virtual
+# environment in .venv. Quick when there is nothing to do; names what is missing when it cannot go on.
+#
+#   tools/setup.sh build            compiler, libraries, virtual environment with torch
+#   tools/setup.sh build demo       and what `make demo` needs
+#   tools/setup.sh build lint       and what `make lint` needs
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages_build=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
+  libxxhash-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux)
+packages_demo=(dataset-fashion-mnist)
+packages_lint=(clang-format clang-tidy)
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 1
+}
+
+missing=()
+for group in "$@"; do
+  case "$group" in
+    build | demo | lint) declare -n list="packages_$group" ;;
+    *) die "no such group '$group' (build, demo, lint)" ;;
+  esac
+  for p in "${list[@]}"; do
+    dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing+=("$p")
+  done
+done
+
+if [ "${#missing[@]}" -gt 0 ]; then
+  command -v apt-get >/dev/null || die "needs these packages, and apt-get is not here to install them: ${missing[*]}"
+  sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "not root and no sudo; ask an administrator to run: apt-get install ${missing[*]}"
+    sudo=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  install() {
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1
+  }
+  # A package list that is absent or old names versions that are gone: refresh it and try once more.
+  install || { "${sudo[@]}" apt-get update >>"$log" 2>&1 && install; } || {
+    tail -n 15 "$log" >&2
+    die "apt-get could not install: ${missing[*]}"
+  }
+fi
+
+# The virtual environment: made anew when the list or the interpreter changed. PYTHON chooses the interpreter.
+python=${PYTHON:-python3}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+  die "needs Python 3.10 or newer; '$python' is $("$python" --version 2>&1 || echo 'not there') (set PYTHON=/path/to/python3)"
+mkdir -p .setup
+stamp=.setup/python-$(cat tools/requirements.txt <("$python" --version) | sha256sum | cut -c1-16)
+if [ ! -e "$stamp" ] || [ ! -x .venv/bin/python ]; then
+  say "virtual environment in .venv ($("$python" --version)), packages of tools/requirements.txt"
+  "$python" -m venv .venv || die "'$python -m venv' failed; on Debian the package is python3-venv"
+  .venv/bin/python -m pip install --disable-pip-version-check -q -r tools/requirements.txt ||
+    die "pip could not install tools/requirements.txt (see above)"
+  rm -f .setup/python-*
+  touch "$stamp"
+fi
