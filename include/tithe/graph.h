@@ -9,9 +9,9 @@
 //   counted    steps, frames and bytes are those stated at the top of the strategy's file
 //
 // The verbs are neutral to the law by which a codec's payloads combine:
-//   encode(c)     a frame of what this rank now holds of chunk c: its own values and all that was merged into
-//   it merge(c, F)   takes the frames F into chunk c, in the order given (decode+add, sum, max, concatenate,
-//   leader) store(c, F)   the result of chunk c is the combination of the frames F, in the order given
+//   encode(c)     a frame of what this rank holds of chunk c: its own values and all that was merged into it
+//   merge(c, F)   takes the frames F into chunk c, in the order given (decode+add, sum, max, join, leader)
+//   store(c, F)   the result of chunk c is the combination of the frames F, in the order given
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -80,14 +80,14 @@ class Graph {
   std::vector<Use> use_;
 };
 
-// What a strategy's file states and the suite asserts, for `values` values among `world` ranks. "wire" is the
-// payload bytes of a run of values under the law in use.
+// What a strategy's file states and the suite asserts: exact counts for one partition, one phase and `world`
+// ranks. Shares are payload bytes in units of one rank's payload of the whole partition.
 struct StrategyCost {
-  int steps;        // longest chain of messages
-  int frames_sent;  // by the rank that sends most
-  int encodes;      // by the rank that encodes most
-  double
-      wire_shares;  // payload bytes sent by the busiest rank, in units of the payload of the whole partition
+  int steps;             // longest chain of messages
+  int frames_sent;       // by the rank that sends most
+  int encodes;           // by the rank that encodes most
+  double wire_shares;    // sent by the busiest rank, where a combination is as large as one payload
+  double concat_shares;  // the same under the concat law, where a frame of k ranks' values holds k payloads
 };
 
 struct Strategy {

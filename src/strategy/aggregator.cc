@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// aggregator: all workers send to rank 0, which sums and answers. The baseline that ring and server improve
+// on.
+//
+//   chunks           1
+//   steps            2 (0 when alone)
+//   frames           a worker sends 1; rank 0 sends N-1; each rank encodes 1 and stores 1; rank 0 merges N-1
+//                    in one pass
+//   bytes            a worker sends 1 payload, rank 0 sends N-1; under concat N(N-1), since the sum carries
+//                    its parts
+//   needs            in-order channels between rank 0 and the others
+//   world 1          encodes and stores, so that rounding and feedback are those of any world
+//
+// Rank 0 is a worker too. Its link carries everything: time grows with N where the ring's does not.
+#include "strategy/registry.h"
+
+namespace tithe {
+namespace {
+
+constexpr Rank kAggregator = 0;
+
+Graph draw(const Place& p) {
+  Graph g(1);
+  if (p.me != kAggregator) {
+    g.send(kAggregator, g.encode(0));
+    g.store(0, g.recv(kAggregator, 0));
+    return g;
+  }
+  std::vector<Graph::Frame> pushed;
+  for (Rank worker = 1; worker < p.world; ++worker) pushed.push_back(g.recv(worker, 0));
+  g.merge(0, pushed);
+  const Graph::Frame sum = g.encode(0);
+  for (Rank worker = 1; worker < p.world; ++worker) g.send(worker, sum);
+  g.store(0, sum);
+  return g;
+}
+
+int chunks(int) { return 1; }
+
+StrategyCost cost(int world) {
+  const int workers = world - 1;
+  return {.steps = world > 1 ? 2 : 0,
+          .frames_sent = workers,
+          .encodes = 1,
+          .wire_shares = 1.0 * workers,
+          .concat_shares = 1.0 * workers * world};
+}
+
+constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
+
+}  // namespace
+
+const Strategy aggregator_strategy = {.name = "aggregator",
+                                      .doc = "rank 0 sums for everybody (the worker-aggregator baseline)",
+                                      .draw = draw,
+                                      .chunks = chunks,
+                                      .cost = cost,
+                                      .laws = kLaws};
+
+}  // namespace tithe

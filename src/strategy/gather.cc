@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather: every rank sends its frame to all others; each combines all N in one pass.
+//
+//   chunks           1
+//   steps            1 (0 when alone)
+//   frames per rank  N-1 sent, 1 encoded, N stored in one pass
+//   bytes per rank   N-1 payloads, also under concat
+//   needs            channels between all pairs
+//   world 1          encodes and stores, so that rounding and feedback are those of any world
+//
+// Each value is rounded once, at its source, and the one pass is in rank order, so all ranks hold the same
+// bits. Best where payloads are small: few ranks, or sparse codecs, whose sum would be larger than its parts.
+// Hence decode and concat before sum.
+#include "strategy/registry.h"
+
+namespace tithe {
+namespace {
+
+Graph draw(const Place& p) {
+  Graph g(1);
+  const Graph::Frame own = g.encode(0);
+  for (int i = 1; i < p.world; ++i) g.send(p.wrap(p.me + i), own);
+
+  std::vector<Graph::Frame> all;
+  for (Rank rank = 0; rank < p.world; ++rank) all.push_back(rank == p.me ? own : g.recv(rank, 0));
+  g.store(0, all);
+  return g;
+}
+
+int chunks(int) { return 1; }
+
+StrategyCost cost(int world) {
+  const int others = world - 1;
+  return {.steps = world > 1 ? 1 : 0,
+          .frames_sent = others,
+          .encodes = 1,
+          .wire_shares = 1.0 * others,
+          .concat_shares = 1.0 * others};
+}
+
+constexpr Law kLaws[] = {Law::kDecode, Law::kConcat, Law::kSum, Law::kMax, Law::kLeader};
+
+}  // namespace
+
+const Strategy gather_strategy = {.name = "gather",
+                                  .doc = "every frame to every rank, one combining pass",
+                                  .draw = draw,
+                                  .chunks = chunks,
+                                  .cost = cost,
+                                  .laws = kLaws};
+
+}  // namespace tithe

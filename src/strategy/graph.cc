@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/graph.h"
+
+#include <algorithm>
+
+namespace tithe {
+
+int Graph::add(Op op, int arg) {
+  nodes_.push_back({op, arg, {}, {}});
+  recv_chunk_.push_back(-1);
+  return static_cast<int>(nodes_.size()) - 1;
+}
+
+void Graph::edge(int from, int to) {
+  if (from < 0) return;
+  std::vector<int>& after = nodes_[static_cast<std::size_t>(to)].after;
+  if (std::find(after.begin(), after.end(), from) == after.end()) after.push_back(from);
+}
+
+void Graph::read(Chunk c, int node) {
+  TITHE_ASSERT(c >= 0 && c < chunks_);
+  Use& use = use_[static_cast<std::size_t>(c)];
+  edge(use.writer, node);
+  use.readers.push_back(node);
+}
+
+void Graph::write(Chunk c, int node) {
+  TITHE_ASSERT(c >= 0 && c < chunks_);
+  Use& use = use_[static_cast<std::size_t>(c)];
+  edge(use.writer, node);
+  for (const int reader : use.readers) edge(reader, node);
+  use.writer = node;
+  use.readers.clear();
+}
+
+Graph::Frame Graph::encode(Chunk c) {
+  const int node = add(Op::kEncode, c);
+  read(c, node);
+  return {node};
+}
+
+Graph::Frame Graph::recv(Rank peer, Chunk c) {
+  TITHE_ASSERT(c >= 0 && c < chunks_);
+  const int node = add(Op::kRecv, peer);
+  recv_chunk_.back() = c;
+  return {node};
+}
+
+void Graph::send(Rank peer, Frame f) {
+  const int node = add(Op::kSend, peer);
+  nodes_.back().frames.push_back(f.node);
+  edge(f.node, node);
+}
+
+void Graph::merge(Chunk c, std::span<const Frame> frames) {
+  if (frames.empty()) return;
+  const int node = add(Op::kMerge, c);
+  for (const Frame f : frames) {
+    nodes_.back().frames.push_back(f.node);
+    edge(f.node, node);
+  }
+  write(c, node);
+}
+
+void Graph::store(Chunk c, std::span<const Frame> frames) {
+  TITHE_ASSERT(!frames.empty());
+  const int node = add(Op::kStore, c);
+  for (const Frame f : frames) {
+    nodes_.back().frames.push_back(f.node);
+    edge(f.node, node);
+  }
+  write(c, node);
+}
+
+Chunk Graph::chunk_of(int node) const {
+  const Node& n = nodes_[static_cast<std::size_t>(node)];
+  TITHE_ASSERT(n.op != Op::kSend);
+  return n.op == Op::kRecv ? recv_chunk_[static_cast<std::size_t>(node)] : n.arg;
+}
+
+}  // namespace tithe
