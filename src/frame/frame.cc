@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/frame.h"
+
+#include <fmt/format.h>
+#define XXH_STATIC_LINKING_ONLY  // the state on the stack
+#include <xxhash.h>
+
+#include <bit>
+
+#include "base/bytes.h"
+
+namespace tithe {
+namespace {
+
+// Where each field stands (docs/format.md, "Header").
+enum Offset : std::size_t {
+  kAtMagic = 0,
+  kAtVersion = 4,
+  kAtHeaderBytes = 5,
+  kAtCodec = 6,
+  kAtRun = 8,
+  kAtRound = 16,
+  kAtTensor = 20,
+  kAtChunk = 24,
+  kAtPhase = 26,
+  kAtFlags = 27,
+  kAtSource = 28,
+  kAtParts = 30,
+  kAtValues = 32,
+  kAtPayloadBytes = 40,
+  kAtPlan = 48,
+  kAtChecksum = 56,
+};
+static_assert(kAtChecksum + sizeof(std::uint64_t) == kFrameHeaderBytes);
+
+constexpr unsigned kAllFlags = kFlagNonFinite | kFlagConcat | kFlagEmpty;
+
+// XXH3-64, seed 0, over the header up to the checksum and then the payload.
+std::uint64_t checksum(ByteView header, ByteView payload) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  XXH3_64bits_update(&state, header.data(), kAtChecksum);
+  if (!payload.empty()) XXH3_64bits_update(&state, payload.data(), payload.size());
+  return XXH3_64bits_digest(&state);
+}
+
+// What makes no sense whatever the receiver expects; empty: nothing wrong.
+std::string contradiction(const FrameHeader& h) {
+  if ((h.flags & ~kAllFlags) != 0 || std::popcount(h.flags) > 1)
+    return fmt::format("flags {:#04x} are not one of those known", h.flags);
+  if (h.parts == 0 || h.parts > kMaxParts)
+    return fmt::format("{} parts, must be 1 .. {}", h.parts, kMaxParts);
+  if (h.parts != 1 && h.flags != kFlagConcat) return fmt::format("{} parts without the concat flag", h.parts);
+  if ((h.flags & (kFlagNonFinite | kFlagEmpty)) != 0 && h.payload_bytes != 0)
+    return fmt::format("a payload of {} bytes where flags {:#04x} allow none", h.payload_bytes, h.flags);
+  if (h.flags == kFlagConcat && h.payload_bytes / 8 < h.parts)
+    return fmt::format("{} bytes cannot hold the lengths of {} parts", h.payload_bytes, h.parts);
+  return {};
+}
+
+}  // namespace
+
+Status seal_frame(const FrameHeader& header, Bytes frame) {
+  if (frame.size() < kFrameHeaderBytes || frame.size() - kFrameHeaderBytes < header.payload_bytes)
+    return {Code::kTooSmall, fmt::format("frame: room for {} bytes, header and payload need {} + {}",
+                                         frame.size(), kFrameHeaderBytes, header.payload_bytes)};
+  if (std::string wrong = contradiction(header); !wrong.empty())
+    return {Code::kInvalid, "frame: " + std::move(wrong)};
+  std::uint8_t* p = frame.data();
+  wire::put(p + kAtMagic, kFrameMagic);
+  wire::put(p + kAtVersion, kFrameVersion);
+  wire::put(p + kAtHeaderBytes, static_cast<std::uint8_t>(kFrameHeaderBytes));
+  wire::put(p + kAtCodec, static_cast<std::uint16_t>(header.codec));
+  wire::put(p + kAtRun, header.run);
+  wire::put(p + kAtRound, header.round);
+  wire::put(p + kAtTensor, header.tensor);
+  wire::put(p + kAtChunk, header.chunk);
+  wire::put(p + kAtPhase, header.phase);
+  wire::put(p + kAtFlags, header.flags);
+  wire::put(p + kAtSource, header.source);
+  wire::put(p + kAtParts, header.parts);
+  wire::put(p + kAtValues, header.values);
+  wire::put(p + kAtPayloadBytes, header.payload_bytes);
+  wire::put(p + kAtPlan, header.plan);
+  const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
+  wire::put(p + kAtChecksum, checksum(frame, payload));
+  return {};
+}
+
+Result<ParsedFrame> parse_frame(ByteView bytes) {
+  if (bytes.size() < kFrameHeaderBytes)
+    return Status(Code::kCorrupt,
+                  fmt::format("frame: {} bytes, a header alone has {}", bytes.size(), kFrameHeaderBytes));
+  const std::uint8_t* p = bytes.data();
+  if (const auto magic = wire::get<std::uint32_t>(p + kAtMagic); magic != kFrameMagic)
+    return Status(Code::kCorrupt, fmt::format("frame: starts with {:#010x}, not with TITH", magic));
+
+  FrameHeader h;
+  h.codec = static_cast<CodecId>(wire::get<std::uint16_t>(p + kAtCodec));
+  h.run = wire::get<std::uint64_t>(p + kAtRun);
+  h.round = wire::get<std::uint32_t>(p + kAtRound);
+  h.tensor = wire::get<std::uint32_t>(p + kAtTensor);
+  h.chunk = wire::get<std::uint16_t>(p + kAtChunk);
+  h.phase = wire::get<std::uint8_t>(p + kAtPhase);
+  h.flags = wire::get<std::uint8_t>(p + kAtFlags);
+  h.source = wire::get<std::uint16_t>(p + kAtSource);
+  h.parts = wire::get<std::uint16_t>(p + kAtParts);
+  h.values = wire::get<std::uint64_t>(p + kAtValues);
+  h.payload_bytes = wire::get<std::uint64_t>(p + kAtPayloadBytes);
+  h.plan = wire::get<std::uint64_t>(p + kAtPlan);
+
+  const auto refuse = [&](Code code, std::string_view why) {
+    return Status(code, fmt::format("frame: {}", why), h.source);
+  };
+  if (const auto version = wire::get<std::uint8_t>(p + kAtVersion); version != kFrameVersion)
+    return refuse(Code::kMismatch,
+                  fmt::format("format version {}, this build speaks version {}", version, kFrameVersion));
+  if (const auto header_bytes = wire::get<std::uint8_t>(p + kAtHeaderBytes);
+      header_bytes != kFrameHeaderBytes)
+    return refuse(Code::kCorrupt, fmt::format("a header of {} bytes, version {} has {}", header_bytes,
+                                              kFrameVersion, kFrameHeaderBytes));
+  const ByteView payload = bytes.subspan(kFrameHeaderBytes);
+  if (h.payload_bytes != payload.size())
+    return refuse(Code::kCorrupt,
+                  fmt::format("header says {} payload bytes, {} are there", h.payload_bytes, payload.size()));
+  if (std::string wrong = contradiction(h); !wrong.empty()) return refuse(Code::kCorrupt, wrong);
+  if (checksum(bytes, payload) != wire::get<std::uint64_t>(p + kAtChecksum))
+    return refuse(Code::kCorrupt, "checksum differs: the bytes were changed on their way");
+  return ParsedFrame{h, payload};
+}
+
+Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t most_bytes) {
+  const auto differs = [&](Code code, std::string_view field, std::uint64_t is, std::uint64_t should) {
+    return Status(code,
+                  fmt::format("frame from rank {}: {} is {}, expected {}", got.source, field, is, should),
+                  got.source);
+  };
+  const auto id = [](CodecId codec) { return static_cast<std::uint64_t>(codec); };
+  if (got.run != expected.run) return differs(Code::kMismatch, "run", got.run, expected.run);
+  if (got.plan != expected.plan) return differs(Code::kMismatch, "plan", got.plan, expected.plan);
+  if (got.codec != expected.codec)
+    return differs(Code::kMismatch, "codec", id(got.codec), id(expected.codec));
+  if (got.round != expected.round) return differs(Code::kCorrupt, "round", got.round, expected.round);
+  if (got.tensor != expected.tensor) return differs(Code::kCorrupt, "tensor", got.tensor, expected.tensor);
+  if (got.chunk != expected.chunk) return differs(Code::kCorrupt, "chunk", got.chunk, expected.chunk);
+  if (got.phase != expected.phase) return differs(Code::kCorrupt, "phase", got.phase, expected.phase);
+  if (got.values != expected.values) return differs(Code::kMismatch, "values", got.values, expected.values);
+  if (got.payload_bytes > most_bytes)
+    return {Code::kCorrupt,
+            fmt::format("frame from rank {}: payload of {} bytes, at most {} expected", got.source,
+                        got.payload_bytes, most_bytes),
+            got.source};
+  return {};
+}
+
+Status split_parts(const ParsedFrame& frame, std::span<ByteView> out) {
+  const FrameHeader& h = frame.header;
+  if ((h.flags & (kFlagNonFinite | kFlagEmpty)) != 0)
+    return {Code::kInvalid, fmt::format("frame: flags {:#04x} say that it holds no payload", h.flags),
+            h.source};
+  if (out.size() < h.parts)
+    return {Code::kTooSmall, fmt::format("frame: {} parts, room for {}", h.parts, out.size()), h.source};
+  if (h.flags != kFlagConcat) {
+    out[0] = frame.payload;
+    return {};
+  }
+  const std::size_t table = std::size_t{8} * h.parts;
+  if (frame.payload.size() < table)
+    return {Code::kCorrupt,
+            fmt::format("frame: {} bytes cannot hold the lengths of {} parts", frame.payload.size(), h.parts),
+            h.source};
+  ByteView rest = frame.payload.subspan(table);
+  // Lengths first, so that nothing is written when they do not add up.
+  std::uint64_t left = rest.size();
+  for (std::size_t k = 0; k < h.parts; ++k) {
+    const auto bytes = wire::get<std::uint64_t>(frame.payload.data() + 8 * k);
+    if (bytes > left)
+      return {Code::kCorrupt,
+              fmt::format("frame: part {} of {} has {} bytes, {} are left", k, h.parts, bytes, left),
+              h.source};
+    left -= bytes;
+  }
+  if (left != 0)
+    return {Code::kCorrupt, fmt::format("frame: {} bytes after the last of {} parts", left, h.parts),
+            h.source};
+  for (std::size_t k = 0; k < h.parts; ++k) {
+    const auto bytes = wire::get<std::uint64_t>(frame.payload.data() + 8 * k);
+    out[k] = rest.first(bytes);
+    rest = rest.subspan(bytes);
+  }
+  return {};
+}
+
+}  // namespace tithe
