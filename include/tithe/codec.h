@@ -16,13 +16,11 @@
 #include <span>
 #include <string_view>
 
+#include "tithe/byte_view.h"
 #include "tithe/hd.h"
 #include "tithe/status.h"
 
 namespace tithe {
-
-using Bytes = std::span<std::uint8_t>;
-using ByteView = std::span<const std::uint8_t>;
 
 enum class CodecId : std::uint16_t {
 #define TITHE_CODEC(name, id) name = id,
@@ -31,7 +29,6 @@ enum class CodecId : std::uint16_t {
 };
 
 // ---- Parameters: what stands after the colon of a spec string, `dgc:ratio=0.01,sample=0.02`
-// ------------------
 
 inline constexpr std::size_t kMaxParams = 12;
 
@@ -53,13 +50,11 @@ struct Settings {
 };
 
 // ---- The seam
-// --------------------------------------------------------------------------------------------------
 
 // What an encoder reads: the gradient, plus what earlier rounds left unsent.
 // take(i) as often as you like, then leave(i, sent) once. Plain pointers: it travels to a kernel by value.
 //   residual == left == nullptr   no feedback: what is not sent is lost (and the codec's row says so)
-//   left == residual              in place;  otherwise the two do not overlap (the engine keeps both until
-//   commit)
+//   left == residual              in place; otherwise the two do not overlap (the engine keeps both until commit)
 struct Carry {
   const float* grad;
   const float* residual;
@@ -111,8 +106,7 @@ struct Machine {
 
 // One way to run a codec. All impls of a codec write the same bytes and the same residuals.
 // encode: kTooSmall when out.size() < bound(n) or scratch is short, and nothing is written.
-// decode: kCorrupt when a payload is not one that encode writes for out.size() values, and nothing is
-// written.
+// decode: kCorrupt when a payload is not one that encode writes for out.size() values, and nothing is written.
 struct Impl {
   std::string_view name;
   bool (*usable)(const Machine&);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A frame is the only thing that travels: a fixed header and one or more payloads. docs/format.md is
-// normative.
+// A frame is the only thing that travels: a fixed header and its payloads. docs/format.md is normative.
 //
 //   whole      a frame that was cut, lengthened or changed in any bit is refused (checksum over all of it)
 //   known      lengths are compared with what this rank already knows before a payload byte is touched
@@ -9,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tithe/codec.h"
+#include "tithe/byte_view.h"
 #include "tithe/status.h"
 
 namespace tithe {
+
+enum class CodecId : std::uint16_t;  // tithe/codec.h
 
 inline constexpr std::uint32_t kFrameMagic = 0x48544954;  // "TITH" in file order
 inline constexpr std::uint8_t kFrameVersion = 1;

@@ -6,8 +6,7 @@
 //
 //   covers     parts lie back to back, in order, and cover the bucket
 //   aligned    a part starts at a tensor's first value, or inside a tensor larger than part_values
-//   small      neighbouring tensors below min_values share one part, sent raw (fp32), since codecs do not pay
-//   there
+//   small      neighbouring tensors below min_values share one part, sent raw (fp32): codecs do not pay there
 #include <cstdint>
 #include <string>
 #include <vector>

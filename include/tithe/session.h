@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Session is what a user holds: it averages tensors over all ranks, keeps what was not sent, and can be
-// saved.
+// A Session is what a user holds: it averages tensors over all ranks, keeps what was not sent, and can be saved.
 //
-//   mean          after wait(), every tensor of the bucket holds the mean (or the sum) over ranks,
-//   bit-identical on all ledger        over all ranks, gradients + residuals before == result + residuals
-//   after (docs/flow.md) commit        residuals change only at commit(); a failed or non-finite round leaves
-//   them as they were together      a NaN or Inf on one rank makes every tensor of that bucket NaN on all
-//   ranks keyed         residuals belong to tensors by key, whatever bucket the tensor is in named         a
-//   lost, silent or differing peer is named in the Status on every survivor steady        after the first
-//   round of a layout, sync() and wait() allocate nothing quiet         no thread it was not given, no global
-//   state, nothing printed, nothing aborted in release
+//   mean      after wait(), every tensor of the bucket holds the mean (or the sum) over ranks, bit-identical on all
+//   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/flow.md)
+//   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were
+//   together  a NaN or Inf on one rank makes every tensor of that bucket NaN on all ranks
+//   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
+//   named     a lost, silent or differing peer is named in the Status on every survivor
+//   steady    after the first round of a layout, sync() and wait() allocate nothing
+//   quiet     no thread it was not given, no global state, nothing printed, nothing aborted in release
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
 //   auto t = (*s)->sync(bucket);          // any number of buckets, the same order on all ranks

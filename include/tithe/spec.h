@@ -3,14 +3,14 @@
 // A spec string names a codec and its settings everywhere: command line, Python, plans, tests.
 //
 //   dgc                                   every parameter at its default
-//   dgc:ratio=0.01,feedback=momentum      codec parameters and feedback parameters, in any order, each at
-//   most once
+//   dgc:ratio=0.01,feedback=momentum      codec and feedback parameters, in any order, each at most once
 //
 // Feedback belongs to the Carry, not to the codec, so its parameters are the same for all codecs:
-//   feedback   none | residual | momentum | default   (default: none for lossless codecs, residual for the
-//   others) mu         momentum of the correction, 0..1, default 0.9             (Lin et al. 2018, DGC) mask
-//   on | off: momentum factor masking, default on for codecs that select values nesterov   on | off, default
-//   off clip       local gradient clipping: largest L2 norm of a tensor's gradient on one rank; 0 = off
+//   feedback   none | residual | momentum | default; default: none for lossless codecs, residual for the others
+//   mu         momentum of the correction, 0..1, default 0.9 (Lin et al. 2018, DGC)
+//   mask       on | off: momentum factor masking, default on for codecs that select values
+//   nesterov   on | off, default off
+//   clip       local gradient clipping: largest L2 norm of a tensor's gradient on one rank; 0 = off
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -2,9 +2,8 @@
 #pragma once
 // Three kinds of trouble, three answers (docs/errors.md):
 //   the caller is wrong    -> Status kInvalid / kTooSmall / kUnsupported, nothing was written
-//   the world failed       -> Status kCorrupt / kMismatch / kPeerLost / kTimeout / kIo / kCancelled: says
-//   which peer
-//                             and round, and residuals are as they were before the round
+//   the world failed       -> Status kCorrupt / kMismatch / kPeerLost / kTimeout / kIo / kCancelled: says which
+//                             peer and round, and residuals are as they were before the round
 //   we are wrong           -> TITHE_ASSERT, which stops a debug build and is gone from a release build
 #include <cassert>
 #include <cstdint>

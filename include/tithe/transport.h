@@ -3,10 +3,11 @@
 // A transport moves bytes between ranks and knows no codec. What every transport promises, and
 // tests/conformance/transport_suite.cc checks:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
-//   whole       a message arrives whole or not at all; a receive buffer that is too small completes with
-//   kTooSmall one_answer  every posted operation completes exactly once: done, cancelled, or with the Status
-//   that says why not names_peer  when a peer is gone, every operation with it completes with kPeerLost and
-//   its rank apart       operations with other peers go on quiet       no thread of its own, nothing printed
+//   whole       a message arrives whole or not at all; a receive buffer that is too small completes with kTooSmall
+//   one_answer  every posted operation completes exactly once: done, cancelled, or with the Status that says why not
+//   names_peer  when a peer is gone, every operation with it completes with kPeerLost and its rank
+//   apart       operations with other peers go on
+//   quiet       no thread of its own, nothing printed
 // One thread at a time calls a transport; wake() alone may be called from any thread.
 #include <chrono>
 #include <cstdint>
@@ -14,7 +15,7 @@
 #include <span>
 #include <string_view>
 
-#include "tithe/codec.h"
+#include "tithe/byte_view.h"
 #include "tithe/status.h"
 
 namespace tithe {

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "tithe/codec.h"
 
 namespace tithe {
 namespace {

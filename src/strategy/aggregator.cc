@@ -12,7 +12,7 @@
 //   world 1          encodes and stores, so that rounding and feedback are those of any world
 //
 // Rank 0 is a worker too. Its link carries everything: time grows with N where the ring's does not.
-#include "strategy/registry.h"
+#include "strategy/strategies.h"
 
 namespace tithe {
 namespace {

@@ -11,7 +11,7 @@
 // Each value is rounded once, at its source, and the one pass is in rank order, so all ranks hold the same
 // bits. Best where payloads are small: few ranks, or sparse codecs, whose sum would be larger than its parts.
 // Hence decode and concat before sum.
-#include "strategy/registry.h"
+#include "strategy/strategies.h"
 
 namespace tithe {
 namespace {

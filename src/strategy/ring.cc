@@ -11,7 +11,7 @@
 // Algorithm 1 of INCEPTIONN (Li et al., MICRO 2018) with its second leg's indices put right: rank i ends the
 // first leg with chunk i+1 summed, so the share starts there. What the paper does not say, and identity
 // needs: the owner decodes its own frame like everybody else.
-#include "strategy/registry.h"
+#include "strategy/strategies.h"
 
 namespace tithe {
 namespace {

@@ -10,7 +10,7 @@
 //
 // Sums are merged in rank order, whoever comes first. Sends start with the right neighbour, so that at any
 // moment the ranks talk to different servers.
-#include "strategy/registry.h"
+#include "strategy/strategies.h"
 
 namespace tithe {
 namespace {

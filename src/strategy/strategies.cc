@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "strategy/registry.h"
+#include "strategy/strategies.h"
 
 namespace tithe {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One declaration per line of strategies.def; registry.cc turns them into the table.
+// One declaration per line of strategies.def; strategies.cc turns them into the table.
 #include "tithe/graph.h"
 
 namespace tithe {
