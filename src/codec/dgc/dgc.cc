@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// dgc: all values at or above a threshold that a sample suggests (Lin et al., "Deep Gradient Compression",
+// 2018). Where that would be more than cap * k of them, the k largest alone are sent, the lower index first
+// among equals: the paper's hierarchical selection. Momentum correction, masking and clipping belong to the
+// feedback (tithe/spec.h).
+//
+//   k          max(1, ceil(r * n)), where r = ratio, or more during warm-up
+//   warm-up    the first `warmup` rounds fall into four stages of equal length with r = max(ratio, 4^-stage),
+//              stage = 1..4: 25 %, 6.25 %, 1.6 %, 0.4 %, the paper's first four epochs
+//   sample     codec/select.h, drawn by (seed, round, tensor, chunk)
+//
+// Layout   codec/sparse.h, at most max(k, floor(cap * k)) pairs
+#include <algorithm>
+#include <cmath>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/select.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace dgc {
+namespace {
+
+enum Param : std::size_t { kRatio, kSample, kCap, kWarmup };
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about"},
+    {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
+    {"cap", 1.3, 1, 100, "most values sent, in units of ratio * n; beyond it exactly ratio * n are"},
+    {"warmup", 0, 0, 1e9, "rounds of warm-up, in which 25 %, 6.25 %, 1.6 % and 0.4 % are sent; 0 = none"}};
+
+double ratio_of(const Settings& s, std::uint32_t round) {
+  if (round >= s[kWarmup]) return s[kRatio];
+  const int stage = 1 + static_cast<int>(4 * round / s[kWarmup]);
+  return std::max(s[kRatio], std::ldexp(1.0, -2 * stage));
+}
+
+// The largest ratio of any round: buffers are sized once.
+double widest(const Settings& s) { return s[kWarmup] > 0 ? std::max(s[kRatio], 0.25) : s[kRatio]; }
+
+struct Limits {
+  std::size_t k;
+  std::size_t most;  // >= k
+};
+Limits limits(const Settings& s, double ratio, std::size_t n) {
+  const std::size_t k = sparse::count_of(ratio, n);
+  const double most = std::min(std::floor(s[kCap] * static_cast<double>(k)), static_cast<double>(n));
+  return {.k = k, .most = std::max(k, static_cast<std::size_t>(most))};
+}
+
+std::uint64_t sample_key(const Call& call) {
+  return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+}
+
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(limits(s, widest(s), n).most); }
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  return sparse::check("dgc", n, limits(s, widest(s), n).most, payload);
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("dgc", in.n));
+  TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
+  const double ratio = ratio_of(call.settings, call.round);
+  const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
+  const std::uint32_t threshold = select::threshold_ref(sample, sample_key(call), ratio, in);
+  const std::vector<float> values = select::taken(in);
+  std::vector<std::uint32_t> picked;
+  for (std::size_t i = 0; i < in.n; ++i)
+    if (sparse::magnitude(values[i]) >= threshold) picked.push_back(static_cast<std::uint32_t>(i));
+  const Limits limit = limits(call.settings, ratio, in.n);
+  if (picked.size() > limit.most) select::keep_largest(limit.k, values, picked);
+  return select::send_ref(in, values, picked, out);
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(dgc_codec, call, payloads, out.size()));
+  sparse::decode_ref(payloads, merge, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace dgc
+
+const Codec dgc_codec = {.id = CodecId::dgc,
+                         .name = "dgc",
+                         .doc = "values above a sampled threshold (Lin et al. 2018)",
+                         .params = dgc::kParams,
+                         .phases = dgc::kPhases,
+                         .traits = {.exact_ledger = true, .selects = true},
+                         .scratch = codec::no_scratch,
+                         .impls = dgc::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// dragonn: values at or above a sampled threshold, thinned by a hash table instead of sorted (Wang et al.,
+// "DRAGONN: Distributed Randomized Approximate Gradients of Neural Networks", 2022).
+//
+// The values are cut into blocks of kBlock. In each block every candidate writes its index into a slot,
+//   slot(i) = fmix32(i ^ key) * slots_of_block / 2^32        (finaliser of MurmurHash3; the key is new each
+//   round)
+// and the last writer, the highest index, keeps it. Winners are sent; losers stay in the residual and meet
+// other rivals next round. Of c candidates in m slots m (1 - (1 - 1/m)^c) win on average: 88 % at m = 4 c.
+// The payload is bounded by the slots, however wrong the threshold. Unlike the published code the table is
+// local to a block, so that it stays in cache and winners come out in order, and index 0 is an index like any
+// other.
+//
+// Layout   codec/sparse.h, at most min(length, slots) pairs of each block
+#include <algorithm>
+#include <cmath>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/select.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace dragonn {
+namespace {
+
+enum Param : std::size_t { kRatio, kSample, kSlots };
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that reach the threshold, about"},
+    {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
+    {"slots", 4, 0.25, 16, "slots of a block's table, in units of ratio * values"}};
+
+constexpr std::size_t kBlock = 65536;
+
+// Slots for a block of `length` values.
+std::uint32_t slots_of(const Settings& s, std::size_t length) {
+  const double slots = std::ceil(s[kSlots] * s[kRatio] * static_cast<double>(length));
+  return static_cast<std::uint32_t>(std::max(1.0, slots));
+}
+
+std::size_t most(const Settings& s, std::size_t n) {
+  const auto of_block = [&](std::size_t length) {
+    return std::min<std::size_t>(length, slots_of(s, length));
+  };
+  return n / kBlock * of_block(kBlock) + of_block(n % kBlock);
+}
+
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  return sparse::check("dragonn", n, most(s, n), payload);
+}
+
+std::uint32_t fmix32(std::uint32_t h) {
+  h ^= h >> 16;
+  h *= 0x85ebca6bU;
+  h ^= h >> 13;
+  h *= 0xc2b2ae35U;
+  return h ^ h >> 16;
+}
+
+std::uint32_t slot(std::uint32_t index, std::uint32_t key, std::uint32_t slots) {
+  return static_cast<std::uint32_t>(std::uint64_t{fmix32(index ^ key)} * slots >> 32);
+}
+
+struct Keys {
+  std::uint64_t sample;
+  std::uint32_t hash;
+};
+Keys keys(const Call& call) {
+  const std::uint64_t key = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+  return {.sample = key, .hash = static_cast<std::uint32_t>(mix64(key) >> 32)};
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("dragonn", in.n));
+  TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
+  const double ratio = call.settings[kRatio];
+  const Keys key = keys(call);
+  const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
+  const std::uint32_t threshold = select::threshold_ref(sample, key.sample, ratio, in);
+  const std::vector<float> values = select::taken(in);
+  std::vector<std::uint32_t> picked;
+  for (std::size_t start = 0; start < in.n; start += kBlock) {
+    const std::size_t length = std::min(kBlock, in.n - start);
+    const std::uint32_t slots = slots_of(call.settings, length);
+    constexpr std::int64_t kEmpty = -1;
+    std::vector<std::int64_t> table(slots, kEmpty);
+    for (std::size_t i = start; i < start + length; ++i)
+      if (sparse::magnitude(values[i]) >= threshold)
+        table[slot(static_cast<std::uint32_t>(i), key.hash, slots)] = static_cast<std::int64_t>(i);
+    std::sort(table.begin(), table.end());
+    for (const std::int64_t winner : table)
+      if (winner != kEmpty) picked.push_back(static_cast<std::uint32_t>(winner));
+  }
+  return select::send_ref(in, values, picked, out);
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(dragonn_codec, call, payloads, out.size()));
+  sparse::decode_ref(payloads, merge, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace dragonn
+
+const Codec dragonn_codec = {
+    .id = CodecId::dragonn,
+    .name = "dragonn",
+    .doc = "values above a sampled threshold that win a hash slot (Wang et al. 2022)",
+    .params = dragonn::kParams,
+    .phases = dragonn::kPhases,
+    .traits = {.exact_ledger = true, .selects = true},
+    .scratch = codec::no_scratch,
+    .impls = dragonn::kImpls};
+
+}  // namespace tithe

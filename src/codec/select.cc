@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/select.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/finite.h"
+#include "codec/sparse.h"
+
+namespace tithe::select {
+
+using sparse::magnitude;
+
+Sample plan_sample(std::size_t n, double ratio, double share) {
+  const double values = static_cast<double>(n);
+  const double few = kFewHits / ratio;
+  const double want = std::min(values, std::max(few, std::min(share * values, kManyHits / ratio)));
+  const auto lines = static_cast<std::size_t>(std::ceil(want / kLine));
+  const bool whole = 2 * lines >= n / kLine;
+  return {.n = n, .lines = whole ? 0 : lines};
+}
+
+std::size_t threshold_rank(const Sample& sample, double ratio) {
+  if (sample.whole()) return sparse::count_of(ratio, sample.n);
+  const double rank = std::floor(ratio * static_cast<double>(sample.count()) + 0.5);
+  return std::clamp<std::size_t>(static_cast<std::size_t>(rank), 1, sample.count());
+}
+
+std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in) {
+  if (sample.n == 0) return 1;
+  std::vector<std::uint32_t> seen;
+  if (sample.whole()) {
+    for (std::size_t i = 0; i < in.n; ++i) seen.push_back(magnitude(in.take(i)));
+  } else {
+    for (std::size_t j = 0; j < sample.lines; ++j)
+      for (std::size_t i = 0; i < kLine; ++i) seen.push_back(magnitude(in.take(sample.line(key, j) + i)));
+  }
+  const auto nth = seen.begin() + static_cast<std::ptrdiff_t>(threshold_rank(sample, ratio) - 1);
+  std::nth_element(seen.begin(), nth, seen.end(), std::greater<>{});
+  return std::max<std::uint32_t>(*nth, 1);
+}
+
+std::vector<float> taken(const Carry& in) {
+  std::vector<float> values(in.n);
+  for (std::size_t i = 0; i < in.n; ++i) values[i] = in.take(i);
+  return values;
+}
+
+void keep_largest(std::size_t k, std::span<const float> values, std::vector<std::uint32_t>& picked) {
+  if (picked.size() <= k) return;
+  std::nth_element(picked.begin(), picked.begin() + static_cast<std::ptrdiff_t>(k), picked.end(),
+                   [&](std::uint32_t a, std::uint32_t b) {
+                     const std::uint32_t ma = magnitude(values[a]);
+                     const std::uint32_t mb = magnitude(values[b]);
+                     return ma != mb ? ma > mb : a < b;
+                   });
+  picked.resize(k);
+  std::sort(picked.begin(), picked.end());
+}
+
+Encoded send_ref(const Carry& in, std::span<const float> values, std::span<const std::uint32_t> picked,
+                 Bytes out) {
+  wire::put(&out[0], static_cast<std::uint32_t>(picked.size()));
+  if (in.left) std::copy(values.begin(), values.end(), in.left);
+  for (std::size_t j = 0; j < picked.size(); ++j) {
+    wire::put(&out[sparse::kHead + 4 * j], picked[j]);
+    wire::put(&out[sparse::kHead + 4 * (picked.size() + j)], values[picked[j]]);
+    if (in.left) in.left[picked[j]] = 0.0F;
+  }
+  return {.bytes = sparse::bytes(picked.size()),
+          .finite = std::all_of(values.begin(), values.end(), [](float v) { return is_finite(v); })};
+}
+
+}  // namespace tithe::select

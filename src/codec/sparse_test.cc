@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/sparse.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tithe/spec.h"
+
+namespace tithe::sparse {
+namespace {
+
+std::vector<std::uint8_t> payload(const std::vector<std::uint32_t>& index, const std::vector<float>& value) {
+  std::vector<std::uint8_t> p(kHead + 4 * index.size() + 4 * value.size());
+  wire::put(p.data(), static_cast<std::uint32_t>(index.size()));
+  for (std::size_t j = 0; j < index.size(); ++j) wire::put(&p[kHead + 4 * j], index[j]);
+  for (std::size_t j = 0; j < value.size(); ++j) wire::put(&p[kHead + 4 * (index.size() + j)], value[j]);
+  return p;
+}
+
+TEST(Sparse, CountOfIsAtLeastOneAndAtMostAll) {
+  EXPECT_EQ(count_of(0.01, 0), 0U);
+  EXPECT_EQ(count_of(0.01, 1), 1U);
+  EXPECT_EQ(count_of(0.01, 100), 1U);
+  EXPECT_EQ(count_of(0.01, 101), 2U);
+  EXPECT_EQ(count_of(1, 77), 77U);
+}
+
+TEST(Sparse, CheckRefusesWhatNoEncoderWrites) {
+  EXPECT_TRUE(check("t", 8, 2, payload({0, 7}, {1, 2})).ok());
+  EXPECT_TRUE(check("t", 8, 2, payload({}, {})).ok());
+  EXPECT_TRUE(check("t", 0, 0, payload({}, {})).ok());
+  const auto refused = [](std::size_t n, std::size_t most, const std::vector<std::uint8_t>& p) {
+    const Status s = check("t", n, most, p);
+    return s.code() == Code::kCorrupt && s.what().starts_with("t: ");
+  };
+  EXPECT_TRUE(refused(8, 1, payload({0, 7}, {1, 2}))) << "more than allowed";
+  EXPECT_TRUE(refused(8, 2, payload({0, 8}, {1, 2}))) << "index past the end";
+  EXPECT_TRUE(refused(8, 2, payload({7, 0}, {1, 2}))) << "falling";
+  EXPECT_TRUE(refused(8, 2, payload({3, 3}, {1, 2}))) << "twice";
+  EXPECT_TRUE(refused(8, 9, payload({0, 7}, {1}))) << "a value is missing";
+  EXPECT_TRUE(refused(8, 9, {0, 0, 0})) << "no count";
+}
+
+TEST(Sparse, DuplicatesBetweenWorkersAddUpInOrder) {
+  const auto a = payload({1, 3}, {1e8F, 2});
+  const auto b = payload({1}, {1});
+  const auto c = payload({0, 1}, {5, -1e8F});
+  const ByteView all[] = {a, b, c};
+  std::vector<float> out(4, -7);
+  decode_ref(all, {.divide = 3}, out);
+  EXPECT_EQ(out, (std::vector<float>{5.0F / 3, ((1e8F + 1.0F) - 1e8F) / 3, 0, 2.0F / 3}));
+  std::vector<float> base = {1, 1, 1, -0.0F};
+  decode_ref(all, {.base = base.data()}, out);
+  EXPECT_EQ(out, (std::vector<float>{6, ((1.0F + 1e8F) + 1.0F) - 1e8F, 1, 2}));
+}
+
+TEST(Sparse, SentListsTheIndicesInOrder) {
+  std::vector<std::size_t> seen;
+  for_each_sent(payload({2, 5, 9}, {1, 1, 1}), [&](std::size_t i) { seen.push_back(i); });
+  EXPECT_EQ(seen, (std::vector<std::size_t>{2, 5, 9}));
+}
+
+}  // namespace
+}  // namespace tithe::sparse
