@@ -9,6 +9,8 @@
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout, sync() and wait() allocate nothing
+//   threads   one thread at a time calls a session, with two exceptions: sync() and stats() may run beside a wait() or
+//             commit() of another thread, and cancel() beside anything
 //   quiet     no thread it was not given, no global state, nothing printed, nothing aborted in release
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
@@ -99,6 +101,11 @@ class Session {
   // Ends the round: waits for all its tickets, then residuals move on (or stay, if any bucket was
   // non-finite).
   Status commit();
+
+  // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later
+  // return kCancelled; peers see this rank leave. The destructor does it too, but must not meet a call of another
+  // thread.
+  void cancel();
 
   // True if the last committed round was dropped because some rank's gradient was not finite.
   bool last_round_dropped() const;
