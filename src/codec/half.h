@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the two 16-bit floats share. A Format gives the two directions, value by value:
+//
+//   kName       as in codecs.def
+//   kRef        the reference impl; rows above it are faster
+//   pack(v)     round to nearest, ties to even; beyond the largest finite value: that value. Never Inf or NaN:
+//               a value that is not finite is reported by encode, and the payload must not be used
+//   unpack(h)   exact; any 16 bits are a value, so the size is all there is to check in a payload
+//
+// Layout   n x u16, little-endian
+#include "base/bytes.h"
+#include "base/finite.h"
+#include "codec/raw.h"
+
+namespace tithe::half {
+
+inline std::size_t bound(const Settings&, std::size_t n) { return 2 * n; }
+
+template <typename Format>
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  return codec::check_size(Format::kName, payload.size(), bound(s, n));
+}
+
+// Values [first, n) of an encode whose first values are done. True if all taken values are finite.
+template <typename Format>
+bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
+  bool finite = true;
+  for (std::size_t i = first; i < in.n; ++i) {
+    const float v = in.take(i);
+    finite = finite && is_finite(v);
+    const std::uint16_t h = Format::pack(v);
+    wire::put(&out[2 * i], h);
+    in.leave(i, Format::unpack(h));
+  }
+  return finite;
+}
+
+// acc := acc + in, added in fp32 and rounded once; what the rounding takes goes to left.
+template <typename Format>
+void combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  for (std::size_t i = first; i < n; ++i) {
+    const float a = Format::unpack(wire::get<std::uint16_t>(&acc[2 * i]));
+    const float b = Format::unpack(wire::get<std::uint16_t>(&in[2 * i]));
+    const float sum = a + b;
+    const std::uint16_t h = Format::pack(sum);
+    wire::put(&acc[2 * i], h);
+    const float sent = Format::unpack(h);
+    if (left) left[i] += is_finite(sum) ? sum - sent : a - sent + b;
+  }
+}
+
+// The checks that stand in front of every impl, and the reference bodies behind them.
+template <typename Format>
+struct Half {
+  static Status check_encode(const Call& call, const Carry& in, Bytes out) {
+    return codec::check_room(Format::kName, out.size(), bound(call.settings, in.n));
+  }
+  static Status check_decode(const Call& call, std::span<const ByteView> payloads, std::size_t n) {
+    for (const ByteView p : payloads) TITHE_TRY(check<Format>(call.settings, n, p));
+    return {};
+  }
+  static Status check_combine(const Settings& s, std::size_t n, Bytes acc, ByteView in) {
+    TITHE_TRY(check<Format>(s, n, acc));
+    return check<Format>(s, n, in);
+  }
+
+  static Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+    TITHE_TRY(check_encode(call, in, out));
+    return Encoded{2 * in.n, encode_from<Format>(0, in, out.data())};
+  }
+  static Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                       std::span<float> out) {
+    TITHE_TRY(check_decode(call, payloads, out.size()));
+    codec::merge_values(payloads, merge, out, [](ByteView p, std::size_t i) {
+      return Format::unpack(wire::get<std::uint16_t>(&p[2 * i]));
+    });
+    return {};
+  }
+  static Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
+    TITHE_TRY(check_combine(s, n, acc, in));
+    combine_from<Format>(0, n, acc.data(), in.data(), left);
+    return {};
+  }
+};
+
+}  // namespace tithe::half

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/onebit/onebit.h"
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace onebit {
+
+bool encode_block(const Carry& in, std::uint8_t* out) {
+  Fold<float> sum[2];
+  std::size_t count[2] = {};
+  bool finite = true;
+  std::fill_n(out, block_bytes(in.n), std::uint8_t{0});
+  for (std::size_t i = 0; i < in.n; ++i) {
+    const float v = in.take(i);
+    finite = finite && is_finite(v);
+    sum[up(v)].add(i, v);
+    ++count[up(v)];
+    if (up(v)) out[kHead + i / 8] = static_cast<std::uint8_t>(out[kHead + i / 8] | 1U << (i % 8));
+  }
+  const float means[2] = {mean(sum[0].total(), count[0]), mean(sum[1].total(), count[1])};
+  wire::put(&out[0], means[0]);
+  wire::put(&out[4], means[1]);
+  for (std::size_t i = 0; i < in.n; ++i) in.leave(i, means[up(in.take(i))]);
+  return finite;
+}
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("onebit", payload.size(), bound(s, n)));
+  for (std::size_t first = 0; first < n; first += kBlock) {
+    const std::size_t len = std::min(kBlock, n - first);
+    const std::uint8_t* block = &payload[first / kBlock * kBlockBytes];
+    const float neg = wire::get<float>(block);
+    const float pos = wire::get<float>(block + 4);
+    if (!is_finite(neg) || !is_finite(pos) || neg > 0.0F || pos < 0.0F)
+      return {Code::kCorrupt, "onebit: no mean of block " + std::to_string(first / kBlock)};
+    if (len % 8 != 0 && block[kHead + len / 8] >> (len % 8) != 0)
+      return {Code::kCorrupt, "onebit: a bit past the last value"};
+  }
+  return {};
+}
+
+namespace {
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("onebit", out.size(), bound(call.settings, in.n)));
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
+                         in.left ? in.left + first : nullptr, std::min(kBlock, in.n - first)};
+    finite = encode_block(block, &out[first / kBlock * kBlockBytes]) && finite;
+  }
+  return Encoded{bound(call.settings, in.n), finite};
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(onebit_codec, call, payloads, out.size()));
+  codec::merge_values(payloads, merge, out, [](ByteView p, std::size_t i) {
+    const std::uint8_t* block = &p[i / kBlock * kBlockBytes];
+    const std::size_t bit = i % kBlock;
+    return wire::get<float>(block + 4 * (block[kHead + bit / 8] >> (bit % 8) & 1U));
+  });
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace onebit
+
+const Codec onebit_codec = {.id = CodecId::onebit,
+                            .name = "onebit",
+                            .doc = "one sign bit per value and two means per 2048 values (Seide et al. 2014)",
+                            .params = {},
+                            .phases = onebit::kPhases,
+                            .traits = {.fixed_size = true},
+                            .scratch = codec::no_scratch,
+                            .impls = onebit::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// onebit: one sign bit per value, and per block one mean per sign (Seide et al., 2014).
+//
+// Layout   per block of kBlock values (the last one may be shorter), back to back:
+//          f32 mean of the negatives | f32 mean of the rest | ceil(len/8) sign bits, LSB first, 1 = not negative
+//          a mean over nothing is 0; bits past len are 0
+// Why means and not +-1: they are the best two-level guess in the least-squares sense, so what stays behind is
+// as small as one bit per value allows. Why blocks: a block fits in the nearest cache, so exact means and the
+// residual cost one pass over memory, and local means follow the layers' different scales.
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+#include "base/finite.h"
+#include "base/fold.h"
+#include "tithe/codec.h"
+
+namespace tithe::onebit {
+
+inline constexpr std::size_t kBlock = 2048;
+inline constexpr std::size_t kHead = 8;
+inline constexpr std::size_t kBlockBytes = kHead + kBlock / 8;
+
+inline std::size_t block_bytes(std::size_t len) { return kHead + (len + 7) / 8; }
+inline std::size_t bound(const Settings&, std::size_t n) {
+  return n / kBlock * kBlockBytes + (n % kBlock ? block_bytes(n % kBlock) : 0);
+}
+
+// -0 counts as positive. A NaN counts as negative; encode reports it.
+inline bool up(float v) { return v >= 0.0F; }
+
+// A sum that overflowed is held at the largest float, so that a mean is always finite.
+inline float mean(float sum, std::size_t count) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  return count == 0 ? 0.0F : std::clamp(sum, -kMax, kMax) / static_cast<float>(count);
+}
+
+// One block, value by value; `in` starts at the block. True if all taken values are finite.
+bool encode_block(const Carry& in, std::uint8_t* out);
+
+// kCorrupt for a size or a mean that encode cannot have written, or for a bit past the end.
+Status check(const Settings&, std::size_t n, ByteView payload);
+
+}  // namespace tithe::onebit
