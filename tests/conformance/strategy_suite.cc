@@ -5,11 +5,10 @@
 
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <set>
 #include <tuple>
 
-#include "conformance/graph_runner.h"
+#include "conformance/speller.h"
 
 namespace tithe {
 namespace {
@@ -18,83 +17,9 @@ using testing::Actor;
 using testing::Mail;
 using testing::Outcome;
 using testing::Payload;
-using Draw = Graph (*)(const Place&);
-
-std::vector<Graph> draw_all(Draw draw, int world) {
-  std::vector<Graph> graphs;
-  for (Rank r = 0; r < world; ++r) graphs.push_back(draw({r, world}));
-  return graphs;
-}
-
-template <typename A>
-Outcome run_all(Draw draw, std::vector<std::unique_ptr<A>>& actors, std::uint32_t seed) {
-  std::vector<Actor*> plain;
-  for (auto& a : actors) plain.push_back(a.get());
-  return testing::run_graphs(draw_all(draw, static_cast<int>(actors.size())), plain, seed);
-}
-
-// ---- Frames that spell out what is in them
-
-// A frame is an expression: "2" is rank 2's own values, "(2+(1))" adds a frame that held rank 1's. Two ranks
-// whose results are the same expression hold the same bits, whatever deterministic codec is inside.
-class Speller : public Actor {
- public:
-  Speller(Rank me, int chunks)
-      : holds_(static_cast<std::size_t>(chunks), std::to_string(me)), result_(holds_.size()) {}
-  Mail encode(Chunk c) override {
-    const std::string text = std::string("(").append(holds_[at(c)]).append(")");
-    return {Payload(text.begin(), text.end())};
-  }
-  void merge(Chunk c, const std::vector<const Mail*>& frames) override {
-    for (const Mail* f : frames) holds_[at(c)].append("+").append(text_of(*f));
-  }
-  void store(Chunk c, const std::vector<const Mail*>& frames) override {
-    stored_once_ = stored_once_ && result_[at(c)].empty();
-    for (const Mail* f : frames) result_[at(c)].append("+").append(text_of(*f));
-  }
-  const std::vector<std::string>& result() const { return result_; }
-  bool stored_once() const { return stored_once_; }
-
-  static std::vector<int> ranks_in(const std::string& text) {
-    std::vector<int> ranks;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      if (text[i] < '0' || text[i] > '9') continue;
-      std::size_t length = 0;
-      ranks.push_back(std::stoi(text.substr(i), &length));
-      i += length;
-    }
-    std::sort(ranks.begin(), ranks.end());
-    return ranks;
-  }
-
- private:
-  static std::size_t at(Chunk c) { return static_cast<std::size_t>(c); }
-  static std::string text_of(const Mail& mail) { return {mail[0].begin(), mail[0].end()}; }
-  std::vector<std::string> holds_;
-  std::vector<std::string> result_;
-  bool stored_once_ = true;
-};
-
-struct Spelled {
-  Outcome outcome;
-  bool sums = true;       // every result holds every rank exactly once
-  bool identical = true;  // every rank's result is the same expression
-};
-
-Spelled spell(Draw draw, int world, std::uint32_t seed) {
-  std::vector<std::unique_ptr<Speller>> actors;
-  for (Rank r = 0; r < world; ++r) actors.push_back(std::make_unique<Speller>(r, draw({r, world}).chunks()));
-  Spelled s;
-  s.outcome = run_all(draw, actors, seed);
-  std::vector<int> everybody(static_cast<std::size_t>(world));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  for (const auto& a : actors) {
-    s.sums = s.sums && a->stored_once();
-    for (const std::string& text : a->result()) s.sums = s.sums && Speller::ranks_in(text) == everybody;
-    s.identical = s.identical && a->result() == actors[0]->result();
-  }
-  return s;
-}
+using testing::run_all;
+using testing::spell;
+using testing::Spelled;
 
 // ---- Numbers, under each law
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each checker of tools/lint finds the mistake it is there for, and leaves a tree without it alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPDX_CC = "// SPDX-License-Identifier: Apache-2.0\n"
+GOOD_HEADER = SPDX_CC + "#pragma once\n#include <cstdint>\nnamespace tithe {\nusing Rank = int;\n}\n"
+
+
+def lint(checker: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / f"tools/lint/{checker}.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A small tree without a fault; `put` adds a file to it."""
+
+    class Tree:
+        root = tmp_path
+
+        def put(self, name: str, text: str) -> None:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    t = Tree()
+    t.put("include/tithe/status.h", GOOD_HEADER)
+    t.put("include/tithe/codec.h", SPDX_CC + '#pragma once\n#include "tithe/status.h"\n')
+    t.put("include/tithe/transport.h", SPDX_CC + '#pragma once\n#include "tithe/status.h"\n')
+    t.put("src/base/fold.h", SPDX_CC + "#pragma once\n")
+    t.put("src/codec/sparse.h", SPDX_CC + '#pragma once\n#include "tithe/codec.h"\n')
+    t.put("src/codec/topk/topk.h", SPDX_CC + '#pragma once\n#include "codec/sparse.h"\n#include "base/fold.h"\n')
+    t.put("src/engine/engine.cc", SPDX_CC + '#include "codec/topk/topk.h"\n#include "fmt/format.h"\n')
+    t.put("README.md", "# A title\n\nSee [the guide](docs/guide.md#the-second-part) and `src/base/fold.h`.\n")
+    t.put("docs/guide.md", "# Guide\n\n## The second part\n\n[back](../README.md)\n")
+    return t
+
+
+@pytest.mark.parametrize("checker", ["check_floors", "check_links", "check_style", "run_doc_examples"])
+def test_this_tree_passes_is_decided_by_lint_but_a_good_tree_does(tree, checker):
+    done = lint(checker, tree.root) if checker != "run_doc_examples" else lint(checker, tree.root / "README.md")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("src/base/fold.h", '#include "codec/sparse.h"\n', "base (floor 0) includes"),
+        ("src/codec/dgc/dgc.cc", '#include "tithe/transport.h"\n', "codec and transport never see each other"),
+        ("src/transport/loop/loop.cc", '#include "tithe/codec.h"\n', "transport and codec never see each other"),
+        ("src/codec/dgc/dgc.cc", '#include "codec/topk/topk.h"\n', "share it in src/codec/"),
+        ("src/codec/dgc/dgc.cc", '#include "base/none.h"\n', "is not there"),
+        ("src/mystery/a.cc", "int a;\n", "has no floor"),
+        ("include/tithe/mystery.h", "#pragma once\n", "has no floor"),
+        ("include/tithe/codec.h", '#pragma once\n#include "base/fold.h"\n', "which users do not have"),
+        ("include/tithe/codec.h", "#pragma once\nstd::size_t f();\n", "does not compile alone"),
+    ],
+)
+def test_floors_catches(tree, name, text, says):
+    tree.put(name, SPDX_CC + text)
+    done = lint("check_floors", tree.root)
+    assert done.returncode == 1
+    assert says in done.stdout
+
+
+def test_floors_catches_a_circle(tree):
+    tree.put("src/plan/plan.h", SPDX_CC + '#include "engine/engine.h"\n')
+    tree.put("src/engine/engine.h", SPDX_CC + '#include "plan/plan.h"\n')
+    assert "include each other" in lint("check_floors", tree.root).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[gone](docs/gone.md)\n", "no such file"),
+        ("[gone](docs/guide.md#third-part)\n", "no such heading"),
+        ("![gone](gone.png)\n", "no such file"),
+        ("[out](../../etc/passwd)\n", "no such file"),
+        ("see `src/base/gone.h`\n", "is not there"),
+    ],
+)
+def test_links_catches(tree, text, says):
+    tree.put("README.md", text)
+    done = lint("check_links", tree.root)
+    assert done.returncode == 1
+    assert says in done.stdout
+
+
+def test_links_leaves_code_and_the_web_alone(tree):
+    tree.put("README.md", "```\n[x](gone.md)\n```\n`[y](gone.md)` [z](https://example.org/gone) `src/<name>.cc`\n")
+    assert lint("check_links", tree.root).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("src/base/a.cc", "int a;\n", "first line must hold"),
+        ("src/base/a.cc", SPDX_CC + "int a;\n" * 500, "501 lines"),
+        ("src/base/a.cc", SPDX_CC + "// " + "x" * 120 + "\n", "123 characters"),
+        ("src/base/a.cc", SPDX_CC + "int a; \n", "blanks"),
+        ("src/base/a.cc", SPDX_CC + "\tint a;\n", "tab"),
+        ("src/base/a.cc", SPDX_CC + "// TO" + "DO: later\n", "leftover"),
+        ("src/base/BadName.cc", SPDX_CC, "snake_case"),
+        ("src/frame/fold.h", SPDX_CC, "second file of this name"),
+        ("tools/a.sh", "#!/bin/bash\n# SPDX-License-Identifier: Apache-2.0\nif true\n", "syntax error"),
+    ],
+)
+def test_style_catches(tree, name, text, says):
+    tree.put(name, text)
+    done = lint("check_style", tree.root)
+    assert done.returncode == 1
+    assert says in done.stdout
+
+
+def fenced(kind: str, text: str) -> str:
+    return f"```{kind}\n{text}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (fenced("sh run", "false"), "exit status 1"),
+        (fenced("sh run", "echo one") + fenced("text expect", "two"), "prints otherwise"),
+        (fenced("python run", "print(1 +)"), "SyntaxError"),
+        (fenced("text expect", "nothing ran"), "cannot be run"),
+        (fenced("cobol run", "STOP RUN."), "cannot be run"),
+    ],
+)
+def test_doc_examples_catches(tree, text, says):
+    tree.put("README.md", text)
+    done = lint("run_doc_examples", tree.root / "README.md")
+    assert done.returncode == 1
+    assert says in done.stdout
+
+
+def test_doc_examples_run_in_order_in_one_folder_and_dots_match(tree):
+    text = fenced("sh run", "echo 1 apple > a; echo 2 > b")
+    text += fenced("python run", "print(open('a').read() + open('b').read())") + "\nwhich prints\n\n"
+    text += fenced("sh run", "cat a b; seq 5") + fenced("text expect", "1 ...le\n2\n...\n5")
+    tree.put("README.md", text)
+    done = lint("run_doc_examples", tree.root / "README.md")
+    assert done.returncode == 0, done.stdout
+    assert not (tree.root / "a").exists()

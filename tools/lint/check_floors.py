@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Includes go down the floors only (HACKING.md, "The floors"), and public headers stand on their own.
+
+A folder may include its own floor and those below. `codec` and `transport` never see each other, one codec never sees
+another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tree import Problem, files, main
+
+FLOORS = {
+    "base": 0,
+    "frame": 1,
+    "codec": 2,
+    "transport": 2,
+    "strategy": 3,
+    "lang": 3,
+    "engine": 4,
+    "plan": 4,
+    "sim": 4,
+}
+# A public header stands on the floor of the folder that keeps its promises.
+PUBLIC = {
+    "status": "base", "byte_view": "base", "hd": "base",
+    "frame": "frame",
+    "codec": "codec", "codecs": "codec", "spec": "codec",
+    "transport": "transport", "transports": "transport", "connect": "transport",
+    "graph": "strategy", "strategies": "strategy",
+    "plan": "plan",
+    "session": "engine", "tithe": "engine",
+}  # fmt: skip
+STRANGERS = [{"codec", "transport"}]
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+SOURCES = ("*.h", "*.cc", "*.cu", "*.cuh", "*.c", "*.def")
+
+
+def folder_of(relative: str) -> tuple[str, str] | None:
+    """(folder, thing) of a path such as src/codec/topk/topk.cc; the thing is "" outside a thing's own folder."""
+    parts = relative.split("/")
+    if parts[:2] == ["include", "tithe"]:
+        return PUBLIC.get(Path(parts[-1]).stem, f"? {relative}"), ""
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1], parts[2] if len(parts) > 3 else ""
+    return None  # apps, python, tests, bench: above all floors
+
+
+def check(root: Path) -> Iterator[Problem]:
+    edges: dict[tuple[str, str], tuple[Path, int]] = {}
+    for path in files(root, *SOURCES):
+        here = folder_of(str(path.relative_to(root)))
+        if here is None:
+            continue
+        if here[0] not in FLOORS:
+            yield path, 1, f"'{here[0]}' has no floor: add it to tools/lint/check_floors.py"
+            continue
+        public = path.is_relative_to(root / "include")
+        test = path.name.endswith("_test.cc")
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            name = match[1]
+            target = f"include/{name}" if name.startswith("tithe/") else f"src/{name}"
+            if not (root / target).is_file():
+                if not name.startswith("tithe/") and name.split("/")[0] not in FLOORS:
+                    continue  # a library's header in quotes
+                yield path, number, f'"{name}" is not there (paths start at src/ or include/)'
+                continue
+            there = folder_of(target)
+            if there is None or there[0] not in FLOORS:
+                yield path, number, f'"{name}" has no floor: add it to tools/lint/check_floors.py'
+                continue
+            if public and not name.startswith("tithe/"):
+                yield path, number, f'a public header includes "{name}", which users do not have'
+            up = FLOORS[there[0]] - FLOORS[here[0]]
+            if up > 0 and not test:
+                yield (
+                    path,
+                    number,
+                    f'{here[0]} (floor {FLOORS[here[0]]}) includes "{name}" (floor {FLOORS[there[0]]})',
+                )
+            elif {here[0], there[0]} in STRANGERS:
+                yield (
+                    path,
+                    number,
+                    f'{here[0]} includes "{name}": {here[0]} and {there[0]} never see each other',
+                )
+            elif here[0] == there[0] and there[1] not in ("", here[1]) and here[0] in ("codec", "transport"):
+                if here[1]:
+                    yield path, number, f'{here[1]} includes "{name}": share it in src/{here[0]}/ instead'
+            elif up == 0 and here[0] != there[0]:
+                edges[here[0], there[0]] = (path, number)
+    for (a, b), (path, number) in edges.items():
+        if (b, a) in edges and a < b:
+            yield path, number, f"{a} and {b} include each other"
+    yield from check_alone(root)
+
+
+def check_alone(root: Path) -> Iterator[Problem]:
+    """Each public header compiles as the first line of an otherwise empty file, with nothing else included."""
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    headers = list(files(root, "include/tithe/*.h"))
+    if not headers:
+        return
+    if compiler is None:
+        yield headers[0], 1, "no C++ compiler to try the public headers with"
+        return
+
+    def compile_alone(header: Path) -> Problem | None:
+        with tempfile.TemporaryDirectory() as scratch:
+            source = Path(scratch) / "alone.cc"
+            source.write_text(f'#include "tithe/{header.name}"\n')
+            command = [
+                compiler,
+                "-std=c++20",
+                "-fsyntax-only",
+                "-Wall",
+                "-Wextra",
+                f"-I{root}/include",
+                str(source),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return None
+        return header, 1, f"does not compile alone: {done.stderr.strip().splitlines()[-1]}"
+
+    with ThreadPoolExecutor() as pool:
+        yield from (p for p in pool.map(compile_alone, headers) if p)
+
+
+if __name__ == "__main__":
+    main("floors", check)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links between the documents lead somewhere, and paths named in them exist.
+
+Checked in every *.md: relative links and images, with their #anchors; and words in back quotes that read as a path of
+this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from tree import Problem, files, main
+
+LINK = re.compile(r"!?\[(?:[^\]\\]|\\.)*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+REFERENCE = re.compile(r"^\s{0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$")
+HTML = re.compile(r"<(?:img|a)\b[^>]*\b(?:src|href)=\"([^\"]+)\"")
+CODE = re.compile(r"`([^`]+)`")
+PATH = re.compile(r"^(?:src|include|docs|tests|tools|bench|apps|python|demo|examples|rtl|\.ci)/[\w./+-]*$")
+BUILT = ("demo/out",)  # made by a run, not part of the tree
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines outside fenced blocks."""
+    fence = ""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        mark = re.match(r"\s*(`{3,}|~{3,})", line)
+        if mark and (not fence or line.strip().startswith(fence)):
+            fence = "" if fence else mark[1]
+            continue
+        if not fence:
+            yield number, line
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that the forges make of headings: lower case, spaces to dashes, other signs dropped."""
+    found: dict[str, int] = {}
+    names = set()
+    for _, line in prose(path):
+        names.update(re.findall(r"<a\s+(?:id|name)=\"([^\"]+)\"", line))
+        heading = re.match(r"#{1,6}\s+(.*?)\s*#*\s*$", line)
+        if not heading:
+            continue
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "").replace("*", "")
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
+        count = found.get(slug, 0)
+        found[slug] = count + 1
+        names.add(slug if count == 0 else f"{slug}-{count}")
+    return names
+
+
+def check(root: Path) -> Iterator[Problem]:
+    for path in files(root, "*.md"):
+        for number, line in prose(path):
+            bare = CODE.sub("", line)
+            targets = LINK.findall(bare) + REFERENCE.findall(bare) + HTML.findall(bare)
+            for target in targets:
+                if re.match(r"[a-z][a-z0-9+.-]*:", target):
+                    continue
+                where, _, anchor = unquote(target).partition("#")
+                file = (path.parent / where).resolve() if where else path
+                if not file.exists():
+                    yield path, number, f"link to {target}: no such file"
+                elif not file.is_relative_to(root):
+                    yield path, number, f"link to {target}: leaves the tree"
+                elif anchor and file.suffix == ".md" and anchor not in anchors(file):
+                    yield path, number, f"link to {target}: no such heading"
+            for word in CODE.findall(line):
+                if PATH.match(word) and "..." not in word and not word.startswith(BUILT):
+                    if not (root / word).exists():
+                        yield path, number, f"`{word}` is not there"
+
+
+if __name__ == "__main__":
+    main("links", check)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no formatter checks: the SPDX line, file length, line length in comments, tabs, one name per file, leftovers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tree import Problem, files, main
+
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+CODE = (
+    "*.h",
+    "*.cc",
+    "*.cu",
+    "*.cuh",
+    "*.c",
+    "*.def",
+    "*.py",
+    "*.sh",
+    "*.sv",
+    "*.cmake",
+    "CMakeLists.txt",
+    "Makefile",
+)
+LONG_FILE = 400  # told
+TOO_LONG_FILE = 500  # refused: a concept is missing
+LONG_LINE = 120
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
+
+
+def check(root: Path) -> Iterator[Problem]:
+    names = defaultdict(list)
+    for path in files(root, *CODE, ".ci/run"):
+        lines = path.read_text().splitlines()
+        head = lines[1:2] if lines and lines[0].startswith("#!") else lines[:1]
+        if path.name != "__init__.py" or lines:
+            if not head or SPDX not in head[0]:
+                yield path, 1, f"the first line must hold '{SPDX}'"
+        if len(lines) > TOO_LONG_FILE:
+            yield (
+                path,
+                len(lines),
+                f"{len(lines)} lines (at most {TOO_LONG_FILE}): split it where a concept is missing",
+            )
+        elif len(lines) > LONG_FILE:
+            print(f"note: {path.relative_to(root)}: {len(lines)} lines (aim: {LONG_FILE})", file=sys.stderr)
+        for number, line in enumerate(lines, 1):
+            if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
+                yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
+            if "\t" in line and path.name != "Makefile":
+                yield path, number, "a tab"
+            if line != line.rstrip():
+                yield path, number, "blanks at the end"
+            if LEFTOVER.search(line) and path.name != "check_style.py":
+                yield path, number, "a leftover: do it or say why not"
+        if path.suffix in (".h", ".cc", ".cu", ".py", ".sh", ".def") and not SNAKE.match(path.name):
+            yield path, 1, "file names are snake_case"
+        shared_names = path.is_relative_to(root / "src/transport")  # each transport has the same file names
+        if path.is_relative_to(root / "src") and not shared_names and path.suffix in (".h", ".cc", ".cu"):
+            names[path.name].append(path)
+    for same in names.values():
+        for path in same[1:]:
+            yield path, 1, f"a second file of this name: {same[0].relative_to(root)}"
+    for path in files(root, "*.sh", ".ci/run"):
+        done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            yield path, 1, done.stderr.strip().splitlines()[0]
+
+
+if __name__ == "__main__":
+    main("style", check)

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that is checked without running the tests; each part says ok or what is wrong, and all parts run.
+# Needs a build in build/ (or $1): clang-tidy reads its compile commands, the documents' examples run its programs.
+#
+#   tools/lint/lint.sh            check
+#   tools/lint/lint.sh --fix      let clang-format and ruff rewrite what they would complain about
+cd "$(dirname "$0")/../.." || exit 1
+fix=0
+[ "${1:-}" = --fix ] && fix=1 && shift
+build=${1:-build}
+python=.venv/bin/python
+[ -x "$python" ] || python=python3
+status=0
+
+part() { # name, command...
+  local name=$1 begin=$SECONDS
+  shift
+  "$@" || { status=1 && echo "lint: $name FAILED"; }
+  [ $((SECONDS - begin)) -lt 5 ] || echo "lint: $name took $((SECONDS - begin)) s"
+}
+
+format() {
+  local files
+  mapfile -t files < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' '*.c')
+  if [ "$fix" = 1 ]; then clang-format -i "${files[@]}"; else clang-format --dry-run -Werror "${files[@]}"; fi &&
+    echo "clang-format: ok"
+}
+
+ruff() {
+  if [ "$fix" = 1 ]; then
+    "$python" -m ruff check --fix -q . && "$python" -m ruff format -q .
+  else
+    "$python" -m ruff check -q . && "$python" -m ruff format -q --check .
+  fi && echo "ruff: ok"
+}
+
+part clang-format format
+part ruff ruff
+part style "$python" tools/lint/check_style.py
+part floors "$python" tools/lint/check_floors.py
+part links "$python" tools/lint/check_links.py
+part clang-tidy "$python" tools/lint/run_clang_tidy.py "$build"
+part "doc examples" "$python" tools/lint/run_doc_examples.py
+if [ "$status" -eq 0 ]; then echo "lint: green"; else echo "lint: FAILED"; fi
+exit "$status"
