@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emulated hosts: one network namespace per rank, joined by a bridge, each behind a shaped link.
+
+    rank i: eth0 (10.77.0.i+1) ---- veth ---- port<i> --+-- bridge "switch"
+            tbf on eth0: what the rank sends            |
+            tbf on port<i>: what the rank receives -----+
+
+Everything is made inside private mount, network and pid namespaces (`enter` starts them), so that it all
+disappears with the process that holds them, however that process ends.
+"""
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+SUBNET = "10.77.0"
+PR_SET_PDEATHSIG = 1
+# The queue in front of a link that is busy, bytes: a shallow switch's, enough for an incast of small messages.
+QUEUE_BYTES = 2_000_000
+# Fixed, so that machines with different defaults give comparable figures; left alone where it is not offered.
+CONGESTION_CONTROL = "cubic"
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second of '100mbit', '1gbit', '512kbit'; ValueError otherwise."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg])bit\s*", text.lower())
+    if not match or float(match[1]) <= 0:
+        raise ValueError(f"LINK={text!r}: write a rate as 100mbit, 1gbit or 512kbit")
+    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
+
+
+def burst_bytes(rate_bits: float) -> int:
+    """Bytes that may leave at once after a pause: half a millisecond of the link, so that the pauses of a
+    training step earn no free transfer, and at least four packets, so that the timer can keep the rate."""
+    return max(6_250, int(rate_bits / 8 * 0.0005))
+
+
+def die_with_parent() -> None:
+    """Runs in a child before exec: the kernel kills it when its parent ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def command(*args: str) -> str:
+    done = subprocess.run(args, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(args)}: {done.stderr.strip() or f'exit {done.returncode}'}")
+    return done.stdout
+
+
+@dataclass
+class Hosts:
+    """Where the ranks live. `prefix(rank)` is what starts a command there."""
+
+    ranks: int
+    link: str | None  # None: no namespaces, all ranks on the loopback interface
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def interface(self) -> str:
+        return "eth0" if self.link else "lo"
+
+    def address(self, rank: int) -> str:
+        return f"{SUBNET}.{rank + 1}" if self.link else "127.0.0.1"
+
+    def prefix(self, rank: int) -> list[str]:
+        return ["ip", "netns", "exec", f"rank{rank}"] if self.link else []
+
+    def build(self) -> None:
+        """Makes the namespaces and links; call it only inside `enter`."""
+        if not self.link:
+            return
+        rate = parse_rate(self.link)
+        shape = [
+            *("root", "tbf", "rate", f"{rate:.0f}bit"),
+            *("burst", str(burst_bytes(rate)), "limit", str(QUEUE_BYTES)),
+        ]
+        command("mount", "-t", "tmpfs", "tmpfs", "/run")  # `ip netns` keeps its names there
+        command("ip", "link", "set", "lo", "up")
+        command("ip", "link", "add", "switch", "type", "bridge")
+        command("ip", "link", "set", "switch", "up")
+        for rank in range(self.ranks):
+            name, port = f"rank{rank}", f"port{rank}"
+            command("ip", "netns", "add", name)
+            command("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            command("ip", "link", "set", port, "master", "switch", "up")
+            command("ip", "-n", name, "address", "add", f"{self.address(rank)}/24", "dev", "eth0")
+            command("ip", "-n", name, "link", "set", "lo", "up")
+            command("ip", "-n", name, "link", "set", "eth0", "up")
+            command("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape)
+            command("tc", "qdisc", "add", "dev", port, *shape)
+            try:
+                setting = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
+                command(*self.prefix(rank), "sh", "-c", setting)
+            except RuntimeError:
+                self.notes.append(f"rank {rank}: TCP congestion control stays as the system has it")
+
+
+def unshare_command() -> list[str]:
+    """What starts a command in private namespaces, or RuntimeError that says why that cannot be had here."""
+    base = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    ways = [base] if os.geteuid() == 0 else []
+    ways.append([base[0], "--user", "--map-root-user", *base[1:]])
+    reasons = []
+    for way in ways:
+        try:
+            command(*way, sys.executable, os.path.abspath(__file__))
+            return way
+        except (RuntimeError, FileNotFoundError) as error:
+            reasons.append(str(error).strip().splitlines()[-1])
+    raise RuntimeError("; ".join(dict.fromkeys(reasons)))
+
+
+def enter(argv: list[str]) -> int:
+    """Runs argv in private namespaces as their first process and returns its exit status.
+
+    However this ends (also by SIGKILL), the kernel ends everything inside.
+    """
+    child = subprocess.Popen([*unshare_command(), *argv], preexec_fn=die_with_parent)  # noqa: PLW1509 (no threads here)
+
+    def stop(*_):
+        child.kill()  # unshare ignores softer signals while its child runs; --kill-child does the rest
+
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, stop)
+    try:
+        return child.wait()
+    except KeyboardInterrupt:  # the terminal has told the child too: let it close its progress line
+        try:
+            child.wait(timeout=3)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            stop()
+            child.wait()
+        return 130
+
+
+if __name__ == "__main__":  # the probe of unshare_command()
+    trial = Hosts(ranks=1, link="100mbit")
+    trial.build()
+    command(*trial.prefix(0), "cat", "/sys/class/net/eth0/statistics/tx_bytes")

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the demo's table: what each of them puts on the wire."""
+
+import itertools
+from dataclasses import dataclass
+
+LAYERS = (784, 1024, 768, 10)  # of the model, an MLP with ReLU
+PARAMETERS = sum(a * b + b for a, b in itertools.pairwise(LAYERS))
+BATCH = 128  # per rank
+MOMENTUM = 0.9  # of the optimizer, in every row
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    kind: str  # baseline | tithe
+    codec: str  # as results.json states it; for tithe rows the spec string
+    strategy: str = ""  # tithe rows
+    # Momentum correction (DGC): the codec's carry already holds the momentum of every compressed parameter,
+    # so the optimizer must not apply it again to those.
+    corrects_momentum: bool = False
+    bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
+    # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
+    bytes_part: float = 0.05
+
+
+ROWS = [
+    Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02),
+    Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5),
+    Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0),
+]
+
+
+def by_name(name: str) -> Row:
+    for row in ROWS:
+        if row.name == name:
+            return row
+    raise ValueError(f"no row {name!r}; there are: {', '.join(row.name for row in ROWS)}")

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make demo`: trains Fashion-MNIST on emulated hosts with each row of rows.py, then writes the report.
+
+Environment (docs/cli.md has the whole table): LINK RANKS SEEDS EPOCHS DATA OUT TARGET RUNS.
+"""
+
+import os
+import platform
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import hosts
+import idx
+import report
+import rows
+from ranks import JobFailed, Ranks
+
+DEFAULTS = {
+    "LINK": "100mbit",
+    "RANKS": "4",
+    "SEEDS": "1",
+    "EPOCHS": "1",
+    "DATA": idx.DEBIAN,
+    "OUT": str(Path(__file__).with_name("out")),
+    "TARGET": "0.85",
+    "RUNS": ",".join(row.name for row in rows.ROWS),
+}
+HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
+LOCAL_STEPS = 60
+START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate only
+
+
+@dataclass
+class Settings:
+    link: str
+    ranks: int
+    seeds: int
+    epochs: int
+    data: str
+    out: Path
+    target: float
+    rows: list[rows.Row]
+    given: dict[str, str]
+
+    @classmethod
+    def from_environment(cls) -> "Settings":
+        given = {name: os.environ[name] for name in DEFAULTS if os.environ.get(name)}
+        value = {**DEFAULTS, **given}
+        for name in ("RANKS", "SEEDS", "EPOCHS"):
+            if not value[name].isdigit() or int(value[name]) < 1:
+                raise ValueError(f"{name}={value[name]}: a whole number from 1 on")
+        if not 1 < int(value["RANKS"]) <= 200:
+            raise ValueError(f"RANKS={value['RANKS']}: 2 to 200")
+        hosts.parse_rate(value["LINK"])
+        return cls(
+            link=value["LINK"],
+            ranks=int(value["RANKS"]),
+            seeds=int(value["SEEDS"]),
+            epochs=int(value["EPOCHS"]),
+            data=value["DATA"],
+            out=Path(value["OUT"]),
+            target=float(value["TARGET"]),
+            rows=[rows.by_name(name) for name in value["RUNS"].split(",")],
+            given=given,
+        )
+
+    def command(self) -> str:
+        shown = {name: text for name, text in self.given.items() if name not in ("OUT", "DATA")}
+        return " ".join([*(f"{name}={shlex.quote(text)}" for name, text in shown.items()), "make demo"])
+
+
+def machine() -> str:
+    import torch
+
+    info = Path("/proc/cpuinfo").read_text()
+    models = {line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{', '.join(sorted(models)) or platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB,"
+        f" Linux {platform.release()}, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+class Progress:
+    """One live line on a terminal; elsewhere a line every fifteen seconds."""
+
+    def __init__(self):
+        self.live = sys.stdout.isatty()
+        self.last = 0.0
+
+    def show(self, text: str) -> None:
+        if self.live:
+            print(f"\r\033[K{text}", end="", flush=True)
+        elif time.monotonic() - self.last > 15:
+            self.last = time.monotonic()
+            print(text, flush=True)
+
+    def close(self, text: str) -> None:
+        print(f"\r\033[K{text}" if self.live else text, flush=True)
+
+
+class Estimate:
+    """Seconds still to go, from what the rows took so far and a guess for those not yet seen."""
+
+    def __init__(self, settings: Settings, rate_bits: float, local_step: float, steps: int):
+        ring = 2 * (settings.ranks - 1) / settings.ranks * 4 * rows.PARAMETERS * HEADERS * 8 / rate_bits
+        fixed = START_SECONDS + EVALUATION_SECONDS * (9 + 3 * settings.epochs)
+        self.run_seconds = {
+            row.name: fixed + steps * (local_step + row.bytes_part * ring) for row in settings.rows
+        }
+        self.queue: list[str] = [row.name for row in settings.rows for _ in range(settings.seeds)]
+
+    def finished(self, name: str, seconds: float) -> None:
+        self.queue.remove(name)
+        self.run_seconds[name] = seconds
+
+    def left(self, name: str = "", part_done: float = 0.0) -> float:
+        total = sum(self.run_seconds[other] for other in self.queue)
+        return total - (part_done * self.run_seconds[name] if name else 0.0)
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(seconds, 0):.0f} s"
+
+
+def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
+    progress, begin = Progress(), time.monotonic()
+    train_images, _ = idx.load(settings.data)["train"]
+    steps = len(train_images) // (rows.BATCH * settings.ranks) * settings.epochs
+    local = ranks.run({"job": "local", "seed": 0, "steps": LOCAL_STEPS})
+    details["local_step_seconds"] = report.mean([result["step_seconds"] for result in local])
+    print(f"demo: a step without any communication takes {details['local_step_seconds']:.3f} s", flush=True)
+    rate = hosts.parse_rate(settings.link) if ranks.hosts.link else 10e9
+    estimate = Estimate(settings, rate, details["local_step_seconds"], steps)
+    print(
+        f"demo: {len(settings.rows)} rows x {settings.seeds} seeds x {steps} steps,"
+        f" about {minutes(estimate.left())} in all",
+        flush=True,
+    )
+    total = len(estimate.queue)
+    for row in settings.rows:
+        for seed in range(settings.seeds):
+            count = total - len(estimate.queue) + 1
+            where = f"[{count}/{total}] {row.name:<14} seed {seed}"
+
+            def on_event(rank, event, row=row, where=where):
+                if event["event"] == "step":
+                    step = event["step"]
+                    epoch = min(1 + step * settings.epochs // event["steps"], settings.epochs)
+                    progress.show(
+                        f"{where}  epoch {epoch}/{settings.epochs}  step {step}/{event['steps']}"
+                        f"  {event['seconds']:.3f} s/step  loss {event['loss']:.3f}"
+                        f"  accuracy {event['accuracy']:.1%}"
+                        f"  {minutes(estimate.left(row.name, step / event['steps']))} left"
+                    )
+
+            started = time.monotonic()
+            job = {"job": "train", "row": row.name, "seed": seed, "epochs": settings.epochs}
+            try:
+                results = ranks.run(job, on_event)
+            except JobFailed as trouble:
+                progress.close(f"{where}  FAILED: {trouble}")
+                details["failed"].append({"name": row.name, "seed": seed, "why": str(trouble)})
+            else:
+                run = {**results[0], "name": row.name, "kind": row.kind, "codec": row.codec, "seed": seed}
+                del run["event"]
+                for key in ("step_seconds", "bytes_per_step"):
+                    run[key] = report.mean([result[key] for result in results])
+                details["runs"].append(run)
+                progress.close(
+                    f"{where}  {run['step_seconds']:.3f} s/step  {run['bytes_per_step'] / 1e6:.3f} MB/step"
+                    f"  accuracy {run['accuracy']:.2%}"
+                    + ("" if run["identical"] else "  RANKS DIFFER in their parameters")
+                )
+            estimate.finished(row.name, time.monotonic() - started)
+            details["wall_seconds"] = time.monotonic() - begin
+            report.write_json(settings.out, details)
+
+
+def inside(settings: Settings, shaped: bool) -> int:
+    """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
+    place = hosts.Hosts(settings.ranks, settings.link if shaped else None)
+    place.build()
+    settings.out.mkdir(parents=True, exist_ok=True)
+    for log in (settings.out / "logs").glob("rank*.log"):
+        log.unlink()
+    details = {
+        "machine": machine(),
+        "command": settings.command(),
+        "ranks": settings.ranks,
+        "link": settings.link if shaped else "unshaped",
+        "seeds": settings.seeds,
+        "epochs": settings.epochs,
+        "target": settings.target,
+        "notes": place.notes,
+        "runs": [],
+        "failed": [],
+    }
+    ranks = Ranks(place, settings.data, settings.out / "logs")
+    try:
+        print(f"demo: starting {settings.ranks} ranks (torch and data)", flush=True)
+        ranks.start()
+        if shaped:
+            rate = hosts.parse_rate(settings.link)
+            measured = ranks.measure_links(rate)
+            details["link_mbit"] = measured
+            shown = ", ".join(f"{mbit:.1f}" for mbit in measured)
+            print(f"demo: LINK={settings.link}; all links at once carry {shown} Mbit/s", flush=True)
+            if max(measured) > 1.05 * rate / 1e6:
+                raise RuntimeError("a link is faster than it should be: nothing would be shown")
+            if min(measured) < 0.85 * rate / 1e6:
+                details["notes"].append("this machine does not carry the whole rate on all links at once")
+                print(f"demo: {details['notes'][-1]}", flush=True)
+        train_all(settings, ranks, details)
+    except KeyboardInterrupt:
+        print("\ndemo: stopped", flush=True)
+        return 130
+    except RuntimeError as trouble:
+        print(f"demo: {trouble}", file=sys.stderr)
+        return 1
+    finally:
+        ranks.stop()
+    report.write_all(settings.out, details)
+    print(report.table(details))
+    print(f"\ndemo: {settings.out}/results.json, {settings.out}/report.html", flush=True)
+    return 1 if details["failed"] else 0
+
+
+def main() -> int:
+    try:
+        settings = Settings.from_environment()
+        idx.load(settings.data)
+    except (ValueError, FileNotFoundError) as trouble:
+        print(f"demo: {trouble}", file=sys.stderr)
+        return 2
+    if sys.argv[1:] == ["inside"]:
+        return inside(settings, shaped=True)
+    try:
+        hosts.unshare_command()
+    except RuntimeError as why:
+        print(
+            f"demo: no network namespaces here ({why}).\n"
+            "demo: running UNSHAPED on the loopback interface: LINK has no effect, bytes are still counted"
+        )
+        return inside(settings, shaped=False)
+    return hosts.enter([sys.executable, os.path.abspath(__file__), "inside"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

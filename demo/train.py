@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of the demo: reads jobs as JSON lines, answers with JSON lines.
+
+Torch and the data are loaded once; each job runs in a fork of this process, so that rows share nothing else.
+    {"job": "link", ...}    sends to the next rank while it receives from the one before: the link's real rate
+    {"job": "local", ...}   times steps without any communication
+    {"job": "train", ...}   trains one row with one seed
+"""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import statistics
+import sys
+import threading
+import time
+import traceback
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hosts
+import idx
+import rows
+
+PEAK_RATE = 0.1
+SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
+PIXEL_MEAN, PIXEL_STD = 0.2860, 0.3530
+RAW_BELOW = 4096  # tithe sends smaller tensors raw (its min_values)
+
+
+def say(event: str, **fields) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def make_model() -> nn.Module:
+    first, second, third, classes = rows.LAYERS
+    return nn.Sequential(
+        *(nn.Linear(first, second), nn.ReLU()),
+        *(nn.Linear(second, third), nn.ReLU()),
+        nn.Linear(third, classes),
+    )
+
+
+def to_input(images: np.ndarray) -> torch.Tensor:
+    return (torch.from_numpy(images.astype(np.float32)) / 255 - PIXEL_MEAN) / PIXEL_STD
+
+
+def learning_rate(step: int, steps: int) -> float:
+    """Linear up over the first twentieth, then linear down to zero; the same in every row."""
+    rise = max(1, steps // 20)
+    return PEAK_RATE * min((step + 1) / rise, (steps - step) / (steps - rise + 1))
+
+
+def evaluation_steps(per_epoch: int, epochs: int) -> set[int]:
+    """After how many steps to evaluate: nine times in the first epoch, then three times in each."""
+    first = {per_epoch * k // 9 for k in range(1, 10)}
+    return first | {per_epoch * k // 3 for k in range(3, 3 * epochs + 1)}
+
+
+def bf16_on_the_wire(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """PyTorch's bf16_compress_hook; DDP refuses that one, by its name, without CUDA and NCCL."""
+    half = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
+    future = dist.all_reduce(half, async_op=True).get_future()
+    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+
+def attach_hook(row: rows.Row, model: DistributedDataParallel):
+    """Puts the row's exchange under DDP; returns tithe's handle, or None for a baseline."""
+    if row.kind == "tithe":
+        import tithe.torch
+
+        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy)
+    if row.name == "bf16":
+        model.register_comm_hook(None, bf16_on_the_wire)
+    elif row.name == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=10)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return None
+
+
+def make_optimizer(row: rows.Row, model: nn.Module) -> torch.optim.Optimizer:
+    def momentum(parameter):
+        corrected = row.corrects_momentum and parameter.numel() >= RAW_BELOW
+        return 0.0 if corrected else rows.MOMENTUM
+
+    groups = [{"params": [p], "momentum": momentum(p)} for p in model.parameters()]
+    return torch.optim.SGD(groups, lr=PEAK_RATE)
+
+
+class SentBytes:
+    """Bytes that this rank's interface has sent so far; shared by all ranks on the loopback interface."""
+
+    def __init__(self, interface: str, ranks: int):
+        self.file = os.open(f"/sys/class/net/{interface}/statistics/tx_bytes", os.O_RDONLY)
+        self.part = ranks if interface == "lo" else 1
+
+    def __call__(self) -> float:
+        return int(os.pread(self.file, 32, 0)) / self.part
+
+
+class Trainer:
+    def __init__(self, job: dict, data: dict):
+        self.rank, self.world, self.seed = job["rank"], job["world"], job["seed"]
+        self.images, self.labels = data["train"]
+        self.test = [part[self.rank :: self.world] for part in data["test"]]
+        self.per_epoch = len(self.images) // (rows.BATCH * self.world)
+        torch.manual_seed(self.seed)
+        self.model = make_model()
+        self.loss = nn.CrossEntropyLoss()
+
+    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        epoch, at = divmod(step, self.per_epoch)
+        if at == 0:
+            self.order = np.random.default_rng([self.seed, epoch]).permutation(len(self.images))
+        first = (at * self.world + self.rank) * rows.BATCH
+        chosen = self.order[first : first + rows.BATCH]
+        return to_input(self.images[chosen]), torch.from_numpy(self.labels[chosen])
+
+    def step(self, step: int, model: nn.Module, optimizer) -> tuple[float, float, float, float]:
+        """One step; loss, then the seconds of data and forward, of backward with exchange, of the optimizer."""
+        begin = time.perf_counter()
+        inputs, labels = self.batch(step)
+        optimizer.zero_grad()
+        loss = self.loss(model(inputs), labels)
+        forward = time.perf_counter()
+        loss.backward()
+        backward = time.perf_counter()
+        optimizer.step()
+        return loss.item(), forward - begin, backward - forward, time.perf_counter() - backward
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        """Of the whole test set; each rank looks at its share. All ranks leave at the same time."""
+        right = (self.model(to_input(self.test[0])).argmax(1) == torch.from_numpy(self.test[1])).sum()
+        counts = torch.tensor([right.item(), len(self.test[1])])
+        dist.all_reduce(counts)
+        return counts[0].item() / counts[1].item()
+
+    def identical(self) -> bool:
+        """Whether all ranks hold the same parameter bits."""
+        digest = hashlib.sha256()
+        for parameter in self.model.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+        mine = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+        everyone = [torch.empty_like(mine) for _ in range(self.world)]
+        dist.all_gather(everyone, mine)
+        return all(torch.equal(other, mine) for other in everyone)
+
+
+def run_local(job: dict, data: dict) -> None:
+    trainer = Trainer(job, data)
+    optimizer = make_optimizer(rows.by_name("fp32"), trainer.model)
+    seconds = [sum(trainer.step(i, trainer.model, optimizer)[1:]) for i in range(job["steps"])]
+    say("result", step_seconds=statistics.median(seconds[SETTLE:]))
+
+
+def run_train(job: dict, data: dict) -> None:
+    row = rows.by_name(job["row"])
+    trainer = Trainer(job, data)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world
+    )
+    cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
+    model = DistributedDataParallel(trainer.model, **cap)
+    handle = attach_hook(row, model)
+    optimizer = make_optimizer(row, model)
+    sent_bytes = SentBytes(job["interface"], trainer.world)
+    steps = trainer.per_epoch * job["epochs"]
+    evaluate_at = evaluation_steps(trainer.per_epoch, job["epochs"])
+
+    times, sent, curve = [], [], [(0, 0.0, trainer.accuracy())]
+    trained = said = 0.0
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, steps)
+        before = sent_bytes()
+        loss, *parts = trainer.step(step, model, optimizer)
+        sent.append(sent_bytes() - before)
+        times.append(parts)
+        trained += sum(parts)
+        if step + 1 in evaluate_at:
+            curve.append((step + 1, trained, trainer.accuracy()))
+        if trainer.rank == 0 and (time.monotonic() - said > 0.2 or step + 1 == steps):
+            said = time.monotonic()
+            recent = statistics.median(sum(t) for t in times[-20:])
+            say("step", step=step + 1, steps=steps, seconds=recent, loss=loss, accuracy=curve[-1][2])
+    first = min(SETTLE, steps // 2)
+    settled = times[first:]
+    say(
+        "result",
+        step_seconds=statistics.median(sum(t) for t in settled),
+        bytes_per_step=statistics.fmean(sent[first:]),
+        parts=[statistics.median(column) for column in zip(*settled, strict=True)],
+        accuracy=curve[-1][2],
+        curve=curve,
+        identical=trainer.identical(),
+        stats=dict(handle.stats()) if handle else None,
+        buckets=model._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""),
+    )
+    if handle:
+        handle.close()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run_link(job: dict) -> None:
+    """All ranks at once around a ring, so that both directions of every link are busy."""
+    following = job["addresses"][(job["rank"] + 1) % job["world"]]
+    with socket.create_server((job["addresses"][job["rank"]], job["port"])) as server:
+        say("ready")
+        sys.stdin.readline()
+        arrived = {}
+
+        def receive():
+            connection, _ = server.accept()
+            buffer, got, begin = bytearray(1 << 20), 0, None
+            while count := connection.recv_into(buffer):
+                begin = begin or time.perf_counter()
+                got += count
+            arrived["mbit"] = got * 8e-6 / (time.perf_counter() - begin)
+
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        with socket.create_connection((following, job["port"])) as connection:
+            connection.sendall(bytes(job["bytes"]))
+        receiver.join()
+    say("result", mbit=arrived["mbit"])
+
+
+def serve(folder: str) -> None:
+    data = idx.load(folder)
+    torch.set_num_threads(1)
+    say("ready")
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                hosts.die_with_parent()
+                job = json.loads(line)
+                if job["job"] == "link":
+                    run_link(job)
+                else:
+                    {"local": run_local, "train": run_train}[job["job"]](job, data)
+                code = 0
+            except BaseException:  # noqa: BLE001 (a fork must never go on as its parent)
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        say("end", code=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the orchestrator decides
+    serve(sys.argv[1])
