@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes that travel do not change by accident: golden frames are encoded again by every impl, decoded by
+// every impl, and damaged in every way that one bit or one missing byte can. TITHE_REWRITE_GOLDEN=1 writes
+// them anew; a change that is meant then shows in the diff.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "base/bytes.h"
+#include "golden/golden_cases.h"
+
+namespace tithe::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path folder() { return fs::path(TITHE_SOURCE_DIR) / "tests/golden"; }
+
+bool rewriting() {
+  const char* on = std::getenv("TITHE_REWRITE_GOLDEN");
+  return on != nullptr && std::string_view(on) == "1";
+}
+
+std::vector<std::uint8_t> read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path << " is missing; TITHE_REWRITE_GOLDEN=1 makes it";
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write(const fs::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+std::vector<std::uint8_t> frame_of(const Case& c, const Impl& impl) {
+  const Codec& codec = *c.codec;
+  FrameHeader header = header_of(c);
+  const std::size_t table = c.parts == 1 ? 0 : 8 * static_cast<std::size_t>(c.parts);
+  std::vector<std::uint8_t> frame(kFrameHeaderBytes + table);
+  for (int part = 0; part < c.parts; ++part) {
+    Call call = call_of(c, part);
+    std::vector<std::uint8_t> scratch(codec.scratch(call.settings, c.n) + 64);
+    const std::size_t skip = (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64) % 64;
+    call.scratch = Bytes(scratch).subspan(skip);
+    const auto grad = stream(static_cast<std::uint32_t>(2 * part), c.n);
+    const auto residual = stream(static_cast<std::uint32_t>(2 * part + 1), c.n);
+    std::vector<float> left(c.n);
+    const bool feedback = !codec.traits.lossless;
+    const Carry carry{grad.data(), feedback ? residual.data() : nullptr, feedback ? left.data() : nullptr,
+                      c.n};
+    std::vector<std::uint8_t> payload(codec.phases[0].bound(call.settings, c.n));
+    auto encoded = impl.encode(call, carry, payload);
+    EXPECT_TRUE(encoded.ok()) << c.name << ' ' << impl.name << ": " << encoded.status().what();
+    if (!encoded.ok()) return {};
+    EXPECT_TRUE(encoded->finite);
+    if (table != 0)
+      wire::put(&frame[kFrameHeaderBytes + 8 * static_cast<std::size_t>(part)],
+                static_cast<std::uint64_t>(encoded->bytes));
+    frame.insert(frame.end(), payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(encoded->bytes));
+  }
+  header.payload_bytes = frame.size() - kFrameHeaderBytes;
+  EXPECT_TRUE(seal_frame(header, frame).ok());
+  return frame;
+}
+
+std::vector<float> values_of(const Case& c, const Impl& impl, ByteView frame) {
+  std::vector<float> out(c.n);
+  auto parsed = parse_frame(frame);
+  EXPECT_TRUE(parsed.ok()) << c.name << ": " << parsed.status().what();
+  if (!parsed.ok()) return {};
+  std::vector<ByteView> parts(parsed->header.parts);
+  EXPECT_TRUE(split_parts(*parsed, parts).ok());
+  Call call = call_of(c, 0);
+  std::vector<std::uint8_t> scratch(c.codec->scratch(call.settings, c.n) + 64);
+  call.scratch = Bytes(scratch).subspan((64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64) % 64);
+  const Status s = impl.decode(call, parts, {}, out);
+  EXPECT_TRUE(s.ok()) << c.name << ' ' << impl.name << ": " << s.what();
+  return out;
+}
+
+// One value a line; a run of equal bits is written once, with its length.
+std::string text_of(std::span<const float> values) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size();) {
+    std::size_t run = 1;
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    while (i + run < values.size() && std::bit_cast<std::uint32_t>(values[i + run]) == bits) ++run;
+    char line[64];
+    std::snprintf(line, sizeof line, run == 1 ? "%a\n" : "%a *%zu\n", static_cast<double>(values[i]), run);
+    text += line;
+    i += run;
+  }
+  return text;
+}
+
+std::string bytes_as_string(std::span<const std::uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
+
+template <typename Use>
+void for_each_usable(const Codec& codec, Use use) {
+  for (const Impl& impl : codec.impls)
+    if (impl.usable(this_machine())) use(impl);
+}
+
+// The flagged frames: no payload, no codec's business.
+std::vector<std::pair<std::string, FrameHeader>> flagged() {
+  const Case c{"", find_codec(CodecId::fp32), 5, 1};
+  FrameHeader non_finite = header_of(c);
+  non_finite.flags = kFlagNonFinite;
+  FrameHeader empty = header_of(c);
+  empty.flags = kFlagEmpty;
+  return {{"flag_non_finite", non_finite}, {"flag_empty", empty}};
+}
+
+TEST(Golden, EncodersWriteThemByteForByte) {
+  for (const Case& c : cases()) {
+    const fs::path path = folder() / (c.name + ".bin");
+    if (rewriting()) write(path, bytes_as_string(frame_of(c, c.codec->reference())));
+    const auto want = read(path);
+    for_each_usable(*c.codec, [&](const Impl& impl) {
+      EXPECT_EQ(frame_of(c, impl), want) << c.name << ' ' << impl.name;
+    });
+  }
+  for (const auto& [name, header] : flagged()) {
+    std::vector<std::uint8_t> frame(kFrameHeaderBytes);
+    ASSERT_TRUE(seal_frame(header, frame).ok());
+    if (rewriting()) write(folder() / (name + ".bin"), bytes_as_string(frame));
+    EXPECT_EQ(frame, read(folder() / (name + ".bin"))) << name;
+  }
+}
+
+TEST(Golden, DecodersReadThem) {
+  for (const Case& c : cases()) {
+    const auto frame = read(folder() / (c.name + ".bin"));
+    const fs::path path = folder() / (c.name + ".txt");
+    if (rewriting()) write(path, text_of(values_of(c, c.codec->reference(), frame)));
+    const auto want = bytes_as_string(read(path));
+    for_each_usable(*c.codec, [&](const Impl& impl) {
+      EXPECT_EQ(text_of(values_of(c, impl, frame)), want) << c.name << ' ' << impl.name;
+    });
+  }
+}
+
+TEST(Golden, EveryTruncationAndBitFlipGivesAStatus) {
+  for (const auto& entry : fs::directory_iterator(folder())) {
+    if (entry.path().extension() != ".bin") continue;
+    auto frame = read(entry.path());
+    ASSERT_TRUE(parse_frame(frame).ok()) << entry.path();
+    for (std::size_t cut = 0; cut < frame.size(); ++cut)
+      ASSERT_FALSE(parse_frame(ByteView(frame).first(cut)).ok()) << entry.path() << " cut to " << cut;
+    for (std::size_t bit = 0; bit < 8 * frame.size(); ++bit) {
+      frame[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+      ASSERT_FALSE(parse_frame(frame).ok()) << entry.path() << " bit " << bit;
+      frame[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+    }
+  }
+}
+
+// A checksum can be right by chance or by malice: the codec's own rules must hold without it.
+TEST(Golden, EveryTruncatedPayloadIsRefusedByItsCodec) {
+  for (const Case& c : cases()) {
+    if (c.parts != 1) continue;
+    const auto frame = read(folder() / (c.name + ".bin"));
+    const ByteView payload = ByteView(frame).subspan(kFrameHeaderBytes);
+    const Call call = call_of(c, 0);
+    for (std::size_t cut = 0; cut < payload.size(); ++cut)
+      ASSERT_EQ(c.codec->phases[0].check(call.settings, c.n, payload.first(cut)).code(), Code::kCorrupt)
+          << c.name << " cut to " << cut;
+    EXPECT_TRUE(c.codec->phases[0].check(call.settings, c.n, payload).ok()) << c.name;
+  }
+}
+
+TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
+  std::set<std::string> listed;
+  for (const Case& c : cases()) listed.insert({c.name + ".bin", c.name + ".txt"});
+  for (const auto& [name, header] : flagged()) listed.insert(name + ".bin");
+  for (const auto& entry : fs::directory_iterator(folder())) {
+    const auto extension = entry.path().extension();
+    if (extension != ".bin" && extension != ".txt") continue;
+    EXPECT_TRUE(listed.contains(entry.path().filename().string())) << entry.path() << ": no case makes it";
+  }
+}
+
+TEST(Golden, TheDocumentDescribesEveryCodec) {
+  const auto document = bytes_as_string(read(fs::path(TITHE_SOURCE_DIR) / "docs/format.md"));
+  for (const Codec* c : all_codecs()) {
+    std::ostringstream heading;
+    heading << "\n### " << c->name << " (" << static_cast<int>(c->id) << ")\n";
+    EXPECT_NE(document.find(heading.str()), std::string::npos) << "docs/format.md lacks" << heading.str();
+  }
+}
+
+}  // namespace
+}  // namespace tithe::golden

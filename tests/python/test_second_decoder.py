@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second decoder, written from docs/format.md alone, reads the golden frames to the same bits."""
+
+import math
+import re
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/golden"
+sys.path.insert(0, str(ROOT / "tests/second_decoder"))
+
+import tithe_format  # noqa: E402
+from tithe_format import Refused, decode, parse_frame  # noqa: E402
+
+FRAMES = sorted(p for p in GOLDEN.glob("*.bin") if not p.name.startswith("flag_"))
+
+
+def expected(path):
+    values = []
+    for line in path.read_text().splitlines():
+        value, _, run = line.partition(" *")
+        values += [float.fromhex(value)] * int(run or 1)
+    return values
+
+
+def bits(values):
+    return [struct.pack("<f", v) for v in values]
+
+
+@pytest.mark.parametrize("path", FRAMES, ids=lambda p: p.stem)
+def test_reads_golden_frame(path):
+    header, payloads = parse_frame(path.read_bytes())
+    assert bits(decode(header, payloads)) == bits(expected(path.with_suffix(".txt")))
+
+
+def test_knows_every_codec_of_the_list():
+    listed = re.findall(r"^TITHE_CODEC\((\w+), (\d+)\)", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE)
+    assert listed
+    assert {int(number) for _, number in listed} == set(tithe_format.READERS)
+    for name, number in listed:
+        assert any(p.name.startswith(f"{name}_") for p in FRAMES)
+        assert tithe_format.READERS[int(number)].__name__ in (f"read_{name}", "read_sparse")
+
+
+def test_flagged_frames():
+    header, payloads = parse_frame((GOLDEN / "flag_non_finite.bin").read_bytes())
+    values = decode(header, payloads)
+    assert len(values) == header.values == 5
+    assert all(math.isnan(v) for v in values)
+    header, payloads = parse_frame((GOLDEN / "flag_empty.bin").read_bytes())
+    assert payloads == []
+    with pytest.raises(Refused):
+        decode(header, payloads)
+
+
+@pytest.mark.parametrize("path", [p for p in FRAMES if p.stat().st_size < 400], ids=lambda p: p.stem)
+def test_refuses_every_truncation_and_bit_flip(path):
+    frame = path.read_bytes()
+    for cut in range(len(frame)):
+        with pytest.raises(Refused):
+            parse_frame(frame[:cut])
+    for bit in range(8 * len(frame)):
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Refused):
+            parse_frame(bytes(flipped))

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second reader of tithe's frames, written from docs/format.md alone and in its order. It is meant to be read.
+
+    header, payloads = parse_frame(bytes)      # sections 2 to 5
+    values = decode(header, payloads)          # sections 6 and 7
+
+It refuses with Refused what the document says that a reader must refuse. It uses nothing of tithe.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+
+from xxh3 import xxh3_64
+
+
+class Refused(Exception):
+    """The bytes break a rule of docs/format.md."""
+
+
+def must(rule: bool, why: str) -> None:
+    if not rule:
+        raise Refused(why)
+
+
+# ---- 1. Numbers ----
+
+
+def f32(x: float) -> float:
+    """The nearest binary32, ties to even. A sum, difference or quotient of two binary32 numbers that is rounded to
+    binary64 and then to binary32 is the same as rounded once, so Python's floats may stand in between."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", x))[0]
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def f32_array(data: bytes, at: int, count: int) -> list[float]:
+    return list(struct.unpack_from(f"<{count}f", data, at))
+
+
+def u32_array(data: bytes, at: int, count: int) -> list[int]:
+    return list(struct.unpack_from(f"<{count}I", data, at))
+
+
+# ---- 2. Header ----
+
+HEADER = struct.Struct("<IBBHQIIHBBHHQQQQ")
+HEADER_BYTES = 64
+MAGIC = 0x48544954
+VERSION = 1
+NON_FINITE, CONCAT, EMPTY = 1, 2, 4
+MOST_PARTS = 256
+
+
+@dataclass
+class Header:
+    magic: int
+    version: int
+    header_bytes: int
+    codec: int
+    run: int
+    round: int
+    tensor: int
+    chunk: int
+    phase: int
+    flags: int
+    source: int
+    parts: int
+    values: int
+    payload_bytes: int
+    plan: int
+    checksum: int
+
+
+def check_flags(h: Header) -> None:
+    must(h.flags in (0, NON_FINITE, CONCAT, EMPTY), f"flags {h.flags:#x}")
+    must(1 <= h.parts <= MOST_PARTS, f"{h.parts} parts")
+    if h.flags in (NON_FINITE, EMPTY):
+        must(h.payload_bytes == 0, "a payload in a frame that says it has none")
+    if h.flags == CONCAT:
+        must(h.payload_bytes >= 8 * h.parts, "no room for the table of lengths")
+    else:
+        must(h.parts == 1, "several parts without the concat flag")
+
+
+# ---- 3. Checksum ----
+
+
+def checksum(frame: bytes) -> int:
+    return xxh3_64(frame[: HEADER_BYTES - 8] + frame[HEADER_BYTES:])
+
+
+# ---- 4. Payload area ----
+
+
+def split(h: Header, area: bytes) -> list[bytes]:
+    if h.flags in (NON_FINITE, EMPTY):
+        return []
+    if h.flags != CONCAT:
+        return [area]
+    lengths = struct.unpack_from(f"<{h.parts}Q", area)
+    at = 8 * h.parts
+    must(at + sum(lengths) == len(area), "lengths do not add up to the payload area")
+    payloads = []
+    for length in lengths:
+        payloads.append(area[at : at + length])
+        at += length
+    return payloads
+
+
+# ---- 5. Reading a frame ----
+
+
+def parse_frame(frame: bytes) -> tuple[Header, list[bytes]]:
+    must(len(frame) >= HEADER_BYTES, "shorter than a header")
+    h = Header(*HEADER.unpack_from(frame))
+    must(h.magic == MAGIC, "magic")
+    must(h.version == VERSION, f"version {h.version}")
+    must(h.header_bytes == HEADER_BYTES, f"header of {h.header_bytes} bytes")
+    must(h.payload_bytes == len(frame) - HEADER_BYTES, "length")
+    check_flags(h)
+    must(h.checksum == checksum(frame), "checksum")
+    return h, split(h, frame[HEADER_BYTES:])
+
+
+# ---- 6. Payloads, codec by codec ----
+
+
+def read_fp32(payload: bytes, n: int) -> list[float]:
+    must(len(payload) == 4 * n, "fp32: length")
+    return f32_array(payload, 0, n)
+
+
+def read_bf16(payload: bytes, n: int) -> list[float]:
+    must(len(payload) == 2 * n, "bf16: length")
+    widened = b"".join(b"\0\0" + payload[2 * i : 2 * i + 2] for i in range(n))
+    return f32_array(widened, 0, n)
+
+
+def read_fp16(payload: bytes, n: int) -> list[float]:
+    must(len(payload) == 2 * n, "fp16: length")
+    return list(struct.unpack(f"<{n}e", payload))
+
+
+def read_onebit(payload: bytes, n: int) -> list[float]:
+    values, at = [], 0
+    for first in range(0, n, 2048):
+        length = min(2048, n - first)
+        sign_bytes = (length + 7) // 8
+        must(len(payload) >= at + 8 + sign_bytes, "onebit: length")
+        means = f32_array(payload, at, 2)
+        must(all(map(math.isfinite, means)) and means[0] <= 0 <= means[1], "onebit: means")
+        signs = int.from_bytes(payload[at + 8 : at + 8 + sign_bytes], "little")
+        must(signs >> length == 0, "onebit: a bit past the last value")
+        values += [means[signs >> i & 1] for i in range(length)]
+        at += 8 + sign_bytes
+    must(at == len(payload), "onebit: length")
+    return values
+
+
+@dataclass
+class Sparse:
+    indices: list[int]
+    values: list[float]
+
+
+def read_sparse(payload: bytes, n: int) -> Sparse:
+    must(len(payload) >= 4, "sparse: no count")
+    (count,) = u32_array(payload, 0, 1)
+    must(len(payload) == 4 + 8 * count, "sparse: length")
+    indices = u32_array(payload, 4, count)
+    must(all(a < b for a, b in zip(indices, indices[1:], strict=False)), "sparse: indices do not increase")
+    must(not indices or indices[-1] < n < 2**32, "sparse: index beyond the last value")
+    return Sparse(indices, f32_array(payload, 4 + 4 * count, count))
+
+
+READERS = {
+    1: read_fp32,
+    2: read_bf16,
+    3: read_fp16,
+    4: read_onebit,
+    5: read_sparse,  # topk
+    6: read_sparse,  # dgc
+    7: read_sparse,  # dragonn
+}
+
+
+# ---- 7. From payloads to values ----
+
+
+def combine(payloads: list, n: int, base: list[float] | None = None, divide: float = 1.0) -> list[float]:
+    out = list(base) if base is not None else None
+    for p in payloads:
+        if isinstance(p, Sparse):
+            out = [0.0] * n if out is None else out
+            for i, v in zip(p.indices, p.values, strict=True):
+                out[i] = f32(out[i] + v)
+        else:
+            out = list(p) if out is None else [f32(a + b) for a, b in zip(out, p, strict=True)]
+    return out if divide == 1.0 else [f32(v / divide) for v in out]
+
+
+def decode(h: Header, payloads: list[bytes]) -> list[float]:
+    """The values of one frame by itself: NaN where it is flagged non-finite."""
+    if h.flags == NON_FINITE:
+        return [math.nan] * h.values
+    must(h.flags != EMPTY, "an empty frame has no values")
+    must(h.codec in READERS, f"codec {h.codec}")
+    return combine([READERS[h.codec](p, h.values) for p in payloads], h.values)
