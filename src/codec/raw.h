@@ -13,6 +13,12 @@ inline Status check_room(std::string_view codec, std::size_t have, std::size_t n
                                std::to_string(need)};
 }
 
+inline Status check_scratch(std::string_view codec, std::size_t have, std::size_t need) {
+  if (have >= need) return {};
+  return {Code::kTooSmall, std::string(codec) + ": scratch of " + std::to_string(have) + " bytes, needs " +
+                               std::to_string(need)};
+}
+
 inline Status check_size(std::string_view codec, std::size_t have, std::size_t want) {
   if (have == want) return {};
   return {Code::kCorrupt, std::string(codec) + ": payload of " + std::to_string(have) + " bytes, expected " +

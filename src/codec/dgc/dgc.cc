@@ -16,6 +16,7 @@
 #include "codec/raw.h"
 #include "codec/registry.h"
 #include "codec/select.h"
+#include "codec/select_fast.h"
 #include "codec/sparse.h"
 
 namespace tithe {
@@ -73,6 +74,29 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_ref(in, values, picked, out);
 }
 
+select::Layout layout(const Settings& s, std::size_t n) {
+  const Limits limit = limits(s, widest(s), n);
+  // The smallest ratio needs the largest sample.
+  return select::layout(n, std::max(limit.most, 2 * limit.k), select::plan_sample(n, s[kRatio], s[kSample]));
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("dgc", in.n));
+  TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("dgc", call.scratch.size(), scratch(call.settings, in.n)));
+  const double ratio = ratio_of(call.settings, call.round);
+  const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
+  const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
+  const std::uint32_t threshold =
+      select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
+  const Limits limit = limits(call.settings, ratio, in.n);
+  const select::Gathered got = select::gather(in, threshold, limit.k, limit.most, lists);
+  return Encoded{.bytes = select::write_pairs(lists.index, lists.value, got.count, out),
+                 .finite = got.peak < sparse::kFirstNonFinite};
+}
+
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
   TITHE_TRY(codec::check_all(dgc_codec, call, payloads, out.size()));
@@ -82,7 +106,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace
 }  // namespace dgc
@@ -93,7 +119,7 @@ const Codec dgc_codec = {.id = CodecId::dgc,
                          .params = dgc::kParams,
                          .phases = dgc::kPhases,
                          .traits = {.exact_ledger = true, .selects = true},
-                         .scratch = codec::no_scratch,
+                         .scratch = dgc::scratch,
                          .impls = dgc::kImpls};
 
 }  // namespace tithe

@@ -12,12 +12,15 @@
 // other.
 //
 // Layout   codec/sparse.h, at most min(length, slots) pairs of each block
+#include "codec/dragonn/dragonn.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "codec/raw.h"
 #include "codec/registry.h"
 #include "codec/select.h"
+#include "codec/select_fast.h"
 #include "codec/sparse.h"
 
 namespace tithe {
@@ -51,18 +54,6 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   return sparse::check("dragonn", n, most(s, n), payload);
 }
 
-std::uint32_t fmix32(std::uint32_t h) {
-  h ^= h >> 16;
-  h *= 0x85ebca6bU;
-  h ^= h >> 13;
-  h *= 0xc2b2ae35U;
-  return h ^ h >> 16;
-}
-
-std::uint32_t slot(std::uint32_t index, std::uint32_t key, std::uint32_t slots) {
-  return static_cast<std::uint32_t>(std::uint64_t{fmix32(index ^ key)} * slots >> 32);
-}
-
 struct Keys {
   std::uint64_t sample;
   std::uint32_t hash;
@@ -88,12 +79,74 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
     std::vector<std::int64_t> table(slots, kEmpty);
     for (std::size_t i = start; i < start + length; ++i)
       if (sparse::magnitude(values[i]) >= threshold)
-        table[slot(static_cast<std::uint32_t>(i), key.hash, slots)] = static_cast<std::int64_t>(i);
+        table[slot_of(static_cast<std::uint32_t>(i), key.hash, slots)] = static_cast<std::int64_t>(i);
     std::sort(table.begin(), table.end());
     for (const std::int64_t winner : table)
       if (winner != kEmpty) picked.push_back(static_cast<std::uint32_t>(winner));
   }
   return select::send_ref(in, values, picked, out);
+}
+
+// One block's candidates, their slots, the table, and all winners so far.
+struct Layout {
+  std::size_t block;    // values of the longest block
+  std::size_t table;    // slots of it
+  std::size_t winners;  // most pairs, and a block's candidates behind them
+  select::Sample sample;
+  std::size_t bytes() const {
+    return 4 * (2 * winners + std::max(block + select::kSlack + table, sample.count() + select::kSlack));
+  }
+};
+
+Layout layout(const Settings& s, std::size_t n) {
+  const std::size_t block = std::min(n, kBlock);
+  return {.block = block,
+          .table = slots_of(s, block),
+          .winners = most(s, n) + block + select::kSlack,
+          .sample = select::plan_sample(n, s[kRatio], s[kSample])};
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
+
+// A winner is found by asking the table for each candidate again, so slots need no mark for "empty" and the table
+// is never cleared: whatever is read was written by a candidate of the same block.
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("dragonn", in.n));
+  TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("dragonn", call.scratch.size(), scratch(call.settings, in.n)));
+  const Layout lay = layout(call.settings, in.n);
+  auto* index = reinterpret_cast<std::uint32_t*>(call.scratch.data());
+  auto* value = reinterpret_cast<float*>(index + lay.winners);
+  auto* slot = index + 2 * lay.winners;
+  auto* table = slot + lay.block + select::kSlack;
+  const double ratio = call.settings[kRatio];
+  const Keys key = keys(call);
+  const std::uint32_t threshold =
+      select::threshold_fast(lay.sample, key.sample, select::threshold_rank(lay.sample, ratio), in, slot);
+  std::size_t won = 0;
+  std::uint32_t peak = 0;
+  for (std::size_t start = 0; start < in.n; start += kBlock) {
+    const std::size_t length = std::min(kBlock, in.n - start);
+    std::uint32_t* at = index + won;
+    float* v = value + won;
+    const select::Found found = select::collect(in, start, length, threshold, select::Leave::kKeep, at, v);
+    peak = std::max(peak, found.peak);
+    hash(at, found.count, key.hash, slots_of(call.settings, length), slot);
+    for (std::size_t j = 0; j < found.count; ++j) table[slot[j]] = static_cast<std::uint32_t>(j);
+    std::size_t wins = 0;
+    for (std::size_t j = 0; j < found.count; ++j) {
+      const bool wins_slot = table[slot[j]] == j;
+      const std::uint32_t i = at[j];
+      const float taken = v[j];
+      if (in.left) in.left[i] = wins_slot ? 0.0F : taken;
+      at[wins] = i;
+      v[wins] = taken;
+      wins += wins_slot;
+    }
+    won += wins;
+  }
+  return Encoded{.bytes = select::write_pairs(index, value, won, out),
+                 .finite = peak < sparse::kFirstNonFinite};
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
@@ -105,7 +158,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace
 }  // namespace dragonn
@@ -117,7 +172,7 @@ const Codec dragonn_codec = {
     .params = dragonn::kParams,
     .phases = dragonn::kPhases,
     .traits = {.exact_ledger = true, .selects = true},
-    .scratch = codec::no_scratch,
+    .scratch = dragonn::scratch,
     .impls = dragonn::kImpls};
 
 }  // namespace tithe

@@ -2,9 +2,13 @@
 // topk: the k values of largest magnitude, exactly; the lower index first among equals. Zeros are never sent.
 //
 // Layout   codec/sparse.h, at most k = max(1, ceil(ratio * n)) pairs
+#include <algorithm>
+#include <cmath>
+
 #include "codec/raw.h"
 #include "codec/registry.h"
 #include "codec/select.h"
+#include "codec/select_fast.h"
 #include "codec/sparse.h"
 
 namespace tithe {
@@ -16,6 +20,11 @@ constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the value
 
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
+
+// What the bound of the fast form is sampled from; it shapes no byte.
+select::Sample plan_bound(const Settings& s, std::size_t n) {
+  return select::plan_sample(n, s[kRatio], 0.01);
+}
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   return sparse::check("topk", n, most(s, n), payload);
@@ -32,6 +41,42 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_ref(in, values, picked, out);
 }
 
+// Candidates: room for twice what is sent keeps the exact choice rare on data that grows along the way.
+select::Layout layout(const Settings& s, std::size_t n) {
+  return select::layout(n, 2 * most(s, n), plan_bound(s, n));
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
+
+// A sampled bound that about k + 3 sqrt(k) values reach, one pass that lists those, and the exact choice among
+// them. Where fewer than k reach it, the list is put back and everything that is not zero is a candidate.
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("topk", in.n));
+  TITHE_TRY(codec::check_room("topk", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("topk", call.scratch.size(), scratch(call.settings, in.n)));
+  const std::size_t k = most(call.settings, in.n);
+  const select::Sample sample = plan_bound(call.settings, in.n);
+  const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
+  std::size_t rank = select::threshold_rank(sample, call.settings[kRatio]);
+  if (!sample.whole()) {
+    rank += 3 + static_cast<std::size_t>(3 * std::sqrt(static_cast<double>(rank)));
+    rank = std::min(rank, sample.count());
+  }
+  const std::uint64_t key = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+  const std::uint32_t bound = select::threshold_fast(sample, key, rank, in, lists.work);
+  select::Gathered got = select::gather(in, bound, k, k, lists);
+  if (got.count < k && bound > 1) {
+    Carry again = in;
+    if (in.left) {
+      for (std::size_t j = 0; j < got.count; ++j) in.left[lists.index[j]] = lists.value[j];
+      again = {.grad = in.left, .residual = nullptr, .left = in.left, .n = in.n};
+    }
+    got = select::gather(again, 1, k, k, lists);
+  }
+  return Encoded{.bytes = select::write_pairs(lists.index, lists.value, got.count, out),
+                 .finite = got.peak < sparse::kFirstNonFinite};
+}
+
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
   TITHE_TRY(codec::check_all(topk_codec, call, payloads, out.size()));
@@ -41,7 +86,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace
 }  // namespace topk
@@ -52,7 +99,7 @@ const Codec topk_codec = {.id = CodecId::topk,
                           .params = topk::kParams,
                           .phases = topk::kPhases,
                           .traits = {.exact_ledger = true, .selects = true},
-                          .scratch = codec::no_scratch,
+                          .scratch = topk::scratch,
                           .impls = topk::kImpls};
 
 }  // namespace tithe

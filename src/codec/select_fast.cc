@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/select_fast.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/sparse.h"
+
+namespace tithe::select {
+
+namespace {
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+}  // namespace
+
+Layout layout(std::size_t n, std::size_t candidates, const Sample& sample) {
+  const std::size_t capacity = std::min(n, candidates + std::min(n, kSegment));
+  return {.capacity = capacity, .work = std::max(capacity, sample.count())};
+}
+
+std::size_t Layout::list_bytes() const { return round_up(4 * (capacity + kSlack)); }
+
+std::size_t Layout::bytes() const { return 2 * list_bytes() + round_up(4 * (work + kSlack)); }
+
+Lists Layout::at(Bytes scratch) const {
+  return {.index = reinterpret_cast<std::uint32_t*>(scratch.data()),
+          .value = reinterpret_cast<float*>(scratch.data() + list_bytes()),
+          .work = reinterpret_cast<std::uint32_t*>(scratch.data() + 2 * list_bytes()),
+          .capacity = capacity};
+}
+
+std::uint32_t threshold_fast(const Sample& sample, std::uint64_t key, std::size_t rank, const Carry& in,
+                             std::uint32_t* work) {
+  if (sample.n == 0) return 1;
+  auto* seen = reinterpret_cast<float*>(work);
+  if (sample.whole()) {
+    for (std::size_t i = 0; i < in.n; ++i) seen[i] = in.take(i);
+  } else {
+    // Lines are far apart: several are asked for before one is used.
+    constexpr std::size_t kAhead = 16;
+    std::size_t line[kAhead];
+    const auto ask = [&](std::size_t j) {
+      const std::size_t at = line[j % kAhead] = sample.line(key, j);
+      __builtin_prefetch(in.grad + at);
+      if (in.residual) __builtin_prefetch(in.residual + at);
+    };
+    for (std::size_t j = 0; j < std::min(kAhead, sample.lines); ++j) ask(j);
+    for (std::size_t j = 0; j < sample.lines; ++j) {
+      const std::size_t at = line[j % kAhead];
+      for (std::size_t i = 0; i < kLine; ++i) seen[kLine * j + i] = in.take(at + i);
+      if (j + kAhead < sample.lines) ask(j + kAhead);
+    }
+  }
+  return std::max<std::uint32_t>(1, kth_largest(seen, sample.count(), rank, work));
+}
+
+std::uint32_t keep_largest(std::size_t k, std::size_t count, const Lists& lists, float* left) {
+  const std::uint32_t threshold = kth_largest(lists.value, count, k, lists.work);
+  const std::size_t ties = k - count_above(lists.value, count, threshold);
+  cut(threshold, ties, count, lists.index, lists.value, left);
+  return threshold;
+}
+
+Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most,
+                const Lists& lists) {
+  std::size_t count = 0;
+  std::uint32_t peak = 0;
+  bool full = false;
+  for (std::size_t start = 0; start < in.n; start += kSegment) {
+    const std::size_t length = std::min(kSegment, in.n - start);
+    if (count + length > lists.capacity) {
+      threshold = keep_largest(k, count, lists, in.left) + 1;
+      count = k;
+      full = true;
+    }
+    const Found found =
+        collect(in, start, length, threshold, Leave::kZero, lists.index + count, lists.value + count);
+    count += found.count;
+    peak = std::max(peak, found.peak);
+  }
+  if (full || count > most) {
+    if (count > k) keep_largest(k, count, lists, in.left);
+    count = std::min(count, k);
+  }
+  return {.count = count, .peak = peak};
+}
+
+std::size_t write_pairs(const std::uint32_t* index, const float* value, std::size_t count, Bytes out) {
+  wire::put(out.data(), static_cast<std::uint32_t>(count));
+  std::memcpy(out.data() + sparse::kHead, index, 4 * count);
+  std::memcpy(out.data() + sparse::kHead + 4 * count, value, 4 * count);
+  return sparse::bytes(count);
+}
+
+}  // namespace tithe::select

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One pass over the values for all sparsifiers: what reaches a bound is listed, everything else is left, and what
+// the exact choice then drops goes back. Every choice is that of codec/select.h.
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/select.h"
+#include "codec/select_simd.h"
+
+namespace tithe::select {
+
+// Values per dispatched call, so that a list that is about to overflow is noticed in time.
+inline constexpr std::size_t kSegment = 65536;
+
+// The scratch of one encode: a list of candidates and a work array for order statistics.
+struct Lists {
+  std::uint32_t* index;
+  float* value;
+  std::uint32_t* work;
+  std::size_t capacity;
+};
+
+// Lists for up to `candidates` candidates besides one segment, and for a sample. at(bytes) is where they lie.
+struct Layout {
+  std::size_t capacity;
+  std::size_t work;  // elements
+  std::size_t list_bytes() const;
+  std::size_t bytes() const;
+  Lists at(Bytes scratch) const;
+};
+Layout layout(std::size_t n, std::size_t candidates, const Sample& sample);
+
+// The `rank`-th largest sampled magnitude, at least 1: equals threshold_ref with its rank.
+std::uint32_t threshold_fast(const Sample& sample, std::uint64_t key, std::size_t rank, const Carry& in,
+                             std::uint32_t* work);
+
+struct Gathered {
+  std::size_t count;
+  std::uint32_t peak;
+};
+
+// Lists the values of magnitude >= threshold. When they are more than `most`, only the k largest of them, the lower
+// index first among equals, where k <= most <= capacity - kSegment (or capacity >= n); the rest is left.
+Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most,
+                const Lists& lists);
+
+// Keeps the k largest of a list, lower index first among equals; the rest goes back to left. Returns the threshold:
+// a value that comes later and is not larger than it is not among the k largest either.
+std::uint32_t keep_largest(std::size_t k, std::size_t count, const Lists& lists, float* left);
+
+// Writes the payload of a list.
+std::size_t write_pairs(const std::uint32_t* index, const float* value, std::size_t count, Bytes out);
+
+}  // namespace tithe::select

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/select_simd.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/select_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::select::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::size_t kBlock = 1024;  // values per round of collect: 4 KiB of each stream stay in L1
+constexpr std::size_t kWord = 64;
+
+using DF = hn::CappedTag<float, 16>;
+using DI = hn::RebindToSigned<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+
+HWY_INLINE VI Magnitude(VF v) { return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7fffffff)); }
+
+// One bit per value for the 64 values from i on; left becomes the values taken.
+template <bool kResidual, bool kLeft>
+HWY_INLINE std::uint64_t TakeWord(const Carry& in, std::size_t i, VI below, VI& peak) {
+  const DF d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::uint64_t word = 0;
+  for (std::size_t j = 0; j < kWord; j += lanes) {
+    VF v = hn::LoadU(d, in.grad + i + j);
+    if constexpr (kResidual) v = hn::Add(v, hn::LoadU(d, in.residual + i + j));
+    if constexpr (kLeft) hn::StoreU(v, d, in.left + i + j);
+    const VI m = Magnitude(v);
+    peak = hn::Max(peak, m);
+    std::uint8_t bits[8] = {};
+    hn::StoreMaskBits(DI(), hn::Gt(m, below), bits);
+    std::uint16_t some;
+    std::memcpy(&some, bits, sizeof some);
+    word |= std::uint64_t{some} << j;
+  }
+  return word;
+}
+
+template <bool kResidual, bool kLeft>
+Found CollectAs(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+                std::uint32_t* HWY_RESTRICT index, float* HWY_RESTRICT value) {
+  const VI below = hn::Set(DI(), static_cast<std::int32_t>(threshold) - 1);
+  VI peaks = hn::Zero(DI());
+  std::uint32_t peak = 0;
+  std::size_t count = 0;
+  const std::size_t end = start + length;
+  std::uint64_t words[kBlock / kWord];
+  for (std::size_t block = start; block < end; block += kBlock) {
+    const std::size_t stop = std::min(block + kBlock, end);
+    std::size_t filled = 0;
+    std::size_t i = block;
+    for (; i + kWord <= stop; i += kWord) words[filled++] = TakeWord<kResidual, kLeft>(in, i, below, peaks);
+    if (i < stop) {
+      std::uint64_t word = 0;
+      for (std::size_t j = 0; i + j < stop; ++j) {
+        const float v = kResidual ? in.grad[i + j] + in.residual[i + j] : in.grad[i + j];
+        if constexpr (kLeft) in.left[i + j] = v;
+        const std::uint32_t m = std::bit_cast<std::uint32_t>(v) & 0x7fffffffU;
+        peak = std::max(peak, m);
+        word |= std::uint64_t{m >= threshold} << j;
+      }
+      words[filled++] = word;
+    }
+    // Two places per word are written whether it has that many or not: how many it has cannot be predicted.
+    const std::size_t first = count;
+    for (std::size_t w = 0; w < filled; ++w) {
+      std::uint64_t word = words[w];
+      const auto base = static_cast<std::uint32_t>(block + kWord * w);
+      std::uint32_t* to = index + count;
+      count += static_cast<std::size_t>(std::popcount(word));
+      to[0] = base + static_cast<std::uint32_t>(std::countr_zero(word));
+      word &= word - 1;
+      to[1] = base + static_cast<std::uint32_t>(std::countr_zero(word));
+      word &= word - 1;
+      for (to += 2; word != 0; word &= word - 1)
+        *to++ = base + static_cast<std::uint32_t>(std::countr_zero(word));
+    }
+    for (std::size_t j = first; j < count; ++j) {
+      const std::size_t at = index[j];
+      if constexpr (kLeft) {
+        value[j] = in.left[at];
+        if (leave == Leave::kZero) in.left[at] = 0.0F;
+      } else {
+        value[j] = kResidual ? in.grad[at] + in.residual[at] : in.grad[at];
+      }
+    }
+  }
+  const auto widest = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), peaks)));
+  return {.count = count, .peak = std::max(peak, widest)};
+}
+
+Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+              std::uint32_t* index, float* value) {
+  if (in.residual)
+    return in.left ? CollectAs<true, true>(in, start, length, threshold, leave, index, value)
+                   : CollectAs<true, false>(in, start, length, threshold, leave, index, value);
+  return in.left ? CollectAs<false, true>(in, start, length, threshold, leave, index, value)
+                 : CollectAs<false, false>(in, start, length, threshold, leave, index, value);
+}
+
+// Counts by the exponent and three bits of mantissa; then only the bin that holds the k-th is looked into.
+std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work) {
+  const DF d;
+  const DU du;
+  const std::size_t lanes = hn::Lanes(d);
+  constexpr int kShift = 20;
+  constexpr std::size_t kBins = 2048;
+  std::size_t count = 0;
+  const auto magnitude = [&](std::size_t i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, value + i, sizeof bits);
+    return bits & 0x7fffffffU;
+  };
+  if (n < 512) {
+    for (; count < n; ++count) work[count] = magnitude(count);
+  } else {
+    constexpr std::size_t kCopies = 4;  // equal neighbours would wait for each other's store
+    std::uint32_t bins[kCopies][kBins] = {};
+    std::size_t i = 0;
+    for (; i + kCopies <= n; i += kCopies)
+      for (std::size_t c = 0; c < kCopies; ++c) ++bins[c][magnitude(i + c) >> kShift];
+    for (; i < n; ++i) ++bins[0][magnitude(i) >> kShift];
+    std::size_t bin = kBins - 1;
+    const auto in_this = [&] {
+      return std::size_t{bins[0][bin]} + bins[1][bin] + bins[2][bin] + bins[3][bin];
+    };
+    for (; in_this() < k; --bin) k -= in_this();
+    const auto wanted = hn::Set(du, static_cast<std::uint32_t>(bin));
+    const auto sign_off = hn::Set(du, 0x7fffffffU);
+    for (i = 0; i + lanes <= n; i += lanes) {
+      const auto m = hn::And(hn::BitCast(du, hn::LoadU(d, value + i)), sign_off);
+      const auto in_bin = hn::Eq(hn::ShiftRight<kShift>(m), wanted);
+      hn::StoreU(hn::Compress(m, in_bin), du, work + count);
+      count += hn::CountTrue(du, in_bin);
+    }
+    for (; i < n; ++i) {
+      work[count] = magnitude(i);
+      count += (work[count] >> kShift) == bin;
+    }
+  }
+  std::nth_element(work, work + (k - 1), work + count, std::greater<>{});
+  return work[k - 1];
+}
+
+std::size_t CountAbove(const float* value, std::size_t n, std::uint32_t threshold) {
+  const DF d;
+  const std::size_t lanes = hn::Lanes(d);
+  const VI limit = hn::Set(DI(), static_cast<std::int32_t>(threshold));
+  std::size_t count = 0;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    count += hn::CountTrue(DI(), hn::Gt(Magnitude(hn::LoadU(d, value + i)), limit));
+  for (; i < n; ++i) count += (std::bit_cast<std::uint32_t>(value[i]) & 0x7fffffffU) > threshold;
+  return count;
+}
+
+std::size_t Cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::uint32_t* index, float* value,
+                float* left) {
+  const DF d;
+  const DU du;
+  const std::size_t lanes = hn::Lanes(d);
+  const VI limit = hn::Set(DI(), static_cast<std::int32_t>(threshold));
+  std::size_t kept = 0;
+  std::size_t i = 0;
+  constexpr std::size_t kChunk = 1024;
+  std::uint32_t lost_index[kChunk + kSlack];
+  float lost_value[kChunk + kSlack];
+  while (i < n) {
+    const std::size_t stop = std::min(i + kChunk, n);
+    std::size_t lost = 0;
+    for (; i + lanes <= stop; i += lanes) {
+      const auto at = hn::LoadU(du, index + i);
+      const VF v = hn::LoadU(d, value + i);
+      const VI m = Magnitude(v);
+      const auto equal = hn::Eq(m, limit);
+      auto keep = hn::Gt(m, limit);
+      if (HWY_UNLIKELY(!hn::AllFalse(DI(), equal))) {
+        const std::size_t more = hn::CountTrue(DI(), equal);
+        if (more <= ties) {
+          keep = hn::Or(keep, equal);
+          ties -= more;
+        } else {
+          break;  // some of these: value by value below
+        }
+      }
+      const auto keep_u = hn::RebindMask(du, keep);
+      const auto keep_f = hn::RebindMask(d, keep);
+      hn::StoreU(hn::Compress(at, keep_u), du, index + kept);
+      hn::StoreU(hn::Compress(v, keep_f), d, value + kept);
+      hn::StoreU(hn::Compress(at, hn::Not(keep_u)), du, lost_index + lost);
+      hn::StoreU(hn::Compress(v, hn::Not(keep_f)), d, lost_value + lost);
+      const std::size_t k = hn::CountTrue(DI(), keep);
+      kept += k;
+      lost += lanes - k;
+    }
+    const std::size_t scalar_stop = std::min(i + lanes, stop);
+    for (; i < scalar_stop; ++i) {
+      const std::uint32_t m = std::bit_cast<std::uint32_t>(value[i]) & 0x7fffffffU;
+      const bool tie = m == threshold && ties > 0;
+      ties -= tie;
+      if (m > threshold || tie) {
+        index[kept] = index[i];
+        value[kept++] = value[i];
+      } else {
+        lost_index[lost] = index[i];
+        lost_value[lost++] = value[i];
+      }
+    }
+    if (left != nullptr)
+      for (std::size_t j = 0; j < lost; ++j) left[lost_index[j]] = lost_value[j];
+  }
+  return kept;
+}
+
+}  // namespace tithe::select::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::select {
+
+HWY_EXPORT(Collect);
+HWY_EXPORT(KthLargest);
+HWY_EXPORT(CountAbove);
+HWY_EXPORT(Cut);
+
+Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+              std::uint32_t* index, float* value) {
+  return HWY_DYNAMIC_DISPATCH(Collect)(in, start, length, threshold, leave, index, value);
+}
+
+std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work) {
+  return HWY_DYNAMIC_DISPATCH(KthLargest)(value, n, k, work);
+}
+
+std::size_t count_above(const float* value, std::size_t n, std::uint32_t threshold) {
+  return HWY_DYNAMIC_DISPATCH(CountAbove)(value, n, threshold);
+}
+
+std::size_t cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::uint32_t* index, float* value,
+                float* left) {
+  return HWY_DYNAMIC_DISPATCH(Cut)(threshold, ties, n, index, value, left);
+}
+
+}  // namespace tithe::select
+#endif

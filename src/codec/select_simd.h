@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The vector kernels of the sparsifiers. Each has an obvious scalar meaning, given here; the tests hold them to it.
+// Lists are written in whole vectors: kSlack elements past their end may be overwritten.
+#include <cstddef>
+#include <cstdint>
+
+#include "tithe/codec.h"
+
+namespace tithe::select {
+
+inline constexpr std::size_t kSlack = 64;
+
+struct Found {
+  std::size_t count;
+  std::uint32_t peak;  // largest magnitude seen
+};
+
+// Lists index and value of each value of [start, start + length) whose magnitude is >= threshold, in order. What is
+// left becomes +0 there (unless keep) and the value itself elsewhere. index and value hold length + kSlack elements.
+enum class Leave : bool { kZero, kKeep };
+Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+              std::uint32_t* index, float* value);
+
+// The k-th largest magnitude (1 <= k <= n) of n values. work holds n + kSlack elements and may be the values
+// themselves, which are lost then.
+std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work);
+
+// Keeps the elements of magnitude > threshold, and the first `ties` of those equal to it, in order and in place;
+// the values of all others go back to left (if there is one). Returns how many were kept.
+std::size_t cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::uint32_t* index, float* value,
+                float* left);
+
+// How many values of the list have a magnitude > threshold.
+std::size_t count_above(const float* value, std::size_t n, std::uint32_t threshold);
+
+}  // namespace tithe::select

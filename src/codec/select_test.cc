@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every sparsifier's fast form against its reference: payload bytes, residual bits, verdict.
+#include "codec/select.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "codec/encode_for_test.h"
+
+namespace tithe::sparse {
+namespace {
+
+using Values = std::vector<float>;
+
+struct Data {
+  const char* name;
+  void (*fill)(std::mt19937&, Values&);
+};
+
+constexpr Data kData[] = {
+    {"gaussian",
+     [](std::mt19937& r, Values& v) {
+       std::normal_distribution<float> draw;
+       for (float& x : v) x = draw(r);
+     }},
+    {"heavy tail",
+     [](std::mt19937& r, Values& v) {
+       std::normal_distribution<float> draw;
+       for (float& x : v) x = 1e-3F * std::pow(draw(r), 5.0F);
+     }},
+    {"constant", [](std::mt19937&, Values& v) { std::fill(v.begin(), v.end(), -0.5F); }},
+    {"zero", [](std::mt19937&, Values& v) { std::fill(v.begin(), v.end(), -0.0F); }},
+    {"few levels",
+     [](std::mt19937& r, Values& v) {
+       for (float& x : v) x = static_cast<float>(static_cast<int>(r() % 7) - 3);
+     }},
+    {"mostly zero",
+     [](std::mt19937& r, Values& v) {
+       for (float& x : v) x = r() % 1000 == 0 ? static_cast<float>(r() % 100) : 0.0F;
+     }},
+    {"growing",
+     [](std::mt19937&, Values& v) {  // each segment is larger than all before: lists overflow
+       for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i) * (i % 2 ? 1.0F : -1.0F);
+     }},
+    {"shrinking",
+     [](std::mt19937&, Values& v) {
+       for (std::size_t i = 0; i < v.size(); ++i) v[i] = 1.0F / static_cast<float>(1 + i);
+     }},
+    {"large values in one place",
+     [](std::mt19937& r, Values& v) {  // the sample misses them, or sees only them
+       std::normal_distribution<float> draw;
+       for (float& x : v) x = 1e-20F * draw(r);
+       for (std::size_t i = v.size() / 2; i < std::min(v.size(), v.size() / 2 + 700); ++i) v[i] = 1 + draw(r);
+     }},
+    {"denormal",
+     [](std::mt19937& r, Values& v) {
+       for (float& x : v) x = static_cast<float>(static_cast<int>(r() % 2001) - 1000) * 1e-45F;
+     }},
+    {"huge",
+     [](std::mt19937& r, Values& v) {
+       for (float& x : v) x = (r() % 2 ? 1.0F : -1.0F) * 3e38F / static_cast<float>(1 + r() % 1000);
+     }},
+};
+
+constexpr const char* kSpecs[] = {"topk",
+                                  "topk:ratio=0.001",
+                                  "topk:ratio=0.3",
+                                  "topk:ratio=1",
+                                  "dgc",
+                                  "dgc:ratio=0.001,cap=1",
+                                  "dgc:ratio=0.4,cap=100",
+                                  "dgc:ratio=1",
+                                  "dgc:warmup=100,sample=1",
+                                  "dragonn",
+                                  "dragonn:ratio=0.001",
+                                  "dragonn:ratio=1,slots=1",
+                                  "dragonn:slots=0.25"};
+
+constexpr std::size_t kSizes[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 500, 1023, 1025, 4097, 65537, 150'001};
+
+enum class Form { kNone, kResidualOnly, kLeftOnly, kApart, kInPlace };
+
+struct Outcome {
+  std::vector<std::uint8_t> payload;
+  Values left;
+  bool finite;
+};
+
+Outcome run(const Impl& impl, const Codec& codec, Call call, const Values& grad, const Values& residual,
+            Form form) {
+  const std::size_t n = grad.size();
+  const bool reads = form != Form::kNone && form != Form::kLeftOnly;
+  const bool writes = form != Form::kNone && form != Form::kResidualOnly;
+  Outcome o;
+  o.left = form == Form::kInPlace ? residual : Values(n, 77);
+  const Carry carry{grad.data(),
+                    !reads                   ? nullptr
+                    : form == Form::kInPlace ? o.left.data()
+                                             : residual.data(),
+                    writes ? o.left.data() : nullptr, n};
+  std::vector<std::uint8_t> scratch(codec.scratch(call.settings, n) + 64, 0xa5);
+  auto at = reinterpret_cast<std::uintptr_t>(scratch.data());
+  call.scratch = {scratch.data() + (64 - at % 64) % 64, scratch.size() - 64};
+  const std::size_t bound = codec.phases[0].bound(call.settings, n);
+  o.payload.assign(bound + 16, 0x5a);
+  Result<Encoded> done = impl.encode(call, carry, {o.payload.data(), bound});
+  EXPECT_TRUE(done.ok()) << done.status().what();
+  if (!done.ok()) return o;
+  for (std::size_t i = done->bytes; i < o.payload.size(); ++i)
+    EXPECT_EQ(o.payload[i], 0x5a) << "written past the end";
+  o.payload.resize(done->bytes);
+  o.finite = done->finite;
+  return o;
+}
+
+bool same_bits(const Values& a, const Values& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
+}
+
+class FastEqualsReference : public testing::TestWithParam<const char*> {};
+
+TEST_P(FastEqualsReference, OnEveryKindOfData) {
+  Result<Spec> spec = parse_spec(GetParam());
+  ASSERT_TRUE(spec.ok()) << spec.status().what();
+  const Codec& codec = *spec->codec;
+  std::mt19937 rng(11);
+  for (const Data& data : kData)
+    for (const std::size_t n : kSizes) {
+      Values grad(n);
+      data.fill(rng, grad);
+      Values residual = grad;
+      std::shuffle(residual.begin(), residual.end(), rng);
+      for (float& x : residual) x *= 0.25F;
+      Call call{.settings = spec->settings, .seed = rng(), .round = static_cast<std::uint32_t>(rng() % 120)};
+      for (const Form form :
+           {Form::kNone, Form::kResidualOnly, Form::kLeftOnly, Form::kApart, Form::kInPlace}) {
+        const std::string where = std::string(data.name) + ", n " + std::to_string(n) + ", form " +
+                                  std::to_string(static_cast<int>(form)) + ", seed " +
+                                  std::to_string(call.seed);
+        const Outcome want = run(codec.reference(), codec, call, grad, residual, form);
+        EXPECT_TRUE(codec.phases[0].check(call.settings, n, want.payload).ok()) << where;
+        for (const Impl& impl : codec.impls) {
+          const Outcome got = run(impl, codec, call, grad, residual, form);
+          ASSERT_EQ(got.payload == want.payload, true) << impl.name << ": payload, " << where;
+          ASSERT_TRUE(same_bits(got.left, want.left)) << impl.name << ": left, " << where;
+          ASSERT_TRUE(got.finite && want.finite) << impl.name << ": finite, " << where;
+        }
+      }
+    }
+}
+
+TEST_P(FastEqualsReference, ReportsWhatIsNotFiniteWhereverItStands) {
+  Result<Spec> spec = parse_spec(GetParam());
+  ASSERT_TRUE(spec.ok()) << spec.status().what();
+  const Codec& codec = *spec->codec;
+  for (const std::size_t n : {std::size_t{1}, std::size_t{70}, std::size_t{70'000}})
+    for (const float bad : {std::nanf(""), -std::nanf(""), INFINITY, -INFINITY})
+      for (const std::size_t at : {std::size_t{0}, n / 2, n - 1}) {
+        Values grad(n, 1);
+        grad[at] = bad;
+        for (const Impl& impl : codec.impls)
+          EXPECT_FALSE(run(impl, codec, {.settings = spec->settings}, grad, grad, Form::kInPlace).finite)
+              << impl.name << " " << bad << " at " << at << " of " << n;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, FastEqualsReference, testing::ValuesIn(kSpecs));
+
+TEST(Sample, LinesLieInTheirStrataAndDifferByKey) {
+  const select::Sample sample = select::plan_sample(1'000'003, 0.01, 0.01);
+  ASSERT_FALSE(sample.whole());
+  EXPECT_NEAR(static_cast<double>(sample.count()), 10'000, 16);
+  std::size_t equal = 0;
+  for (std::size_t j = 0; j < sample.lines; ++j) {
+    EXPECT_LT(sample.line(1, j) + select::kLine, 1'000'003U);
+    EXPECT_EQ(sample.line(1, j), sample.line(1, j));
+    EXPECT_TRUE(j == 0 || sample.line(1, j) > sample.line(1, j - 1));
+    equal += sample.line(1, j) == sample.line(2, j);
+  }
+  EXPECT_LT(equal, sample.lines / 10);
+  EXPECT_TRUE(select::plan_sample(1000, 0.01, 0.01).whole());
+}
+
+}  // namespace
+}  // namespace tithe::sparse
