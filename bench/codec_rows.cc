@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec_rows.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "reference.h"
+#include "tithe/spec.h"
+
+namespace tithe::bench {
+namespace {
+
+constexpr double kInCacheGoal = 0.6;
+
+[[noreturn]] void fail(const Status& why) {
+  fmt::print(stderr, "bench_codecs: {}\n", why.what());
+  std::exit(1);
+}
+
+Spec spec_of(const std::string& text) {
+  const Result<Spec> spec = parse_spec(text);
+  if (!spec.ok()) fail(spec.status());
+  return *spec;
+}
+
+class CodecCase : public Case {
+ public:
+  CodecCase(const Spec& spec, std::size_t n)
+      : codec_(*spec.codec),
+        impl_(codec_.best(this_machine())),
+        grad_(n),
+        scratch_(codec_.scratch(spec.settings, n)) {
+    call_.settings = spec.settings;
+    call_.scratch = scratch_.span();
+  }
+
+ protected:
+  std::size_t encode(const Carry& carry, Bytes out) {
+    const Result<Encoded> e = impl_.encode(call_, carry, out);
+    if (!e.ok()) fail(e.status());
+    return (*e).bytes;
+  }
+
+  const Codec& codec_;
+  const Impl& impl_;
+  Call call_;
+  Buffer<float> grad_;
+  Buffer<std::uint8_t> scratch_;
+};
+
+class EncodeCase final : public CodecCase {
+ public:
+  EncodeCase(const Spec& spec, Residual residual, std::size_t n)
+      : CodecCase(spec, n),
+        kind_(residual),
+        residual_(residual == Residual::kNone ? 0 : n),
+        left_(residual == Residual::kApart ? n : 0),
+        payload_(codec_.phases[0].bound(spec.settings, n)) {}
+
+  void fresh(std::uint64_t draw) override {
+    fill_values(grad_.span(), 1e-3F, draw);
+    fill_values(residual_.span(), 5e-4F, ~draw);
+    ++call_.round;
+  }
+  void kernel() override {
+    Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
+    if (kind_ != Residual::kNone) carry.residual = residual_.data();
+    if (kind_ == Residual::kInPlace) carry.left = residual_.data();
+    if (kind_ == Residual::kApart) carry.left = left_.data();
+    sent_bytes_ = encode(carry, payload_.span());
+  }
+  void reference() override {
+    switch (kind_) {
+      case Residual::kNone:
+        return copy(grad_.data(), grad_.size(), payload_.data(), sent_bytes_);
+      case Residual::kInPlace:
+        return add(residual_.data(), grad_.data(), grad_.size());
+      case Residual::kApart:
+        return add_apart(residual_.data(), grad_.data(), left_.data(), grad_.size());
+    }
+  }
+
+ private:
+  const Residual kind_;
+  Buffer<float> residual_;
+  Buffer<float> left_;
+  Buffer<std::uint8_t> payload_;
+  std::size_t sent_bytes_ = 0;  // of the last encode; the first run of a row is a kernel's
+};
+
+class DecodeCase final : public CodecCase {
+ public:
+  DecodeCase(const Spec& spec, int peers, std::size_t n) : CodecCase(spec, n), out_(n) {
+    for (int p = 0; p < peers; ++p) {
+      payloads_.emplace_back(codec_.phases[0].bound(spec.settings, n));
+      views_.emplace_back();
+    }
+  }
+  // New payloads need encodes; a new one in turn is enough to keep the others' branches unlearnt.
+  void fresh(std::uint64_t draw) override {
+    do {
+      fill_values(grad_.span(), 1e-3F, draw++);
+      const std::size_t bytes =
+          encode({grad_.data(), nullptr, nullptr, grad_.size()}, payloads_[next_].span());
+      views_[next_] = {payloads_[next_].data(), bytes};
+      next_ = (next_ + 1) % payloads_.size();
+    } while (views_[next_].empty());
+    fill_values(out_.span(), 1e-3F, ~draw);
+  }
+  void kernel() override {
+    const Status s = impl_.decode(call_, views_, {.base = out_.data()}, out_.span());
+    if (!s.ok()) fail(s);
+  }
+  void reference() override {
+    if (scale(out_.data(), out_.size(), 0.75F, views_) == 1) out_.data()[0] += 1.0F;
+  }
+
+ private:
+  Buffer<float> out_;
+  std::vector<Buffer<std::uint8_t>> payloads_;
+  std::vector<ByteView> views_;
+  std::size_t next_ = 0;
+};
+
+template <typename Make>
+void add_both_sizes(std::vector<Row>& rows, Row row, double goal, Make make) {
+  row.make = make;
+  row.n = kFromMemory;
+  row.goal = goal;
+  rows.push_back(row);
+  row.n = kInCache;
+  row.goal = goal > 0 ? kInCacheGoal : 0;
+  rows.push_back(row);
+}
+
+}  // namespace
+
+void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residual, double goal) {
+  static constexpr const char* kWhat[] = {"", ", feedback", ", feedback apart"};
+  static constexpr const char* kReference[] = {"copy of as many bytes", "r += g", "out = r + g"};
+  const auto kind = static_cast<std::size_t>(residual);
+  Row row;
+  row.name = fmt::format("{} encode{}", spec, kWhat[kind]);
+  row.reference = kReference[kind];
+  add_both_sizes(rows, row, goal,
+                 [=](std::size_t n) { return std::make_unique<EncodeCase>(spec_of(spec), residual, n); });
+}
+
+void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, double goal) {
+  Row row;
+  row.name = fmt::format("{} decode and add, {} peer{}", spec, peers, peers == 1 ? "" : "s");
+  row.reference = "scale in place + payloads";
+  add_both_sizes(rows, row, goal,
+                 [=](std::size_t n) { return std::make_unique<DecodeCase>(spec_of(spec), peers, n); });
+}
+
+}  // namespace tithe::bench

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec_rows.h"
+
+namespace tithe::bench {
+
+void add_dense_rows(std::vector<Row>& rows) {
+  add_encode(rows, "onebit", Residual::kInPlace, 0.95);
+  add_encode(rows, "onebit", Residual::kApart, 0);
+  add_encode(rows, "bf16", Residual::kNone, 0.90);
+  add_encode(rows, "bf16", Residual::kInPlace, 0);
+  add_encode(rows, "fp16", Residual::kNone, 0);
+  add_encode(rows, "fp32", Residual::kNone, 0);
+  add_decode(rows, "onebit", 4, 0.80);
+  add_decode(rows, "onebit", 1, 0);
+  add_decode(rows, "bf16", 4, 0);
+  add_decode(rows, "fp16", 4, 0);
+  add_decode(rows, "fp32", 4, 0);
+}
+
+}  // namespace tithe::bench

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec_rows.h"
+
+namespace tithe::bench {
+
+void add_sparse_rows(std::vector<Row>& rows) {
+  add_encode(rows, "dgc:ratio=0.01", Residual::kInPlace, 0.90);
+  add_encode(rows, "dgc:ratio=0.001", Residual::kInPlace, 0.95);
+  add_encode(rows, "dragonn:ratio=0.01", Residual::kInPlace, 0.80);
+  add_encode(rows, "dragonn:ratio=0.001", Residual::kInPlace, 0.95);
+  add_encode(rows, "topk:ratio=0.01", Residual::kInPlace, 0.75);
+  add_encode(rows, "topk:ratio=0.001", Residual::kInPlace, 0.90);
+}
+
+}  // namespace tithe::bench
