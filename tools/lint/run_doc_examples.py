@@ -4,7 +4,7 @@
     ```sh run            bash, stops at the first failing line
     ```python run        the project's Python, with `import tithe` as in the tree
     ```cpp run           a whole program, compiled and linked against build/libtithe.a
-    ```text expect       right after one of these: what it prints. `...` stands for any text within a line;
+    ```text expect       the next block after one of these: what it prints. `...` stands for any text within a line;
                          a line of only `...` for any number of lines
 
 All blocks of one document run in order in one scratch folder that holds links to the tree's top level, so `build/tithe`
@@ -56,8 +56,6 @@ def examples(path: Path) -> list[Example]:
             after, kind = mark == "run", None
         elif kind is not None:
             block.append(line)
-        elif line.strip():
-            after = False
     return found
 
 
