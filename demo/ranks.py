@@ -52,7 +52,7 @@ class Ranks:
                         preexec_fn=die_with_parent,  # noqa: PLW1509 (no threads here)
                     )
                 )
-        for _ in self._listen({rank: "ready" for rank in range(self.hosts.ranks)}):
+        for _ in self._listen(dict.fromkeys(range(self.hosts.ranks), "ready")):
             pass
 
     def stop(self) -> None:
@@ -76,7 +76,7 @@ class Ranks:
             self._tell(rank, {**common, "rank": rank, **job})
         results: list[dict] = [{}] * world
         try:
-            for rank, event in self._listen({rank: "end" for rank in range(world)}):
+            for rank, event in self._listen(dict.fromkeys(range(world), "end")):
                 if event["event"] == "result":
                     results[rank] = event
                 on_event(rank, event)
@@ -114,7 +114,7 @@ class Ranks:
     def _listen(self, until: dict[int, str]):
         """Yields (rank, event) until each rank has said its last word."""
         waiting = dict(until)
-        rests = {rank: b"" for rank in waiting}
+        rests = dict.fromkeys(waiting, b"")
         with selectors.DefaultSelector() as selector:
             for rank in waiting:
                 selector.register(self.processes[rank].stdout, selectors.EVENT_READ, rank)

@@ -309,8 +309,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
     head, body = cells(details)
     kinds = {run["name"]: run["kind"] for run in details["runs"]}
     table_rows = "\n".join(
-        f'<tr class="{kinds[row[0]]}">' + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>"
-        for row in body
+        f'<tr class="{kinds[row[0]]}">' + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in body
     )
     figures = "\n".join(
         f'<figure><img alt="{text(caption)}" src="data:image/png;base64,'

@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import hosts
@@ -73,14 +74,12 @@ class Settings:
 
 
 def machine() -> str:
-    import torch
-
     info = Path("/proc/cpuinfo").read_text()
     models = {line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{', '.join(sorted(models)) or platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB,"
-        f" Linux {platform.release()}, Python {platform.python_version()}, torch {torch.__version__}"
+        f" Linux {platform.release()}, Python {platform.python_version()}, torch {version('torch')}"
     )
 
 
@@ -108,9 +107,7 @@ class Estimate:
     def __init__(self, settings: Settings, rate_bits: float, local_step: float, steps: int):
         ring = 2 * (settings.ranks - 1) / settings.ranks * 4 * rows.PARAMETERS * HEADERS * 8 / rate_bits
         fixed = START_SECONDS + EVALUATION_SECONDS * (9 + 3 * settings.epochs)
-        self.run_seconds = {
-            row.name: fixed + steps * (local_step + row.bytes_part * ring) for row in settings.rows
-        }
+        self.run_seconds = {row.name: fixed + steps * (local_step + row.bytes_part * ring) for row in settings.rows}
         self.queue: list[str] = [row.name for row in settings.rows for _ in range(settings.seeds)]
 
     def finished(self, name: str, seconds: float) -> None:

@@ -18,15 +18,14 @@ import threading
 import time
 import traceback
 
+import hosts
+import idx
 import numpy as np
+import rows
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-import hosts
-import idx
-import rows
 
 PEAK_RATE = 0.1
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
@@ -165,9 +164,7 @@ def run_local(job: dict, data: dict) -> None:
 def run_train(job: dict, data: dict) -> None:
     row = rows.by_name(job["row"])
     trainer = Trainer(job, data)
-    dist.init_process_group(
-        "gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world
-    )
+    dist.init_process_group("gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world)
     cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
     model = DistributedDataParallel(trainer.model, **cap)
     handle = attach_hook(row, model)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's parts, and the whole of it in small: two ranks, few images, and an interrupt in each phase."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "demo"))
+
+import hosts  # noqa: E402
+import idx  # noqa: E402
+import report  # noqa: E402
+import rows  # noqa: E402
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    return struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder of MNIST-format files, two of them gzipped: 24 steps of two ranks."""
+    rng = np.random.default_rng(7)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for stem, n in (("train", 24 * 2 * rows.BATCH), ("t10k", 100)):
+        labels = rng.integers(0, 10, n, dtype=np.uint8)
+        images = rng.integers(0, 128, (n, 28, 28), dtype=np.uint8)
+        images[np.arange(n), labels] += 100  # a bright line at the label's height: quickly learnt
+        (folder / f"{stem}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
+        (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images), 1))
+    return folder
+
+
+def test_rates_are_read_and_nonsense_is_refused():
+    assert hosts.parse_rate("100mbit") == 100e6
+    assert hosts.parse_rate("2.5Gbit") == 2.5e9
+    assert hosts.parse_rate("512kbit") == 512e3
+    for text in ("", "100", "100mb", "-1mbit", "0mbit", "mbit"):
+        with pytest.raises(ValueError, match="LINK"):
+            hosts.parse_rate(text)
+
+
+def test_a_pause_earns_at_most_half_a_millisecond_of_the_link():
+    assert hosts.burst_bytes(1e9) == 62_500
+    assert hosts.burst_bytes(1e6) == 6_250  # four packets, whatever the rate
+
+
+def test_idx_reads_plain_and_gzipped(data):
+    got = idx.load(str(data))
+    images, labels = got["test"]
+    assert images.shape == (100, 784) and labels.dtype == np.int64
+    assert len(got["train"][0]) == 24 * 2 * rows.BATCH
+    for n in range(100):
+        assert images[n].reshape(28, 28)[labels[n]].min() >= 100
+
+
+def test_idx_refuses_what_is_not_such_a_file(data, tmp_path):
+    path = tmp_path / "x"
+    good = idx_bytes(np.zeros((3, 2), np.uint8))
+    for bad in (b"", good[:7], good[:-1], good + b"\0", b"\0\0\x09" + good[3:]):
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match="x: "):
+            idx.read(path)
+    (data / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
+        idx.load(str(data))
+
+
+def run_of(name, kind, seed, step, sent, curve, stats=None):
+    return {
+        "name": name,
+        "kind": kind,
+        "codec": f"codec of {name}",
+        "seed": seed,
+        "step_seconds": step,
+        "bytes_per_step": sent,
+        "parts": [0.01, step - 0.02, 0.01],
+        "accuracy": curve[-1][2],
+        "curve": curve,
+        "identical": True,
+        "stats": stats,
+        "buckets": "",
+    }
+
+
+@pytest.fixture
+def details():
+    stats = {"rounds": 10, **{f"{part}_ns": 20_000_000 for part in report.PARTS}}
+    runs = [
+        run_of("quick", "tithe", 0, 0.04, 1e5, [(0, 0.0, 0.1), (10, 0.4, 0.849), (20, 0.8, 0.88)], stats),
+        run_of("quick", "tithe", 1, 0.06, 3e5, [(0, 0.0, 0.1), (10, 0.6, 0.86), (20, 1.2, 0.87)], stats),
+        run_of("poor", "tithe", 0, 0.01, 1e4, [(0, 0.0, 0.1), (10, 0.1, 0.5), (20, 0.2, 0.6)], stats),
+        run_of("fp32", "baseline", 0, 1.0, 1e7, [(0, 0.0, 0.1), (10, 10.0, 0.86), (20, 20.0, 0.88)]),
+        run_of("fp32", "baseline", 1, 1.0, 1e7, [(0, 0.0, 0.1), (10, 10.0, 0.84), (20, 20.0, 0.87)]),
+    ]
+    return {
+        "machine": "a <machine>",
+        "command": "SEEDS=2 make demo",
+        "ranks": 4,
+        "link": "100mbit",
+        "seeds": 2,
+        "epochs": 1,
+        "target": 0.85,
+        "local_step_seconds": 0.03,
+        "link_mbit": [95.0, 94.8],
+        "notes": [],
+        "runs": runs,
+        "failed": [],
+    }
+
+
+def test_results_are_means_over_seeds_in_the_documented_shape(details):
+    got = report.results(details)
+    assert list(got) == ["machine", "command", "ranks", "link", "seeds", "epochs", "runs"]
+    entries = {entry["name"]: entry for entry in got["runs"]}
+    for entry in entries.values():
+        assert tuple(entry) == report.RESULT_KEYS
+    assert entries["quick"]["step_seconds"] == pytest.approx(0.05)
+    assert entries["quick"]["bytes_per_step"] == pytest.approx(2e5)
+    assert entries["quick"]["seconds_to_target"] == pytest.approx((0.8 + 0.6) / 2)
+    assert entries["fp32"]["seconds_to_target"] == pytest.approx(15.0)
+    assert entries["poor"]["seconds_to_target"] is None
+    assert entries["quick"]["kind"] == "tithe" and entries["fp32"]["kind"] == "baseline"
+
+
+def test_the_best_row_is_the_fastest_among_the_accurate(details):
+    lines = report.verdict(details)
+    assert lines[0].startswith("best tithe row: quick")
+    assert re.search(r"fp32 +20\.0x faster per step, +50\.0x fewer bytes, accuracy \+0\.00", lines[1])
+    for run in details["runs"]:
+        if run["name"] == "quick":
+            run["accuracy"] = 0.86
+    assert report.verdict(details) == ["no tithe row is within 0.5 points of fp32's accuracy"]
+
+
+def test_the_report_stands_alone(details, tmp_path):
+    details["failed"].append({"name": "fp32", "seed": 2, "why": "rank 1 <gone>\nmore"})
+    report.write_all(tmp_path, details)
+    page = (tmp_path / "report.html").read_text()
+    assert set(re.findall(r"(?:src|href)=(.{6})", page)) == {'"data:'} and "@import" not in page
+    assert "a &lt;machine&gt;" in page and "rank 1 &lt;gone&gt;" in page
+    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert pictures == ["accuracy_by_step.png", "breakdown.png", "step_and_bytes.png", "time_to_accuracy.png"]
+    assert page.count("data:image/png;base64,") == len(pictures)
+    assert "FAILED: fp32, seed 2" in report.table(details)
+    assert json.loads((tmp_path / "results.json").read_text()) == report.results(details)
+
+
+def demo(data, out, **settings):
+    environment = {**os.environ, "DATA": str(data), "OUT": str(out), "PYTHONPATH": str(ROOT / "python"), **settings}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "demo/run.py")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def has_namespaces() -> bool:
+    try:
+        hosts.unshare_command()
+    except RuntimeError:
+        return False
+    return True
+
+
+needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="no network namespaces to be had here")
+
+
+@needs_namespaces
+def test_the_whole_demo_in_small(data, tmp_path):
+    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", EPOCHS="1", RUNS="fp32", TARGET="0.01")
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    got = json.loads((tmp_path / "out/results.json").read_text())
+    (entry,) = got["runs"]
+    assert got["link"] == "1gbit" and got["ranks"] == 2
+    # A ring of two sends half of the values twice; the rest is headers and acknowledgements.
+    assert 1.0 < entry["bytes_per_step"] / (rows.PARAMETERS * 4) < 1.1
+    assert entry["step_seconds"] > rows.PARAMETERS * 4 * 8 / 1e9  # not faster than the link
+    assert entry["seconds_to_target"] is not None
+    told = json.loads((tmp_path / "out/details.json").read_text())
+    assert told["runs"][0]["identical"] and len(told["link_mbit"]) == 2
+    assert (tmp_path / "out/report.html").is_file()
+
+
+def test_wrong_settings_are_named(data, tmp_path):
+    for settings, word in (({"LINK": "fast"}, "LINK"), ({"RANKS": "1"}, "RANKS"), ({"RUNS": "fp64"}, "fp64")):
+        process = demo(data, tmp_path / "out", **settings)
+        text, _ = process.communicate(timeout=60)
+        assert process.returncode == 2 and word in text
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def namespaces_in_use() -> set[int]:
+    """Inode numbers of the network namespaces that any process is in."""
+    used = set()
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            used.add(link.stat().st_ino)
+        except OSError:
+            continue  # it ended, or is another user's
+    return used
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("phase", "name"),
+    [
+        ("starting", signal.SIGTERM),
+        ("carry", signal.SIGINT),
+        ("step", signal.SIGINT),
+        ("step", signal.SIGKILL),
+    ],
+)
+def test_an_interrupt_leaves_nothing_behind(data, tmp_path, phase, name):
+    process = demo(data, tmp_path / "out", RANKS="2", LINK="20mbit", EPOCHS="9", RUNS="fp32")
+    for line in process.stdout:
+        if phase in line:
+            break
+    time.sleep(0.2)
+    inside = family(process.pid)
+    assert len(inside) >= 4  # the demo, unshare, the first process inside, ranks
+    ours = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in inside}
+    ours.discard(Path("/proc/self/ns/net").stat().st_ino)
+    assert ours
+    os.kill(process.pid, name) if name == signal.SIGKILL else os.killpg(process.pid, name)
+    process.stdout.read()  # to its end: nothing inside holds it open any more
+    assert process.wait(timeout=10) != 0
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in inside) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in inside if Path(f"/proc/{pid}").exists()] == []
+    assert not ours & namespaces_in_use()
+    assert not re.search(r"nsfs.*net:", Path("/proc/self/mountinfo").read_text())
