@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents list is all there is, and the other way round."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def read(name):
+    return (ROOT / name).read_text()
+
+
+def listed(name):
+    """The names of a .def list."""
+    return re.findall(r"^TITHE_\w+\((\w+)", read(f"include/tithe/{name}.def"), re.MULTILINE)
+
+
+def first_cells(text):
+    """What stands in back quotes in the first column of tables."""
+    return re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
+
+
+def test_errors_has_a_row_for_every_code():
+    codes = re.findall(
+        r"^  (k[A-Z]\w+),", re.search(r"enum class Code.*?};", read("include/tithe/status.h"), re.S)[0], re.M
+    )
+    assert len(codes) >= 10
+    assert [c for c in first_cells(read("docs/errors.md")) if c.startswith("k")] == codes
+
+
+def test_errors_has_the_names_that_the_program_uses():
+    names = re.findall(r'"(\w+)"', re.search(r"kNames = \{(.*?)\};", read("src/base/status.cc"), re.S)[1])
+    assert re.findall(r"^\| `k\w+` \| `(\w+)`", read("docs/errors.md"), re.MULTILINE) == names
+
+
+def test_strategies_has_every_strategy():
+    assert first_cells(read("docs/strategies.md")) == listed("strategies")
+
+
+@pytest.mark.parametrize("codec", listed("codecs"))
+def test_codecs_says_what_each_does(codec):
+    page = read("docs/codecs.md").split("## What each does")[1]
+    assert f"**`{codec}`**" in page
+
+
+def test_flow_has_every_law():
+    laws = re.search(r"enum class Law[^{]*\{([^}]*)\}", read("include/tithe/codec.h"))[1]
+    names = [law.strip().removeprefix("k").lower() for law in laws.split(",")]
+    table = read("docs/flow.md").split("| law |")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == sorted(names)
+
+
+def test_hacking_puts_every_folder_on_its_floor():
+    floors = re.search(r"FLOORS = \{(.*?)\}", read("tools/lint/check_floors.py"), re.S)[1]
+    table = read("HACKING.md").split("## The floors")[1].split("Above them")[0]
+    for folder, floor in re.findall(r'"(\w+)": (\d)', floors):
+        if (ROOT / "src" / folder).is_dir():
+            row = re.search(rf"^\| {floor} \|.*$", table, re.MULTILINE)[0]
+            assert f"`{folder}`" in row
