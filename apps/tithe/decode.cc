@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe decode: a frame to a file of values. The frame says by which codec.
+#include <fmt/format.h>
+
+#include "frame_file.h"
+#include "value_file.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+struct Args {
+  std::string in;
+  std::string out;
+  std::size_t most_values = kMostValues;
+};
+
+Result<Report> decode(const Args& args) {
+  const auto named = [&](const Status& s) { return Status(s.code(), args.in + ": " + s.what()); };
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in);
+  if (!bytes.ok()) return bytes.status();
+  Result<FrameFile> file = open_frame(*bytes);
+  if (!file.ok()) return named(file.status());
+  Result<std::vector<float>> values = values_of(*file, args.most_values);
+  if (!values.ok()) return named(values.status());
+  TITHE_TRY(write_values(args.out, *values));
+  const std::string_view codec = file->codec == nullptr ? "unknown" : file->codec->name;
+  Report report;
+  report.json = {{"codec", codec},
+                 {"values", values->size()},
+                 {"payload_bytes", file->frame.header.payload_bytes},
+                 {"parts", file->frame.header.parts},
+                 {"out", args.out}};
+  report.text = fmt::format("{}: {} values of {}, from {} payload bytes\n", args.out, values->size(), codec,
+                            file->frame.header.payload_bytes);
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<Args>();
+  app.add_option("IN", args->in, "a frame")->required();
+  app.add_option("OUT", args->out, "values: .npy where the name ends so, else bare little-endian float32")
+      ->required();
+  app.add_option("--max-values", args->most_values, "refuse a frame that claims more")->capture_default_str();
+  return [args] { return decode(*args); };
+}
+
+}  // namespace
+
+const Verb decode_verb = {.name = "decode", .doc = "a frame back to values", .declare = declare};
+
+}  // namespace tithe::cli

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe encode: a file of values to a frame.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "one_shot.h"
+#include "tithe/frame.h"
+#include "value_file.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+struct Args {
+  std::string codec;
+  std::string in;
+  std::string out;
+  std::uint64_t seed = 0;
+};
+
+Result<Report> encode(const Args& args) {
+  Result<Spec> spec = parse_spec(args.codec);
+  if (!spec.ok()) return spec.status();
+  if (const std::size_t phases = spec->codec->phases.size(); phases != 1)
+    return Status(Code::kUnsupported,
+                  fmt::format("{} takes {} exchanges between ranks; a file can hold only one",
+                              spec->codec->name, phases));
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in);
+  if (!bytes.ok()) return bytes.status();
+  Result<std::vector<float>> values = parse_values(args.in, *bytes);
+  if (!values.ok()) return values.status();
+  Result<Lossy> encoded = encode_once(*spec, *values, args.seed);
+  if (!encoded.ok()) return Status(encoded.status().code(), args.in + ": " + encoded.status().what());
+
+  std::vector<std::uint8_t> frame(kFrameHeaderBytes);
+  frame.insert(frame.end(), encoded->payload.begin(), encoded->payload.end());
+  TITHE_TRY(seal_frame(
+      {.codec = spec->codec->id, .values = values->size(), .payload_bytes = encoded->payload.size()}, frame));
+  TITHE_TRY(write_file(args.out, frame));
+
+  const auto n = static_cast<double>(values->size());
+  const double bits = n == 0 ? 0 : 8 * static_cast<double>(encoded->payload.size()) / n;
+  const double whole = norm(*values);
+  const double error = whole == 0 ? 0 : norm(encoded->left) / whole;
+  Report report;
+  report.json = {{"codec", to_string(*spec)},
+                 {"values", values->size()},
+                 {"payload_bytes", encoded->payload.size()},
+                 {"frame_bytes", frame.size()},
+                 {"bits_per_value", bits},
+                 {"relative_error", error},
+                 {"out", args.out}};
+  report.text = fmt::format(
+      "{}: {} values, {} payload bytes + {} of header, {:.4f} bits per value\n"
+      "not sent: {:.2f}% of the L2 norm (feedback sends it in later rounds)\n",
+      args.out, values->size(), encoded->payload.size(), kFrameHeaderBytes, bits, 100 * error);
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<Args>();
+  app.add_option("CODEC", args->codec, "codec with its parameters, e.g. topk:ratio=0.01")->required();
+  app.add_option("IN", args->in, "values: .npy (float32) or bare little-endian float32")->required();
+  app.add_option("OUT", args->out, "the frame")->required();
+  app.add_option("--seed", args->seed, "of the codec's random draws")->capture_default_str();
+  return [args] { return encode(*args); };
+}
+
+}  // namespace
+
+const Verb encode_verb = {
+    .name = "encode", .doc = "values of a file to one frame (docs/format.md)", .declare = declare};
+
+}  // namespace tithe::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "one_shot.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/finite.h"
+#include "base/rng.h"
+
+namespace tithe::cli {
+namespace {
+
+// The settings under which the longest payload of n values can be written: whatever was written under others passes
+// their check (docs/format.md: no parameter is needed to read a payload).
+Settings widest(const Codec& codec, std::size_t n) {
+  Settings best = defaults(codec);
+  for (std::size_t i = 0; i < codec.params.size(); ++i) {
+    for (const double end : {codec.params[i].low, codec.params[i].high}) {
+      Settings other = best;
+      other.value[i] = end;
+      if (codec.phases[0].bound(other, n) > codec.phases[0].bound(best, n)) best = other;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::uint64_t seed) {
+  const Codec& codec = *spec.codec;
+  Lossy result{std::vector<std::uint8_t>(codec.phases[0].bound(spec.settings, values.size())),
+               std::vector<float>(values.size())};
+  const Scratch scratch(codec.scratch(spec.settings, values.size()));
+  Call call;
+  call.settings = spec.settings;
+  call.seed = call.shared_seed = seed;
+  call.scratch = scratch.all();
+  const Carry carry{values.data(), nullptr, result.left.data(), values.size()};
+  Result<Encoded> encoded = codec.best(this_machine()).encode(call, carry, result.payload);
+  if (!encoded.ok()) return encoded.status();
+  if (!encoded->finite) {
+    std::size_t i = 0;
+    while (i < values.size() && is_finite(values[i])) ++i;
+    return Status(Code::kInvalid,
+                  fmt::format("value {} is {}: only finite values can be encoded", i, values[i]));
+  }
+  result.payload.resize(encoded->bytes);
+  return result;
+}
+
+Result<std::vector<float>> decode_once(const Codec& codec, std::span<const ByteView> payloads,
+                                       std::size_t n) {
+  Call call;
+  call.settings = widest(codec, n);
+  for (const ByteView payload : payloads) TITHE_TRY(codec.phases[0].check(call.settings, n, payload));
+  const Scratch scratch(codec.scratch(call.settings, n));
+  call.scratch = scratch.all();
+  std::vector<float> values(n);
+  TITHE_TRY(codec.best(this_machine()).decode(call, payloads, {}, values));
+  return values;
+}
+
+double norm(std::span<const float> a) {
+  double squares = 0;
+  for (const float v : a) squares += static_cast<double>(v) * v;
+  return std::sqrt(squares);
+}
+
+std::vector<float> bell_values(std::size_t n, std::uint64_t seed) {
+  const std::uint64_t key = rng_key(seed, 0, 0, 0, 0);
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::int32_t sum = 0;  // eight draws of 16 bits, each with variance 2^32 / 12
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      const std::uint32_t r = draw32(key, static_cast<std::uint32_t>(4 * i + k));
+      sum += static_cast<std::int32_t>(r & 0xffff) + static_cast<std::int32_t>(r >> 16) - 65535;
+    }
+    values[i] = static_cast<float>(sum) / 53509.6F;  // sqrt(8 / 12) * 65536
+  }
+  return values;
+}
+
+}  // namespace tithe::cli

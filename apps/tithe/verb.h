@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A verb of the command line declares its options and says what to run when the user chose it. What it found comes
+// back as a Report, so that text and --json can never tell different things apart from their form; only main.cc prints.
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "tithe/status.h"
+
+namespace tithe::cli {
+
+using Json = nlohmann::ordered_json;
+
+struct Report {
+  std::string text;     // for people, with a newline at the end
+  Json json;            // for programs; docs/cli.md lists the fields
+  bool failed = false;  // the answer is "no": exit code 1, though nothing went wrong in finding it out
+};
+
+using Run = std::function<Result<Report>()>;
+
+struct Verb {
+  std::string_view name;  // as in verbs.def
+  std::string_view doc;   // one line
+  Run (*declare)(CLI::App& app);
+};
+
+#define TITHE_VERB(name) extern const Verb name##_verb;
+#include "verbs.def"
+#undef TITHE_VERB
+
+}  // namespace tithe::cli
