@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ using Ticket = std::uint64_t;
 
 struct SessionOptions {
   std::string codec = "bf16";       // a spec string (tithe/spec.h)
+  std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
   std::string strategy = "gather";  // a name in strategies.def
   int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
   bool average = true;  // divide by the world size

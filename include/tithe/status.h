@@ -69,6 +69,7 @@ class [[nodiscard]] Result {
     return std::get<0>(v_);
   }
   T* operator->() { return &**this; }
+  const T* operator->() const { return &**this; }
   Status status() const { return ok() ? Status{} : std::get<1>(v_); }
 
  private:

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A queue that keeps its memory: once it has grown to what a program needs, it allocates no more.
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace tithe {
+
+template <typename T>
+class Fifo {
+ public:
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t i) { return ring_[(head_ + i) % ring_.size()]; }
+  T& front() { return (*this)[0]; }
+
+  void reserve(std::size_t n) {
+    if (n <= ring_.size()) return;
+    std::vector<T> grown(n);
+    for (std::size_t i = 0; i < size_; ++i) grown[i] = std::move((*this)[i]);
+    ring_ = std::move(grown);
+    head_ = 0;
+  }
+  void push(T v) {
+    if (size_ == ring_.size()) reserve(size_ < 8 ? 16 : 2 * size_);
+    ring_[(head_ + size_++) % ring_.size()] = std::move(v);
+  }
+  T pop() {
+    T v = std::move(ring_[head_]);
+    head_ = (head_ + 1) % ring_.size();
+    --size_;
+    return v;
+  }
+  void erase(std::size_t i) {  // keeps the order of the others
+    for (; i + 1 < size_; ++i) (*this)[i] = std::move((*this)[i + 1]);
+    --size_;
+  }
+  void clear() { head_ = size_ = 0; }
+
+ private:
+  std::vector<T> ring_;
+  std::size_t head_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tithe

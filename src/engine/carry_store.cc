@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/carry_store.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/bytes.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
+constexpr std::uint32_t kStateVersion = 1;
+
+template <typename T>
+void put(std::vector<std::uint8_t>& out, T v) {
+  out.resize(out.size() + sizeof v);
+  wire::put(out.data() + out.size() - sizeof v, v);
+}
+
+void put_text(std::vector<std::uint8_t>& out, std::string_view s) {
+  put(out, static_cast<std::uint64_t>(s.size()));
+  out.insert(out.end(), s.begin(), s.end());
+}
+
+void put_floats(std::vector<std::uint8_t>& out, std::span<const float> v) {
+  put(out, static_cast<std::uint64_t>(v.size()));
+  for (const float f : v) put(out, f);
+}
+
+class Reader {
+ public:
+  explicit Reader(ByteView in) : in_(in) {}
+  template <typename T>
+  T number() {
+    T v{};
+    if (in_.size() < sizeof v) {
+      whole_ = false;
+      return v;
+    }
+    v = wire::get<T>(in_.data());
+    in_ = in_.subspan(sizeof v);
+    return v;
+  }
+  ByteView bytes(std::uint64_t count, std::size_t each) {
+    if (count > in_.size() / each) {
+      whole_ = false;
+      return {};
+    }
+    const ByteView b = in_.first(count * each);
+    in_ = in_.subspan(count * each);
+    return b;
+  }
+  std::string text() {
+    const ByteView b = bytes(number<std::uint64_t>(), 1);
+    return {b.begin(), b.end()};
+  }
+  std::vector<float> floats() {
+    const ByteView b = bytes(number<std::uint64_t>(), sizeof(float));
+    std::vector<float> v(b.size() / sizeof(float));
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = wire::get<float>(&b[4 * i]);
+    return v;
+  }
+  bool whole() const { return whole_; }
+  bool done() const { return whole_ && in_.empty(); }
+
+ private:
+  ByteView in_;
+  bool whole_ = true;
+};
+
+std::span<const float> tidy(std::span<const float> v) {  // zeros need no bytes
+  return std::all_of(v.begin(), v.end(), [](float f) { return std::bit_cast<std::uint32_t>(f) == 0; })
+             ? std::span<const float>{}
+             : v;
+}
+
+}  // namespace
+
+Home& CarryStore::home(std::string_view key) {
+  const auto at = homes_.find(key);
+  return at != homes_.end() ? at->second : homes_.emplace(std::string(key), Home{}).first->second;
+}
+
+const Home* CarryStore::find(std::string_view key) const {
+  const auto at = homes_.find(key);
+  return at == homes_.end() ? nullptr : &at->second;
+}
+
+std::span<const float> CarryStore::residual(const Home& h) {
+  return h.unit == nullptr ? std::span<const float>(h.residual)
+                           : h.unit->residual(h.unit->tensors()[h.tensor]);
+}
+
+std::span<const float> CarryStore::velocity(const Home& h) {
+  return h.unit == nullptr ? std::span<const float>(h.velocity)
+                           : h.unit->velocity(h.unit->tensors()[h.tensor]);
+}
+
+void CarryStore::move_in(Home& home, Unit& unit, std::size_t index) {
+  if (home.unit == &unit) return;
+  const TensorLayout& t = unit.tensors()[index];
+  const auto move = [](std::span<const float> from, std::span<float> to) {
+    if (to.empty()) return;
+    if (from.empty())
+      std::fill(to.begin(), to.end(), 0.0F);
+    else
+      std::copy(from.begin(), from.end(), to.begin());
+  };
+  move(residual(home), unit.residual(t));
+  move(velocity(home), unit.velocity(t));
+  home.unit = &unit;
+  home.tensor = index;
+  home.n = t.n;
+  home.residual = {};
+  home.velocity = {};
+  unit.adopted(t);
+}
+
+std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store) {
+  std::vector<std::uint8_t> out;
+  put(out, kStateMagic);
+  put(out, kStateVersion);
+  put(out, static_cast<std::uint32_t>(head.rank));
+  put(out, static_cast<std::uint32_t>(head.world));
+  put(out, head.round);
+  put_text(out, head.codec);
+  put(out, static_cast<std::uint64_t>(store.all().size()));
+  for (const auto& [key, home] : store.all()) {
+    put_text(out, key);
+    put(out, static_cast<std::uint64_t>(home.n));
+    put_floats(out, tidy(CarryStore::residual(home)));
+    put_floats(out, tidy(CarryStore::velocity(home)));
+  }
+  put(out, static_cast<std::uint64_t>(XXH3_64bits(out.data(), out.size())));
+  return out;
+}
+
+Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::less<>>& homes) {
+  const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
+  if (bytes.size() < sizeof(std::uint64_t)) return corrupt;
+  const ByteView body = bytes.first(bytes.size() - sizeof(std::uint64_t));
+  if (XXH3_64bits(body.data(), body.size()) != wire::get<std::uint64_t>(body.data() + body.size()))
+    return corrupt;
+  Reader r(body);
+  if (r.number<std::uint32_t>() != kStateMagic) return corrupt;
+  if (const auto version = r.number<std::uint32_t>(); version != kStateVersion)
+    return {Code::kMismatch, "a saved state of version " + std::to_string(version) + ", this build reads " +
+                                 std::to_string(kStateVersion)};
+  head.rank = static_cast<Rank>(r.number<std::uint32_t>());
+  head.world = static_cast<int>(r.number<std::uint32_t>());
+  head.round = r.number<std::uint64_t>();
+  head.codec = r.text();
+  const auto keys = r.number<std::uint64_t>();
+  for (std::uint64_t k = 0; k < keys && r.whole(); ++k) {
+    std::string key = r.text();
+    Home h;
+    h.n = r.number<std::uint64_t>();
+    h.residual = r.floats();
+    h.velocity = r.floats();
+    if ((!h.residual.empty() && h.residual.size() != h.n) ||
+        (!h.velocity.empty() && h.velocity.size() != h.n))
+      return corrupt;
+    homes.emplace(std::move(key), std::move(h));
+  }
+  return r.done() ? Status{} : corrupt;
+}
+
+}  // namespace tithe::engine

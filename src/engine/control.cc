@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/control.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::uint32_t kControlTensor = 0xffffffff;
+enum Kind : std::uint8_t { kCard = 0, kFarewell = 1 };
+constexpr std::size_t kMostText = 400;
+
+// Fixed fields in order, then each text as u16 length and bytes.
+class Writer {
+ public:
+  explicit Writer(Bytes out) : out_(out) {}
+  template <typename T>
+  void number(T v) {
+    wire::put(&out_[at_], v);
+    at_ += sizeof v;
+  }
+  void text(std::string_view s) {
+    s = s.substr(0, kMostText);
+    number(static_cast<std::uint16_t>(s.size()));
+    if (!s.empty()) std::memcpy(&out_[at_], s.data(), s.size());
+    at_ += s.size();
+  }
+  std::size_t bytes() const { return at_; }
+
+ private:
+  Bytes out_;
+  std::size_t at_ = kFrameHeaderBytes;
+};
+
+class Reader {
+ public:
+  explicit Reader(ByteView in) : in_(in) {}
+  template <typename T>
+  T number() {
+    T v{};
+    if (in_.size() < sizeof v) {
+      whole_ = false;
+      return v;
+    }
+    v = wire::get<T>(in_.data());
+    in_ = in_.subspan(sizeof v);
+    return v;
+  }
+  std::string text() {
+    const auto n = number<std::uint16_t>();
+    if (n > kMostText || in_.size() < n) {
+      whole_ = false;
+      return {};
+    }
+    std::string s(in_.begin(), in_.begin() + n);
+    in_ = in_.subspan(n);
+    return s;
+  }
+  bool whole() const { return whole_ && in_.empty(); }
+
+ private:
+  ByteView in_;
+  bool whole_ = true;
+};
+
+std::size_t seal(Kind kind, Rank me, std::size_t bytes, Bytes out) {
+  const FrameHeader h{.tensor = kControlTensor,
+                      .phase = kind,
+                      .source = static_cast<std::uint16_t>(me),
+                      .payload_bytes = bytes - kFrameHeaderBytes};
+  const Status s = seal_frame(h, out);
+  TITHE_ASSERT(s.ok());
+  return s.ok() ? bytes : 0;
+}
+
+std::string difference(const Card& is, const Card& should) {
+  std::string text;
+  const auto compare = [&](std::string_view what, const auto& a, const auto& b) {
+    if (a != b)
+      fmt::format_to(std::back_inserter(text), "{}{} {} instead of {}", text.empty() ? "" : ", ", what, a, b);
+  };
+  compare("world", is.world, should.world);
+  compare("run", is.run, should.run);
+  compare("seed", is.seed, should.seed);
+  compare("codec", is.codec, should.codec);
+  compare("strategy", is.strategy, should.strategy);
+  compare("average", static_cast<int>(is.average), static_cast<int>(should.average));
+  compare("layout number", is.number, should.number);
+  compare("tensors", is.tensors, should.tensors);
+  compare("values", is.values, should.values);
+  compare("round", is.round, should.round);
+  if (text.empty() && is.layout != should.layout) text = "keys, sizes or types of tensors";
+  if (text.empty()) text = "how the bucket is cut into parts";
+  return text;
+}
+
+}  // namespace
+
+std::size_t write_card(const Card& card, Rank me, Bytes out) {
+  Writer w(out);
+  w.number(card.number);
+  w.number(card.world);
+  for (const std::uint64_t v :
+       {card.run, card.seed, card.tensors, card.values, card.layout, card.plan, card.round})
+    w.number(v);
+  w.number(card.average);
+  w.text(card.codec);
+  w.text(card.strategy);
+  return seal(kCard, me, w.bytes(), out);
+}
+
+std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out) {
+  Writer w(out);
+  w.number(static_cast<std::uint8_t>(farewell.code));
+  w.number(static_cast<std::int32_t>(farewell.blamed));
+  w.number(farewell.round);
+  w.text(farewell.what);
+  return seal(kFarewell, me, w.bytes(), out);
+}
+
+Result<Control> read_control(ByteView frame) {
+  const Result<ParsedFrame> parsed = parse_frame(frame);
+  if (!parsed.ok()) return parsed.status();
+  Reader r(parsed->payload);
+  Control c;
+  c.is_card = parsed->header.phase == kCard;
+  if (c.is_card) {
+    c.card.number = r.number<std::uint32_t>();
+    c.card.world = r.number<std::uint32_t>();
+    for (std::uint64_t* v : {&c.card.run, &c.card.seed, &c.card.tensors, &c.card.values, &c.card.layout,
+                             &c.card.plan, &c.card.round})
+      *v = r.number<std::uint64_t>();
+    c.card.average = r.number<std::uint8_t>();
+    c.card.codec = r.text();
+    c.card.strategy = r.text();
+  } else {
+    const auto code = r.number<std::uint8_t>();
+    c.farewell.code =
+        static_cast<Code>(std::clamp<std::uint8_t>(code, 1, static_cast<int>(Code::kCancelled)));
+    c.farewell.blamed = r.number<std::int32_t>();
+    c.farewell.round = r.number<std::uint32_t>();
+    c.farewell.what = r.text();
+  }
+  if (!r.whole() || parsed->header.tensor != kControlTensor || parsed->header.phase > kFarewell)
+    return Status(Code::kCorrupt, "not a control frame", parsed->header.source);
+  return c;
+}
+
+Status compare_cards(const std::vector<Card>& cards) {
+  std::size_t best = 0;
+  std::ptrdiff_t most = 0;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const auto like = std::count(cards.begin(), cards.end(), cards[r]);
+    if (like > most) {
+      most = like;
+      best = r;
+    }
+  }
+  Rank first = Status::kNoPeer;
+  std::string text;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (cards[r] == cards[best]) continue;
+    if (first == Status::kNoPeer) first = static_cast<Rank>(r);
+    fmt::format_to(std::back_inserter(text), "{}rank {} differs: {}", text.empty() ? "" : "; ", r,
+                   difference(cards[r], cards[best]));
+  }
+  return text.empty() ? Status{} : Status(Code::kMismatch, text, first);
+}
+
+}  // namespace tithe::engine

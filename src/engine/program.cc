@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tithe/frame.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+
+// Whether some rank merges frames, so that a frame may hold the payloads of several.
+bool any_merge(const Strategy& strategy, int world) {
+  for (Rank r = 0; r < world; ++r) {
+    const Graph graph = strategy.draw({r, world});
+    for (const Node& n : graph.nodes())
+      if (n.op == Op::kMerge) return true;
+  }
+  return false;
+}
+
+class Compiler {
+ public:
+  Compiler(const Plan& plan, Rank me, int world) : plan_(plan), me_(me), world_(world) {}
+
+  Program run() {
+    for (std::size_t i = 0; i < plan_.parts.size(); ++i) add_part(static_cast<int>(i));
+    link();
+    return std::move(out_);
+  }
+
+ private:
+  struct Draft {
+    Step step;
+    std::vector<int> after;
+    std::vector<int> frames;
+  };
+
+  int add(StepKind kind, int part, std::size_t phase, Chunk c) {
+    Draft d;
+    d.step.kind = kind;
+    d.step.part = part;
+    d.step.phase = static_cast<std::uint8_t>(phase);
+    d.step.chunk = c;
+    drafts_.push_back(std::move(d));
+    return static_cast<int>(drafts_.size()) - 1;
+  }
+  Draft& at(int step) { return drafts_[static_cast<std::size_t>(step)]; }
+  void follow(int step, int before) {
+    if (before >= 0) at(step).after.push_back(before);
+  }
+  int add_slot(std::size_t payload_bytes) {
+    const std::size_t bytes = kFrameHeaderBytes + payload_bytes;
+    out_.slots.push_back({out_.arena_bytes, bytes});
+    out_.arena_bytes += round_up(bytes);
+    return static_cast<int>(out_.slots.size()) - 1;
+  }
+
+  void add_part(int index);
+  void add_phase(int index, std::size_t phase, const Graph& graph, std::vector<int>& ready);
+  void link();
+
+  const Plan& plan_;
+  const Rank me_;
+  const int world_;
+  Program out_;
+  std::vector<Draft> drafts_;
+  std::map<Rank, int> last_send_;  // of the part at hand: sends to one peer leave in order
+};
+
+void Compiler::add_part(int index) {
+  const Part& part = plan_.parts[static_cast<std::size_t>(index)];
+  PartLayout layout;
+  layout.laws = *choose_laws(part.spec, *part.strategy);
+  layout.chunks = part.strategy->chunks(world_);
+  layout.first_chunk = out_.chunks;
+  out_.chunks += layout.chunks;
+  const auto count = static_cast<std::size_t>(layout.chunks);
+  for (std::size_t c = 0; c <= count; ++c) layout.starts.push_back(part.n * c / count);
+  out_.parts.push_back(layout);
+
+  last_send_.clear();
+  const Graph graph = part.strategy->draw({me_, world_});
+  const int load = add(StepKind::kLoad, index, 0, 0);
+  std::vector<int> ready(count, load);  // by chunk: the step after which a phase may touch it
+  for (std::size_t phase = 0; phase < layout.laws.size(); ++phase) add_phase(index, phase, graph, ready);
+  const int unload = add(StepKind::kUnload, index, 0, 0);
+  for (const int store : ready) follow(unload, store);
+}
+
+void Compiler::add_phase(int index, std::size_t phase, const Graph& graph, std::vector<int>& ready) {
+  const Part& part = plan_.parts[static_cast<std::size_t>(index)];
+  const PartLayout& layout = out_.parts[static_cast<std::size_t>(index)];
+  const Law law = layout.laws[phase];
+  const auto count = static_cast<std::size_t>(layout.chunks);
+  const auto payload = [&](Chunk c) {
+    return part.spec.codec->phases[phase].bound(part.spec.settings, layout.size(c));
+  };
+  for (Chunk c = 0; c < layout.chunks; ++c)
+    out_.scratch_bytes =
+        std::max(out_.scratch_bytes, part.spec.codec->scratch(part.spec.settings, layout.size(c)));
+  const auto ranks = static_cast<std::size_t>(world_);
+  const bool joins = law == Law::kConcat && any_merge(*part.strategy, world_);
+  const auto frame_bytes = [&](Chunk c) { return joins ? ranks * (8 + payload(c)) : payload(c); };
+
+  std::vector<std::vector<int>> merged(count);
+  for (const Node& n : graph.nodes())
+    if (n.op == Op::kMerge)
+      for (const int f : n.frames) merged[static_cast<std::size_t>(n.arg)].push_back(f);
+
+  std::vector<int> step_of(graph.nodes().size(), -1);  // what others wait for
+  std::vector<int> slot_of(graph.nodes().size(), -1);
+  std::vector<int> own(count, -1), own_slot(count, -1), encode_slot(count, -1);
+  std::vector<int> stored = ready;
+  const auto slots = [&](const std::vector<int>& nodes) {
+    std::vector<int> s;
+    for (const int f : nodes) s.push_back(slot_of[static_cast<std::size_t>(f)]);
+    return s;
+  };
+  // The own payload first: others' payloads come to it.
+  const auto need_own = [&](Chunk c) {
+    const auto i = static_cast<std::size_t>(c);
+    if (own[i] >= 0 || law == Law::kDecode) return;
+    encode_slot[i] = add_slot(frame_bytes(c));
+    own_slot[i] = law == Law::kConcat ? add_slot(payload(c)) : encode_slot[i];
+    own[i] = add(StepKind::kOwn, index, phase, c);
+    at(own[i]).step.slot = encode_slot[i];
+    at(own[i]).step.own_slot = own_slot[i];
+    follow(own[i], ready[i]);
+  };
+
+  for (std::size_t k = 0; k < graph.nodes().size(); ++k) {
+    const Node& node = graph.nodes()[k];
+    const Chunk c = node.op == Op::kSend ? 0 : graph.chunk_of(static_cast<int>(k));
+    const auto i = static_cast<std::size_t>(c);
+    int step = -1;
+    switch (node.op) {
+      case Op::kEncode:
+        if (!merged[i].empty()) need_own(c);
+        if (encode_slot[i] < 0) encode_slot[i] = add_slot(payload(c));
+        step = add(StepKind::kEncode, index, phase, c);
+        at(step).step.direct = own[i] < 0;
+        at(step).step.slot = slot_of[k] = encode_slot[i];
+        at(step).step.own_slot = own_slot[i];
+        if (law == Law::kConcat) at(step).frames = slots(merged[i]);
+        follow(step, own[i] >= 0 ? own[i] : ready[i]);
+        break;
+      case Op::kMerge:
+        need_own(c);
+        step = add(StepKind::kMerge, index, phase, c);
+        at(step).step.slot = encode_slot[i];
+        at(step).frames = slots(node.frames);
+        follow(step, own[i] >= 0 ? own[i] : ready[i]);
+        break;
+      case Op::kStore:
+        step = add(StepKind::kStore, index, phase, c);
+        at(step).frames = slots(node.frames);
+        if (node.frames.size() > 1 && (law == Law::kSum || law == Law::kMax))
+          at(step).step.slot = add_slot(payload(c));  // where they are combined
+        follow(step, ready[i]);
+        stored[i] = step;
+        break;
+      case Op::kSend: {
+        const int frame = node.frames[0];
+        step = add(StepKind::kSend, index, phase, 0);
+        at(step).step.peer = node.arg;
+        at(step).step.slot = slot_of[static_cast<std::size_t>(frame)];
+        int& last = last_send_.try_emplace(node.arg, -1).first->second;
+        follow(step, last);
+        last = step;
+        break;
+      }
+      case Op::kRecv: {
+        const int recv = add(StepKind::kRecv, index, phase, c);
+        slot_of[k] = add_slot(frame_bytes(c));
+        at(recv).step.slot = slot_of[k];
+        at(recv).step.peer = node.arg;
+        for (const int a : node.after) follow(recv, step_of[static_cast<std::size_t>(a)]);
+        step = add(StepKind::kCheck, index, phase, c);
+        at(step).step.slot = slot_of[k];
+        at(step).step.peer = node.arg;
+        follow(step, recv);
+        break;
+      }
+    }
+    if (node.op != Op::kRecv)
+      for (const int a : node.after) follow(step, step_of[static_cast<std::size_t>(a)]);
+    step_of[k] = step;
+    out_.most_views = std::max(out_.most_views, std::max(node.frames.size(), merged[i].size() + 1) * ranks);
+  }
+  ready = std::move(stored);
+}
+
+// Successor lists from predecessor lists.
+void Compiler::link() {
+  std::vector<std::vector<int>> next(drafts_.size());
+  for (std::size_t s = 0; s < drafts_.size(); ++s) {
+    std::vector<int>& after = drafts_[s].after;
+    std::sort(after.begin(), after.end());
+    after.erase(std::unique(after.begin(), after.end()), after.end());
+    drafts_[s].step.waits = static_cast<int>(after.size());
+    for (const int a : after) next[static_cast<std::size_t>(a)].push_back(static_cast<int>(s));
+  }
+  const auto keep = [&](const std::vector<int>& list) {
+    const Range r{static_cast<std::uint32_t>(out_.indices.size()), static_cast<std::uint32_t>(list.size())};
+    out_.indices.insert(out_.indices.end(), list.begin(), list.end());
+    return r;
+  };
+  for (std::size_t s = 0; s < drafts_.size(); ++s) {
+    drafts_[s].step.frames = keep(drafts_[s].frames);
+    drafts_[s].step.next = keep(next[s]);
+    out_.steps.push_back(drafts_[s].step);
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy) {
+  std::vector<Law> laws;
+  const std::size_t phases = spec.codec->phases.size();
+  for (std::size_t p = 0; p < phases; ++p) {
+    const Phase& phase = spec.codec->phases[p];
+    const auto law = std::find_if(strategy.laws.begin(), strategy.laws.end(), [&](Law l) {
+      return std::find(phase.laws.begin(), phase.laws.end(), l) != phase.laws.end();
+    });
+    if (law == strategy.laws.end())
+      return Status(Code::kInvalid, fmt::format("{} and {} share no law for phase '{}'", spec.codec->name,
+                                                strategy.name, phase.name));
+    const bool combined = *law == Law::kMax || *law == Law::kLeader;
+    const bool last = p + 1 == phases;
+    if (last ? combined : !(combined || *law == Law::kSum))
+      return Status(Code::kUnsupported,
+                    fmt::format("{}: phase '{}' is the {} and combines by {}", spec.codec->name, phase.name,
+                                last ? "last" : "context of another", name(*law)));
+    laws.push_back(*law);
+  }
+  return laws;
+}
+
+Program compile(const Plan& plan, Rank me, int world) { return Compiler(plan, me, world).run(); }
+
+}  // namespace tithe::engine

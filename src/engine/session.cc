@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "engine/carry_store.h"
+#include "engine/runner.h"
+
+namespace tithe {
+namespace {
+
+using engine::Home;
+using engine::Job;
+using engine::Unit;
+
+std::uint64_t layout_hash(std::span<const Tensor> bucket) {
+  std::uint64_t h = mix64(bucket.size());
+  for (const Tensor& t : bucket) {
+    for (const char c : t.key) h = mix64(h ^ static_cast<unsigned char>(c));
+    h = mix64(h ^ t.n) + static_cast<std::uint64_t>(t.dtype);
+  }
+  return h;
+}
+
+bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
+  return std::equal(bucket.begin(), bucket.end(), unit.tensors().begin(), unit.tensors().end(),
+                    [](const Tensor& a, const engine::TensorLayout& b) {
+                      return a.key == b.key && a.n == b.n && a.dtype == b.dtype;
+                    });
+}
+
+Status check_bucket(std::span<const Tensor> bucket) {
+  for (const Tensor& t : bucket) {
+    if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
+    if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
+    const std::uintptr_t align = t.dtype == DType::kF32 ? 4 : 2;
+    if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0)
+      return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
+  }
+  return {};
+}
+
+}  // namespace
+
+class Session::Impl {
+ public:
+  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Spec spec, const Strategy& strategy)
+      : options_(std::move(options)),
+        spec_(spec),
+        strategy_(strategy),
+        member_{.me = transport->rank(),
+                .world = transport->world(),
+                .divide = options_.average ? static_cast<float>(transport->world()) : 1.0F,
+                .seed = options_.seed,
+                .run = options_.run,
+                .force_reference = options_.force_reference,
+                .workers = std::max(1, options_.lanes)},
+        runner_(std::move(transport), member_, options_.lanes, options_.timeout) {}
+
+  Result<Ticket> sync(std::span<const Tensor> bucket);
+  Status wait(Ticket ticket);
+  Status commit();
+  Result<std::vector<std::uint8_t>> state();
+  Status restore(ByteView bytes);
+  Status residual(std::string_view key, std::span<float> out) const;
+  std::string plan_text() const;
+
+  const engine::Member& member() const { return member_; }
+  engine::Runner& runner() { return runner_; }
+  bool last_round_dropped() const {
+    const std::lock_guard lock(mutex_);
+    return last_round_dropped_;
+  }
+
+ private:
+  struct Entry {  // a layout that was seen
+    std::uint64_t hash = 0;
+    Job* job = nullptr;
+    std::vector<Home*> homes;  // by tensor; the store's entries do not move
+    Ticket ticket = 0;         // of its last round
+    bool waited = true;
+    bool open = false;  // part of the open round
+  };
+
+  Result<Entry*> entry_of(std::span<const Tensor> bucket);
+  bool meets_open_round(const Entry& e) const {
+    return std::any_of(e.homes.begin(), e.homes.end(), [&](const Home* h) { return h->used == round_ + 1; });
+  }
+
+  const SessionOptions options_;
+  const Spec spec_;
+  const Strategy& strategy_;
+  const engine::Member member_;
+
+  std::mutex commit_mutex_;   // taken before mutex_
+  mutable std::mutex mutex_;  // of all below; the runner has its own
+  engine::CarryStore store_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<Entry*> open_;  // reused by commit()
+  std::uint64_t round_ = 0;
+  Ticket last_ticket_ = 0;
+  std::uint32_t next_part_ = 0;
+  bool last_round_dropped_ = false;
+  engine::Runner runner_;  // last: its lanes stop before what they use goes
+};
+
+Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
+  const std::uint64_t hash = layout_hash(bucket);
+  for (const auto& e : entries_)
+    if (e->hash == hash && same_layout(*e->job->unit, bucket)) return e.get();
+
+  std::vector<engine::TensorLayout> tensors;
+  std::vector<std::size_t> sizes;
+  std::vector<std::string_view> keys;
+  std::size_t first = 0;
+  for (const Tensor& t : bucket) {
+    tensors.push_back({std::string(t.key), t.n, t.dtype, first});
+    sizes.push_back(t.n);
+    keys.push_back(t.key);
+    first += t.n;
+  }
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
+    return Status(Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice));
+  for (const Tensor& t : bucket)
+    if (const Home* home = store_.find(t.key); home != nullptr && home->n != t.n)
+      return Status(Code::kInvalid,
+                    fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, home->n));
+
+  Plan plan = make_plan(sizes, {.spec = spec_,
+                                .strategy = &strategy_,
+                                .min_values = options_.min_values,
+                                .part_values = options_.part_values});
+  const auto parts = static_cast<std::uint32_t>(plan.parts.size());
+  auto unit = std::make_unique<Unit>(member_, std::move(tensors), std::move(plan), next_part_);
+  next_part_ += parts;
+  engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
+                    .run = member_.run,
+                    .seed = member_.seed,
+                    .tensors = bucket.size(),
+                    .values = first,
+                    .layout = hash,
+                    .plan = unit->plan_hash(),
+                    .round = round_,
+                    .average = options_.average,
+                    .codec = to_string(spec_),
+                    .strategy = std::string(strategy_.name)};
+  auto entry = std::make_unique<Entry>();
+  entry->hash = hash;
+  entry->job = &runner_.add(std::move(unit), std::move(card));
+  for (const Tensor& t : bucket) {
+    entry->homes.push_back(&store_.home(t.key));
+    entry->homes.back()->n = t.n;
+  }
+  entries_.push_back(std::move(entry));
+  open_.reserve(entries_.size());
+  return entries_.back().get();
+}
+
+Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
+  TITHE_TRY(runner_.status());
+  TITHE_TRY(check_bucket(bucket));
+  std::unique_lock lock(mutex_);
+  Result<Entry*> found = entry_of(bucket);
+  if (!found.ok()) return found.status();
+  Entry& e = **found;
+  if (meets_open_round(e) || e.open) {
+    lock.unlock();
+    TITHE_TRY(commit());
+    lock.lock();
+  }
+  for (std::size_t i = 0; i < e.homes.size(); ++i) {
+    store_.move_in(*e.homes[i], *e.job->unit, i);
+    e.homes[i]->used = round_ + 1;
+  }
+  TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
+  e.ticket = ++last_ticket_;
+  e.waited = false;
+  e.open = true;
+  return e.ticket;
+}
+
+Status Session::Impl::wait(Ticket ticket) {
+  Job* job = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& e : entries_)
+      if (e->ticket == ticket && !e->waited) {
+        e->waited = true;
+        job = e->job;
+      }
+  }
+  if (job == nullptr)
+    return {Code::kInvalid, fmt::format("ticket {} was never given, or was waited for", ticket)};
+  return runner_.wait(*job);
+}
+
+Status Session::Impl::commit() {
+  const std::lock_guard one_at_a_time(commit_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    open_.clear();
+    for (const auto& e : entries_)
+      if (e->open) open_.push_back(e.get());
+  }
+  for (Entry* e : open_) TITHE_TRY(runner_.wait(*e->job));
+  TITHE_TRY(runner_.status());
+  const std::lock_guard lock(mutex_);
+  if (open_.empty()) return {};
+  const bool finite =
+      std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
+  for (Entry* e : open_) {
+    e->job->unit->commit(finite);
+    e->open = false;
+  }
+  last_round_dropped_ = !finite;
+  runner_.count_round(!finite);
+  ++round_;
+  return {};
+}
+
+Result<std::vector<std::uint8_t>> Session::Impl::state() {
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  return engine::save({member_.me, member_.world, round_, to_string(spec_)}, store_);
+}
+
+Status Session::Impl::restore(ByteView bytes) {
+  engine::SavedHead head;
+  std::map<std::string, Home, std::less<>> homes;
+  TITHE_TRY(engine::load(bytes, head, homes));
+  if (head.world != member_.world)
+    return {Code::kInvalid,
+            fmt::format("state was saved by {0} ranks, this job has {1}: resume with {0} ranks, or start "
+                        "without the state (what was left unsent is then lost)",
+                        head.world, member_.world)};
+  if (head.rank != member_.me)
+    return {Code::kInvalid, fmt::format("state of rank {0}, this is rank {1}: give each rank the state that "
+                                        "it saved itself",
+                                        head.rank, member_.me)};
+  if (const std::string codec = to_string(spec_); head.codec != codec)
+    return {Code::kInvalid,
+            fmt::format("state was saved with codec '{0}', this session has '{1}': open it with codec '{0}'",
+                        head.codec, codec)};
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, saved] : homes)
+    if (const Home* home = store_.find(key); home != nullptr && home->n != saved.n)
+      return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
+                                          key, saved.n, home->n)};
+  for (auto& [key, home] : store_.all()) {
+    home.unit = nullptr;
+    home.residual = {};
+    home.velocity = {};
+  }
+  for (auto& [key, saved] : homes) {
+    Home& home = store_.home(key);
+    home.n = saved.n;
+    home.residual = std::move(saved.residual);
+    home.velocity = std::move(saved.velocity);
+  }
+  for (auto& [key, home] : store_.all()) home.used = 0;
+  round_ = head.round;
+  return {};
+}
+
+Status Session::Impl::residual(std::string_view key, std::span<float> out) const {
+  const std::lock_guard lock(mutex_);
+  const Home* home = store_.find(key);
+  if (home == nullptr) return {Code::kInvalid, fmt::format("no tensor '{}' in this session", key)};
+  if (home->n != out.size())
+    return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, home->n, out.size())};
+  const std::span<const float> kept = engine::CarryStore::residual(*home);
+  if (kept.empty())
+    std::fill(out.begin(), out.end(), 0.0F);
+  else
+    std::copy(kept.begin(), kept.end(), out.begin());
+  return {};
+}
+
+std::string Session::Impl::plan_text() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Unit& unit = *entries_[i]->job->unit;
+    fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, unit.tensors().size(),
+                   unit.values(), to_string(unit.plan()));
+  }
+  return out;
+}
+
+// ---- The public face
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options) {
+  if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
+  if (options.lanes < 0 || options.lanes > 256)
+    return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
+  if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
+  Spec spec;
+  if (options.spec) {
+    spec = *options.spec;
+  } else {
+    const Result<Spec> parsed = parse_spec(options.codec);
+    if (!parsed.ok()) return parsed.status();
+    spec = *parsed;
+  }
+  const Strategy* strategy = find_strategy(options.strategy);
+  if (strategy == nullptr) {
+    std::string known;
+    for (const Strategy* s : all_strategies())
+      fmt::format_to(std::back_inserter(known), "{}{}", known.empty() ? "" : ", ", s->name);
+    return Status(Code::kInvalid, fmt::format("unknown strategy '{}': known: {}", options.strategy, known));
+  }
+  if (const auto laws = engine::choose_laws(spec, *strategy); !laws.ok()) return laws.status();
+  return std::unique_ptr<Session>(
+      new Session(std::make_unique<Impl>(std::move(transport), options, spec, *strategy)));
+}
+
+int Session::rank() const { return impl_->member().me; }
+int Session::world() const { return impl_->member().world; }
+Result<Ticket> Session::sync(std::span<const Tensor> bucket) { return impl_->sync(bucket); }
+Status Session::wait(Ticket ticket) { return impl_->wait(ticket); }
+Status Session::commit() { return impl_->commit(); }
+void Session::cancel() { impl_->runner().cancel(); }
+bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
+Result<std::vector<std::uint8_t>> Session::state() { return impl_->state(); }
+Status Session::restore(ByteView state) { return impl_->restore(state); }
+Status Session::residual(std::string_view key, std::span<float> out) const {
+  return impl_->residual(key, out);
+}
+SessionStats Session::stats() const { return impl_->runner().stats(); }
+std::string Session::plan_text() const { return impl_->plan_text(); }
+void Session::trace(bool on) { impl_->runner().trace(on); }
+std::vector<TraceEvent> Session::take_trace() { return impl_->runner().take_trace(); }
+
+}  // namespace tithe

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A Unit is one bucket layout ready to run: its program, the memory for its frames, the residuals of its
+// tensors, and the steps' bodies. It knows no threads and no transport: the runner decides who runs what, when.
+//
+//   once      every step of a program runs once per round, after all steps that it waits for
+//   apart     steps that do not wait for each other may run at the same time, each with its own lane number
+//   undone    residuals and velocities change at commit() only
+#include <atomic>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "engine/program.h"
+#include "tithe/frame.h"
+#include "tithe/session.h"
+
+namespace tithe::engine {
+
+// What does not change while a session lives.
+struct Member {
+  Rank me = 0;
+  int world = 1;
+  float divide = 1.0F;
+  std::uint64_t seed = 0;
+  std::uint64_t run = 0;
+  bool force_reference = false;
+  int workers = 1;  // lane numbers are 0..workers-1
+};
+
+struct TensorLayout {
+  std::string key;
+  std::size_t n = 0;
+  DType dtype = DType::kF32;
+  std::size_t first = 0;  // offset in the bucket, values
+};
+
+struct FreeBytes {
+  void operator()(std::uint8_t* p) const { ::operator delete[](p, std::align_val_t{64}); }
+};
+using Arena = std::unique_ptr<std::uint8_t[], FreeBytes>;
+Arena make_arena(std::size_t bytes);  // 64-byte aligned, not touched
+
+class Unit {
+ public:
+  Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part);
+
+  const Program& program() const { return program_; }
+  const Plan& plan() const { return plan_; }
+  std::uint64_t plan_hash() const { return plan_hash_; }
+  std::span<const TensorLayout> tensors() const { return tensors_; }
+  std::size_t values() const { return values_; }
+  Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
+
+  // A round begins: where this round's gradients lie, in the order of tensors().
+  void begin(std::span<const Tensor> bucket, std::uint32_t round);
+  // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
+  Status run(const Step& step, int lane);
+  // The bytes of a send or recv step.
+  ByteView outgoing(const Step& step) const;
+  Bytes incoming(const Step& step);
+  void received(const Step& step, std::size_t bytes);
+  // All steps have run: fills the bucket with NaN where some rank was not finite.
+  void end();
+  bool finite() const { return finite_; }
+
+  // Residuals move on (keep) or stay as they were.
+  void commit(bool keep);
+  bool has_residual() const { return !residual_[0].empty(); }
+  bool has_velocity() const { return !velocity_[0].empty(); }
+  std::span<float> residual(const TensorLayout& t) { return slice(residual_[now_], t); }
+  std::span<float> velocity(const TensorLayout& t) { return slice(velocity_[now_], t); }
+  // A tensor's residual came from elsewhere: parts that keep none must still send what is in it.
+  void adopted(const TensorLayout& t);
+
+ private:
+  struct FrameState {
+    std::uint8_t flags = 0;
+    std::uint16_t parts = 1;
+    std::uint16_t source = 0;
+    std::size_t bytes = 0;  // of the whole frame
+  };
+  struct ChunkState {
+    const float* source = nullptr;  // what encode reads as gradient
+    bool poisoned = false;          // some frame for it was not finite
+    bool present = false;           // leader law: a payload is there
+    std::size_t own_bytes = 0;
+    ByteView context;
+  };
+  struct Where {  // of a step: everything by reference
+    const Part& part;
+    const PartLayout& layout;
+    Law law;
+    ChunkState& chunk;
+    std::size_t offset;  // of the chunk in the bucket
+    std::size_t n;
+  };
+
+  static std::span<float> slice(std::vector<float>& v, const TensorLayout& t) {
+    return v.empty() ? std::span<float>{} : std::span<float>(v).subspan(t.first, t.n);
+  }
+  Where where(const Step& step);
+  const Impl& impl(const Codec& codec) const {
+    return member_.force_reference ? codec.reference() : codec.best(this_machine());
+  }
+  Bytes slot(int index) {
+    const Slot& s = program_.slots[static_cast<std::size_t>(index)];
+    return {arena_.get() + s.offset, s.bytes};
+  }
+  ByteView payload(int index) { return slot(index).first(state(index).bytes).subspan(kFrameHeaderBytes); }
+  ParsedFrame parsed(int index) {  // of a frame that passed check() or was made here
+    const FrameState& s = state(index);
+    return {{.flags = s.flags, .source = s.source, .parts = s.parts}, payload(index)};
+  }
+  FrameState& state(int index) { return frames_[static_cast<std::size_t>(index)]; }
+  std::span<const int> list(Range r) const { return std::span(program_.indices).subspan(r.first, r.count); }
+  bool last_phase(const Step& step, const Where& w) const {
+    return std::size_t{step.phase} + 1 == w.layout.laws.size();
+  }
+  bool leads(const Where& w) const {
+    return w.law != Law::kLeader ||
+           round_ % static_cast<std::uint32_t>(member_.world) == static_cast<std::uint32_t>(member_.me);
+  }
+  float* left(const Step& step, const Where& w);
+  Call call(const Step& step, const Where& w, int lane);
+  FrameHeader header(const Step& step, const Where& w) const;
+
+  void load(int part);
+  void unload(int part);
+  Result<Encoded> encode_into(const Step& step, const Where& w, int lane, Bytes out);
+  Status own(const Step& step, int lane);
+  Status encode(const Step& step, int lane);
+  Status join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16_t& parts);
+  Status check(const Step& step);
+  Status merge(const Step& step, int lane);
+  Status store(const Step& step, int lane);
+  Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                const Merge& merge);
+  Status collect(const Step& step, int lane, std::span<const ByteView>& out);
+  Status combine(const Step& step, const Where& w, Bytes acc, int frame, float* left);
+
+  const Member member_;
+  const std::vector<TensorLayout> tensors_;
+  const Plan plan_;
+  const std::uint64_t plan_hash_;
+  const std::uint32_t first_part_;
+  const Program program_;
+  std::size_t values_ = 0;
+  std::vector<std::uint32_t> draws_;  // by part: the tensor number of random draws, from its first key
+
+  Arena arena_;
+  std::vector<Arena> scratch_;                // by lane
+  std::vector<std::vector<ByteView>> views_;  // by lane
+  std::vector<FrameState> frames_;            // by slot
+  std::vector<ChunkState> chunks_;
+  std::vector<char> carries_;  // by part: encode reads and writes residuals
+  std::vector<float> residual_[2], velocity_[2];
+  int now_ = 0;  // which of the two is committed
+
+  std::vector<Tensor> bucket_;
+  std::vector<float> staging_;
+  float* flat_ = nullptr;  // the bucket's values: the caller's memory, or staging
+  std::uint32_t round_ = 0;
+  std::atomic<bool> finite_{true};
+};
+
+}  // namespace tithe::engine

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// loop: ranks as threads of one process.
+//
+// A small message is copied when it is sent, a large one when both sides have met, by the receiver and outside
+// the lock. So a send of a large message completes only after its receive was posted, as on a real network.
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/fifo.h"
+#include "tithe/connect.h"
+
+namespace tithe {
+namespace loop {
+namespace {
+
+constexpr std::size_t kEagerBytes = 4096;
+constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(1);
+
+struct Message {
+  ByteView bytes;
+  OpId op = 0;
+  std::vector<std::uint8_t> copy;  // eager: holds the bytes; its send is already complete
+  bool eager = false;
+};
+
+struct Receive {
+  Bytes into;
+  OpId op = 0;
+};
+
+// Messages from one rank to another on one channel.
+struct Lane {
+  Fifo<Message> messages;
+  Fifo<Receive> receives;
+  bool listed = false;
+};
+
+struct Place {  // one rank's end
+  std::condition_variable changed;
+  std::map<std::pair<Rank, Channel>, Lane> in;
+  Fifo<std::pair<Rank, Lane*>> matched;  // lanes with a message and a receive
+  Fifo<Completion> done;
+  bool woken = false;
+  bool closed = false;
+  int being_read = 0;  // of this rank's send buffers
+  std::uint64_t sent = 0;
+};
+
+struct Hub {
+  explicit Hub(int world) : places(static_cast<std::size_t>(world)) {}
+  Place& at(Rank r) { return places[static_cast<std::size_t>(r)]; }
+  std::mutex mutex;
+  std::vector<Place> places;
+  std::vector<std::vector<std::uint8_t>> spare;  // buffers of eager messages
+};
+
+Status gone(Rank peer) {
+  return {Code::kPeerLost, "rank " + std::to_string(peer) + " closed its transport", peer};
+}
+
+class Loop final : public Transport {
+ public:
+  Loop(std::shared_ptr<Hub> hub, Rank me) : hub_(std::move(hub)), me_(me) {}
+  ~Loop() override;
+
+  std::string_view kind() const override { return "loop"; }
+  Rank rank() const override { return me_; }
+  int world() const override { return static_cast<int>(hub_->places.size()); }
+
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
+  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
+  std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
+  void wake() override;
+  void cancel(OpId op) override;
+  Status peer_status(Rank peer) const override;
+  std::uint64_t bytes_sent() const override;
+
+ private:
+  Status check_peer(Rank peer) const {
+    if (peer >= 0 && peer < world() && peer != me_) return {};
+    return {Code::kInvalid,
+            "loop: rank " + std::to_string(peer) + " is no peer of rank " + std::to_string(me_)};
+  }
+  void list(Place& to, Rank from, Lane& lane) {
+    if (lane.listed || lane.messages.empty() || lane.receives.empty()) return;
+    lane.listed = true;
+    to.matched.push({from, &lane});
+  }
+  void deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane);
+
+  std::shared_ptr<Hub> hub_;
+  const Rank me_;
+};
+
+Status Loop::send(Rank peer, Channel channel, ByteView bytes, OpId op) {
+  TITHE_TRY(check_peer(peer));
+  const std::lock_guard lock(hub_->mutex);
+  Place& mine = hub_->at(me_);
+  Place& to = hub_->at(peer);
+  mine.sent += bytes.size();
+  if (to.closed) {
+    mine.done.push({op, 0, gone(peer)});
+    return {};
+  }
+  Message m{bytes, op, {}, bytes.size() <= kEagerBytes};
+  if (m.eager) {
+    if (!hub_->spare.empty()) {
+      m.copy = std::move(hub_->spare.back());
+      hub_->spare.pop_back();
+    }
+    m.copy.reserve(kEagerBytes);
+    m.copy.assign(bytes.begin(), bytes.end());
+    m.bytes = m.copy;
+    mine.done.push({op, 0, {}});
+  }
+  Lane& lane = to.in[{me_, channel}];
+  lane.messages.push(std::move(m));
+  list(to, me_, lane);
+  if (lane.listed) to.changed.notify_all();
+  return {};
+}
+
+Status Loop::recv(Rank peer, Channel channel, Bytes into, OpId op) {
+  TITHE_TRY(check_peer(peer));
+  const std::lock_guard lock(hub_->mutex);
+  Place& mine = hub_->at(me_);
+  Lane& lane = mine.in[{peer, channel}];
+  if (lane.messages.empty() && hub_->at(peer).closed) {
+    mine.done.push({op, 0, gone(peer)});
+    return {};
+  }
+  lane.receives.push({into, op});
+  list(mine, peer, lane);
+  return {};
+}
+
+// Moves one message of a matched lane; lets go of the lock while it copies.
+void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
+  if (lane.messages.empty() || lane.receives.empty()) {  // one side was withdrawn
+    lane.listed = false;
+    return;
+  }
+  Place& mine = hub_->at(me_);
+  Place& source = hub_->at(from);
+  Message m = lane.messages.pop();
+  const Receive r = lane.receives.pop();
+  const bool fits = m.bytes.size() <= r.into.size();
+  if (fits && !m.bytes.empty()) {
+    ++source.being_read;
+    lock.unlock();
+    std::memcpy(r.into.data(), m.bytes.data(), m.bytes.size());
+    lock.lock();
+    if (--source.being_read == 0) source.changed.notify_all();
+  }
+  Status status;
+  if (!fits)
+    status = {Code::kTooSmall,
+              "loop: a message of " + std::to_string(m.bytes.size()) + " bytes from rank " +
+                  std::to_string(from) + ", room for " + std::to_string(r.into.size()),
+              from};
+  mine.done.push({r.op, m.bytes.size(), std::move(status)});
+  if (m.eager) {
+    if (hub_->spare.size() == hub_->spare.capacity()) hub_->spare.reserve(2 * hub_->spare.size() + 16);
+    hub_->spare.push_back(std::move(m.copy));
+  } else {
+    source.done.push({m.op, 0, {}});
+    source.changed.notify_all();
+  }
+  lane.listed = false;
+  list(mine, from, lane);
+  if (source.closed && lane.messages.empty())
+    while (!lane.receives.empty()) mine.done.push({lane.receives.pop().op, 0, gone(from)});
+}
+
+std::size_t Loop::poll(std::span<Completion> out, std::chrono::nanoseconds wait) {
+  std::unique_lock lock(hub_->mutex);
+  Place& mine = hub_->at(me_);
+  const auto until = std::chrono::steady_clock::now() + std::min(wait, kLongestWait);
+  while (true) {
+    while (!mine.matched.empty()) {
+      const auto [from, lane] = mine.matched.pop();
+      deliver(lock, from, *lane);
+    }
+    if (!mine.done.empty() || mine.woken) break;
+    if (wait.count() <= 0 || mine.changed.wait_until(lock, until) == std::cv_status::timeout) {
+      if (mine.matched.empty()) break;
+    }
+  }
+  mine.woken = false;
+  std::size_t k = 0;
+  while (k < out.size() && !mine.done.empty()) out[k++] = mine.done.pop();
+  return k;
+}
+
+void Loop::wake() {
+  const std::lock_guard lock(hub_->mutex);
+  hub_->at(me_).woken = true;
+  hub_->at(me_).changed.notify_all();
+}
+
+void Loop::cancel(OpId op) {
+  const std::lock_guard lock(hub_->mutex);
+  Place& mine = hub_->at(me_);
+  const auto withdraw = [&](auto& queue) {
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+      if (queue[i].op != op) continue;
+      if constexpr (requires { queue[i].eager; })
+        if (queue[i].eager) continue;
+      queue.erase(i);
+      mine.done.push({op, 0, Status(Code::kCancelled, "loop: cancelled")});
+      return true;
+    }
+    return false;
+  };
+  for (auto& [key, lane] : mine.in)
+    if (withdraw(lane.receives)) return;
+  for (Rank r = 0; r < world(); ++r) {
+    if (r == me_) continue;
+    Place& to = hub_->at(r);
+    for (auto& [key, lane] : to.in)
+      if (key.first == me_ && withdraw(lane.messages)) return;
+  }
+}
+
+Status Loop::peer_status(Rank peer) const {
+  TITHE_TRY(check_peer(peer));
+  const std::lock_guard lock(hub_->mutex);
+  return hub_->at(peer).closed ? gone(peer) : Status{};
+}
+
+std::uint64_t Loop::bytes_sent() const {
+  const std::lock_guard lock(hub_->mutex);
+  return hub_->at(me_).sent;
+}
+
+Loop::~Loop() {
+  std::unique_lock lock(hub_->mutex);
+  Place& mine = hub_->at(me_);
+  mine.closed = true;
+  for (Rank r = 0; r < world(); ++r) {
+    if (r == me_) continue;
+    Place& peer = hub_->at(r);
+    for (auto& [key, lane] : peer.in) {  // what was copied can still be read; the rest is gone
+      if (key.first != me_) continue;
+      for (std::size_t i = 0; i < lane.messages.size();)
+        lane.messages[i].eager ? ++i : (lane.messages.erase(i), i);
+      if (lane.messages.empty())
+        while (!lane.receives.empty()) peer.done.push({lane.receives.pop().op, 0, gone(me_)});
+    }
+    for (auto& [key, lane] : mine.in) {
+      if (key.first != r) continue;
+      for (std::size_t i = 0; i < lane.messages.size(); ++i)
+        if (!lane.messages[i].eager) peer.done.push({lane.messages[i].op, 0, gone(me_)});
+      lane.messages.clear();
+    }
+    peer.changed.notify_all();
+  }
+  mine.changed.wait(lock, [&] { return mine.being_read == 0; });
+}
+
+}  // namespace
+}  // namespace loop
+
+std::vector<std::unique_ptr<Transport>> open_loop(int world) {
+  const auto hub = std::make_shared<loop::Hub>(world);
+  std::vector<std::unique_ptr<Transport>> all;
+  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r));
+  return all;
+}
+
+}  // namespace tithe

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Sessions of all ranks in one process, each rank on a thread of its own.
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tithe/connect.h"
+#include "tithe/session.h"
+
+namespace tithe::testing {
+
+using Opener = std::function<std::vector<std::unique_ptr<Transport>>(int world)>;
+using Change = std::function<void(Rank, SessionOptions&)>;  // what one rank does differently
+
+class Ranks {
+ public:
+  // open() is called by each rank on its own thread, since real transports meet there.
+  Ranks(std::vector<std::unique_ptr<Transport>> transports, const SessionOptions& options,
+        const Change& change = {})
+      : sessions_(transports.size()), failed_(transports.size()) {
+    each_index([&](std::size_t r) {
+      SessionOptions mine = options;
+      if (change) change(static_cast<Rank>(r), mine);
+      auto opened = Session::open(std::move(transports[r]), mine);
+      if (opened.ok())
+        sessions_[r] = std::move(*opened);
+      else
+        failed_[r] = opened.status();
+    });
+  }
+
+  int world() const { return static_cast<int>(sessions_.size()); }
+  Session& operator[](Rank r) { return *sessions_[static_cast<std::size_t>(r)]; }
+  const Status& open_status(Rank r) const { return failed_[static_cast<std::size_t>(r)]; }
+  void close(Rank r) { sessions_[static_cast<std::size_t>(r)].reset(); }
+
+  // body(rank) on all ranks at once.
+  void each(const std::function<void(Rank)>& body) {
+    each_index([&](std::size_t r) { body(static_cast<Rank>(r)); });
+  }
+
+ private:
+  void each_index(const std::function<void(std::size_t)>& body) {
+    std::vector<std::thread> threads;
+    for (std::size_t r = 1; r < sessions_.size(); ++r) threads.emplace_back([&, r] { body(r); });
+    body(0);
+    for (std::thread& t : threads) t.join();
+  }
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<Status> failed_;
+};
+
+inline std::string text(const Status& s) {
+  return s.ok() ? "ok" : std::string(name(s.code())) + ": " + s.what();
+}
+
+}  // namespace tithe::testing
