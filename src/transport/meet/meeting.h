@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the ways to meet share.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tithe/connect.h"
+
+namespace tithe::meeting {
+
+using Blob = std::vector<std::uint8_t>;
+
+// No rank may make another allocate more than this for its address.
+inline constexpr std::size_t kMaxBlobBytes = 1U << 20;
+
+// "1, 2 and 5"; at most ten ranks are spelled out.
+std::string name_ranks(const std::vector<Rank>& ranks);
+
+// kTimeout, naming the ranks that did not come; the first of them is the peer.
+Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
+
+Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);
+Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine);
+
+}  // namespace tithe::meeting

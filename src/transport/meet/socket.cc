@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/meet/socket.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace tithe::meeting {
+namespace {
+
+Status failed(std::string_view doing, int why) {
+  return {Code::kIo, fmt::format("{}: {}", doing, std::strerror(why))};
+}
+
+constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool ready(const Socket& socket, bool to_write, Deadline deadline) {
+  pollfd p{.fd = socket.fd(), .events = static_cast<short>(to_write ? POLLOUT : POLLIN), .revents = 0};
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    const int n = ::poll(&p, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000)));
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) return false;
+  }
+}
+
+Result<Socket> listen_on(int port, int* why) {
+  const int on = 1, off = 0;
+  for (const int family : {AF_INET6, AF_INET}) {
+    Socket s(socket(family, kType, 0));
+    *why = errno;
+    if (!s.open()) continue;  // no IPv6 here
+    setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    int bound = -1;
+    if (family == AF_INET6) {
+      setsockopt(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      sockaddr_in6 any{};
+      any.sin6_family = AF_INET6;
+      any.sin6_port = htons(static_cast<std::uint16_t>(port));
+      bound = bind(s.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
+    } else {
+      sockaddr_in any{};
+      any.sin_family = AF_INET;
+      any.sin_port = htons(static_cast<std::uint16_t>(port));
+      bound = bind(s.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
+    }
+    if (bound == 0 && listen(s.fd(), SOMAXCONN) == 0) return s;
+    *why = errno;
+    if (*why == EADDRINUSE) break;
+  }
+  return failed(fmt::format("listening on port {}", port), *why);
+}
+
+Socket accept_from(const Socket& listener) {
+  return Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int e = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); e != 0)
+    return Status(Code::kIo, fmt::format("host '{}': {}", host, gai_strerror(e)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(list, freeaddrinfo);
+  int why = ECONNREFUSED;
+  for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
+    Socket s(socket(a->ai_family, kType, 0));
+    if (!s.open()) continue;
+    if (connect(s.fd(), a->ai_addr, a->ai_addrlen) != 0) {
+      why = errno;
+      if (why != EINPROGRESS) continue;
+      // An address that swallows packets must not use up the time of the others.
+      const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+      why = ETIMEDOUT;
+      if (!ready(s, true, std::min(deadline, soon))) continue;
+      socklen_t size = sizeof why;
+      getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &why, &size);
+      if (why != 0) continue;
+    }
+    const int on = 1;
+    setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return s;
+  }
+  return failed(fmt::format("connecting to {}:{}", host, port), why);
+}
+
+Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {
+      if (!ready(socket, true, deadline)) return {Code::kTimeout, "sending"};
+    } else if (errno != EINTR) {
+      return failed("sending", errno);
+    }
+  }
+  return {};
+}
+
+std::ptrdiff_t recv_some(const Socket& socket, std::span<std::uint8_t> bytes) {
+  for (;;) {
+    const ssize_t n = ::recv(socket.fd(), bytes.data(), bytes.size(), 0);
+    if (n > 0) return n;
+    if (n == 0) return -1;
+    if (errno == EINTR) continue;
+    return errno == EAGAIN ? 0 : -1;
+  }
+}
+
+Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const std::ptrdiff_t n = recv_some(socket, bytes);
+    if (n < 0) return {Code::kIo, "the connection was closed"};
+    if (n == 0 && !ready(socket, false, deadline)) return {Code::kTimeout, "receiving"};
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+}  // namespace tithe::meeting

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// TCP sockets as meeting needs them: every wait has a deadline, none blocks beyond it.
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "tithe/status.h"
+
+namespace tithe::meeting {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+  int fd() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Bound to `port` on all addresses, IPv6 and IPv4, not blocking. kIo; address_in_use is told apart by errno
+// EADDRINUSE in *why.
+Result<Socket> listen_on(int port, int* why);
+
+// The next waiting connection, not blocking; a closed Socket when there is none.
+Socket accept_from(const Socket& listener);
+
+// One attempt at each address of host. kIo when all refuse; not blocking once connected.
+Result<Socket> connect_to(const std::string& host, int port, Deadline deadline);
+
+// kTimeout at the deadline, kIo when the other side is gone.
+Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline);
+Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline deadline);
+
+// Whatever has arrived: bytes read, 0 when nothing has, -1 when the connection is gone.
+std::ptrdiff_t recv_some(const Socket& socket, std::span<std::uint8_t> bytes);
+
+// Waits until the socket can be read (or written), or until the deadline.
+bool ready(const Socket& socket, bool to_write, Deadline deadline);
+
+}  // namespace tithe::meeting

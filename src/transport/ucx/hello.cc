@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/hello.h"
+
+#include <fmt/format.h>
+#include <ucp/api/ucp.h>
+
+#include <cstring>
+
+#include "base/bytes.h"
+#include "tithe/frame.h"
+
+namespace tithe::ucx {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x58555454;  // "TTUX" in file order
+constexpr std::uint16_t kVersion = 1;
+constexpr std::size_t kHeaderBytes = 24;
+
+struct UcxVersion {
+  unsigned major = 0, minor = 0, release = 0;
+};
+
+UcxVersion ucx_version() {
+  UcxVersion v;
+  ucp_get_version(&v.major, &v.minor, &v.release);
+  return v;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> write_hello(const Hello& hello) {
+  const UcxVersion ucx = ucx_version();
+  const std::string& trouble = hello.trouble.what();
+  const std::size_t body = hello.trouble.ok() ? hello.address.size() : trouble.size();
+  std::vector<std::uint8_t> blob(kHeaderBytes + body);
+  wire::put(&blob[0], kMagic);
+  wire::put(&blob[4], kVersion);
+  blob[6] = kFrameVersion;
+  blob[7] = hello.trouble.ok();
+  wire::put(&blob[8], static_cast<std::uint32_t>(hello.world));
+  wire::put(&blob[12], static_cast<std::uint32_t>(hello.rank));
+  wire::put(&blob[16], std::uint32_t{ucx.major});
+  wire::put(&blob[20], std::uint32_t{ucx.minor});
+  if (body > 0)
+    std::memcpy(&blob[kHeaderBytes],
+                hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
+  return blob;
+}
+
+Result<std::span<const std::uint8_t>> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world) {
+  const auto wrong = [&](Code code, const std::string& what) {
+    return Status(code, fmt::format("rank {}: {}", rank, what), rank);
+  };
+  if (blob.size() < 8 || wire::get<std::uint32_t>(&blob[0]) != kMagic)
+    return wrong(Code::kCorrupt, "its address blob is not one of tithe's UCX transport");
+  if (const auto v = wire::get<std::uint16_t>(&blob[4]); v != kVersion || blob[6] != kFrameVersion)
+    return wrong(Code::kMismatch,
+                 fmt::format("speaks transport version {} and frame version {}, this rank {} and {}: "
+                             "install the same tithe on all ranks",
+                             v, blob[6], kVersion, kFrameVersion));
+  if (blob.size() <= kHeaderBytes) return wrong(Code::kCorrupt, "its address blob is cut");
+  if (const auto w = wire::get<std::uint32_t>(&blob[8]); w != static_cast<std::uint32_t>(world))
+    return wrong(Code::kMismatch, fmt::format("was started with world size {}, this rank with {}", w, world));
+  if (const auto r = wire::get<std::uint32_t>(&blob[12]); r != static_cast<std::uint32_t>(rank))
+    return wrong(Code::kMismatch, fmt::format("calls itself rank {}", r));
+  const auto body = blob.subspan(kHeaderBytes);
+  if (blob[7] != 1) return wrong(Code::kIo, std::string(body.begin(), body.end()));
+  const UcxVersion mine = ucx_version();
+  const auto major = wire::get<std::uint32_t>(&blob[16]), minor = wire::get<std::uint32_t>(&blob[20]);
+  if (major != mine.major || minor != mine.minor)  // UCX promises no wire compatibility between versions
+    return wrong(Code::kMismatch,
+                 fmt::format("runs UCX {}.{}, this rank {}.{}", major, minor, mine.major, mine.minor));
+  return body;
+}
+
+}  // namespace tithe::ucx

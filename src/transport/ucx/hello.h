@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What ranks tell each other before they are connected: who they are, which versions they speak, and where
+// their UCX worker is reached.
+//
+// Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
+//                         u32 UCX major | u32 UCX minor | UCX worker address, or the text of what went wrong
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tithe/status.h"
+#include "tithe/transport.h"
+
+namespace tithe::ucx {
+
+struct Hello {
+  Rank rank = 0;
+  int world = 1;
+  Status trouble = {};  // not ok: this rank could not open UCX, and all ranks shall know
+  std::vector<std::uint8_t> address;
+};
+
+std::vector<std::uint8_t> write_hello(const Hello& hello);
+
+// The worker address inside `blob`, which must come from `rank`. kMismatch for another version, world or
+// rank; kIo for a rank that could not open UCX; kCorrupt for anything else. The peer is named in each.
+Result<std::span<const std::uint8_t>> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world);
+
+}  // namespace tithe::ucx

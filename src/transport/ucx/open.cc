@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// open_ucx: exchanges addresses, then connects. A rank that cannot open UCX takes part in the exchange all
+// the same, so that nobody waits for it.
+#include <fmt/format.h>
+
+#include "tithe/connect.h"
+#include "transport/ucx/hello.h"
+#include "transport/ucx/ucx_transport.h"
+
+namespace tithe {
+namespace {
+
+constexpr std::chrono::seconds kConnectTime{60};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGather& all_gather,
+                                            const UcxOptions& options) {
+  if (world < 1 || rank < 0 || rank >= world)
+    return Status(Code::kInvalid, fmt::format("rank {} of world size {}", rank, world));
+  ucx::Hello mine{.rank = rank, .world = world, .address = {}};
+  Result<std::unique_ptr<ucx::Worker>> worker = ucx::Worker::open(options);
+  if (worker.ok()) {
+    Result<std::vector<std::uint8_t>> address = (*worker)->address();
+    if (address.ok())
+      mine.address = std::move(*address);
+    else
+      mine.trouble = address.status();
+  } else {
+    mine.trouble = worker.status();
+  }
+  std::vector<std::vector<std::uint8_t>> blobs;
+  if (world > 1) {
+    Result<std::vector<std::vector<std::uint8_t>>> all = all_gather(ucx::write_hello(mine));
+    if (!mine.trouble.ok()) return mine.trouble;
+    if (!all.ok()) return all.status();
+    blobs = std::move(*all);
+    if (blobs.size() != static_cast<std::size_t>(world))
+      return Status(Code::kInvalid,
+                    fmt::format("the exchange gave {} addresses for world size {}", blobs.size(), world));
+  }
+  if (!mine.trouble.ok()) return mine.trouble;
+
+  std::vector<std::span<const std::uint8_t>> addresses(static_cast<std::size_t>(world));
+  for (Rank r = 0; world > 1 && r < world; ++r) {
+    Result<std::span<const std::uint8_t>> address =
+        ucx::read_hello(blobs[static_cast<std::size_t>(r)], r, world);
+    if (!address.ok()) return address.status();
+    addresses[static_cast<std::size_t>(r)] = *address;
+  }
+  auto transport = std::make_unique<ucx::UcxTransport>(rank, world, std::move(*worker));
+  if (const Status s = transport->connect(addresses, kConnectTime); !s.ok()) return s;
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace tithe

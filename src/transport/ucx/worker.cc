@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/worker.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+namespace tithe::ucx {
+namespace {
+
+using Config = std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)>;
+
+// UCX's process-wide state is not safe against two ucp_init() at once (ranks as threads do that).
+std::mutex& init_mutex() {
+  static std::mutex m;
+  return m;
+}
+
+// A library prints nothing and leaves the process' signals alone. UCX writes "diag" and "error" lines to
+// stdout when a peer dies, and put its own handlers on SIGSEGV and friends when it was loaded; the handlers
+// from before come back here. What the user asked for through UCX's variables stays.
+void quieten() {
+  if (ucs_global_opts.log_component.log_level == UCS_LOG_LEVEL_WARN)
+    ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_FATAL;
+  if (ucs_global_opts.handle_errors == UCS_BIT(UCS_HANDLE_ERROR_BACKTRACE))  // the default
+    for (unsigned i = 0; i < ucs_global_opts.error_signals.count; ++i)
+      ucs_debug_disable_signal(ucs_global_opts.error_signals.signals[i]);
+}
+
+Status modify(ucp_config_t* config, const char* key, const std::string& value) {
+  const ucs_status_t s = ucp_config_modify(config, key, value.c_str());
+  if (s == UCS_OK) return {};
+  return {Code::kInvalid, fmt::format("UCX does not take {}={}: {}", key, value, ucs_status_string(s))};
+}
+
+}  // namespace
+
+Status ucx_error(std::string_view doing, ucs_status_t status) {
+  return {Code::kIo, fmt::format("UCX, {}: {}", doing, ucs_status_string(status))};
+}
+
+Result<std::unique_ptr<Worker>> Worker::open(const UcxOptions& options) {
+  std::unique_ptr<Worker> worker(new Worker);
+  if (const Status s = worker->start(options); !s.ok()) return s;
+  return worker;
+}
+
+Status Worker::start(const UcxOptions& options) {
+  const std::lock_guard lock(init_mutex());
+  quieten();
+  ucp_config_t* raw = nullptr;
+  if (const ucs_status_t s = ucp_config_read(nullptr, nullptr, &raw); s != UCS_OK)
+    return ucx_error("reading its configuration", s);
+  const Config config(raw, ucp_config_release);
+  if (!options.transports.empty()) TITHE_TRY(modify(raw, "TLS", options.transports));
+  if (!options.devices.empty()) TITHE_TRY(modify(raw, "NET_DEVICES", options.devices));
+  // A dead peer must be noticed within seconds: shared memory hides its ability to check for one unless told,
+  // and idle connections are checked every 20 s unless told.
+  TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));
+  TITHE_TRY(modify(raw, "POSIX_ERROR_HANDLING", "y"));
+  TITHE_TRY(modify(raw, "SYSV_ERROR_HANDLING", "y"));
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  if (const ucs_status_t s = ucp_init(&params, raw, &context_); s != UCS_OK)
+    return ucx_error(
+        fmt::format("opening with transports '{}' and devices '{}'", options.transports, options.devices), s);
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  worker_params.events = UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX | UCP_WAKEUP_RX;
+  if (const ucs_status_t s = ucp_worker_create(context_, &worker_params, &worker_); s != UCS_OK)
+    return ucx_error("creating a worker", s);
+
+  if (const ucs_status_t s = ucp_worker_get_efd(worker_, &events_); s != UCS_OK)
+    return ucx_error("asking for its event descriptor", s);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) return {Code::kIo, fmt::format("eventfd: {}", std::strerror(errno))};
+  return {};
+}
+
+Worker::~Worker() {
+  {
+    const std::lock_guard lock(init_mutex());
+    if (worker_ != nullptr) ucp_worker_destroy(worker_);
+    if (context_ != nullptr) ucp_cleanup(context_);
+  }
+  if (wake_ >= 0) close(wake_);
+}
+
+Result<std::vector<std::uint8_t>> Worker::address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  if (const ucs_status_t s = ucp_worker_get_address(worker_, &address, &length); s != UCS_OK)
+    return ucx_error("asking for its address", s);
+  const auto* p = reinterpret_cast<const std::uint8_t*>(address);
+  std::vector<std::uint8_t> out(p, p + length);
+  ucp_worker_release_address(worker_, address);
+  return out;
+}
+
+bool Worker::progress() {
+  bool any = false;
+  // Bounded, so that a fast sender cannot keep the caller here for ever.
+  for (int i = 0; i < 1000 && ucp_worker_progress(worker_) != 0; ++i) any = true;
+  return any;
+}
+
+bool Worker::take_wake() {
+  std::uint64_t count = 0;
+  return read(wake_, &count, sizeof count) > 0;
+}
+
+bool Worker::wait(std::chrono::nanoseconds most) {
+  if (take_wake()) return true;
+  if (ucp_worker_arm(worker_) != UCS_OK) return false;  // busy: there is something to progress
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(most);
+  const timespec limit{.tv_sec = whole.count(), .tv_nsec = (most - whole).count()};
+  pollfd fds[] = {{.fd = events_, .events = POLLIN, .revents = 0},
+                  {.fd = wake_, .events = POLLIN, .revents = 0}};
+  ppoll(fds, 2, &limit, nullptr);  // an interrupted wait counts as one that found nothing
+  return take_wake();
+}
+
+void Worker::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);  // fails only when already set
+}
+
+}  // namespace tithe::ucx

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One UCX context and worker, with what waiting without spinning needs: the worker's event descriptor
+// and one of our own for wake().
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tithe/connect.h"
+#include "tithe/status.h"
+
+namespace tithe::ucx {
+
+class Worker {
+ public:
+  static Result<std::unique_ptr<Worker>> open(const UcxOptions& options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  ucp_worker_h handle() const { return worker_; }
+  Result<std::vector<std::uint8_t>> address() const;
+
+  // Progresses until UCX has nothing more to do; false if there was nothing at all.
+  bool progress();
+  // Blocks until UCX has something to do, wake() was called or the time is over. True if woken by wake(),
+  // also by one that came before the wait.
+  bool wait(std::chrono::nanoseconds most);
+  void wake();  // from any thread
+
+ private:
+  Worker() = default;
+  Status start(const UcxOptions& options);
+  bool take_wake();
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int events_ = -1;  // UCX's descriptor, readable when there is something to progress; owned by the worker
+  int wake_ = -1;    // eventfd
+};
+
+Status ucx_error(std::string_view doing, ucs_status_t status);  // kIo
+
+}  // namespace tithe::ucx
