@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/select_simd.cc"
@@ -28,9 +29,14 @@ using VI = hn::Vec<DI>;
 
 HWY_INLINE VI Magnitude(VF v) { return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7fffffff)); }
 
+// 63 for no bit at all: never a branch, which would be guessed wrong half of the time.
+HWY_INLINE std::uint32_t LowestBit(std::uint64_t word) {
+  return static_cast<std::uint32_t>(std::countr_zero(word | std::uint64_t{1} << 63));
+}
+
 // One bit per value for the 64 values from i on; left becomes the values taken.
 template <bool kResidual, bool kLeft>
-HWY_INLINE std::uint64_t TakeWord(const Carry& in, std::size_t i, VI below, VI& peak) {
+HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& peak) {
   const DF d;
   const std::size_t lanes = hn::Lanes(d);
   std::uint64_t word = 0;
@@ -50,7 +56,7 @@ HWY_INLINE std::uint64_t TakeWord(const Carry& in, std::size_t i, VI below, VI& 
 }
 
 template <bool kResidual, bool kLeft>
-Found CollectAs(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
                 std::uint32_t* HWY_RESTRICT index, float* HWY_RESTRICT value) {
   const VI below = hn::Set(DI(), static_cast<std::int32_t>(threshold) - 1);
   VI peaks = hn::Zero(DI());
@@ -81,12 +87,11 @@ Found CollectAs(const Carry& in, std::size_t start, std::size_t length, std::uin
       const auto base = static_cast<std::uint32_t>(block + kWord * w);
       std::uint32_t* to = index + count;
       count += static_cast<std::size_t>(std::popcount(word));
-      to[0] = base + static_cast<std::uint32_t>(std::countr_zero(word));
+      to[0] = base + LowestBit(word);
       word &= word - 1;
-      to[1] = base + static_cast<std::uint32_t>(std::countr_zero(word));
+      to[1] = base + LowestBit(word);
       word &= word - 1;
-      for (to += 2; word != 0; word &= word - 1)
-        *to++ = base + static_cast<std::uint32_t>(std::countr_zero(word));
+      for (to += 2; word != 0; word &= word - 1) *to++ = base + LowestBit(word);
     }
     for (std::size_t j = first; j < count; ++j) {
       const std::size_t at = index[j];
@@ -111,44 +116,61 @@ Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint3
                  : CollectAs<false, false>(in, start, length, threshold, leave, index, value);
 }
 
-// Counts by the exponent and three bits of mantissa; then only the bin that holds the k-th is looked into.
+// Which of 2^11 bins holds the k-th largest key, counted from the largest; k becomes its rank within that bin.
+template <class Key>
+std::size_t BinOf(std::size_t n, std::size_t& k, Key key) {
+  constexpr std::size_t kCopies = 4;  // equal neighbours would wait for each other's store
+  std::uint32_t bins[kCopies][2048] = {};
+  std::size_t i = 0;
+  for (; i + kCopies <= n; i += kCopies)
+    for (std::size_t c = 0; c < kCopies; ++c) ++bins[c][key(i + c)];
+  for (; i < n; ++i) ++bins[0][key(i)];
+  std::size_t bin = 2047;
+  const auto in_bin = [&] { return std::size_t{bins[0][bin]} + bins[1][bin] + bins[2][bin] + bins[3][bin]; };
+  for (; in_bin() < k; --bin) k -= in_bin();
+  return bin;
+}
+
+// Two rounds of bins, by the exponent with 3 bits of mantissa and by the next 11 bits, leave a handful.
 std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work) {
   const DF d;
   const DU du;
   const std::size_t lanes = hn::Lanes(d);
-  constexpr int kShift = 20;
-  constexpr std::size_t kBins = 2048;
+  constexpr int kFirst = 20;
+  constexpr int kSecond = 9;
+  constexpr std::size_t kWorthBins = 256;
   std::size_t count = 0;
   const auto magnitude = [&](std::size_t i) {
     std::uint32_t bits;
     std::memcpy(&bits, value + i, sizeof bits);
     return bits & 0x7fffffffU;
   };
-  if (n < 512) {
+  if (n < kWorthBins) {
     for (; count < n; ++count) work[count] = magnitude(count);
   } else {
-    constexpr std::size_t kCopies = 4;  // equal neighbours would wait for each other's store
-    std::uint32_t bins[kCopies][kBins] = {};
-    std::size_t i = 0;
-    for (; i + kCopies <= n; i += kCopies)
-      for (std::size_t c = 0; c < kCopies; ++c) ++bins[c][magnitude(i + c) >> kShift];
-    for (; i < n; ++i) ++bins[0][magnitude(i) >> kShift];
-    std::size_t bin = kBins - 1;
-    const auto in_this = [&] {
-      return std::size_t{bins[0][bin]} + bins[1][bin] + bins[2][bin] + bins[3][bin];
-    };
-    for (; in_this() < k; --bin) k -= in_this();
+    const std::size_t bin = BinOf(n, k, [&](std::size_t i) { return magnitude(i) >> kFirst; });
     const auto wanted = hn::Set(du, static_cast<std::uint32_t>(bin));
     const auto sign_off = hn::Set(du, 0x7fffffffU);
-    for (i = 0; i + lanes <= n; i += lanes) {
+    std::size_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
       const auto m = hn::And(hn::BitCast(du, hn::LoadU(d, value + i)), sign_off);
-      const auto in_bin = hn::Eq(hn::ShiftRight<kShift>(m), wanted);
-      hn::StoreU(hn::Compress(m, in_bin), du, work + count);
-      count += hn::CountTrue(du, in_bin);
+      const auto hit = hn::Eq(hn::ShiftRight<kFirst>(m), wanted);
+      hn::StoreU(hn::Compress(m, hit), du, work + count);
+      count += hn::CountTrue(du, hit);
     }
     for (; i < n; ++i) {
       work[count] = magnitude(i);
-      count += (work[count] >> kShift) == bin;
+      count += (work[count] >> kFirst) == bin;
+    }
+  }
+  if (count >= kWorthBins) {
+    const auto key = [&](std::size_t i) { return work[i] >> kSecond & 2047; };
+    const std::size_t bin = BinOf(count, k, key);
+    const std::size_t all = std::exchange(count, 0);
+    for (std::size_t i = 0; i < all; ++i) {
+      const bool hit = key(i) == bin;
+      work[count] = work[i];
+      count += hit;
     }
   }
   std::nth_element(work, work + (k - 1), work + count, std::greater<>{});
