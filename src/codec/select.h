@@ -26,7 +26,7 @@ struct Sample {
   // First value of line j; increases with j.
   std::size_t line(std::uint64_t key, std::size_t j) const {
     const std::size_t total = n / kLine;
-    const std::size_t low = j * total / lines;
+    const std::size_t low = j * total / lines;  // n < 2^32: no overflow
     const std::size_t high = (j + 1) * total / lines;
     const std::uint64_t draw = draw32(key, static_cast<std::uint32_t>(j));
     return kLine * (low + (draw * (high - low) >> 32));

@@ -32,24 +32,7 @@ std::uint32_t threshold_fast(const Sample& sample, std::uint64_t key, std::size_
                              std::uint32_t* work) {
   if (sample.n == 0) return 1;
   auto* seen = reinterpret_cast<float*>(work);
-  if (sample.whole()) {
-    for (std::size_t i = 0; i < in.n; ++i) seen[i] = in.take(i);
-  } else {
-    // Lines are far apart: several are asked for before one is used.
-    constexpr std::size_t kAhead = 16;
-    std::size_t line[kAhead];
-    const auto ask = [&](std::size_t j) {
-      const std::size_t at = line[j % kAhead] = sample.line(key, j);
-      __builtin_prefetch(in.grad + at);
-      if (in.residual) __builtin_prefetch(in.residual + at);
-    };
-    for (std::size_t j = 0; j < std::min(kAhead, sample.lines); ++j) ask(j);
-    for (std::size_t j = 0; j < sample.lines; ++j) {
-      const std::size_t at = line[j % kAhead];
-      for (std::size_t i = 0; i < kLine; ++i) seen[kLine * j + i] = in.take(at + i);
-      if (j + kAhead < sample.lines) ask(j + kAhead);
-    }
-  }
+  take_sample(sample, key, in, seen);
   return std::max<std::uint32_t>(1, kth_largest(seen, sample.count(), rank, work));
 }
 

@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "codec/select_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -114,6 +115,32 @@ Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint3
                    : CollectAs<true, false>(in, start, length, threshold, leave, index, value);
   return in.left ? CollectAs<false, true>(in, start, length, threshold, leave, index, value)
                  : CollectAs<false, false>(in, start, length, threshold, leave, index, value);
+}
+
+void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* HWY_RESTRICT seen) {
+  const hn::CappedTag<float, kLine> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t lines = sample.whole() ? in.n / kLine : sample.lines;
+  // Sampled lines are far apart: several are asked for before one is used.
+  constexpr std::size_t kAhead = 16;
+  std::size_t start[kAhead];
+  const auto ask = [&](std::size_t j) {
+    const std::size_t at = start[j % kAhead] = sample.whole() ? kLine * j : sample.line(key, j);
+    hwy::Prefetch(in.grad + at);
+    if (in.residual) hwy::Prefetch(in.residual + at);
+  };
+  for (std::size_t j = 0; j < std::min(kAhead, lines); ++j) ask(j);
+  for (std::size_t j = 0; j < lines; ++j) {
+    const std::size_t at = start[j % kAhead];
+    for (std::size_t i = 0; i < kLine; i += lanes) {
+      VF v = hn::LoadU(d, in.grad + at + i);
+      if (in.residual) v = hn::Add(v, hn::LoadU(d, in.residual + at + i));
+      hn::StoreU(v, d, seen + kLine * j + i);
+    }
+    if (j + kAhead < lines) ask(j + kAhead);
+  }
+  if (sample.whole())
+    for (std::size_t i = kLine * lines; i < in.n; ++i) seen[i] = in.take(i);
 }
 
 // Which of 2^11 bins holds the k-th largest key, counted from the largest; k becomes its rank within that bin.
@@ -254,6 +281,7 @@ HWY_AFTER_NAMESPACE();
 namespace tithe::select {
 
 HWY_EXPORT(Collect);
+HWY_EXPORT(TakeSample);
 HWY_EXPORT(KthLargest);
 HWY_EXPORT(CountAbove);
 HWY_EXPORT(Cut);
@@ -261,6 +289,10 @@ HWY_EXPORT(Cut);
 Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
               std::uint32_t* index, float* value) {
   return HWY_DYNAMIC_DISPATCH(Collect)(in, start, length, threshold, leave, index, value);
+}
+
+void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen) {
+  HWY_DYNAMIC_DISPATCH(TakeSample)(sample, key, in, seen);
 }
 
 std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work) {

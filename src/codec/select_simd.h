@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/select.h"
 #include "tithe/codec.h"
 
 namespace tithe::select {
@@ -21,6 +22,9 @@ struct Found {
 enum class Leave : bool { kZero, kKeep };
 Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
               std::uint32_t* index, float* value);
+
+// The values of a sample, in order: seen holds sample.count() elements.
+void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen);
 
 // The k-th largest magnitude (1 <= k <= n) of n values. work holds n + kSlack elements and may be the values
 // themselves, which are lost then.
