@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the law suites run over: every codec in its settings that matter, every strategy, worlds and sizes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "conformance/phase_codecs.h"
+#include "conformance/ranks.h"
+
+namespace tithe::testing {
+
+inline constexpr int kWorlds[] = {1, 2, 3, 4, 5, 8, 16};
+inline constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 100003};
+
+struct LawCase {
+  std::string label;
+  Spec spec;
+};
+
+inline std::vector<LawCase> law_cases() {
+  std::vector<LawCase> cases;
+  for (const Codec* codec : all_codecs()) {
+    const Result<Spec> spec = parse_spec(codec->name);
+    cases.push_back({std::string(codec->name), *spec});
+  }
+  for (const Codec* codec : {&shared_step_codec, &led_places_codec})
+    cases.push_back({std::string(codec->name), {codec, {}, {.kind = Feedback::kResidual}}});
+  return cases;
+}
+
+struct Combination {
+  LawCase law;
+  const Strategy* strategy;
+  std::string transport;  // a kind in transports.def
+  int world;
+};
+
+inline std::vector<Combination> combinations() {
+  std::vector<Combination> all;
+  for (const LawCase& law : law_cases())
+    for (const Strategy* strategy : all_strategies())
+      for (const int world : kWorlds) all.push_back({law, strategy, "loop", world});
+  return all;
+}
+
+inline std::string label(const ::testing::TestParamInfo<Combination>& info) {
+  const Combination& c = info.param;
+  return c.law.label + "_" + std::string(c.strategy->name) + "_" + c.transport + "_" +
+         std::to_string(c.world);
+}
+
+inline std::vector<std::unique_ptr<Transport>> open_transports(const std::string& kind, int world) {
+  EXPECT_EQ(kind, "loop");
+  return open_loop(world);
+}
+
+// Gradients of one rank in one round: one tensor per size.
+using Values = std::vector<std::vector<float>>;
+enum class Data { kDyadic, kGaussian };
+
+inline Values gradients(std::span<const std::size_t> sizes, Data data, Rank rank, int round) {
+  std::mt19937 rng(static_cast<unsigned>(1 + rank + 100 * round));
+  Values all;
+  for (const std::size_t n : sizes) {
+    std::vector<float> v(n);
+    if (data == Data::kDyadic) {  // multiples of 1/4 up to 8: every sum in a test is exact in fp32
+      for (float& x : v) x = static_cast<float>(static_cast<int>(rng() % 65) - 32) / 4;
+    } else {
+      std::normal_distribution<float> normal(0.01F, 1e-3F);
+      for (float& x : v) x = normal(rng) * normal(rng) * 1e4F - 1.0F;
+    }
+    all.push_back(std::move(v));
+  }
+  return all;
+}
+
+inline std::string key_of(std::size_t n) { return "values" + std::to_string(n); }
+
+// One round of all tensors, each in a bucket of its own, all in flight at once; then commit.
+inline Status synchronise(Session& session, std::span<const std::size_t> sizes, Values& values) {
+  std::vector<Ticket> tickets;
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    const std::string key = key_of(sizes[k]);
+    const Tensor t{.key = key, .data = values[k].data(), .n = sizes[k]};
+    const Result<Ticket> ticket = session.sync({&t, 1});
+    if (!ticket.ok()) return ticket.status();
+    tickets.push_back(*ticket);
+  }
+  for (const Ticket t : tickets) TITHE_TRY(session.wait(t));
+  return session.commit();
+}
+
+inline Values residuals(const Session& session, std::span<const std::size_t> sizes) {
+  Values all;
+  for (const std::size_t n : sizes) {
+    std::vector<float> v(n);
+    if (!session.residual(key_of(n), v).ok())
+      std::fill(v.begin(), v.end(), 0.0F);  // never seen: nothing left
+    all.push_back(std::move(v));
+  }
+  return all;
+}
+
+inline bool same_bits(const Values& a, const Values& b) {
+  for (std::size_t k = 0; k < a.size(); ++k)
+    if (a[k].size() != b[k].size() ||
+        (!a[k].empty() && std::memcmp(a[k].data(), b[k].data(), 4 * a[k].size()) != 0))
+      return false;
+  return a.size() == b.size();
+}
+
+}  // namespace tithe::testing

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The four laws (docs/flow.md) over every codec x strategy x world x size, through whole sessions.
+#include "conformance/law_cases.h"
+#include "conformance/shaken.h"
+
+namespace tithe {
+namespace {
+
+using testing::Combination;
+using testing::Data;
+using testing::gradients;
+using testing::Ranks;
+using testing::residuals;
+using testing::same_bits;
+using testing::SentDigest;
+using testing::Shaken;
+using testing::synchronise;
+using testing::text;
+using testing::Values;
+
+constexpr std::size_t kPartValues = 40'000;  // the largest size is cut into three parts
+// For what is repeated often: a block and a bit of every codec, and several parts.
+constexpr std::size_t kFewSizes[] = {0, 1, 9, 33, 257, 4097};
+
+class LawSuite : public ::testing::TestWithParam<Combination> {
+ protected:
+  int world() const { return GetParam().world; }
+  SessionOptions options() const {
+    return {.spec = GetParam().law.spec,
+            .strategy = std::string(GetParam().strategy->name),
+            .lanes = 0,
+            .average = false,
+            .min_values = 0,
+            .part_values = kPartValues,
+            .seed = 7};
+  }
+  Ranks ranks(const SessionOptions& o) const {
+    return Ranks(testing::open_transports(GetParam().transport, world()), o);
+  }
+  template <typename T>
+  std::vector<T> by_rank() const {
+    return std::vector<T>(static_cast<std::size_t>(world()));
+  }
+};
+
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+// The largest imbalance of a round, in units of what is allowed; 0 where every value balances to the bit.
+//
+// Allowed where a codec is not exact: each rank rounds once per value in take(), once in leave(), at most
+// `world` times in adding others' payloads and as often in the rounding that it books for a sum law, and the
+// final sum rounds `world` times; each by at most half an ulp of a term that is no larger than the sum S of all
+// magnitudes that take part. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S.
+double imbalance(const std::vector<Values>& grads, const std::vector<Values>& before, const Values& result,
+                 const std::vector<Values>& after, bool exact) {
+  double worst = 0;
+  const auto world = static_cast<double>(grads.size());
+  for (std::size_t k = 0; k < result.size(); ++k)
+    for (std::size_t i = 0; i < result[k].size(); ++i) {
+      double balance = -double{result[k][i]};
+      double magnitude = std::fabs(result[k][i]);
+      for (std::size_t r = 0; r < grads.size(); ++r) {
+        balance += double{grads[r][k][i]} + double{before[r][k][i]} - double{after[r][k][i]};
+        magnitude += std::fabs(grads[r][k][i]) + std::fabs(before[r][k][i]) + std::fabs(after[r][k][i]);
+      }
+      const double allowed = exact ? 0 : 4 * (world + 1) * 0x1p-24 * magnitude;
+      if (balance != 0) worst = std::max(worst, std::fabs(balance) / std::max(allowed, 1e-300));
+    }
+  return worst;
+}
+
+TEST_P(LawSuite, LedgerAndIdentity) {
+  const Traits& traits = GetParam().law.spec.codec->traits;
+  for (const Data data : {Data::kDyadic, Data::kGaussian}) {
+    Ranks all = ranks(options());
+    auto before = by_rank<Values>();
+    for (Rank r = 0; r < world(); ++r) before[at(r)] = residuals(all[r], testing::kSizes);
+    for (int round = 0; round < 3; ++round) {
+      auto grads = by_rank<Values>();
+      auto result = by_rank<Values>();
+      auto after = by_rank<Values>();
+      all.each([&](Rank r) {
+        grads[at(r)] = gradients(testing::kSizes, data, r, round);
+        result[at(r)] = grads[at(r)];
+        const Status s = synchronise(all[r], testing::kSizes, result[at(r)]);
+        EXPECT_TRUE(s.ok()) << text(s);
+        after[at(r)] = residuals(all[r], testing::kSizes);
+      });
+      for (Rank r = 1; r < world(); ++r)
+        ASSERT_TRUE(same_bits(result[0], result[at(r)])) << "rank " << r << " differs, round " << round;
+      const bool exact = traits.exact_ledger && data == Data::kDyadic;
+      const double off = imbalance(grads, before, result[0], after, exact);
+      ASSERT_LE(off, exact ? 0 : 1) << "round " << round << (exact ? " dyadic" : " Gaussian");
+      before = std::move(after);
+    }
+  }
+}
+
+// Same inputs, same bytes: whatever the number of lanes, the order of arrival and the instruction set.
+TEST_P(LawSuite, Repeatability) {
+  struct Run {
+    std::vector<Values> result, left;
+    std::vector<SentDigest> sent;
+  };
+  const auto run = [&](int lanes, bool late, bool reference, unsigned seed) {
+    Run out{by_rank<Values>(), by_rank<Values>(), by_rank<SentDigest>()};
+    auto transports = testing::open_transports(GetParam().transport, world());
+    for (Rank r = 0; r < world(); ++r)
+      transports[at(r)] = std::make_unique<Shaken>(std::move(transports[at(r)]),
+                                                   seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
+    SessionOptions o = options();
+    o.lanes = lanes;
+    o.force_reference = reference;
+    Ranks all(std::move(transports), o);
+    all.each([&](Rank r) {
+      for (int round = 0; round < 2; ++round) {
+        out.result[at(r)] = gradients(kFewSizes, Data::kGaussian, r, round);
+        const Status s = synchronise(all[r], kFewSizes, out.result[at(r)]);
+        EXPECT_TRUE(s.ok()) << text(s);
+      }
+      out.left[at(r)] = residuals(all[r], kFewSizes);
+    });
+    return out;
+  };
+  const Run first = run(0, false, false, 1);
+  for (int lanes = 0; lanes <= 4; ++lanes) {
+    const bool reference = lanes == 2;
+    const Run again = run(lanes, true, reference, 10U * static_cast<unsigned>(lanes + 1));
+    for (Rank r = 0; r < world(); ++r) {
+      EXPECT_TRUE(same_bits(first.result[at(r)], again.result[at(r)])) << lanes << " lanes, rank " << r;
+      EXPECT_TRUE(same_bits(first.left[at(r)], again.left[at(r)])) << lanes << " lanes, rank " << r;
+      EXPECT_TRUE(first.sent[at(r)] == again.sent[at(r)]) << lanes << " lanes, rank " << r;
+    }
+  }
+}
+
+// What is not finite on one rank is NaN on all, nothing is kept of the round, and the next one is as good as ever.
+TEST_P(LawSuite, Honesty) {
+  Ranks all = ranks(options());
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
+  auto kept = by_rank<Values>();
+  for (int round = 0; round < 4; ++round) {
+    const bool poisoned = round % 2 == 1;
+    const Rank source = round % world();
+    auto grads = by_rank<Values>();
+    auto result = by_rank<Values>();
+    auto after = by_rank<Values>();
+    all.each([&](Rank r) {
+      grads[at(r)] = gradients(kFewSizes, Data::kDyadic, r, round);
+      if (poisoned && r == source)
+        for (std::size_t k = 1; k < std::size(kFewSizes); k += 2) {  // the buckets between stay whole
+          std::vector<float>& v = grads[at(r)][k];
+          v[v.size() * 2 / 3] = bad[round / 2];
+        }
+      result[at(r)] = grads[at(r)];
+      const Status s = synchronise(all[r], kFewSizes, result[at(r)]);
+      EXPECT_TRUE(s.ok()) << text(s);
+      after[at(r)] = residuals(all[r], kFewSizes);
+      EXPECT_EQ(all[r].last_round_dropped(), poisoned);
+    });
+    for (Rank r = 0; r < world(); ++r) {
+      for (std::size_t k = 0; k < std::size(kFewSizes); ++k)
+        for (const float v : result[at(r)][k])
+          ASSERT_EQ(std::isnan(v), poisoned && k % 2 == 1) << "rank " << r;
+      ASSERT_TRUE(!poisoned || same_bits(kept[at(r)], after[at(r)])) << "rank " << r;
+    }
+    kept = std::move(after);
+  }
+}
+
+// A saved session goes on, bit for bit, in sessions of the same world; another world is refused with the cure.
+TEST_P(LawSuite, Resume) {
+  auto saved = by_rank<std::vector<std::uint8_t>>();
+  const auto go = [&](Ranks& all, int from, int to) {
+    auto result = by_rank<Values>();
+    all.each([&](Rank r) {
+      for (int round = from; round < to; ++round) {
+        result[at(r)] = gradients(kFewSizes, Data::kGaussian, r, round);
+        const Status s = synchronise(all[r], kFewSizes, result[at(r)]);
+        EXPECT_TRUE(s.ok()) << text(s);
+      }
+    });
+    return result;
+  };
+  Ranks first = ranks(options());
+  go(first, 0, 2);
+  for (Rank r = 0; r < world(); ++r) saved[at(r)] = *first[r].state();
+  const std::vector<Values> want = go(first, 2, 4);
+
+  Ranks second = ranks(options());
+  for (Rank r = 0; r < world(); ++r) {
+    const Status s = second[r].restore(saved[at(r)]);
+    ASSERT_TRUE(s.ok()) << text(s);
+  }
+  const std::vector<Values> got = go(second, 2, 4);
+  for (Rank r = 0; r < world(); ++r) {
+    EXPECT_TRUE(same_bits(want[at(r)], got[at(r)])) << "rank " << r;
+    EXPECT_TRUE(same_bits(residuals(first[r], kFewSizes), residuals(second[r], kFewSizes))) << "rank " << r;
+  }
+
+  Ranks larger(open_loop(world() + 1), options());
+  const Status refused = larger[0].restore(saved[0]);
+  EXPECT_EQ(refused.code(), Code::kInvalid);
+  EXPECT_NE(refused.what().find("resume with " + std::to_string(world()) + " ranks"), std::string::npos)
+      << refused.what();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LawSuite, ::testing::ValuesIn(testing::combinations()), testing::label);
+
+}  // namespace
+}  // namespace tithe

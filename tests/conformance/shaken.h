@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A transport between a session and another transport that hands completions over late and in a random order,
+// keeps a digest of every frame sent, and can be cut off, as a process is when it is killed.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/rng.h"
+#include "tithe/transport.h"
+
+namespace tithe::testing {
+
+// What a rank sent, independent of when: per peer and channel, in order.
+struct SentDigest {
+  std::map<std::pair<Rank, Channel>, std::uint64_t> streams;
+  friend bool operator==(const SentDigest&, const SentDigest&) = default;
+};
+
+class Shaken final : public Transport {
+ public:
+  // late: completions are held back. digest: where the frames are noted; must outlive the transport.
+  // cut_after: after so many sends the rank is dead: nothing gets in or out. -1: never.
+  Shaken(std::unique_ptr<Transport> inner, unsigned seed, bool late, SentDigest* digest, int cut_after = -1)
+      : inner_(std::move(inner)), rng_(seed), late_(late), digest_(digest), cut_after_(cut_after) {}
+
+  std::string_view kind() const override { return inner_ ? inner_->kind() : "cut"; }
+  Rank rank() const override { return rank_; }
+  int world() const override { return world_; }
+
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
+    if (dead()) return {};
+    if (digest_ != nullptr && channel != 0) {
+      std::uint64_t& h = digest_->streams[{peer, channel}];
+      for (const std::uint8_t b : bytes) h = (h ^ b) * 0x100000001b3ULL;
+      h = mix64(h ^ bytes.size());
+    }
+    if (channel != 0 && cut_after_ >= 0 && sends_++ == cut_after_) {
+      const std::lock_guard lock(mutex_);
+      dead_ = true;
+      inner_.reset();  // its peers see it go
+      return {};
+    }
+    return inner_->send(peer, channel, bytes, op);
+  }
+  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
+    return dead() ? Status{} : inner_->recv(peer, channel, into, op);
+  }
+  std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
+    using std::chrono::microseconds;
+    if (dead()) {
+      std::this_thread::sleep_for(microseconds(200));
+      std::size_t k = 0;
+      const std::lock_guard lock(mutex_);
+      for (; k < out.size() && !cancelled_.empty(); ++k) {
+        out[k] = {cancelled_.back(), 0, Status(Code::kCancelled, "cut")};
+        cancelled_.pop_back();
+      }
+      return k;
+    }
+    if (!late_) return inner_->poll(out, wait);
+    if (!held_.empty()) wait = std::min<std::chrono::nanoseconds>(wait, microseconds(50));
+    std::vector<Completion> fresh(out.size());
+    fresh.resize(inner_->poll(fresh, wait));
+    held_.insert(held_.end(), fresh.begin(), fresh.end());
+    std::shuffle(held_.begin(), held_.end(), rng_);
+    const std::size_t count = held_.empty() ? 0 : std::min(out.size(), rng_() % (held_.size() + 1));
+    for (std::size_t k = 0; k < count; ++k) {
+      out[k] = std::move(held_.back());
+      held_.pop_back();
+    }
+    return count;
+  }
+  void wake() override {
+    const std::lock_guard lock(mutex_);
+    if (!dead_) inner_->wake();
+  }
+  void cancel(OpId op) override {
+    if (!dead()) return inner_->cancel(op);
+    const std::lock_guard lock(mutex_);
+    cancelled_.push_back(op);
+  }
+  Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
+  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+
+ private:
+  bool dead() const { return dead_; }
+  std::unique_ptr<Transport> inner_;
+  const Rank rank_ = inner_->rank();
+  const int world_ = inner_->world();
+  std::mt19937 rng_;
+  const bool late_;
+  SentDigest* digest_;
+  const int cut_after_;
+  int sends_ = 0;
+  bool dead_ = false;  // written by the communication lane, under the mutex since wake() reads it
+  std::vector<Completion> held_;
+  std::mutex mutex_;
+  std::vector<OpId> cancelled_;
+};
+
+}  // namespace tithe::testing
