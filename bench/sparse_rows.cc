@@ -10,6 +10,7 @@ void add_sparse_rows(std::vector<Row>& rows) {
   add_encode(rows, "dragonn:ratio=0.001", Residual::kInPlace, 0.95);
   add_encode(rows, "topk:ratio=0.01", Residual::kInPlace, 0.75);
   add_encode(rows, "topk:ratio=0.001", Residual::kInPlace, 0.90);
+  add_decode(rows, "topk:ratio=0.01", 4, 0);
 }
 
 }  // namespace tithe::bench

@@ -36,9 +36,9 @@ Status check(std::string_view codec, std::size_t n, std::size_t most, ByteView p
     return corrupt(": payload of " + std::to_string(payload.size()) + " bytes, " + std::to_string(count) +
                    " pairs take " + std::to_string(bytes(count)));
   const Pairs pairs(payload);
-  bool sorted = true;
-  for (std::size_t j = 1; j < count; ++j) sorted &= pairs.index(j - 1) < pairs.index(j);
-  if (!sorted) return corrupt(": indices do not increase");
+  std::uint32_t unsorted = 0;
+  for (std::size_t j = 1; j < count; ++j) unsorted |= pairs.index(j - 1) >= pairs.index(j);
+  if (unsorted) return corrupt(": indices do not increase");
   if (count > 0 && pairs.index(count - 1) >= n)
     return corrupt(": index " + std::to_string(pairs.index(count - 1)) + " of " + std::to_string(n) +
                    " values");

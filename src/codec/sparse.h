@@ -60,7 +60,9 @@ Status check(std::string_view codec, std::size_t n, std::size_t most, ByteView p
 // kUnsupported where an index could not name every value.
 Status check_values(std::string_view codec, std::size_t n);
 
-// Merges checked payloads, payload after payload.
+// Merges checked payloads: the reference payload after payload, the fast form block after block of the output. Both
+// add to each value in the payloads' order, so the bits are equal.
 void decode_ref(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+void decode_fast(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 
 }  // namespace tithe::sparse

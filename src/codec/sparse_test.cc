@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <random>
 #include <vector>
 
 #include "tithe/spec.h"
@@ -48,11 +50,44 @@ TEST(Sparse, DuplicatesBetweenWorkersAddUpInOrder) {
   const auto c = payload({0, 1}, {5, -1e8F});
   const ByteView all[] = {a, b, c};
   std::vector<float> out(4, -7);
-  decode_ref(all, {.divide = 3}, out);
+  decode_fast(all, {.divide = 3}, out);
   EXPECT_EQ(out, (std::vector<float>{5.0F / 3, ((1e8F + 1.0F) - 1e8F) / 3, 0, 2.0F / 3}));
   std::vector<float> base = {1, 1, 1, -0.0F};
   decode_ref(all, {.base = base.data()}, out);
   EXPECT_EQ(out, (std::vector<float>{6, ((1.0F + 1e8F) + 1.0F) - 1e8F, 1, 2}));
+}
+
+TEST(Sparse, BlocksOfTheOutputGiveTheBitsOfPayloadAfterPayload) {
+  std::mt19937 rng(5);
+  for (const std::size_t n : {0U, 1U, 5U, 8191U, 8192U, 8193U, 40'000U})
+    for (const std::size_t peers : {0U, 1U, 2U, 5U, 256U, 257U}) {
+      std::vector<std::vector<std::uint8_t>> all;
+      for (std::size_t p = 0; p < peers; ++p) {
+        std::vector<std::uint32_t> index;
+        std::vector<float> value;
+        const std::uint32_t step = p % 3 == 0 ? 3 : 3000;
+        for (std::size_t i = rng() % step; i < n; i += 1 + rng() % step) {
+          index.push_back(static_cast<std::uint32_t>(i));
+          value.push_back(static_cast<float>(rng() % 2000) * 0.37F - 300);
+        }
+        all.push_back(payload(index, value));
+      }
+      const std::vector<ByteView> views(all.begin(), all.end());
+      std::vector<float> base(n);
+      for (float& b : base) b = static_cast<float>(rng() % 100) - 50;
+      for (const float divide : {1.0F, 3.0F, 4.0F, 257.0F})
+        for (const int form : {0, 1, 2}) {
+          std::vector<float> want = base;
+          std::vector<float> got = base;
+          const auto merge = [&](std::vector<float>& out) {
+            return Merge{form == 0 ? nullptr : form == 1 ? base.data() : out.data(), divide};
+          };
+          decode_ref(views, merge(want), want);
+          decode_fast(views, merge(got), got);
+          ASSERT_TRUE(n == 0 || std::memcmp(got.data(), want.data(), 4 * n) == 0)
+              << n << " values, " << peers << " peers, divide " << divide << ", form " << form;
+        }
+    }
 }
 
 TEST(Sparse, SentListsTheIndicesInOrder) {

@@ -156,10 +156,17 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  TITHE_TRY(codec::check_all(dragonn_codec, call, payloads, out.size()));
+  sparse::decode_fast(payloads, merge, out);
+  return {};
+}
+
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
 constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode},
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
     {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "codec/sparse.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/sparse_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::sparse::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::size_t kBlock = 8192;  // 32 KiB of output stay in L1 while all payloads are added
+constexpr std::size_t kGroup = 256;   // payloads merged in one pass
+
+void Divide(float* v, std::size_t n, float by) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  int exponent;
+  const bool exact = std::frexp(by, &exponent) == 0.5F && exponent > -100 && exponent < 100;
+  const auto divisor = hn::Set(d, by);
+  const auto inverse = hn::Set(d, 1.0F / by);  // of a power of two: the product is the quotient, and cheap
+  std::size_t i = 0;
+  if (exact)
+    for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, v + i), inverse), d, v + i);
+  else
+    for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Div(hn::LoadU(d, v + i), divisor), d, v + i);
+  for (; i < n; ++i) v[i] /= by;
+}
+
+void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
+  std::size_t next[kGroup] = {};
+  std::size_t pairs = 0;
+  for (const ByteView p : payloads) pairs += Pairs(p).count();
+  const bool in_place = merge.base == out.data();
+  // In place, lines between the pairs are never touched; where most lines are, they are asked for in order.
+  const bool dense = in_place && 16 * pairs >= out.size();
+  for (std::size_t block = 0; block < out.size(); block += kBlock) {
+    const std::size_t length = std::min(kBlock, out.size() - block);
+    const std::size_t end = block + length;
+    if (dense)
+      for (std::size_t i = end; i < std::min(end + kBlock, out.size()); i += 16) hwy::Prefetch(&out[i]);
+    if (merge.base == nullptr)
+      std::fill_n(&out[block], length, 0.0F);
+    else if (!in_place)
+      std::copy_n(merge.base + block, length, &out[block]);
+    for (std::size_t p = 0; p < payloads.size(); ++p) {
+      const Pairs all(payloads[p]);
+      std::size_t j = next[p];
+      for (; j < all.count(); ++j) {
+        const std::size_t i = all.index(j);
+        if (i >= end) break;
+        out[i] += all.value(j);
+      }
+      next[p] = j;
+    }
+    if (merge.divide != 1.0F) Divide(&out[block], length, merge.divide);
+  }
+}
+
+// One payload in place: nothing but its pairs, asked for ahead.
+void AddPairs(const Pairs& pairs, float* out) {
+  constexpr std::size_t kAhead = 32;
+  const std::size_t count = pairs.count();
+  std::size_t j = 0;
+  for (; j + kAhead < count; ++j) {
+    hwy::Prefetch(out + pairs.index(j + kAhead));
+    out[pairs.index(j)] += pairs.value(j);
+  }
+  for (; j < count; ++j) out[pairs.index(j)] += pairs.value(j);
+}
+
+void Decode(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
+  if (out.empty()) return;
+  if (payloads.size() == 1 && merge.base == out.data() && merge.divide == 1.0F) {
+    AddPairs(Pairs(payloads[0]), out.data());
+    return;
+  }
+  Merge step = merge;
+  step.divide = 1.0F;
+  while (payloads.size() > kGroup) {
+    Merge256(payloads.first(kGroup), step, out);
+    step.base = out.data();
+    payloads = payloads.subspan(kGroup);
+  }
+  step.divide = merge.divide;
+  Merge256(payloads, step, out);
+}
+
+}  // namespace tithe::sparse::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::sparse {
+
+HWY_EXPORT(Decode);
+
+void decode_fast(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(Decode)(payloads, merge, out);
+}
+
+}  // namespace tithe::sparse
+#endif
