@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry, and codecs used alone: values to one frame and back.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core.h"
+#include "tithe/frame.h"
+#include "tithe/graph.h"
+#include "tithe/spec.h"
+
+namespace tithe::python {
+namespace {
+
+constexpr std::size_t kUsualValues = std::size_t{1} << 20;  // at which bits per value are quoted
+
+using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+
+nb::dict describe(const ParamSpec& p) {
+  nb::dict d;
+  d["name"] = p.name;
+  d["default"] = p.fallback;
+  d["low"] = p.low;
+  d["high"] = p.high;
+  d["doc"] = p.doc;
+  nb::list choices;
+  for (const std::string_view c : p.choices) choices.append(c);
+  if (!p.choices.empty()) {
+    d["default"] = p.choices[static_cast<std::size_t>(p.fallback)];
+    d["choices"] = choices;
+  }
+  return d;
+}
+
+nb::dict describe(const Codec& codec) {
+  nb::dict d;
+  d["name"] = codec.name;
+  d["id"] = static_cast<int>(codec.id);
+  d["doc"] = codec.doc;
+  nb::list phases, params, impls;
+  std::size_t bytes = 0;
+  for (const Phase& phase : codec.phases) {
+    nb::list laws;
+    for (const Law law : phase.laws) laws.append(name(law));
+    nb::dict entry;
+    entry["name"] = phase.name;
+    entry["laws"] = laws;
+    phases.append(entry);
+    bytes += phase.bound(defaults(codec), kUsualValues);
+  }
+  for (const ParamSpec& p : codec.params) params.append(describe(p));
+  for (const Impl& impl : codec.impls)
+    if (impl.usable(this_machine())) impls.append(impl.name);
+  d["phases"] = phases;
+  d["params"] = params;
+  d["impls"] = impls;
+  d["bits_per_value"] = 8.0 * static_cast<double>(bytes) / static_cast<double>(kUsualValues);
+  d["exact_ledger"] = codec.traits.exact_ledger;
+  d["lossless"] = codec.traits.lossless;
+  d["selects"] = codec.traits.selects;
+  d["unbiased"] = codec.traits.unbiased;
+  return d;
+}
+
+// Spec of a codec that stands alone: its payload must not depend on other ranks.
+Spec alone(std::string_view text) {
+  Spec spec = unwrap(parse_spec(text));
+  if (spec.codec->phases.size() != 1)
+    raise({Code::kUnsupported, std::string(spec.codec->name) +
+                                   " needs several exchanges between ranks: use it through a Session"});
+  return spec;
+}
+
+// 64-byte aligned bytes, as Call::scratch wants them.
+struct Scratch {
+  explicit Scratch(std::size_t bytes) : room(bytes + 63) {
+    void* p = room.data();
+    std::size_t left = room.size();
+    view = {static_cast<std::uint8_t*>(std::align(64, bytes, p, left)), bytes};
+  }
+  std::vector<std::uint8_t> room;
+  Bytes view;
+};
+
+nb::bytes encode(std::string_view text, const Floats& values) {
+  const Spec spec = alone(text);
+  const std::size_t n = values.size();
+  std::vector<std::uint8_t> frame(kFrameHeaderBytes + spec.codec->phases[0].bound(spec.settings, n));
+  Encoded done;
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    Scratch scratch(spec.codec->scratch(spec.settings, n));
+    const Call call{.settings = spec.settings, .scratch = scratch.view};
+    const Carry carry{.grad = values.data(), .residual = nullptr, .left = nullptr, .n = n};
+    const Result<Encoded> encoded =
+        spec.codec->best(this_machine()).encode(call, carry, Bytes(frame).subspan(kFrameHeaderBytes));
+    status = encoded.status();
+    if (encoded.ok()) {
+      done = *encoded;
+      if (!done.finite) done.bytes = 0;
+      frame.resize(kFrameHeaderBytes + done.bytes);
+      const auto flags = static_cast<std::uint8_t>(done.finite ? 0 : kFlagNonFinite);
+      status = seal_frame({.codec = spec.codec->id, .flags = flags, .values = n, .payload_bytes = done.bytes},
+                          frame);
+    }
+  }
+  check(status);
+  return nb::bytes(frame.data(), frame.size());
+}
+
+Status decode_into(const ParsedFrame& frame, const Codec& codec, const Settings& settings,
+                   std::span<float> out) {
+  if (frame.header.flags & kFlagNonFinite) {
+    std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+    return {};
+  }
+  std::vector<ByteView> parts(std::max<std::size_t>(frame.header.parts, 1));
+  TITHE_TRY(split_parts(frame, parts));
+  Scratch scratch(codec.scratch(settings, out.size()));
+  const Call call{.settings = settings, .scratch = scratch.view};
+  return codec.best(this_machine()).decode(call, parts, {}, out);
+}
+
+// Writes into `out`, so that the array that Python sees is the only copy.
+void decode(const nb::bytes& data, const nb::ndarray<float, nb::c_contig, nb::device::cpu>& out,
+            std::optional<std::string_view> text) {
+  const ByteView bytes(static_cast<const std::uint8_t*>(data.data()), data.size());
+  const ParsedFrame frame = unwrap(parse_frame(bytes));
+  const Codec* codec = find_codec(frame.header.codec);
+  if (codec == nullptr)
+    raise({Code::kUnsupported, "codec id " + std::to_string(static_cast<int>(frame.header.codec)) +
+                                   " is not in this build of tithe"});
+  Settings settings = defaults(*codec);
+  if (text) {
+    const Spec spec = alone(*text);
+    if (spec.codec != codec)
+      raise({Code::kInvalid, "the frame was written by " + std::string(codec->name) + ", not by " +
+                                 std::string(spec.codec->name)});
+    settings = spec.settings;
+  }
+  if (frame.header.values != out.size())
+    raise({Code::kInvalid, "the frame holds " + std::to_string(frame.header.values) + " values, not " +
+                               std::to_string(out.size())});
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = decode_into(frame, *codec, settings, {out.data(), out.size()});
+  }
+  if (status.code() == Code::kCorrupt && !text)
+    status = {Code::kCorrupt, status.what() + " (if it was written with other settings, pass spec=)"};
+  check(status);
+}
+
+}  // namespace
+
+void bind_codecs(nb::module_& m) {
+  m.def(
+      "codecs",
+      [] {
+        nb::list all;
+        for (const Codec* codec : all_codecs()) all.append(describe(*codec));
+        return all;
+      },
+      "The codecs of this build, one dict each, as `tithe codecs --json` shows them.");
+  m.def(
+      "strategies",
+      [] {
+        nb::list all;
+        for (const Strategy* s : all_strategies()) all.append(s->name);
+        return all;
+      },
+      "The names of the strategies of this build.");
+  m.def(
+      "check_spec", [](std::string_view text) { return to_string(unwrap(parse_spec(text))); },
+      nb::arg("spec"),
+      "The shortest text that means the same codec and settings. ValueError says what is wrong.");
+  m.def(
+      "is_lossless", [](std::string_view text) { return unwrap(parse_spec(text)).codec->traits.lossless; },
+      nb::arg("spec"), "Whether the codec sends every value as it is, so that no residual exists.");
+  m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
+  m.def(
+      "frame_values",
+      [](const nb::bytes& data) {
+        const ByteView bytes(static_cast<const std::uint8_t*>(data.data()), data.size());
+        return unwrap(parse_frame(bytes)).header.values;
+      },
+      nb::arg("data"), "How many values a frame stands for.");
+  m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
+}
+
+}  // namespace tithe::python

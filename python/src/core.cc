@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core.h"
+
+#include <string>
+
+namespace tithe::python {
+namespace {
+
+PyObject* error_type = nullptr;  // tithe.Error, owned by the module
+
+std::string_view cure(const Status& status) {
+  switch (status.code()) {
+    case Code::kMismatch:
+      return "; give every rank the same tithe, model, codec, strategy and options";
+    case Code::kPeerLost:
+      return "; look at that rank's log, then restart all ranks, each from its own saved state";
+    case Code::kTimeout:
+      return "; if that rank is only slow, raise timeout=";
+    case Code::kCorrupt:
+      if (status.peer() == Status::kNoPeer) return "";
+      return "; the network or that rank's memory changed bytes: restart all ranks, each from its own saved "
+             "state";
+    case Code::kIo:
+      return "; `tithe doctor` shows what this machine's network can do";
+    case Code::kCancelled:
+      return "; open a new session";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+void raise(const Status& status) {
+  const Code code = status.code();
+  if (code == Code::kInvalid || code == Code::kTooSmall || code == Code::kUnsupported)
+    throw nb::value_error(status.what().c_str());
+  const std::string text = status.what() + std::string(cure(status));
+  nb::object error = nb::borrow(error_type)(nb::str(text.data(), text.size()));
+  if (status.peer() == Status::kNoPeer)
+    error.attr("peer") = nb::none();
+  else
+    error.attr("peer") = status.peer();
+  error.attr("code") = nb::str(name(code).data(), name(code).size());
+  PyErr_SetObject(error_type, error.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace tithe::python
+
+NB_MODULE(_core, m) {
+  using namespace tithe::python;
+  m.doc() = "The C++ engine of tithe. Use it through the package `tithe`.";
+  m.attr("__version__") = TITHE_VERSION;
+  error_type = PyErr_NewExceptionWithDoc(
+      "tithe.Error",
+      "The world failed: a peer is gone, silent, corrupt or differs.\n\n"
+      "peer: the rank that is to blame, or None.  code: the word of docs/errors.md, e.g. 'peer_lost'.",
+      PyExc_RuntimeError, nullptr);
+  m.attr("Error") = nb::borrow(error_type);
+  bind_codecs(m);
+  bind_session(m);
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the files of the extension share. This is the only place where a Status becomes a Python exception.
+#include <nanobind/nanobind.h>
+
+#include "tithe/status.h"
+
+namespace tithe::python {
+
+namespace nb = nanobind;
+
+// kInvalid, kTooSmall, kUnsupported: ValueError. The rest: tithe.Error (a RuntimeError) with `peer` (rank or
+// None), `code` and the cure at the end of its text. Needs the GIL.
+[[noreturn]] void raise(const Status& status);
+
+inline void check(const Status& status) {
+  if (!status.ok()) raise(status);
+}
+
+template <typename T>
+T unwrap(Result<T> result) {
+  if (!result.ok()) raise(result.status());
+  return std::move(*result);
+}
+
+void bind_codecs(nb::module_& m);
+void bind_session(nb::module_& m);
+
+}  // namespace tithe::python

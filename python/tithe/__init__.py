@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe: data-parallel training over slow networks, with compressed gradients and nothing lost.
+
+import tithe            codecs alone, and sessions between any processes; needs numpy, not torch
+import tithe.torch      the two lines for PyTorch's DistributedDataParallel
+"""
+
+from tithe._codec import check_spec, codecs, decode, encode, strategies
+from tithe._core import Error, __version__
+from tithe._session import Session
+
+__all__ = [
+    "Error",
+    "Session",
+    "__version__",
+    "check_spec",
+    "codecs",
+    "decode",
+    "encode",
+    "strategies",
+]

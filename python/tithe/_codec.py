@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codecs used alone: what is there, values to bytes, bytes to values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tithe import _core
+
+
+def codecs() -> list[dict[str, Any]]:
+    """The codecs of this build: name, id, doc, phases with their laws, params, bits_per_value at n=2**20, traits."""
+    return _core.codecs()
+
+
+def strategies() -> list[str]:
+    """The names of the strategies of this build."""
+    return _core.strategies()
+
+
+def check_spec(spec: str) -> str:
+    """The shortest text that means the same codec and settings. ValueError says what is wrong with `spec`."""
+    return _core.check_spec(spec)
+
+
+def encode(spec: str, values: npt.ArrayLike) -> bytes:
+    """One frame (docs/format.md) with all of `values`, any shape, as float32; nothing is fed back.
+
+    A NaN or Inf among them makes a flagged frame that decodes as NaN throughout.
+    """
+    return _core.encode(spec, np.ascontiguousarray(values, dtype=np.float32).reshape(-1))
+
+
+def decode(data: bytes, n: int | None = None, *, spec: str | None = None) -> npt.NDArray[np.float32]:
+    """The values of a frame that encode() wrote, 1-D.
+
+    n: how many values the caller expects; another number raises ValueError before anything is decoded.
+    spec: the codec's settings where they were not the defaults.
+    Bytes that no encoder wrote raise tithe.Error with code "corrupt".
+    """
+    values = _core.frame_values(data)
+    if n is not None and n != values:
+        raise ValueError(f"the frame holds {values} values, not {n}")
+    out = np.empty(values, dtype=np.float32)
+    _core.decode(data, out, spec)
+    return out

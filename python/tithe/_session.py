@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions between ranks, without any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tithe import _core
+
+OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
+
+
+def make_options(given: Mapping[str, Any]) -> _core.Options:
+    """Session options from keyword arguments; ValueError names a wrong one."""
+    options = _core.Options()
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise ValueError(f"unknown option '{name}': known are {', '.join(OPTIONS)}")
+        try:
+            setattr(options, name, value)
+        except TypeError:
+            raise ValueError(f"{name}={value!r}: not a value for this option") from None
+    _core.check_spec(options.codec)
+    if options.strategy not in _core.strategies():
+        raise ValueError(f"unknown strategy '{options.strategy}': known are {', '.join(_core.strategies())}")
+    if options.timeout <= 0:
+        raise ValueError(f"timeout={options.timeout}: must be more than 0 seconds")
+    if options.lanes < 0:
+        raise ValueError(f"lanes={options.lanes}: must not be negative")
+    return options
+
+
+class Session:
+    """Averages named arrays over all ranks, keeps what was not sent, can be saved.
+
+    Open one with `loop` (ranks in this process), `ucx` (an exchange of addresses that you provide) or
+    `from_environment` (torchrun, mpirun, Slurm). Options are those of include/tithe/session.h:
+    codec="bf16", strategy="gather", lanes=1, average=True, min_values=4096, part_values=2**22,
+    timeout=30.0 (seconds), seed=0, run=0, force_reference=False.
+
+        with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
+            session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
+            session.commit()                               # end of the step
+
+    Calls of one session come from one thread at a time; only sync() may run beside a wait().
+    Caller's mistakes raise ValueError; a failed peer raises tithe.Error with `peer`. A session does not
+    survive fork().
+    """
+
+    def __init__(self, core: _core.Session) -> None:
+        self._core = core
+
+    @classmethod
+    def loop(cls, world: int, **options: Any) -> list[Session]:
+        """One session per rank, all in this process, for tests: drive each from a thread of its own."""
+        return [cls(core) for core in _core.open_loop(world, make_options(options))]
+
+    @classmethod
+    def ucx(
+        cls,
+        rank: int,
+        world: int,
+        all_gather: Callable[[bytes], list[bytes]],
+        *,
+        transports: str = "",
+        devices: str = "",
+        **options: Any,
+    ) -> Session:
+        """Shared memory, TCP or RDMA. Collective.
+
+        all_gather(mine) returns the blobs of all ranks in rank order; it is called once.
+        transports, devices: UCX_TLS and UCX_NET_DEVICES, where not the environment's.
+        """
+        return cls(_core.open_ucx(rank, world, all_gather, transports, devices, make_options(options)))
+
+    @classmethod
+    def from_environment(cls, *, transports: str = "", devices: str = "", **options: Any) -> Session:
+        """As `ucx`, with rank, world and meeting point read from what torchrun, mpirun or Slurm set. Collective."""
+        return cls(_core.open_environment(transports, devices, make_options(options)))
+
+    @property
+    def rank(self) -> int:
+        return self._core.rank
+
+    @property
+    def world(self) -> int:
+        return self._core.world
+
+    def sync(self, tensors: Mapping[str, Any]) -> int:
+        """Starts to average the arrays in place; returns a ticket for wait().
+
+        tensors: key to array (numpy, or anything with DLPack: float32, float16, bfloat16; C-contiguous, writable,
+        host memory). Keys, sizes and order are the same on all ranks.
+        """
+        return self._core.sync(list(tensors.items()))
+
+    def wait(self, ticket: int) -> None:
+        """Returns when the bucket holds its result."""
+        self._core.wait(ticket)
+
+    def commit(self) -> None:
+        """Ends the round: what was left unsent becomes the next round's residual."""
+        self._core.commit()
+
+    @property
+    def last_round_dropped(self) -> bool:
+        """True if the last committed round was dropped because some rank's gradient was not finite."""
+        return self._core.last_round_dropped
+
+    def state(self) -> bytes:
+        """Residuals and counters of this rank (docs/format.md)."""
+        return self._core.state()
+
+    def restore(self, state: bytes) -> None:
+        """Continues from state(). ValueError for another rank, codec or world size; nothing changes then."""
+        self._core.restore(state)
+
+    def residual(self, key: str, n: int) -> npt.NDArray[np.float32]:
+        """What rank-local encoding left unsent of the tensor `key`, n values."""
+        out = np.empty(n, dtype=np.float32)
+        self._core.residual(key, out)
+        return out
+
+    def stats(self) -> dict[str, int]:
+        """Sums since the session was opened: rounds, bytes_sent, encode_ns, ..."""
+        return self._core.stats()
+
+    def plan_text(self) -> str:
+        """What happens to each slice of each bucket seen so far, and why."""
+        return self._core.plan_text()
+
+    def trace(self, on: bool = True) -> None:
+        """Keeps the last 65,536 events while on."""
+        self._core.trace(on)
+
+    def take_trace(self) -> list[dict[str, Any]]:
+        """The events kept so far, and forgets them."""
+        return self._core.take_trace()
+
+    def close(self) -> None:
+        """Cancels what is in flight and lets go of the network. Peers see this rank leave."""
+        self._core.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a function on several real processes joined by a Gloo process group on 127.0.0.1."""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch", "tithe.torch"])  # imported once, not once per rank
+
+
+def _rank(job, rank, world, meeting, pipe, args):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ.setdefault("UCX_TLS", "tcp")
+    os.environ.setdefault("UCX_NET_DEVICES", "lo")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    try:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        )
+        pipe.send((True, job(rank, world, *args)))
+        dist.destroy_process_group()
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+
+
+class Ranks:
+    """The processes of one job. `results` and `fates` may be asked once each."""
+
+    def __init__(self, world, job, *args):
+        self._folder = tempfile.TemporaryDirectory()
+        meeting = Path(self._folder.name) / "store"
+        self.pipes, self.processes = [], []
+        for rank in range(world):
+            here, there = _context.Pipe()
+            process = _context.Process(target=_rank, args=(job, rank, world, meeting, there, args))
+            process.start()
+            there.close()
+            self.pipes.append(here)
+            self.processes.append(process)
+
+    def result(self, rank, timeout):
+        """What the job returned on that rank; its traceback as an AssertionError if it failed."""
+        pipe, process = self.pipes[rank], self.processes[rank]
+        if not multiprocessing.connection.wait([pipe, process.sentinel], timeout):
+            raise AssertionError(f"rank {rank} gave no result within {timeout:.0f} s")
+        if not pipe.poll():
+            raise AssertionError(f"rank {rank} ended without a result, exit code {process.exitcode}")
+        try:
+            fine, value = pipe.recv()
+        except EOFError:
+            raise AssertionError(f"rank {rank} ended without a result") from None
+        if not fine:
+            raise AssertionError(f"rank {rank} failed:\n{value}")
+        return value
+
+    def end(self, rank, timeout):
+        """Exit code of a rank that must end by itself."""
+        process = self.processes[rank]
+        process.join(timeout)
+        if process.exitcode is None:
+            raise AssertionError(f"rank {rank} did not exit within {timeout:.0f} s")
+        return process.exitcode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for process in self.processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        self._folder.cleanup()
+
+
+def run_ranks(world, job, *args, timeout=90):
+    """job(rank, world, *args) on every rank; the results in rank order. Every process must end by itself, well."""
+    deadline = time.monotonic() + timeout
+    with Ranks(world, job, *args) as ranks:
+        results = [ranks.result(r, deadline - time.monotonic()) for r in range(world)]
+        for rank in range(world):
+            code = ranks.end(rank, max(5.0, deadline - time.monotonic()))
+            assert code == 0, f"rank {rank} exited with {code}"
+    return results

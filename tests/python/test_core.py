@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import tithe` without any framework: codecs alone, sessions between threads and between processes."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tithe
+
+PACKAGE = str(Path(tithe.__file__).parents[1])
+CODECS = [codec["name"] for codec in tithe.codecs()]
+LOSSLESS = {codec["name"] for codec in tithe.codecs() if codec["lossless"]}
+
+
+def gaussian(n, seed=1):
+    return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+
+
+def run_threads(sessions, job):
+    """job(session) on a thread per rank; results in rank order, the first exception raised here."""
+    results, errors = [None] * len(sessions), []
+
+    def one(i):
+        try:
+            results[i] = job(sessions[i])
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(sessions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def test_import_needs_no_torch():
+    code = "import sys; sys.modules['torch'] = None; import tithe; print(tithe.__version__)"
+    out = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": PACKAGE}, capture_output=True, text=True
+    )
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.strip() == tithe.__version__
+
+
+def test_codecs_are_described():
+    for codec in tithe.codecs():
+        assert codec["phases"] and codec["impls"][-1] == "ref"
+        assert codec["bits_per_value"] > 0
+        assert isinstance(codec["exact_ledger"], bool)
+        assert tithe.check_spec(codec["name"]) == codec["name"]
+    fp32 = next(codec for codec in tithe.codecs() if codec["name"] == "fp32")
+    assert fp32["bits_per_value"] == 32.0
+    assert {"ring", "server", "aggregator", "gather"} <= set(tithe.strategies())
+
+
+@pytest.mark.parametrize("n", [0, 1, 33, 5000])
+@pytest.mark.parametrize("codec", CODECS)
+def test_encode_then_decode(codec, n):
+    values = gaussian(n)
+    decoded = tithe.decode(tithe.encode(codec, values), n)
+    assert decoded.dtype == np.float32 and decoded.shape == (n,)
+    if codec in LOSSLESS:
+        assert np.array_equal(decoded, values)
+    elif n:
+        assert np.abs(decoded).max() > 0
+        assert np.linalg.norm(values - decoded) < np.linalg.norm(values)
+    again = tithe.decode(tithe.encode(codec, values.reshape(-1, 1)))
+    assert np.array_equal(again, decoded)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_not_finite_decodes_as_nan(codec):
+    values = gaussian(100)
+    values[7] = np.inf
+    assert np.isnan(tithe.decode(tithe.encode(codec, values))).all()
+
+
+def test_other_settings_travel_or_are_given():
+    values = gaussian(3000)
+    frame = tithe.encode("topk:ratio=0.5", values)
+    assert np.count_nonzero(tithe.decode(frame, spec="topk:ratio=0.5")) == 1500
+    with pytest.raises(ValueError, match="not by fp32"):
+        tithe.decode(frame, spec="fp32")
+
+
+def test_wrong_bytes_and_wrong_calls():
+    frame = tithe.encode("fp32", gaussian(10))
+    for wrong in (b"", frame[:-1], frame + b"x", frame[:70] + bytes([frame[70] ^ 1]) + frame[71:]):
+        with pytest.raises(tithe.Error) as refused:
+            tithe.decode(wrong)
+        assert refused.value.code == "corrupt"
+        assert isinstance(refused.value, RuntimeError)
+    with pytest.raises(ValueError, match="holds 10 values, not 11"):
+        tithe.decode(frame, 11)
+    with pytest.raises(ValueError, match="unknown codec"):
+        tithe.encode("zip", gaussian(1))
+    with pytest.raises(ValueError, match="unknown strategy"):
+        tithe.Session.loop(1, strategy="star")
+    with pytest.raises(ValueError, match="unknown option"):
+        tithe.Session.loop(1, codecs="fp32")
+    with pytest.raises(ValueError, match="lanes"):
+        tithe.Session.loop(1, lanes="two")
+
+
+@pytest.mark.parametrize("strategy", tithe.strategies())
+def test_session_averages_in_place(strategy):
+    def job(session):
+        a = np.full((40, 50), session.rank + 1, dtype=np.float32)
+        b = np.full(7, 2.0 * session.rank, dtype=np.float16)
+        with session:
+            first, second = session.sync({"a": a}), session.sync({"b": b})
+            session.wait(second)
+            session.wait(first)
+            session.commit()
+            return a, b, session.stats()
+
+    for a, b, stats in run_threads(tithe.Session.loop(3, codec="fp32", strategy=strategy, timeout=20.0), job):
+        assert np.array_equal(a, np.full((40, 50), 2.0, dtype=np.float32))
+        assert np.array_equal(b, np.full(7, 2.0, dtype=np.float16))
+        assert stats["rounds"] == 1
+
+
+def test_session_keeps_what_it_did_not_send():
+    n, rounds = 5000, 4
+
+    def job(session):
+        given, got = np.zeros(n), np.zeros(n)
+        for i in range(rounds):
+            g = gaussian(n, seed=10 * session.rank + i)
+            given += g
+            session.wait(session.sync({"g": g}))
+            session.commit()
+            got += 2.0 * g
+        return given - session.residual("g", n), got, session.state()
+
+    options = {"codec": "topk:ratio=0.01", "timeout": 20.0}
+    ranks = run_threads(tithe.Session.loop(2, **options), job)
+    sent = ranks[0][0] + ranks[1][0]
+    for _, got, _ in ranks:
+        np.testing.assert_allclose(got, sent, atol=1e-4)
+
+    def restored(session):
+        session.restore(ranks[session.rank][2])
+        g = gaussian(n, seed=99)
+        session.wait(session.sync({"g": g}))
+        session.commit()
+        return g
+
+    a, b = run_threads(tithe.Session.loop(2, **options), restored)
+    assert np.array_equal(a, b)
+    with pytest.raises(ValueError):
+        tithe.Session.loop(3, **options)[0].restore(ranks[0][2])
+    with pytest.raises(tithe.Error, match="not a saved state"):
+        tithe.Session.loop(2, **options)[0].restore(b"no state")
+
+
+def test_session_refuses_what_it_cannot_write_to():
+    (session,) = tithe.Session.loop(1, codec="fp32")
+    fixed = np.zeros(4, dtype=np.float32)
+    fixed.flags.writeable = False
+    for wrong in (fixed, np.zeros((4, 4), dtype=np.float32)[:, ::2], np.zeros(4), np.zeros(4, dtype=np.int32), [1.0]):
+        with pytest.raises(ValueError, match="'x'"):
+            session.sync({"x": wrong})
+    with pytest.raises(ValueError):
+        session.wait(12345)
+    session.close()
+    with pytest.raises(ValueError, match="closed"):
+        session.sync({"x": np.zeros(4, dtype=np.float32)})
+
+
+def test_close_ends_a_wait_of_another_thread():
+    lonely, silent = tithe.Session.loop(2, codec="fp32", timeout=60.0)
+    caught = []
+
+    def wait():
+        try:
+            lonely.wait(lonely.sync({"x": np.ones(10, dtype=np.float32)}))
+        except tithe.Error as error:
+            caught.append(error.code)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(0.3)
+    lonely.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    silent.close()
+    assert caught == ["cancelled"]
+
+
+WORKER = """
+import numpy as np, tithe
+with tithe.Session.from_environment(codec="fp32", timeout=20.0) as session:
+    x = np.full(1000, session.rank, dtype=np.float32)
+    session.wait(session.sync({"x": x}))
+    session.commit()
+    print(session.rank, session.world, x[0], x[-1])
+"""
+
+
+def test_ranks_meet_through_the_environment(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER],
+            env={
+                **os.environ,
+                "PYTHONPATH": PACKAGE,
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "TITHE_FILE": str(tmp_path / "meet"),
+                "UCX_TLS": "tcp",
+                "UCX_NET_DEVICES": "lo",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank, process in enumerate(ranks):
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert out.split() == [str(rank), "2", "0.5", "0.5"]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples run as their first lines say."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import tithe
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(tithe.__file__).parents[1]),
+    "GLOO_SOCKET_IFNAME": "lo",
+    "UCX_TLS": "tcp",
+    "UCX_NET_DEVICES": "lo",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def test_train_ddp_under_torchrun():
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    out = subprocess.run(
+        [*run, ROOT / "examples" / "train_ddp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert out.returncode == 0, out.stderr
+    first, last, sent, dense = re.search(
+        r"loss (\S+) -> (\S+); (\S+) bytes per step instead of (\S+) as fp32", out.stdout
+    ).groups()
+    assert float(last) < 0.7 * float(first)
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 5
+
+
+def test_average_numpy(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, ROOT / "examples" / "average_numpy.py"],
+            env={**ENVIRONMENT, "RANK": str(r), "WORLD_SIZE": "2", "TITHE_FILE": str(tmp_path / "meet")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for r in range(2)
+    ]
+    for r, process in enumerate(ranks):
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert out == f"rank {r} of 2: mean 0.5\n"
