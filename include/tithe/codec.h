@@ -132,8 +132,9 @@ struct Traits {
   bool exact_ledger = false;  // taken == sent + left holds bit for bit
   bool lossless = false;      // sent == taken: feedback would keep zeros, and is not kept
   bool fixed_size = false;    // bound() is the size of every payload
-  bool selects = false;   // sends some values whole and leaves the others whole (momentum masking needs it)
-  bool unbiased = false;  // E[sent] == taken
+  bool selects = false;  // its payload is a list of places and values (codec/sparse.h): a named value is sent
+                         // whole, any other left whole. Momentum masking reads the places
+  bool unbiased = false;          // E[sent] == taken
   bool one_pass_feedback = true;  // feedback costs no second pass over memory
 };
 
