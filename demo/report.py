@@ -175,7 +175,7 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
     save(
         _bars(plt, details),
         "step_and_bytes.png",
-        "Median step, and bytes a rank's interface sends per step (log scales).",
+        "Median step, and bytes a rank's interface sends per step.",
     )
     if any(run["stats"] for run in details["runs"]):
         save(
@@ -236,23 +236,25 @@ def _bars(plt, details):
     figure, axes = plt.subplots(1, 2, figsize=(9, 0.9 + 0.42 * len(entries)), sharey=True)
     at = range(len(entries))
     for axis, key, text, label in (
-        (axes[0], "step_seconds", lambda v: f"{v * 1e3:.0f} ms", "median step, seconds"),
-        (axes[1], "bytes_per_step", size, "sent per rank and step, bytes"),
+        (axes[0], "step_seconds", lambda v: f"{v * 1e3:.0f} ms", "median step, milliseconds"),
+        (axes[1], "bytes_per_step", size, "sent per rank and step, MB"),
     ):
         values = [entry[key] for entry in entries]
-        axis.barh(at, values, color=[shade[entry["name"]] for entry in entries], height=0.65)
-        axis.set_xscale("log")
-        axis.set_xlim(min(values) / 2, max(values) * 4)
+        unit = 1e3 if key == "step_seconds" else 1e-6
+        axis.barh(
+            at, [value * unit for value in values], color=[shade[entry["name"]] for entry in entries], height=0.65
+        )
+        axis.set_xlim(0, max(values) * unit * 1.2)
         axis.set_xlabel(label)
         axis.grid(axis="y", visible=False)
         for y, value in zip(at, values, strict=True):
-            axis.annotate(text(value), (value, y), xytext=(4, 0), textcoords="offset points", va="center")
+            axis.annotate(text(value), (value * unit, y), xytext=(4, 0), textcoords="offset points", va="center")
     local = details.get("local_step_seconds")
     if local:
-        axes[0].axvline(local, color="#868e96", linewidth=1, linestyle=":")
+        axes[0].axvline(local * 1e3, color="#868e96", linewidth=1, linestyle=":")
         axes[0].annotate(
-            "no communication",
-            (local, 1.0),
+            "a step without communication",
+            (local * 1e3, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(3, 1),
             textcoords="offset points",

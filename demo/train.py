@@ -18,14 +18,15 @@ import threading
 import time
 import traceback
 
-import hosts
-import idx
 import numpy as np
-import rows
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import hosts
+import idx
+import rows
 
 PEAK_RATE = 0.1
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
