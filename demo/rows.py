@@ -16,16 +16,19 @@ class Row:
     kind: str  # baseline | tithe
     codec: str  # as results.json states it; for tithe rows the spec string
     strategy: str = ""  # tithe rows
-    # Momentum correction (DGC): the codec's carry already holds the momentum of every compressed parameter,
-    # so the optimizer must not apply it again to those.
-    corrects_momentum: bool = False
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
     bytes_part: float = 0.05
 
+    @property
+    def corrects_momentum(self) -> bool:
+        """Momentum correction (DGC): the codec's carry already holds the momentum of every compressed parameter, so
+        the optimizer must not apply it again to those."""
+        return "feedback=momentum" in self.codec
+
 
 ROWS = [
-    Row("tithe-dgc", "tithe", "dgc:ratio=0.01,feedback=momentum", "gather", corrects_momentum=True),
+    Row("tithe-dgc", "tithe", "dgc:ratio=0.01,feedback=momentum", "gather"),
     Row("tithe-topk", "tithe", "topk:ratio=0.01", "gather"),
     Row("tithe-dragonn", "tithe", "dragonn:ratio=0.01", "gather"),
     Row("tithe-onebit", "tithe", "onebit", "server"),
@@ -37,7 +40,11 @@ ROWS = [
 
 
 def by_name(name: str) -> Row:
+    """A row of the table, or one made up from 'codec spec/strategy', e.g. topk:ratio=0.002/gather."""
     for row in ROWS:
         if row.name == name:
             return row
-    raise ValueError(f"no row {name!r}; there are: {', '.join(row.name for row in ROWS)}")
+    codec, slash, strategy = name.partition("/")
+    if slash:
+        return Row(name, "tithe", codec, strategy)
+    raise ValueError(f"no row {name!r}; there are {', '.join(row.name for row in ROWS)}, and any 'codec/strategy'")

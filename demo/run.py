@@ -4,7 +4,7 @@
 Environment:
     LINK=100mbit        rate of each rank's link, both ways
     RANKS=4  SEEDS=1  EPOCHS=1
-    RUNS=a,b            rows of rows.py; all of them if unset
+    RUNS="a b"          rows of rows.py, or codec/strategy; all of rows.py if unset
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
     DATA=folder         MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=demo/out        where results go
@@ -32,7 +32,7 @@ DEFAULTS = {
     "EPOCHS": "1",
     "DATA": idx.DEBIAN,
     "OUT": str(Path(__file__).with_name("out")),
-    "RUNS": ",".join(row.name for row in rows.ROWS),
+    "RUNS": " ".join(row.name for row in rows.ROWS),
 }
 HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
 LOCAL_STEPS = 60
@@ -70,7 +70,7 @@ class Settings:
             data=value["DATA"],
             out=Path(value["OUT"]),
             target=float(value["TARGET"]),
-            rows=[rows.by_name(name) for name in value["RUNS"].split(",")],
+            rows=[rows.by_name(name) for name in value["RUNS"].split()],
             given=given,
         )
 
