@@ -6,6 +6,7 @@
 //   whole       a message arrives whole or not at all; a receive buffer that is too small completes with kTooSmall
 //   one_answer  every posted operation completes exactly once: done, cancelled, or with the Status that says why not
 //   names_peer  when a peer is gone, every operation with it completes with kPeerLost and its rank
+//   farewell    what a peer sent before it closed in good order still arrives; after that it is gone
 //   apart       operations with other peers go on
 //   quiet       no thread of its own, nothing printed
 // One thread at a time calls a transport; wake() alone may be called from any thread.

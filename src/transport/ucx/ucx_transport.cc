@@ -217,7 +217,7 @@ void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
     answer(op, 0,
            {Code::kTooSmall,
             fmt::format("a message of rank {} is larger than the buffer posted for it", p.rank), p.rank});
-  } else if (status == UCS_ERR_CANCELED && p.gone.ok() && !p.broken) {
+  } else if (op->withdrawn) {
     answer(op, 0, {Code::kCancelled, "withdrawn", p.rank});
   } else {
     if (p.gone.ok()) break_off(p, ucs_status_string(status));
@@ -360,7 +360,8 @@ void UcxTransport::tend(Peer& p) {
   if (p.closed && !p.closing) {
     // UCX forgets a receive whose message had begun to arrive: no byte can follow, so it ends here.
     for (Op* op : active_)
-      if (op->peer == p.rank) answer(op, 0, p.gone);
+      if (op->peer == p.rank)
+        answer(op, 0, op->withdrawn ? Status(Code::kCancelled, "withdrawn", p.rank) : p.gone);
   }
 }
 
