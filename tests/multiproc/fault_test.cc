@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What survivors learn when a rank is killed, frozen or leaves in the middle of rounds, over TCP and over what
+// UCX chooses within one machine (shared memory).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "multiproc/processes.h"
+#include "tithe/session.h"
+
+namespace tithe::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Seconds kPatience{60.0};  // only a failing test waits this long
+constexpr Seconds kPromised{10.0};  // issue 3: a killed rank is named within this time
+constexpr std::size_t kValues = 300'000;
+
+struct Case {
+  const char* transports;
+  const char* strategy;
+  const char* codec;
+  int world;
+};
+
+std::string title(const ::testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}_{}_{}", *info.param.transports ? info.param.transports : "shared",
+                     info.param.strategy, info.param.codec, info.param.world);
+}
+
+std::size_t count_files(const char* folder) {
+  std::size_t n = 0;
+  for ([[maybe_unused]] const auto& e : std::filesystem::directory_iterator(folder)) ++n;
+  return n;
+}
+
+Result<std::unique_ptr<Session>> join(const Case& c, Rank rank, const std::string& file,
+                                      SessionOptions options) {
+  Launch launch;
+  launch.rank = rank;
+  launch.world = c.world;
+  launch.file = file;
+  Result<std::unique_ptr<Transport>> t =
+      open_ucx(rank, c.world, meet(launch), {.transports = c.transports, .devices = ""});
+  if (!t.ok()) return t.status();
+  options.codec = c.codec;
+  options.strategy = c.strategy;
+  return Session::open(std::move(*t), options);
+}
+
+class Fault : public ::testing::TestWithParam<Case> {
+ protected:
+  // Rounds without end; tells the parent "round", and after the first trouble "code peer" and what it says.
+  // `leaver` closes its session in good order after its third round.
+  void run_rounds(Rank me, const Reporter& parent, const SessionOptions& options, Rank leaver = -1) {
+    Result<std::unique_ptr<Session>> session = join(GetParam(), me, scratch_.path(), options);
+    if (!session.ok()) return parent.say("not open: " + session.status().what());
+    std::vector<float> a(kValues), b(1000);
+    for (int round = 0;; ++round) {
+      std::fill(a.begin(), a.end(), static_cast<float>(me));
+      std::fill(b.begin(), b.end(), 1.0F);
+      const Tensor tensors[] = {{.key = "a", .data = a.data(), .n = a.size()},
+                                {.key = "b", .data = b.data(), .n = b.size()}};
+      Result<Ticket> ticket = (*session)->sync(tensors);
+      Status s = ticket.status();
+      if (s.ok()) s = (*session)->wait(*ticket);
+      if (s.ok()) s = (*session)->commit();
+      if (!s.ok()) {
+        parent.say(fmt::format("trouble {} {} {}", name(s.code()), s.peer(), s.what()));
+        break;
+      }
+      parent.say(fmt::format("round {}", round));
+      if (me == leaver && round == 2) break;
+    }
+    session->reset();
+    parent.say("closed");
+  }
+
+  void expect_end(Processes& ranks, Rank r, Code code, Rank blamed, Seconds most) {
+    const auto begin = Clock::now();
+    const std::string line = ranks.line_with(r, "trouble", kPatience);
+    const Seconds took = Clock::now() - begin;
+    EXPECT_TRUE(line.starts_with(fmt::format("trouble {} {} ", name(code), blamed)))
+        << "rank " << r << " said: " << line;
+    EXPECT_NE(line.find(fmt::format("rank {}", blamed)), std::string::npos) << line;
+    EXPECT_LT(took, most) << "rank " << r;
+    EXPECT_EQ(ranks.line_with(r, "closed", kPatience), "closed");
+    EXPECT_EQ(ranks.end(r, kPatience), 0) << "rank " << r;
+    ::testing::Test::RecordProperty(fmt::format("seconds_rank_{}", r), fmt::format("{:.3f}", took.count()));
+  }
+
+  Scratch scratch_;
+};
+
+TEST_P(Fault, killed_rank_is_named) {
+  const int world = GetParam().world;
+  const std::size_t shared_before = count_files("/dev/shm");
+  for (const Rank victim : {world - 1, 0}) {
+    Processes ranks(world,
+                    [&](Rank me, const Reporter& parent) { run_rounds(me, parent, {.timeout = 60s}); });
+    for (Rank r = 0; r < world; ++r) ASSERT_EQ(ranks.line_with(r, "round 3", kPatience), "round 3") << r;
+    ranks.signal(victim, SIGKILL);
+    for (Rank r = 0; r < world; ++r)
+      if (r != victim) expect_end(ranks, r, Code::kPeerLost, victim, kPromised);
+  }
+  EXPECT_EQ(count_files("/dev/shm"), shared_before);
+  EXPECT_TRUE(scratch_.empty()) << "a meeting left files behind";
+}
+
+TEST_P(Fault, frozen_rank_is_named) {
+  const int world = GetParam().world;
+  const Rank victim = world - 1;
+  Processes ranks(world,
+                  [&](Rank me, const Reporter& parent) { run_rounds(me, parent, {.timeout = 1500ms}); });
+  for (Rank r = 0; r < world; ++r) ASSERT_EQ(ranks.line_with(r, "round 3", kPatience), "round 3") << r;
+  ranks.signal(victim, SIGSTOP);
+  for (Rank r = 0; r < world; ++r)
+    if (r != victim) expect_end(ranks, r, Code::kTimeout, victim, kPromised);
+  ranks.signal(victim, SIGCONT);  // it comes back to an empty world, and ends with an error too
+  EXPECT_TRUE(ranks.line_with(victim, "trouble", kPatience).starts_with("trouble "));
+  EXPECT_EQ(ranks.end(victim, kPatience), 0);
+}
+
+TEST_P(Fault, leaving_rank_is_named) {
+  const int world = GetParam().world;
+  const Rank leaver = world - 1;
+  Processes ranks(world,
+                  [&](Rank me, const Reporter& parent) { run_rounds(me, parent, {.timeout = 60s}, leaver); });
+  for (Rank r = 0; r < world; ++r)
+    if (r != leaver) expect_end(ranks, r, Code::kPeerLost, leaver, kPromised);
+  EXPECT_EQ(ranks.line_with(leaver, "closed", kPatience), "closed");
+  EXPECT_EQ(ranks.end(leaver, kPatience), 0);
+}
+
+// Sessions one after the other in one process leave no thread and no descriptor behind.
+TEST_P(Fault, nothing_leaks) {
+  const int world = GetParam().world;
+  Processes ranks(world, [&](Rank me, const Reporter& parent) {
+    const auto once = [&] {
+      Result<std::unique_ptr<Session>> session = join(GetParam(), me, scratch_.path(), {});
+      std::vector<float> a(kValues, 1.0F);
+      const Tensor tensors[] = {{.key = "a", .data = a.data(), .n = a.size()}};
+      if (!session.ok()) return parent.say("not open: " + session.status().what());
+      Result<Ticket> ticket = (*session)->sync(tensors);
+      if (!ticket.ok() || !(*session)->wait(*ticket).ok()) parent.say("trouble");
+    };
+    once();  // UCX keeps a service thread and its descriptors from its first use on
+    const std::size_t files = count_files("/proc/self/fd"), threads = count_files("/proc/self/task");
+    for (int i = 0; i < 3; ++i) once();
+    parent.say(
+        fmt::format("{} {}", count_files("/proc/self/fd") - files, count_files("/proc/self/task") - threads));
+  });
+  for (Rank r = 0; r < world; ++r) {
+    EXPECT_EQ(ranks.line(r, kPatience), "0 0") << "rank " << r;
+    EXPECT_EQ(ranks.end(r, kPatience), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ucx, Fault,
+                         ::testing::Values(Case{"tcp", "ring", "fp32", 2}, Case{"tcp", "ring", "fp32", 4},
+                                           Case{"", "ring", "fp32", 4}, Case{"", "gather", "topk", 3}),
+                         title);
+
+}  // namespace
+}  // namespace tithe::testing
