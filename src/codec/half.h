@@ -3,7 +3,6 @@
 // What the two 16-bit floats share. A Format gives the two directions, value by value:
 //
 //   kName       as in codecs.def
-//   kRef        the reference impl; rows above it are faster
 //   pack(v)     round to nearest, ties to even; beyond the largest finite value: that value. Never Inf or NaN:
 //               a value that is not finite is reported by encode, and the payload must not be used
 //   unpack(h)   exact; any 16 bits are a value, so the size is all there is to check in a payload
@@ -50,38 +49,47 @@ void combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std
   }
 }
 
-// The checks that stand in front of every impl, and the reference bodies behind them.
+// Values [first, n) of a decode.
 template <typename Format>
-struct Half {
-  static Status check_encode(const Call& call, const Carry& in, Bytes out) {
-    return codec::check_room(Format::kName, out.size(), bound(call.settings, in.n));
-  }
-  static Status check_decode(const Call& call, std::span<const ByteView> payloads, std::size_t n) {
-    for (const ByteView p : payloads) TITHE_TRY(check<Format>(call.settings, n, p));
-    return {};
-  }
-  static Status check_combine(const Settings& s, std::size_t n, Bytes acc, ByteView in) {
-    TITHE_TRY(check<Format>(s, n, acc));
-    return check<Format>(s, n, in);
-  }
+void decode_from(std::size_t first, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  codec::merge_values(
+      payloads, how, out,
+      [](ByteView p, std::size_t i) { return Format::unpack(wire::get<std::uint16_t>(&p[2 * i])); }, first);
+}
 
-  static Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
-    TITHE_TRY(check_encode(call, in, out));
-    return Encoded{2 * in.n, encode_from<Format>(0, in, out.data())};
-  }
-  static Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-                       std::span<float> out) {
-    TITHE_TRY(check_decode(call, payloads, out.size()));
-    codec::merge_values(payloads, merge, out, [](ByteView p, std::size_t i) {
-      return Format::unpack(wire::get<std::uint16_t>(&p[2 * i]));
-    });
-    return {};
-  }
-  static Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
-    TITHE_TRY(check_combine(s, n, acc, in));
-    combine_from<Format>(0, n, acc.data(), in.data(), left);
-    return {};
-  }
-};
+// The seam's functions: the checks in front of a body.
+
+template <typename Format, bool (*kBody)(const Carry&, std::uint8_t*)>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room(Format::kName, out.size(), bound(call.settings, in.n)));
+  return Encoded{2 * in.n, kBody(in, out.data())};
+}
+
+template <typename Format, void (*kBody)(std::span<const ByteView>, const Merge&, std::span<float>)>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  for (const ByteView p : payloads) TITHE_TRY(check<Format>(call.settings, out.size(), p));
+  kBody(payloads, how, out);
+  return {};
+}
+
+template <typename Format, void (*kBody)(std::size_t, std::uint8_t*, const std::uint8_t*, float*)>
+Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
+  TITHE_TRY(check<Format>(s, n, acc));
+  TITHE_TRY(check<Format>(s, n, in));
+  kBody(n, acc.data(), in.data(), left);
+  return {};
+}
+
+// The reference.
+
+template <typename Format>
+bool encode_ref(const Carry& in, std::uint8_t* out) {
+  return encode_from<Format>(0, in, out);
+}
+template <typename Format>
+void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  decode_from<Format>(0, payloads, how, out);
+}
 
 }  // namespace tithe::half

@@ -32,11 +32,12 @@ inline Status check_all(const Codec& codec, const Call& call, std::span<const By
   return {};
 }
 
-// The reference merge: sets or adds payload after payload, then divides. `value(p, i)` is value i of payload
-// p.
+// The reference merge of values [first, n): sets or adds payload after payload, then divides. `value(p, i)` is
+// value i of payload p.
 template <typename Value>
-void merge_values(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out, Value value) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
+void merge_values(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out, Value value,
+                  std::size_t first = 0) {
+  for (std::size_t i = first; i < out.size(); ++i) {
     float sum = merge.base ? merge.base[i] : 0.0F;
     for (std::size_t p = 0; p < payloads.size(); ++p) {
       const float v = value(payloads[p], i);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tithe/hd.h"
+#include "tithe/codec.h"
 
 namespace tithe::bf16 {
 
@@ -25,5 +25,10 @@ struct Format {
   }
   TITHE_HD static float unpack(std::uint16_t h) { return std::bit_cast<float>(std::uint32_t{h} << 16); }
 };
+
+// bf16_simd.cc: the bodies of codec/half.h with vectors.
+bool encode_simd(const Carry& in, std::uint8_t* out);
+void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left);
 
 }  // namespace tithe::bf16

@@ -8,16 +8,24 @@ namespace tithe {
 namespace fp16 {
 namespace {
 
-using Ref = half::Half<Format>;
+void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  this_machine().simd ? combine_simd(n, acc, in, left) : half::combine_from<Format>(0, n, acc, in, left);
+}
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "values",
                               .laws = kLaws,
                               .bound = half::bound,
                               .check = half::check<Format>,
-                              .combine = Ref::combine}};
-constexpr Impl kImpls[] = {
-    {.name = "ref", .usable = codec::always, .encode = Ref::encode, .decode = Ref::decode}};
+                              .combine = half::combine<Format, combine>}};
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = half::encode<Format, encode_simd>,
+                            .decode = half::decode<Format, decode_simd>},
+                           {.name = "ref",
+                            .usable = codec::always,
+                            .encode = half::encode<Format, half::encode_ref<Format>>,
+                            .decode = half::decode<Format, half::decode_ref<Format>>}};
 
 }  // namespace
 }  // namespace fp16

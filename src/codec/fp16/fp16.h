@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tithe/hd.h"
+#include "tithe/codec.h"
 
 namespace tithe::fp16 {
 
@@ -40,5 +40,10 @@ struct Format {
     return std::bit_cast<float>(sign | bits);
   }
 };
+
+// fp16_simd.cc: the bodies of codec/half.h with vectors.
+bool encode_simd(const Carry& in, std::uint8_t* out);
+void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left);
 
 }  // namespace tithe::fp16

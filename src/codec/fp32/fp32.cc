@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32: no compression, the identity every other codec is measured against.
-//
-// Layout   n x f32, little-endian
-#include "base/bytes.h"
-#include "base/finite.h"
-#include "codec/raw.h"
+#include "codec/fp32/fp32.h"
+
 #include "codec/registry.h"
 
 namespace tithe {
@@ -17,38 +13,40 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   return codec::check_size("fp32", payload.size(), bound(s, n));
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
-  TITHE_TRY(codec::check_room("fp32", out.size(), bound(call.settings, in.n)));
-  bool finite = true;
-  for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.take(i);
-    finite = finite && is_finite(v);
-    wire::put(&out[4 * i], v);
-    in.leave(i, v);
-  }
-  return Encoded{bound(call.settings, in.n), finite};
+bool encode_ref(const Carry& in, std::uint8_t* out) { return encode_from(0, in, out); }
+void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  decode_from(0, payloads, how, out);
 }
 
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
+template <bool (*kBody)(const Carry&, std::uint8_t*)>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("fp32", out.size(), bound(call.settings, in.n)));
+  return Encoded{4 * in.n, kBody(in, out.data())};
+}
+
+template <void (*kBody)(std::span<const ByteView>, const Merge&, std::span<float>)>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   TITHE_TRY(codec::check_all(fp32_codec, call, payloads, out.size()));
-  codec::merge_values(payloads, merge, out,
-                      [](ByteView p, std::size_t i) { return wire::get<float>(&p[4 * i]); });
+  kBody(payloads, how, out);
   return {};
 }
 
-Status combine(const Settings&, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(codec::check_size("fp32", acc.size(), 4 * n));
-  TITHE_TRY(codec::check_size("fp32", in.size(), 4 * n));
-  for (std::size_t i = 0; i < n; ++i)
-    wire::put(&acc[4 * i], wire::get<float>(&acc[4 * i]) + wire::get<float>(&in[4 * i]));
+Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check(s, n, acc));
+  TITHE_TRY(check(s, n, in));
+  this_machine().simd ? combine_simd(n, acc.data(), in.data()) : combine_from(0, n, acc.data(), in.data());
   return {};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {
     {.name = "values", .laws = kLaws, .bound = bound, .check = check, .combine = combine}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd",
+     .usable = codec::with_simd,
+     .encode = encode<encode_simd>,
+     .decode = decode<decode_simd>},
+    {.name = "ref", .usable = codec::always, .encode = encode<encode_ref>, .decode = decode<decode_ref>}};
 
 }  // namespace
 }  // namespace fp32

@@ -7,6 +7,23 @@
 namespace tithe {
 namespace onebit {
 
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("onebit", payload.size(), bound(s, n)));
+  for (std::size_t first = 0; first < n; first += kBlock) {
+    const std::size_t len = std::min(kBlock, n - first);
+    const std::uint8_t* block = &payload[first / kBlock * kBlockBytes];
+    const float neg = wire::get<float>(block);
+    const float pos = wire::get<float>(block + 4);
+    if (!is_finite(neg) || !is_finite(pos) || neg > 0.0F || pos < 0.0F)
+      return {Code::kCorrupt, "onebit: no mean of block " + std::to_string(first / kBlock)};
+    if (len % 8 != 0 && block[kHead + len / 8] >> (len % 8) != 0)
+      return {Code::kCorrupt, "onebit: a bit past the last value"};
+  }
+  return {};
+}
+
+namespace {
+
 bool encode_block(const Carry& in, std::uint8_t* out) {
   Fold<float> sum[2];
   std::size_t count[2] = {};
@@ -26,48 +43,44 @@ bool encode_block(const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("onebit", payload.size(), bound(s, n)));
-  for (std::size_t first = 0; first < n; first += kBlock) {
-    const std::size_t len = std::min(kBlock, n - first);
-    const std::uint8_t* block = &payload[first / kBlock * kBlockBytes];
-    const float neg = wire::get<float>(block);
-    const float pos = wire::get<float>(block + 4);
-    if (!is_finite(neg) || !is_finite(pos) || neg > 0.0F || pos < 0.0F)
-      return {Code::kCorrupt, "onebit: no mean of block " + std::to_string(first / kBlock)};
-    if (len % 8 != 0 && block[kHead + len / 8] >> (len % 8) != 0)
-      return {Code::kCorrupt, "onebit: a bit past the last value"};
-  }
-  return {};
-}
-
-namespace {
-
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
-  TITHE_TRY(codec::check_room("onebit", out.size(), bound(call.settings, in.n)));
+bool encode_ref(const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
                          in.left ? in.left + first : nullptr, std::min(kBlock, in.n - first)};
-    finite = encode_block(block, &out[first / kBlock * kBlockBytes]) && finite;
+    finite = encode_block(block, out + first / kBlock * kBlockBytes) && finite;
   }
+  return finite;
+}
+
+void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  codec::merge_values(payloads, how, out, [](ByteView p, std::size_t i) {
+    return value_of(&p[i / kBlock * kBlockBytes], i % kBlock);
+  });
+}
+
+template <bool (*kBody)(const Carry&, std::uint8_t*)>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("onebit", out.size(), bound(call.settings, in.n)));
+  const bool finite = kBody(in, out.data());
   return Encoded{bound(call.settings, in.n), finite};
 }
 
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
+template <void (*kBody)(std::span<const ByteView>, const Merge&, std::span<float>)>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   TITHE_TRY(codec::check_all(onebit_codec, call, payloads, out.size()));
-  codec::merge_values(payloads, merge, out, [](ByteView p, std::size_t i) {
-    const std::uint8_t* block = &p[i / kBlock * kBlockBytes];
-    const std::size_t bit = i % kBlock;
-    return wire::get<float>(block + 4 * (block[kHead + bit / 8] >> (bit % 8) & 1U));
-  });
+  payloads.empty() ? decode_ref(payloads, how, out) : kBody(payloads, how, out);
   return {};
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd",
+     .usable = codec::with_simd,
+     .encode = encode<encode_simd>,
+     .decode = decode<decode_simd>},
+    {.name = "ref", .usable = codec::always, .encode = encode<encode_ref>, .decode = decode<decode_ref>}};
 
 }  // namespace
 }  // namespace onebit

@@ -36,10 +36,17 @@ inline float mean(float sum, std::size_t count) {
   return count == 0 ? 0.0F : std::clamp(sum, -kMax, kMax) / static_cast<float>(count);
 }
 
-// One block, value by value; `in` starts at the block. True if all taken values are finite.
-bool encode_block(const Carry& in, std::uint8_t* out);
+// Value i of a block.
+inline float value_of(const std::uint8_t* block, std::size_t i) {
+  return wire::get<float>(block + 4 * (block[kHead + i / 8] >> (i % 8) & 1U));
+}
 
 // kCorrupt for a size or a mean that encode cannot have written, or for a bit past the end.
 Status check(const Settings&, std::size_t n, ByteView payload);
+
+// onebit_simd.cc: the bodies with vectors; encode says whether all taken values are finite. decode needs a
+// payload.
+bool encode_simd(const Carry& in, std::uint8_t* out);
+void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
 
 }  // namespace tithe::onebit

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// fp32: no compression, the identity every other codec is measured against.
+//
+// Layout   n x f32, little-endian
+#include "base/bytes.h"
+#include "base/finite.h"
+#include "codec/raw.h"
+#include "tithe/codec.h"
+
+namespace tithe::fp32 {
+
+// The bodies, for values [first, n).
+
+inline bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
+  bool finite = true;
+  for (std::size_t i = first; i < in.n; ++i) {
+    const float v = in.take(i);
+    finite = finite && is_finite(v);
+    wire::put(&out[4 * i], v);
+    in.leave(i, v);
+  }
+  return finite;
+}
+
+inline void decode_from(std::size_t first, std::span<const ByteView> payloads, const Merge& how,
+                        std::span<float> out) {
+  codec::merge_values(
+      payloads, how, out, [](ByteView p, std::size_t i) { return wire::get<float>(&p[4 * i]); }, first);
+}
+
+inline void combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+  for (std::size_t i = first; i < n; ++i)
+    wire::put(&acc[4 * i], wire::get<float>(&acc[4 * i]) + wire::get<float>(&in[4 * i]));
+}
+
+// fp32_simd.cc: the same with vectors.
+bool encode_simd(const Carry& in, std::uint8_t* out);
+void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in);
+
+}  // namespace tithe::fp32

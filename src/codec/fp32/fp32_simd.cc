@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/fp32/fp32.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/fp32/fp32_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::fp32::HWY_NAMESPACE {
+namespace {
+using namespace simd::HWY_NAMESPACE;
+
+HWY_INLINE void store(VF v, std::uint8_t* p) { hn::StoreU(v, Floats(), reinterpret_cast<float*>(p)); }
+
+template <bool kResidual, bool kLeft>
+bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+  Peak peak;
+  std::size_t i = 0;
+  for (; i < whole(in.n); i += lanes()) {
+    const VF v = take<kResidual>(in, i);
+    peak.see(magnitude(v));
+    store(v, out + 4 * i);
+    if (kLeft) hn::StoreU(hn::Sub(v, v), Floats(), in.left + i);
+  }
+  return encode_from(i, in, out) && peak.finite();
+}
+
+bool encode(const Carry& in, std::uint8_t* out) {
+  if (in.residual) return in.left ? encode_as<true, true>(in, out) : encode_as<true, false>(in, out);
+  return in.left ? encode_as<false, true>(in, out) : encode_as<false, false>(in, out);
+}
+
+void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  const std::size_t done = merge(
+      payloads, how, out, [](const std::uint8_t* p, std::size_t i) HWY_ATTR { return load(p + 4 * i); });
+  decode_from(done, payloads, how, out);
+}
+
+void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+  std::size_t i = 0;
+  for (; i < whole(n); i += lanes()) store(hn::Add(load(acc + 4 * i), load(in + 4 * i)), acc + 4 * i);
+  combine_from(i, n, acc, in);
+}
+
+}  // namespace
+}  // namespace tithe::fp32::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::fp32 {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+HWY_EXPORT(combine);
+
+bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPATCH(encode)(in, out); }
+void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
+}
+void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+  HWY_DYNAMIC_DISPATCH(combine)(n, acc, in);
+}
+
+}  // namespace tithe::fp32
+#endif

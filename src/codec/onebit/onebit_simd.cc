@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block is read from memory once: the first pass takes its values, adds them up and packs their signs; the
+// second one, in the nearest cache, leaves what is not sent, while the next block is on its way.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codec/onebit/onebit.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/onebit/onebit_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include <hwy/cache_control.h>
+
+#include "codec/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::onebit::HWY_NAMESPACE {
+namespace {
+using namespace simd::HWY_NAMESPACE;
+
+using Mask = hn::Mask<Floats>;
+
+// lanes() bits at p, and no more. Vectors have 16, 8 or 4 lanes; bit i of the block is at a multiple of lanes().
+HWY_INLINE Mask load_bits(const std::uint8_t* p, std::size_t i) {
+  std::uint8_t room[8] = {};
+  if (lanes() >= 8) {
+    std::memcpy(room, p + i / 8, lanes() / 8);
+  } else {
+    room[0] = static_cast<std::uint8_t>(p[i / 8] >> (i % 8));
+  }
+  return hn::LoadMaskBits(Floats(), room);
+}
+
+HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {
+  std::uint8_t room[8] = {};
+  hn::StoreMaskBits(Floats(), mask, room);
+  if (lanes() >= 8)
+    std::memcpy(p + i / 8, room, lanes() / 8);
+  else
+    p[i / 8] = static_cast<std::uint8_t>((i % 8 ? p[i / 8] : 0U) | static_cast<unsigned>(room[0]) << (i % 8));
+}
+
+// Two running sums in the shape of base/fold.h, whatever the width of a vector.
+class Sums {
+ public:
+  HWY_INLINE Sums() {
+    for (std::size_t k = 0; k < kVectors; ++k) pos_[k] = neg_[k] = hn::Zero(Floats());
+  }
+  HWY_INLINE void add(std::size_t part, VF v, Mask up) {
+    pos_[part] = hn::Add(pos_[part], hn::IfThenElseZero(up, v));
+    neg_[part] = hn::Add(neg_[part], hn::IfThenZeroElse(up, v));
+  }
+  HWY_INLINE void store(Fold<float>& neg, Fold<float>& pos) const {
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      hn::StoreU(neg_[k], Floats(), neg.lane.data() + k * lanes());
+      hn::StoreU(pos_[k], Floats(), pos.lane.data() + k * lanes());
+    }
+  }
+  static constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
+
+ private:
+  VF pos_[kVectors];
+  VF neg_[kVectors];
+};
+
+template <bool kResidual>
+bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out, std::size_t ahead) {
+  const std::size_t vectors = whole(in.n) / kFoldLanes * kFoldLanes;
+  std::uint8_t* signs = out + kHead;
+  Sums sums;
+  std::size_t ups = 0;
+  for (std::size_t i = 0; i < vectors; i += kFoldLanes)
+    for (std::size_t k = 0; k < Sums::kVectors; ++k) {
+      const std::size_t at = i + k * lanes();
+      const VF v = take<kResidual>(in, at);
+      const Mask up = hn::Ge(v, hn::Zero(Floats()));
+      sums.add(k, v, up);
+      ups += hn::CountTrue(Floats(), up);
+      store_bits(up, signs, at);
+    }
+  Fold<float> fold[2];
+  sums.store(fold[0], fold[1]);
+  std::fill(signs + vectors / 8, signs + (in.n + 7) / 8, std::uint8_t{0});
+  for (std::size_t i = vectors; i < in.n; ++i) {
+    const float v = in.take(i);
+    fold[up(v)].add(i, v);
+    ups += up(v);
+    if (up(v)) signs[i / 8] = static_cast<std::uint8_t>(signs[i / 8] | 1U << (i % 8));
+  }
+  const float totals[2] = {fold[0].total(), fold[1].total()};
+  // No NaN or Inf can hide in a finite sum; a sum that is not finite may also have overflowed.
+  bool finite = is_finite(totals[0]) && is_finite(totals[1]);
+  if (!finite) {
+    finite = true;
+    for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.take(i));
+  }
+  const float means[2] = {mean(totals[0], in.n - ups), mean(totals[1], ups)};
+  wire::put(&out[0], means[0]);
+  wire::put(&out[4], means[1]);
+  if (!in.left) return finite;
+
+  const VF neg = hn::Set(Floats(), means[0]);
+  const VF pos = hn::Set(Floats(), means[1]);
+  for (std::size_t i = 0; i < vectors; i += kFoldLanes) {
+    if (i < ahead) {
+      hwy::Prefetch(in.grad + in.n + i);
+      if (kResidual) hwy::Prefetch(in.residual + in.n + i);
+    }
+    for (std::size_t k = 0; k < Sums::kVectors; ++k) {
+      const std::size_t at = i + k * lanes();
+      const VF v = take<kResidual>(in, at);
+      const Mask up = hn::Ge(v, hn::Zero(Floats()));
+      hn::StoreU(hn::Sub(v, hn::IfThenElse(up, pos, neg)), Floats(), in.left + at);
+    }
+  }
+  for (std::size_t i = vectors; i < in.n; ++i) in.leave(i, means[up(in.take(i))]);
+  return finite;
+}
+
+bool encode(const Carry& in, std::uint8_t* out) {
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const std::size_t len = std::min(kBlock, in.n - first);
+    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
+                         in.left ? in.left + first : nullptr, len};
+    std::uint8_t* to = out + first / kBlock * kBlockBytes;
+    const std::size_t ahead = in.n - first - len;  // values after this block
+    finite =
+        (in.residual ? encode_one<true>(block, to, ahead) : encode_one<false>(block, to, ahead)) && finite;
+  }
+  return finite;
+}
+
+// Adds kPeers payloads' block onto base, or starts from the first one, and divides if asked to.
+template <std::size_t kPeers>
+void decode_block(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
+                  std::size_t len) {
+  VF neg[kPeers], pos[kPeers];
+  for (std::size_t p = 0; p < kPeers; ++p) {
+    neg[p] = hn::Set(Floats(), wire::get<float>(blocks[p]));
+    pos[p] = hn::Set(Floats(), wire::get<float>(blocks[p] + 4));
+  }
+  const VF by = hn::Set(Floats(), divide);
+  const bool divides = divide != 1.0F;
+  std::size_t i = 0;
+  for (; i < whole(len); i += lanes()) {
+    const auto value = [&](std::size_t p) HWY_ATTR {
+      return hn::IfThenElse(load_bits(blocks[p] + kHead, i), pos[p], neg[p]);
+    };
+    VF sum = base ? hn::Add(load(base + i), value(0)) : value(0);
+    for (std::size_t p = 1; p < kPeers; ++p) sum = hn::Add(sum, value(p));
+    hn::StoreU(divides ? hn::Div(sum, by) : sum, Floats(), out + i);
+  }
+  for (; i < len; ++i) {
+    float sum = base ? base[i] + value_of(blocks[0], i) : value_of(blocks[0], i);
+    for (std::size_t p = 1; p < kPeers; ++p) sum += value_of(blocks[p], i);
+    out[i] = divides ? sum / divide : sum;
+  }
+}
+
+// Up to four peers at a time; where there are more, the block stays in the nearest cache between them.
+void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  constexpr std::size_t kAtOnce = 4;
+  for (std::size_t first = 0; first < out.size(); first += kBlock) {
+    const std::size_t len = std::min(kBlock, out.size() - first);
+    float* to = out.data() + first;
+    const float* base = how.base ? how.base + first : nullptr;
+    for (std::size_t p = 0; p < payloads.size(); p += kAtOnce) {
+      const std::size_t peers = std::min(kAtOnce, payloads.size() - p);
+      const std::uint8_t* blocks[kAtOnce] = {};
+      for (std::size_t k = 0; k < peers; ++k)
+        blocks[k] = payloads[p + k].data() + first / kBlock * kBlockBytes;
+      const float divide = p + peers == payloads.size() ? how.divide : 1.0F;
+      switch (peers) {
+        case 1:
+          decode_block<1>(blocks, base, divide, to, len);
+          break;
+        case 2:
+          decode_block<2>(blocks, base, divide, to, len);
+          break;
+        case 3:
+          decode_block<3>(blocks, base, divide, to, len);
+          break;
+        default:
+          decode_block<4>(blocks, base, divide, to, len);
+      }
+      base = to;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tithe::onebit::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::onebit {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+
+bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPATCH(encode)(in, out); }
+void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
+}
+
+}  // namespace tithe::onebit
+#endif

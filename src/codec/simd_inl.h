@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Highway paths of the dense codecs share. Included after hwy/foreach_target.h, once per target, which
+// is why the guard toggles. All loads and stores are unaligned: what arrives is what users and frames hold.
+//
+// A path does whole vectors; the few values after the last one go through the reference's per-value body.
+#if defined(TITHE_CODEC_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TITHE_CODEC_SIMD_INL_H_
+#undef TITHE_CODEC_SIMD_INL_H_
+#else
+#define TITHE_CODEC_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "tithe/codec.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::simd::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes: base/fold.h's shape.
+using Floats = hn::CappedTag<float, 16>;
+using Words = hn::RebindToUnsigned<Floats>;
+using VF = hn::Vec<Floats>;
+using VW = hn::Vec<Words>;
+
+HWY_INLINE std::size_t lanes() { return hn::Lanes(Floats()); }
+// How many of n values whole vectors cover: none where vectors are only emulated.
+HWY_INLINE std::size_t whole(std::size_t n) {
+  constexpr bool kEmulated = HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128;
+  return kEmulated ? 0 : n / lanes() * lanes();
+}
+HWY_INLINE VF load(const float* p) { return hn::LoadU(Floats(), p); }
+HWY_INLINE VF load(const std::uint8_t* p) { return hn::LoadU(Floats(), reinterpret_cast<const float*>(p)); }
+HWY_INLINE VW bits(VF v) { return hn::BitCast(Words(), v); }
+HWY_INLINE VF from_bits(VW v) { return hn::BitCast(Floats(), v); }
+HWY_INLINE VW magnitude(VF v) { return hn::And(bits(v), hn::Set(Words(), 0x7fffffffU)); }
+
+template <bool kResidual>
+HWY_INLINE VF take(const Carry& in, std::size_t i) {
+  const VF g = load(in.grad + i);
+  return kResidual ? hn::Add(g, load(in.residual + i)) : g;
+}
+
+// The largest magnitude seen, as an integer: from 0x7f800000 on it is not finite.
+class Peak {
+ public:
+  HWY_INLINE Peak() : most_(hn::Zero(Words())) {}
+  HWY_INLINE void see(VW mag) { most_ = hn::Max(most_, mag); }
+  HWY_INLINE bool finite() const {
+    return hn::AllTrue(Words(), hn::Lt(most_, hn::Set(Words(), 0x7f800000U)));
+  }
+
+ private:
+  VW most_;
+};
+
+// out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for whole vectors; returns how many values that were.
+// unpack(payload, i) gives the payload's values from i on. Four vectors at a time hide the latency of adding.
+template <typename Unpack>
+HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
+                             Unpack unpack) {
+  constexpr std::size_t kAtOnce = 4;
+  const std::size_t step = lanes();
+  const VF divide = hn::Set(Floats(), merge.divide);
+  const bool divides = merge.divide != 1.0F;
+  const std::size_t first = merge.base || payloads.empty() ? 0 : 1;
+  std::size_t i = 0;
+  for (; i + kAtOnce * step <= whole(out.size()); i += kAtOnce * step) {
+    VF sum[kAtOnce];
+    for (std::size_t k = 0; k < kAtOnce; ++k)
+      sum[k] = merge.base   ? load(merge.base + i + k * step)
+               : first == 1 ? unpack(payloads[0].data(), i + k * step)
+                            : hn::Zero(Floats());
+    for (std::size_t p = first; p < payloads.size(); ++p) {
+      const std::uint8_t* bytes = payloads[p].data();
+      for (std::size_t k = 0; k < kAtOnce; ++k) sum[k] = hn::Add(sum[k], unpack(bytes, i + k * step));
+    }
+    for (std::size_t k = 0; k < kAtOnce; ++k)
+      hn::StoreU(divides ? hn::Div(sum[k], divide) : sum[k], Floats(), out.data() + i + k * step);
+  }
+  return i;
+}
+
+}  // namespace tithe::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // TITHE_CODEC_SIMD_INL_H_
