@@ -141,6 +141,9 @@ void Runner::release(Job& job) {
         all.push_back(job.card);
       else if (theirs.size() > job.number)
         all.push_back(theirs[job.number]);
+      else if (gone_[static_cast<std::size_t>(
+                   r)])  // its farewell came before this job, and nothing else will
+        return fail({Code::kPeerLost, "it left before this layout was agreed on", r});
       else
         return;
     }
