@@ -117,6 +117,11 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round) {
   const Lock lock(mutex_);
   round_ = round;
+  round_open_ = true;
+  if (put_off_ != Status::kNoPeer) {
+    const Farewell& farewell = farewells_[static_cast<std::size_t>(put_off_)];
+    if (farewell.round <= round) heard(put_off_, farewell);
+  }
   if (life_ != Life::kOpen) return verdict();
   job.unit->begin(bucket, round);
   for (std::size_t s = 0; s < job.waits.size(); ++s) job.waits[s] = job.unit->program().steps[s].waits;
@@ -398,6 +403,12 @@ void Runner::heard(Rank peer, const Farewell& farewell) {
   has_farewell_[static_cast<std::size_t>(peer)] = true;
   farewells_[static_cast<std::size_t>(peer)] = farewell;
   if (life_ != Life::kOpen) return;
+  if (round_open_ && farewell.round > round_) {  // that peer has finished the round at hand: so may this rank
+    put_off_ = peer;
+    return;
+  }
+  put_off_ = Status::kNoPeer;
+  round_ = std::max(round_, farewell.round);
   Rank blamed = farewell.blamed;
   if (farewell.code == Code::kTimeout)
     if (const std::vector<Rank> peers = awaited(); !peers.empty()) blamed = peers[0];
@@ -504,9 +515,10 @@ SessionStats Runner::stats() const {
   return stats_;
 }
 
-void Runner::count_round(bool dropped) {
+void Runner::end_round(bool dropped) {
   const Lock lock(mutex_);
   ++(dropped ? stats_.rounds_dropped : stats_.rounds);
+  round_open_ = false;
 }
 
 void Runner::trace(bool on) {

@@ -52,7 +52,7 @@ class Runner {
   void cancel();
 
   SessionStats stats() const;
-  void count_round(bool dropped);
+  void end_round(bool dropped);
   void trace(bool on);
   std::vector<TraceEvent> take_trace();
 
@@ -116,13 +116,15 @@ class Runner {
   std::vector<char> gone_;
   std::vector<char> has_farewell_;
   std::vector<Farewell> farewells_;
+  Rank put_off_ = Status::kNoPeer;  // said farewell in a round that this rank has not reached
   Arena farewell_frame_;
   std::size_t farewell_sends_ = 0;
 
   Life life_ = Life::kOpen;
-  Status why_;      // as this rank saw it
-  Status verdict_;  // as all survivors agree
-  std::uint32_t round_ = 0;
+  Status why_;               // as this rank saw it
+  Status verdict_;           // as all survivors agree
+  std::uint32_t round_ = 0;  // the last one that began
+  bool round_open_ = false;  // and was not committed
   Clock::time_point parting_since_;
   bool parting_begun_ = false;
 

@@ -217,7 +217,7 @@ Status Session::Impl::commit() {
     e->open = false;
   }
   last_round_dropped_ = !finite;
-  runner_.count_round(!finite);
+  runner_.end_round(!finite);
   ++round_;
   return {};
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,8 @@ class Shaken final : public Transport {
   int world() const override { return world_; }
 
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
-    if (dead()) return {};
+    if (dead()) return {Code::kIo, "cut off"};
+    if (cut_after_ >= 0) pending_.insert(op);
     if (digest_ != nullptr && channel != 0) {
       std::uint64_t& h = digest_->streams[{peer, channel}];
       for (const std::uint8_t b : bytes) h = (h ^ b) * 0x100000001b3ULL;
@@ -48,21 +50,37 @@ class Shaken final : public Transport {
     return inner_->send(peer, channel, bytes, op);
   }
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
-    return dead() ? Status{} : inner_->recv(peer, channel, into, op);
+    if (dead()) return {Code::kIo, "cut off"};
+    if (cut_after_ >= 0) pending_.insert(op);
+    return inner_->recv(peer, channel, into, op);
   }
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
     using std::chrono::microseconds;
     if (dead()) {
       std::this_thread::sleep_for(microseconds(200));
       std::size_t k = 0;
-      const std::lock_guard lock(mutex_);
-      for (; k < out.size() && !cancelled_.empty(); ++k) {
-        out[k] = {cancelled_.back(), 0, Status(Code::kCancelled, "cut")};
-        cancelled_.pop_back();
-      }
+      for (; k < out.size() && !pending_.empty(); ++k)
+        out[k] = {pending_.extract(pending_.begin()).value(), 0, Status(Code::kIo, "cut off")};
       return k;
     }
-    if (!late_) return inner_->poll(out, wait);
+    const std::size_t count = late_ ? poll_late(out, wait) : inner_->poll(out, wait);
+    if (cut_after_ >= 0)
+      for (std::size_t k = 0; k < count; ++k) pending_.erase(out[k].op);
+    return count;
+  }
+  void wake() override {
+    const std::lock_guard lock(mutex_);
+    if (!dead_) inner_->wake();
+  }
+  void cancel(OpId op) override {
+    if (!dead()) inner_->cancel(op);
+  }
+  Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
+  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+
+ private:
+  std::size_t poll_late(std::span<Completion> out, std::chrono::nanoseconds wait) {
+    using std::chrono::microseconds;
     if (!held_.empty()) wait = std::min<std::chrono::nanoseconds>(wait, microseconds(50));
     std::vector<Completion> fresh(out.size());
     fresh.resize(inner_->poll(fresh, wait));
@@ -75,19 +93,7 @@ class Shaken final : public Transport {
     }
     return count;
   }
-  void wake() override {
-    const std::lock_guard lock(mutex_);
-    if (!dead_) inner_->wake();
-  }
-  void cancel(OpId op) override {
-    if (!dead()) return inner_->cancel(op);
-    const std::lock_guard lock(mutex_);
-    cancelled_.push_back(op);
-  }
-  Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
-  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
 
- private:
   bool dead() const { return dead_; }
   std::unique_ptr<Transport> inner_;
   const Rank rank_ = inner_->rank();
@@ -100,7 +106,7 @@ class Shaken final : public Transport {
   bool dead_ = false;  // written by the communication lane, under the mutex since wake() reads it
   std::vector<Completion> held_;
   std::mutex mutex_;
-  std::vector<OpId> cancelled_;
+  std::set<OpId> pending_;  // of a rank that is to be cut off
 };
 
 }  // namespace tithe::testing

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the world fails: every survivor is told, names the rank that is to blame, and keeps its residuals.
+#include <deque>
+
+#include "conformance/law_cases.h"
+#include "conformance/shaken.h"
+#include "tithe/frame.h"
+
+namespace tithe {
+namespace {
+
+using testing::gradients;
+using testing::Ranks;
+using testing::residuals;
+using testing::same_bits;
+using testing::Shaken;
+using testing::synchronise;
+using testing::text;
+using testing::Values;
+
+constexpr std::size_t kSomeSizes[] = {9, 4097, 20'000};
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+struct Setting {
+  const Strategy* strategy;
+  int world;
+  int lanes;
+};
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const Strategy* s : all_strategies())
+    for (const int world : {2, 3, 5})
+      for (const int lanes : {0, 2}) all.push_back({s, world, lanes});
+  return all;
+}
+
+std::string setting_label(const ::testing::TestParamInfo<Setting>& info) {
+  return std::string(info.param.strategy->name) + "_" + std::to_string(info.param.world) + "_lanes" +
+         std::to_string(info.param.lanes);
+}
+
+class FailureSuite : public ::testing::TestWithParam<Setting> {
+ protected:
+  int world() const { return GetParam().world; }
+  SessionOptions options(const char* codec = "onebit") const {
+    return {.codec = codec,
+            .strategy = std::string(GetParam().strategy->name),
+            .lanes = GetParam().lanes,
+            .min_values = 16,
+            .timeout = std::chrono::milliseconds(5000)};
+  }
+  // Ranks of which one has its transport wrapped.
+  Ranks ranks(Rank odd, const std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>& wrap,
+              const SessionOptions& o, const testing::Change& change = {}) const {
+    auto transports = open_loop(world());
+    transports[at(odd)] = wrap(std::move(transports[at(odd)]));
+    return Ranks(std::move(transports), o, change);
+  }
+};
+
+// A rank dies after some of its frames have left, early and late.
+TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
+  const Rank victim = world() / 2;
+  for (int frames = 0, next = 1; frames < 100; frames = std::exchange(next, frames + next)) {
+    auto cut = [&](std::unique_ptr<Transport> t) {
+      return std::make_unique<Shaken>(std::move(t), 1U, false, nullptr, frames);
+    };
+    Ranks all = ranks(victim, cut, options());
+    std::vector<Status> status(at(world()));
+    std::vector<Values> before(at(world())), after(at(world()));
+    const auto begin = std::chrono::steady_clock::now();
+    all.each([&](Rank r) {
+      for (int round = 0; round < 2 && status[at(r)].ok(); ++round) {
+        before[at(r)] = residuals(all[r], kSomeSizes);
+        Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, round);
+        status[at(r)] = synchronise(all[r], kSomeSizes, v);
+      }
+      after[at(r)] = residuals(all[r], kSomeSizes);
+    });
+    if (status[at(victim)].ok()) {  // it had said everything before its time came
+      ASSERT_GT(frames, 1);
+      return;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    for (Rank r = 0; r < world(); ++r) {
+      if (r == victim || status[at(r)].ok()) continue;  // ok: it needed the victim no more
+      EXPECT_EQ(status[at(r)].code(), Code::kPeerLost) << text(status[at(r)]);
+      EXPECT_EQ(status[at(r)].peer(), victim)
+          << "rank " << r << " after " << frames << ": " << text(status[at(r)]);
+      EXPECT_NE(status[at(r)].what().find("rank " + std::to_string(victim) + " is gone"), std::string::npos)
+          << text(status[at(r)]);
+      EXPECT_TRUE(same_bits(before[at(r)], after[at(r)])) << "rank " << r;
+      Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
+      EXPECT_EQ(text(synchronise(all[r], kSomeSizes, v)), text(status[at(r)]))
+          << "every later call says the same";
+    }
+  }
+}
+
+// A rank that never comes: the others wait as long as they were told to, and name it.
+TEST_P(FailureSuite, AbsentRankTimesOut) {
+  const Rank absent = world() - 1;
+  SessionOptions o = options();
+  o.timeout = std::chrono::milliseconds(300);
+  Ranks all(open_loop(world()), o);
+  std::vector<Status> status(at(world()));
+  all.each([&](Rank r) {
+    Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
+    status[at(r)] = synchronise(all[r], kSomeSizes, v);
+    if (r == absent || !status[at(r)].ok()) return;
+    v = gradients(kSomeSizes, testing::Data::kGaussian, r, 1);
+    status[at(r)] = synchronise(all[r], kSomeSizes, v);
+  });
+  for (Rank r = 0; r < world(); ++r) {
+    if (r == absent || (status[at(r)].ok() && GetParam().strategy->name == "aggregator")) continue;
+    EXPECT_EQ(status[at(r)].code(), Code::kTimeout) << text(status[at(r)]);
+    EXPECT_EQ(status[at(r)].peer(), absent) << "rank " << r << ": " << text(status[at(r)]);
+  }
+}
+
+// Whatever ranks disagree about, the one that differs from most is named, and in what.
+TEST_P(FailureSuite, DifferingRankIsNamed) {
+  const Rank odd = world() - 1;  // in a world of two the tie goes to rank 0's side
+  struct Case {
+    const char* says;
+    testing::Change change;
+    std::size_t extra;
+  };
+  const Case cases[] = {
+      {"codec topk instead of onebit",
+       [&](Rank r, SessionOptions& o) {
+         if (r == odd) o.codec = "topk";
+       },
+       0},
+      {"codec onebit",
+       [&](Rank r, SessionOptions& o) {
+         if (r == odd) o.codec = "onebit:feedback=none";
+       },
+       0},
+      {"strategy",
+       [&](Rank r, SessionOptions& o) {
+         if (r == odd) o.strategy = GetParam().strategy->name == "ring" ? "server" : "ring";
+       },
+       0},
+      {"run 3 instead of 0",
+       [&](Rank r, SessionOptions& o) {
+         if (r == odd) o.run = 3;
+       },
+       0},
+      {"cut into parts",
+       [&](Rank r, SessionOptions& o) {
+         if (r == odd) o.part_values = 1000;
+       },
+       0},
+      {"values", {}, 1},
+  };
+  for (const Case& c : cases) {
+    Ranks all(open_loop(world()), options(), c.change);
+    all.each([&](Rank r) {
+      std::vector<float> v(5000 + (r == odd ? c.extra : 0));
+      const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
+      const Result<Ticket> ticket = all[r].sync({&t, 1});
+      ASSERT_TRUE(ticket.ok());
+      const Status s = all[r].wait(*ticket);
+      EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
+      EXPECT_EQ(s.peer(), odd) << text(s);
+      EXPECT_NE(s.what().find(c.says), std::string::npos) << text(s);
+    });
+  }
+}
+
+// Changes every frame of a kind on its way out.
+class Tampering final : public Transport {
+ public:
+  Tampering(std::unique_ptr<Transport> inner, bool control, std::size_t offset)
+      : inner_(std::move(inner)), control_(control), offset_(offset) {}
+  std::string_view kind() const override { return inner_->kind(); }
+  Rank rank() const override { return inner_->rank(); }
+  int world() const override { return inner_->world(); }
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
+    if ((channel == 0) != control_ || bytes.size() <= offset_) return inner_->send(peer, channel, bytes, op);
+    copies_.emplace_back(bytes.begin(), bytes.end());
+    copies_.back()[offset_] ^= 0x10;
+    return inner_->send(peer, channel, copies_.back(), op);
+  }
+  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
+    return inner_->recv(peer, channel, into, op);
+  }
+  std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
+    return inner_->poll(out, wait);
+  }
+  void wake() override { inner_->wake(); }
+  void cancel(OpId op) override { inner_->cancel(op); }
+  Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
+  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+
+ private:
+  std::deque<std::vector<std::uint8_t>> copies_;
+  std::unique_ptr<Transport> inner_;  // goes first
+  const bool control_;
+  const std::size_t offset_;
+};
+
+TEST_P(FailureSuite, OtherVersionIsNamed) {
+  const Rank odd = world() - 1;
+  constexpr std::size_t kVersionAt = 4;
+  Ranks all = ranks(
+      odd, [&](auto t) { return std::make_unique<Tampering>(std::move(t), true, kVersionAt); }, options());
+  all.each([&](Rank r) {
+    Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
+    const Status s = synchronise(all[r], kSomeSizes, v);
+    if (r == odd) return;  // the others' frames are fine for it; it is told, or left alone
+    EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
+    EXPECT_EQ(s.peer(), odd) << text(s);
+    EXPECT_NE(s.what().find("version"), std::string::npos) << text(s);
+  });
+}
+
+TEST_P(FailureSuite, CorruptFrameIsNamed) {
+  const Rank odd = world() - 1;
+  Ranks all = ranks(
+      odd, [&](auto t) { return std::make_unique<Tampering>(std::move(t), false, kFrameHeaderBytes); },
+      options());
+  all.each([&](Rank r) {
+    Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
+    const Status s = synchronise(all[r], kSomeSizes, v);
+    if (r == odd && s.ok()) return;  // it had all it needed before it was told
+    EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
+    EXPECT_EQ(s.peer(), odd) << text(s);
+    EXPECT_NE(s.what().find("checksum"), std::string::npos) << text(s);
+  });
+}
+
+// Whoever leaves in the middle is the one who is named, also when others leave because of it.
+TEST_P(FailureSuite, LeaverIsNamed) {
+  const Rank leaver = 0;
+  Ranks all(open_loop(world()), options());
+  all.each([&](Rank r) {
+    Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
+    Status s = synchronise(all[r], kSomeSizes, v);
+    EXPECT_TRUE(s.ok()) << text(s);
+    if (r == leaver) return all.close(r);
+    for (int round = 1; round < 3 && s.ok(); ++round) s = synchronise(all[r], kSomeSizes, v);
+    EXPECT_EQ(s.code(), Code::kPeerLost) << text(s);
+    EXPECT_EQ(s.peer(), leaver) << text(s);
+    all.close(r);
+  });
+}
+
+TEST_P(FailureSuite, CancelEndsAWait) {
+  Ranks all(open_loop(world()), options());
+  std::vector<float> v(5000);
+  const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
+  const Result<Ticket> ticket = all[0].sync({&t, 1});  // nobody else comes
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    all[0].cancel();
+  });
+  EXPECT_EQ(all[0].wait(*ticket).code(), Code::kCancelled);
+  other.join();
+  EXPECT_EQ(all[0].commit().code(), Code::kCancelled);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FailureSuite, ::testing::ValuesIn(settings()), setting_label);
+
+}  // namespace
+}  // namespace tithe
