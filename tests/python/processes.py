@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "tithe.torch"])  # imported once, not once per rank
+_context.set_forkserver_preload(["torch._dynamo", "tithe.torch"])  # once, not once per rank: DDP needs the first
 
 
 def _rank(job, rank, world, meeting, pipe, args):
