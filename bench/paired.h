@@ -7,8 +7,7 @@
 //   alike    both start from the same state of the caches: both come right after fresh()
 //   in turn  kernel first in even rounds, reference first in odd ones
 //   alone    a pair with an involuntary context switch in either half is thrown away
-//   pinned   thread i stays on the i-th processor this process may use; buffers start at 2 MiB, huge pages asked
-//            for
+//   pinned   thread i stays on the i-th processor this process may use; buffers start at 2 MiB, huge pages asked for
 // GB/s are gradient bytes (4 n) per second, whatever else is moved.
 #include <cstddef>
 #include <cstdint>

@@ -5,9 +5,8 @@
 //   u32 count | u32 index[count] | f32 value[count]      little-endian, no alignment
 //
 //   sorted    indices strictly increase and lie below n: one pass over the output, no value twice
-//   merged    out[i] = (base[i] + p0[i] + p1[i] + ...) / divide in the payloads' order; an index that a
-//   payload
-//             does not name adds nothing to the value there
+//   merged    out[i] = (base[i] + p0[i] + p1[i] + ...) / divide in the payloads' order; an index that
+//             a payload does not name adds nothing to the value there
 //   checked   decode writes nothing unless every payload passed check()
 #include <bit>
 #include <cstddef>
@@ -46,8 +45,7 @@ class Pairs {
   std::uint32_t count_;
 };
 
-// Calls sent(index) for every value that a payload carries, in increasing order: what momentum masking
-// clears.
+// Calls sent(index) for every value that a payload carries, in increasing order: what momentum masking clears.
 template <typename Sent>
 void for_each_sent(ByteView payload, Sent sent) {
   const Pairs pairs(payload);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// aggregator: all workers send to rank 0, which sums and answers. The baseline that ring and server improve
-// on.
+// aggregator: all workers send to rank 0, which sums and answers. The baseline that ring and server improve on.
 //
 //   chunks           1
 //   steps            2 (0 when alone)

@@ -2,11 +2,9 @@
 #pragma once
 // Tag matching over UCX: a message's tag is (channel, source rank). How a peer's end is learnt:
 //   killed     the connection breaks or UCX's keep-alive (1 s) finds the process gone: its operations
-//   complete
-//              with kPeerLost at once
+//              complete with kPeerLost at once
 //   farewell   a closing transport says goodbye on every connection and waits until that was answered, so
-//   that
-//              all it had sent has arrived; receives posted later still find those messages, then kPeerLost
+//              that all it had sent has arrived; receives posted later still find those messages, then kPeerLost
 #include <array>
 #include <chrono>
 #include <deque>
