@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block is read from memory once: the first pass takes its values, adds them up and packs their signs; the
-// second one, in the nearest cache, leaves what is not sent, while the next block is on its way.
-#include <bit>
-#include <cmath>
+// second one, in the nearest cache, leaves what is not sent. Prefetching the next block by hand made it slower.
 #include <cstring>
 
 #include "codec/onebit/onebit.h"
@@ -11,8 +9,6 @@
 #define HWY_TARGET_INCLUDE "codec/onebit/onebit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include <hwy/cache_control.h>
-
 #include "codec/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,17 +18,7 @@ using namespace simd::HWY_NAMESPACE;
 
 using Mask = hn::Mask<Floats>;
 
-// lanes() bits at p, and no more. Vectors have 16, 8 or 4 lanes; bit i of the block is at a multiple of lanes().
-HWY_INLINE Mask load_bits(const std::uint8_t* p, std::size_t i) {
-  std::uint8_t room[8] = {};
-  if (lanes() >= 8) {
-    std::memcpy(room, p + i / 8, lanes() / 8);
-  } else {
-    room[0] = static_cast<std::uint8_t>(p[i / 8] >> (i % 8));
-  }
-  return hn::LoadMaskBits(Floats(), room);
-}
-
+// A vector's bits go to bit i, a multiple of lanes(); vectors have 16, 8 or 4 lanes.
 HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {
   std::uint8_t room[8] = {};
   hn::StoreMaskBits(Floats(), mask, room);
@@ -66,7 +52,7 @@ class Sums {
 };
 
 template <bool kResidual>
-bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out, std::size_t ahead) {
+bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   const std::size_t vectors = whole(in.n) / kFoldLanes * kFoldLanes;
   std::uint8_t* signs = out + kHead;
   Sums sums;
@@ -104,10 +90,6 @@ bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out, std::size_t ahe
   const VF neg = hn::Set(Floats(), means[0]);
   const VF pos = hn::Set(Floats(), means[1]);
   for (std::size_t i = 0; i < vectors; i += kFoldLanes) {
-    if (i < ahead) {
-      hwy::Prefetch(in.grad + in.n + i);
-      if (kResidual) hwy::Prefetch(in.residual + in.n + i);
-    }
     for (std::size_t k = 0; k < Sums::kVectors; ++k) {
       const std::size_t at = i + k * lanes();
       const VF v = take<kResidual>(in, at);
@@ -126,38 +108,58 @@ bool encode(const Carry& in, std::uint8_t* out) {
     const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
                          in.left ? in.left + first : nullptr, len};
     std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    const std::size_t ahead = in.n - first - len;  // values after this block
-    finite =
-        (in.residual ? encode_one<true>(block, to, ahead) : encode_one<false>(block, to, ahead)) && finite;
+    finite = (in.residual ? encode_one<true>(block, to) : encode_one<false>(block, to)) && finite;
   }
   return finite;
 }
 
 // Adds kPeers payloads' block onto base, or starts from the first one, and divides if asked to.
-template <std::size_t kPeers>
-void decode_block(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
-                  std::size_t len) {
+template <std::size_t kPeers, bool kBase, bool kDivide>
+void decode_as(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
+               std::size_t len) {
+  constexpr std::size_t kAtOnce = 32;  // values whose bits are read as one word
+  constexpr std::size_t kVectors = kAtOnce / hn::MaxLanes(Floats());
   VF neg[kPeers], pos[kPeers];
   for (std::size_t p = 0; p < kPeers; ++p) {
     neg[p] = hn::Set(Floats(), wire::get<float>(blocks[p]));
     pos[p] = hn::Set(Floats(), wire::get<float>(blocks[p] + 4));
   }
+  VW own_bit[kVectors];
+  for (std::size_t k = 0; k < kVectors; ++k)
+    own_bit[k] = hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), static_cast<std::uint32_t>(k * lanes())));
   const VF by = hn::Set(Floats(), divide);
-  const bool divides = divide != 1.0F;
   std::size_t i = 0;
-  for (; i < whole(len); i += lanes()) {
-    const auto value = [&](std::size_t p) HWY_ATTR {
-      return hn::IfThenElse(load_bits(blocks[p] + kHead, i), pos[p], neg[p]);
-    };
-    VF sum = base ? hn::Add(load(base + i), value(0)) : value(0);
-    for (std::size_t p = 1; p < kPeers; ++p) sum = hn::Add(sum, value(p));
-    hn::StoreU(divides ? hn::Div(sum, by) : sum, Floats(), out + i);
+  for (; i + kAtOnce <= whole(len); i += kAtOnce) {
+    VF sum[kVectors];
+    for (std::size_t k = 0; kBase && k < kVectors; ++k) sum[k] = load(base + i + k * lanes());
+    for (std::size_t p = 0; p < kPeers; ++p) {
+      const VW signs = hn::Set(Words(), wire::get<std::uint32_t>(blocks[p] + kHead + i / 8));
+      for (std::size_t k = 0; k < kVectors; ++k) {
+        const Mask up = hn::RebindMask(Floats(), hn::TestBit(signs, own_bit[k]));
+        const VF v = hn::IfThenElse(up, pos[p], neg[p]);
+        sum[k] = kBase || p > 0 ? hn::Add(sum[k], v) : v;
+      }
+    }
+    for (std::size_t k = 0; k < kVectors; ++k)
+      hn::StoreU(kDivide ? hn::Div(sum[k], by) : sum[k], Floats(), out + i + k * lanes());
   }
   for (; i < len; ++i) {
-    float sum = base ? base[i] + value_of(blocks[0], i) : value_of(blocks[0], i);
+    float sum = kBase ? base[i] + value_of(blocks[0], i) : value_of(blocks[0], i);
     for (std::size_t p = 1; p < kPeers; ++p) sum += value_of(blocks[p], i);
-    out[i] = divides ? sum / divide : sum;
+    out[i] = kDivide ? sum / divide : sum;
   }
+}
+
+template <std::size_t kPeers>
+void decode_block(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
+                  std::size_t len) {
+  const bool divides = divide != 1.0F;
+  if (base)
+    divides ? decode_as<kPeers, true, true>(blocks, base, divide, out, len)
+            : decode_as<kPeers, true, false>(blocks, base, divide, out, len);
+  else
+    divides ? decode_as<kPeers, false, true>(blocks, base, divide, out, len)
+            : decode_as<kPeers, false, false>(blocks, base, divide, out, len);
 }
 
 // Up to four peers at a time; where there are more, the block stays in the nearest cache between them.
