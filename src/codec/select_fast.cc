@@ -10,6 +10,17 @@ namespace tithe::select {
 
 namespace {
 constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Keeps the k largest of a list, lower index first among equals; the rest goes back to left. Returns the threshold: a
+// value that comes later and is not larger than it is not among the k largest either.
+std::uint32_t keep_largest(std::size_t k, std::size_t count, std::uint32_t floor, const Lists& lists,
+                           float* left) {
+  const std::uint32_t threshold = kth_largest(lists.value, count, k, floor, lists.work);
+  const std::size_t ties = k - count_above(lists.value, count, threshold);
+  cut(threshold, ties, count, lists.index, lists.value, left);
+  return threshold;
+}
+
 }  // namespace
 
 Layout layout(std::size_t n, std::size_t candidates, const Sample& sample) {
@@ -33,25 +44,19 @@ std::uint32_t threshold_fast(const Sample& sample, std::uint64_t key, std::size_
   if (sample.n == 0) return 1;
   auto* seen = reinterpret_cast<float*>(work);
   take_sample(sample, key, in, seen);
-  return std::max<std::uint32_t>(1, kth_largest(seen, sample.count(), rank, work));
-}
-
-std::uint32_t keep_largest(std::size_t k, std::size_t count, const Lists& lists, float* left) {
-  const std::uint32_t threshold = kth_largest(lists.value, count, k, lists.work);
-  const std::size_t ties = k - count_above(lists.value, count, threshold);
-  cut(threshold, ties, count, lists.index, lists.value, left);
-  return threshold;
+  return std::max<std::uint32_t>(1, kth_largest(seen, sample.count(), rank, 0, work));
 }
 
 Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most,
                 const Lists& lists) {
+  const std::uint32_t floor = threshold;
   std::size_t count = 0;
   std::uint32_t peak = 0;
   bool full = false;
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t length = std::min(kSegment, in.n - start);
     if (count + length > lists.capacity) {
-      threshold = keep_largest(k, count, lists, in.left) + 1;
+      threshold = keep_largest(k, count, floor, lists, in.left) + 1;
       count = k;
       full = true;
     }
@@ -61,7 +66,7 @@ Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::si
     peak = std::max(peak, found.peak);
   }
   if (full || count > most) {
-    if (count > k) keep_largest(k, count, lists, in.left);
+    if (count > k) keep_largest(k, count, floor, lists, in.left);
     count = std::min(count, k);
   }
   return {.count = count, .peak = peak};

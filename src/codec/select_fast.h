@@ -45,10 +45,6 @@ struct Gathered {
 Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most,
                 const Lists& lists);
 
-// Keeps the k largest of a list, lower index first among equals; the rest goes back to left. Returns the threshold:
-// a value that comes later and is not larger than it is not among the k largest either.
-std::uint32_t keep_largest(std::size_t k, std::size_t count, const Lists& lists, float* left);
-
 // Writes the payload of a list.
 std::size_t write_pairs(const std::uint32_t* index, const float* value, std::size_t count, Bytes out);
 

@@ -143,65 +143,102 @@ void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* 
     for (std::size_t i = kLine * lines; i < in.n; ++i) seen[i] = in.take(i);
 }
 
-// Which of 2^11 bins holds the k-th largest key, counted from the largest; k becomes its rank within that bin.
-template <class Key>
-std::size_t BinOf(std::size_t n, std::size_t& k, Key key) {
+// A window of magnitudes in 2^11 bins of 2^shift each, from low on; what lies higher falls into the last bin.
+struct Window {
+  static constexpr std::uint32_t kLast = 2047;
+  std::uint32_t low;
+  int shift;
+};
+
+// Moves those magnitudes to work that share a bin with the k-th largest, and returns how many they are. k becomes its
+// rank among them, the window the bin. source may be work, and no magnitude may be lower than window.low.
+std::size_t Narrow(const void* source, std::size_t n, std::size_t& k, Window& window, std::uint32_t* work) {
+  const auto* from = static_cast<const std::uint8_t*>(source);
+  const auto magnitude = [&](std::size_t i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from + 4 * i, sizeof bits);
+    return bits & 0x7fffffffU;
+  };
+  const auto bin_of = [&](std::uint32_t m) {
+    return std::min((m - window.low) >> window.shift, Window::kLast);
+  };
   constexpr std::size_t kCopies = 4;  // equal neighbours would wait for each other's store
-  std::uint32_t bins[kCopies][2048] = {};
+  std::uint32_t bins[kCopies][Window::kLast + 1] = {};
   std::size_t i = 0;
   for (; i + kCopies <= n; i += kCopies)
-    for (std::size_t c = 0; c < kCopies; ++c) ++bins[c][key(i + c)];
-  for (; i < n; ++i) ++bins[0][key(i)];
-  std::size_t bin = 2047;
+    for (std::size_t c = 0; c < kCopies; ++c) ++bins[c][bin_of(magnitude(i + c))];
+  for (; i < n; ++i) ++bins[0][bin_of(magnitude(i))];
+  std::uint32_t bin = Window::kLast;
   const auto in_bin = [&] { return std::size_t{bins[0][bin]} + bins[1][bin] + bins[2][bin] + bins[3][bin]; };
   for (; in_bin() < k; --bin) k -= in_bin();
-  return bin;
+
+  const DU d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto wanted = hn::Set(d, bin);
+  const auto last = hn::Set(d, Window::kLast);
+  const auto low = hn::Set(d, window.low);
+  const auto sign_off = hn::Set(d, 0x7fffffffU);
+  std::size_t count = 0;
+  for (i = 0; i + lanes <= n; i += lanes) {
+    const auto m = hn::And(hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(from) + i), sign_off);
+    const auto hit = hn::Eq(hn::Min(hn::ShiftRightSame(hn::Sub(m, low), window.shift), last), wanted);
+    hn::StoreU(hn::Compress(m, hit), d, work + count);
+    count += hn::CountTrue(d, hit);
+  }
+  for (; i < n; ++i) {
+    const std::uint32_t m = magnitude(i);
+    work[count] = m;
+    count += bin_of(m) == bin;
+  }
+  window = {.low = window.low + (bin << window.shift), .shift = std::max(0, window.shift - 11)};
+  return count;
 }
 
-// Two rounds of bins, by the exponent with 3 bits of mantissa and by the next 11 bits, leave a handful.
-std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work) {
+std::uint32_t KthByBins(const void* source, std::size_t n, std::size_t k, std::uint32_t floor,
+                        std::uint32_t* work) {
+  // From 0 on bins hold an exponent and 3 bits of mantissa; from a floor on they are finer, and reach to 256 times it.
+  Window window{.low = floor, .shift = floor > 0 ? 15 : 20};
+  std::size_t count = Narrow(source, n, k, window, work);
+  constexpr std::size_t kWorthBins = 256;
+  if (count > kWorthBins) count = Narrow(work, count, k, window, work);
+  std::nth_element(work, work + (k - 1), work + count, std::greater<>{});
+  return work[k - 1];
+}
+
+// Where k is a small part of n, few values need bins: the k-th largest of the maxima of disjoint groups is not above
+// the k-th largest of all, and not many values reach it.
+std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
+                         std::uint32_t* work) {
+  constexpr std::size_t kMostGroups = 4096;
+  const std::size_t groups = std::min(kMostGroups, 16 * k);  // a multiple of every vector length
+  if (floor > 0 || groups < 2 * k || n < 4 * groups) return KthByBins(value, n, k, floor, work);
   const DF d;
   const DU du;
   const std::size_t lanes = hn::Lanes(d);
-  constexpr int kFirst = 20;
-  constexpr int kSecond = 9;
-  constexpr std::size_t kWorthBins = 256;
-  std::size_t count = 0;
-  const auto magnitude = [&](std::size_t i) {
-    std::uint32_t bits;
-    std::memcpy(&bits, value + i, sizeof bits);
-    return bits & 0x7fffffffU;
+  const auto sign_off = hn::Set(du, 0x7fffffffU);
+  const auto load = [&](std::size_t i) {
+    return hn::And(hn::BitCast(du, hn::LoadU(d, value + i)), sign_off);
   };
-  if (n < kWorthBins) {
-    for (; count < n; ++count) work[count] = magnitude(count);
-  } else {
-    const std::size_t bin = BinOf(n, k, [&](std::size_t i) { return magnitude(i) >> kFirst; });
-    const auto wanted = hn::Set(du, static_cast<std::uint32_t>(bin));
-    const auto sign_off = hn::Set(du, 0x7fffffffU);
-    std::size_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      const auto m = hn::And(hn::BitCast(du, hn::LoadU(d, value + i)), sign_off);
-      const auto hit = hn::Eq(hn::ShiftRight<kFirst>(m), wanted);
-      hn::StoreU(hn::Compress(m, hit), du, work + count);
-      count += hn::CountTrue(du, hit);
-    }
-    for (; i < n; ++i) {
-      work[count] = magnitude(i);
-      count += (work[count] >> kFirst) == bin;
-    }
+  HWY_ALIGN std::uint32_t most[kMostGroups + kSlack] = {};
+  for (std::size_t row = 0; row + groups <= n; row += groups)
+    for (std::size_t g = 0; g < groups; g += lanes)
+      hn::StoreU(hn::Max(hn::LoadU(du, most + g), load(row + g)), du, most + g);
+  floor = KthByBins(most, groups, k, 0, most);
+  const auto below = hn::Set(DI(), static_cast<std::int32_t>(floor) - 1);
+  std::size_t count = 0;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto m = load(i);
+    const auto hit = hn::RebindMask(du, hn::Gt(hn::BitCast(DI(), m), below));
+    if (hn::AllFalse(du, hit)) continue;
+    hn::StoreU(hn::Compress(m, hit), du, work + count);
+    count += hn::CountTrue(du, hit);
   }
-  if (count >= kWorthBins) {
-    const auto key = [&](std::size_t i) { return work[i] >> kSecond & 2047; };
-    const std::size_t bin = BinOf(count, k, key);
-    const std::size_t all = std::exchange(count, 0);
-    for (std::size_t i = 0; i < all; ++i) {
-      const bool hit = key(i) == bin;
-      work[count] = work[i];
-      count += hit;
-    }
+  for (; i < n; ++i) {
+    work[count] = std::bit_cast<std::uint32_t>(value[i]) & 0x7fffffffU;
+    count += work[count] >= floor;
   }
-  std::nth_element(work, work + (k - 1), work + count, std::greater<>{});
-  return work[k - 1];
+  return KthByBins(work, count, k, floor, work);
 }
 
 std::size_t CountAbove(const float* value, std::size_t n, std::uint32_t threshold) {
@@ -295,8 +332,9 @@ void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float
   HWY_DYNAMIC_DISPATCH(TakeSample)(sample, key, in, seen);
 }
 
-std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t* work) {
-  return HWY_DYNAMIC_DISPATCH(KthLargest)(value, n, k, work);
+std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
+                          std::uint32_t* work) {
+  return HWY_DYNAMIC_DISPATCH(KthLargest)(value, n, k, floor, work);
 }
 
 std::size_t count_above(const float* value, std::size_t n, std::uint32_t threshold) {
