@@ -11,13 +11,13 @@ namespace tithe::select {
 namespace {
 constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Keeps the k largest of a list, lower index first among equals; the rest goes back to left. Returns the threshold: a
-// value that comes later and is not larger than it is not among the k largest either.
+// Writes the k largest of a list, lower index first among equals, to to_index and to_value; the rest goes back to
+// left. Returns the threshold: a value that comes later and is not larger is not among the k largest either.
 std::uint32_t keep_largest(std::size_t k, std::size_t count, std::uint32_t floor, const Lists& lists,
-                           float* left) {
+                           std::uint8_t* to_index, std::uint8_t* to_value, float* left) {
   const std::uint32_t threshold = kth_largest(lists.value, count, k, floor, lists.work);
   const std::size_t ties = k - count_above(lists.value, count, threshold);
-  cut(threshold, ties, count, lists.index, lists.value, left);
+  cut(threshold, ties, k, count, lists.index, lists.value, to_index, to_value, left);
   return threshold;
 }
 
@@ -47,8 +47,8 @@ std::uint32_t threshold_fast(const Sample& sample, std::uint64_t key, std::size_
   return std::max<std::uint32_t>(1, kth_largest(seen, sample.count(), rank, 0, work));
 }
 
-Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most,
-                const Lists& lists) {
+Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most, const Lists& lists,
+                Bytes out) {
   const std::uint32_t floor = threshold;
   std::size_t count = 0;
   std::uint32_t peak = 0;
@@ -56,27 +56,26 @@ Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::si
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t length = std::min(kSegment, in.n - start);
     if (count + length > lists.capacity) {
-      threshold = keep_largest(k, count, floor, lists, in.left) + 1;
+      threshold = 1 + keep_largest(k, count, floor, lists, reinterpret_cast<std::uint8_t*>(lists.index),
+                                   reinterpret_cast<std::uint8_t*>(lists.value), in.left);
       count = k;
       full = true;
     }
-    const Found found =
-        collect(in, start, length, threshold, Leave::kZero, lists.index + count, lists.value + count);
+    const Found found = collect(in, start, length, threshold, lists.index + count, lists.value + count);
     count += found.count;
     peak = std::max(peak, found.peak);
   }
-  if (full || count > most) {
-    if (count > k) keep_largest(k, count, floor, lists, in.left);
-    count = std::min(count, k);
+  const bool finite = peak < sparse::kFirstNonFinite;
+  std::uint8_t* to = out.data() + sparse::kHead;
+  if (count > k && (full || count > most)) {
+    keep_largest(k, count, floor, lists, to, to + 4 * k, in.left);
+    count = k;
+  } else {
+    std::memcpy(to, lists.index, 4 * count);
+    std::memcpy(to + 4 * count, lists.value, 4 * count);
   }
-  return {.count = count, .peak = peak};
-}
-
-std::size_t write_pairs(const std::uint32_t* index, const float* value, std::size_t count, Bytes out) {
   wire::put(out.data(), static_cast<std::uint32_t>(count));
-  std::memcpy(out.data() + sparse::kHead, index, 4 * count);
-  std::memcpy(out.data() + sparse::kHead + 4 * count, value, 4 * count);
-  return sparse::bytes(count);
+  return {.count = count, .encoded = {.bytes = sparse::bytes(count), .finite = finite}};
 }
 
 }  // namespace tithe::select

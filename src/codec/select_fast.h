@@ -36,16 +36,13 @@ std::uint32_t threshold_fast(const Sample& sample, std::uint64_t key, std::size_
                              std::uint32_t* work);
 
 struct Gathered {
-  std::size_t count;
-  std::uint32_t peak;
+  std::size_t count;  // pairs sent; where no value was dropped, the lists still hold them
+  Encoded encoded;
 };
 
-// Lists the values of magnitude >= threshold. When they are more than `most`, only the k largest of them, the lower
-// index first among equals, where k <= most <= capacity - kSegment (or capacity >= n); the rest is left.
-Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most,
-                const Lists& lists);
-
-// Writes the payload of a list.
-std::size_t write_pairs(const std::uint32_t* index, const float* value, std::size_t count, Bytes out);
+// Sends the values of magnitude >= threshold. When they are more than `most`, only the k largest of them are sent, the
+// lower index first among equals, where k <= most <= capacity - kSegment (or capacity >= n); the rest is left.
+Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most, const Lists& lists,
+                Bytes out);
 
 }  // namespace tithe::select

@@ -7,6 +7,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/bytes.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/select_simd.cc"
 #include <hwy/foreach_target.h>
@@ -57,7 +59,7 @@ HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& p
 }
 
 template <bool kResidual, bool kLeft>
-Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint32_t threshold,
                 std::uint32_t* HWY_RESTRICT index, float* HWY_RESTRICT value) {
   const VI below = hn::Set(DI(), static_cast<std::int32_t>(threshold) - 1);
   VI peaks = hn::Zero(DI());
@@ -98,7 +100,7 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
       const std::size_t at = index[j];
       if constexpr (kLeft) {
         value[j] = in.left[at];
-        if (leave == Leave::kZero) in.left[at] = 0.0F;
+        in.left[at] = 0.0F;
       } else {
         value[j] = kResidual ? in.grad[at] + in.residual[at] : in.grad[at];
       }
@@ -108,13 +110,13 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
   return {.count = count, .peak = std::max(peak, widest)};
 }
 
-Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value) {
   if (in.residual)
-    return in.left ? CollectAs<true, true>(in, start, length, threshold, leave, index, value)
-                   : CollectAs<true, false>(in, start, length, threshold, leave, index, value);
-  return in.left ? CollectAs<false, true>(in, start, length, threshold, leave, index, value)
-                 : CollectAs<false, false>(in, start, length, threshold, leave, index, value);
+    return in.left ? CollectAs<true, true>(in, start, length, threshold, index, value)
+                   : CollectAs<true, false>(in, start, length, threshold, index, value);
+  return in.left ? CollectAs<false, true>(in, start, length, threshold, index, value)
+                 : CollectAs<false, false>(in, start, length, threshold, index, value);
 }
 
 void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* HWY_RESTRICT seen) {
@@ -253,8 +255,8 @@ std::size_t CountAbove(const float* value, std::size_t n, std::uint32_t threshol
   return count;
 }
 
-std::size_t Cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::uint32_t* index, float* value,
-                float* left) {
+void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
+         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* left) {
   const DF d;
   const DU du;
   const std::size_t lanes = hn::Lanes(d);
@@ -267,7 +269,8 @@ std::size_t Cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::u
   while (i < n) {
     const std::size_t stop = std::min(i + kChunk, n);
     std::size_t lost = 0;
-    for (; i + lanes <= stop; i += lanes) {
+    // Whole vectors while they end within the k places.
+    for (; i + lanes <= stop && kept + lanes <= k; i += lanes) {
       const auto at = hn::LoadU(du, index + i);
       const VF v = hn::LoadU(d, value + i);
       const VI m = Magnitude(v);
@@ -278,19 +281,19 @@ std::size_t Cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::u
         if (more <= ties) {
           keep = hn::Or(keep, equal);
           ties -= more;
-        } else {
+        } else if (ties > 0) {
           break;  // some of these: value by value below
         }
       }
       const auto keep_u = hn::RebindMask(du, keep);
       const auto keep_f = hn::RebindMask(d, keep);
-      hn::StoreU(hn::Compress(at, keep_u), du, index + kept);
-      hn::StoreU(hn::Compress(v, keep_f), d, value + kept);
+      hn::StoreU(hn::Compress(at, keep_u), du, reinterpret_cast<std::uint32_t*>(to_index) + kept);
+      hn::StoreU(hn::Compress(v, keep_f), d, reinterpret_cast<float*>(to_value) + kept);
       hn::StoreU(hn::Compress(at, hn::Not(keep_u)), du, lost_index + lost);
       hn::StoreU(hn::Compress(v, hn::Not(keep_f)), d, lost_value + lost);
-      const std::size_t k = hn::CountTrue(DI(), keep);
-      kept += k;
-      lost += lanes - k;
+      const std::size_t hits = hn::CountTrue(DI(), keep);
+      kept += hits;
+      lost += lanes - hits;
     }
     const std::size_t scalar_stop = std::min(i + lanes, stop);
     for (; i < scalar_stop; ++i) {
@@ -298,8 +301,8 @@ std::size_t Cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::u
       const bool tie = m == threshold && ties > 0;
       ties -= tie;
       if (m > threshold || tie) {
-        index[kept] = index[i];
-        value[kept++] = value[i];
+        wire::put(to_index + 4 * kept, index[i]);
+        wire::put(to_value + 4 * kept++, value[i]);
       } else {
         lost_index[lost] = index[i];
         lost_value[lost++] = value[i];
@@ -308,7 +311,6 @@ std::size_t Cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::u
     if (left != nullptr)
       for (std::size_t j = 0; j < lost; ++j) left[lost_index[j]] = lost_value[j];
   }
-  return kept;
 }
 
 }  // namespace tithe::select::HWY_NAMESPACE
@@ -323,9 +325,9 @@ HWY_EXPORT(KthLargest);
 HWY_EXPORT(CountAbove);
 HWY_EXPORT(Cut);
 
-Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value) {
-  return HWY_DYNAMIC_DISPATCH(Collect)(in, start, length, threshold, leave, index, value);
+  return HWY_DYNAMIC_DISPATCH(Collect)(in, start, length, threshold, index, value);
 }
 
 void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen) {
@@ -341,9 +343,9 @@ std::size_t count_above(const float* value, std::size_t n, std::uint32_t thresho
   return HWY_DYNAMIC_DISPATCH(CountAbove)(value, n, threshold);
 }
 
-std::size_t cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::uint32_t* index, float* value,
-                float* left) {
-  return HWY_DYNAMIC_DISPATCH(Cut)(threshold, ties, n, index, value, left);
+void cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
+         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* left) {
+  HWY_DYNAMIC_DISPATCH(Cut)(threshold, ties, k, n, index, value, to_index, to_value, left);
 }
 
 }  // namespace tithe::select

@@ -18,9 +18,8 @@ struct Found {
 };
 
 // Lists index and value of each value of [start, start + length) whose magnitude is >= threshold, in order. What is
-// left becomes +0 there (unless keep) and the value itself elsewhere. index and value hold length + kSlack elements.
-enum class Leave : bool { kZero, kKeep };
-Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold, Leave leave,
+// left becomes +0 there and the value itself elsewhere. index and value hold length + kSlack elements.
+Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value);
 
 // The values of a sample, in order: seen holds sample.count() elements.
@@ -31,10 +30,11 @@ void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float
 std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
                           std::uint32_t* work);
 
-// Keeps the elements of magnitude > threshold, and the first `ties` of those equal to it, in order and in place;
-// the values of all others go back to left (if there is one). Returns how many were kept.
-std::size_t cut(std::uint32_t threshold, std::size_t ties, std::size_t n, std::uint32_t* index, float* value,
-                float* left);
+// Writes the k elements of magnitude > threshold, or equal to it and among the first `ties` that are, in order to
+// to_index and to_value, and not a byte behind them; the values of all others go back to left (if there is one). The
+// targets are little-endian and need no alignment, and each may be the list itself.
+void cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
+         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* left);
 
 // How many values of the list have a magnitude > threshold.
 std::size_t count_above(const float* value, std::size_t n, std::uint32_t threshold);

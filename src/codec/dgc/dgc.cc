@@ -92,9 +92,7 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   const std::uint32_t threshold =
       select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
   const Limits limit = limits(call.settings, ratio, in.n);
-  const select::Gathered got = select::gather(in, threshold, limit.k, limit.most, lists);
-  return Encoded{.bytes = select::write_pairs(lists.index, lists.value, got.count, out),
-                 .finite = got.peak < sparse::kFirstNonFinite};
+  return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,

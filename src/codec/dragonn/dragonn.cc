@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "codec/raw.h"
 #include "codec/registry.h"
@@ -87,22 +88,22 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_ref(in, values, picked, out);
 }
 
-// One block's candidates, their slots, the table, and all winners so far.
+// A block's candidates, their slots, the losers' values and the table; and the values of all winners so far.
 struct Layout {
-  std::size_t block;    // values of the longest block
-  std::size_t table;    // slots of it
-  std::size_t winners;  // most pairs, and a block's candidates behind them
+  std::size_t list;   // elements of a block's list
+  std::size_t table;  // slots of the longest block
+  std::size_t winners;
   select::Sample sample;
   std::size_t bytes() const {
-    return 4 * (2 * winners + std::max(block + select::kSlack + table, sample.count() + select::kSlack));
+    return 4 * (2 * list + std::max(2 * list + table, sample.count() + select::kSlack) + winners);
   }
 };
 
 Layout layout(const Settings& s, std::size_t n) {
   const std::size_t block = std::min(n, kBlock);
-  return {.block = block,
+  return {.list = block + select::kSlack,
           .table = slots_of(s, block),
-          .winners = most(s, n) + block + select::kSlack,
+          .winners = most(s, n),
           .sample = select::plan_sample(n, s[kRatio], s[kSample])};
 }
 
@@ -116,37 +117,42 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_scratch("dragonn", call.scratch.size(), scratch(call.settings, in.n)));
   const Layout lay = layout(call.settings, in.n);
   auto* index = reinterpret_cast<std::uint32_t*>(call.scratch.data());
-  auto* value = reinterpret_cast<float*>(index + lay.winners);
-  auto* slot = index + 2 * lay.winners;
-  auto* table = slot + lay.block + select::kSlack;
+  auto* value = reinterpret_cast<float*>(index + lay.list);
+  auto* won = value + lay.list;
+  auto* slot = reinterpret_cast<std::uint32_t*>(won + lay.winners);
+  auto* lost = reinterpret_cast<float*>(slot + lay.list);
+  auto* table = slot + 2 * lay.list;
   const double ratio = call.settings[kRatio];
   const Keys key = keys(call);
   const std::uint32_t threshold =
       select::threshold_fast(lay.sample, key.sample, select::threshold_rank(lay.sample, ratio), in, slot);
-  std::size_t won = 0;
+  std::uint8_t* sent = out.data() + sparse::kHead;
+  std::size_t wins = 0;
   std::uint32_t peak = 0;
   for (std::size_t start = 0; start < in.n; start += kBlock) {
     const std::size_t length = std::min(kBlock, in.n - start);
-    std::uint32_t* at = index + won;
-    float* v = value + won;
-    const select::Found found = select::collect(in, start, length, threshold, select::Leave::kKeep, at, v);
+    const select::Found found = select::collect(in, start, length, threshold, index, value);
     peak = std::max(peak, found.peak);
-    hash(at, found.count, key.hash, slots_of(call.settings, length), slot);
+    hash(index, found.count, key.hash, slots_of(call.settings, length), slot);
     for (std::size_t j = 0; j < found.count; ++j) table[slot[j]] = static_cast<std::uint32_t>(j);
-    std::size_t wins = 0;
+    // Winners and losers are parted without a branch. A loser's index is overwritten by the next winner's, and there is
+    // one: the last candidate wins. The slot that a loser overwrites has been read.
+    std::size_t losses = 0;
     for (std::size_t j = 0; j < found.count; ++j) {
       const bool wins_slot = table[slot[j]] == j;
-      const std::uint32_t i = at[j];
-      const float taken = v[j];
-      if (in.left) in.left[i] = wins_slot ? 0.0F : taken;
-      at[wins] = i;
-      v[wins] = taken;
+      slot[losses] = index[j];
+      lost[losses] = value[j];
+      losses += !wins_slot;
+      wire::put(sent + 4 * wins, index[j]);
+      won[wins] = value[j];
       wins += wins_slot;
     }
-    won += wins;
+    if (in.left)
+      for (std::size_t j = 0; j < losses; ++j) in.left[slot[j]] = lost[j];
   }
-  return Encoded{.bytes = select::write_pairs(index, value, won, out),
-                 .finite = peak < sparse::kFirstNonFinite};
+  std::memcpy(sent + 4 * wins, won, 4 * wins);
+  wire::put(out.data(), static_cast<std::uint32_t>(wins));
+  return Encoded{.bytes = sparse::bytes(wins), .finite = peak < sparse::kFirstNonFinite};
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,

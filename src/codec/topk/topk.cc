@@ -64,17 +64,16 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   }
   const std::uint64_t key = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
   const std::uint32_t bound = select::threshold_fast(sample, key, rank, in, lists.work);
-  select::Gathered got = select::gather(in, bound, k, k, lists);
+  select::Gathered got = select::gather(in, bound, k, k, lists, out);
   if (got.count < k && bound > 1) {
     Carry again = in;
     if (in.left) {
       for (std::size_t j = 0; j < got.count; ++j) in.left[lists.index[j]] = lists.value[j];
       again = {.grad = in.left, .residual = nullptr, .left = in.left, .n = in.n};
     }
-    got = select::gather(again, 1, k, k, lists);
+    got = select::gather(again, 1, k, k, lists, out);
   }
-  return Encoded{.bytes = select::write_pairs(lists.index, lists.value, got.count, out),
-                 .finite = got.peak < sparse::kFirstNonFinite};
+  return got.encoded;
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
