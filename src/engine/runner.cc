@@ -203,6 +203,7 @@ void Runner::finish(Job& job, const Step& step) {
 
 Status Runner::wait(Job& job) {
   Lock lock(mutex_);
+  const std::int64_t begin = now_ns();
   if (lanes_ > 0) {
     news_.wait(lock, [&] {
       return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone);
@@ -214,6 +215,7 @@ Status Runner::wait(Job& job) {
       if (job.state != Job::State::kDone || life_ != Life::kOpen) turn(lock, kIdle);
     }
   }
+  stats_.wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
   return verdict();
 }
 

@@ -4,9 +4,27 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <map>
+#include <new>
 
 #include "conformance/ranks.h"
+#include "engine/convert.h"
+
+// Counts what is allocated while a test asks for it.
+namespace {
+std::atomic<bool> g_counting{false};
+std::atomic<int> g_allocations{0};
+}  // namespace
+[[gnu::noinline]] void* operator new(std::size_t n) {
+  if (g_counting) ++g_allocations;
+  if (void* p = std::malloc(n > 0 ? n : 1)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace tithe {
 namespace {
@@ -14,30 +32,278 @@ namespace {
 using testing::Ranks;
 using testing::text;
 
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+// One round of one tensor on one rank, committed.
+void round_of(Session& session, std::string_view key, std::vector<float>& v) {
+  const Tensor t{.key = key, .data = v.data(), .n = v.size()};
+  const Result<Ticket> ticket = session.sync({&t, 1});
+  ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+  const Status waited = session.wait(*ticket);
+  ASSERT_TRUE(waited.ok()) << text(waited);
+  const Status committed = session.commit();
+  ASSERT_TRUE(committed.ok()) << text(committed);
+}
+
+std::vector<float> ramp(std::size_t n, float scale) {
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i) v[i] = scale * (static_cast<float>(i % 13) - 6.0F);
+  return v;
+}
+
 TEST(Session, MeanOfFp32OnEveryStrategyAndLaneCount) {
   for (const Strategy* strategy : all_strategies())
     for (const int lanes : {0, 1, 3}) {
-      Ranks ranks(
-          open_loop(4),
-          {.codec = "fp32", .strategy = std::string(strategy->name), .lanes = lanes, .min_values = 0});
-      std::vector<std::vector<float>> got(4);
+      Ranks ranks(open_loop(4), {.codec = "fp32",
+                                 .strategy = std::string(strategy->name),
+                                 .lanes = lanes,
+                                 .min_values = 0,
+                                 .part_values = 400});
       ranks.each([&](Rank r) {
         for (int round = 0; round < 3; ++round) {
-          auto& v = got[static_cast<std::size_t>(r)];
-          v.resize(1000);
-          for (std::size_t i = 0; i < v.size(); ++i)
-            v[i] = static_cast<float>(r + 1) * static_cast<float>(i % 17) + static_cast<float>(round);
-          const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
-          const auto ticket = ranks[r].sync({&t, 1});
-          ASSERT_TRUE(ticket.ok()) << text(ticket.status());
-          const Status waited = ranks[r].wait(*ticket);
-          ASSERT_TRUE(waited.ok()) << text(waited);
-          ASSERT_TRUE(ranks[r].commit().ok());
-          for (std::size_t i = 0; i < v.size(); ++i)
-            ASSERT_EQ(v[i], 2.5F * static_cast<float>(i % 17) + static_cast<float>(round))
-                << strategy->name << " lanes " << lanes << " rank " << r << " value " << i;
+          std::vector<float> v = ramp(1000, static_cast<float>(r + 1 + round));
+          const std::vector<float> want = ramp(1000, 2.5F + static_cast<float>(round));
+          round_of(ranks[r], "w", v);
+          EXPECT_EQ(v, want) << strategy->name << ", " << lanes << " lanes, rank " << r;
         }
       });
+    }
+}
+
+TEST(Session, HalfTypesAreConvertedAndScattered) {
+  Ranks ranks(open_loop(2), {.codec = "fp32", .strategy = "ring", .min_values = 100});
+  ranks.each([&](Rank r) {
+    std::vector<std::uint16_t> b(300), h(20);
+    std::vector<float> f(50);
+    for (std::size_t i = 0; i < b.size(); ++i)
+      b[i] = engine::to_bf16(static_cast<float>(i % 64) * static_cast<float>(r));
+    for (std::size_t i = 0; i < h.size(); ++i)
+      h[i] = engine::to_fp16(static_cast<float>(i) + static_cast<float>(r));
+    for (float& x : f) x = static_cast<float>(r) * 4;
+    const Tensor bucket[] = {{"b", b.data(), b.size(), DType::kBF16},
+                             {"none", nullptr, 0},
+                             {"f", f.data(), f.size()},
+                             {"h", h.data(), h.size(), DType::kF16}};
+    const Result<Ticket> ticket = ranks[r].sync(bucket);
+    ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+    ASSERT_TRUE(ranks[r].wait(*ticket).ok());
+    for (std::size_t i = 0; i < b.size(); ++i)
+      EXPECT_EQ(engine::from_bf16(b[i]), static_cast<float>(i % 64) / 2);
+    for (std::size_t i = 0; i < h.size(); ++i)
+      EXPECT_EQ(engine::from_fp16(h[i]), static_cast<float>(i) + 0.5F);
+    for (const float x : f) EXPECT_EQ(x, 2.0F);
+  });
+}
+
+TEST(Session, ConversionsRoundTripEveryHalf) {
+  for (std::uint32_t h = 0; h < 65536; ++h) {
+    const auto bits = static_cast<std::uint16_t>(h);
+    const float f = engine::from_fp16(bits);
+    const float b = engine::from_bf16(bits);
+    EXPECT_TRUE(std::isnan(f) || engine::to_fp16(f) == bits) << h;
+    EXPECT_TRUE(std::isnan(b) || engine::to_bf16(b) == bits) << h;
+  }
+  EXPECT_EQ(engine::to_fp16(65520.0F), 0x7c00);  // half way past the largest: to even, which is Inf
+  EXPECT_EQ(engine::to_fp16(65519.0F), 0x7bff);
+  EXPECT_EQ(engine::to_fp16(0x1p-25F), 0x0000);  // half of the smallest: to even, which is 0
+  EXPECT_TRUE(std::isnan(engine::from_fp16(engine::to_fp16(std::nanf("")))));
+  EXPECT_TRUE(std::isnan(engine::from_bf16(engine::to_bf16(std::nanf("")))));
+}
+
+// Momentum correction against its definition, value by value, on one rank: what is sent and what is kept.
+TEST(Session, MomentumFollowsItsDefinition) {
+  constexpr std::size_t kN = 100;
+  for (const bool nesterov : {false, true})
+    for (const bool mask : {false, true})
+      for (const double clip : {0.0, 5.0}) {
+        std::string codec = "topk:ratio=0.1,feedback=momentum,mu=0.5";
+        codec += nesterov ? ",nesterov=on" : "";
+        codec += mask ? ",mask=on" : ",mask=off";
+        codec += clip > 0 ? ",clip=5" : "";
+        Ranks ranks(open_loop(1), {.codec = codec, .min_values = 0});
+        std::vector<float> velocity(kN), left(kN);
+        for (int round = 0; round < 6; ++round) {
+          std::vector<float> grad(kN);
+          for (std::size_t i = 0; i < kN; ++i)
+            grad[i] = std::sin(static_cast<float>(i * 7 + 3) * (1.0F + static_cast<float>(round)));
+          double norm = 0;
+          for (const float g : grad) norm += double{g} * g;
+          norm = std::sqrt(norm);
+          const float s = clip > 0 && norm > clip ? static_cast<float>(clip / norm) : 1.0F;
+          std::vector<float> sent = grad;
+          round_of(ranks[0], "w", sent);
+          int count = 0;
+          for (std::size_t i = 0; i < kN; ++i) {
+            const float g = s * grad[i];
+            velocity[i] = nesterov ? 0.5F * (velocity[i] + g) : 0.5F * velocity[i] + g;
+            left[i] += nesterov ? velocity[i] + g : velocity[i];
+            if (sent[i] == 0) continue;
+            ++count;
+            EXPECT_NEAR(sent[i], left[i], 1e-5) << codec << " round " << round << " value " << i;
+            left[i] = 0;
+            if (mask) velocity[i] = 0;
+          }
+          EXPECT_EQ(count, 10);
+          std::vector<float> kept(kN);
+          ASSERT_TRUE(ranks[0].residual("w", kept).ok());
+          for (std::size_t i = 0; i < kN; ++i) EXPECT_NEAR(kept[i], left[i], 1e-5);
+        }
+      }
+}
+
+TEST(Session, MomentumReachesTensorsThatTravelRaw) {
+  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1,feedback=momentum,mu=0.5", .min_values = 1000});
+  ranks.each([&](Rank r) {
+    for (const float want : {2.0F, 3.0F, 3.5F}) {
+      std::vector<float> v(10, 2.0F);
+      round_of(ranks[r], "bias", v);
+      EXPECT_EQ(v, std::vector<float>(10, want));
+    }
+  });
+}
+
+// DDP rebuilds its buckets after the first step: what was left of a tensor goes with it.
+TEST(Session, ResidualsFollowTheirKeys) {
+  Ranks moved(open_loop(2), {.codec = "topk:ratio=0.01", .min_values = 0});
+  Ranks alone(open_loop(2), {.codec = "topk:ratio=0.01", .min_values = 0});
+  for (Ranks* ranks : {&moved, &alone})
+    ranks->each([&](Rank r) {
+      for (int round = 0; round < 4; ++round) {
+        std::vector<float> a = ramp(1000, static_cast<float>(r + 1)),
+                           b = ramp(500, static_cast<float>(2 * r + 1));
+        std::vector<Tensor> bucket = {{"a", a.data(), a.size()}, {"b", b.data(), b.size()}};
+        if (ranks == &moved && round % 2 == 1) std::swap(bucket[0], bucket[1]);
+        const Result<Ticket> ticket = (*ranks)[r].sync(bucket);
+        ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+        ASSERT_TRUE((*ranks)[r].wait(*ticket).ok());
+        ASSERT_TRUE((*ranks)[r].commit().ok());
+      }
+    });
+  for (Rank r = 0; r < 2; ++r)
+    for (const auto& [key, n] : {std::pair{"a", 1000U}, std::pair{"b", 500U}}) {
+      std::vector<float> x(n), y(n);
+      ASSERT_TRUE(moved[r].residual(key, x).ok());
+      ASSERT_TRUE(alone[r].residual(key, y).ok());
+      EXPECT_EQ(x, y) << key;
+      EXPECT_NE(x, std::vector<float>(n));
+    }
+}
+
+TEST(Session, AKeySeenAgainCommitsTheRound) {
+  Ranks ranks(open_loop(2), {.codec = "fp32"});
+  ranks.each([&](Rank r) {
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> v(10, 1.0F);
+      const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
+      const Result<Ticket> ticket = ranks[r].sync({&t, 1});
+      ASSERT_TRUE(ticket.ok());
+      EXPECT_EQ(ranks[r].stats().rounds, static_cast<std::uint64_t>(step));
+      ASSERT_TRUE(ranks[r].wait(*ticket).ok());
+      EXPECT_EQ(ranks[r].wait(*ticket).code(), Code::kInvalid);
+    }
+  });
+}
+
+TEST(Session, RefusesWhatMakesNoSense) {
+  const auto refused = [](const SessionOptions& o) {
+    return Session::open(std::move(open_loop(1)[0]), o).status();
+  };
+  EXPECT_EQ(refused({.codec = "zip"}).code(), Code::kInvalid);
+  EXPECT_EQ(refused({.strategy = "star"}).code(), Code::kInvalid);
+  EXPECT_EQ(refused({.lanes = -1}).code(), Code::kInvalid);
+  EXPECT_EQ(refused({.timeout = std::chrono::milliseconds(0)}).code(), Code::kInvalid);
+  EXPECT_EQ(Session::open(nullptr, {}).status().code(), Code::kInvalid);
+
+  Ranks ranks(open_loop(1), {});
+  float v[4] = {};
+  const Tensor twice[] = {{"w", v, 2}, {"w", v + 2, 2}};
+  EXPECT_EQ(ranks[0].sync(twice).status().code(), Code::kInvalid);
+  const Tensor unnamed{"", v, 2};
+  EXPECT_EQ(ranks[0].sync({&unnamed, 1}).status().code(), Code::kInvalid);
+  const Tensor nowhere{"w", nullptr, 2};
+  EXPECT_EQ(ranks[0].sync({&nowhere, 1}).status().code(), Code::kInvalid);
+  const Tensor good{"w", v, 4};
+  ASSERT_TRUE(ranks[0].sync({&good, 1}).ok());
+  const Tensor shrunk{"w", v, 3};
+  EXPECT_EQ(ranks[0].sync({&shrunk, 1}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ranks[0].wait(99).code(), Code::kInvalid);
+  EXPECT_EQ(ranks[0].residual("x", std::span<float>(v)).code(), Code::kInvalid);
+  EXPECT_TRUE(ranks[0].commit().ok()) << "a refused call changes nothing";
+}
+
+TEST(Session, RefusesForeignStates) {
+  Ranks two(open_loop(2), {.codec = "topk", .min_values = 0});
+  two.each([&](Rank r) {
+    std::vector<float> v = ramp(100, 1);
+    round_of(two[r], "w", v);
+  });
+  std::vector<std::uint8_t> state = *two[0].state();
+  EXPECT_EQ(two[1].restore(state).code(), Code::kInvalid);
+  Ranks other(open_loop(2), {.codec = "onebit"});
+  EXPECT_EQ(other[0].restore(state).code(), Code::kInvalid);
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    std::vector<std::uint8_t> bad = state;
+    bad[i] ^= 1;
+    EXPECT_EQ(two[0].restore(bad).code(), Code::kCorrupt);
+    EXPECT_EQ(two[0].restore(ByteView(state).first(i)).code(), Code::kCorrupt);
+  }
+  EXPECT_TRUE(two[0].restore(state).ok());
+}
+
+TEST(Session, TraceShowsEveryStepOfARound) {
+  Ranks ranks(open_loop(2), {.codec = "fp32", .strategy = "ring", .min_values = 0});
+  ranks.each([&](Rank r) {
+    ranks[r].trace(true);
+    std::vector<float> v(1000, 1.0F);
+    round_of(ranks[r], "w", v);
+    std::map<std::string_view, int> count;
+    for (const TraceEvent& e : ranks[r].take_trace()) {
+      ++count[e.op];
+      EXPECT_LE(e.begin_ns, e.end_ns);
+      EXPECT_EQ(e.op == "send" || e.op == "recv", e.lane == 0) << e.op;
+    }
+    EXPECT_EQ(count["send"], 2);
+    EXPECT_EQ(count["recv"], 2);
+    EXPECT_EQ(count["merge"], 1);
+    EXPECT_EQ(count["store"], 2);
+    const SessionStats s = ranks[r].stats();
+    EXPECT_EQ(s.frames_sent, 2U);
+    EXPECT_EQ(s.bytes_sent, 2 * (64 + 4 * 500U));
+    EXPECT_EQ(s.values, 1000U);
+    EXPECT_GT(s.encode_ns, 0U);
+    EXPECT_GT(s.wait_ns, 0U);
+  });
+}
+
+TEST(Session, SteadyRoundsAllocateNothing) {
+  g_allocations = 0;
+  g_counting = true;
+  ::operator delete(::operator new(1));
+  g_counting = false;
+  ASSERT_EQ(g_allocations, 1) << "the counter counts";
+  for (const char* codec : {"fp32", "onebit", "topk:ratio=0.05", "dgc:ratio=0.05,feedback=momentum"})
+    for (const int lanes : {0, 2}) {
+      Ranks ranks(open_loop(2),
+                  {.codec = codec, .strategy = "server", .lanes = lanes, .part_values = 70'000});
+      std::vector<float> v[2] = {ramp(200'000, 1), ramp(200'000, 2)};
+      g_allocations = 0;
+      std::atomic<int> waiting{0};
+      ranks.each([&](Rank r) {
+        for (int round = 0; round < 12; ++round) {
+          if (round == 6) {  // counting begins when all ranks are there
+            ++waiting;
+            while (waiting < 2) std::this_thread::yield();
+            g_counting = true;
+          }
+          const Tensor t{.key = "w", .data = v[at(r)].data(), .n = v[at(r)].size()};
+          const Result<Ticket> ticket = ranks[r].sync({&t, 1});
+          if (!ticket.ok() || !ranks[r].wait(*ticket).ok() || !ranks[r].commit().ok()) ++g_allocations;
+        }
+        ++waiting;
+        while (waiting < 4) std::this_thread::yield();
+        g_counting = false;
+      });
+      EXPECT_EQ(g_allocations, 0) << codec << ", " << lanes << " lanes";
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "conformance/phase_codecs.h"
 #include "conformance/ranks.h"
+#include "conformance/transport_world.h"
 
 namespace tithe::testing {
 
@@ -44,7 +45,10 @@ inline std::vector<Combination> combinations() {
   std::vector<Combination> all;
   for (const LawCase& law : law_cases())
     for (const Strategy* strategy : all_strategies())
-      for (const int world : kWorlds) all.push_back({law, strategy, "loop", world});
+      for (const int world : kWorlds) {
+        all.push_back({law, strategy, "loop", world});
+        if (world == 2 || world == 4) all.push_back({law, strategy, "ucx", world});
+      }
   return all;
 }
 
@@ -52,11 +56,6 @@ inline std::string label(const ::testing::TestParamInfo<Combination>& info) {
   const Combination& c = info.param;
   return c.law.label + "_" + std::string(c.strategy->name) + "_" + c.transport + "_" +
          std::to_string(c.world);
-}
-
-inline std::vector<std::unique_ptr<Transport>> open_transports(const std::string& kind, int world) {
-  EXPECT_EQ(kind, "loop");
-  return open_loop(world);
 }
 
 // Gradients of one rank in one round: one tensor per size.

@@ -35,7 +35,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
             .seed = 7};
   }
   Ranks ranks(const SessionOptions& o) const {
-    return Ranks(testing::open_transports(GetParam().transport, world()), o);
+    return Ranks(testing::open_world(GetParam().transport, world()), o);
   }
   template <typename T>
   std::vector<T> by_rank() const {
@@ -104,7 +104,7 @@ TEST_P(LawSuite, Repeatability) {
   };
   const auto run = [&](int lanes, bool late, bool reference, unsigned seed) {
     Run out{by_rank<Values>(), by_rank<Values>(), by_rank<SentDigest>()};
-    auto transports = testing::open_transports(GetParam().transport, world());
+    auto transports = testing::open_world(GetParam().transport, world());
     for (Rank r = 0; r < world(); ++r)
       transports[at(r)] = std::make_unique<Shaken>(std::move(transports[at(r)]),
                                                    seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
@@ -124,6 +124,7 @@ TEST_P(LawSuite, Repeatability) {
   };
   const Run first = run(0, false, false, 1);
   for (int lanes = 0; lanes <= 4; ++lanes) {
+    if (GetParam().transport != "loop" && lanes % 2 == 1) continue;  // opening a world costs more there
     const bool reference = lanes == 2;
     const Run again = run(lanes, true, reference, 10U * static_cast<unsigned>(lanes + 1));
     for (Rank r = 0; r < world(); ++r) {

@@ -12,12 +12,10 @@
 
 namespace tithe::testing {
 
-using Opener = std::function<std::vector<std::unique_ptr<Transport>>(int world)>;
 using Change = std::function<void(Rank, SessionOptions&)>;  // what one rank does differently
 
 class Ranks {
  public:
-  // open() is called by each rank on its own thread, since real transports meet there.
   Ranks(std::vector<std::unique_ptr<Transport>> transports, const SessionOptions& options,
         const Change& change = {})
       : sessions_(transports.size()), failed_(transports.size()) {
@@ -31,6 +29,13 @@ class Ranks {
         failed_[r] = opened.status();
     });
   }
+
+  // Each on its own thread, as processes do: a real transport says farewell, and waits for the answer.
+  ~Ranks() {
+    each_index([&](std::size_t r) { sessions_[r].reset(); });
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
 
   int world() const { return static_cast<int>(sessions_.size()); }
   Session& operator[](Rank r) { return *sessions_[static_cast<std::size_t>(r)]; }

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TITHE_TITHE_H_
+#define TITHE_TITHE_H_
+/* The engine for programs that are not C++. The same promises as tithe/session.h, in C99.
+ *
+ *   codes     every call that can fail returns 0 or a tithe_code, and fills `error` where that is not NULL
+ *   owned     what a call gives back is freed by the function named beside it; arguments are only borrowed,
+ *             but tithe_session_open takes its transport, also when it fails
+ *   stable    structs grow at their end only; each names its own size
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tithe_code { /* docs/errors.md */
+                          TITHE_OK = 0,
+                          TITHE_INVALID = 1,
+                          TITHE_TOO_SMALL = 2,
+                          TITHE_UNSUPPORTED = 3,
+                          TITHE_CORRUPT = 4,
+                          TITHE_MISMATCH = 5,
+                          TITHE_PEER_LOST = 6,
+                          TITHE_TIMEOUT = 7,
+                          TITHE_IO = 8,
+                          TITHE_CANCELLED = 9
+} tithe_code;
+
+typedef struct tithe_error {
+  int code; /* tithe_code */
+  int peer; /* the rank that is to blame, or -1 */
+  char what[500];
+} tithe_error;
+
+typedef struct tithe_transport tithe_transport;
+typedef struct tithe_session tithe_session;
+
+/* ---- Transports: freed by tithe_transport_free, unless a session took them */
+
+/* Ranks as threads of this process; out has room for `world`. */
+int tithe_open_loop(int world, tithe_transport** out, tithe_error* error);
+
+/* What MPI_Allgather does: `bytes` bytes from each rank, all of them in rank order at `all`. 0: done. */
+typedef int (*tithe_all_gather)(void* user, const void* mine, size_t bytes, void* all);
+/* Shared memory, TCP or RDMA through UCX. transports, devices: UCX_TLS, UCX_NET_DEVICES; NULL: as the environment says. */
+int tithe_open_ucx(int rank, int world, tithe_all_gather gather, void* user, const char* transports,
+                   const char* devices, tithe_transport** out, tithe_error* error);
+/* Rank, world and meeting point from the variables that torchrun, mpirun or srun left. */
+int tithe_open_environment(tithe_transport** out, tithe_error* error);
+void tithe_transport_free(tithe_transport* transport);
+
+/* ---- Sessions: closed by tithe_session_close */
+
+typedef struct tithe_options {
+  size_t size;          /* sizeof(tithe_options); tithe_options_init fills it */
+  const char* codec;    /* a spec string, e.g. "dgc:ratio=0.01" */
+  const char* strategy; /* ring, server, aggregator, gather */
+  int lanes;            /* compute threads; 0: tithe_wait does the work */
+  int average;          /* divide by the world size */
+  size_t min_values;    /* smaller tensors travel raw */
+  size_t part_values;   /* larger tensors are cut */
+  int64_t timeout_ms;
+  uint64_t seed;
+  uint64_t run;
+} tithe_options;
+void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
+
+int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
+                       tithe_error* error);
+void tithe_session_close(tithe_session* session);
+int tithe_rank(const tithe_session* session);
+int tithe_world(const tithe_session* session);
+
+typedef enum tithe_dtype { TITHE_F32 = 0, TITHE_BF16 = 1, TITHE_F16 = 2 } tithe_dtype;
+typedef struct tithe_tensor {
+  const char* key; /* the same on all ranks and in every step */
+  void* data;      /* n values, replaced by the result before tithe_wait returns */
+  size_t n;
+  int dtype; /* tithe_dtype */
+} tithe_tensor;
+
+int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
+               tithe_error* error);
+int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
+int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step */
+void tithe_cancel(tithe_session* session);                    /* from any thread */
+int tithe_last_round_dropped(const tithe_session* session);   /* 1: some rank was not finite */
+
+/* Residuals and counters of this rank; *bytes is freed by tithe_free. */
+int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
+int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error);
+int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error);
+void tithe_free(void* bytes);
+
+typedef struct tithe_stats {
+  size_t size; /* set by the caller to sizeof(tithe_stats) */
+  uint64_t rounds, rounds_dropped, values, frames_sent, bytes_sent;
+  uint64_t encode_ns, merge_ns, send_ns, wait_ns;
+} tithe_stats;
+int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

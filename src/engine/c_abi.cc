@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "tithe/connect.h"
+#include "tithe/session.h"
+#include "tithe/tithe.h"
+
+struct tithe_transport {
+  std::unique_ptr<tithe::Transport> transport;
+};
+struct tithe_session {
+  std::unique_ptr<tithe::Session> session;
+};
+
+namespace tithe {
+namespace {
+
+static_assert(TITHE_INVALID == static_cast<int>(Code::kInvalid));
+static_assert(TITHE_PEER_LOST == static_cast<int>(Code::kPeerLost));
+static_assert(TITHE_CANCELLED == static_cast<int>(Code::kCancelled));
+static_assert(TITHE_F16 == static_cast<int>(DType::kF16));
+
+int report(const Status& s, tithe_error* error) {
+  if (error != nullptr) {
+    error->code = static_cast<int>(s.code());
+    error->peer = s.peer();
+    const std::size_t n = std::min(s.what().size(), sizeof error->what - 1);
+    std::memcpy(error->what, s.what().data(), n);
+    error->what[n] = '\0';
+  }
+  return static_cast<int>(s.code());
+}
+
+int invalid(const char* what, tithe_error* error) { return report({Code::kInvalid, what}, error); }
+
+int give(Result<std::unique_ptr<Transport>> opened, tithe_transport** out, tithe_error* error) {
+  if (!opened.ok()) return report(opened.status(), error);
+  *out = new tithe_transport{std::move(*opened)};
+  return report({}, error);
+}
+
+// Blobs of any size through gathers of one size: first the sizes, then the blobs, padded to the longest.
+AllGather padded(int world, tithe_all_gather gather, void* user) {
+  return [=](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
+    const auto ranks = static_cast<std::size_t>(world);
+    std::uint8_t size[8];
+    wire::put(size, std::uint64_t{mine.size()});
+    std::vector<std::uint8_t> sizes(8 * ranks);
+    if (gather(user, size, sizeof size, sizes.data()) != 0)
+      return Status(Code::kIo, "the caller's all-gather failed");
+    std::size_t longest = 0;
+    for (std::size_t r = 0; r < ranks; ++r)
+      longest = std::max<std::size_t>(longest, wire::get<std::uint64_t>(&sizes[8 * r]));
+    constexpr std::size_t kLongestAddress = 1U << 20;
+    if (longest > kLongestAddress) return Status(Code::kCorrupt, "the caller's all-gather gave odd sizes");
+    std::vector<std::uint8_t> blob(longest), blobs(longest * ranks);
+    std::copy(mine.begin(), mine.end(), blob.begin());
+    if (gather(user, blob.data(), longest, blobs.data()) != 0)
+      return Status(Code::kIo, "the caller's all-gather failed");
+    std::vector<std::vector<std::uint8_t>> all;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto from = blobs.begin() + static_cast<std::ptrdiff_t>(r * longest);
+      all.emplace_back(from, from + static_cast<std::ptrdiff_t>(wire::get<std::uint64_t>(&sizes[8 * r])));
+    }
+    return all;
+  };
+}
+
+Result<SessionOptions> read(const tithe_options& o) {
+  if (o.size < sizeof(tithe_options)) return Status(Code::kInvalid, "options: call tithe_options_init first");
+  SessionOptions out;
+  if (o.codec == nullptr || o.strategy == nullptr)
+    return Status(Code::kInvalid, "options: codec and strategy must be named");
+  out.codec = o.codec;
+  out.strategy = o.strategy;
+  out.lanes = o.lanes;
+  out.average = o.average != 0;
+  out.min_values = o.min_values;
+  out.part_values = o.part_values;
+  out.timeout = std::chrono::milliseconds(o.timeout_ms);
+  out.seed = o.seed;
+  out.run = o.run;
+  return out;
+}
+
+}  // namespace
+}  // namespace tithe
+
+using tithe::report;
+
+int tithe_open_loop(int world, tithe_transport** out, tithe_error* error) {
+  if (world < 1 || out == nullptr) return tithe::invalid("open_loop: world must be at least 1", error);
+  auto all = tithe::open_loop(world);
+  for (int r = 0; r < world; ++r) out[r] = new tithe_transport{std::move(all[static_cast<std::size_t>(r)])};
+  return report({}, error);
+}
+
+int tithe_open_ucx(int rank, int world, tithe_all_gather gather, void* user, const char* transports,
+                   const char* devices, tithe_transport** out, tithe_error* error) {
+  if (world < 1 || rank < 0 || rank >= world || gather == nullptr || out == nullptr)
+    return tithe::invalid("open_ucx: rank, world, gather or out is wrong", error);
+  tithe::UcxOptions options;
+  if (transports != nullptr) options.transports = transports;
+  if (devices != nullptr) options.devices = devices;
+  return tithe::give(tithe::open_ucx(rank, world, tithe::padded(world, gather, user), options), out, error);
+}
+
+int tithe_open_environment(tithe_transport** out, tithe_error* error) {
+  if (out == nullptr) return tithe::invalid("open_environment: out is NULL", error);
+  const auto launch = tithe::launch_from_environment();
+  if (!launch.ok()) return report(launch.status(), error);
+  return tithe::give(tithe::open_ucx(launch->rank, launch->world, tithe::meet(*launch)), out, error);
+}
+
+void tithe_transport_free(tithe_transport* transport) { delete transport; }
+
+void tithe_options_init(tithe_options* options) {
+  static const tithe::SessionOptions kDefaults;
+  *options = {sizeof(tithe_options), kDefaults.codec.c_str(),   kDefaults.strategy.c_str(),
+              kDefaults.lanes,       kDefaults.average,         kDefaults.min_values,
+              kDefaults.part_values, kDefaults.timeout.count(), kDefaults.seed,
+              kDefaults.run};
+}
+
+int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
+                       tithe_error* error) {
+  const std::unique_ptr<tithe_transport> taken(transport);
+  if (transport == nullptr || options == nullptr || out == nullptr)
+    return tithe::invalid("session_open: an argument is NULL", error);
+  const auto read = tithe::read(*options);
+  if (!read.ok()) return report(read.status(), error);
+  auto opened = tithe::Session::open(std::move(taken->transport), *read);
+  if (!opened.ok()) return report(opened.status(), error);
+  *out = new tithe_session{std::move(*opened)};
+  return report({}, error);
+}
+
+void tithe_session_close(tithe_session* session) { delete session; }
+int tithe_rank(const tithe_session* session) { return session->session->rank(); }
+int tithe_world(const tithe_session* session) { return session->session->world(); }
+
+int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
+               tithe_error* error) {
+  if (ticket == nullptr || (bucket == nullptr && tensors > 0))
+    return tithe::invalid("sync: bucket or ticket is NULL", error);
+  std::vector<tithe::Tensor> list;
+  for (size_t i = 0; i < tensors; ++i) {
+    const tithe_tensor& t = bucket[i];
+    if (t.key == nullptr || t.dtype < TITHE_F32 || t.dtype > TITHE_F16)
+      return tithe::invalid("sync: a tensor has no key or an unknown type", error);
+    list.push_back({t.key, t.data, t.n, static_cast<tithe::DType>(t.dtype)});
+  }
+  const auto given = session->session->sync(list);
+  if (given.ok()) *ticket = *given;
+  return report(given.status(), error);
+}
+
+int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error) {
+  return report(session->session->wait(ticket), error);
+}
+int tithe_commit(tithe_session* session, tithe_error* error) {
+  return report(session->session->commit(), error);
+}
+void tithe_cancel(tithe_session* session) { session->session->cancel(); }
+int tithe_last_round_dropped(const tithe_session* session) {
+  return session->session->last_round_dropped() ? 1 : 0;
+}
+
+int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error) {
+  if (bytes == nullptr || count == nullptr) return tithe::invalid("state: an argument is NULL", error);
+  const auto state = session->session->state();
+  if (!state.ok()) return report(state.status(), error);
+  *count = state->size();
+  *bytes = std::malloc(state->size());
+  if (*bytes == nullptr) return report({tithe::Code::kIo, "state: out of memory"}, error);
+  std::memcpy(*bytes, state->data(), state->size());
+  return report({}, error);
+}
+
+int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error) {
+  return report(session->session->restore({static_cast<const std::uint8_t*>(bytes), count}), error);
+}
+
+int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error) {
+  if (key == nullptr || (out == nullptr && n > 0))
+    return tithe::invalid("residual: an argument is NULL", error);
+  return report(session->session->residual(key, {out, n}), error);
+}
+
+void tithe_free(void* bytes) { std::free(bytes); }
+
+int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error) {
+  if (out == nullptr || out->size < sizeof(tithe_stats))
+    return tithe::invalid("stats: set size to sizeof(tithe_stats) first", error);
+  const tithe::SessionStats s = session->session->stats();
+  *out = {out->size,    s.rounds,    s.rounds_dropped, s.values,  s.frames_sent,
+          s.bytes_sent, s.encode_ns, s.merge_ns,       s.send_ns, s.wait_ns};
+  return report({}, error);
+}
