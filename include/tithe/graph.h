@@ -4,7 +4,7 @@
 // real transports, a simulator can run it on a virtual clock, a planner only counts it.
 //
 //   pure       the same Place gives the same Graph
-//   matched    the k-th send from a to b on a partition meets the k-th recv of b from a
+//   matched    the k-th send from a to b on a partition, in the order of the nodes, meets the k-th recv of b from a
 //   once       each chunk is encoded at most once per rank and phase: one residual buffer is enough
 //   counted    steps, frames and bytes are those stated at the top of the strategy's file
 //
@@ -55,7 +55,7 @@ class Graph {
   Frame encode(Chunk c);
   Frame recv(Rank peer, Chunk c);  // c: what the frame is about, so that its length can be checked
   void send(Rank peer, Frame f);
-  void merge(Chunk c, std::span<const Frame> frames);
+  void merge(Chunk c, std::span<const Frame> frames);  // of no frames: nothing
   void store(Chunk c, std::span<const Frame> frames);
   void merge(Chunk c, Frame f) { merge(c, {&f, 1}); }
   void store(Chunk c, Frame f) { store(c, {&f, 1}); }
