@@ -26,7 +26,7 @@ from pathlib import Path
 from tree import Problem, files, report
 
 LANGUAGES = ("sh", "python", "cpp")
-SECONDS = 120
+SECONDS = 300
 LIBRARIES = ("libhwy", "libxxhash", "ucx", "fmt")
 
 
