@@ -2,6 +2,7 @@
 #include "transport/ucx/hello.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tithe/connect.h"
 
@@ -12,9 +13,11 @@ const Hello kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}};
 
 TEST(Hello, comes_back) {
   const auto blob = write_hello(kRank2);
-  const auto address = read_hello(blob, 2, 4);
-  ASSERT_TRUE(address.ok()) << address.status().what();
-  EXPECT_EQ(std::vector<std::uint8_t>((*address).begin(), (*address).end()), kRank2.address);
+  const auto heard = read_hello(blob, 2, 4);
+  ASSERT_TRUE(heard.ok()) << heard.status().what();
+  EXPECT_EQ(std::vector<std::uint8_t>(heard->address.begin(), heard->address.end()), kRank2.address);
+  EXPECT_EQ(heard->home.system, my_home().system);
+  EXPECT_EQ(heard->home.process, static_cast<std::uint32_t>(getpid()));
 }
 
 TEST(Hello, names_the_rank_that_differs) {
