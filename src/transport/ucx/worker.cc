@@ -98,6 +98,8 @@ Status Worker::start(const UcxOptions& options) {
   if (can_read_other_processes()) {
     TITHE_TRY(modify(raw, "MM_ERROR_HANDLING", "y"));
     TITHE_TRY(modify(raw, "MEMORY_INVALIDATE", "y"));
+    TITHE_TRY(
+        modify(raw, "MM_FIFO_SIZE", "512"));  // a full queue makes its senders spin; UCX's default is 64
     // Segments of System V shared memory outlive a process that is killed.
     if (options.transports.empty() && says(raw, "UCX_TLS=all")) TITHE_TRY(modify(raw, "TLS", "^sysv"));
   }
