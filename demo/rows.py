@@ -28,11 +28,12 @@ class Row:
 
 
 ROWS = [
-    Row("tithe-dgc", "tithe", "dgc:ratio=0.01,feedback=momentum", "gather"),
+    Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "gather"),
+    Row("tithe-qtopk-s", "tithe", "qtopk:ratio=0.05", "server"),
     Row("tithe-topk", "tithe", "topk:ratio=0.01", "gather"),
+    Row("tithe-dgc", "tithe", "dgc:ratio=0.01,feedback=momentum", "gather"),
     Row("tithe-dragonn", "tithe", "dragonn:ratio=0.01", "gather"),
     Row("tithe-onebit", "tithe", "onebit", "server"),
-    Row("tithe-bf16", "tithe", "bf16", "ring", bytes_part=0.5),
     Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02),
     Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5),
     Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0),

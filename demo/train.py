@@ -30,7 +30,6 @@ import rows
 
 PEAK_RATE = 0.1
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
-PIXEL_MEAN, PIXEL_STD = 0.2860, 0.3530
 RAW_BELOW = 4096  # tithe sends smaller tensors raw (its min_values)
 
 
@@ -47,8 +46,16 @@ def make_model() -> nn.Module:
     )
 
 
-def to_input(images: np.ndarray) -> torch.Tensor:
-    return (torch.from_numpy(images.astype(np.float32)) / 255 - PIXEL_MEAN) / PIXEL_STD
+class Inputs:
+    """From pixels to inputs: each pixel less its mean over the training images, all over one deviation."""
+
+    def __init__(self, images: np.ndarray):
+        few = images[:: max(1, len(images) // 10_000)].astype(np.float32)
+        self.mean = few.mean(0)
+        self.scale = 1 / max(float((few - self.mean).std()), 1e-6)
+
+    def __call__(self, images: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy((images - self.mean) * self.scale)
 
 
 def learning_rate(step: int, steps: int) -> float:
@@ -112,6 +119,7 @@ class Trainer:
         self.images, self.labels = data["train"]
         self.test = [part[self.rank :: self.world] for part in data["test"]]
         self.per_epoch = len(self.images) // (rows.BATCH * self.world)
+        self.inputs = data["inputs"]
         torch.manual_seed(self.seed)
         self.model = make_model()
         self.loss = nn.CrossEntropyLoss()
@@ -122,7 +130,7 @@ class Trainer:
             self.order = np.random.default_rng([self.seed, epoch]).permutation(len(self.images))
         first = (at * self.world + self.rank) * rows.BATCH
         chosen = self.order[first : first + rows.BATCH]
-        return to_input(self.images[chosen]), torch.from_numpy(self.labels[chosen])
+        return self.inputs(self.images[chosen]), torch.from_numpy(self.labels[chosen])
 
     def step(self, step: int, model: nn.Module, optimizer) -> tuple[float, float, float, float]:
         """One step; loss, then the seconds of data and forward, of backward with exchange, of the optimizer."""
@@ -139,7 +147,7 @@ class Trainer:
     @torch.no_grad()
     def accuracy(self) -> float:
         """Of the whole test set; each rank looks at its share. All ranks leave at the same time."""
-        right = (self.model(to_input(self.test[0])).argmax(1) == torch.from_numpy(self.test[1])).sum()
+        right = (self.model(self.inputs(self.test[0])).argmax(1) == torch.from_numpy(self.test[1])).sum()
         counts = torch.tensor([right.item(), len(self.test[1])])
         dist.all_reduce(counts)
         return counts[0].item() / counts[1].item()
@@ -235,6 +243,7 @@ def run_link(job: dict) -> None:
 
 def serve(folder: str) -> None:
     data = idx.load(folder)
+    data["inputs"] = Inputs(data["train"][0])
     torch.set_num_threads(1)
     say("ready")
     while line := sys.stdin.readline():

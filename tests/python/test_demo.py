@@ -183,18 +183,19 @@ needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="no network n
 
 @needs_namespaces
 def test_the_whole_demo_in_small(data, tmp_path):
-    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", EPOCHS="1", RUNS="fp32", TARGET="0.01")
+    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", EPOCHS="1", RUNS="fp32 tithe-qtopk", TARGET="0.01")
     text, _ = process.communicate(timeout=120)
     assert process.returncode == 0, text
     got = json.loads((tmp_path / "out/results.json").read_text())
-    (entry,) = got["runs"]
+    entry, short = got["runs"]
     assert got["link"] == "1gbit" and got["ranks"] == 2
     # A ring of two sends half of the values twice; the rest is headers and acknowledgements.
     assert 1.0 < entry["bytes_per_step"] / (rows.PARAMETERS * 4) < 1.1
     assert entry["step_seconds"] > rows.PARAMETERS * 4 * 8 / 1e9  # not faster than the link
     assert entry["seconds_to_target"] is not None
+    assert short["kind"] == "tithe" and short["bytes_per_step"] < entry["bytes_per_step"] / 20
     told = json.loads((tmp_path / "out/details.json").read_text())
-    assert told["runs"][0]["identical"] and len(told["link_mbit"]) == 2
+    assert all(run["identical"] for run in told["runs"]) and len(told["link_mbit"]) == 2
     assert (tmp_path / "out/report.html").is_file()
 
 
