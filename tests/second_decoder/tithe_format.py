@@ -175,6 +175,29 @@ def read_sparse(payload: bytes, n: int) -> Sparse:
     return Sparse(indices, f32_array(payload, 4 + 4 * count, count))
 
 
+def read_qtopk(payload: bytes, n: int) -> Sparse:
+    must(n < 2**32, "qtopk: too many values")
+    blocks = -(-n // 255)
+    must(len(payload) >= 6, "qtopk: no head")
+    count, top = struct.unpack_from("<IH", payload)
+    must(len(payload) == 6 + blocks + 2 * count, "qtopk: length")
+    in_block = payload[6 : 6 + blocks]
+    places, codes = payload[6 + blocks : 6 + blocks + count], payload[6 + blocks + count :]
+    must(sum(in_block) == count, "qtopk: counts of the blocks")
+    indices, at = [], 0
+    for block, here in enumerate(in_block):
+        mine = places[at : at + here]
+        must(all(a < b for a, b in zip(mine, mine[1:], strict=False)), "qtopk: places do not increase")
+        must(not mine or mine[-1] < min(255, n - 255 * block), "qtopk: place beyond the block")
+        indices += [255 * block + place for place in mine]
+        at += here
+    steps = [code & 127 for code in codes]
+    must(top <= 0x7F7 and min(steps, default=0) == 0 and all(s < top for s in steps), "qtopk: codes")
+    must(count > 0 or top == 0, "qtopk: top of nothing")
+    bits = [(code >> 7) << 31 | (top - s) << 20 for code, s in zip(codes, steps, strict=True)]
+    return Sparse(indices, f32_array(struct.pack(f"<{count}I", *bits), 0, count))
+
+
 READERS = {
     1: read_fp32,
     2: read_bf16,
@@ -183,6 +206,7 @@ READERS = {
     5: read_sparse,  # topk
     6: read_sparse,  # dgc
     7: read_sparse,  # dragonn
+    8: read_qtopk,
 }
 
 

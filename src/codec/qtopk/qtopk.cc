@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// qtopk: the k values of largest magnitude, chosen as in topk, at two bytes each instead of eight. What rounding takes
+// away stays in the residual, bit for bit. Selection and quantisation together: Basu et al., "Qsparse-local-SGD", 2019;
+// the 8-bit float is our own.
+//
+//   level    of a value: its magnitude's bits rounded to 8 exponent and 3 mantissa bits, half up; at most kTopLevel.
+//            Eight levels are an octave.
+//   code     sign << 7 | (top level - level). A value more than 127 levels (16 octaves) below the top is not sent.
+//   exact    a value and its level differ by at most one part in sixteen, so their difference is a float
+//
+// Layout   per payload, B = ceil(n / 255) blocks of 255 values (so that a count fits in a byte):
+//   u32 count | u16 top level | u8 values sent[B] | u8 place in its block[count] | u8 code[count]
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace qtopk {
+namespace {
+
+enum Param : std::size_t { kRatio };
+constexpr ParamSpec kParams[] = {{"ratio", 0.025, 1e-6, 1, "fraction of the values that is sent"}};
+
+constexpr std::size_t kBlock = 255;
+constexpr std::size_t kHead = 6;
+constexpr std::size_t kGroup = 16;   // blocks that decode takes at a time: they stay in the first-level cache
+constexpr std::size_t kAtOnce = 64;  // payloads in one pass over the output
+constexpr int kShift = 20;           // bits of a float below its level
+constexpr std::uint32_t kTopLevel = 0x7f7;  // the largest that is a finite float
+constexpr std::uint32_t kSteps = 127;
+
+std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
+std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+std::size_t bytes(std::size_t n, std::size_t count) { return kHead + blocks(n) + 2 * count; }
+std::size_t bound(const Settings& s, std::size_t n) { return bytes(n, most(s, n)); }
+
+std::uint32_t level(float v) {
+  return std::min((sparse::magnitude(v) + (1U << (kShift - 1))) >> kShift, kTopLevel);
+}
+
+// Level 0 is zero, which says nothing.
+bool is_sent(std::uint32_t top, float v) { return level(v) != 0 && top - level(v) <= kSteps; }
+
+std::uint8_t code_of(std::uint32_t top, float v) {
+  return static_cast<std::uint8_t>((std::bit_cast<std::uint32_t>(v) >> 31 << 7) | (top - level(v)));
+}
+
+float value_of(std::uint32_t top, std::uint8_t code) {
+  const std::uint32_t sign = std::uint32_t{code} >> 7;
+  return std::bit_cast<float>((sign << 31) | ((top - (code & kSteps)) << kShift));
+}
+
+struct View {
+  View(ByteView payload, std::size_t n)
+      : count(wire::get<std::uint32_t>(payload.data())),
+        top(wire::get<std::uint16_t>(payload.data() + 4)),
+        sent(payload.data() + kHead),
+        place(sent + blocks(n)),
+        code(place + count) {}
+  std::size_t count;
+  std::uint32_t top;
+  const std::uint8_t* sent;   // per block
+  const std::uint8_t* place;  // per value
+  const std::uint8_t* code;
+};
+
+// Whether the places of each block increase and lie inside it, and are `count` in all.
+bool places_hold(const View& v, std::size_t n) {
+  std::size_t at = 0;
+  for (std::size_t b = 0; b < blocks(n); ++b) {
+    const std::size_t length = std::min(kBlock, n - b * kBlock);
+    const std::size_t end = at + v.sent[b];
+    if (end > v.count) return false;
+    if (end > at && v.place[end - 1] >= length) return false;
+    for (std::size_t j = at + 1; j < end; ++j)
+      if (v.place[j - 1] >= v.place[j]) return false;
+    at = end;
+  }
+  return at == v.count;
+}
+
+// The top level is that of some value, and every level is a float other than zero.
+bool codes_hold(const View& v) {
+  if (v.count == 0) return v.top == 0;
+  std::uint32_t lowest = kSteps;
+  std::uint32_t highest = 0;
+  for (std::size_t j = 0; j < v.count; ++j) {
+    lowest = std::min(lowest, v.code[j] & kSteps);
+    highest = std::max(highest, v.code[j] & kSteps);
+  }
+  return lowest == 0 && highest < v.top && v.top <= kTopLevel;
+}
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  TITHE_TRY(sparse::check_values("qtopk", n));
+  const auto corrupt = [](const std::string& why) { return Status(Code::kCorrupt, "qtopk: " + why); };
+  if (payload.size() < kHead)
+    return corrupt("payload of " + std::to_string(payload.size()) + " bytes has no head");
+  const std::size_t count = wire::get<std::uint32_t>(payload.data());
+  if (count > most(s, n))
+    return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(s, n)) +
+                   " are sent of " + std::to_string(n));
+  TITHE_TRY(codec::check_size("qtopk", payload.size(), bytes(n, count)));
+  const View view(payload, n);
+  if (!places_hold(view, n)) return corrupt("places do not increase within their blocks");
+  if (!codes_hold(view)) return corrupt("codes do not fit the top level");
+  return {};
+}
+
+// Shortens topk's payload, and leaves what this takes away.
+std::size_t shorten(const sparse::Pairs& pairs, const Carry& in, Bytes out) {
+  std::uint32_t top = 0;
+  for (std::size_t j = 0; j < pairs.count(); ++j) top = std::max(top, level(pairs.value(j)));
+  std::size_t count = 0;
+  for (std::size_t j = 0; j < pairs.count(); ++j) count += is_sent(top, pairs.value(j)) ? 1 : 0;
+  wire::put(out.data(), static_cast<std::uint32_t>(count));
+  wire::put(out.data() + 4, static_cast<std::uint16_t>(top));
+  std::uint8_t* sent = out.data() + kHead;
+  std::uint8_t* place = sent + blocks(in.n);
+  std::uint8_t* code = place + count;
+  std::fill(sent, place, std::uint8_t{0});
+  for (std::size_t j = 0; j < pairs.count(); ++j) {
+    const std::size_t i = pairs.index(j);
+    const float v = pairs.value(j);
+    float left = v;
+    if (is_sent(top, v)) {
+      ++sent[i / kBlock];
+      *place++ = static_cast<std::uint8_t>(i % kBlock);
+      *code = code_of(top, v);
+      left -= value_of(top, *code++);
+    }
+    if (in.left) in.left[i] = left;
+  }
+  return bytes(in.n, count);
+}
+
+// topk has the same parameter, so its settings are ours.
+Result<Encoded> shorten_topk(const Impl& topk, const Call& call, const Carry& in, Bytes pairs, Bytes out) {
+  auto chosen = topk.encode(call, in, pairs);
+  if (!chosen.ok()) return chosen;
+  chosen->bytes = shorten(sparse::Pairs(pairs), in, out);
+  return chosen;
+}
+
+std::size_t pair_bytes(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("qtopk", out.size(), bound(call.settings, in.n)));
+  std::vector<std::uint8_t> pairs(pair_bytes(call.settings, in.n));
+  return shorten_topk(topk_codec.reference(), call, in, pairs, out);
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) { return topk_codec.scratch(s, n) + pair_bytes(s, n); }
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("qtopk", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("qtopk", call.scratch.size(), scratch(call.settings, in.n)));
+  const Bytes pairs = call.scratch.subspan(topk_codec.scratch(call.settings, in.n));
+  return shorten_topk(topk_codec.impls.front(), call, in, pairs, out);
+}
+
+// Adds up to kAtOnce checked payloads to out, which holds the base or, where it is nullptr, anything; then divides.
+// A pass over memory takes kGroup blocks at a time; all blocks at once is the reference. A value sees the same
+// additions in the same order.
+void add(std::span<const ByteView> payloads, const float* base, float divide, std::span<float> out,
+         std::size_t group) {
+  std::array<std::size_t, kAtOnce> at{};
+  for (std::size_t first = 0; first < blocks(out.size()); first += group) {
+    const std::size_t last = std::min(first + group, blocks(out.size()));
+    const std::span<float> part =
+        out.subspan(first * kBlock, std::min(last * kBlock, out.size()) - first * kBlock);
+    if (base == nullptr)
+      std::fill(part.begin(), part.end(), 0.0F);
+    else if (base != out.data())
+      std::copy_n(base + first * kBlock, part.size(), part.begin());
+    for (std::size_t p = 0; p < payloads.size(); ++p) {
+      const View view(payloads[p], out.size());
+      std::size_t j = at[p];
+      for (std::size_t b = first; b < last; ++b)
+        for (const std::size_t end = j + view.sent[b]; j < end; ++j)
+          out[b * kBlock + view.place[j]] += value_of(view.top, view.code[j]);
+      at[p] = j;
+    }
+    if (divide != 1.0F)
+      for (float& v : part) v /= divide;
+  }
+}
+
+Status merge_all(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                 std::span<float> out, std::size_t group) {
+  TITHE_TRY(codec::check_all(qtopk_codec, call, payloads, out.size()));
+  const float* base = merge.base;
+  while (payloads.size() > kAtOnce) {
+    add(payloads.first(kAtOnce), base, 1.0F, out, group);
+    payloads = payloads.subspan(kAtOnce);
+    base = out.data();
+  }
+  add(payloads, base, merge.divide, out, group);
+  return {};
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  return merge_all(call, payloads, merge, out, std::max<std::size_t>(1, blocks(out.size())));
+}
+
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  return merge_all(call, payloads, merge, out, kGroup);
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "places and codes", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace qtopk
+
+const Codec qtopk_codec = {
+    .id = CodecId::qtopk,
+    .name = "qtopk",
+    .doc = "the largest values at 8 bits, places within blocks at 8 bits (after Basu et al. 2019)",
+    .params = qtopk::kParams,
+    .phases = qtopk::kPhases,
+    .traits = {.exact_ledger = true},
+    .scratch = qtopk::scratch,
+    .impls = qtopk::kImpls};
+
+}  // namespace tithe

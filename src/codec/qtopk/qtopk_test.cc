@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+
+#include "codec/registry.h"
+#include "tithe/spec.h"
+
+namespace tithe {
+namespace {
+
+struct Sent {
+  std::vector<std::uint8_t> payload;
+  std::vector<float> left;
+  std::vector<float> values;  // what a reader sees
+};
+
+// By every impl, which must agree.
+Sent send(std::string_view text, const std::vector<float>& grad) {
+  Call call;
+  call.settings = parse_spec(text)->settings;
+  const std::size_t n = grad.size();
+  Sent sent;
+  for (const Impl& impl : qtopk_codec.impls) {
+    const std::size_t room = (qtopk_codec.scratch(call.settings, n) + 64) / 64 * 64;
+    const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
+        static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), &std::free);
+    call.scratch = Bytes(scratch.get(), room);
+    Sent now{std::vector<std::uint8_t>(qtopk_codec.phases[0].bound(call.settings, n)), std::vector<float>(n),
+             std::vector<float>(n)};
+    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
+    EXPECT_TRUE(encoded.ok() && encoded->finite);
+    now.payload.resize(encoded->bytes);
+    const ByteView view(now.payload);
+    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
+    if (&impl != &qtopk_codec.impls.front()) {
+      EXPECT_EQ(now.payload, sent.payload) << impl.name;
+      EXPECT_EQ(now.left, sent.left) << impl.name;
+      EXPECT_EQ(now.values, sent.values) << impl.name;
+    }
+    sent = now;
+  }
+  return sent;
+}
+
+TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
+  const Sent sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});
+  EXPECT_EQ(sent.values, (std::vector<float>{1.0F, -1.0F, 1.125F, 0.3125F, 2.0F}));
+  EXPECT_EQ(sent.left, (std::vector<float>{0, -1.06F + 1.0F, 1.07F - 1.125F, 0.3F - 0.3125F, 1.97F - 2.0F}));
+  EXPECT_EQ(sent.payload.size(), 6U + 1 + 2 * 5);
+}
+
+TEST(Qtopk, WhatIsSixteenOctavesBelowTheTopWaits) {
+  const float low = std::ldexp(1.125F, -16);  // 127 levels below 1
+  const Sent sent = send("qtopk:ratio=1", {1.0F, low, low / 1.125F, 0.0F});
+  EXPECT_EQ(sent.values, (std::vector<float>{1.0F, low, 0.0F, 0.0F}));
+  EXPECT_EQ(sent.left, (std::vector<float>{0.0F, 0.0F, low / 1.125F, 0.0F}));
+}
+
+TEST(Qtopk, TheLargestFloatsStayFinite) {
+  const float most = std::numeric_limits<float>::max();
+  const Sent sent = send("qtopk:ratio=1", {most, -most});
+  EXPECT_EQ(sent.values, (std::vector<float>{std::ldexp(1.875F, 127), -std::ldexp(1.875F, 127)}));
+  EXPECT_EQ(sent.values[0] + sent.left[0], most);
+}
+
+TEST(Qtopk, ABlockMayBeSentWhole) {
+  std::vector<float> grad(600, 0.0F);
+  for (std::size_t i = 255; i < 510; ++i) grad[i] = 1.0F + static_cast<float>(i % 8) / 8;
+  const Sent sent = send("qtopk:ratio=1", grad);
+  EXPECT_EQ(sent.values, grad);
+  EXPECT_EQ(sent.payload[6], 0);
+  EXPECT_EQ(sent.payload[7], 255);
+}
+
+TEST(Qtopk, NothingIsSentOfZeros) {
+  const Sent sent = send("qtopk", std::vector<float>(300, 0.0F));
+  EXPECT_EQ(sent.payload, std::vector<std::uint8_t>(6 + 2));
+}
+
+TEST(Qtopk, MorePayloadsThanOnePassTakesAddUpInOrder) {
+  const Sent sent = send("qtopk:ratio=1", {1.0F, 0.0F, 3.0F});
+  const std::vector<ByteView> many(150, sent.payload);
+  Call call;
+  call.settings = parse_spec("qtopk:ratio=1")->settings;
+  const std::vector<float> base = {0.5F, 0.5F, 0.5F};
+  for (const Impl& impl : qtopk_codec.impls) {
+    std::vector<float> out(3);
+    ASSERT_TRUE(impl.decode(call, many, {.base = base.data(), .divide = 2.0F}, out).ok());
+    EXPECT_EQ(out, (std::vector<float>{75.25F, 0.25F, 225.25F})) << impl.name;
+  }
+}
+
+}  // namespace
+}  // namespace tithe
