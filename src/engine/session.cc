@@ -26,10 +26,11 @@ std::uint64_t layout_hash(std::span<const Tensor> bucket) {
 }
 
 bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
-  return std::equal(bucket.begin(), bucket.end(), unit.tensors().begin(), unit.tensors().end(),
-                    [](const Tensor& a, const engine::TensorLayout& b) {
-                      return a.key == b.key && a.n == b.n && a.dtype == b.dtype;
-                    });
+  return bucket.size() == unit.tensors().size() &&
+         std::all_of(unit.tensors().begin(), unit.tensors().end(), [&](const engine::TensorLayout& l) {
+           const Tensor& t = bucket[l.place];
+           return t.key == l.key && t.n == l.n && t.dtype == l.dtype;
+         });
 }
 
 Status check_bucket(std::span<const Tensor> bucket) {
@@ -79,7 +80,7 @@ class Session::Impl {
   struct Entry {  // a layout that was seen
     std::uint64_t hash = 0;
     Job* job = nullptr;
-    std::vector<Home*> homes;  // by tensor; the store's entries do not move
+    std::vector<Home*> homes;  // by tensor of the unit; the store's entries do not move
     Ticket ticket = 0;         // of its last round
     bool waited = true;
     bool open = false;  // part of the open round
@@ -112,16 +113,20 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   for (const auto& e : entries_)
     if (e->hash == hash && same_layout(*e->job->unit, bucket)) return e.get();
 
+  // Small tensors go last, wherever they stand in the bucket: as neighbours they share one part.
   std::vector<engine::TensorLayout> tensors;
   std::vector<std::size_t> sizes;
   std::vector<std::string_view> keys;
   std::size_t first = 0;
-  for (const Tensor& t : bucket) {
-    tensors.push_back({std::string(t.key), t.n, t.dtype, first});
-    sizes.push_back(t.n);
-    keys.push_back(t.key);
-    first += t.n;
-  }
+  for (const bool small : {false, true})
+    for (std::size_t k = 0; k < bucket.size(); ++k) {
+      const Tensor& t = bucket[k];
+      if ((t.n < options_.min_values) != small) continue;
+      tensors.push_back({std::string(t.key), t.n, t.dtype, first, k});
+      sizes.push_back(t.n);
+      keys.push_back(t.key);
+      first += t.n;
+    }
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
     return Status(Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice));
@@ -151,7 +156,7 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
   entry->job = &runner_.add(std::move(unit), std::move(card));
-  for (const Tensor& t : bucket) {
+  for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
     entry->homes.push_back(&store_.home(t.key));
     entry->homes.back()->n = t.n;
   }

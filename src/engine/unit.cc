@@ -38,7 +38,8 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
       arena_(make_arena(program_.arena_bytes)),
       frames_(program_.slots.size()),
       chunks_(static_cast<std::size_t>(program_.chunks)),
-      bucket_(tensors_.size()) {
+      bucket_(tensors_.size()),
+      flat_(plan_.parts.size()) {
   for (const TensorLayout& t : tensors_) values_ += t.n;
   bool residuals = false;
   bool velocities = false;
@@ -62,21 +63,32 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
 
 // ---- A round
 
+template <typename Body>
+void Unit::each_tensor(const Part& p, Body body) {
+  for (std::size_t k = 0; k < tensors_.size(); ++k) {
+    const TensorLayout& l = tensors_[k];
+    const std::size_t from = std::max(p.first, l.first);
+    const std::size_t to = std::min(p.first + p.n, l.first + l.n);
+    if (from < to) body(bucket_[k], l, from, to);
+  }
+}
+
 void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
-  std::copy(bucket.begin(), bucket.end(), bucket_.begin());
+  for (std::size_t k = 0; k < tensors_.size(); ++k) bucket_[k] = bucket[tensors_[k].place];
   round_ = round;
   finite_ = true;
-  float* first = nullptr;
-  bool in_place = true;
-  for (const Tensor& t : bucket_) {
-    if (t.n == 0) continue;
-    auto* data = static_cast<float*>(t.data);
-    const std::size_t offset = tensors_[static_cast<std::size_t>(&t - bucket_.data())].first;
-    if (first == nullptr) first = data;
-    in_place = in_place && t.dtype == DType::kF32 && data == first + offset;
+  for (std::size_t i = 0; i < plan_.parts.size(); ++i) {
+    const Part& p = plan_.parts[i];
+    float* first = nullptr;
+    bool in_place = true;
+    each_tensor(p, [&](const Tensor& t, const TensorLayout& l, std::size_t from, std::size_t) {
+      float* at = static_cast<float*>(t.data) + (from - l.first);
+      if (first == nullptr) first = at;
+      in_place = in_place && t.dtype == DType::kF32 && at == first + (from - p.first);
+    });
+    if (!in_place) staging_.resize(values_);
+    flat_[i] = in_place ? first : staging_.data() + p.first;
   }
-  if (!in_place) staging_.resize(values_);
-  flat_ = in_place ? first : staging_.data();
   for (ChunkState& c : chunks_) c = {};
 }
 
@@ -123,6 +135,7 @@ Unit::Where Unit::where(const Step& step) {
           layout.laws[step.phase],
           chunks_[static_cast<std::size_t>(layout.first_chunk + step.chunk)],
           plan_.parts[p].first + layout.at(step.chunk),
+          {flat_[p] + layout.at(step.chunk), layout.size(step.chunk)},
           layout.size(step.chunk)};
 }
 
@@ -155,50 +168,46 @@ Status Unit::run(const Step& step, int lane) {
 void Unit::load(int part) {
   const Part& p = plan_.parts[static_cast<std::size_t>(part)];
   const PartLayout& layout = program_.parts[static_cast<std::size_t>(part)];
-  if (!staging_.empty() && flat_ == staging_.data())
-    for (std::size_t k = 0; k < tensors_.size(); ++k) {
-      const TensorLayout& t = tensors_[k];
-      const std::size_t from = std::max(p.first, t.first);
-      const std::size_t to = std::min(p.first + p.n, t.first + t.n);
+  float* flat = flat_[static_cast<std::size_t>(part)];
+  if (staged(static_cast<std::size_t>(part)))
+    each_tensor(p, [&](const Tensor& t, const TensorLayout& l, std::size_t from, std::size_t to) {
       for (std::size_t i = from; i < to; ++i) {
         if (t.dtype == DType::kF32) {
-          flat_[i] = static_cast<const float*>(bucket_[k].data)[i - t.first];
+          flat[i - p.first] = static_cast<const float*>(t.data)[i - l.first];
         } else {
-          const auto h = static_cast<const std::uint16_t*>(bucket_[k].data)[i - t.first];
-          flat_[i] = t.dtype == DType::kBF16 ? from_bf16(h) : from_fp16(h);
+          const auto h = static_cast<const std::uint16_t*>(t.data)[i - l.first];
+          flat[i - p.first] = t.dtype == DType::kBF16 ? from_bf16(h) : from_fp16(h);
         }
       }
-    }
+    });
 
-  const std::span<float> grad(flat_ + p.first, p.n);
+  const std::span<float> grad(flat, p.n);
   const FeedbackPolicy& policy = p.spec.feedback;
   const float s = clip_factor(grad, policy.clip);
-  const float* source = flat_;
+  const float* source = flat;
   if (keeps_velocity(p.spec)) {
     apply_momentum(policy, s, grad, velocity_[now_].data() + p.first, velocity_[1 - now_].data() + p.first);
-    if (!policy.nesterov) source = velocity_[1 - now_].data();
+    if (!policy.nesterov) source = velocity_[1 - now_].data() + p.first;
   } else if (s != 1.0F) {
     for (float& v : grad) v *= s;
   }
   for (Chunk c = 0; c < layout.chunks; ++c)
-    chunks_[static_cast<std::size_t>(layout.first_chunk + c)].source = source + p.first + layout.at(c);
+    chunks_[static_cast<std::size_t>(layout.first_chunk + c)].source = source + layout.at(c);
 }
 
 void Unit::unload(int part) {
-  if (staging_.empty() || flat_ != staging_.data()) return;
+  if (!staged(static_cast<std::size_t>(part))) return;
   const Part& p = plan_.parts[static_cast<std::size_t>(part)];
-  for (std::size_t k = 0; k < tensors_.size(); ++k) {
-    const TensorLayout& t = tensors_[k];
-    const std::size_t from = std::max(p.first, t.first);
-    const std::size_t to = std::min(p.first + p.n, t.first + t.n);
+  const float* flat = flat_[static_cast<std::size_t>(part)];
+  each_tensor(p, [&](const Tensor& t, const TensorLayout& l, std::size_t from, std::size_t to) {
     for (std::size_t i = from; i < to; ++i) {
+      const float v = flat[i - p.first];
       if (t.dtype == DType::kF32)
-        static_cast<float*>(bucket_[k].data)[i - t.first] = flat_[i];
+        static_cast<float*>(t.data)[i - l.first] = v;
       else
-        static_cast<std::uint16_t*>(bucket_[k].data)[i - t.first] =
-            t.dtype == DType::kBF16 ? to_bf16(flat_[i]) : to_fp16(flat_[i]);
+        static_cast<std::uint16_t*>(t.data)[i - l.first] = t.dtype == DType::kBF16 ? to_bf16(v) : to_fp16(v);
     }
-  }
+  });
 }
 
 // Only the last phase settles what is left.
@@ -351,7 +360,7 @@ Status Unit::merge(const Step& step, int lane) {
       std::span<const ByteView> payloads;
       TITHE_TRY(collect(step, lane, payloads));
       TITHE_TRY(decode(step, w, lane, payloads, {.base = w.chunk.source}));
-      w.chunk.source = flat_ + w.offset;
+      w.chunk.source = w.values.data();
       return {};
     }
     case Law::kSum:
@@ -436,8 +445,7 @@ Status Unit::collect(const Step& step, int lane, std::span<const ByteView>& out)
 
 Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                     const Merge& merge) {
-  const Status s =
-      impl(*w.part.spec.codec).decode(call(step, w, lane), payloads, merge, {flat_ + w.offset, w.n});
+  const Status s = impl(*w.part.spec.codec).decode(call(step, w, lane), payloads, merge, w.values);
   if (s.ok()) return s;
   const int source = step.frames.count == 1 ? int{state(list(step.frames)[0]).source} : s.peer();
   return {s.code(), s.what(), source};

@@ -33,7 +33,8 @@ struct TensorLayout {
   std::string key;
   std::size_t n = 0;
   DType dtype = DType::kF32;
-  std::size_t first = 0;  // offset in the bucket, values
+  std::size_t first = 0;  // offset in the unit, values
+  std::size_t place = 0;  // its number in the caller's bucket
 };
 
 struct FreeBytes {
@@ -53,7 +54,7 @@ class Unit {
   std::size_t values() const { return values_; }
   Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
 
-  // A round begins: where this round's gradients lie, in the order of tensors().
+  // A round begins: where this round's gradients lie, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
   // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
   Status run(const Step& step, int lane);
@@ -93,7 +94,8 @@ class Unit {
     const PartLayout& layout;
     Law law;
     ChunkState& chunk;
-    std::size_t offset;  // of the chunk in the bucket
+    std::size_t offset;  // of the chunk in the unit
+    std::span<float> values;
     std::size_t n;
   };
 
@@ -101,6 +103,12 @@ class Unit {
     return v.empty() ? std::span<float>{} : std::span<float>(v).subspan(t.first, t.n);
   }
   Where where(const Step& step);
+  bool staged(std::size_t part) const {
+    return !staging_.empty() && flat_[part] == staging_.data() + plan_.parts[part].first;
+  }
+  // body(tensor, layout, from, to): the values [from, to) of the unit that tensor and part share.
+  template <typename Body>
+  void each_tensor(const Part& p, Body body);
   const Impl& impl(const Codec& codec) const {
     return member_.force_reference ? codec.reference() : codec.best(this_machine());
   }
@@ -158,9 +166,9 @@ class Unit {
   std::vector<float> residual_[2], velocity_[2];
   int now_ = 0;  // which of the two is committed
 
-  std::vector<Tensor> bucket_;
-  std::vector<float> staging_;
-  float* flat_ = nullptr;  // the bucket's values: the caller's memory, or staging
+  std::vector<Tensor> bucket_;  // in the order of tensors()
+  std::vector<float*> flat_;    // by part: its values, in the caller's memory or in staging
+  std::vector<float> staging_;  // for parts whose tensors are no fp32 or do not lie back to back
   std::uint32_t round_ = 0;
   std::atomic<bool> finite_{true};
 };
