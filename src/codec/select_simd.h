@@ -25,8 +25,8 @@ Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint3
 // The values of a sample, in order: seen holds sample.count() elements.
 void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen);
 
-// The k-th largest magnitude (1 <= k <= n) of n values, none of which has a lower one than floor. work holds n + kSlack elements and may be the values
-// themselves, which are lost then.
+// The k-th largest magnitude (1 <= k <= n) of n values, none of which has a lower one than floor. work holds n + kSlack
+// elements and may be the values themselves, which are lost then.
 std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
                           std::uint32_t* work);
 
