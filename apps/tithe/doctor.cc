@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe doctor: what this machine has of what tithe can use, and how to get the rest. It only looks: nothing is changed.
+// tithe doctor: what this machine has of what tithe can use, and how to get the rest. It only looks.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <hwy/targets.h>

@@ -28,7 +28,7 @@ struct Lossy {
   std::vector<float> left;  // values - what was sent
 };
 
-// The first phase's payload of these values, no residual from before. kInvalid names the first value that is not finite.
+// The first phase's payload of these values, no residual from before. kInvalid names the first value not finite.
 Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::uint64_t seed);
 
 // The values of payloads that may have been written under any settings. kCorrupt as the codec says.

@@ -17,7 +17,7 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path);
 // All or nothing: written beside `path` under another name, then renamed over it.
 Status write_file(const fs::path& path, ByteView bytes);
 
-// .npy (told by its first bytes; float32, little-endian, in C order, any shape: flattened), anything else is bare float32.
+// .npy (told by its first bytes; float32, little-endian, in C order, any shape: flattened), all else is bare float32.
 // kInvalid says what the file holds instead, and how to convert it.
 Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes);
 

@@ -157,6 +157,7 @@ Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::le
   const auto keys = r.number<std::uint64_t>();
   for (std::uint64_t k = 0; k < keys && r.whole(); ++k) {
     std::string key = r.text();
+    if (!homes.empty() && key <= homes.rbegin()->first) return corrupt;
     Home h;
     h.n = r.number<std::uint64_t>();
     h.residual = r.floats();

@@ -14,6 +14,8 @@
 #include <sstream>
 
 #include "base/bytes.h"
+#include "engine/carry_store.h"
+#include "engine/control.h"
 #include "golden/golden_cases.h"
 
 namespace tithe::golden {
@@ -117,6 +119,74 @@ std::vector<std::pair<std::string, FrameHeader>> flagged() {
   return {{"flag_non_finite", non_finite}, {"flag_empty", empty}};
 }
 
+// What the engine writes beside payloads (docs/format.md, "Control" and "State").
+std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
+  std::vector<std::uint8_t> card(engine::kControlBytes);
+  card.resize(engine::write_card({.number = 1,
+                                  .world = 4,
+                                  .run = 2,
+                                  .seed = 3,
+                                  .tensors = 5,
+                                  .values = 6000,
+                                  .layout = 7,
+                                  .plan = 8,
+                                  .round = 9,
+                                  .average = 1,
+                                  .codec = "dgc:ratio=0.02",
+                                  .strategy = "gather"},
+                                 2, card));
+  std::vector<std::uint8_t> farewell(engine::kControlBytes);
+  farewell.resize(engine::write_farewell(
+      {.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"}, 2, farewell));
+  engine::CarryStore store;
+  store.home("layer.bias").n = 2;
+  store.home("layer.bias").residual = {0.25F, -3.0F};
+  store.home("layer.bias").velocity = {1.5F, 0.0F};
+  store.home("layer.weight").n = 3;
+  store.home("layer.weight").residual = {1.0F, -2.0F, 1e-30F};
+  store.home("unsent.nothing").n = 4;
+  return {{"control_card.bin", card},
+          {"control_farewell.bin", farewell},
+          {"state.state",
+           engine::save({.rank = 2, .world = 4, .round = 9, .codec = "dgc:feedback=momentum"}, store)}};
+}
+
+TEST(Golden, TheEngineWritesAndReadsItsOwn) {
+  for (const auto& [name, bytes] : engine_files()) {
+    if (rewriting()) write(folder() / name, bytes_as_string(bytes));
+    EXPECT_EQ(bytes, read(folder() / name)) << name;
+  }
+  const auto card = engine::read_control(read(folder() / "control_card.bin"));
+  ASSERT_TRUE(card.ok());
+  EXPECT_EQ((*card).card.codec, "dgc:ratio=0.02");
+  EXPECT_EQ((*card).card.round, 9U);
+  const auto farewell = engine::read_control(read(folder() / "control_farewell.bin"));
+  ASSERT_TRUE(farewell.ok());
+  EXPECT_EQ((*farewell).farewell.blamed, 3);
+  const auto state = read(folder() / "state.state");
+  engine::SavedHead head;
+  std::map<std::string, engine::Home, std::less<>> homes;
+  ASSERT_TRUE(engine::load(state, head, homes).ok());
+  EXPECT_EQ(head.codec, "dgc:feedback=momentum");
+  EXPECT_EQ(homes.at("layer.bias").velocity, (std::vector<float>{1.5F, 0.0F}));
+}
+
+TEST(Golden, EveryTruncationAndBitFlipOfAStateGivesAStatus) {
+  auto state = read(folder() / "state.state");
+  const auto loads = [](ByteView bytes) {
+    engine::SavedHead head;
+    std::map<std::string, engine::Home, std::less<>> homes;
+    return engine::load(bytes, head, homes).ok();
+  };
+  ASSERT_TRUE(loads(state));
+  for (std::size_t cut = 0; cut < state.size(); ++cut) ASSERT_FALSE(loads(ByteView(state).first(cut))) << cut;
+  for (std::size_t bit = 0; bit < 8 * state.size(); ++bit) {
+    state[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+    ASSERT_FALSE(loads(state)) << "bit " << bit;
+    state[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+  }
+}
+
 TEST(Golden, EncodersWriteThemByteForByte) {
   for (const Case& c : cases()) {
     const fs::path path = folder() / (c.name + ".bin");
@@ -179,9 +249,10 @@ TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
   std::set<std::string> listed;
   for (const Case& c : cases()) listed.insert({c.name + ".bin", c.name + ".txt"});
   for (const auto& [name, header] : flagged()) listed.insert(name + ".bin");
+  for (const auto& [name, bytes] : engine_files()) listed.insert(name);
   for (const auto& entry : fs::directory_iterator(folder())) {
     const auto extension = entry.path().extension();
-    if (extension != ".bin" && extension != ".txt") continue;
+    if (extension != ".bin" && extension != ".txt" && extension != ".state") continue;
     EXPECT_TRUE(listed.contains(entry.path().filename().string())) << entry.path() << ": no case makes it";
   }
 }

@@ -14,9 +14,9 @@ GOLDEN = ROOT / "tests/golden"
 sys.path.insert(0, str(ROOT / "tests/second_decoder"))
 
 import tithe_format  # noqa: E402
-from tithe_format import Refused, decode, parse_frame  # noqa: E402
+from tithe_format import Refused, decode, parse_frame, read_control, read_state  # noqa: E402
 
-FRAMES = sorted(p for p in GOLDEN.glob("*.bin") if not p.name.startswith("flag_"))
+FRAMES = sorted(p for p in GOLDEN.glob("*.bin") if not p.name.startswith(("flag_", "control_")))
 
 
 def expected(path):
@@ -68,3 +68,45 @@ def test_refuses_every_truncation_and_bit_flip(path):
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(Refused):
             parse_frame(bytes(flipped))
+
+
+def test_control_frames():
+    assert read_control((GOLDEN / "control_card.bin").read_bytes()) == {
+        "number": 1,
+        "world": 4,
+        "run": 2,
+        "seed": 3,
+        "tensors": 5,
+        "values": 6000,
+        "layout": 7,
+        "plan": 8,
+        "round": 9,
+        "average": 1,
+        "codec": "dgc:ratio=0.02",
+        "strategy": "gather",
+    }
+    told = {"code": "peer_lost", "blamed": 3, "round": 12, "what": "rank 3 is gone"}
+    assert read_control((GOLDEN / "control_farewell.bin").read_bytes()) == told
+
+
+def test_state():
+    state = (GOLDEN / "state.state").read_bytes()
+    assert read_state(state) == {
+        "rank": 2,
+        "world": 4,
+        "rounds": 9,
+        "codec": "dgc:feedback=momentum",
+        "keys": {
+            "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0]},
+            "layer.weight": {"n": 3, "residual": [1.0, -2.0, tithe_format.f32(1e-30)], "velocity": []},
+            "unsent.nothing": {"n": 4, "residual": [], "velocity": []},
+        },
+    }
+    for cut in range(len(state)):
+        with pytest.raises(Refused):
+            read_state(state[:cut])
+    for bit in range(8 * len(state)):
+        flipped = bytearray(state)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Refused):
+            read_state(bytes(flipped))

@@ -232,3 +232,79 @@ def decode(h: Header, payloads: list[bytes]) -> list[float]:
     must(h.flags != EMPTY, "an empty frame has no values")
     must(h.codec in READERS, f"codec {h.codec}")
     return combine([READERS[h.codec](p, h.values) for p in payloads], h.values)
+
+
+# ---- 8. Control ----
+
+CONTROL_TENSOR = 0xFFFFFFFF
+CARD_FIELDS = ("number", "world", "run", "seed", "tensors", "values", "layout", "plan", "round", "average")
+CODES = ["invalid", "too_small", "unsupported", "corrupt", "mismatch", "peer_lost", "timeout", "io", "cancelled"]
+
+
+class Fields:
+    """Reads one field after the other, and refuses to read past the end."""
+
+    def __init__(self, data: bytes):
+        self.data, self.at = data, 0
+
+    def take(self, count: int) -> bytes:
+        must(count <= len(self.data) - self.at, "a field is cut off")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def numbers(self, form: str) -> tuple:
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
+
+    def text(self, length: str) -> str:
+        (count,) = self.numbers(length)
+        must(length != "H" or count <= 400, "a text of more than 400 bytes")
+        return self.take(count).decode()
+
+    def floats(self) -> list[float]:
+        (count,) = self.numbers("Q")
+        return list(struct.unpack(f"<{count}f", self.take(4 * count)))
+
+    def end(self) -> None:
+        must(self.at == len(self.data), "bytes behind the last field")
+
+
+def read_control(frame: bytes) -> dict:
+    h, (payload,) = parse_frame(frame)
+    must(h.tensor == CONTROL_TENSOR and h.phase in (0, 1), "not a control frame")
+    f = Fields(payload)
+    if h.phase == 0:
+        control = dict(zip(CARD_FIELDS, f.numbers("IIQQQQQQQB"), strict=True))
+        control |= {"codec": f.text("H"), "strategy": f.text("H")}
+    else:
+        code, blamed, round_ = f.numbers("BiI")
+        must(1 <= code <= len(CODES), f"code {code}")
+        control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "what": f.text("H")}
+    f.end()
+    return control
+
+
+# ---- 9. State ----
+
+
+def read_state(state: bytes) -> dict:
+    must(len(state) >= 8, "shorter than a checksum")
+    body = state[:-8]
+    must(len(body) >= 40 and struct.unpack("<Q", state[-8:])[0] == xxh3_64(body), "checksum")
+    f = Fields(body)
+    magic, version, rank, world, rounds = f.numbers("IIIIQ")
+    must(magic == 0x53544954, "magic")
+    must(version == 1, f"version {version}")
+    codec = f.text("Q")
+    (count,) = f.numbers("Q")
+    keys: dict[str, dict] = {}
+    last = b""
+    for k in range(count):
+        key = f.text("Q")
+        must(k == 0 or key.encode() > last, "keys do not increase")
+        last = key.encode()
+        (n,) = f.numbers("Q")
+        residual, velocity = f.floats(), f.floats()
+        must(len(residual) in (0, n) and len(velocity) in (0, n), "an array of another length")
+        keys[key] = {"n": n, "residual": residual, "velocity": velocity}
+    f.end()
+    return {"rank": rank, "world": world, "rounds": rounds, "codec": codec, "keys": keys}

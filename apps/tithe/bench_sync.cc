@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe bench sync: whole rounds between ranks on this machine, timed and held against the laws. Ranks are threads on
+// loop, and processes of this same program on ucx.
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "sync_rank.h"
+#include "tithe/spec.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+// A process started by this verb finds here what it is: "<rank> <descriptor of the board> <descriptor of the pipe>".
+constexpr const char* kAsRank = "TITHE_BENCH_SYNC_RANK";
+
+Result<SyncOutcome> as_threads(const SyncArgs& args, SyncBoard& board) {
+  std::vector<std::unique_ptr<Transport>> transports = open_loop(args.ranks);
+  SyncOutcome outcome;
+  std::vector<std::thread> ranks;
+  for (Rank r = 0; r < args.ranks; ++r)
+    ranks.emplace_back([&, r] {
+      static_cast<void>(
+          run_rank(r, std::move(transports[static_cast<std::size_t>(r)]), args, board, &outcome));
+    });
+  for (std::thread& rank : ranks) rank.join();
+  if (const Status s = board.failure(); !s.ok()) return s;
+  return outcome;
+}
+
+Status run_as_rank(const SyncArgs& args, Rank me, SyncBoard& board, SyncOutcome* outcome) {
+  Result<std::unique_ptr<Transport>> transport = open_ucx(me, args.ranks, board.all_gather(me));
+  if (!transport.ok()) {
+    board.fail(transport.status());
+    return transport.status();
+  }
+  return run_rank(me, std::move(*transport), args, board, outcome);
+}
+
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(descriptor, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+std::string read_all(int descriptor) {
+  std::string text;
+  char some[4096];
+  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) text.append(some, static_cast<std::size_t>(n));
+  return text;
+}
+
+// In the child: never returns to the command line.
+[[noreturn]] void be_rank(const SyncArgs& args, const char* who) {
+  int me = 0;
+  int board_descriptor = -1;
+  int pipe_descriptor = -1;
+  if (std::sscanf(who, "%d %d %d", &me, &board_descriptor, &pipe_descriptor) != 3) _exit(3);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the command
+  Result<SyncBoard> board = SyncBoard::join(board_descriptor);
+  if (!board.ok()) _exit(3);
+  SyncOutcome outcome;
+  const Status s = run_as_rank(args, me, *board, &outcome);
+  if (!s.ok()) _exit(1);
+  if (me == 0) {
+    const Json json = {{"seconds", outcome.seconds},
+                       {"bytes_sent", outcome.bytes_sent},
+                       {"identical", outcome.identical},
+                       {"ledger_error", outcome.ledger_error}};
+    if (!write_all(pipe_descriptor, json.dump())) _exit(3);
+  }
+  _exit(0);
+}
+
+pid_t start_rank(const std::vector<std::string>& line, Rank rank, int board, int pipe) {
+  const std::string who = fmt::format("{} {} {}", rank, board, pipe);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  setenv(kAsRank, who.c_str(), 1);
+  std::vector<char*> argv;
+  for (const std::string& word : line) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execv("/proc/self/exe", argv.data());
+  _exit(3);
+}
+
+Result<SyncOutcome> as_processes(const SyncArgs& args, SyncBoard& board) {
+  const std::vector<std::string> line = {"tithe",
+                                         "bench",
+                                         "sync",
+                                         "--ranks",
+                                         std::to_string(args.ranks),
+                                         "--transport",
+                                         args.transport,
+                                         "--codec",
+                                         args.codec,
+                                         "--strategy",
+                                         args.strategy,
+                                         "--n",
+                                         std::to_string(args.n),
+                                         "--rounds",
+                                         std::to_string(args.rounds),
+                                         "--lanes",
+                                         std::to_string(args.lanes)};
+  int ends[2];
+  if (pipe(ends) != 0) return Status(Code::kIo, fmt::format("pipe: {}", std::strerror(errno)));
+  std::vector<pid_t> children;
+  for (Rank r = 0; r < args.ranks; ++r) {
+    const pid_t child = start_rank(line, r, board.descriptor(), ends[1]);
+    if (child < 0) {
+      board.fail({Code::kIo, fmt::format("fork: {}", std::strerror(errno))});
+      break;
+    }
+    children.push_back(child);
+  }
+  close(ends[1]);
+  for (std::size_t left = children.size(); left > 0; --left) {
+    int status = 0;
+    const pid_t child = wait(&status);
+    const auto rank = std::find(children.begin(), children.end(), child) - children.begin();
+    if (WIFSIGNALED(status))
+      board.fail({Code::kPeerLost, fmt::format("rank {} was ended by signal {}", rank, WTERMSIG(status)),
+                  static_cast<int>(rank)});
+    else if (WEXITSTATUS(status) != 0)
+      board.fail({Code::kIo, fmt::format("rank {} could not start (exit code {})", rank, WEXITSTATUS(status)),
+                  static_cast<int>(rank)});
+  }
+  const std::string answer = read_all(ends[0]);
+  close(ends[0]);
+  if (const Status s = board.failure(); !s.ok()) return s;
+  const Json json = Json::parse(answer, nullptr, false);
+  if (json.is_discarded()) return Status(Code::kIo, "rank 0 ended without an answer");
+  SyncOutcome outcome;
+  outcome.seconds = json["seconds"].get<std::vector<double>>();
+  outcome.bytes_sent = json["bytes_sent"];
+  outcome.identical = json["identical"];
+  outcome.ledger_error = json["ledger_error"].is_null() ? std::nan("") : json["ledger_error"].get<double>();
+  return outcome;
+}
+
+Result<Report> bench_sync(const SyncArgs& args) {
+  Result<Spec> spec = parse_spec(args.codec);
+  if (!spec.ok()) return spec.status();
+  if (find_strategy(args.strategy) == nullptr) {
+    std::string known;
+    for (const Strategy* s : all_strategies()) known += fmt::format(" {}", s->name);
+    return Status(Code::kInvalid, fmt::format("unknown strategy '{}'; known:{}", args.strategy, known));
+  }
+  if (const char* who = std::getenv(kAsRank)) be_rank(args, who);
+  Result<SyncBoard> board = SyncBoard::create(args.ranks, args.n);
+  if (!board.ok()) return board.status();
+  Result<SyncOutcome> outcome =
+      args.transport == "loop" ? as_threads(args, *board) : as_processes(args, *board);
+  if (!outcome.ok()) return outcome.status();
+
+  std::vector<double> sorted = outcome->seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const auto quantile = [&](double q) {
+    return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+  };
+  // Momentum and clipping change the gradient before it is taken: what was put in is no longer what must come out.
+  const bool ledger = spec->feedback.kind != Feedback::kMomentum && spec->feedback.clip == 0;
+  const bool exact = outcome->ledger_error == 0;
+  Report report;
+  report.json = {{"ranks", args.ranks},
+                 {"transport", args.transport},
+                 {"codec", to_string(*spec)},
+                 {"strategy", args.strategy},
+                 {"n", args.n},
+                 {"rounds", args.rounds},
+                 {"lanes", args.lanes},
+                 {"seconds_per_round", quantile(0.5)},
+                 {"seconds_spread", {quantile(0.25), quantile(0.75)}},
+                 {"bytes_sent_per_rank", outcome->bytes_sent},
+                 {"identical", outcome->identical},
+                 {"ledger_error", ledger ? Json(outcome->ledger_error) : Json(nullptr)},
+                 {"ledger_exact", ledger ? Json(exact) : Json(nullptr)}};
+  report.text = fmt::format(
+      "{}, {}, {} ranks on {}, {} values, {} rounds\n"
+      "per round   {:.6f} s (median; quartiles {:.6f} .. {:.6f})\n"
+      "sent        {} bytes per rank and round ({:.4f} bits per value)\n"
+      "identical   {}\n"
+      "ledger      {}\n",
+      to_string(*spec), args.strategy, args.ranks, args.transport, args.n, args.rounds, quantile(0.5),
+      quantile(0.25), quantile(0.75), outcome->bytes_sent,
+      args.n == 0 ? 0 : 8 * static_cast<double>(outcome->bytes_sent) / static_cast<double>(args.n),
+      outcome->identical ? "yes: all ranks hold the same bits after every round"
+                         : "NO: ranks hold different results",
+      !ledger ? "not kept with momentum or clipping"
+      : exact ? "exact: nothing was lost"
+              : fmt::format("off by at most {:.3g} of the largest value", outcome->ledger_error));
+  report.failed = !outcome->identical;
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<SyncArgs>();
+  app.add_option("--ranks", args->ranks)->check(CLI::Range(1, kMostRanks))->capture_default_str();
+  app.add_option("--transport", args->transport, "loop: ranks are threads; ucx: ranks are processes")
+      ->check(CLI::IsMember({"loop", "ucx"}))
+      ->capture_default_str();
+  app.add_option("--codec", args->codec, "with its parameters, e.g. topk:ratio=0.01")->capture_default_str();
+  app.add_option("--strategy", args->strategy, "who sends what to whom (docs/strategies.md)")
+      ->capture_default_str();
+  app.add_option("--n", args->n, "values per rank")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--rounds", args->rounds, "timed rounds")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--lanes", args->lanes, "compute threads per rank; 0: the calling thread does all")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  return [args] { return bench_sync(*args); };
+}
+
+}  // namespace
+
+const Verb bench_sync_verb = {
+    .name = "bench_sync",
+    .doc = "whole rounds between ranks on this machine, timed and held against the laws",
+    .declare = declare};
+
+}  // namespace tithe::cli

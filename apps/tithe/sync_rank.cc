@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ledger is kept in fp64 by all ranks together: each adds gradient + residual before - residual after, rank 0 takes
+// the result off, and what is left of each value must be zero. Gradients are small integers times a power of two, so
+// that these sums are exact, and the ledger of a codec that never rounds comes out as zero and not as almost zero.
+#include "sync_rank.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/rng.h"
+#include "tithe/spec.h"
+
+namespace tithe::cli {
+namespace {
+
+constexpr std::string_view kKey = "gradient";
+constexpr float kGrid = 1.0F / 1048576.0F;
+
+// Heavy-tailed: the product of two draws of -127 .. 127.
+float gradient(std::uint64_t key, std::size_t i) {
+  const std::uint32_t r = draw32(key, static_cast<std::uint32_t>(i));
+  const auto a = static_cast<std::int32_t>(r % 255) - 127;
+  const auto b = static_cast<std::int32_t>((r >> 8) % 255) - 127;
+  return static_cast<float>(a * b) * kGrid;
+}
+
+class RankRun {
+ public:
+  RankRun(Rank me, const SyncArgs& args, SyncBoard& board)
+      : me_(me), args_(args), board_(board), tensor_(args.n), before_(args.n), after_(args.n) {}
+
+  Status run(std::unique_ptr<Transport> transport, SyncOutcome* outcome) {
+    SessionOptions options;
+    options.codec = args_.codec;
+    options.strategy = args_.strategy;
+    options.lanes = args_.lanes;
+    options.average = false;  // the ledger is kept in gradient units
+    Result<std::unique_ptr<Session>> session = Session::open(std::move(transport), options);
+    if (!session.ok()) return session.status();
+    for (int round = 0; round < kWarmUpRounds + args_.rounds; ++round) {
+      TITHE_TRY(one_round(**session, round));
+      TITHE_TRY(check(**session));
+      if (me_ == 0) gather(round, *outcome);
+      if (!board_.meet()) return stopped();
+    }
+    return {};
+  }
+
+ private:
+  static Status stopped() { return {Code::kCancelled, "another rank failed"}; }
+
+  Status one_round(Session& session, int round) {
+    key_ = rng_key(static_cast<std::uint64_t>(me_), static_cast<std::uint32_t>(round), 0, 0, 0);
+    for (std::size_t i = 0; i < args_.n; ++i) tensor_[i] = gradient(key_, i);
+    const std::uint64_t sent_before = session.stats().bytes_sent;
+    if (!board_.meet()) return stopped();
+    const auto begin = std::chrono::steady_clock::now();
+    const Tensor bucket{kKey, tensor_.data(), args_.n};
+    Result<Ticket> ticket = session.sync({&bucket, 1});
+    if (!ticket.ok()) return ticket.status();
+    TITHE_TRY(session.wait(*ticket));
+    TITHE_TRY(session.commit());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    SyncBoard::RankResult& mine = board_.of(me_);
+    mine.seconds = took.count();
+    mine.bytes_sent = session.stats().bytes_sent - sent_before;
+    mine.result_hash = XXH3_64bits(tensor_.data(), 4 * args_.n);
+    return {};
+  }
+
+  Status check(Session& session) {
+    TITHE_TRY(session.residual(kKey, after_));
+    const std::span<double> ledger = board_.ledger();
+    const int world = board_.world();
+    SyncBoard::RankResult& mine = board_.of(me_);
+    mine.largest = 0;
+    // In turns, each rank on another slice.
+    for (int step = 0; step < world; ++step) {
+      const auto [first, last] = slice((me_ + step) % world);
+      for (std::size_t i = first; i < last; ++i) {
+        const float g = gradient(key_, i);
+        ledger[i] += static_cast<double>(g) + before_[i] - after_[i];
+        if (me_ == 0) ledger[i] -= tensor_[i];
+        mine.largest = std::max(mine.largest, std::fabs(static_cast<double>(g) + before_[i]));
+      }
+      if (!board_.meet()) return stopped();
+    }
+    mine.imbalance = 0;
+    const auto [first, last] = slice(me_);
+    for (std::size_t i = first; i < last; ++i) {
+      const double off = std::fabs(std::exchange(ledger[i], 0.0));
+      mine.imbalance = off > mine.imbalance || std::isnan(off) ? off : mine.imbalance;
+    }
+    std::swap(before_, after_);
+    if (!board_.meet()) return stopped();
+    return {};
+  }
+
+  std::pair<std::size_t, std::size_t> slice(int k) const {
+    const auto world = static_cast<std::size_t>(board_.world());
+    const auto at = static_cast<std::size_t>(k);
+    return {args_.n * at / world, args_.n * (at + 1) / world};
+  }
+
+  void gather(int round, SyncOutcome& outcome) {
+    double seconds = 0;
+    double imbalance = 0;
+    double largest = 0;
+    for (Rank r = 0; r < board_.world(); ++r) {
+      const SyncBoard::RankResult& of = board_.of(r);
+      seconds = std::max(seconds, of.seconds);
+      imbalance = of.imbalance > imbalance || std::isnan(of.imbalance) ? of.imbalance : imbalance;
+      largest = std::max(largest, of.largest);
+      outcome.bytes_sent = std::max(outcome.bytes_sent, of.bytes_sent);
+      outcome.identical = outcome.identical && of.result_hash == board_.of(0).result_hash;
+    }
+    if (round >= kWarmUpRounds) outcome.seconds.push_back(seconds);
+    const double error = imbalance == 0 ? 0 : imbalance / largest;
+    outcome.ledger_error = error > outcome.ledger_error || std::isnan(error) ? error : outcome.ledger_error;
+  }
+
+  Rank me_;
+  const SyncArgs& args_;
+  SyncBoard& board_;
+  std::uint64_t key_ = 0;
+  std::vector<float> tensor_;  // the gradient, then the result
+  std::vector<float> before_;  // residuals
+  std::vector<float> after_;
+};
+
+}  // namespace
+
+Status run_rank(Rank me, std::unique_ptr<Transport> transport, const SyncArgs& args, SyncBoard& board,
+                SyncOutcome* outcome) {
+  const Status s = RankRun(me, args, board).run(std::move(transport), outcome);
+  if (!s.ok()) board.fail(s);
+  return s;
+}
+
+}  // namespace tithe::cli

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One rank of `tithe bench sync`: rounds over fresh gradients, each timed, then checked against the laws with all the
+// other ranks.
+#include <string>
+#include <vector>
+
+#include "sync_board.h"
+#include "tithe/session.h"
+
+namespace tithe::cli {
+
+struct SyncArgs {
+  int ranks = 4;
+  std::string transport = "loop";
+  std::string codec = "bf16";
+  std::string strategy = "gather";
+  std::size_t n = 1'000'000;
+  int rounds = 10;
+  int lanes = 1;
+};
+
+inline constexpr int kWarmUpRounds = 2;  // connections, buffers, pages; checked, not timed
+
+// Filled by rank 0 alone.
+struct SyncOutcome {
+  std::vector<double> seconds;   // per round, of the slowest rank
+  std::uint64_t bytes_sent = 0;  // per round, by the rank that sends most
+  bool identical = true;
+  double ledger_error = 0;  // largest imbalance of a value over the largest value, see docs/cli.md
+};
+
+// Ends with the Status that went to the board too, if any.
+Status run_rank(Rank me, std::unique_ptr<Transport> transport, const SyncArgs& args, SyncBoard& board,
+                SyncOutcome* outcome);
+
+}  // namespace tithe::cli

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What build/tithe prints, word for word: one file per case in golden/, with the exit code, stdout and stderr.
+
+Figures that vary from run to run are masked by the case's patterns. TITHE_REWRITE_GOLDEN=1 writes the files anew; a
+change that is meant then shows in the diff. TITHE_BIN names another binary than build/tithe.
+"""
+
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).resolve().parent / "golden"
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+SECONDS = {r"\d+\.\d{6} s": "<seconds> s", r"\d+\.\d{6} \.\. \d+\.\d{6}": "<spread>"}
+SPEEDS = {
+    r" +\d+\.\d\d GB/s, \d+\.\d\d \(\d+\.\d\d \.\. \d+\.\d\d, \d+ pairs\)": " <speed>",
+    r"\((simd|ref)\)": "(<impl>)",
+}
+LITTLE = {r"[\d.]+e-\d+": "<little>"}
+SPECS = ("fp32", "bf16", "fp16", "onebit", "topk:ratio=0.3", "dgc:ratio=1", "dragonn:ratio=0.2,slots=16")
+
+
+@dataclass
+class Case:
+    line: str
+    masks: dict[str, str] = field(default_factory=dict)
+
+
+CASES = {
+    "help": Case("--help"),
+    "help_encode": Case("encode --help"),
+    "help_bench_sync": Case("bench sync --help"),
+    "codecs": Case("codecs"),
+    "codecs_json": Case("codecs --json", {r'"impls": \[[^\]]*\]': '"impls": <names>'}),
+    "encode": Case("encode topk:ratio=0.02 values.npy out.tithe"),
+    "encode_json": Case("encode onebit values.f32 out.tithe --json"),
+    "encode_nothing": Case("encode bf16 empty.f32 out.tithe"),
+    "decode": Case("decode frame.tithe out.npy"),
+    "decode_json": Case("decode frame.tithe out.f32 --json"),
+    "inspect_values": Case("inspect values.npy"),
+    "inspect_values_json": Case("inspect values.npy --json"),
+    "inspect_nan": Case("inspect nan.npy"),
+    "inspect_frame": Case("inspect frame.tithe"),
+    "inspect_frame_json": Case("inspect frame.tithe --json"),
+    "inspect_concat": Case("inspect topk_concat.bin"),
+    "inspect_non_finite": Case("inspect flag_non_finite.bin"),
+    "bench_codec": Case("bench codec bf16 --n 20000 --rounds 3", SPEEDS),
+    "bench_sync": Case("bench sync --ranks 3 --codec topk --strategy ring --n 10007 --rounds 3", SECONDS),
+    "bench_sync_rounded": Case("bench sync --ranks 2 --codec onebit --n 10007 --rounds 3", SECONDS | LITTLE),
+    "error_no_verb": Case(""),
+    "error_unknown_verb": Case("encod fp32 values.npy out.tithe"),
+    "error_missing_argument": Case("encode fp32 values.npy"),
+    "error_unknown_option": Case("codecs --jsn"),
+    "error_unknown_codec": Case("encode topc values.npy out.tithe"),
+    "error_unknown_parameter": Case("encode topk:ration=0.1 values.npy out.tithe --json"),
+    "error_range": Case("encode topk:ratio=2 values.npy out.tithe"),
+    "error_no_file": Case("inspect nowhere.npy"),
+    "error_no_folder": Case("encode fp32 values.npy nowhere/out.tithe"),
+    "error_f64": Case("inspect f64.npy"),
+    "error_fortran": Case("inspect fortran.npy"),
+    "error_cut_npy": Case("inspect cut.npy"),
+    "error_odd_bytes": Case("inspect odd.f32"),
+    "error_nan": Case("encode fp32 nan.npy out.tithe"),
+    "error_not_a_frame": Case("decode values.npy out.npy"),
+    "error_changed_frame": Case("decode changed.tithe out.npy"),
+    "error_changed_frame_json": Case("decode changed.tithe out.npy --json"),
+    "error_many_values": Case("decode --max-values 10 frame.tithe out.npy"),
+    "error_strategy": Case("bench sync --strategy rong"),
+    "error_threads": Case("bench codec fp32 --threads 200", {r"may use \d+ cores": "may use <n> cores"}),
+}
+
+
+def run(line, folder, **options):
+    return subprocess.run(
+        [TITHE, *shlex.split(line)], cwd=folder, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Values whose bits do not depend on any library's random numbers, and files that are wrong in one way each."""
+    path = tmp_path_factory.mktemp("cli")
+    i = np.arange(3000, dtype=np.int64)
+    values = ((i * 7919 % 509 - 254) * (i * 104729 % 251 - 125) / 4096).astype("<f4")
+    np.save(path / "values.npy", values.reshape(30, 100))
+    values.tofile(path / "values.f32")
+    (path / "empty.f32").write_bytes(b"")
+    (path / "odd.f32").write_bytes(b"\0" * 7)
+    np.save(path / "f64.npy", values.astype("<f8"))
+    np.save(path / "fortran.npy", np.asfortranarray(values.reshape(30, 100)))
+    (path / "cut.npy").write_bytes((path / "values.npy").read_bytes()[:-5])
+    holed = values.copy()
+    holed[[7, 9]] = [np.nan, np.inf]
+    np.save(path / "nan.npy", holed)
+    assert run("encode topk:ratio=0.1 values.npy frame.tithe", path).returncode == 0
+    changed = bytearray((path / "frame.tithe").read_bytes())
+    changed[200] ^= 4
+    (path / "changed.tithe").write_bytes(changed)
+    for name in ("topk_concat.bin", "flag_non_finite.bin"):
+        (path / name).write_bytes((ROOT / "tests/golden" / name).read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_prints_what_it_printed(name, folder):
+    case = CASES[name]
+    done = run(case.line, folder)
+    got = f"$ tithe {case.line}\nexit {done.returncode}\n--- stdout\n{done.stdout}--- stderr\n{done.stderr}"
+    for pattern, instead in case.masks.items():
+        got = re.sub(pattern, instead, got)
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("TITHE_REWRITE_GOLDEN") == "1":
+        path.write_text(got)
+    assert got == path.read_text(), f"{path.name} differs; TITHE_REWRITE_GOLDEN=1 writes it anew"
+    if "--json" in shlex.split(case.line):
+        json.loads(done.stdout)
+
+
+def test_every_golden_file_belongs_to_a_case():
+    assert {p.stem for p in GOLDEN.glob("*")} == set(CASES)
+
+
+def test_every_verb_has_help_a_section_and_json(folder):
+    verbs = re.findall(r"^TITHE_VERB\((\w+)\)", (ROOT / "apps/tithe/verbs.def").read_text(), re.MULTILINE)
+    document = (ROOT / "docs/cli.md").read_text()
+    assert verbs
+    for verb in (v.replace("_", " ") for v in verbs):
+        helped = run(f"{verb} --help", folder)
+        assert helped.returncode == 0
+        assert "--json" in helped.stdout
+        assert f"\n## {verb}\n" in document
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_decode_undoes_encode_up_to_what_was_not_sent(spec, folder):
+    told = json.loads(run(f"encode {spec} values.npy there.tithe --json", folder).stdout)
+    assert run("decode there.tithe back.npy", folder).returncode == 0
+    assert run("decode there.tithe back.f32", folder).returncode == 0
+    values, back = np.fromfile(folder / "values.f32", "<f4"), np.load(folder / "back.npy")
+    assert back.dtype == np.dtype("<f4")
+    assert back.shape == values.shape
+    assert (back.tobytes()) == (folder / "back.f32").read_bytes()
+    error = np.linalg.norm((values - back).astype("f8")) / np.linalg.norm(values.astype("f8"))
+    assert math.isclose(error, told["relative_error"], rel_tol=1e-5, abs_tol=1e-9)
+    assert told["frame_bytes"] == told["payload_bytes"] + 64 == (folder / "there.tithe").stat().st_size
+
+
+def test_a_refused_output_leaves_what_was_there(folder):
+    (folder / "kept.npy").write_text("as it was")
+    assert run("decode changed.tithe kept.npy", folder).returncode == 1
+    assert (folder / "kept.npy").read_text() == "as it was"
+    assert not list(folder.glob("kept.npy.*"))
+
+
+def test_a_frame_cannot_make_it_allocate(folder):
+    """A sealed frame of 68 bytes that claims 2^40 values of a sparse codec."""
+    frame = bytearray((ROOT / "tests/golden/topk_none.bin").read_bytes())
+    struct.pack_into("<Q", frame, 32, 1 << 40)
+    sys.path.insert(0, str(ROOT / "tests/second_decoder"))
+    from tithe_format import checksum
+
+    struct.pack_into("<Q", frame, 56, checksum(bytes(frame)))
+    (folder / "claims.tithe").write_bytes(frame)
+    done = run("decode claims.tithe out.npy", folder)
+    assert done.returncode == 1
+    assert "--max-values" in done.stderr
+
+
+def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
+    found = json.loads(run("doctor --json", folder).stdout)
+    names = [f["name"] for f in found["findings"]]
+    assert names == ["processor", "ucx", "gpu", "namespaces", "python"]
+    for finding in found["findings"]:
+        assert finding["what"]
+        assert finding["there"] or finding["cure"]
+        assert (finding["name"] in found["missing"]) != finding["there"]
+    assert found["findings"][0]["details"]["targets"]
+    text = run("doctor", folder).stdout.splitlines()
+    assert [line.split()[1] for line in text[1:] if not line.startswith(" ")] == names
+
+
+def test_bench_codec_fields(folder):
+    got = json.loads(run("bench codec topk --n 50000 --rounds 3 --json", folder).stdout)
+    assert got["n"] == 50000
+    assert got["encode_gbs"] > 0
+    assert got["decode_gbs"] > 0
+    assert got["encode_vs_reference"] > 0
+    assert got["decode_vs_reference"] > 0
+    assert "r += g" in got["reference"]
+
+
+@pytest.mark.parametrize("strategy", ["ring", "server", "aggregator", "gather"])
+@pytest.mark.parametrize("codec", ["fp32", "bf16", "onebit", "topk", "dgc", "dragonn"])
+def test_bench_sync_on_loop_obeys_the_laws(codec, strategy, folder):
+    line = f"bench sync --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --rounds 2 --json"
+    got = json.loads(run(line, folder).stdout)
+    assert got["identical"] is True
+    assert got["ledger_exact"] is (codec != "onebit")
+    assert got["ledger_error"] < 1e-6
+    assert got["seconds_per_round"] > 0
+    assert got["bytes_sent_per_rank"] > 0
+
+
+def test_bench_sync_sees_what_is_lost_without_feedback(folder):
+    got = json.loads(run("bench sync --ranks 2 --codec topk:feedback=none --n 5000 --rounds 2 --json", folder).stdout)
+    assert got["identical"] is True
+    assert got["ledger_exact"] is False
+    assert got["ledger_error"] > 0.1
+    got = json.loads(
+        run("bench sync --ranks 2 --codec topk:feedback=momentum --n 5000 --rounds 2 --json", folder).stdout
+    )
+    assert got["ledger_exact"] is None
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_bench_sync_on_ucx_obeys_the_laws(ranks, folder):
+    line = f"bench sync --ranks {ranks} --transport ucx --codec topk --strategy gather --n 30011 --rounds 3 --json"
+    done = run(line, folder)
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    assert got["identical"] is True
+    assert got["ledger_exact"] is True
+
+
+def children_of(pid):
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_bench_sync_on_ucx_names_a_rank_that_dies(folder):
+    line = [TITHE, "bench", "sync", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--rounds", "100000"]
+    command = subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while len(children_of(command.pid)) < 3:
+        time.sleep(0.05)
+    time.sleep(1)
+    ranks = children_of(command.pid)
+    os.kill(ranks[1], signal.SIGKILL)
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert "rank 1" in told
+    assert all(gone(pid) for pid in ranks)
+
+
+def test_bench_sync_on_ucx_leaves_no_process_when_it_is_killed(folder):
+    line = [TITHE, "bench", "sync", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--rounds", "100000"]
+    command = subprocess.Popen(line, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while len(children_of(command.pid)) < 3:
+        time.sleep(0.05)
+    time.sleep(1)
+    ranks = children_of(command.pid)
+    command.kill()
+    command.wait()
+    deadline = time.monotonic() + 30
+    while not all(gone(pid) for pid in ranks):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
