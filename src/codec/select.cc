@@ -12,10 +12,10 @@ namespace tithe::select {
 
 using sparse::magnitude;
 
-Sample plan_sample(std::size_t n, double ratio, double share) {
+Sample plan_sample(std::size_t n, double ratio, double share, double many_hits) {
   const double values = static_cast<double>(n);
   const double few = kFewHits / ratio;
-  const double want = std::min(values, std::max(few, std::min(share * values, kManyHits / ratio)));
+  const double want = std::min(values, std::max(few, std::min(share * values, many_hits / ratio)));
   const auto lines = static_cast<std::size_t>(std::ceil(want / kLine));
   const bool whole = 2 * lines >= n / kLine;
   return {.n = n, .lines = whole ? 0 : lines};

@@ -33,11 +33,12 @@ struct Sample {
   }
 };
 
-// `share` of n values, but never fewer than give kFewHits values above the threshold (the estimate would be
-// noise) nor more than give kManyHits (it would cost time and buy nothing). Near half of n: all of them.
+// `share` of n values, but never fewer than give kFewHits values above the threshold (the estimate would be noise) nor
+// more than give many_hits (it would cost time and buy nothing). Near half of n: all of them.
+// With h hits the number of values that reach the threshold strays by a factor of about 1 +- 1 / sqrt(h).
 inline constexpr double kFewHits = 32;
-inline constexpr double kManyHits = 1024;
-Sample plan_sample(std::size_t n, double ratio, double share);
+inline constexpr double kManyHits = 128;
+Sample plan_sample(std::size_t n, double ratio, double share, double many_hits = kManyHits);
 
 // Which of the sampled magnitudes, counted from the largest, is the threshold for `ratio`.
 std::size_t threshold_rank(const Sample& sample, double ratio);

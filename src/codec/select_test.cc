@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "codec/encode_for_test.h"
+#include "codec/select_simd.h"
 
 namespace tithe::sparse {
 namespace {
@@ -169,6 +171,26 @@ TEST_P(FastEqualsReference, ReportsWhatIsNotFiniteWhereverItStands) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Specs, FastEqualsReference, testing::ValuesIn(kSpecs));
+
+TEST(Select, KthLargestIsThatOfTheSortedMagnitudes) {
+  std::mt19937 rng(3);
+  for (const Data& data : kData)
+    for (const std::size_t n : {1U, 2U, 100U, 257U, 5000U, 40'000U}) {
+      Values v(n);
+      data.fill(rng, v);
+      std::vector<std::uint32_t> sorted(n);
+      std::transform(v.begin(), v.end(), sorted.begin(), magnitude);
+      std::sort(sorted.begin(), sorted.end(), std::greater<>{});
+      std::vector<std::uint32_t> work(n + select::kSlack);
+      for (const std::size_t k : {std::size_t{1}, std::size_t{17}, n / 100, n / 3, n}) {
+        if (k < 1 || k > n) continue;
+        EXPECT_EQ(select::kth_largest(v.data(), n, k, 0, work.data()), sorted[k - 1])
+            << data.name << ", " << k << " of " << n;
+        EXPECT_EQ(select::kth_largest(v.data(), n, k, sorted.back(), work.data()), sorted[k - 1])
+            << data.name << ", " << k << " of " << n << " with a floor";
+      }
+    }
+}
 
 TEST(Sample, LinesLieInTheirStrataAndDifferByKey) {
   const select::Sample sample = select::plan_sample(1'000'003, 0.01, 0.01);

@@ -30,7 +30,7 @@ SPEEDS = {
     r"\((simd|ref)\)": "(<impl>)",
 }
 LITTLE = {r"[\d.]+e-\d+": "<little>"}
-SPECS = ("fp32", "bf16", "fp16", "onebit", "topk:ratio=0.3", "dgc:ratio=1", "dragonn:ratio=0.2,slots=16")
+SPECS = ("fp32", "bf16", "fp16", "onebit", "topk:ratio=0.3", "qtopk", "dgc:ratio=1", "dragonn:ratio=0.2,slots=16")
 
 
 @dataclass
@@ -203,7 +203,7 @@ def test_bench_codec_fields(folder):
 
 
 @pytest.mark.parametrize("strategy", ["ring", "server", "aggregator", "gather"])
-@pytest.mark.parametrize("codec", ["fp32", "bf16", "onebit", "topk", "dgc", "dragonn"])
+@pytest.mark.parametrize("codec", ["fp32", "bf16", "onebit", "topk", "dgc", "dragonn", "qtopk"])
 def test_bench_sync_on_loop_obeys_the_laws(codec, strategy, folder):
     line = f"bench sync --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --rounds 2 --json"
     got = json.loads(run(line, folder).stdout)

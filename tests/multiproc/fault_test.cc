@@ -3,6 +3,9 @@
 // UCX chooses within one machine (shared memory).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/uio.h>
+
+#include <fstream>
 
 #include "multiproc/processes.h"
 #include "tithe/session.h"
@@ -26,6 +29,14 @@ struct Case {
 std::string title(const ::testing::TestParamInfo<Case>& info) {
   return fmt::format("{}_{}_{}_{}", *info.param.transports ? info.param.transports : "shared",
                      info.param.strategy, info.param.codec, info.param.world);
+}
+
+// System V shared memory segments of the whole machine.
+std::size_t count_segments() {
+  std::ifstream table("/proc/sysvipc/shm");
+  std::size_t lines = 0;
+  for (std::string line; std::getline(table, line);) ++lines;
+  return lines;
 }
 
 std::size_t count_files(const char* folder) {
@@ -94,7 +105,7 @@ class Fault : public ::testing::TestWithParam<Case> {
 
 TEST_P(Fault, killed_rank_is_named) {
   const int world = GetParam().world;
-  const std::size_t shared_before = count_files("/dev/shm");
+  const std::size_t files = count_files("/dev/shm"), segments = count_segments();
   for (const Rank victim : {world - 1, 0}) {
     Processes ranks(world,
                     [&](Rank me, const Reporter& parent) { run_rounds(me, parent, {.timeout = 60s}); });
@@ -103,7 +114,8 @@ TEST_P(Fault, killed_rank_is_named) {
     for (Rank r = 0; r < world; ++r)
       if (r != victim) expect_end(ranks, r, Code::kPeerLost, victim, kPromised);
   }
-  EXPECT_EQ(count_files("/dev/shm"), shared_before);
+  EXPECT_EQ(count_files("/dev/shm"), files);
+  EXPECT_EQ(count_segments(), segments);
   EXPECT_TRUE(scratch_.empty()) << "a meeting left files behind";
 }
 
@@ -130,6 +142,23 @@ TEST_P(Fault, leaving_rank_is_named) {
     if (r != leaver) expect_end(ranks, r, Code::kPeerLost, leaver, kPromised);
   EXPECT_EQ(ranks.line_with(leaver, "closed", kPatience), "closed");
   EXPECT_EQ(ranks.end(leaver, kPatience), 0);
+}
+
+// Within one machine, UCX's own choice is shared memory (where a process may read another one's memory, as the
+// kernel's answer to a read of our own shows); "tcp" is TCP and nothing else.
+TEST_P(Fault, transports_are_those_asked_for) {
+  char from = 'x', to = 0;
+  const iovec local{.iov_base = &to, .iov_len = 1}, remote{.iov_base = &from, .iov_len = 1};
+  const bool can_share = process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+  Processes ranks(GetParam().world, [&](Rank me, const Reporter& parent) {
+    const Result<std::unique_ptr<Session>> session = join(GetParam(), me, scratch_.path(), {});
+    std::ifstream maps("/proc/self/maps");
+    const std::string text(std::istreambuf_iterator<char>(maps), {});
+    const bool shares = text.find("/SYSV") != std::string::npos || text.find("ucx_shm") != std::string::npos;
+    parent.say(session.ok() ? (shares ? "shared" : "apart") : session.status().what());
+  });
+  for (Rank r = 0; r < GetParam().world; ++r)
+    EXPECT_EQ(ranks.line(r, kPatience), can_share && *GetParam().transports == '\0' ? "shared" : "apart");
 }
 
 // Sessions one after the other in one process leave no thread and no descriptor behind.

@@ -21,9 +21,10 @@ constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the value
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
 
-// What the bound of the fast form is sampled from; it shapes no byte.
+// What the bound of the fast form is sampled from. It shapes no byte, so it may be as large as pays: candidates that
+// are not sent cost more than samples.
 select::Sample plan_bound(const Settings& s, std::size_t n) {
-  return select::plan_sample(n, s[kRatio], 0.01);
+  return select::plan_sample(n, s[kRatio], 0.01, 1024);
 }
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {

@@ -97,6 +97,26 @@ std::uint64_t hash_of(const std::vector<Note>& notes) {
   return h | 1;  // never the 0 of a rank that has not seen all
 }
 
+// Why ranks did not agree in time. Those that came and gave up earlier than this one are not to blame.
+Status who_differs(const Launch& launch, const std::vector<std::uint32_t>& worlds,
+                   const std::vector<fs::path>& paths) {
+  std::vector<Rank> missing;
+  for (std::size_t r = 0; r < worlds.size(); ++r) {
+    if (worlds[r] == 0) missing.push_back(static_cast<Rank>(r));
+    if (worlds[r] != 0 && worlds[r] != static_cast<std::uint32_t>(launch.world))
+      return {
+          Code::kMismatch,
+          fmt::format("rank {} was started with world size {}, this rank with {} (or {} is left over from "
+                      "another job: remove it)",
+                      r, worlds[r], launch.world, paths[r].string()),
+          static_cast<int>(r)};
+  }
+  if (!missing.empty()) return nobody_from(missing, launch);
+  return {
+      Code::kTimeout,
+      fmt::format("all ranks came to {}, but not to an agreement: is the file system slow?", launch.file)};
+}
+
 std::uint64_t random_nonce() {
   std::random_device source;
   return std::uint64_t{source()} << 32 | source();
@@ -120,40 +140,29 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
   TITHE_TRY(write_note(paths[me], launch.rank, notes[me]));
 
   std::uint64_t agreed = 0;
+  std::vector<std::uint32_t> worlds(world);  // as each rank last said; 0: it never came
   for (; agreed == 0; std::this_thread::sleep_for(kPause)) {
-    std::vector<Rank> missing;
+    bool all = true;
     for (std::size_t r = 0; r < world; ++r) {
-      if (r == me) continue;
-      notes[r] = read_note(paths[r], static_cast<Rank>(r));
-      if (!notes[r].there || notes[r].world != notes[me].world) missing.push_back(static_cast<Rank>(r));
+      if (r != me) notes[r] = read_note(paths[r], static_cast<Rank>(r));
+      if (notes[r].there) worlds[r] = notes[r].world;
+      all = all && notes[r].there && notes[r].world == notes[me].world;
     }
-    const std::uint64_t hash = missing.empty() ? hash_of(notes) : 0;
+    const std::uint64_t hash = all ? hash_of(notes) : 0;
     std::error_code ignored;
     if (hash != notes[me].seen ||
         !fs::exists(paths[me], ignored)) {  // an earlier meeting may have removed it
       notes[me].seen = hash;
       TITHE_TRY(write_note(paths[me], launch.rank, notes[me]));
     }
-    bool all = hash != 0;
-    for (std::size_t r = 0; r < world; ++r) {
-      all = all && notes[r].seen == hash;
-      if (hash != 0 && notes[r].seen != hash) missing.push_back(static_cast<Rank>(r));
-    }
+    for (const Note& n : notes) all = all && n.seen == hash;
     if (all) {
       agreed = hash;
       break;
     }
     if (Clock::now() >= deadline) {
       fs::remove(paths[me], ignored);
-      for (const Rank r : missing)
-        if (const Note& n = notes[static_cast<std::size_t>(r)]; n.there && n.world != notes[me].world)
-          return Status(
-              Code::kMismatch,
-              fmt::format("rank {} was started with world size {}, this rank with {} (or {} is left over "
-                          "from another job: remove it)",
-                          r, n.world, launch.world, paths[static_cast<std::size_t>(r)].string()),
-              r);
-      return nobody_from(missing, launch);
+      return who_differs(launch, worlds, paths);
     }
   }
 

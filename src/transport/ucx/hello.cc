@@ -2,11 +2,15 @@
 #include "transport/ucx/hello.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <ucp/api/ucp.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "base/bytes.h"
+#include "base/rng.h"
 #include "tithe/frame.h"
 
 namespace tithe::ucx {
@@ -14,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x58555454;  // "TTUX" in file order
 constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 24;
+constexpr std::size_t kHeaderBytes = 36;
 
 struct UcxVersion {
   unsigned major = 0, minor = 0, release = 0;
@@ -27,6 +31,17 @@ UcxVersion ucx_version() {
 }
 
 }  // namespace
+
+Home my_home() {
+  // The kernel's boot and the process namespace, hashed together.
+  std::string where;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> where;
+  struct stat ns {};
+  if (stat("/proc/self/ns/pid", &ns) == 0) where += fmt::format("/{}", ns.st_ino);
+  std::uint64_t h = 1;
+  for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
+  return {.system = h, .process = static_cast<std::uint32_t>(getpid())};
+}
 
 std::vector<std::uint8_t> write_hello(const Hello& hello) {
   const UcxVersion ucx = ucx_version();
@@ -41,13 +56,16 @@ std::vector<std::uint8_t> write_hello(const Hello& hello) {
   wire::put(&blob[12], static_cast<std::uint32_t>(hello.rank));
   wire::put(&blob[16], std::uint32_t{ucx.major});
   wire::put(&blob[20], std::uint32_t{ucx.minor});
+  const Home home = my_home();
+  wire::put(&blob[24], home.system);
+  wire::put(&blob[32], home.process);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
                 hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
   return blob;
 }
 
-Result<std::span<const std::uint8_t>> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world) {
+Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world) {
   const auto wrong = [&](Code code, const std::string& what) {
     return Status(code, fmt::format("rank {}: {}", rank, what), rank);
   };
@@ -70,7 +88,7 @@ Result<std::span<const std::uint8_t>> read_hello(std::span<const std::uint8_t> b
   if (major != mine.major || minor != mine.minor)  // UCX promises no wire compatibility between versions
     return wrong(Code::kMismatch,
                  fmt::format("runs UCX {}.{}, this rank {}.{}", major, minor, mine.major, mine.minor));
-  return body;
+  return HeardHello{body, {wire::get<std::uint64_t>(&blob[24]), wire::get<std::uint32_t>(&blob[32])}};
 }
 
 }  // namespace tithe::ucx

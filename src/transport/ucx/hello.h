@@ -4,7 +4,8 @@
 // their UCX worker is reached.
 //
 // Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
-//                         u32 UCX major | u32 UCX minor | UCX worker address, or the text of what went wrong
+//                         u32 UCX major | u32 UCX minor | u64 system | u32 process |
+//                         UCX worker address, or the text of what went wrong
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,10 +23,22 @@ struct Hello {
   std::vector<std::uint8_t> address;
 };
 
+// Where a rank runs: `system` is the same for processes that see each other under the same process numbers.
+struct Home {
+  std::uint64_t system = 0;
+  std::uint32_t process = 0;
+};
+Home my_home();
+
+struct HeardHello {
+  std::span<const std::uint8_t> address;
+  Home home;
+};
+
 std::vector<std::uint8_t> write_hello(const Hello& hello);
 
-// The worker address inside `blob`, which must come from `rank`. kMismatch for another version, world or
+// What `blob` says, which must come from `rank`. kMismatch for another version, world or
 // rank; kIo for a rank that could not open UCX; kCorrupt for anything else. The peer is named in each.
-Result<std::span<const std::uint8_t>> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world);
+Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world);
 
 }  // namespace tithe::ucx

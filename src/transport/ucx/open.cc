@@ -41,15 +41,14 @@ Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGathe
   }
   if (!mine.trouble.ok()) return mine.trouble;
 
-  std::vector<std::span<const std::uint8_t>> addresses(static_cast<std::size_t>(world));
+  std::vector<ucx::HeardHello> hellos(static_cast<std::size_t>(world));
   for (Rank r = 0; world > 1 && r < world; ++r) {
-    Result<std::span<const std::uint8_t>> address =
-        ucx::read_hello(blobs[static_cast<std::size_t>(r)], r, world);
-    if (!address.ok()) return address.status();
-    addresses[static_cast<std::size_t>(r)] = *address;
+    Result<ucx::HeardHello> hello = ucx::read_hello(blobs[static_cast<std::size_t>(r)], r, world);
+    if (!hello.ok()) return hello.status();
+    hellos[static_cast<std::size_t>(r)] = *hello;
   }
   auto transport = std::make_unique<ucx::UcxTransport>(rank, world, std::move(*worker));
-  if (const Status s = transport->connect(addresses, kConnectTime); !s.ok()) return s;
+  if (const Status s = transport->connect(hellos, kConnectTime); !s.ok()) return s;
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -35,16 +35,18 @@ UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker)
 
 UcxTransport::~UcxTransport() { close_now(); }
 
-Status UcxTransport::connect(const std::vector<std::span<const std::uint8_t>>& addresses,
-                             std::chrono::seconds timeout) {
+Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::seconds timeout) {
+  const Home me = my_home();
   listen();
   for (Peer& p : peers_) {
     if (p.rank == rank_) continue;
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address =
-        reinterpret_cast<const ucp_address_t*>(addresses[static_cast<std::size_t>(p.rank)].data());
+    const HeardHello& hello = hellos[static_cast<std::size_t>(p.rank)];
+    if (hello.home.system == me.system && hello.home.process != me.process)
+      watch_.add(p.rank, hello.home.process);
+    params.address = reinterpret_cast<const ucp_address_t*>(hello.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {.cb = on_error, .arg = &p};
     if (const ucs_status_t s = ucp_ep_create(worker_->handle(), &params, &p.ep); s != UCS_OK)
@@ -63,7 +65,7 @@ Status UcxTransport::connect(const std::vector<std::span<const std::uint8_t>>& a
     while (p.rank != rank_ && (!p.greeted || p.words_in_flight > 0)) {
       if (!p.gone.ok()) return p.gone;
       if (Clock::now() >= deadline) return late(p);
-      if (!worker_->progress()) worker_->wait(100ms);
+      if (!worker_->progress()) nap(100ms);
       tend();
     }
   }
@@ -72,7 +74,7 @@ Status UcxTransport::connect(const std::vector<std::span<const std::uint8_t>>& a
   ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->handle(), &param);
   while (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS) {
     if (Clock::now() >= deadline) break;
-    if (!worker_->progress()) worker_->wait(100ms);
+    if (!worker_->progress()) nap(100ms);
     tend();
   }
   if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
@@ -148,7 +150,7 @@ std::size_t UcxTransport::poll(std::span<Completion> out, std::chrono::nanosecon
     const auto now = patient ? Clock::now() : deadline;
     if (now >= deadline) break;
     if (any) continue;
-    if (worker_->wait(std::min<std::chrono::nanoseconds>(deadline - now, kLongestNap))) {
+    if (nap(std::min<std::chrono::nanoseconds>(deadline - now, kLongestNap))) {
       worker_->progress();
       tend();
       break;
@@ -326,6 +328,15 @@ void UcxTransport::give_up_receives(Peer& peer) {
       ucp_request_cancel(worker_->handle(), op->request);
 }
 
+bool UcxTransport::nap(std::chrono::nanoseconds most) {
+  const bool woken = worker_->wait(most, watch_.descriptor());
+  for (Rank r = watch_.ended(); r >= 0; r = watch_.ended()) {
+    worker_->progress();  // a farewell that it sent before it ended comes first
+    break_off(peers_[static_cast<std::size_t>(r)], "its process ended");
+  }
+  return woken;
+}
+
 void UcxTransport::tend() {
   if (withdrawn_ > 0) {
     const auto now = Clock::now();
@@ -376,7 +387,7 @@ void UcxTransport::on_closed(void* request, ucs_status_t, void* arg) {
 void UcxTransport::close_now() {
   const auto pump = [&](auto pending, Clock::time_point deadline) {
     while (std::any_of(peers_.begin(), peers_.end(), pending) && Clock::now() < deadline) {
-      if (!worker_->progress()) worker_->wait(20ms);
+      if (!worker_->progress()) nap(20ms);
       tend();
     }
   };

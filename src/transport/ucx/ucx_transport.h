@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tag matching over UCX: a message's tag is (channel, source rank). How a peer's end is learnt:
-//   killed     the connection breaks or UCX's keep-alive (1 s) finds the process gone: its operations
-//              complete with kPeerLost at once
+//   killed     the connection breaks, or the process' descriptor says that it ended (on this machine: over
+//              shared memory UCX would not know), or UCX's keep-alive (1 s) finds it gone: its operations
+//              complete with kPeerLost
 //   farewell   a closing transport says goodbye on every connection and waits until that was answered, so
 //              that all it had sent has arrived; receives posted later still find those messages, then kPeerLost
 #include <array>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "tithe/transport.h"
+#include "transport/ucx/hello.h"
+#include "transport/ucx/watch.h"
 #include "transport/ucx/worker.h"
 
 namespace tithe::ucx {
@@ -23,7 +26,7 @@ class UcxTransport final : public Transport {
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
   // connected to this rank. kTimeout names the first that did not.
-  Status connect(const std::vector<std::span<const std::uint8_t>>& addresses, std::chrono::seconds timeout);
+  Status connect(const std::vector<HeardHello>& hellos, std::chrono::seconds timeout);
 
   std::string_view kind() const override { return "ucx"; }
   Rank rank() const override { return rank_; }
@@ -80,7 +83,8 @@ class UcxTransport final : public Transport {
   void hear(ucp_tag_t tag);
   void break_off(Peer& peer, std::string why);
   void give_up_receives(Peer& peer);
-  void tend();  // acts on what callbacks noted
+  bool nap(std::chrono::nanoseconds most);  // true if woken
+  void tend();                              // acts on what callbacks noted
   void tend(Peer& peer);
   void close_now();  // farewells, then all endpoints
   bool valid(Rank peer) const { return peer >= 0 && peer < world() && peer != rank_; }
@@ -94,6 +98,7 @@ class UcxTransport final : public Transport {
 
   Rank rank_;
   std::unique_ptr<Worker> worker_;
+  Watch watch_;
   std::vector<Peer> peers_;
   std::deque<Op> ops_;  // storage; addresses stay
   std::vector<Op*> free_;

@@ -26,9 +26,9 @@ class Worker {
 
   // Progresses until UCX has nothing more to do; false if there was nothing at all.
   bool progress();
-  // Blocks until UCX has something to do, wake() was called or the time is over. True if woken by wake(),
-  // also by one that came before the wait.
-  bool wait(std::chrono::nanoseconds most);
+  // Blocks until UCX has something to do, `also` can be read, wake() was called or the time is over. True if
+  // woken by wake(), also by one that came before the wait.
+  bool wait(std::chrono::nanoseconds most, int also);
   void wake();  // from any thread
 
  private:
