@@ -44,7 +44,7 @@ int tithe_open_loop(int world, tithe_transport** out, tithe_error* error);
 
 /* What MPI_Allgather does: `bytes` bytes from each rank, all of them in rank order at `all`. 0: done. */
 typedef int (*tithe_all_gather)(void* user, const void* mine, size_t bytes, void* all);
-/* Shared memory, TCP or RDMA through UCX. transports, devices: UCX_TLS, UCX_NET_DEVICES; NULL: as the environment says. */
+/* Shared memory, TCP or RDMA through UCX. transports, devices: UCX_TLS, UCX_NET_DEVICES; NULL: the environment's. */
 int tithe_open_ucx(int rank, int world, tithe_all_gather gather, void* user, const char* transports,
                    const char* devices, tithe_transport** out, tithe_error* error);
 /* Rank, world and meeting point from the variables that torchrun, mpirun or srun left. */
