@@ -59,16 +59,15 @@ void keep_largest(std::size_t k, std::span<const float> values, std::vector<std:
   std::sort(picked.begin(), picked.end());
 }
 
-Encoded send_ref(const Carry& in, std::span<const float> values, std::span<const std::uint32_t> picked,
-                 Bytes out) {
-  wire::put(&out[0], static_cast<std::uint32_t>(picked.size()));
+Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const float> values,
+                 std::span<const std::uint32_t> picked, Bytes out) {
   if (in.left) std::copy(values.begin(), values.end(), in.left);
-  for (std::size_t j = 0; j < picked.size(); ++j) {
-    wire::put(&out[sparse::kHead + 4 * j], picked[j]);
-    wire::put(&out[sparse::kHead + 4 * (picked.size() + j)], values[picked[j]]);
-    if (in.left) in.left[picked[j]] = 0.0F;
+  std::vector<float> sent;
+  for (const std::uint32_t i : picked) {
+    sent.push_back(values[i]);
+    if (in.left) in.left[i] = 0.0F;
   }
-  return {.bytes = sparse::bytes(picked.size()),
+  return {.bytes = sparse::write(form, in.n, picked, sent.data(), in.left, out),
           .finite = std::all_of(values.begin(), values.end(), [](float v) { return is_finite(v); })};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "codec/sparse.h"
 #include "tithe/codec.h"
 
 namespace tithe::select {
@@ -54,7 +55,7 @@ std::vector<float> taken(const Carry& in);
 void keep_largest(std::size_t k, std::span<const float> values, std::vector<std::uint32_t>& picked);
 
 // Writes the payload of the picked values, leaves +0 there and all other values whole.
-Encoded send_ref(const Carry& in, std::span<const float> values, std::span<const std::uint32_t> picked,
-                 Bytes out);
+Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const float> values,
+                 std::span<const std::uint32_t> picked, Bytes out);
 
 }  // namespace tithe::select

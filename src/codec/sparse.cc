@@ -26,6 +26,7 @@ Status check(std::string_view codec, std::size_t n, std::size_t most, ByteView p
     return Status(Code::kCorrupt, std::string(codec) + why);
   };
   TITHE_TRY(check_values(codec, n));
+  if (payload.size() >= kHead && is_packed(payload)) return check_packed(codec, n, most, payload);
   if (payload.size() < kHead)
     return corrupt(": payload of " + std::to_string(payload.size()) + " bytes has no count");
   const std::size_t count = wire::get<std::uint32_t>(payload.data());
@@ -50,10 +51,8 @@ void decode_ref(std::span<const ByteView> payloads, const Merge& merge, std::spa
     std::fill(out.begin(), out.end(), 0.0F);
   else if (merge.base != out.data())
     std::copy_n(merge.base, out.size(), out.begin());
-  for (const ByteView payload : payloads) {
-    const Pairs pairs(payload);
-    for (std::size_t j = 0; j < pairs.count(); ++j) out[pairs.index(j)] += pairs.value(j);
-  }
+  for (const ByteView payload : payloads)
+    for (Cursor c(payload); !c.done(); c.next()) out[c.index()] += c.value();
   if (merge.divide != 1.0F)
     for (float& v : out) v /= merge.divide;
 }

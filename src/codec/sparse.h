@@ -2,7 +2,11 @@
 #pragma once
 // The payload that all sparsifiers share: some values sent whole, each with its place.
 //
-//   u32 count | u32 index[count] | f32 value[count]      little-endian, no alignment
+//   plain     u32 count | u32 index[count] | f32 value[count]
+//   packed    u32 0xffffffff | u32 count | u8 values | u8 indices | u8 rice | u8 0 | index stream | value array
+//             where a Form other than {fp32, u32} is asked for (docs/format.md, "Sparse payloads")
+//
+// All little-endian, no alignment.
 //
 //   sorted    indices strictly increase and lie below n: one pass over the output, no value twice
 //   merged    out[i] = (base[i] + p0[i] + p1[i] + ...) / divide in the payloads' order; an index that
@@ -19,9 +23,34 @@
 namespace tithe::sparse {
 
 inline constexpr std::size_t kHead = 4;
-inline constexpr std::size_t kMaxValues = 0xffffffffU;  // places are u32
+inline constexpr std::uint32_t kPacked = 0xffffffffU;   // in the place of a plain payload's count
+inline constexpr std::size_t kMaxValues = 0xfffffffeU;  // places are u32, and no count may look like kPacked
 
 constexpr std::size_t bytes(std::size_t count) { return kHead + 8 * count; }
+
+// How the pairs are written. The choices are those of kFormParams, which every sparsifier appends to its own.
+enum class ValueForm : std::uint8_t { kF32, kBF16 };
+enum class IndexForm : std::uint8_t { kU32, kDelta };
+struct Form {
+  ValueForm values = ValueForm::kF32;
+  IndexForm indices = IndexForm::kU32;
+  bool plain() const { return values == ValueForm::kF32 && indices == IndexForm::kU32; }
+};
+inline constexpr std::string_view kValueForms[] = {"fp32", "bf16"};
+inline constexpr std::string_view kIndexForms[] = {"u32", "delta"};
+inline constexpr ParamSpec kValuesParam = {
+    "values",   0, 0, 1, "how a sent value is written; what bf16 rounds off stays in the residual",
+    kValueForms};
+inline constexpr ParamSpec kIndicesParam = {
+    "indices", 0, 0, 1, "how its place is written; delta: Rice-coded gaps, exact", kIndexForms};
+// The Form of settings whose values and indices stand at `first` and `first + 1`.
+inline Form form_of(const Settings& s, std::size_t first) {
+  return {static_cast<ValueForm>(static_cast<int>(s[first])),
+          static_cast<IndexForm>(static_cast<int>(s[first + 1]))};
+}
+
+// Bytes of a payload of at most `most` of n values: the worst case.
+std::size_t bound(const Form& form, std::size_t most, std::size_t n);
 
 // How many values `ratio` of n are: at least one, at most all.
 std::size_t count_of(double ratio, std::size_t n);
@@ -30,7 +59,7 @@ std::size_t count_of(double ratio, std::size_t n);
 inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 inline constexpr std::uint32_t kFirstNonFinite = 0x7f800000U;  // magnitudes from here on are Inf and NaN
 
-// A payload that passed check(), to be read.
+// A plain payload that passed check(), to be read at any place.
 class Pairs {
  public:
   explicit Pairs(ByteView payload) : p_(payload.data()), count_(wire::get<std::uint32_t>(p_)) {}
@@ -45,15 +74,55 @@ class Pairs {
   std::uint32_t count_;
 };
 
+// Writes the payload of a list of pairs in increasing order. What the form rounds off a value goes to
+// left[index] (unless left is nullptr), which must hold +0 there. Returns the payload's bytes.
+std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t> index, const float* value,
+                  float* left, Bytes out);
+
+// The fast forms write plain payloads. For another form they write into the end of their scratch, and this packs it:
+// `first` is where the form stands in the settings, own_scratch what the plain encode needs.
+std::size_t scratch(const Form& form, std::size_t own_scratch, std::size_t most);
+Result<Encoded> encode_packed(const Call& call, std::size_t first, const Carry& in, std::size_t own_scratch,
+                              Result<Encoded> (*encode_plain)(const Call&, const Carry&, Bytes), Bytes out);
+
+inline bool is_packed(ByteView payload) { return wire::get<std::uint32_t>(payload.data()) == kPacked; }
+
+// Reads a checked payload of either kind, pair by pair.
+class Cursor {
+ public:
+  explicit Cursor(ByteView payload);
+  bool done() const { return left_ == 0; }
+  std::uint32_t index() const { return index_; }
+  float value() const { return value_; }
+  void next();
+
+ private:
+  void read();
+  std::uint32_t gap();
+
+  const std::uint8_t* places_;
+  const std::uint8_t* values_;
+  const std::uint8_t* end_;
+  std::size_t left_;
+  std::size_t bit_ = 0;
+  Form form_;
+  unsigned rice_ = 0;
+  bool first_ = true;
+  std::uint32_t index_ = 0;
+  float value_ = 0;
+};
+
 // Calls sent(index) for every value that a payload carries, in increasing order: what momentum masking clears.
 template <typename Sent>
 void for_each_sent(ByteView payload, Sent sent) {
-  const Pairs pairs(payload);
-  for (std::size_t j = 0; j < pairs.count(); ++j) sent(std::size_t{pairs.index(j)});
+  for (Cursor c(payload); !c.done(); c.next()) sent(std::size_t{c.index()});
 }
 
 // Whether `payload` holds at most `most` pairs for n values, in order. kCorrupt otherwise.
 Status check(std::string_view codec, std::size_t n, std::size_t most, ByteView payload);
+
+// The same for a packed payload; check() calls it.
+Status check_packed(std::string_view codec, std::size_t n, std::size_t most, ByteView payload);
 
 // kUnsupported where an index could not name every value.
 Status check_values(std::string_view codec, std::size_t n);

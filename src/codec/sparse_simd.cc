@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "codec/sparse.h"
 
@@ -76,8 +77,25 @@ void AddPairs(const Pairs& pairs, float* out) {
   for (; j < count; ++j) out[pairs.index(j)] += pairs.value(j);
 }
 
+// As Merge256, where some payload is packed and has to be read from its start.
+void MergePacked(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
+  std::vector<Cursor> next(payloads.begin(), payloads.end());
+  for (std::size_t block = 0; block < out.size(); block += kBlock) {
+    const std::size_t length = std::min(kBlock, out.size() - block);
+    const std::size_t end = block + length;
+    if (merge.base == nullptr)
+      std::fill_n(&out[block], length, 0.0F);
+    else if (merge.base != out.data())
+      std::copy_n(merge.base + block, length, &out[block]);
+    for (Cursor& c : next)
+      for (; !c.done() && c.index() < end; c.next()) out[c.index()] += c.value();
+    if (merge.divide != 1.0F) Divide(&out[block], length, merge.divide);
+  }
+}
+
 void Decode(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   if (out.empty()) return;
+  if (std::any_of(payloads.begin(), payloads.end(), is_packed)) return MergePacked(payloads, merge, out);
   if (payloads.size() == 1 && merge.base == out.data() && merge.divide == 1.0F) {
     AddPairs(Pairs(payloads[0]), out.data());
     return;

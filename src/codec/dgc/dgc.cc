@@ -23,12 +23,16 @@ namespace tithe {
 namespace dgc {
 namespace {
 
-enum Param : std::size_t { kRatio, kSample, kCap, kWarmup };
+enum Param : std::size_t { kRatio, kSample, kCap, kWarmup, kForm };
 constexpr ParamSpec kParams[] = {
     {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about"},
     {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
     {"cap", 1.3, 1, 100, "most values sent, in units of ratio * n; beyond it exactly ratio * n are"},
-    {"warmup", 0, 0, 1e9, "rounds of warm-up, in which 25 %, 6.25 %, 1.6 % and 0.4 % are sent; 0 = none"}};
+    {"warmup", 0, 0, 1e9, "rounds of warm-up, in which 25 %, 6.25 %, 1.6 % and 0.4 % are sent; 0 = none"},
+    sparse::kValuesParam,
+    sparse::kIndicesParam};
+
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 
 double ratio_of(const Settings& s, std::uint32_t round) {
   if (round >= s[kWarmup]) return s[kRatio];
@@ -53,7 +57,9 @@ std::uint64_t sample_key(const Call& call) {
   return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
 }
 
-std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(limits(s, widest(s), n).most); }
+std::size_t bound(const Settings& s, std::size_t n) {
+  return sparse::bound(form(s), limits(s, widest(s), n).most, n);
+}
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   return sparse::check("dgc", n, limits(s, widest(s), n).most, payload);
@@ -71,7 +77,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
     if (sparse::magnitude(values[i]) >= threshold) picked.push_back(static_cast<std::uint32_t>(i));
   const Limits limit = limits(call.settings, ratio, in.n);
   if (picked.size() > limit.most) select::keep_largest(limit.k, values, picked);
-  return select::send_ref(in, values, picked, out);
+  return select::send_ref(form(call.settings), in, values, picked, out);
 }
 
 select::Layout layout(const Settings& s, std::size_t n) {
@@ -80,9 +86,11 @@ select::Layout layout(const Settings& s, std::size_t n) {
   return select::layout(n, std::max(limit.most, 2 * limit.k), select::plan_sample(n, s[kRatio], s[kSample]));
 }
 
-std::size_t scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return sparse::scratch(form(s), layout(s, n).bytes(), limits(s, widest(s), n).most);
+}
 
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dgc", in.n));
   TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("dgc", call.scratch.size(), scratch(call.settings, in.n)));
@@ -93,6 +101,13 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
       select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
   const Limits limit = limits(call.settings, ratio, in.n);
   return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
+}
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  if (form(call.settings).plain()) return encode_plain(call, in, out);
+  TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("dgc", call.scratch.size(), scratch(call.settings, in.n)));
+  return sparse::encode_packed(call, kForm, in, layout(call.settings, in.n).bytes(), encode_plain, out);
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,

@@ -28,11 +28,15 @@ namespace tithe {
 namespace dragonn {
 namespace {
 
-enum Param : std::size_t { kRatio, kSample, kSlots };
+enum Param : std::size_t { kRatio, kSample, kSlots, kForm };
 constexpr ParamSpec kParams[] = {
     {"ratio", 0.01, 1e-6, 1, "fraction of the values that reach the threshold, about"},
     {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
-    {"slots", 4, 0.25, 16, "slots of a block's table, in units of ratio * values"}};
+    {"slots", 4, 0.25, 16, "slots of a block's table, in units of ratio * values"},
+    sparse::kValuesParam,
+    sparse::kIndicesParam};
+
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 
 constexpr std::size_t kBlock = 65536;
 
@@ -49,7 +53,7 @@ std::size_t most(const Settings& s, std::size_t n) {
   return n / kBlock * of_block(kBlock) + of_block(n % kBlock);
 }
 
-std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   return sparse::check("dragonn", n, most(s, n), payload);
@@ -85,7 +89,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
     for (const std::int64_t winner : table)
       if (winner != kEmpty) picked.push_back(static_cast<std::uint32_t>(winner));
   }
-  return select::send_ref(in, values, picked, out);
+  return select::send_ref(form(call.settings), in, values, picked, out);
 }
 
 // A block's candidates, their slots, the losers' values and the table; and the values of all winners so far.
@@ -107,7 +111,9 @@ Layout layout(const Settings& s, std::size_t n) {
           .sample = select::plan_sample(n, s[kRatio], s[kSample])};
 }
 
-std::size_t scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return sparse::scratch(form(s), layout(s, n).bytes(), most(s, n));
+}
 
 // Memory stays busy with the start of the next block while this one's candidates are hashed.
 void prefetch(const Carry& in, std::size_t start) {
@@ -120,7 +126,7 @@ void prefetch(const Carry& in, std::size_t start) {
 
 // A winner is found by asking the table for each candidate again, so slots need no mark for "empty" and the table
 // is never cleared: whatever is read was written by a candidate of the same block.
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dragonn", in.n));
   TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("dragonn", call.scratch.size(), scratch(call.settings, in.n)));
@@ -163,6 +169,13 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   std::memcpy(sent + 4 * wins, won, 4 * wins);
   wire::put(out.data(), static_cast<std::uint32_t>(wins));
   return Encoded{.bytes = sparse::bytes(wins), .finite = peak < sparse::kFirstNonFinite};
+}
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  if (form(call.settings).plain()) return encode_plain(call, in, out);
+  TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("dragonn", call.scratch.size(), scratch(call.settings, in.n)));
+  return sparse::encode_packed(call, kForm, in, layout(call.settings, in.n).bytes(), encode_plain, out);
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,

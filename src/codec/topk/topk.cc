@@ -15,11 +15,15 @@ namespace tithe {
 namespace topk {
 namespace {
 
-enum Param : std::size_t { kRatio };
-constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"}};
+enum Param : std::size_t { kRatio, kForm };
+constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"},
+                                 sparse::kValuesParam,
+                                 sparse::kIndicesParam};
+
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
-std::size_t bound(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
 // What the bound of the fast form is sampled from. It shapes no byte, so it may be as large as pays: candidates that
 // are not sent cost more than samples.
@@ -39,7 +43,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   for (std::size_t i = 0; i < in.n; ++i)
     if (sparse::magnitude(values[i]) != 0) picked.push_back(static_cast<std::uint32_t>(i));
   select::keep_largest(most(call.settings, in.n), values, picked);
-  return select::send_ref(in, values, picked, out);
+  return select::send_ref(form(call.settings), in, values, picked, out);
 }
 
 // Candidates: room for twice what is sent keeps the exact choice rare on data that grows along the way.
@@ -47,11 +51,13 @@ select::Layout layout(const Settings& s, std::size_t n) {
   return select::layout(n, 2 * most(s, n), plan_bound(s, n));
 }
 
-std::size_t scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return sparse::scratch(form(s), layout(s, n).bytes(), most(s, n));
+}
 
 // A sampled bound that about k + 3 sqrt(k) values reach, one pass that lists those, and the exact choice among
 // them. Where fewer than k reach it, the list is put back and everything that is not zero is a candidate.
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("topk", in.n));
   TITHE_TRY(codec::check_room("topk", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("topk", call.scratch.size(), scratch(call.settings, in.n)));
@@ -75,6 +81,13 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
     got = select::gather(again, 1, k, k, lists, out);
   }
   return got.encoded;
+}
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  if (form(call.settings).plain()) return encode_plain(call, in, out);
+  TITHE_TRY(codec::check_room("topk", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("topk", call.scratch.size(), scratch(call.settings, in.n)));
+  return sparse::encode_packed(call, kForm, in, layout(call.settings, in.n).bytes(), encode_plain, out);
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,

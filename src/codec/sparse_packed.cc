@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The packed payloads of sparsifiers. Places are coded as gaps: the zeros between a sent value and the one before
+// it. Where values are sent at random places, gaps are geometric, and the Rice code of 2^b near 0.69 of their mean
+// is within a few hundredths of a bit of the best prefix code (Rice and Plaunt 1971; Gallager and Van Voorhis 1975).
+//
+//   gap   = q 2^b + r   is written as q zeros, a one, and the b bits of r; first bit lowest
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "codec/bf16/bf16.h"
+#include "codec/sparse.h"
+
+namespace tithe::sparse {
+namespace {
+
+enum Offset : std::size_t {
+  kAtCount = 4,
+  kAtValues = 8,
+  kAtIndices = 9,
+  kAtRice = 10,
+  kAtZero = 11,
+  kPackedHead = 12
+};
+
+// b for `count` of n values: a function of what both ends know.
+unsigned rice_bits(std::size_t count, std::size_t n) {
+  if (count == 0) return 0;
+  const std::uint64_t mean = (std::uint64_t{n} - count) * 177 / 256 / count;  // 177/256: ln 2
+  return mean == 0 ? 0 : static_cast<unsigned>(std::bit_width(mean)) - 1;
+}
+
+std::size_t value_bytes(ValueForm form) { return form == ValueForm::kF32 ? 4 : 2; }
+
+// Bits, lowest first, into bytes that are zero.
+class BitWriter {
+ public:
+  explicit BitWriter(std::uint8_t* out) : out_(out) {}
+  void zeros(std::uint64_t count) {
+    for (; count >= 32; count -= 32) put(0, 32);
+    put(0, static_cast<unsigned>(count));
+  }
+  void put(std::uint64_t bits, unsigned count) {  // count <= 32
+    word_ |= bits << held_;
+    held_ += count;
+    for (; held_ >= 8; held_ -= 8, word_ >>= 8) *out_++ = static_cast<std::uint8_t>(word_);
+  }
+  std::uint8_t* finish() {
+    if (held_ > 0) *out_++ = static_cast<std::uint8_t>(word_);
+    return out_;
+  }
+
+ private:
+  std::uint8_t* out_;
+  std::uint64_t word_ = 0;
+  unsigned held_ = 0;
+};
+
+// Up to 57 bits from bit `at` on; zeros past the end.
+std::uint64_t peek(const std::uint8_t* p, const std::uint8_t* end, std::size_t at) {
+  const std::uint8_t* from = p + at / 8;
+  std::uint64_t word = 0;
+  if (end - from >= 8)
+    std::memcpy(&word, from, 8);
+  else if (from < end)
+    std::memcpy(&word, from, static_cast<std::size_t>(end - from));
+  return word >> at % 8;
+}
+
+}  // namespace
+
+std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
+  if (form.plain()) return bytes(most);
+  std::size_t places = 4 * most;
+  if (form.indices == IndexForm::kDelta && most > 0) {
+    // count (b + 1) + (n >> b) bits for any count; over count <= most the first term is largest at most, and the
+    // second grows by at most n >> b where b steps.
+    const unsigned b = rice_bits(most, n);
+    places = (most * (b + 1) + 2 * (n >> b)) / 8 + 9;
+  }
+  return kPackedHead + places + value_bytes(form.values) * most;
+}
+
+std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t> index, const float* value,
+                  float* left, Bytes out) {
+  const std::size_t count = index.size();
+  if (form.plain()) {
+    wire::put(out.data(), static_cast<std::uint32_t>(count));
+    if (count > 0) {
+      std::memcpy(out.data() + kHead, index.data(), 4 * count);
+      std::memcpy(out.data() + kHead + 4 * count, value, 4 * count);
+    }
+    return bytes(count);
+  }
+  const unsigned b = form.indices == IndexForm::kDelta ? rice_bits(count, n) : 0;
+  wire::put(out.data(), kPacked);
+  wire::put(out.data() + kAtCount, static_cast<std::uint32_t>(count));
+  out[kAtValues] = static_cast<std::uint8_t>(form.values);
+  out[kAtIndices] = static_cast<std::uint8_t>(form.indices);
+  out[kAtRice] = static_cast<std::uint8_t>(b);
+  out[kAtZero] = 0;
+  std::uint8_t* p = out.data() + kPackedHead;
+  if (form.indices == IndexForm::kU32) {
+    for (const std::uint32_t i : index) wire::put(p, i), p += 4;
+  } else {
+    BitWriter bits(p);
+    std::uint64_t expected = 0;
+    for (const std::uint32_t i : index) {
+      const std::uint64_t gap = i - expected;
+      bits.zeros(gap >> b);
+      bits.put(1, 1);
+      bits.put(gap & ((std::uint64_t{1} << b) - 1), b);
+      expected = std::uint64_t{i} + 1;
+    }
+    p = bits.finish();
+  }
+  for (std::size_t j = 0; j < count; ++j) {
+    if (form.values == ValueForm::kF32) {
+      wire::put(p, value[j]);
+      p += 4;
+    } else {
+      const std::uint16_t h = bf16::Format::pack(value[j]);
+      wire::put(p, h);
+      p += 2;
+      if (left) left[index[j]] = value[j] - bf16::Format::unpack(h);
+    }
+  }
+  return static_cast<std::size_t>(p - out.data());
+}
+
+std::size_t scratch(const Form& form, std::size_t own_scratch, std::size_t most) {
+  return form.plain() ? own_scratch : own_scratch + 64 + bytes(most);
+}
+
+Result<Encoded> encode_packed(const Call& call, std::size_t first, const Carry& in, std::size_t own_scratch,
+                              Result<Encoded> (*encode_plain)(const Call&, const Carry&, Bytes), Bytes out) {
+  const Form form = form_of(call.settings, first);
+  const std::size_t own = (own_scratch + 63) / 64 * 64;
+  Call plain = call;
+  plain.settings.value[first] = plain.settings.value[first + 1] = 0;
+  plain.scratch = call.scratch.first(own);
+  const Bytes payload = call.scratch.subspan(own);
+  Result<Encoded> done = encode_plain(plain, in, payload);
+  if (!done.ok()) return done;
+  const auto* index = reinterpret_cast<const std::uint32_t*>(payload.data() + kHead);
+  const std::size_t count = Pairs(payload).count();
+  const auto* value = reinterpret_cast<const float*>(index + count);
+  return Encoded{.bytes = write(form, in.n, {index, count}, value, in.left, out), .finite = done->finite};
+}
+
+Cursor::Cursor(ByteView payload) : places_(payload.data() + kHead), end_(payload.data() + payload.size()) {
+  left_ = wire::get<std::uint32_t>(payload.data());
+  values_ = places_ + 4 * left_;
+  if (is_packed(payload)) {
+    left_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
+    form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
+    rice_ = payload[kAtRice];
+    places_ = payload.data() + kPackedHead;
+    values_ = end_ - value_bytes(form_.values) * left_;
+  }
+  if (left_ > 0) read();
+}
+
+void Cursor::next() {
+  if (--left_ > 0) read();
+}
+
+void Cursor::read() {
+  if (form_.indices == IndexForm::kU32) {
+    index_ = wire::get<std::uint32_t>(places_);
+    places_ += 4;
+  } else {
+    index_ = (first_ ? 0 : index_ + 1) + gap();
+    first_ = false;
+  }
+  if (form_.values == ValueForm::kF32) {
+    value_ = wire::get<float>(values_);
+    values_ += 4;
+  } else {
+    value_ = bf16::Format::unpack(wire::get<std::uint16_t>(values_));
+    values_ += 2;
+  }
+}
+
+std::uint32_t Cursor::gap() {
+  std::uint64_t q = 0;
+  std::uint64_t word = peek(places_, end_, bit_);
+  while ((word & 0xffffffffU) == 0 && places_ + bit_ / 8 < end_) {
+    q += 32;
+    bit_ += 32;
+    word = peek(places_, end_, bit_);
+  }
+  const auto zeros = static_cast<unsigned>(std::countr_zero(word | std::uint64_t{1} << 63));
+  q += zeros;
+  bit_ += zeros + 1;
+  const std::uint64_t rest = peek(places_, end_, bit_) & ((std::uint64_t{1} << rice_) - 1);
+  bit_ += rice_;
+  return static_cast<std::uint32_t>(q << rice_ | rest);
+}
+
+Status check_packed(std::string_view codec, std::size_t n, std::size_t most, ByteView payload) {
+  const auto corrupt = [&](const std::string& why) {
+    return Status(Code::kCorrupt, std::string(codec) + ": " + why);
+  };
+  if (payload.size() < kPackedHead)
+    return corrupt("packed payload of " + std::to_string(payload.size()) + " bytes has no head");
+  const std::size_t count = wire::get<std::uint32_t>(payload.data() + kAtCount);
+  if (count > most || count > n)
+    return corrupt(std::to_string(count) + " pairs, at most " + std::to_string(most) + " fit " +
+                   std::to_string(n) + " values");
+  if (payload[kAtValues] > 1 || payload[kAtIndices] > 1 || payload[kAtZero] != 0)
+    return corrupt("unknown form");
+  const Form form{static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
+  const bool delta = form.indices == IndexForm::kDelta;
+  const unsigned b = delta ? rice_bits(count, n) : 0;
+  if (form.plain() || payload[kAtRice] != b) return corrupt("a form that no writer chooses");
+  const std::size_t values = value_bytes(form.values) * count;
+  if (payload.size() - kPackedHead < values)
+    return corrupt("too short for " + std::to_string(count) + " values");
+  const std::uint8_t* places = payload.data() + kPackedHead;
+  const std::size_t place_bytes = payload.size() - kPackedHead - values;
+  if (!delta) {
+    if (place_bytes != 4 * count) return corrupt("wrong length");
+    std::uint64_t least = 0;
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::uint32_t i = wire::get<std::uint32_t>(places + 4 * j);
+      if (i < least || i >= n) return corrupt("indices do not increase below " + std::to_string(n));
+      least = std::uint64_t{i} + 1;
+    }
+    return {};
+  }
+  const std::uint8_t* end = places + place_bytes;
+  const std::size_t bits = 8 * place_bytes;
+  std::size_t at = 0;
+  std::uint64_t least = 0;
+  for (std::size_t j = 0; j < count; ++j) {
+    std::uint64_t q = 0;
+    std::uint64_t word = peek(places, end, at);
+    while ((word & 0xffffffffU) == 0 && at < bits) {
+      q += 32;
+      at += 32;
+      word = peek(places, end, at);
+    }
+    if (at >= bits) return corrupt("index stream ends early");
+    const auto zeros = static_cast<unsigned>(std::countr_zero(word));
+    q += zeros;
+    at += zeros + 1;
+    if (at + b > bits) return corrupt("index stream ends early");
+    const std::uint64_t gap = q << b | (peek(places, end, at) & ((std::uint64_t{1} << b) - 1));
+    at += b;
+    if (q > n || least + gap >= n) return corrupt("index of " + std::to_string(n) + " values out of range");
+    least += gap + 1;
+  }
+  if ((at + 7) / 8 != place_bytes) return corrupt("index stream is too long");
+  if (at % 8 != 0 && end[-1] >> at % 8 != 0) return corrupt("padding bits are not zero");
+  return {};
+}
+
+}  // namespace tithe::sparse

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/sparse.h"
+#include "tithe/spec.h"
+
+namespace tithe::sparse {
+namespace {
+
+constexpr Form kForms[] = {{ValueForm::kBF16, IndexForm::kU32},
+                           {ValueForm::kF32, IndexForm::kDelta},
+                           {ValueForm::kBF16, IndexForm::kDelta}};
+
+std::vector<std::uint8_t> packed(const Form& form, std::size_t n, const std::vector<std::uint32_t>& index,
+                                 const std::vector<float>& value, float* left = nullptr) {
+  std::vector<std::uint8_t> out(bound(form, index.size(), n));
+  out.resize(write(form, n, index, value.data(), left, out));
+  return out;
+}
+
+// All subsets of the places of few values, then random ones of many at every density, and all in one corner.
+TEST(SparsePacked, PlacesComeBackWithinTheBound) {
+  std::mt19937 rng(7);
+  const auto round_trip = [&](std::size_t n, const std::vector<std::uint32_t>& index) {
+    std::vector<float> value;
+    for (const std::uint32_t i : index) value.push_back(static_cast<float>(i % 251) - 125.0F);
+    for (const Form& form : kForms) {
+      const std::vector<std::uint8_t> p = packed(form, n, index, value);
+      for (const std::size_t most : {index.size(), index.size() + 1, 2 * index.size() + 3, n})
+        ASSERT_LE(p.size(), bound(form, std::max(index.size(), std::min(most, n)), n)) << n << " " << most;
+      ASSERT_TRUE(check("t", n, n, p).ok()) << check("t", n, n, p).what();
+      std::size_t j = 0;
+      for (Cursor c(p); !c.done(); c.next(), ++j) {
+        ASSERT_EQ(c.index(), index[j]);
+        ASSERT_EQ(c.value(), value[j]);
+      }
+      ASSERT_EQ(j, index.size());
+    }
+  };
+  for (std::size_t n = 0; n <= 9; ++n)
+    for (unsigned set = 0; set < 1U << n; ++set) {
+      std::vector<std::uint32_t> index;
+      for (std::uint32_t i = 0; i < n; ++i)
+        if (set >> i & 1) index.push_back(i);
+      round_trip(n, index);
+    }
+  for (const std::size_t n : {1000U, 65537U, 200000U})
+    for (const double density : {1e-5, 1e-3, 0.01, 0.1, 0.5, 0.9}) {
+      std::vector<std::uint32_t> spread, first, last;
+      for (std::uint32_t i = 0; i < n; ++i) {
+        if (std::generate_canonical<double, 32>(rng) < density) spread.push_back(i);
+      }
+      for (std::uint32_t k = 0; k < spread.size(); ++k) {
+        first.push_back(k);
+        last.push_back(static_cast<std::uint32_t>(n - spread.size()) + k);
+      }
+      round_trip(n, spread);
+      round_trip(n, first);
+      round_trip(n, last);
+    }
+}
+
+TEST(SparsePacked, OnePercentCostsLessThanTwoFifthsOfPlain) {
+  std::mt19937 rng(1);
+  constexpr std::size_t kN = 1U << 20;
+  std::vector<std::uint32_t> index;
+  for (std::uint32_t i = 0; i < kN; ++i)
+    if (rng() % 100 == 0) index.push_back(i);
+  const std::vector<float> value(index.size(), 1.0F);
+  EXPECT_LT(2.5 * static_cast<double>(packed({ValueForm::kBF16, IndexForm::kDelta}, kN, index, value).size()),
+            static_cast<double>(bytes(index.size())));
+}
+
+TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
+  const std::vector<std::uint32_t> index = {0, 3, 4, 90, 91, 200, 299};
+  const std::vector<float> value = {1, -2, 3, -4, 5, -6, 7};
+  for (const Form& form : kForms) {
+    const std::vector<std::uint8_t> good = packed(form, 300, index, value);
+    std::vector<float> out(300);
+    for (std::size_t keep = 0; keep < good.size(); ++keep)
+      EXPECT_EQ(check("t", 300, 9, std::vector<std::uint8_t>(good.begin(), good.begin() + keep)).code(),
+                Code::kCorrupt);
+    std::vector<std::uint8_t> longer = good;
+    longer.push_back(0);
+    EXPECT_FALSE(check("t", 300, 9, longer).ok());
+    for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+      std::vector<std::uint8_t> p = good;
+      p[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+      if (!check("t", 300, 9, p).ok()) continue;  // else some other writer's payload: it decodes
+      const ByteView view(p);
+      decode_fast({&view, 1}, {}, out);
+    }
+  }
+}
+
+class PackedCodecs : public testing::TestWithParam<const char*> {};
+
+// Through the seam: all impls agree, sent and left add up bit for bit, plain and packed payloads merge together.
+TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
+  for (const std::string form : {"values=bf16", "indices=delta", "values=bf16,indices=delta"}) {
+    const auto spec = parse_spec(std::string(GetParam()) + ":ratio=0.02," + form);
+    ASSERT_TRUE(spec.ok()) << spec.status().what();
+    const Codec& codec = *spec->codec;
+    for (const std::size_t n : {0U, 1U, 33U, 4097U, 100003U}) {
+      std::mt19937 rng(static_cast<unsigned>(n));
+      std::normal_distribution<float> normal;
+      std::vector<float> grad(n), residual(n);
+      for (std::size_t i = 0; i < n; ++i) grad[i] = normal(rng), residual[i] = normal(rng);
+      if (n > 2) grad[1] = 3.4e38F;  // beyond the largest finite bf16 value once rounded up
+      std::vector<std::vector<std::uint8_t>> payloads;
+      std::vector<std::vector<float>> lefts, outs;
+      for (const Impl& impl : codec.impls) {
+        Call call;
+        call.settings = spec->settings;
+        call.seed = 5;
+        const std::size_t room = (codec.scratch(call.settings, n) + 64) / 64 * 64;
+        const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
+            static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), std::free);
+        call.scratch = {scratch.get(), room};
+        std::vector<float> left(n);
+        std::vector<std::uint8_t> p(codec.phases[0].bound(call.settings, n));
+        const auto done = impl.encode(call, {grad.data(), residual.data(), left.data(), n}, p);
+        ASSERT_TRUE(done.ok()) << done.status().what();
+        EXPECT_TRUE(done->finite);
+        p.resize(done->bytes);
+        std::vector<float> out(n);
+        const ByteView view(p);
+        ASSERT_TRUE(impl.decode(call, {&view, 1}, {}, out).ok());
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(out[i] + left[i], grad[i] + residual[i]) << i;
+        payloads.push_back(p);
+        lefts.push_back(left);
+        const auto plain = packed({}, n, {}, {});
+        const std::vector<ByteView> three = {view, plain, view};
+        ASSERT_TRUE(impl.decode(call, three, {.base = grad.data(), .divide = 3}, out).ok());
+        outs.push_back(out);
+      }
+      for (std::size_t k = 1; k < payloads.size(); ++k) {
+        EXPECT_EQ(payloads[k], payloads[0]);
+        EXPECT_EQ(lefts[k], lefts[0]);
+        EXPECT_EQ(outs[k], outs[0]);
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, PackedCodecs, testing::Values("topk", "dgc", "dragonn"));
+
+}  // namespace
+}  // namespace tithe::sparse
