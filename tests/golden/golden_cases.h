@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "tithe/codec.h"
 #include "tithe/frame.h"
+#include "tithe/spec.h"
 
 namespace tithe::golden {
 
@@ -17,7 +18,8 @@ struct Case {
   std::string name;
   const Codec* codec;
   std::size_t n;
-  int parts;  // payloads joined under the concat law; 1: a plain frame
+  int parts;                // payloads joined under the concat law; 1: a plain frame
+  std::string params = {};  // what stands after the colon of a spec string
 };
 
 inline bool has_law(const Codec& codec, Law law) {
@@ -39,6 +41,9 @@ inline std::vector<Case> cases() {
     all.push_back({codec + "_one", c, 1, 1});
     all.push_back({codec + "_odd", c, 33, 1});
     all.push_back({codec + "_many", c, longest(*c), 1});
+    for (const ParamSpec& p : c->params)
+      if (p.name == "indices")
+        all.push_back({codec + "_packed", c, longest(*c), 1, "ratio=0.2,values=bf16,indices=delta"});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
   }
   return all;
@@ -77,6 +82,7 @@ inline FrameHeader header_of(const Case& c) {
 inline Call call_of(const Case& c, int part) {
   Call call;
   call.settings = defaults(*c.codec);
+  if (!c.params.empty()) call.settings = parse_spec(std::string(c.codec->name) + ":" + c.params)->settings;
   call.seed = 1000 + static_cast<std::uint64_t>(part);
   call.shared_seed = 77;
   call.round = 5;

@@ -168,10 +168,11 @@ class Sparse:
 def read_sparse(payload: bytes, n: int) -> Sparse:
     must(len(payload) >= 4, "sparse: no count")
     (count,) = u32_array(payload, 0, 1)
+    if count == 0xFFFFFFFF:
+        return read_packed(payload, n)
     must(len(payload) == 4 + 8 * count, "sparse: length")
     indices = u32_array(payload, 4, count)
-    must(all(a < b for a, b in zip(indices, indices[1:], strict=False)), "sparse: indices do not increase")
-    must(not indices or indices[-1] < n < 2**32, "sparse: index beyond the last value")
+    check_indices(indices, n)
     return Sparse(indices, f32_array(payload, 4 + 4 * count, count))
 
 
@@ -196,6 +197,47 @@ def read_qtopk(payload: bytes, n: int) -> Sparse:
     must(count > 0 or top == 0, "qtopk: top of nothing")
     bits = [(code >> 7) << 31 | (top - s) << 20 for code, s in zip(codes, steps, strict=True)]
     return Sparse(indices, f32_array(struct.pack(f"<{count}I", *bits), 0, count))
+
+
+def read_packed(payload: bytes, n: int) -> Sparse:
+    must(len(payload) >= 12, "sparse: no head")
+    (count,) = u32_array(payload, 4, 1)
+    how_values, how_indices, b, zero = payload[8:12]
+    must(how_values <= 1 and how_indices <= 1 and zero == 0, "sparse: unknown form")
+    must(how_values + how_indices > 0, "sparse: a plain payload is not packed")
+    must(count <= n, "sparse: count")
+    mean = (n - count) * 177 // 256 // count if count else 0
+    must(b == (mean.bit_length() - 1 if how_indices == 1 and mean else 0), "sparse: b")
+    value_bytes = (2 if how_values else 4) * count
+    split_at = len(payload) - value_bytes
+    must(split_at >= 12, "sparse: length")
+    indices = read_gaps(payload[12:split_at], count, b, n) if how_indices else None
+    if indices is None:
+        must(split_at == 12 + 4 * count, "sparse: length")
+        indices = u32_array(payload, 12, count)
+    check_indices(indices, n)
+    return Sparse(indices, read_bf16(payload[split_at:], count) if how_values else f32_array(payload, split_at, count))
+
+
+def read_gaps(stream: bytes, count: int, b: int, n: int) -> list[int]:
+    bits, length, at = int.from_bytes(stream, "little"), 8 * len(stream), 0
+    indices: list[int] = []
+    for _ in range(count):
+        high = 0
+        while at < length and not bits >> at & 1:
+            high, at = high + 1, at + 1
+        must(at + 1 + b <= length and high <= n, "sparse: the gaps end early")
+        gap = high << b | (bits >> at + 1 & (1 << b) - 1)
+        indices.append((indices[-1] + 1 if indices else 0) + gap)
+        at += 1 + b
+    must((at + 7) // 8 == len(stream), "sparse: length")
+    must(bits >> at == 0, "sparse: padding")
+    return indices
+
+
+def check_indices(indices: list[int], n: int) -> None:
+    must(all(a < b for a, b in zip(indices, indices[1:], strict=False)), "sparse: indices do not increase")
+    must(n < 2**32 - 1 and (not indices or indices[-1] < n), "sparse: index beyond the last value")
 
 
 READERS = {
