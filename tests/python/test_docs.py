@@ -60,3 +60,14 @@ def test_hacking_puts_every_folder_on_its_floor():
         if (ROOT / "src" / folder).is_dir():
             row = re.search(rf"^\| {floor} \|.*$", table, re.MULTILINE)[0]
             assert f"`{folder}`" in row
+
+
+def test_environment_variables_are_in_one_table():
+    """Every TITHE_ variable that a source names as text has a row in docs/cli.md, and the other way round."""
+    sources = [p for folder in ("src", "apps", "python", "demo", "tests") for p in (ROOT / folder).rglob("*")]
+    text = "".join(p.read_text() for p in sources if p.suffix in (".cc", ".h", ".py") and p != Path(__file__))
+    # TITHE_BENCH_SYNC_RANK is between our own processes.
+    named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {
+        "TITHE_BENCH_SYNC_RANK"
+    }
+    assert named == {cell for cell in first_cells(read("docs/cli.md")) if cell.startswith("TITHE_")}
