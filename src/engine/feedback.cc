@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "base/bytes.h"
 #include "base/fold.h"
+#include "codec/sparse.h"
 
 namespace tithe::engine {
 
@@ -34,9 +34,7 @@ void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad
 }
 
 void mask_velocity(ByteView payload, float* velocity) {
-  const auto count = wire::get<std::uint32_t>(payload.data());  // u32 count | u32 index[count] | ...
-  for (std::size_t j = 0; j < count; ++j)
-    velocity[wire::get<std::uint32_t>(payload.data() + 4 * (j + 1))] = 0.0F;
+  sparse::for_each_sent(payload, [velocity](std::size_t i) { velocity[i] = 0.0F; });
 }
 
 }  // namespace tithe::engine

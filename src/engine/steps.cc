@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bodies of a unit's steps on chunks: encode, check, merge and store, under each law.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "engine/feedback.h"
+#include "engine/unit.h"
+
+namespace tithe::engine {
+
+// Only the last phase settles what is left.
+float* Unit::left(const Step& step, const Where& w) {
+  if (!carries_[static_cast<std::size_t>(step.part)] || !last_phase(step, w)) return nullptr;
+  return residual_[1 - now_].data() + w.offset;
+}
+
+Call Unit::call(const Step& step, const Where& w, int lane) {
+  const auto part = static_cast<std::size_t>(step.part);
+  return {.settings = w.part.spec.settings,
+          .seed = mix64(member_.seed ^ mix64(static_cast<std::uint64_t>(member_.me) + 1)),
+          .shared_seed = member_.seed,
+          .round = round_,
+          .tensor = draws_[part],
+          .chunk = static_cast<std::uint16_t>(step.chunk),
+          .phase = step.phase,
+          .context = w.chunk.context,
+          .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes}};
+}
+
+FrameHeader Unit::header(const Step& step, const Where& w) const {
+  return {.codec = w.part.spec.codec->id,
+          .run = member_.run,
+          .round = round_,
+          .tensor = first_part_ + static_cast<std::uint32_t>(step.part),
+          .chunk = static_cast<std::uint16_t>(step.chunk),
+          .phase = step.phase,
+          .source = static_cast<std::uint16_t>(member_.me),
+          .values = w.n,
+          .plan = plan_hash_};
+}
+
+Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
+  const auto part = static_cast<std::size_t>(step.part);
+  const Carry carry{w.chunk.source, carries_[part] ? residual_[now_].data() + w.offset : nullptr,
+                    left(step, w), w.n};
+  Result<Encoded> done = impl(*w.part.spec.codec).encode(call(step, w, lane), carry, out);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+  if (!done->finite) {
+    w.chunk.poisoned = true;
+  } else if (w.part.spec.feedback.mask && last_phase(step, w)) {
+    mask_velocity(out.first(done->bytes), velocity_[1 - now_].data() + w.offset);
+  }
+  return done;
+}
+
+Status Unit::own(const Step& step, int lane) {
+  const Where w = where(step);
+  if (w.chunk.poisoned || !leads(w)) return {};
+  const Result<Encoded> done = encode_into(step, w, lane, slot(step.own_slot).subspan(kFrameHeaderBytes));
+  if (!done.ok()) return done.status();
+  w.chunk.own_bytes = done->bytes;
+  w.chunk.present = true;
+  state(step.own_slot) = {.bytes = kFrameHeaderBytes + done->bytes};
+  return {};
+}
+
+Status Unit::encode(const Step& step, int lane) {
+  const Where w = where(step);
+  const Bytes frame = slot(step.slot);
+  std::size_t bytes = 0;
+  std::uint16_t parts = 1;
+  std::uint8_t flags = 0;
+  if (w.chunk.poisoned) {
+    flags = kFlagNonFinite;
+  } else if (step.direct) {
+    if (leads(w)) {
+      const Result<Encoded> done = encode_into(step, w, lane, frame.subspan(kFrameHeaderBytes));
+      if (!done.ok()) return done.status();
+      bytes = done->finite ? done->bytes : 0;
+      flags = done->finite ? 0 : kFlagNonFinite;
+    } else {
+      flags = kFlagEmpty;
+    }
+  } else if (w.law == Law::kConcat) {
+    TITHE_TRY(join(step, frame, bytes, parts));
+    flags = kFlagConcat;
+  } else {
+    bytes = w.chunk.own_bytes;
+    flags = w.chunk.present ? 0 : kFlagEmpty;
+  }
+  FrameHeader h = header(step, w);
+  h.flags = flags;
+  h.parts = parts;
+  h.payload_bytes = bytes;
+  TITHE_TRY(seal_frame(h, frame));
+  state(step.slot) = {flags, parts, h.source, kFrameHeaderBytes + bytes};
+  return {};
+}
+
+// Own payload first, then those that were merged, in the order of the graph.
+Status Unit::join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16_t& parts) {
+  std::size_t total = 1;
+  for (const int f : list(step.frames)) total += state(f).parts;
+  if (total > kMaxParts)
+    return {Code::kUnsupported, fmt::format("{} payloads in one frame, at most {}", total, kMaxParts)};
+  std::size_t at = kFrameHeaderBytes + 8 * total;
+  std::size_t k = 0;
+  const auto append = [&](ByteView p) {
+    if (at + p.size() > frame.size()) return false;
+    wire::put(frame.data() + kFrameHeaderBytes + 8 * k++, std::uint64_t{p.size()});
+    if (!p.empty()) std::memcpy(frame.data() + at, p.data(), p.size());
+    at += p.size();
+    return true;
+  };
+  bool fits = append(payload(step.own_slot));
+  ByteView pieces[kMaxParts];
+  for (const int f : list(step.frames)) {
+    TITHE_TRY(split_parts(parsed(f), pieces));
+    for (std::size_t i = 0; i < state(f).parts; ++i) fits = fits && append(pieces[i]);
+  }
+  if (!fits) return {Code::kCorrupt, "joined payloads are longer than their ranks can have made"};
+  bytes = at - kFrameHeaderBytes;
+  parts = static_cast<std::uint16_t>(total);
+  return {};
+}
+
+Status Unit::check(const Step& step) {
+  const Where w = where(step);
+  const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes);
+  const Result<ParsedFrame> parsed = parse_frame(bytes);
+  if (!parsed.ok()) return Status(parsed.status().code(), parsed.status().what(), step.peer);
+  const FrameHeader& h = parsed->header;
+  TITHE_TRY(check_frame(h, header(step, w), slot(step.slot).size() - kFrameHeaderBytes));
+  const bool odd = (h.flags == kFlagConcat && (w.law != Law::kConcat || h.parts > member_.world)) ||
+                   (h.flags == kFlagEmpty && w.law != Law::kLeader) || h.source >= member_.world;
+  if (odd)
+    return {Code::kCorrupt,
+            fmt::format("frame from rank {}: flags {} with {} parts under the {} law", h.source, h.flags,
+                        h.parts, name(w.law)),
+            step.peer};
+  state(step.slot) = {h.flags, h.parts, h.source, bytes.size()};
+  return {};
+}
+
+Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, float* rounding) {
+  const Phase& phase = w.part.spec.codec->phases[step.phase];
+  const Status s = phase.combine(w.part.spec.settings, w.n, acc, payload(frame), rounding);
+  return s.ok() ? s : Status(s.code(), s.what(), state(frame).source);
+}
+
+Status Unit::merge(const Step& step, int lane) {
+  const Where w = where(step);
+  for (const int f : list(step.frames))
+    if ((state(f).flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
+  if (w.chunk.poisoned) return {};
+  switch (w.law) {
+    case Law::kDecode: {
+      std::span<const ByteView> payloads;
+      TITHE_TRY(collect(step, lane, payloads));
+      TITHE_TRY(decode(step, w, lane, payloads, {.base = w.chunk.source}));
+      w.chunk.source = w.values.data();
+      return {};
+    }
+    case Law::kSum:
+    case Law::kMax: {
+      const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes, w.chunk.own_bytes);
+      for (const int f : list(step.frames)) TITHE_TRY(combine(step, w, acc, f, left(step, w)));
+      return {};
+    }
+    case Law::kLeader:
+      for (const int f : list(step.frames)) {
+        if (state(f).flags == kFlagEmpty) continue;
+        if (w.chunk.present)
+          return {Code::kCorrupt, fmt::format("rank {} leads too", state(f).source), state(f).source};
+        const ByteView p = payload(f);
+        if (!p.empty()) std::memcpy(slot(step.slot).data() + kFrameHeaderBytes, p.data(), p.size());
+        w.chunk.own_bytes = p.size();
+        w.chunk.present = true;
+      }
+      return {};
+    case Law::kConcat:  // encode joins them
+      return {};
+  }
+  return {};
+}
+
+Status Unit::store(const Step& step, int lane) {
+  const Where w = where(step);
+  const std::span<const int> frames = list(step.frames);
+  for (const int f : frames)
+    if ((state(f).flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
+  if (w.chunk.poisoned) {
+    finite_ = false;
+    return {};
+  }
+  const Codec& codec = *w.part.spec.codec;
+  std::span<const ByteView> payloads;
+  ByteView whole;
+  if (w.law == Law::kDecode || w.law == Law::kConcat) {
+    TITHE_TRY(collect(step, lane, payloads));
+  } else {
+    int source = frames[0];
+    if (w.law == Law::kLeader)
+      for (const int f : frames)
+        if (state(f).flags != kFlagEmpty) source = f;
+    if (state(source).flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", state(source).source};
+    whole = payload(source);
+    if (step.slot >= 0) {  // several: combined here, and one rank keeps the rounding that all make alike
+      const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes);
+      if (whole.size() > acc.size())
+        return {Code::kCorrupt, "payload longer than its bound", state(source).source};
+      if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
+      for (const int f : frames.subspan(1))
+        TITHE_TRY(combine(step, w, acc.first(whole.size()), f, member_.me == 0 ? left(step, w) : nullptr));
+      whole = acc.first(whole.size());
+    }
+    payloads = {&whole, 1};
+    if (!last_phase(step, w)) {
+      const Status s = codec.phases[step.phase].check(w.part.spec.settings, w.n, whole);
+      if (!s.ok()) return {s.code(), s.what(), state(source).source};
+      w.chunk.context = whole;
+      w.chunk.own_bytes = 0;
+      w.chunk.present = false;
+      return {};
+    }
+  }
+  return decode(step, w, lane, payloads, {.divide = member_.divide});
+}
+
+// The payloads of a step's frames, in the order of the graph.
+Status Unit::collect(const Step& step, int lane, std::span<const ByteView>& out) {
+  std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
+  std::size_t k = 0;
+  for (const int f : list(step.frames)) {
+    if (k + state(f).parts > views.size())
+      return {Code::kCorrupt, "more payloads than ranks", state(f).source};
+    TITHE_TRY(split_parts(parsed(f), std::span(views).subspan(k)));
+    k += state(f).parts;
+  }
+  out = std::span<const ByteView>(views).first(k);
+  return {};
+}
+
+Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                    const Merge& merge) {
+  const Status s = impl(*w.part.spec.codec).decode(call(step, w, lane), payloads, merge, w.values);
+  if (s.ok()) return s;
+  const int source = step.frames.count == 1 ? int{state(list(step.frames)[0]).source} : s.peer();
+  return {s.code(), s.what(), source};
+}
+
+}  // namespace tithe::engine
