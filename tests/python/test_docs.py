@@ -67,7 +67,5 @@ def test_environment_variables_are_in_one_table():
     sources = [p for folder in ("src", "apps", "python", "demo", "tests") for p in (ROOT / folder).rglob("*")]
     text = "".join(p.read_text() for p in sources if p.suffix in (".cc", ".h", ".py") and p != Path(__file__))
     # TITHE_BENCH_SYNC_RANK is between our own processes.
-    named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {
-        "TITHE_BENCH_SYNC_RANK"
-    }
+    named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {"TITHE_BENCH_SYNC_RANK"}
     assert named == {cell for cell in first_cells(read("docs/cli.md")) if cell.startswith("TITHE_")}
