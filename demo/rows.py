@@ -16,6 +16,7 @@ class Row:
     kind: str  # baseline | tithe
     codec: str  # as results.json states it; for tithe rows the spec string
     strategy: str = ""  # tithe rows
+    raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
     bytes_part: float = 0.05
@@ -41,11 +42,11 @@ ROWS = [
 
 
 def by_name(name: str) -> Row:
-    """A row of the table, or one made up from 'codec spec/strategy', e.g. topk:ratio=0.002/gather."""
+    """A row of the table, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
     for row in ROWS:
         if row.name == name:
             return row
-    codec, slash, strategy = name.partition("/")
-    if slash:
-        return Row(name, "tithe", codec, strategy)
+    codec, *rest = name.split("/")
+    if len(rest) in (1, 2):
+        return Row(name, "tithe", codec, rest[0], *map(int, rest[1:]))
     raise ValueError(f"no row {name!r}; there are {', '.join(row.name for row in ROWS)}, and any 'codec/strategy'")

@@ -30,7 +30,6 @@ import rows
 
 PEAK_RATE = 0.1
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
-RAW_BELOW = 4096  # tithe sends smaller tensors raw (its min_values)
 
 
 def say(event: str, **fields) -> None:
@@ -82,7 +81,7 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel):
     if row.kind == "tithe":
         import tithe.torch
 
-        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy)
+        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below)
     if row.name == "bf16":
         model.register_comm_hook(None, bf16_on_the_wire)
     elif row.name == "powersgd":
@@ -95,7 +94,7 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel):
 
 def make_optimizer(row: rows.Row, model: nn.Module) -> torch.optim.Optimizer:
     def momentum(parameter):
-        corrected = row.corrects_momentum and parameter.numel() >= RAW_BELOW
+        corrected = row.corrects_momentum and parameter.numel() >= row.raw_below
         return 0.0 if corrected else rows.MOMENTUM
 
     groups = [{"params": [p], "momentum": momentum(p)} for p in model.parameters()]
