@@ -32,9 +32,6 @@ What DDP users rely on, and how it is here:
 
 import copy
 import logging
-import queue
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -45,118 +42,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
 from tithe._session import make_options
+from tithe._torch_live import Job, Live
 
 __all__ = ["State", "attach", "hook"]
 
 _log = logging.getLogger(__name__)
 
 _STATE_FORMAT = 1
-_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-
-
-class _Job:
-    """One bucket on its way."""
-
-    __slots__ = ("done", "error", "future", "last", "scale", "tensor", "ticket")
-
-    def __init__(self, ticket: int, tensor: torch.Tensor, last: bool, scale: float) -> None:
-        self.ticket = ticket
-        self.tensor = tensor
-        self.last = last
-        self.scale = scale
-        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-
-
-def _work(session: _core.Session, jobs: "queue.SimpleQueue[_Job | None]") -> None:
-    """The worker: completes futures in the order of their tickets. Knows no State, so that one can be collected."""
-    while (job := jobs.get()) is not None:
-        try:
-            with record_function("tithe::wait"):
-                session.wait(job.ticket)
-                if job.last:
-                    session.commit()
-            if job.scale != 1.0:
-                job.tensor.mul_(job.scale)
-        except Exception as error:
-            job.error = error
-        job.done.set()
-        if job.error is None:
-            job.future.set_result(job.tensor)
-        else:
-            job.future.set_exception(job.error)
-
-
-def _stop(session: _core.Session, jobs: "queue.SimpleQueue[_Job | None]", worker: threading.Thread) -> None:
-    jobs.put(None)
-    session.close()  # cancels what the worker waits for
-    if worker is not threading.current_thread():
-        worker.join()
-
-
-class _Live:
-    """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
-
-    def __init__(self, session: _core.Session, names: dict[int, str], loaded: dict[str, int]) -> None:
-        self.session = session
-        self.names = names  # id of a parameter -> its name, where the model is known
-        self.loaded = loaded  # key -> values, of the state that was loaded; empty if none was
-        self.keys: dict[int, tuple[str, torch.nn.Parameter]] = {}  # in the order of first sight
-        self.layouts: dict[int, tuple[list[int], torch.dtype, _core.Layout]] = {}
-        self.last: _Job | None = None  # the newest job
-        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self.worker = threading.Thread(target=_work, args=(session, self.jobs), name="tithe", daemon=True)
-        self.worker.start()
-        # Runs when the State goes away or the interpreter exits, whichever is first.
-        self.stop = weakref.finalize(self, _stop, session, self.jobs, self.worker)
-
-    def drain(self) -> None:
-        if self.last is not None:
-            self.last.done.wait()
-
-    def parameters(self) -> dict[str, int]:
-        return {key: p.numel() for key, p in self.keys.values()} or dict(self.loaded)
-
-    def layout(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> _core.Layout:
-        """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
-        parameters = bucket.parameters()
-        ids = [id(p) for p in parameters]
-        cached = self.layouts.get(bucket.index())
-        if cached is not None and cached[0] == ids and cached[1] == buffer.dtype:
-            return cached[2]
-        _refuse_unsupported(buffer, parameters)
-        keys = [self.key(p) for p in parameters]
-        layout = _core.Layout(keys, [p.numel() for p in parameters], _DTYPES[buffer.dtype])
-        self.layouts[bucket.index()] = (ids, buffer.dtype, layout)
-        return layout
-
-    def key(self, parameter: torch.nn.Parameter) -> str:
-        if id(parameter) in self.keys:
-            return self.keys[id(parameter)][0]
-        number = len(self.keys)
-        key = self.names.get(id(parameter))
-        if key is None:
-            known = list(self.loaded)
-            key = known[number] if number < len(known) and not self.names else f"#{number}"
-        if self.loaded and self.loaded.get(key) != parameter.numel():
-            raise ValueError(
-                f"the loaded state has {self.loaded.get(key, 'no')} values of parameter '{key}', the model has "
-                f"{parameter.numel()}: load the state that was saved with this model"
-            )
-        self.keys[id(parameter)] = (key, parameter)
-        return key
-
-
-def _refuse_unsupported(buffer: torch.Tensor, parameters: list[torch.Tensor]) -> None:
-    if buffer.dtype not in _DTYPES:
-        raise ValueError(
-            f"gradients of type {buffer.dtype} are not supported: use float32, bfloat16 or float16 parameters"
-        )
-    if not buffer.is_cpu:
-        raise ValueError(f"gradients on {buffer.device} are not supported yet: tithe runs on the CPU")
-    if sum(p.numel() for p in parameters) != buffer.numel():
-        raise ValueError("the bucket does not hold its parameters' gradients back to back")
 
 
 class _Slots:
@@ -198,8 +90,8 @@ class State(_Slots):
         self.strategy = strategy
         self.loss_scale = loss_scale
         self.options = options
-        self._live: _Live | None = None
-        self._names = {id(p): name for name, p in parameters}
+        self._live: Live | None = None
+        self._names = {id(p): (name, p) for name, p in parameters}
         self._saved: Mapping[str, Any] | None = None
         self._session_options()
 
@@ -232,7 +124,7 @@ class State(_Slots):
             self._restore(session, self._saved)
             loaded = dict(self._saved["parameters"])
             self._saved = None
-        self._live = _Live(session, self._names, loaded)
+        self._live = Live(session, self._names, loaded)
 
     def close(self) -> None:
         """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave."""
@@ -257,7 +149,7 @@ class State(_Slots):
         except Exception:
             live.stop()  # so that the other ranks hear of it now, not after their timeout
             raise
-        job = _Job(ticket, buffer, bucket.is_last(), scale)
+        job = Job(ticket, buffer, bucket.is_last(), scale)
         live.last = job
         future = job.future.then(_value)
         live.jobs.put(job)
@@ -389,7 +281,7 @@ def _value(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
     return future.value()  # raises here what set_exception() was given, so that it reaches DDP as an error
 
 
-def _raise_errors(job: _Job) -> None:
+def _raise_errors(job: Job) -> None:
     job.done.wait()
     if job.error is not None:
         raise job.error

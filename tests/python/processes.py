@@ -82,10 +82,10 @@ class Ranks:
         self._folder.cleanup()
 
 
-def run_ranks(world, job, *args, timeout=90):
+def run_ranks(world, job, *args, timeout=240):
     """job(rank, world, *args) on every rank; the results in rank order. Every process must end by itself, well."""
-    deadline = time.monotonic() + timeout
     with Ranks(world, job, *args) as ranks:
+        deadline = time.monotonic() + timeout  # the first start waits for the imports
         results = [ranks.result(r, deadline - time.monotonic()) for r in range(world)]
         for rank in range(world):
             code = ranks.end(rank, max(5.0, deadline - time.monotonic()))
