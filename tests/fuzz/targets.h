@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Everything that reads bytes from outside, as functions from any bytes to "the promises hold": one target per codec of
+// codecs.def, and the readers of frames, spec strings, control frames and states. The test binary runs them on seeds,
+// on the corpus and on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
+//
+// A broken promise ends in fail(), which prints what was broken and aborts: so that a sanitizer and libFuzzer see it.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tithe/byte_view.h"
+
+namespace tithe::fuzz {
+
+using Input = std::vector<std::uint8_t>;
+
+struct Target {
+  std::string name;
+  std::function<void(ByteView)> run;
+  std::vector<Input> seeds;  // inputs that get past the first checks
+};
+
+const std::vector<Target>& targets();
+const Target* find_target(std::string_view name);
+
+[[noreturn]] void fail(const std::string& what);
+
+void add_codec_targets(std::vector<Target>& targets);   // codec_targets.cc
+void add_reader_targets(std::vector<Target>& targets);  // reader_targets.cc
+
+}  // namespace tithe::fuzz
