@@ -88,6 +88,7 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
 
   void signal(Rank r, int number) { kill(at(r).pid, number); }
+  pid_t process(Rank r) { return at(r).pid; }
 
   // The next line that rank r says; empty at its end, or when the time is over.
   std::string line(Rank r, Seconds most) {
