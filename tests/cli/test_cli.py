@@ -30,7 +30,17 @@ SPEEDS = {
     r"\((simd|ref)\)": "(<impl>)",
 }
 LITTLE = {r"[\d.]+e-\d+": "<little>"}
-SPECS = ("fp32", "bf16", "fp16", "onebit", "topk:ratio=0.3", "qtopk", "dgc:ratio=1", "dragonn:ratio=0.2,slots=16")
+SPECS = (
+    "fp32",
+    "bf16",
+    "fp16",
+    "onebit",
+    "topk:ratio=0.3",
+    "topk:values=bf16,indices=delta",
+    "qtopk",
+    "dgc:ratio=1",
+    "dragonn:ratio=0.2,slots=16",
+)
 
 
 @dataclass
