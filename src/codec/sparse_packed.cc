@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "codec/bf16/bf16.h"
+#include "codec/bf16_format.h"
 #include "codec/sparse.h"
 
 namespace tithe::sparse {

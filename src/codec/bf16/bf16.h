@@ -1,30 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// bf16: the upper half of an fp32, rounded to nearest even (layout in codec/half.h).
-//
-// What rounding takes away is a multiple of the value's own last bit and fits 24 bits, so taken == sent + left
-// holds bit for bit. Integers throughout: AVX512-BF16's own conversion flushes denormals, others do not.
-#include <algorithm>
-#include <bit>
+// bf16: the upper half of an fp32 (codec/bf16_format.h; layout in codec/half.h).
 #include <cstdint>
-#include <string_view>
 
+#include "codec/bf16_format.h"
 #include "tithe/codec.h"
 
 namespace tithe::bf16 {
-
-inline constexpr std::uint32_t kLargest = 0x7f7f;
-
-struct Format {
-  static constexpr std::string_view kName = "bf16";
-  TITHE_HD static std::uint16_t pack(float v) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
-    const std::uint32_t mag = bits & 0x7fffffffU;
-    const std::uint32_t rounded = (mag + 0x7fffU + (mag >> 16 & 1U)) >> 16;
-    return static_cast<std::uint16_t>((bits >> 16 & 0x8000U) | std::min(rounded, kLargest));
-  }
-  TITHE_HD static float unpack(std::uint16_t h) { return std::bit_cast<float>(std::uint32_t{h} << 16); }
-};
 
 // bf16_simd.cc: the bodies of codec/half.h with vectors.
 bool encode_simd(const Carry& in, std::uint8_t* out);
