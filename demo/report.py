@@ -182,8 +182,8 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
             _breakdown(plt, details),
             "breakdown.png",
             "What tithe's part of a step consists of, from its own counters: encode and merge are time on the"
-            " compute lane, send is from posting a frame to its completion, wait is how long the training"
-            " waited. They overlap each other and the backward pass, so they do not add up to the step.",
+            " compute lane, send is one frame's way from posting to completion, wait is how long the exchange was"
+            " waited for. They overlap each other and the backward pass, so they do not add up to the step.",
         )
     return made
 
@@ -267,15 +267,17 @@ def _bars(plt, details):
     return figure
 
 
+def part_ns(stats: dict, part: str) -> float:
+    """Nanoseconds per step; of send, per frame: several are under way at a time."""
+    return stats[f"{part}_ns"] / max(1, stats["frames_sent" if part == "send" else "rounds"])
+
+
 def _breakdown(plt, details):
     ours = {name: runs for name, runs in by_row(details).items() if runs[0]["stats"]}
     figure, axes = plt.subplots(figsize=(9, 1.0 + 0.75 * len(ours)))
     width = 0.8 / len(PARTS)
     for k, part in enumerate(PARTS):
-        values = [
-            mean(run["stats"][f"{part}_ns"] / max(1, run["stats"]["rounds"]) * 1e-6 for run in runs)
-            for runs in ours.values()
-        ]
+        values = [mean(part_ns(run["stats"], part) * 1e-6 for run in runs) for runs in ours.values()]
         at = [y + (k - 1.5) * width for y in range(len(ours))]
         axes.barh(at, values, height=width * 0.9, color=PART_COLOURS[k], label=part)
         for y, value in zip(at, values, strict=True):
@@ -289,7 +291,7 @@ def _breakdown(plt, details):
     axes.set_yticks(range(len(ours)), list(ours))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("milliseconds per step (they overlap)")
+    axes.set_xlabel("milliseconds per step; of send, per frame")
     axes.legend(loc="lower right", ncols=len(PARTS))
     return figure
 
@@ -299,7 +301,7 @@ body{font:16px/1.5 system-ui,sans-serif;color:#212529;max-width:960px;margin:2.5
 h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
 table{border-collapse:collapse;width:100%;font-size:.88rem} th,td{padding:.4rem .6rem;text-align:right}
 th{border-bottom:2px solid #495057;font-weight:600} td{border-bottom:1px solid #e9ecef}
-th:nth-child(-n+2),td:nth-child(-n+2){text-align:left} tr.tithe td:first-child{font-weight:600;color:#0b7a75}
+td{white-space:nowrap} th:nth-child(-n+2),td:nth-child(-n+2){text-align:left} tr.tithe td:first-child{font-weight:600;color:#0b7a75}
 pre{background:#f8f9fa;padding:.9rem 1.1rem;border-left:4px solid #0b7a75;overflow-x:auto;font-size:.88rem}
 img{width:100%} figure{margin:1.2rem 0} figcaption,.small{color:#6c757d;font-size:.88rem}
 .failed{color:#c2255c}

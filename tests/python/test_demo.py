@@ -97,7 +97,7 @@ def run_of(name, kind, seed, step, sent, curve, stats=None):
 
 @pytest.fixture
 def details():
-    stats = {"rounds": 10, **{f"{part}_ns": 20_000_000 for part in report.PARTS}}
+    stats = {"rounds": 10, "frames_sent": 40, **{f"{part}_ns": 20_000_000 for part in report.PARTS}}
     runs = [
         run_of("quick", "tithe", 0, 0.04, 1e5, [(0, 0.0, 0.1), (10, 0.4, 0.849), (20, 0.8, 0.88)], stats),
         run_of("quick", "tithe", 1, 0.06, 3e5, [(0, 0.0, 0.1), (10, 0.6, 0.86), (20, 1.2, 0.87)], stats),
