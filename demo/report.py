@@ -301,7 +301,8 @@ body{font:16px/1.5 system-ui,sans-serif;color:#212529;max-width:960px;margin:2.5
 h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
 table{border-collapse:collapse;width:100%;font-size:.88rem} th,td{padding:.4rem .6rem;text-align:right}
 th{border-bottom:2px solid #495057;font-weight:600} td{border-bottom:1px solid #e9ecef}
-td{white-space:nowrap} th:nth-child(-n+2),td:nth-child(-n+2){text-align:left} tr.tithe td:first-child{font-weight:600;color:#0b7a75}
+td{white-space:nowrap} th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}
+tr.tithe td:first-child{font-weight:600;color:#0b7a75}
 pre{background:#f8f9fa;padding:.9rem 1.1rem;border-left:4px solid #0b7a75;overflow-x:auto;font-size:.88rem}
 img{width:100%} figure{margin:1.2rem 0} figcaption,.small{color:#6c757d;font-size:.88rem}
 .failed{color:#c2255c}
