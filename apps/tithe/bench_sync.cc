@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -168,7 +169,7 @@ Result<Report> bench_sync(const SyncArgs& args) {
   std::vector<double> sorted = outcome->seconds;
   std::sort(sorted.begin(), sorted.end());
   const auto quantile = [&](double q) {
-    return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+    return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
   };
   // Momentum and clipping change the gradient before it is taken: what was put in is no longer what must come out.
   const bool ledger = spec->feedback.kind != Feedback::kMomentum && spec->feedback.clip == 0;

@@ -110,7 +110,9 @@ class PySession {
   Ticket sync_at(const Layout& layout, std::uintptr_t address) {
     std::vector<Tensor> bucket(layout.keys.size());
     for (std::size_t i = 0; i < bucket.size(); ++i) {
-      bucket[i] = {layout.keys[i], reinterpret_cast<void*>(address), layout.sizes[i], layout.dtype};
+      // A tensor of Python is known by its address alone.
+      void* data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+      bucket[i] = {layout.keys[i], data, layout.sizes[i], layout.dtype};
       address += layout.sizes[i] * bytes_of(layout.dtype);
     }
     return unwrap(run([&](Session& s) { return s.sync(bucket); }));

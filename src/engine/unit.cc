@@ -129,7 +129,7 @@ Unit::Where Unit::where(const Step& step) {
   return {plan_.parts[p],
           layout,
           layout.laws[step.phase],
-          chunks_[static_cast<std::size_t>(layout.first_chunk + step.chunk)],
+          chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
           plan_.parts[p].first + layout.at(step.chunk),
           {flat_[p] + layout.at(step.chunk), layout.size(step.chunk)},
           layout.size(step.chunk)};
@@ -188,7 +188,8 @@ void Unit::load(int part) {
     for (float& v : grad) v *= s;
   }
   for (Chunk c = 0; c < layout.chunks; ++c)
-    chunks_[static_cast<std::size_t>(layout.first_chunk + c)].source = source + layout.at(c);
+    chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
+        source + layout.at(c);
 }
 
 void Unit::unload(int part) {
