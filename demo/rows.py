@@ -7,7 +7,7 @@ from dataclasses import dataclass
 LAYERS = (784, 1024, 768, 10)  # of the model, an MLP with ReLU
 PARAMETERS = sum(a * b + b for a, b in itertools.pairwise(LAYERS))
 BATCH = 128  # per rank
-MOMENTUM = 0.9  # of the optimizer, in every row
+MOMENTUM = 0.5  # of the optimizer, in every row
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Row:
 
 
 ROWS = [
-    Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "gather"),
-    Row("tithe-qtopk-s", "tithe", "qtopk:ratio=0.05", "server"),
-    Row("tithe-topk", "tithe", "topk:ratio=0.01", "gather"),
-    Row("tithe-dgc", "tithe", "dgc:ratio=0.01,feedback=momentum", "gather"),
-    Row("tithe-dragonn", "tithe", "dragonn:ratio=0.01", "gather"),
+    Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server"),
+    Row("tithe-qtopk-g", "tithe", "qtopk:ratio=0.02", "gather"),
+    Row("tithe-topk", "tithe", "topk:ratio=0.02,values=bf16,indices=delta", "gather"),
+    Row("tithe-dgc", "tithe", f"dgc:ratio=0.015,values=bf16,indices=delta,feedback=momentum,mu={MOMENTUM}", "gather"),
+    Row("tithe-dragonn", "tithe", "dragonn:ratio=0.015,values=bf16,indices=delta", "gather"),
     Row("tithe-onebit", "tithe", "onebit", "server"),
     Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02),
     Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5),

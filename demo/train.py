@@ -28,7 +28,7 @@ import hosts
 import idx
 import rows
 
-PEAK_RATE = 0.1
+PEAK_RATE = 0.45
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
 
 
@@ -58,8 +58,8 @@ class Inputs:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """Linear up over the first twentieth, then linear down to zero; the same in every row."""
-    rise = max(1, steps // 20)
+    """Linear up over the first tenth, then linear down to zero; the same in every row."""
+    rise = max(1, steps // 10)
     return PEAK_RATE * min((step + 1) / rise, (steps - step) / (steps - rise + 1))
 
 
