@@ -49,7 +49,7 @@ class CodecCase : public Case {
   Buffer<std::uint8_t> scratch_;
 };
 
-class EncodeCase final : public CodecCase {
+class EncodeCase : public CodecCase {
  public:
   EncodeCase(const Spec& spec, Residual residual, std::size_t n)
       : CodecCase(spec, n),
@@ -89,7 +89,7 @@ class EncodeCase final : public CodecCase {
   std::size_t sent_bytes_ = 0;  // of the last encode; the first run of a row is a kernel's
 };
 
-class DecodeCase final : public CodecCase {
+class DecodeCase : public CodecCase {
  public:
   DecodeCase(const Spec& spec, int peers, std::size_t n) : CodecCase(spec, n), out_(n) {
     for (int p = 0; p < peers; ++p) {
@@ -108,19 +108,51 @@ class DecodeCase final : public CodecCase {
     } while (views_[next_].empty());
     fill_values(out_.span(), 1e-3F, ~draw);
   }
-  void kernel() override {
-    const Status s = impl_.decode(call_, views_, {.base = out_.data()}, out_.span());
-    if (!s.ok()) fail(s);
-  }
+  void kernel() override { decode({.base = out_.data()}); }
   void reference() override {
     if (scale(out_.data(), out_.size(), 0.75F, views_) == 1) out_.data()[0] += 1.0F;
   }
 
- private:
+ protected:
+  void decode(const Merge& merge) {
+    const Status s = impl_.decode(call_, views_, merge, out_.span());
+    if (!s.ok()) fail(s);
+  }
+
   Buffer<float> out_;
+
+ private:
   std::vector<Buffer<std::uint8_t>> payloads_;
   std::vector<ByteView> views_;
   std::size_t next_ = 0;
+};
+
+// The same kernels beside the least traffic of one side.
+void move_one_side(Beside beside, std::span<float> values) {
+  if (beside == Beside::kFill)
+    fill_past_caches(values.data(), values.size(), 0.75F);
+  else if (read_values(values.data(), values.size()) == 1)
+    values[0] += 1.0F;
+}
+
+class EncodeBeside final : public EncodeCase {
+ public:
+  EncodeBeside(const Spec& spec, Beside beside, std::size_t n)
+      : EncodeCase(spec, Residual::kNone, n), beside_(beside) {}
+  void reference() override { move_one_side(beside_, grad_.span()); }
+
+ private:
+  const Beside beside_;
+};
+
+class DecodeBeside final : public DecodeCase {
+ public:
+  DecodeBeside(const Spec& spec, Beside beside, std::size_t n) : DecodeCase(spec, 1, n), beside_(beside) {}
+  void kernel() override { decode({}); }
+  void reference() override { move_one_side(beside_, out_.span()); }
+
+ private:
+  const Beside beside_;
 };
 
 template <typename Make>
@@ -153,6 +185,30 @@ void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, doub
   row.reference = "scale in place + payloads";
   add_both_sizes(rows, row, goal,
                  [=](std::size_t n) { return std::make_unique<DecodeCase>(spec_of(spec), peers, n); });
+}
+
+namespace {
+
+template <typename Kernel>
+void add_beside(std::vector<Row>& rows, const std::string& spec, const char* what, Beside beside,
+                double goal) {
+  Row row;
+  row.name = fmt::format("{} {}", spec, what);
+  row.reference = beside == Beside::kSum ? "read-only sum" : "fill past the caches";
+  row.n = kFromMemory;
+  row.goal = goal;
+  row.make = [=](std::size_t n) { return std::make_unique<Kernel>(spec_of(spec), beside, n); };
+  rows.push_back(row);
+}
+
+}  // namespace
+
+void add_encode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal) {
+  add_beside<EncodeBeside>(rows, spec, "encode, one side", beside, goal);
+}
+
+void add_decode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal) {
+  add_beside<DecodeBeside>(rows, spec, "decode, one side", beside, goal);
 }
 
 }  // namespace tithe::bench

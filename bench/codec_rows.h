@@ -22,6 +22,12 @@ void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residu
 // Decode of `peers` payloads onto out in place, against scaling out in place and reading the payloads.
 void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
 
+// Against the least traffic of one side: reading the values once, or writing them once past the caches.
+enum class Beside { kSum, kFill };
+void add_encode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
+// Decode of one payload without a base.
+void add_decode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
+
 void add_dense_rows(std::vector<Row>& rows);   // dense_rows.cc
 void add_sparse_rows(std::vector<Row>& rows);  // sparse_rows.cc
 

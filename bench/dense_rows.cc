@@ -15,6 +15,12 @@ void add_dense_rows(std::vector<Row>& rows) {
   add_decode(rows, "bf16", 4, 0);
   add_decode(rows, "fp16", 4, 0);
   add_decode(rows, "fp32", 4, 0);
+  add_encode_beside(rows, "inceptionn", Beside::kSum, 0.58);
+  add_decode_beside(rows, "inceptionn", Beside::kFill, 0.40);
+  add_encode_beside(rows, "inceptionn:layout=burst", Beside::kSum, 0.43);
+  add_decode_beside(rows, "inceptionn:layout=burst", Beside::kSum, 0.42);
+  add_encode(rows, "inceptionn", Residual::kInPlace, 0);
+  add_decode(rows, "inceptionn", 4, 0);
 }
 
 }  // namespace tithe::bench

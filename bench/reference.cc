@@ -90,6 +90,18 @@ std::uint32_t scale(float* v, std::size_t n, float s, std::span<const ByteView> 
   return fold(sum);
 }
 
+std::uint32_t read_values(const float* from, std::size_t n) {
+  return fold(read(reinterpret_cast<const std::uint8_t*>(from), 4 * n, hn::Zero(kW)));
+}
+
+void fill_past_caches(float* out, std::size_t n, float value) {
+  const auto v = hn::Set(kF, value);
+  const std::size_t lanes = hn::Lanes(kF);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::Stream(v, kF, out + i);
+  for (; i < n; ++i) out[i] = value;
+}
+
 }  // namespace
 }  // namespace tithe::bench::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -101,6 +113,8 @@ HWY_EXPORT(add);
 HWY_EXPORT(add_apart);
 HWY_EXPORT(copy);
 HWY_EXPORT(scale);
+HWY_EXPORT(read_values);
+HWY_EXPORT(fill_past_caches);
 
 void add(float* r, const float* g, std::size_t n) { HWY_DYNAMIC_DISPATCH(add)(r, g, n); }
 void add_apart(const float* r, const float* g, float* out, std::size_t n) {
@@ -111,6 +125,12 @@ void copy(const float* from, std::size_t n, std::uint8_t* to, std::size_t bytes)
 }
 std::uint32_t scale(float* v, std::size_t n, float s, std::span<const ByteView> payloads) {
   return HWY_DYNAMIC_DISPATCH(scale)(v, n, s, payloads);
+}
+std::uint32_t read_values(const float* from, std::size_t n) {
+  return HWY_DYNAMIC_DISPATCH(read_values)(from, n);
+}
+void fill_past_caches(float* out, std::size_t n, float value) {
+  HWY_DYNAMIC_DISPATCH(fill_past_caches)(out, n, value);
 }
 
 }  // namespace tithe::bench

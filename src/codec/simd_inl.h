@@ -10,7 +10,10 @@
 #define TITHE_CODEC_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
+
+#include <cstdint>
 
 #include "tithe/codec.h"
 
@@ -56,6 +59,17 @@ class Peak {
   VW most_;
 };
 
+// Whether the output of a decode goes past the caches: it is written without being read, and no cache would hold it
+// until it is used. It must start where vectors do.
+constexpr std::size_t kPastCaches = std::size_t{1} << 22;  // values: 16 MiB
+HWY_INLINE bool goes_past_caches(const Merge& merge, std::span<float> out) {
+  return merge.base == nullptr && out.size() >= kPastCaches &&
+         reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;
+}
+HWY_INLINE void store(VF v, float* out, bool past_caches) {
+  past_caches ? hn::Stream(v, Floats(), out) : hn::StoreU(v, Floats(), out);
+}
+
 // out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for whole vectors; returns how many values that were.
 // unpack(payload, i) gives the payload's values from i on. Four vectors at a time hide the latency of adding.
 template <typename Unpack>
@@ -65,6 +79,7 @@ HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& me
   const std::size_t step = lanes();
   const VF divide = hn::Set(Floats(), merge.divide);
   const bool divides = merge.divide != 1.0F;
+  const bool past_caches = goes_past_caches(merge, out);
   const std::size_t first = merge.base || payloads.empty() ? 0 : 1;
   std::size_t i = 0;
   for (; i + kAtOnce * step <= whole(out.size()); i += kAtOnce * step) {
@@ -78,8 +93,9 @@ HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& me
       for (std::size_t k = 0; k < kAtOnce; ++k) sum[k] = hn::Add(sum[k], unpack(bytes, i + k * step));
     }
     for (std::size_t k = 0; k < kAtOnce; ++k)
-      hn::StoreU(divides ? hn::Div(sum[k], divide) : sum[k], Floats(), out.data() + i + k * step);
+      store(divides ? hn::Div(sum[k], divide) : sum[k], out.data() + i + k * step, past_caches);
   }
+  if (past_caches) hwy::FlushStream();
   return i;
 }
 

@@ -38,7 +38,8 @@ inline std::string name_of(const CodecCase& c) {
   return s + "_" + std::to_string(c.n);
 }
 
-// Every codec at its defaults, and where it has a ratio at a large one, so that small sizes select much.
+// Every codec at its defaults; where it has a ratio at a large one, so that small sizes select much; where it has
+// layouts or formats at the second of them.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> all;
   const auto add = [&](const Codec* codec, const Settings& settings, const std::string& name) {
@@ -57,6 +58,11 @@ inline std::vector<CodecCase> codec_cases() {
     for (std::size_t p = 0; p < codec->params.size(); ++p)
       if (codec->params[p].name == "ratio") much.value[p] = 0.25;
     if (!(much == defaults(*codec))) add(codec, much, "_quarter");
+    Settings other = defaults(*codec);
+    for (std::size_t p = 0; p < codec->params.size(); ++p)
+      for (const std::string_view name : {"layout", "format"})
+        if (codec->params[p].name == name) other.value[p] = 1;
+    if (!(other == defaults(*codec))) add(codec, other, "_other");
   }
   return all;
 }

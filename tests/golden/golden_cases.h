@@ -45,6 +45,8 @@ inline std::vector<Case> cases() {
       if (p.name == "indices")
         all.push_back({codec + "_packed", c, longest(*c), 1, "ratio=0.2,values=bf16,indices=delta"});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
+    if (c->id == CodecId::inceptionn)
+      all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});
   }
   return all;
 }

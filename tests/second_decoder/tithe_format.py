@@ -240,6 +240,57 @@ def check_indices(indices: list[int], n: int) -> None:
     must(n < 2**32 - 1 and (not indices or indices[-1] < n), "sparse: index beyond the last value")
 
 
+def read_inceptionn(payload: bytes, n: int) -> list[float]:
+    plane = (n + 7) // 8
+    must(len(payload) >= 4 + 2 * plane, "inceptionn: length")
+    mode, layout, b, zero = payload[:4]
+    must(mode <= 1 and layout <= 1 and 1 <= b <= 100 and zero == 0, "inceptionn: head")
+    u = min(-(b // 2), 7 - b) - 7 if mode == 0 else -7
+    w = min(0, 15 - b) - 15 if mode == 0 else -15
+    sizes = (0, 1, 2, 4)
+
+    def value(tag: int, at: int) -> float:
+        must(at + sizes[tag] <= len(payload), "inceptionn: length")
+        word = int.from_bytes(payload[at : at + sizes[tag]], "little")
+        if tag == 1:
+            return math.copysign((word & 0x7F) * 2.0**u, -(word >> 7) or 1)
+        if tag == 2:
+            return math.copysign((word & 0x7FFF) * 2.0**w, -(word >> 15) or 1)
+        return f32_array(payload, at, 1)[0] if tag == 3 else 0.0
+
+    values, at = [], 4
+    if layout == 0:
+        planes = [int.from_bytes(payload[4 + k * plane : 4 + (k + 1) * plane], "little") for k in (0, 1)]
+        must(all(p >> n == 0 for p in planes), "inceptionn: a tag past the last value")
+        tags = [(planes[0] >> i & 1) | (planes[1] >> i & 1) << 1 for i in range(n)]
+        at += 2 * plane
+        for first in range(0, n, 1024):
+            block = tags[first : first + 1024]
+            starts = [at, at, at + block.count(1), at + block.count(1) + 2 * block.count(2)]
+            at = starts[3] + 4 * block.count(3)
+            for tag in block:
+                values.append(value(tag, starts[tag]))
+                starts[tag] += sizes[tag]
+    else:
+        ends = []
+        table = list(struct.unpack_from(f"<{(n + 1023) // 1024}H", payload, 4))
+        at += 2 * len(table)
+        for first in range(0, n, 8):
+            if first % 1024 == 0:
+                ends.append(at)
+            tags = int.from_bytes(payload[at : at + 2], "little")
+            at += 2
+            must(tags >> 2 * min(8, n - first) == 0, "inceptionn: a tag past the last value")
+            for j in range(min(8, n - first)):
+                tag = tags >> 2 * j & 3
+                values.append(value(tag, at))
+                at += sizes[tag]
+        ends.append(at)
+        must(table == [end - begin for begin, end in zip(ends, ends[1:], strict=False)], "inceptionn: blocks")
+    must(at == len(payload), "inceptionn: length")
+    return values
+
+
 READERS = {
     1: read_fp32,
     2: read_bf16,
@@ -249,6 +300,7 @@ READERS = {
     6: read_sparse,  # dgc
     7: read_sparse,  # dragonn
     8: read_qtopk,
+    17: read_inceptionn,
 }
 
 

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/inceptionn/inceptionn.h"
+
+#include <string>
+
+#include "base/finite.h"
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace inceptionn {
+namespace {
+
+enum Param : std::size_t { kBoundParam, kModeParam, kLayoutParam };
+constexpr std::string_view kModes[] = {"strict", "literal"};
+constexpr std::string_view kLayouts[] = {"split", "burst"};
+constexpr ParamSpec kParams[] = {
+    {"bound", 0x1p-10, 0x1p-100, 0.5, "largest absolute error of a value; the power of two at or below it"},
+    {"mode", 0, 0, 1, "strict keeps the bound; literal is the paper's, whose 7-bit class errs by up to 2^-7",
+     kModes},
+    {"layout", 0, 0, 1,
+     "split: tags apart, for processors; burst: a tag vector per 8 values, for network cards", kLayouts}};
+
+Head head_of(const Settings& s) {
+  return {.mode = s[kModeParam] == 0 ? kStrict : kLiteral,
+          .layout = s[kLayoutParam] == 0 ? kSplit : kBurst,
+          .b = static_cast<std::uint8_t>(-std::ilogb(s[kBoundParam]))};
+}
+
+// Of a payload whose head has been checked.
+Head head_of(ByteView payload) {
+  return {static_cast<Mode>(payload[0]), static_cast<Layout>(payload[1]), payload[2]};
+}
+
+// ---- Checks
+
+std::size_t value_bytes(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane) {
+  if (this_machine().simd) return value_bytes_simd(low, high, plane);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < 8 * plane; ++i) bytes += kTagBytes[bit_at(low, i) | bit_at(high, i) << 1];
+  return bytes;
+}
+
+// Bytes of a split payload as its tags have it. Needs both planes.
+std::size_t split_bytes(std::size_t n, ByteView payload) {
+  const Split split(payload.data(), n);
+  return kHead + 2 * plane_bytes(n) + value_bytes(split.low, split.high, plane_bytes(n));
+}
+
+bool split_holds(std::size_t n, ByteView payload) {
+  const Split split(payload.data(), n);
+  return payload.size() == split_bytes(n, payload) &&
+         (n % 8 == 0 || (split.low[n / 8] >> (n % 8) == 0 && split.high[n / 8] >> (n % 8) == 0));
+}
+
+// Whether `groups` groups fill each [at, end) exactly. Several blocks at a time: a walk waits for its tags. last
+// becomes the tags that were read last.
+template <std::size_t kAtOnce>
+bool groups_hold(ByteView payload, std::array<std::size_t, kAtOnce> at,
+                 const std::array<std::size_t, kAtOnce>& end, std::size_t groups, unsigned& last) {
+  for (std::size_t g = 0; g < groups; ++g)
+    for (std::size_t k = 0; k < kAtOnce; ++k) {
+      if (at[k] + 2 > end[k]) return false;
+      last = wire::get<std::uint16_t>(&payload[at[k]]);
+      at[k] += group_bytes(last);
+    }
+  return at == end;
+}
+
+bool burst_holds(std::size_t n, ByteView payload) {
+  constexpr std::size_t kAtOnce = 4;
+  std::size_t at = kHead + 2 * blocks(n);  // which is less than check has asked for
+  std::array<std::size_t, kAtOnce> begin{};
+  std::array<std::size_t, kAtOnce> end{};
+  std::size_t waiting = 0;
+  unsigned last = 0;
+  for (std::size_t b = 0; b < blocks(n); ++b) {
+    begin[waiting] = at;
+    at += wire::get<std::uint16_t>(&payload[kHead + 2 * b]);
+    if (at > payload.size()) return false;
+    end[waiting] = at;
+    if (++waiting < kAtOnce && b + 1 < blocks(n)) continue;
+    const bool all_whole = waiting == kAtOnce && (b + 1) * kBlock <= n;
+    if (all_whole && !groups_hold<kAtOnce>(payload, begin, end, kBlock / kGroup, last)) return false;
+    for (std::size_t k = 0; k < waiting && !all_whole; ++k) {
+      const std::size_t first = (b + 1 - waiting + k) * kBlock;
+      const std::size_t groups = (std::min(kBlock, n - first) + kGroup - 1) / kGroup;
+      if (!groups_hold<1>(payload, {begin[k]}, {end[k]}, groups, last)) return false;
+    }
+    waiting = 0;
+  }
+  return at == payload.size() && (n % 8 == 0 || last >> (2 * (n % 8)) == 0);
+}
+
+Status check(const Settings&, std::size_t n, ByteView payload) {
+  const auto corrupt = [](const char* why) {
+    return Status(Code::kCorrupt, std::string("inceptionn: ") + why);
+  };
+  if (payload.size() < kHead + 2 * plane_bytes(n)) return corrupt("no room for the tags");
+  if (payload[0] > kLiteral || payload[1] > kBurst || payload[3] != 0)
+    return corrupt("unknown mode or layout");
+  const Head head = head_of(payload);
+  if (head.b < 1 || head.b > kMostB) return corrupt("no bound");
+  if (!(head.layout == kSplit ? split_holds(n, payload) : burst_holds(n, payload)))
+    return corrupt("tags and bytes do not fit");
+  return {};
+}
+
+// ---- The reference
+
+Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
+  const Classes c = classes(head);
+  const std::size_t plane = plane_bytes(in.n);
+  std::uint8_t* low = out + kHead;
+  std::uint8_t* high = low + plane;
+  std::uint8_t* at = high + plane;
+  std::fill(low, at, std::uint8_t{0});
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const std::size_t end = std::min(first + kBlock, in.n);
+    std::size_t bytes[4] = {};  // by tag
+    for (std::size_t i = first; i < end; ++i) {
+      const float v = in.take(i);
+      finite = finite && is_finite(v);
+      const unsigned tag = send(c, v).tag;
+      low[i / 8] = static_cast<std::uint8_t>(low[i / 8] | (tag & 1U) << (i % 8));
+      high[i / 8] = static_cast<std::uint8_t>(high[i / 8] | (tag >> 1) << (i % 8));
+      bytes[tag] += kTagBytes[tag];
+    }
+    std::uint8_t* next[4] = {at, at, at + bytes[1], at + bytes[1] + bytes[2]};
+    for (std::size_t i = first; i < end; ++i) {
+      const Sent s = send(c, in.take(i));
+      put_bytes(next[s.tag], s.tag, s.word);
+      next[s.tag] += kTagBytes[s.tag];
+      in.leave(i, s.value);
+    }
+    at = next[3];
+  }
+  return {static_cast<std::size_t>(at - out), finite};
+}
+
+Taken encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
+  const Classes c = classes(head);
+  std::uint8_t* at = out + kHead + 2 * blocks(in.n);
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry to_end{in.grad, in.residual, in.left, std::min(first + kBlock, in.n)};
+    const Taken block = encode_groups(c, to_end, first, at);
+    wire::put(out + kHead + 2 * (first / kBlock), static_cast<std::uint16_t>(block.bytes));
+    at += block.bytes;
+    finite = finite && block.finite;
+  }
+  return {static_cast<std::size_t>(at - out), finite};
+}
+
+// Gives every value of a payload to use(i, value), in order.
+template <typename Use>
+void each_split(ByteView payload, std::size_t n, Use use) {
+  const Classes c = classes(head_of(payload));
+  const Split split(payload.data(), n);
+  const std::uint8_t* at = split.values;
+  for (std::size_t first = 0; first < n; first += kBlock) {
+    const std::size_t end = std::min(first + kBlock, n);
+    std::size_t bytes[4] = {};
+    for (std::size_t i = first; i < end; ++i) bytes[split.tag(i)] += kTagBytes[split.tag(i)];
+    const std::uint8_t* next[4] = {at, at, at + bytes[1], at + bytes[1] + bytes[2]};
+    for (std::size_t i = first; i < end; ++i) {
+      const unsigned tag = split.tag(i);
+      use(i, receive(c, tag, next[tag]));
+      next[tag] += kTagBytes[tag];
+    }
+    at = next[3];
+  }
+}
+
+template <typename Use>
+void each_burst(ByteView payload, std::size_t n, Use use) {
+  const Classes c = classes(head_of(payload));
+  const std::uint8_t* at = payload.data() + kHead + 2 * blocks(n);
+  for (std::size_t first = 0; first < n; first += kGroup) {
+    unsigned tags = wire::get<std::uint16_t>(at);
+    at += 2;
+    for (std::size_t i = first; i < std::min(first + kGroup, n); ++i, tags >>= 2) {
+      const unsigned tag = tags & 3U;
+      use(i, receive(c, tag, at));
+      at += kTagBytes[tag];
+    }
+  }
+}
+
+// Payload after payload, since a value's place is known only from those before it.
+void merge_in_turn(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  if (how.base && how.base != out.data()) std::copy_n(how.base, out.size(), out.begin());
+  if (!how.base && payloads.empty()) std::fill(out.begin(), out.end(), 0.0F);
+  bool sets = how.base == nullptr;
+  for (const ByteView p : payloads) {
+    const auto use = [&](std::size_t i, float v) { out[i] = sets ? v : out[i] + v; };
+    if (head_of(p).layout == kSplit)
+      each_split(p, out.size(), use);
+    else
+      each_burst(p, out.size(), use);
+    sets = false;
+  }
+  if (how.divide != 1.0F)
+    for (float& v : out) v /= how.divide;
+}
+
+// ---- The seam
+
+using Body = Taken(const Head&, const Carry&, std::uint8_t*);
+
+template <Body kSplitBody, Body kBurstBody>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("inceptionn", out.size(), bound(call.settings, in.n)));
+  const Head head = head_of(call.settings);
+  out[0] = head.mode;
+  out[1] = head.layout;
+  out[2] = head.b;
+  out[3] = 0;
+  const Taken taken =
+      head.layout == kSplit ? kSplitBody(head, in, out.data()) : kBurstBody(head, in, out.data());
+  return Encoded{taken.bytes, taken.finite};
+}
+
+Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                  std::span<float> out) {
+  TITHE_TRY(codec::check_all(inceptionn_codec, call, payloads, out.size()));
+  merge_in_turn(payloads, how, out);
+  return {};
+}
+
+Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                   std::span<float> out) {
+  TITHE_TRY(codec::check_all(inceptionn_codec, call, payloads, out.size()));
+  const auto all = [&](Layout layout) {
+    return std::all_of(payloads.begin(), payloads.end(),
+                       [layout](ByteView p) { return head_of(p).layout == layout; });
+  };
+  if (payloads.empty() || (!all(kSplit) && !all(kBurst)))  // no job mixes them
+    merge_in_turn(payloads, how, out);
+  else
+    all(kSplit) ? decode_split_simd(payloads, how, out) : decode_burst_simd(payloads, how, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "classes", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = encode<encode_split_simd, encode_burst_simd>,
+                            .decode = decode_simd},
+                           {.name = "ref",
+                            .usable = codec::always,
+                            .encode = encode<encode_split, encode_burst>,
+                            .decode = decode_ref}};
+
+}  // namespace
+
+Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to) {
+  std::uint8_t* at = to;
+  bool finite = true;
+  for (; first < in.n; first += kGroup) {
+    std::uint8_t* tags_at = at;
+    unsigned tags = 0;
+    at += 2;
+    for (std::size_t i = first; i < std::min(first + kGroup, in.n); ++i) {
+      const float v = in.take(i);
+      finite = finite && is_finite(v);
+      const Sent s = send(c, v);
+      tags |= s.tag << (2 * (i - first));
+      put_bytes(at, s.tag, s.word);
+      at += kTagBytes[s.tag];
+      in.leave(i, s.value);
+    }
+    wire::put(tags_at, static_cast<std::uint16_t>(tags));
+  }
+  return {static_cast<std::size_t>(at - to), finite};
+}
+
+}  // namespace inceptionn
+
+const Codec inceptionn_codec = {
+    .id = CodecId::inceptionn,
+    .name = "inceptionn",
+    .doc = "0, 8, 16 or 32 bits by a value's size, within an error bound (Li et al. 2018)",
+    .params = inceptionn::kParams,
+    .phases = inceptionn::kPhases,
+    .traits = {.exact_ledger = true},
+    .scratch = codec::no_scratch,
+    .impls = inceptionn::kImpls};
+
+}  // namespace tithe

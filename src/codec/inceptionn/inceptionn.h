@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// inceptionn: 0, 8, 16 or 32 bits for a value, by its size, and a tag of 2 bits that says which (Li et al.,
+// "A Network-Centric Hardware/Algorithm Co-Design to Accelerate Distributed Training", MICRO 2018, Algorithms 2, 3).
+//
+// With an error bound of 2^-b, a value is sent by its magnitude's class, truncated toward zero:
+//
+//   tag  from       below       sent as
+//   0    0          2^-b        nothing: it stands for +0
+//   1    2^-b       2^middle    sign and 7 bits:   q = floor(magnitude / unit), unit 2^(middle - 7)
+//   2    2^middle   2^top       sign and 15 bits:  q = floor(magnitude / unit), unit 2^(top - 15)
+//   3    2^top                  its 32 bits
+//
+//   mode=strict    (default) middle = min(-floor(b / 2), 7 - b), top = min(0, 15 - b): no error exceeds the bound.
+//                  Up to b = 14 these are the paper's classes, and the payload has the paper's size.
+//   mode=literal   the paper's: middle = -floor(b / 2), top = 0, units 2^-7 and 2^-15 whatever b is. Its defect: the
+//                  7-bit class errs by up to 2^-7, which is twice the bound for b = 8 and eight times for b = 10; of
+//                  that class all values below 2^-7 become a q of 0, for which the paper's decoder ("the first 1 of
+//                  q") is not defined; here it is the zero of that sign. Only b <= 7 keeps its bound.
+//
+// Truncation only clears low bits, so taken == sent + left holds bit for bit in both modes.
+//
+// Layout   u8 mode: 0 strict, 1 literal | u8 layout: 0 split, 1 burst | u8 b | u8 0, then
+//   split   ceil(n / 8) bytes: bit 0 of each tag | as many: bit 1 of each tag | per block of 1024 values: its
+//           bytes, its 16-bit words, its 32-bit words, each in the order of the values. One popcount of the tags
+//           finds any block: what processors and GPUs want
+//   burst   ceil(n / 1024) x u16: bytes of each block of 1024 values | per group of 8 values: u16 tags, value j's in
+//           bits 2j and 2j + 1, then the group's bytes and words in the order of the values. The groups are what a
+//           network card handles, one per cycle of 256 bits; the table lets others read several blocks at a time
+// The paper leaves open the order of bits, short groups and the length: bits fill from the lowest, tags past the last
+// value are 0, and the head says what a reader must know.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "tithe/codec.h"
+
+namespace tithe::inceptionn {
+
+inline constexpr std::size_t kHead = 4;
+inline constexpr std::size_t kBlock = 1024;
+inline constexpr std::size_t kGroup = 8;
+inline constexpr std::size_t kTagBytes[] = {0, 1, 2, 4};  // of a value with that tag
+inline constexpr int kMostB = 100;                        // every unit is a normal float
+
+enum Mode : std::uint8_t { kStrict, kLiteral };
+enum Layout : std::uint8_t { kSplit, kBurst };
+
+struct Head {
+  Mode mode;
+  Layout layout;
+  std::uint8_t b;
+};
+
+inline std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+// Of one of the two planes of tags.
+inline std::size_t plane_bytes(std::size_t n) { return (n + 7) / 8; }
+inline std::size_t bound(const Settings&, std::size_t n) {
+  return kHead + 2 * blocks(n) + 2 * plane_bytes(n) + 4 * n;
+}
+
+// Edges as bits of magnitudes; units and their inverses by class: [0] 7 bits, [1] 15 bits.
+struct Classes {
+  std::uint32_t low, middle, top;
+  float unit[2];
+  float per_unit[2];
+};
+
+inline Classes classes(const Head& head) {
+  const int b = head.b;
+  const bool strict = head.mode == kStrict;
+  const int middle = strict ? std::min(-(b / 2), 7 - b) : -(b / 2);
+  const int top = strict ? std::min(0, 15 - b) : 0;
+  const int unit[2] = {strict ? middle - 7 : -7, top - 15};
+  const auto edge = [](int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; };
+  return {.low = edge(-b),
+          .middle = edge(middle),
+          .top = edge(top),
+          .unit = {std::ldexp(1.0F, unit[0]), std::ldexp(1.0F, unit[1])},
+          .per_unit = {std::ldexp(1.0F, -unit[0]), std::ldexp(1.0F, -unit[1])}};
+}
+
+struct Sent {
+  unsigned tag;
+  std::uint32_t word;  // of which kTagBytes[tag] bytes travel
+  float value;         // what a reader sees
+};
+
+inline Sent send(const Classes& c, float v) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude < c.low) return {0, 0, 0.0F};
+  if (magnitude >= c.top) return {3, bits, v};
+  const unsigned wide = magnitude >= c.middle;
+  const auto q = static_cast<std::uint32_t>(std::fabs(v) * c.per_unit[wide]);
+  const std::uint32_t sign = bits >> 31;
+  return {1 + wide, sign << (wide ? 15 : 7) | q, std::copysign(static_cast<float>(q) * c.unit[wide], v)};
+}
+
+// The value whose bytes stand at p.
+inline float receive(const Classes& c, unsigned tag, const std::uint8_t* p) {
+  if (tag == 0) return 0.0F;
+  if (tag == 3) return wire::get<float>(p);
+  const unsigned wide = tag - 1;
+  const unsigned word = wide ? wire::get<std::uint16_t>(p) : *p;
+  const unsigned sign = word >> (wide ? 15 : 7);
+  const float magnitude = static_cast<float>(word & (wide ? 0x7fffU : 0x7fU)) * c.unit[wide];
+  return sign ? -magnitude : magnitude;
+}
+
+inline void put_bytes(std::uint8_t* p, unsigned tag, std::uint32_t word) {
+  for (std::size_t k = 0; k < kTagBytes[tag]; ++k) p[k] = static_cast<std::uint8_t>(word >> (8 * k));
+}
+
+inline unsigned bit_at(const std::uint8_t* plane, std::size_t i) { return plane[i / 8] >> (i % 8) & 1U; }
+
+// Bytes of the four values with these tags.
+inline constexpr auto kQuadBytes = [] {
+  std::array<std::uint8_t, 256> bytes{};
+  for (unsigned tags = 0; tags < 256; ++tags)
+    for (unsigned j = 0; j < 8; j += 2)
+      bytes[tags] = static_cast<std::uint8_t>(bytes[tags] + kTagBytes[tags >> j & 3U]);
+  return bytes;
+}();
+// Of a burst payload's group.
+inline std::size_t group_bytes(unsigned tags) { return 2U + kQuadBytes[tags & 255U] + kQuadBytes[tags >> 8]; }
+
+// The tags of a split payload and where its values begin.
+struct Split {
+  Split() = default;
+  Split(const std::uint8_t* payload, std::size_t n)
+      : low(payload + kHead), high(low + plane_bytes(n)), values(high + plane_bytes(n)) {}
+  unsigned tag(std::size_t i) const { return bit_at(low, i) | bit_at(high, i) << 1; }
+  const std::uint8_t* low = nullptr;
+  const std::uint8_t* high = nullptr;
+  const std::uint8_t* values = nullptr;
+};
+
+// inceptionn_simd.cc. Payloads are checked and all of them split.
+struct Taken {
+  std::size_t bytes;
+  bool finite;
+};
+Taken encode_split_simd(const Head& head, const Carry& in, std::uint8_t* out);
+void decode_split_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+// Bytes that the values with these tags take: one per bit of low, two per bit of high, one more where both are set.
+std::size_t value_bytes_simd(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane);
+// inceptionn_burst_simd.cc. Payloads are checked and all of them burst.
+Taken encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out);
+void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+// The reference's values [first, in.n), first a multiple of kGroup; their bytes go to `to`.
+Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to);
+
+}  // namespace tithe::inceptionn

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Split payloads, a block at a time: a vector's values of one class are pressed together and stored at their
+// stream's end, which lies in the nearest cache; decoding spreads them again by the tags.
+#include <cstring>
+
+#include "base/finite.h"
+#include "codec/inceptionn/inceptionn.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/inceptionn/inceptionn_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::inceptionn::HWY_NAMESPACE {
+namespace {
+
+using Halves = hn::Rebind<std::uint16_t, Floats>;
+using Quarters = hn::Rebind<std::uint8_t, Floats>;
+
+constexpr std::size_t kWord = 64;  // values whose tags are two words
+
+HWY_INLINE Mask mask_of(std::uint64_t set) {
+  std::uint8_t room[8];
+  wire::put(room, set);
+  return hn::LoadMaskBits(Words(), room);
+}
+
+// Lane k of v goes to the place of the k-th set bit; the other lanes are 0.
+HWY_INLINE VW spread(VW v, std::uint64_t set) {
+#if HWY_TARGET == HWY_AVX3
+  return VW{_mm512_maskz_expand_epi32(static_cast<__mmask16>(set), v.raw)};
+#else
+  const VW own = hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), 0U));
+  const VW all = hn::Set(Words(), static_cast<std::uint32_t>(set));
+  const VW rank = hn::PopulationCount(hn::And(all, hn::Sub(own, hn::Set(Words(), 1U))));
+  // No lane's rank exceeds its own number, so every index is one.
+  const VW moved = hn::TableLookupLanes(v, hn::IndicesFromVec(Words(), rank));
+  return hn::IfThenElseZero(hn::TestBit(all, own), moved);
+#endif
+}
+
+// ---- Encode
+
+constexpr std::size_t kLanes = 16;  // of the widest vector
+
+// The values of a block, by class. A vector's store may reach past the last value.
+struct Streams {
+  std::uint8_t bytes[kBlock + kLanes];
+  std::uint16_t halves[kBlock + kLanes];
+  std::uint32_t words[kBlock + kLanes];
+};
+
+// How many of each there are. Apart from the streams, so that storing to those does not reload these.
+struct Counts {
+  std::size_t bytes = 0;
+  std::size_t halves = 0;
+  std::size_t words = 0;
+};
+
+// One vector into the streams; the tags' two bits come back in low and high.
+template <bool kResidual, bool kLeft>
+HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
+                              Peak& peak, std::uint64_t& low, std::uint64_t& high) {
+  const Sorted s(c, take<kResidual>(in, i));
+  const std::uint64_t is_wide = bits_of(s.wide);
+  const std::uint64_t is_full = bits_of(s.full);
+  const std::uint64_t is_byte = bits_of(s.some) & ~is_wide;
+  const std::uint64_t is_half = is_wide & ~is_full;
+  low = is_byte | is_full;
+  high = is_wide;
+
+  const VW byte = hn::Compress(hn::Or(s.code(), hn::ShiftRight<24>(s.sign)), hn::AndNot(s.wide, s.some));
+  hn::StoreU(hn::DemoteTo(Quarters(), hn::BitCast(Ints(), byte)), Quarters(), to.bytes + count.bytes);
+  count.bytes += static_cast<std::size_t>(std::popcount(is_byte));
+  const VW half = hn::Compress(hn::Or(s.code(), hn::ShiftRight<16>(s.sign)), hn::AndNot(s.full, s.wide));
+  hn::StoreU(hn::TruncateTo(Halves(), half), Halves(), to.halves + count.halves);
+  count.halves += static_cast<std::size_t>(std::popcount(is_half));
+  if (is_full != 0) {
+    peak.see(s.mag);
+    hn::StoreU(hn::Compress(bits(s.taken), s.full), Words(), to.words + count.words);
+    count.words += static_cast<std::size_t>(std::popcount(is_full));
+  }
+  if (kLeft) s.leave(c, in.left + i);
+}
+
+HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
+                             bool& finite, std::uint8_t* low, std::uint8_t* high) {
+  const float v = in.take(i);
+  const Sent s = send(c, v);
+  low[i / 8] = static_cast<std::uint8_t>(low[i / 8] | (s.tag & 1U) << (i % 8));
+  high[i / 8] = static_cast<std::uint8_t>(high[i / 8] | (s.tag >> 1) << (i % 8));
+  if (s.tag == 1) to.bytes[count.bytes++] = static_cast<std::uint8_t>(s.word);
+  if (s.tag == 2) to.halves[count.halves++] = static_cast<std::uint16_t>(s.word);
+  if (s.tag == 3) to.words[count.words++] = s.word;
+  finite = finite && is_finite(v);
+  in.leave(i, s.value);
+}
+
+template <bool kResidual, bool kLeft>
+Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+  const Classes c = classes(head);
+  const Edges edges(c);
+  const std::size_t plane = plane_bytes(in.n);
+  std::uint8_t* low = out + kHead;
+  std::uint8_t* high = low + plane;
+  std::uint8_t* at = high + plane;
+  std::memset(low, 0, 2 * plane);
+  const std::size_t words = whole(in.n) / kWord * kWord;
+  bool finite = true;
+  Peak peak;
+  Streams to;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const std::size_t end = std::min(first + kBlock, in.n);
+    Counts count;
+    std::size_t i = first;
+    for (; i + kWord <= std::min(end, words); i += kWord) {
+      std::uint64_t tags[2] = {};
+      for (std::size_t k = 0; k < kWord; k += lanes()) {
+        std::uint64_t bit[2];
+        encode_vector<kResidual, kLeft>(edges, in, i + k, to, count, peak, bit[0], bit[1]);
+        tags[0] |= bit[0] << k;
+        tags[1] |= bit[1] << k;
+      }
+      wire::put(low + i / 8, tags[0]);
+      wire::put(high + i / 8, tags[1]);
+    }
+    for (; i < end; ++i) encode_value(c, in, i, to, count, finite, low, high);
+    std::memcpy(at, to.bytes, count.bytes);
+    at += count.bytes;
+    std::memcpy(at, to.halves, 2 * count.halves);
+    at += 2 * count.halves;
+    std::memcpy(at, to.words, 4 * count.words);
+    at += 4 * count.words;
+  }
+  return {static_cast<std::size_t>(at - out), finite && peak.finite()};
+}
+
+Taken encode(const Head& head, const Carry& in, std::uint8_t* out) {
+  if (in.residual)
+    return in.left ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
+  return in.left ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
+}
+
+// ---- Decode
+
+enum class Put { kSet, kAdd, kPastCaches };
+
+// Where the values of each class go on.
+struct Cursors {
+  const std::uint8_t* bytes;
+  const std::uint8_t* halves;
+  const std::uint8_t* words;
+};
+
+// One payload, read from block to block.
+class Reader {
+ public:
+  Reader() = default;
+  Reader(ByteView payload, std::size_t n)
+      : c_(classes({static_cast<Mode>(payload[0]), static_cast<Layout>(payload[1]), payload[2]})),
+        split_(payload.data(), n),
+        at_(split_.values),
+        end_(payload.data() + payload.size()) {}
+
+  // Sets out[0, len) to the values from `first` on, or adds them.
+  template <Put kPut>
+  void block(std::size_t first, std::size_t len, float* HWY_RESTRICT out) {
+    const std::size_t words = whole(len) / kWord;
+    std::size_t count[4] = {};  // by tag
+    for (std::size_t w = 0; w < words; ++w) {
+      const auto low = wire::get<std::uint64_t>(split_.low + first / 8 + 8 * w);
+      const auto high = wire::get<std::uint64_t>(split_.high + first / 8 + 8 * w);
+      count[1] += static_cast<std::size_t>(std::popcount(low & ~high));
+      count[2] += static_cast<std::size_t>(std::popcount(high & ~low));
+      count[3] += static_cast<std::size_t>(std::popcount(high & low));
+    }
+    for (std::size_t i = first + words * kWord; i < first + len; ++i) ++count[split_.tag(i)];
+    const std::size_t bytes = count[1] + 2 * count[2] + 4 * count[3];
+    const std::uint8_t* from = at_;
+    std::uint8_t last[4 * kBlock + kReach];  // the blocks at the payload's end, with room to read on
+    if (static_cast<std::size_t>(end_ - at_) < bytes + kReach) {
+      std::memcpy(last, at_, bytes);
+      std::memset(last + bytes, 0, kReach);
+      from = last;
+    }
+    at_ += bytes;
+    Cursors next{from, from + count[1], from + count[1] + 2 * count[2]};
+    const VF narrow = hn::Set(Floats(), c_.unit[0] * 0x1p-8F);
+    const VF wide = hn::Set(Floats(), c_.unit[1]);
+    for (std::size_t w = 0; w < words; ++w) {
+      const auto low = wire::get<std::uint64_t>(split_.low + first / 8 + 8 * w);
+      const auto high = wire::get<std::uint64_t>(split_.high + first / 8 + 8 * w);
+      for (std::size_t k = 0; k < kWord; k += lanes())
+        vector<kPut>(low >> k & kLaneBits, high >> k & kLaneBits, narrow, wide, next, out + w * kWord + k);
+    }
+    for (std::size_t i = words * kWord; i < len; ++i) {
+      const unsigned tag = split_.tag(first + i);
+      const std::uint8_t* const at[4] = {from, next.bytes, next.halves, next.words};
+      const float v = receive(c_, tag, at[tag]);
+      out[i] = kPut == Put::kAdd ? out[i] + v : v;
+      if (tag == 1) next.bytes += 1;
+      if (tag == 2) next.halves += 2;
+      if (tag == 3) next.words += 4;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kReach = 64;  // bytes that a vector's loads reach past what it uses
+  static constexpr std::uint64_t kLaneBits = (std::uint64_t{1} << hn::MaxLanes(Floats())) - 1;
+
+  template <Put kPut>
+  static HWY_INLINE void vector(std::uint64_t low, std::uint64_t high, VF narrow, VF wide, Cursors& next,
+                                float* out) {
+    const std::uint64_t is_byte = low & ~high;
+    const std::uint64_t is_half = high & ~low;
+    const std::uint64_t is_whole = low & high;
+    // A byte's sign and bits go where a half's are, eight bits higher: so its unit is 2^-8 as large.
+    const VW byte = hn::PromoteTo(Words(), hn::LoadU(Quarters(), next.bytes));
+    const VW half =
+        hn::PromoteTo(Words(), hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(next.halves)));
+    next.bytes += std::popcount(is_byte);
+    next.halves += 2 * std::popcount(is_half);
+    const VW code = hn::Or(spread(hn::ShiftLeft<8>(byte), is_byte), spread(half, is_half));
+    const VW sign = hn::AndNot(hn::Set(Words(), 0x7fffffffU), hn::ShiftLeft<16>(code));
+    const VW q = hn::And(code, hn::Set(Words(), 0x7fffU));
+    const VF unit = hn::IfThenElse(hn::RebindMask(Floats(), mask_of(high)), wide, narrow);
+    const VF size = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(Ints(), q)), unit);
+    VW v = hn::Or(bits(size), sign);
+    if (is_whole != 0) {
+      const VW word = hn::LoadU(Words(), reinterpret_cast<const std::uint32_t*>(next.words));
+      v = hn::IfThenElse(mask_of(is_whole), spread(word, is_whole), v);
+      next.words += 4 * std::popcount(is_whole);
+    }
+    store(kPut == Put::kAdd ? hn::Add(load(out), from_bits(v)) : from_bits(v), out, kPut == Put::kPastCaches);
+  }
+
+  Classes c_{};
+  Split split_;
+  const std::uint8_t* at_ = nullptr;
+  const std::uint8_t* end_ = nullptr;
+};
+
+// Up to kAtOnce payloads: a block of the output stays in the nearest cache while all are added.
+constexpr std::size_t kAtOnce = 64;
+
+void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  Reader readers[kAtOnce];
+  for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size());
+  const VF divide = hn::Set(Floats(), how.divide);
+  const bool past_caches = payloads.size() == 1 && how.divide == 1.0F && goes_past_caches(how, out);
+  for (std::size_t first = 0; first < out.size(); first += kBlock) {
+    const std::size_t len = std::min(kBlock, out.size() - first);
+    float* to = out.data() + first;
+    std::size_t p = 0;
+    if (how.base == nullptr)
+      past_caches ? readers[p++].block<Put::kPastCaches>(first, len, to)
+                  : readers[p++].block<Put::kSet>(first, len, to);
+    else if (how.base != out.data())
+      std::memcpy(to, how.base + first, 4 * len);
+    for (; p < payloads.size(); ++p) readers[p].block<Put::kAdd>(first, len, to);
+    if (how.divide == 1.0F) continue;
+    std::size_t i = 0;
+    for (; i < whole(len); i += lanes()) hn::StoreU(hn::Div(load(to + i), divide), Floats(), to + i);
+    for (; i < len; ++i) to[i] /= how.divide;
+  }
+  if (past_caches) hwy::FlushStream();
+}
+
+void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  Merge step{.base = how.base};
+  for (; payloads.size() > kAtOnce; payloads = payloads.subspan(kAtOnce)) {
+    decode_some(payloads.first(kAtOnce), step, out);
+    step.base = out.data();
+  }
+  step.divide = how.divide;
+  decode_some(payloads, step, out);
+}
+
+std::size_t value_bytes(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane) {
+  std::size_t bytes = 0;
+  std::size_t i = 0;
+  for (; i + 8 <= plane; i += 8) {
+    const auto l = wire::get<std::uint64_t>(low + i);
+    const auto h = wire::get<std::uint64_t>(high + i);
+    bytes += static_cast<std::size_t>(std::popcount(l) + 2 * std::popcount(h) + std::popcount(l & h));
+  }
+  for (std::size_t k = 8 * i; k < 8 * plane; ++k) bytes += kTagBytes[bit_at(low, k) | bit_at(high, k) << 1];
+  return bytes;
+}
+
+}  // namespace
+}  // namespace tithe::inceptionn::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::inceptionn {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+HWY_EXPORT(value_bytes);
+
+Taken encode_split_simd(const Head& head, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(encode)(head, in, out);
+}
+void decode_split_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
+}
+std::size_t value_bytes_simd(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane) {
+  return HWY_DYNAMIC_DISPATCH(value_bytes)(low, high, plane);
+}
+
+}  // namespace tithe::inceptionn
+#endif
