@@ -291,6 +291,30 @@ def read_inceptionn(payload: bytes, n: int) -> list[float]:
     return values
 
 
+def read_rangefloat(payload: bytes, n: int) -> list[float]:
+    must(len(payload) >= 4, "rangefloat: no head")
+    bits, mantissa, zero = struct.unpack_from("<BBH", payload)
+    must(4 <= bits <= 16 and 1 <= mantissa <= bits - 2 and zero == 0, "rangefloat: head")
+    shift, positive, most = 23 - mantissa, 2 ** (bits - 1) - 1, 0x7F7FFFFF >> 23 - mantissa
+    words, at = [], 4
+    for first in range(0, n, 1024):
+        length = min(1024, n - first)
+        end = at + 4 + (bits * length + 7) // 8
+        must(end <= len(payload), "rangefloat: length")
+        (base,) = u32_array(payload, at, 1)
+        must(1 <= base <= most, "rangefloat: base")
+        codes = int.from_bytes(payload[at + 4 : end], "little")
+        must(codes >> bits * length == 0, "rangefloat: a bit past the last code")
+        for i in range(length):
+            code = codes >> bits * i & 2**bits - 1
+            sign = 1 if code > positive else 0
+            steps = min(code - sign * positive + base - 1, base + positive - 1, most)
+            words.append(sign << 31 | steps << shift if code else 0)
+        at = end
+    must(at == len(payload), "rangefloat: length")
+    return f32_array(struct.pack(f"<{n}I", *words), 0, n)
+
+
 READERS = {
     1: read_fp32,
     2: read_bf16,
@@ -301,6 +325,7 @@ READERS = {
     7: read_sparse,  # dragonn
     8: read_qtopk,
     17: read_inceptionn,
+    18: read_rangefloat,
 }
 
 

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/rangefloat/rangefloat.h"
+
+#include <string>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace rangefloat {
+namespace {
+
+enum Param : std::size_t { kBits, kMantissa, kRange };
+constexpr ParamSpec kParams[] = {
+    {"bits", 8, kLeastBits, kMostBits, "bits per value, N"},
+    {"mantissa", 0, 0, kMostBits - 2,
+     "mantissa bits, below N - 1; 0 = those with the least error on a sample"},
+    {"range", 0, 0, 1e38, "largest magnitude; 0 = each block of 1024 values has its own"}};
+
+int bits_of(const Settings& s) { return static_cast<int>(s[kBits]); }
+std::size_t bound(const Settings& s, std::size_t n) { return bytes(bits_of(s), n); }
+std::uint32_t given_range(const Settings& s) { return magnitude(static_cast<float>(s[kRange])); }
+
+Head head_of(ByteView payload) { return {payload[0], payload[1]}; }
+
+// ---- Choice of m
+
+// The largest magnitude of values [first, end), as bits.
+std::uint32_t largest_of(const Carry& in, std::size_t first, std::size_t end) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = first; i < end; ++i) largest = std::max(largest, magnitude(in.take(i)));
+  return largest;
+}
+
+// Of the first 256 values of four blocks at equal distances, each with a range of its own unless one is given.
+double error_on_sample(const Head& head, std::uint32_t given, const Carry& in) {
+  constexpr std::size_t kPieces = 4;
+  constexpr std::size_t kPiece = 256;
+  const std::size_t blocks = (in.n + kBlock - 1) / kBlock;
+  double error = 0;
+  for (std::size_t k = 0; k < std::min(kPieces, blocks); ++k) {
+    const std::size_t first = blocks * k / std::min(kPieces, blocks) * kBlock;
+    const std::size_t end = std::min(first + kPiece, in.n);
+    const Codes codes = Codes::ending_at(head, given ? given : largest_of(in, first, end));
+    for (std::size_t i = first; i < end; ++i) {
+      const float v = in.take(i);
+      const double off = double{v} - double{codes.unpack(codes.pack(v))};
+      error += off * off;
+    }
+  }
+  return error;
+}
+
+Head choose(const Settings& s, const Carry& in) {
+  const int bits = bits_of(s);
+  if (s[kMantissa] >= 1) return {bits, std::min(static_cast<int>(s[kMantissa]), bits - 2)};
+  Head best{bits, 1};
+  double least = error_on_sample(best, given_range(s), in);
+  for (int m = 2; m <= bits - 2; ++m) {
+    const double error = error_on_sample({bits, m}, given_range(s), in);
+    if (error < least) {
+      best.mantissa = m;
+      least = error;
+    }
+  }
+  return best;
+}
+
+// ---- The reference
+
+void put_code(std::uint8_t* codes, int bits, std::size_t i, std::uint32_t code) {
+  for (int k = 0; k < bits; ++k) {
+    const std::size_t at = static_cast<std::size_t>(bits) * i + static_cast<std::size_t>(k);
+    codes[at / 8] = static_cast<std::uint8_t>(codes[at / 8] | (code >> k & 1U) << (at % 8));
+  }
+}
+
+std::uint32_t get_code(const std::uint8_t* codes, int bits, std::size_t i) {
+  const std::size_t at = static_cast<std::size_t>(bits) * i;
+  const std::size_t last = (at + static_cast<std::size_t>(bits) - 1) / 8;
+  std::uint32_t word = 0;
+  for (std::size_t k = at / 8; k <= last; ++k) word |= std::uint32_t{codes[k]} << (8 * (k - at / 8));
+  return word >> (at % 8) & ((1U << bits) - 1);
+}
+
+bool encode_ref(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out) {
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
+                         in.left ? in.left + first : nullptr, std::min(kBlock, in.n - first)};
+    finite =
+        encode_block(head, largest, block, out + first / kBlock * block_bytes(head.bits, kBlock)) && finite;
+  }
+  return finite;
+}
+
+Status check(const Settings&, std::size_t n, ByteView payload) {
+  const auto corrupt = [](const char* why) {
+    return Status(Code::kCorrupt, std::string("rangefloat: ") + why);
+  };
+  if (payload.size() < kHead) return corrupt("no head");
+  const Head head = head_of(payload);
+  if (head.bits < kLeastBits || head.bits > kMostBits || head.mantissa < 1 || head.mantissa > head.bits - 2 ||
+      payload[2] != 0 || payload[3] != 0)
+    return corrupt("no such float");
+  TITHE_TRY(codec::check_size("rangefloat", payload.size(), bytes(head.bits, n)));
+  const std::uint32_t most = kLargest >> (23 - head.mantissa);
+  for (std::size_t first = 0; first < n; first += kBlock) {
+    const std::uint8_t* block = payload.data() + kHead + first / kBlock * block_bytes(head.bits, kBlock);
+    const auto base = wire::get<std::uint32_t>(block);
+    if (base < 1 || base > most) return corrupt("a range without end or beginning");
+    const std::size_t used = static_cast<std::size_t>(head.bits) * std::min(kBlock, n - first);
+    if (used % 8 != 0 && block[kBlockHead + used / 8] >> (used % 8) != 0)
+      return corrupt("a bit past the last code");
+  }
+  return {};
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out, bool simd) {
+  const Settings& s = call.settings;
+  TITHE_TRY(codec::check_room("rangefloat", out.size(), bound(s, in.n)));
+  const Head head = choose(s, in);
+  out[0] = static_cast<std::uint8_t>(head.bits);
+  out[1] = static_cast<std::uint8_t>(head.mantissa);
+  out[2] = out[3] = 0;
+  const bool finite = simd && head.bits == 8 ? encode_simd(head, given_range(s), in, out.data() + kHead)
+                                             : encode_ref(head, given_range(s), in, out.data() + kHead);
+  return Encoded{bound(s, in.n), finite};
+}
+
+template <bool kSimd>
+Result<Encoded> encode_by(const Call& call, const Carry& in, Bytes out) {
+  return encode(call, in, out, kSimd);
+}
+
+template <bool kSimd>
+Status decode_by(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  TITHE_TRY(codec::check_all(rangefloat_codec, call, payloads, out.size()));
+  const bool of_bytes =
+      std::all_of(payloads.begin(), payloads.end(), [](ByteView p) { return head_of(p).bits == 8; });
+  if (kSimd && of_bytes)
+    decode_simd(payloads, how, out);
+  else
+    codec::merge_values(payloads, how, out, value_at);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_by<true>, .decode = decode_by<true>},
+    {.name = "ref", .usable = codec::always, .encode = encode_by<false>, .decode = decode_by<false>}};
+
+}  // namespace
+
+bool encode_block(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out) {
+  const std::uint32_t own = largest_of(in, 0, in.n);
+  const Codes codes = Codes::ending_at(head, largest ? largest : own);
+  wire::put(out, codes.base);
+  std::uint8_t* at = out + kBlockHead;
+  std::fill(at, out + block_bytes(head.bits, in.n), std::uint8_t{0});
+  for (std::size_t i = 0; i < in.n; ++i) {
+    const std::uint32_t code = codes.pack(in.take(i));
+    put_code(at, head.bits, i, code);
+    in.leave(i, codes.unpack(code));
+  }
+  return own <= kLargest;
+}
+
+float value_at(ByteView payload, std::size_t i) {
+  const Head head = head_of(payload);
+  const std::uint8_t* block = payload.data() + kHead + i / kBlock * block_bytes(head.bits, kBlock);
+  const Codes codes = Codes::of(head, wire::get<std::uint32_t>(block));
+  return codes.unpack(get_code(block + kBlockHead, head.bits, i % kBlock));
+}
+
+}  // namespace rangefloat
+
+const Codec rangefloat_codec = {
+    .id = CodecId::rangefloat,
+    .name = "rangefloat",
+    .doc = "floats of N bits whose codes all lie within the values' range (Wang et al. 2020)",
+    .params = rangefloat::kParams,
+    .phases = rangefloat::kPhases,
+    .traits = {.fixed_size = true},
+    .scratch = codec::no_scratch,
+    .impls = rangefloat::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/rangefloat/rangefloat.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/registry.h"
+#include "tithe/spec.h"
+
+namespace tithe::rangefloat {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+using Floats = std::vector<float>;
+
+struct Trip {
+  Bytes payload;
+  Floats values;  // what a reader sees
+  Floats left;
+};
+
+// By every impl, which must agree.
+Trip trip(const std::string& text, const Floats& grad) {
+  const Result<Spec> spec = parse_spec(text);
+  EXPECT_TRUE(spec.ok()) << spec.status().what();
+  Call call;
+  call.settings = spec->settings;
+  const std::size_t n = grad.size();
+  Trip all;
+  for (const Impl& impl : rangefloat_codec.impls) {
+    Trip now{Bytes(rangefloat_codec.phases[0].bound(call.settings, n)), Floats(n), Floats(n)};
+    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
+    EXPECT_TRUE(encoded.ok() && encoded->finite);
+    EXPECT_EQ(encoded->bytes, now.payload.size());
+    const ByteView view(now.payload);
+    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
+    if (&impl != &rangefloat_codec.impls.front()) {
+      EXPECT_EQ(now.payload, all.payload) << impl.name;
+      EXPECT_EQ(now.values, all.values) << impl.name;
+      EXPECT_EQ(now.left, all.left) << impl.name;
+    }
+    all = now;
+  }
+  return all;
+}
+
+// The paper's figure: N = 8, m = 3, eps = 0.125; 0.256 has the code 9 and comes back as 0.25.
+TEST(Rangefloat, WorkedExampleOfThePaper) {
+  const Codes codes = Codes::of({8, 3}, 0x3E0);
+  EXPECT_EQ(std::bit_cast<float>(codes.base << codes.shift), 0.125F);
+  EXPECT_EQ(codes.pack(0.256F), 9U);
+  EXPECT_EQ(codes.unpack(9), 0.25F);
+  EXPECT_EQ(codes.unpack(1), 0.125F);
+  EXPECT_EQ(codes.pack(2.0F), 33U);  // of 127 positive codes: the example is not tuned
+  EXPECT_EQ(codes.pack(-0.256F), 9U + 127);
+  EXPECT_EQ(codes.unpack(9 + 127), -0.25F);
+  EXPECT_EQ(codes.unpack(0), 0.0F);
+}
+
+// eps in closed form for the range [-1, 1].
+TEST(Rangefloat, ClosedFormOfEps) {
+  const auto eps = [](int bits, int mantissa) {
+    const Codes codes = Codes::ending_at({bits, mantissa}, magnitude(1.0F));
+    EXPECT_EQ(codes.unpack(codes.positive), 1.0F);
+    EXPECT_EQ(codes.pack(1.0F), codes.positive);
+    EXPECT_EQ(codes.pack(5.0F), codes.positive);
+    return std::bit_cast<float>(codes.base << codes.shift);
+  };
+  EXPECT_FLOAT_EQ(eps(10, 3), 1.25F * 0x1p-64F);
+  EXPECT_FLOAT_EQ(eps(10, 4), 0x1.2p-32F);
+  EXPECT_NEAR(eps(10, 5), 1.6e-5F, 5e-7F);
+  EXPECT_NEAR(eps(10, 6), 4.0e-3F, 5e-5F);
+  EXPECT_NEAR(eps(10, 7), 0.064F, 6e-4F);
+  EXPECT_NEAR(eps(8, 3), 1.9e-5F, 5e-7F);
+  EXPECT_NEAR(eps(8, 4), 4.4e-3F, 5e-5F);
+  EXPECT_NEAR(eps(8, 5), 0.066F, 5e-4F);
+}
+
+TEST(Rangefloat, RoundsToNearestDownToHalfOfEps) {
+  const Codes codes = Codes::of({8, 3}, 0x3E0);  // steps of 1/8 of an octave from 0.125 on
+  EXPECT_EQ(codes.pack(0.0624F), 0U);
+  EXPECT_EQ(codes.pack(0.0625F), 1U);
+  EXPECT_EQ(codes.pack(0.125F + 0.0078F), 1U);
+  EXPECT_EQ(codes.pack(0.125F + 0.0079F), 2U);
+  for (std::uint32_t code = 0; code <= 2 * codes.positive; ++code)
+    EXPECT_EQ(codes.pack(codes.unpack(code)), code);
+}
+
+TEST(Rangefloat, AGivenRangeHoldsWhatIsBeyond) {
+  const Trip t = trip("rangefloat:range=1,mantissa=4", {3.0F, -1.5F, 0.5F, 1.0F});
+  EXPECT_EQ(t.values, (Floats{1.0F, -1.0F, 0.5F, 1.0F}));
+  EXPECT_EQ(t.left, (Floats{2.0F, -0.5F, 0.0F, 0.0F}));
+}
+
+TEST(Rangefloat, EachBlockHasItsOwnRange) {
+  Floats v(kBlock + 3, 1024.0F);
+  v[kBlock] = 1e-6F;
+  v[kBlock + 1] = -1e-6F;
+  v[kBlock + 2] = 0.0F;
+  const Trip t = trip("rangefloat", v);
+  EXPECT_EQ(t.values[0], 1024.0F);
+  EXPECT_NEAR(t.values[kBlock], 1e-6F, 0.25e-6F);
+  EXPECT_EQ(t.values[kBlock + 1], -t.values[kBlock]);
+  EXPECT_EQ(t.values[kBlock + 2], 0.0F);
+}
+
+TEST(Rangefloat, AnyNumberOfBitsIsPacked) {
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal;
+  Floats v(kBlock + 77);
+  for (float& x : v) x = normal(rng);
+  for (int bits = kLeastBits; bits <= kMostBits; ++bits) {
+    const Trip t = trip("rangefloat:bits=" + std::to_string(bits), v);
+    EXPECT_EQ(t.payload.size(), kHead + kBlockHead + 128U * static_cast<unsigned>(bits) + kBlockHead +
+                                    (77U * static_cast<unsigned>(bits) + 7) / 8);
+    EXPECT_EQ(t.payload[0], bits);
+    double error = 0;
+    double size = 0;
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      error += std::pow(double{v[i]} - double{t.values[i]}, 2);
+      size += std::pow(double{v[i]}, 2);
+    }
+    EXPECT_LT(error, size * std::pow(4.0, 3.5 - bits)) << bits;
+  }
+}
+
+Floats draw(const std::string& kind, std::size_t n) {
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal;
+  std::exponential_distribution<float> tail;
+  Floats v(n);
+  for (float& x : v) {
+    const float a = normal(rng);
+    if (kind == "gaussian") x = 0.05F * a;
+    if (kind == "laplace") x = std::copysign(0.05F * tail(rng), a);
+    if (kind == "constant") x = -0.0371F;
+    if (kind == "sparse") x = a > 2 ? 0.3F * a : 0.0F;
+    if (kind == "denormal") x = 1e-40F * a;
+    if (kind == "huge") x = 1e37F * a;
+    if (kind == "zeros") x = 0.0F;
+  }
+  return v;
+}
+
+// |v - sent| <= max(eps / 2, 2^-(m + 1) |v|), block by block, for every m and the one that is chosen.
+TEST(Rangefloat, ErrorsStayWithinTheirBound) {
+  for (const char* kind : {"gaussian", "laplace", "constant", "sparse", "denormal", "huge", "zeros"})
+    for (int m = 0; m <= 6; ++m) {
+      const Floats v = draw(kind, 3000);
+      const Trip t = trip("rangefloat:mantissa=" + std::to_string(m), v);
+      const int chosen = t.payload[1];
+      for (std::size_t i = 0; i < v.size(); ++i) {
+        const auto base = wire::get<std::uint32_t>(&t.payload[kHead + i / kBlock * block_bytes(8, kBlock)]);
+        const double eps = std::bit_cast<float>(base << (23 - chosen));
+        const double allowed = std::max(eps / 2, std::ldexp(std::abs(double{v[i]}), -(chosen + 1)));
+        ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed) << kind << " m " << m << " " << i;
+        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << kind << " m " << m;
+      }
+    }
+}
+
+TEST(Rangefloat, TheChosenMantissaIsTheBestOnTheSample) {
+  for (const char* kind : {"gaussian", "laplace", "huge"}) {
+    const Floats v = draw(kind, 256);  // all of it is the sample
+    const auto error = [&](const std::string& spec) {
+      const Trip t = trip(spec, v);
+      double sum = 0;
+      for (std::size_t i = 0; i < v.size(); ++i) sum += std::pow(double{v[i]} - double{t.values[i]}, 2);
+      return sum;
+    };
+    const double chosen = error("rangefloat");
+    for (int m = 1; m <= 6; ++m) EXPECT_LE(chosen, error("rangefloat:mantissa=" + std::to_string(m))) << kind;
+  }
+}
+
+TEST(Rangefloat, TheLargestFloatsStayFinite) {
+  const float most = std::numeric_limits<float>::max();
+  const Trip t = trip("rangefloat", Floats(70, -most));
+  for (std::size_t i = 0; i < 70; ++i) {
+    EXPECT_TRUE(std::isfinite(t.values[i]));
+    EXPECT_TRUE(std::isfinite(t.left[i]));
+  }
+}
+
+// So much that the fast path writes past the caches.
+TEST(Rangefloat, LargeOutputsAreTheSame) {
+  const std::size_t n = (std::size_t{1} << 22) + 77;
+  std::mt19937 rng(1);
+  std::vector<float> v(n);
+  for (float& x : v) x = static_cast<float>(static_cast<std::int32_t>(rng())) * 0x1p-35F;
+  Call call;
+  call.settings = defaults(rangefloat_codec);
+  Bytes payload(rangefloat_codec.phases[0].bound(call.settings, n));
+  const auto encoded = rangefloat_codec.impls[0].encode(call, {v.data(), nullptr, nullptr, n}, payload);
+  ASSERT_TRUE(encoded.ok());
+  payload.resize(encoded->bytes);
+  const ByteView view(payload);
+  std::vector<float> want(n);
+  ASSERT_TRUE(rangefloat_codec.reference().decode(call, {&view, 1}, {}, want).ok());
+  const std::unique_ptr<float, decltype(&std::free)> got(
+      static_cast<float*>(std::aligned_alloc(64, (4 * n + 63) / 64 * 64)), &std::free);
+  ASSERT_TRUE(rangefloat_codec.impls[0].decode(call, {&view, 1}, {}, {got.get(), n}).ok());
+  EXPECT_EQ(std::memcmp(got.get(), want.data(), 4 * n), 0);
+}
+
+TEST(Rangefloat, CheckRefusesWhatEncodeCannotWrite) {
+  const auto check = rangefloat_codec.phases[0].check;
+  const Bytes good = trip("rangefloat:bits=5", {0.1F, -0.01F, 3.0F}).payload;
+  EXPECT_TRUE(check({}, 3, good).ok());
+  const auto with = [&](std::size_t at, std::uint8_t byte) {
+    Bytes p = good;
+    p[at] = byte;
+    return check({}, 3, p).code();
+  };
+  EXPECT_EQ(with(0, 3), Code::kCorrupt);
+  EXPECT_EQ(with(0, 17), Code::kCorrupt);
+  EXPECT_EQ(with(1, 0), Code::kCorrupt);
+  EXPECT_EQ(with(1, 4), Code::kCorrupt);
+  EXPECT_EQ(with(2, 1), Code::kCorrupt);
+  EXPECT_EQ(with(kHead + 3, 0x80), Code::kCorrupt);  // base beyond the largest float
+  Bytes zero_base = good;
+  wire::put(&zero_base[kHead], std::uint32_t{0});
+  EXPECT_EQ(check({}, 3, zero_base).code(), Code::kCorrupt);
+  EXPECT_EQ(with(good.size() - 1, 0x80), Code::kCorrupt);  // past the fifteenth bit
+}
+
+}  // namespace
+}  // namespace tithe::rangefloat
