@@ -315,6 +315,26 @@ def read_rangefloat(payload: bytes, n: int) -> list[float]:
     return f32_array(struct.pack(f"<{n}I", *words), 0, n)
 
 
+def read_fp8(payload: bytes, n: int) -> list[float]:
+    blocks = (n + 31) // 32
+    must(len(payload) == 1 + blocks + n, "fp8: length")
+    must(payload[0] <= 1, "fp8: format")
+    fraction_bits, bias, most = (3, 7, 246) if payload[0] == 0 else (2, 15, 239)
+    scales, codes = payload[1 : 1 + blocks], payload[1 + blocks :]
+    must(all(17 <= s <= most for s in scales), "fp8: scale")
+    values = []
+    for i, code in enumerate(codes):
+        e = (code & 0x7F) >> fraction_bits
+        f = (code & 2**fraction_bits - 1) / 2**fraction_bits
+        size = (1 + f) * 2.0 ** (e - bias) if e else f * 2.0 ** (1 - bias)
+        if payload[0] == 0 and code & 0x7F == 0x7F:
+            size = math.nan
+        if payload[0] == 1 and e == 31:
+            size = math.nan if f else math.inf
+        values.append(math.copysign(size * 2.0 ** (scales[i // 32] - 127), -(code >> 7) or 1))
+    return values
+
+
 READERS = {
     1: read_fp32,
     2: read_bf16,
@@ -324,6 +344,7 @@ READERS = {
     6: read_sparse,  # dgc
     7: read_sparse,  # dragonn
     8: read_qtopk,
+    16: read_fp8,
     17: read_inceptionn,
     18: read_rangefloat,
 }

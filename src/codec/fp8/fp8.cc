@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/fp8/fp8.h"
+
+#include <string>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace fp8 {
+namespace {
+
+enum Param : std::size_t { kFormat };
+constexpr std::string_view kFormats[] = {"e4m3", "e5m2"};
+constexpr ParamSpec kParams[] = {
+    {"format", 0, 0, 1, "e4m3: 3 fraction bits, 17 octaves per block; e5m2: 2 fraction bits, 31 octaves",
+     kFormats}};
+
+std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+std::size_t bound(const Settings&, std::size_t n) { return kHead + blocks(n) + n; }
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("fp8", payload.size(), bound(s, n)));
+  if (payload[0] > 1) return {Code::kCorrupt, "fp8: unknown format"};
+  const std::uint32_t most = payload[0] == 0 ? E4M3::kMostScale : E5M2::kMostScale;
+  for (const std::uint8_t scale : payload.subspan(kHead, blocks(n)))
+    if (scale < kLeastScale || scale > most) return {Code::kCorrupt, "fp8: no scale"};
+  return {};
+}
+
+template <typename Float>
+bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const std::size_t end = std::min(first + kBlock, in.n);
+    std::uint32_t largest = 0;
+    for (std::size_t i = first; i < end; ++i)
+      largest = std::max(largest, std::bit_cast<std::uint32_t>(in.take(i)) & 0x7fffffffU);
+    finite = finite && largest < 0x7f800000U;
+    const std::uint32_t scale = Float::scale_of(largest);
+    const float by = scale_value(scale);
+    const float inverse = scale_value(254 - scale);
+    *scales++ = static_cast<std::uint8_t>(scale);
+    for (std::size_t i = first; i < end; ++i) {
+      const std::uint8_t code = Float::pack(in.take(i) * inverse);
+      codes[i] = code;
+      in.leave(i, Float::unpack(code) * by);
+    }
+  }
+  return finite;
+}
+
+float value_at(ByteView payload, std::size_t i, std::size_t n) {
+  const std::uint8_t code = payload[kHead + blocks(n) + i];
+  const float v = payload[0] == 0 ? E4M3::unpack(code) : E5M2::unpack(code);
+  return v * scale_value(payload[kHead + i / kBlock]);
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("fp8", out.size(), bound(call.settings, in.n)));
+  const bool e4m3 = call.settings[kFormat] == 0;
+  out[0] = e4m3 ? 0 : 1;
+  std::uint8_t* scales = out.data() + kHead;
+  std::uint8_t* codes = scales + blocks(in.n);
+  const bool finite = e4m3 ? encode_as<E4M3>(in, scales, codes) : encode_as<E5M2>(in, scales, codes);
+  return Encoded{bound(call.settings, in.n), finite};
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  TITHE_TRY(codec::check_all(fp8_codec, call, payloads, out.size()));
+  const std::size_t n = out.size();
+  codec::merge_values(payloads, how, out, [n](ByteView p, std::size_t i) { return value_at(p, i, n); });
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace fp8
+
+const Codec fp8_codec = {.id = CodecId::fp8,
+                         .name = "fp8",
+                         .doc = "8-bit floats, a power of two as scale per 32 values (Rouhani et al. 2023)",
+                         .params = fp8::kParams,
+                         .phases = fp8::kPhases,
+                         .traits = {.exact_ledger = true, .fixed_size = true},
+                         .scratch = codec::no_scratch,
+                         .impls = fp8::kImpls};
+
+}  // namespace tithe

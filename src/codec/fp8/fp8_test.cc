@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/fp8/fp8.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/registry.h"
+#include "tithe/spec.h"
+
+namespace tithe::fp8 {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+using Floats = std::vector<float>;
+
+template <typename Float>
+class Fp8Format : public testing::Test {};
+using Formats = testing::Types<E4M3, E5M2>;
+TYPED_TEST_SUITE(Fp8Format, Formats);
+
+TYPED_TEST(Fp8Format, EveryValueComesBack) {
+  for (std::uint32_t code = 0; code <= TypeParam::kLargest; ++code) {
+    const auto plus = static_cast<std::uint8_t>(code);
+    const auto minus = static_cast<std::uint8_t>(code | 0x80);
+    ASSERT_EQ(TypeParam::pack(TypeParam::unpack(plus)), plus);
+    ASSERT_EQ(TypeParam::pack(TypeParam::unpack(minus)), minus);
+  }
+}
+
+// Between two neighbours: the nearer one, and half-way the even one.
+TYPED_TEST(Fp8Format, RoundsToNearestEven) {
+  for (std::uint32_t code = 0; code < TypeParam::kLargest; ++code) {
+    const float low = TypeParam::unpack(static_cast<std::uint8_t>(code));
+    const float high = TypeParam::unpack(static_cast<std::uint8_t>(code + 1));
+    const float middle = low + (high - low) / 2;
+    ASSERT_EQ(TypeParam::pack(middle), code + code % 2);
+    ASSERT_EQ(TypeParam::pack(std::nextafter(middle, 0.0F)), code);
+    ASSERT_EQ(TypeParam::pack(std::nextafter(middle, high)), code + 1);
+    ASSERT_EQ(TypeParam::pack(-middle), (code + code % 2) | 0x80);
+  }
+}
+
+TEST(Fp8, KnownCodes) {
+  EXPECT_EQ(E4M3::unpack(0x7e), 448.0F);
+  EXPECT_EQ(E4M3::unpack(0x38), 1.0F);
+  EXPECT_EQ(E4M3::unpack(0x01), 0x1p-9F);
+  EXPECT_EQ(E4M3::unpack(0x08), 0x1p-6F);
+  EXPECT_TRUE(std::isnan(E4M3::unpack(0x7f)));
+  EXPECT_EQ(E5M2::unpack(0x7b), 57344.0F);
+  EXPECT_EQ(E5M2::unpack(0x3c), 1.0F);
+  EXPECT_EQ(E5M2::unpack(0x01), 0x1p-16F);
+  EXPECT_EQ(E5M2::unpack(0x7c), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(E5M2::unpack(0x7d)));
+}
+
+TYPED_TEST(Fp8Format, TheScaleIsTheSmallestThatFits) {
+  const float largest = TypeParam::unpack(static_cast<std::uint8_t>(TypeParam::kLargest));
+  const auto scale = [](float v) {
+    return scale_value(TypeParam::scale_of(std::bit_cast<std::uint32_t>(v)));
+  };
+  EXPECT_EQ(scale(largest), 1.0F);
+  EXPECT_EQ(scale(std::nextafter(largest, 1e9F)), 2.0F);
+  EXPECT_EQ(scale(largest / 2), 0.5F);
+  EXPECT_EQ(scale(0.0F), 0x1p-110F);
+  const float most = std::numeric_limits<float>::max();
+  EXPECT_EQ(scale(most) * largest, 1.75F * 0x1p127F);
+}
+
+struct Trip {
+  Bytes payload;
+  Floats values;
+  Floats left;
+};
+
+Trip trip(const std::string& spec, const Floats& grad) {
+  Call call;
+  call.settings = parse_spec(spec)->settings;
+  const std::size_t n = grad.size();
+  Trip t{Bytes(fp8_codec.phases[0].bound(call.settings, n)), Floats(n), Floats(n)};
+  const Impl& impl = fp8_codec.reference();
+  const auto encoded = impl.encode(call, {grad.data(), nullptr, t.left.data(), n}, t.payload);
+  EXPECT_TRUE(encoded.ok() && encoded->finite);
+  const ByteView view(t.payload);
+  EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, t.values).ok());
+  return t;
+}
+
+Floats draw(const std::string& kind, std::size_t n) {
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal;
+  std::exponential_distribution<float> tail;
+  Floats v(n);
+  for (float& x : v) {
+    const float a = normal(rng);
+    if (kind == "gaussian") x = 0.05F * a;
+    if (kind == "laplace") x = std::copysign(0.05F * tail(rng), a);
+    if (kind == "constant") x = -0.0371F;
+    if (kind == "sparse") x = a > 2 ? 0.3F * a : 0.0F;
+    if (kind == "denormal") x = 1e-40F * a;
+    if (kind == "huge") x = 6e37F * a;
+  }
+  return v;
+}
+
+// |v - sent| <= max(2^-(m + 1) |v|, half the block's smallest subnormal), and what is left is exact.
+TEST(Fp8, ErrorsStayWithinTheirBound) {
+  for (const char* kind : {"gaussian", "laplace", "constant", "sparse", "denormal", "huge"})
+    for (const bool e4m3 : {true, false}) {
+      const Floats v = draw(kind, 3001);
+      const Trip t = trip(e4m3 ? "fp8" : "fp8:format=e5m2", v);
+      for (std::size_t i = 0; i < v.size(); ++i) {
+        const double scale = scale_value(t.payload[kHead + i / kBlock]);
+        const double low = scale * (e4m3 ? 0x1p-10 : 0x1p-17);
+        const double allowed = std::max(low, std::abs(double{v[i]}) * (e4m3 ? 0x1p-4 : 0x1p-3));
+        ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed) << kind << " " << i;
+        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << kind << " " << i;
+      }
+    }
+}
+
+TEST(Fp8, TheLargestFloatsSaturateAndKeepTheRest) {
+  const float most = std::numeric_limits<float>::max();
+  for (const char* spec : {"fp8", "fp8:format=e5m2"}) {
+    const Trip t = trip(spec, {most, -most, 1.0F});
+    EXPECT_EQ(t.values, (Floats{1.75F * 0x1p127F, -1.75F * 0x1p127F, 0.0F})) << spec;
+    EXPECT_EQ(t.values[0] + t.left[0], most);
+    EXPECT_EQ(t.left[2], 1.0F);
+  }
+}
+
+TEST(Fp8, EachBlockHasItsOwnScale) {
+  Floats v(kBlock + 1, 448.0F);
+  v[kBlock] = 0x1p-20F;
+  const Trip t = trip("fp8", v);
+  EXPECT_EQ(t.payload.size(), 1 + 2 + v.size());
+  EXPECT_EQ(t.payload[1], 127);
+  EXPECT_EQ(t.payload[2], 127 - 28);
+  EXPECT_EQ(t.values, v);
+}
+
+TEST(Fp8, CheckRefusesWhatEncodeCannotWrite) {
+  const auto check = fp8_codec.phases[0].check;
+  Bytes p = trip("fp8", {1.0F, 2.0F}).payload;
+  EXPECT_TRUE(check({}, 2, p).ok());
+  p[0] = 2;
+  EXPECT_EQ(check({}, 2, p).code(), Code::kCorrupt);
+  p[0] = 0;
+  for (const int scale : {0, 16, 247, 255}) {
+    p[1] = static_cast<std::uint8_t>(scale);
+    EXPECT_EQ(check({}, 2, p).code(), Code::kCorrupt) << scale;
+  }
+  p[0] = 1;
+  p[1] = 246;  // for e5m2 its largest code would be infinite
+  EXPECT_EQ(check({}, 2, p).code(), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace tithe::fp8
