@@ -8,7 +8,7 @@ BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python
 
-.PHONY: help setup build demo test lint bench-codecs bench-sync clean
+.PHONY: help setup build demo test lint bench-codecs bench-sync study clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,6 +39,14 @@ lint: ## format, static analysis, floors, documents
 
 bench-codecs: build ## paired speed ratios of every codec, a row per goal
 	@$(BUILD)/bench/bench_codecs
+
+bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
+	@$(PY) bench/gloo_vs_tithe.py
+
+study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= DATA=
+	@tools/setup.sh build demo
+	@$(MAKE) --no-print-directory build
+	@exec $(PY) demo/study.py
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) python/tithe/*.so

@@ -71,7 +71,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
         body.append(
             [
                 entry["name"],
-                entry["codec"],
+                ", ".join(filter(None, (entry["codec"], rows.by_name(entry["name"]).strategy))),
                 f"{entry['step_seconds'] * 1e3:.1f} ms",
                 size(entry["bytes_per_step"]),
                 f"{entry['accuracy']:.2%}",

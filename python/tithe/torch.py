@@ -3,12 +3,12 @@
 
     import tithe.torch
     model = DistributedDataParallel(model)
-    tithe.torch.attach(model, codec="dgc:ratio=0.01")
+    tithe.torch.attach(model, codec="qtopk:ratio=0.03")
 
 or the standard pair, for trainers that register hooks themselves (Lightning: `DDPStrategy(ddp_comm_state=State(...),
 ddp_comm_hook=hook)`):
 
-    model.register_comm_hook(State(codec="dgc:ratio=0.01"), hook)
+    model.register_comm_hook(State(codec="qtopk:ratio=0.03"), hook)
 
 What DDP users rely on, and how it is here:
   mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
@@ -76,8 +76,8 @@ class State(_Slots):
         self,
         process_group: dist.ProcessGroup | None = None,
         *,
-        codec: str = "dgc:ratio=0.01",
-        strategy: str = "gather",
+        codec: str = "qtopk:ratio=0.03",
+        strategy: str = "server",
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
         loss_scale: Callable[[], float] | None = None,
         **options: Any,
@@ -311,8 +311,8 @@ def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Te
 
 def attach(
     model: DistributedDataParallel,
-    codec: str = "dgc:ratio=0.01",
-    strategy: str = "gather",
+    codec: str = "qtopk:ratio=0.03",
+    strategy: str = "server",
     **options: Any,
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
