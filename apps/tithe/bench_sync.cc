@@ -172,7 +172,7 @@ Result<Report> bench_sync(const SyncArgs& args) {
     return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
   };
   // Momentum and clipping change the gradient before it is taken: what was put in is no longer what must come out.
-  const bool ledger = spec->feedback.kind != Feedback::kMomentum && spec->feedback.clip == 0;
+  const bool ledger = spec->feedback.kind <= Feedback::kResidual && spec->feedback.clip == 0;
   const bool exact = outcome->ledger_error == 0;
   Report report;
   report.json = {{"ranks", args.ranks},

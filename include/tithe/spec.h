@@ -6,8 +6,11 @@
 //   dgc:ratio=0.01,feedback=momentum      codec and feedback parameters, in any order, each at most once
 //
 // Feedback belongs to the Carry, not to the codec, so its parameters are the same for all codecs:
-//   feedback   none | residual | momentum | default; default: none for lossless codecs, residual for the others
+//   feedback   none | residual | momentum | decay | default; default: none for lossless codecs, residual for the
+//              others
 //   mu         momentum of the correction, 0..1, default 0.9 (Lin et al. 2018, DGC)
+//   beta       part of the residual that is kept from round to round with decay, 0..1, default 0.9: the rest is
+//              forgotten (momentum of what was not sent, as in DeMo: Peng et al. 2024)
 //   mask       on | off: momentum factor masking, default on for codecs that select values
 //   nesterov   on | off, default off
 //   clip       local gradient clipping: largest L2 norm of a tensor's gradient on one rank; 0 = off
@@ -19,12 +22,13 @@
 
 namespace tithe {
 
-enum class Feedback : std::uint8_t { kNone, kResidual, kMomentum };
+enum class Feedback : std::uint8_t { kNone, kResidual, kMomentum, kDecay };
 std::string_view name(Feedback feedback);
 
 struct FeedbackPolicy {
   Feedback kind = Feedback::kNone;
   double mu = 0.9;
+  double beta = 0.9;
   bool mask = false;
   bool nesterov = false;
   double clip = 0.0;

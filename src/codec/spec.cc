@@ -10,16 +10,17 @@
 namespace tithe {
 namespace {
 
-enum FeedbackParam : std::size_t { kKind, kMu, kMask, kNesterov, kClip, kFeedbackParams };
+enum FeedbackParam : std::size_t { kKind, kMu, kBeta, kMask, kNesterov, kClip, kFeedbackParams };
 constexpr double kAsFits = 2;  // third choice of mask: on where the codec selects values
 
-constexpr std::string_view kKinds[] = {"none", "residual", "momentum", "default"};
+constexpr std::string_view kKinds[] = {"none", "residual", "momentum", "decay", "default"};
 constexpr std::string_view kSwitch[] = {"off", "on"};
 constexpr std::string_view kSwitchOrDefault[] = {"off", "on", "default"};
 constexpr ParamSpec kFeedback[kFeedbackParams] = {
-    {"feedback", 3, 0, 3,
+    {"feedback", 4, 0, 4,
      "what happens to values that were not sent; default: none if lossless, else residual", kKinds},
     {"mu", 0.9, 0, 1, "momentum of the correction (feedback=momentum)"},
+    {"beta", 0.9, 0, 1, "part of the residual that is kept each round (feedback=decay)"},
     {"mask", kAsFits, 0, 2, "momentum factor masking; default: on where the codec selects values",
      kSwitchOrDefault},
     {"nesterov", 0, 0, 1, "Nesterov form of the momentum", kSwitch},
@@ -152,6 +153,7 @@ Result<Spec> parse_spec(std::string_view text) {
                ? default_feedback(*spec.codec)
                : static_cast<Feedback>(static_cast<int>(feedback[kKind]));
   f.mu = feedback[kMu];
+  f.beta = feedback[kBeta];
   f.nesterov = feedback[kNesterov] != 0;
   f.clip = feedback[kClip];
   f.mask = feedback[kMask] == kAsFits ? f.kind == Feedback::kMomentum && spec.codec->traits.selects
@@ -176,6 +178,7 @@ std::string to_string(const Spec& spec) {
   append(out, kFeedback[kKind], static_cast<double>(f.kind),
          static_cast<double>(default_feedback(*spec.codec)));
   append(out, kFeedback[kMu], f.mu, kFeedback[kMu].fallback);
+  append(out, kFeedback[kBeta], f.beta, kFeedback[kBeta].fallback);
   append(out, kFeedback[kMask], f.mask, masks_by_default);
   append(out, kFeedback[kNesterov], f.nesterov, 0);
   append(out, kFeedback[kClip], f.clip, 0);

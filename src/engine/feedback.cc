@@ -33,6 +33,11 @@ void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad
   for (std::size_t i = 0; i < grad.size(); ++i) next[i] = mu * velocity[i] + s * grad[i];
 }
 
+void forget(const FeedbackPolicy& policy, std::span<float> left) {
+  const auto beta = static_cast<float>(policy.beta);
+  for (float& v : left) v *= beta;
+}
+
 void mask_velocity(ByteView payload, float* velocity) {
   sparse::for_each_sent(payload, [velocity](std::size_t i) { velocity[i] = 0.0F; });
 }

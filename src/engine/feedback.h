@@ -22,6 +22,9 @@ float clip_factor(std::span<const float> grad, double clip);
 void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad, const float* velocity,
                     float* next);
 
+// Decay: keeps the policy's part of what an encode left.
+void forget(const FeedbackPolicy& policy, std::span<float> left);
+
 // Momentum factor masking: what was sent starts anew. `payload` is that of a codec which selects values.
 void mask_velocity(ByteView payload, float* velocity);
 

@@ -151,6 +151,23 @@ TEST(Session, MomentumFollowsItsDefinition) {
       }
 }
 
+// What waits is worth less every round; what is sent is sent whole.
+TEST(Session, DecayForgetsAPartOfWhatWaits) {
+  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .min_values = 0});
+  ranks.each([&](Rank r) {
+    float waits = 0;
+    for (int round = 0; round < 4; ++round) {
+      std::vector<float> v = {100.0F, 8.0F};
+      round_of(ranks[r], "w", v);
+      EXPECT_EQ(v, (std::vector<float>{100.0F, 0.0F}));
+      waits = 0.25F * (waits + 8.0F);
+      std::vector<float> kept(2);
+      ASSERT_TRUE(ranks[r].residual("w", kept).ok());
+      EXPECT_EQ(kept, (std::vector<float>{0.0F, waits}));
+    }
+  });
+}
+
 TEST(Session, MomentumReachesTensorsThatTravelRaw) {
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1,feedback=momentum,mu=0.5", .min_values = 1000});
   ranks.each([&](Rank r) {

@@ -51,6 +51,8 @@ Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, By
   if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
   if (!done->finite) {
     w.chunk.poisoned = true;
+  } else if (carries_[part] && w.part.spec.feedback.kind == Feedback::kDecay && last_phase(step, w)) {
+    forget(w.part.spec.feedback, {carry.left, w.n});
   } else if (w.part.spec.feedback.mask && last_phase(step, w)) {
     mask_velocity(out.first(done->bytes), velocity_[1 - now_].data() + w.offset);
   }
