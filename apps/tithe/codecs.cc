@@ -42,6 +42,11 @@ Result<double> bits_per_value(const Codec& codec, std::span<const float> sample)
   return 8 * bytes / static_cast<double>(sample.size());
 }
 
+// The part of the energy that one round may lose at default settings.
+double contraction(const Codec& codec) {
+  return codec.traits.contraction ? codec.traits.contraction(defaults(codec), kSample) : 1.0;
+}
+
 Result<Report> list_codecs() {
   const std::vector<float> sample = bell_values(kSample, 1);
   Report report;
@@ -81,6 +86,8 @@ Result<Report> list_codecs() {
                                      {"exact_ledger", codec->traits.exact_ledger},
                                      {"lossless", codec->traits.lossless},
                                      {"fixed_size", codec->traits.fixed_size},
+                                     {"unbiased", codec->traits.unbiased},
+                                     {"contraction", contraction(*codec)},
                                      {"impls", impls}});
     report.text += fmt::format(
         "{:<10} {:>3} {:>11.4f} {:<7} {:<33} {}\n", codec->name, static_cast<int>(codec->id), *bits,

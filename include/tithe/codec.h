@@ -136,6 +136,9 @@ struct Traits {
                          // whole, any other left whole. Momentum masking reads the places
   bool unbiased = false;          // E[sent] == taken
   bool one_pass_feedback = true;  // feedback costs no second pass over memory
+  // c of |x - C(x)|^2 <= c |x|^2, in expectation where C draws random numbers, for x of normal floats. nullptr: 1,
+  // it never makes things worse. Below 1 feedback converges (Stich et al., NeurIPS 2018).
+  double (*contraction)(const Settings&, std::size_t n) = nullptr;
 };
 
 struct Codec {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "phases.h"
 #include "tithe/codec.h"
 #include "tithe/frame.h"
 #include "tithe/spec.h"
@@ -23,14 +24,14 @@ struct Case {
 };
 
 inline bool has_law(const Codec& codec, Law law) {
-  for (const Law l : codec.phases[0].laws)
+  for (const Law l : codec.phases.back().laws)
     if (l == law) return true;
   return false;
 }
 
 // The longest case crosses a block boundary of block codecs and stays small for the others.
 inline std::size_t longest(const Codec& codec) {
-  return codec.phases[0].bound(defaults(codec), 4500) <= 2048 ? 4500 : 300;
+  return codec.phases.back().bound(defaults(codec), 4500) <= 2048 ? 4500 : 300;
 }
 
 inline std::vector<Case> cases() {
@@ -72,7 +73,7 @@ inline FrameHeader header_of(const Case& c) {
           .round = 5,
           .tensor = 2,
           .chunk = 1,
-          .phase = 0,
+          .phase = phases::last_phase(*c.codec),
           .flags = static_cast<std::uint8_t>(c.parts == 1 ? 0 : kFlagConcat),
           .source = 3,
           .parts = static_cast<std::uint16_t>(c.parts),
@@ -90,6 +91,7 @@ inline Call call_of(const Case& c, int part) {
   call.round = 5;
   call.tensor = 2;
   call.chunk = 1;
+  call.phase = phases::last_phase(*c.codec);
   return call;
 }
 

@@ -38,6 +38,7 @@ def tables(listing: dict) -> dict[str, str]:
             f"{c['bits_per_value']:.4g}",
             "; ".join(f"{p['name']}: {', '.join(p['laws'])}" for p in c["phases"]),
             "exact" if c["exact_ledger"] else "rounded",
+            f"{c['contraction']:.4g}" + (", no bias" if c["unbiased"] else ""),
         ]
         for c in listing["codecs"]
     ]
@@ -47,7 +48,7 @@ def tables(listing: dict) -> dict[str, str]:
         for p in params
     ]
     return {
-        "codecs": table(["codec", "id", "bits per value", "phases: laws", "ledger"], codecs),
+        "codecs": table(["codec", "id", "bits per value", "phases: laws", "ledger", "loses at most"], codecs),
         "parameters": table(["codec", "parameter", "default", "allowed", "what it is"], parameters),
     }
 

@@ -12,6 +12,8 @@ void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* le
   this_machine().simd ? combine_simd(n, acc, in, left) : half::combine_from<Format>(0, n, acc, in, left);
 }
 
+double contraction(const Settings&, std::size_t) { return 0x1p-16; }  // 8 bits: at most one part in 256 off
+
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "values",
                               .laws = kLaws,
@@ -30,13 +32,14 @@ constexpr Impl kImpls[] = {{.name = "simd",
 }  // namespace
 }  // namespace bf16
 
-const Codec bf16_codec = {.id = CodecId::bf16,
-                          .name = "bf16",
-                          .doc = "the upper 16 bits of each value, rounded to nearest even",
-                          .params = {},
-                          .phases = bf16::kPhases,
-                          .traits = {.exact_ledger = true, .fixed_size = true},
-                          .scratch = codec::no_scratch,
-                          .impls = bf16::kImpls};
+const Codec bf16_codec = {
+    .id = CodecId::bf16,
+    .name = "bf16",
+    .doc = "the upper 16 bits of each value, rounded to nearest even",
+    .params = {},
+    .phases = bf16::kPhases,
+    .traits = {.exact_ledger = true, .fixed_size = true, .contraction = bf16::contraction},
+    .scratch = codec::no_scratch,
+    .impls = bf16::kImpls};
 
 }  // namespace tithe

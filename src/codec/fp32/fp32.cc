@@ -38,6 +38,8 @@ Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*)
   return {};
 }
 
+double contraction(const Settings&, std::size_t) { return 0; }
+
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {
     {.name = "values", .laws = kLaws, .bound = bound, .check = check, .combine = combine}};
@@ -51,13 +53,14 @@ constexpr Impl kImpls[] = {
 }  // namespace
 }  // namespace fp32
 
-const Codec fp32_codec = {.id = CodecId::fp32,
-                          .name = "fp32",
-                          .doc = "all values as they are",
-                          .params = {},
-                          .phases = fp32::kPhases,
-                          .traits = {.exact_ledger = true, .lossless = true, .fixed_size = true},
-                          .scratch = codec::no_scratch,
-                          .impls = fp32::kImpls};
+const Codec fp32_codec = {
+    .id = CodecId::fp32,
+    .name = "fp32",
+    .doc = "all values as they are",
+    .params = {},
+    .phases = fp32::kPhases,
+    .traits = {.exact_ledger = true, .lossless = true, .fixed_size = true, .contraction = fp32::contraction},
+    .scratch = codec::no_scratch,
+    .impls = fp32::kImpls};
 
 }  // namespace tithe

@@ -24,6 +24,11 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
 
 namespace {
 
+// A mean takes (sum of x)^2 / len off the energy of a block, which is at least 1 / len of it.
+double contraction(const Settings&, std::size_t n) {
+  return 1 - 1 / static_cast<double>(std::clamp(n, std::size_t{1}, kBlock)) + 0x1p-20;
+}
+
 bool encode_block(const Carry& in, std::uint8_t* out) {
   Fold<float> sum[2];
   std::size_t count[2] = {};
@@ -90,7 +95,7 @@ const Codec onebit_codec = {.id = CodecId::onebit,
                             .doc = "one sign bit per value and two means per 2048 values (Seide et al. 2014)",
                             .params = {},
                             .phases = onebit::kPhases,
-                            .traits = {.fixed_size = true},
+                            .traits = {.fixed_size = true, .contraction = onebit::contraction},
                             .scratch = codec::no_scratch,
                             .impls = onebit::kImpls};
 

@@ -98,6 +98,13 @@ bool codes_hold(const View& v) {
   return lowest == 0 && highest < v.top && v.top <= kTopLevel;
 }
 
+// A sent value is off by at most one part in sixteen; one of the k that is too small for a code is below 2^-15 of the
+// largest.
+double contraction(const Settings& s, std::size_t n) {
+  const auto count = static_cast<double>(n);
+  return std::min(1.0, 1 - static_cast<double>(most(s, n)) / count * (1 - 0x1p-8) + (count - 1) * 0x1p-30);
+}
+
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   TITHE_TRY(sparse::check_values("qtopk", n));
   const auto corrupt = [](const std::string& why) { return Status(Code::kCorrupt, "qtopk: " + why); };
@@ -231,7 +238,7 @@ const Codec qtopk_codec = {
     .doc = "the largest values at 8 bits, places within blocks at 8 bits (after Basu et al. 2019)",
     .params = qtopk::kParams,
     .phases = qtopk::kPhases,
-    .traits = {.exact_ledger = true},
+    .traits = {.exact_ledger = true, .contraction = qtopk::contraction},
     .scratch = qtopk::scratch,
     .impls = qtopk::kImpls};
 

@@ -2,49 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <memory>
 
 #include "codec/registry.h"
+#include "codec/send_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe {
 namespace {
 
-struct Sent {
-  std::vector<std::uint8_t> payload;
-  std::vector<float> left;
-  std::vector<float> values;  // what a reader sees
-};
-
-// By every impl, which must agree.
-Sent send(std::string_view text, const std::vector<float>& grad) {
-  Call call;
-  call.settings = parse_spec(text)->settings;
-  const std::size_t n = grad.size();
-  Sent sent;
-  for (const Impl& impl : qtopk_codec.impls) {
-    const std::size_t room = (qtopk_codec.scratch(call.settings, n) + 64) / 64 * 64;
-    const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
-        static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), &std::free);
-    call.scratch = Bytes(scratch.get(), room);
-    Sent now{std::vector<std::uint8_t>(qtopk_codec.phases[0].bound(call.settings, n)), std::vector<float>(n),
-             std::vector<float>(n)};
-    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
-    EXPECT_TRUE(encoded.ok() && encoded->finite);
-    now.payload.resize(encoded->bytes);
-    const ByteView view(now.payload);
-    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
-    if (&impl != &qtopk_codec.impls.front()) {
-      EXPECT_EQ(now.payload, sent.payload) << impl.name;
-      EXPECT_EQ(now.left, sent.left) << impl.name;
-      EXPECT_EQ(now.values, sent.values) << impl.name;
-    }
-    sent = now;
-  }
-  return sent;
-}
+using testing::send;
+using testing::Sent;
 
 TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
   const Sent sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});

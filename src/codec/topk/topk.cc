@@ -32,6 +32,12 @@ select::Sample plan_bound(const Settings& s, std::size_t n) {
   return select::plan_sample(n, s[kRatio], 1, std::cbrt(hits * hits));
 }
 
+// The tail holds at most its share of the energy; bf16 rounds what is sent by at most one part in 256.
+double contraction(const Settings& s, std::size_t n) {
+  const double sent = static_cast<double>(most(s, n)) / static_cast<double>(n);
+  return 1 - sent * (form(s).values == sparse::ValueForm::kF32 ? 1 : 1 - 0x1p-16);
+}
+
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   return sparse::check("topk", n, most(s, n), payload);
 }
@@ -119,7 +125,7 @@ const Codec topk_codec = {.id = CodecId::topk,
                           .doc = "the largest values, chosen exactly (Aji and Heafield 2017)",
                           .params = topk::kParams,
                           .phases = topk::kPhases,
-                          .traits = {.exact_ledger = true, .selects = true},
+                          .traits = {.exact_ledger = true, .selects = true, .contraction = topk::contraction},
                           .scratch = topk::scratch,
                           .impls = topk::kImpls};
 

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// blocks: blocks of 256 values that hold something other than zero, whole (OmniReduce: Fei et al., SIGCOMM 2021).
+// With a ratio below 1, only that share of all blocks: those of the largest squared norm, the lower one first among
+// equals.
+//
+// Layout   one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
+//          f32 values of the blocks that are sent, in order; the last block may be shorter
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/fold.h"
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace blocks {
+namespace {
+
+enum Param : std::size_t { kRatio };
+constexpr ParamSpec kParams[] = {{"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most"}};
+
+constexpr std::size_t kBlock = 256;
+constexpr std::size_t kAtOnce = 64;  // payloads in one pass over the output
+
+std::size_t count(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+std::size_t length(std::size_t n, std::size_t block) { return std::min(kBlock, n - block * kBlock); }
+std::size_t bitmap_bytes(std::size_t n) { return (count(n) + 7) / 8; }
+std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], count(n)); }
+
+std::size_t bound(const Settings& s, std::size_t n) {
+  return bitmap_bytes(n) + 4 * std::min(n, kBlock * most(s, n));
+}
+
+std::size_t scratch(const Settings&, std::size_t n) {
+  return count(n) * (sizeof(double) + sizeof(std::uint32_t));
+}
+
+// The blocks that are sent hold at least their share of the energy.
+double contraction(const Settings& s, std::size_t n) {
+  return 1 - static_cast<double>(most(s, n)) / static_cast<double>(count(n));
+}
+
+bool is_sent(const std::uint8_t* bitmap, std::size_t block) { return bitmap[block / 8] >> block % 8 & 1U; }
+
+// Zeros alone are never sent.
+bool says_nothing(const std::uint8_t* values, std::size_t len) {
+  for (std::size_t i = 0; i < len; ++i)
+    if (sparse::magnitude(wire::get<float>(values + 4 * i)) != 0) return false;
+  return true;
+}
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  const auto corrupt = [](const char* why) { return Status(Code::kCorrupt, std::string("blocks: ") + why); };
+  const std::size_t head = bitmap_bytes(n);
+  if (payload.size() < head) return corrupt("the bitmap is cut off");
+  if (count(n) % 8 != 0 && payload[head - 1] >> count(n) % 8 != 0)
+    return corrupt("a bit past the last block");
+  std::size_t sent = 0, at = head;
+  for (std::size_t b = 0; b < count(n); ++b) {
+    if (!is_sent(payload.data(), b)) continue;
+    const std::size_t len = length(n, b);
+    if (payload.size() - at < 4 * len) return corrupt("too short for the blocks that it names");
+    if (says_nothing(&payload[at], len)) return corrupt("a block of zeros");
+    at += 4 * len;
+    ++sent;
+  }
+  if (at != payload.size()) return corrupt("too long for the blocks that it names");
+  if (sent > most(s, n)) return corrupt("more blocks than the ratio allows");
+  return {};
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("blocks", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("blocks", call.scratch.size(), scratch(call.settings, in.n)));
+  auto* energy = reinterpret_cast<double*>(call.scratch.data());
+  auto* chosen = reinterpret_cast<std::uint32_t*>(energy + count(in.n));
+  bool finite = true;
+  std::size_t candidates = 0;
+  for (std::size_t b = 0; b < count(in.n); ++b) {
+    Fold<double> squares;
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < length(in.n, b); ++i) {
+      const float v = in.take(b * kBlock + i);
+      squares.add(i, double{v} * double{v});
+      largest = std::max(largest, sparse::magnitude(v));
+    }
+    const bool holds = largest < sparse::kFirstNonFinite;
+    finite = finite && holds;
+    energy[b] = holds ? squares.total() : std::numeric_limits<double>::infinity();
+    if (largest != 0) chosen[candidates++] = static_cast<std::uint32_t>(b);
+  }
+  const std::size_t k = std::min(candidates, most(call.settings, in.n));
+  if (k < candidates)
+    std::nth_element(chosen, chosen + k, chosen + candidates, [&](std::uint32_t a, std::uint32_t b) {
+      return energy[a] != energy[b] ? energy[a] > energy[b] : a < b;
+    });
+  std::fill_n(out.data(), bitmap_bytes(in.n), std::uint8_t{0});
+  for (std::size_t j = 0; j < k; ++j)
+    out[chosen[j] / 8] = static_cast<std::uint8_t>(out[chosen[j] / 8] | 1U << chosen[j] % 8);
+  std::uint8_t* p = out.data() + bitmap_bytes(in.n);
+  for (std::size_t b = 0; b < count(in.n); ++b) {
+    const bool sends = is_sent(out.data(), b);
+    for (std::size_t i = b * kBlock; i < b * kBlock + length(in.n, b); ++i) {
+      const float v = in.take(i);
+      if (sends) wire::put(p, v), p += 4;
+      in.leave(i, sends ? v : 0.0F);
+    }
+  }
+  return Encoded{static_cast<std::size_t>(p - out.data()), finite};
+}
+
+// One block of the output: base, then what each payload has for it.
+void merge_block(std::span<const ByteView> payloads, std::size_t* at, std::size_t block, const float* base,
+                 float divide, std::span<float> out) {
+  bool started = base != nullptr;
+  if (base && base != out.data()) std::copy_n(base, out.size(), out.data());
+  for (std::size_t p = 0; p < payloads.size(); ++p) {
+    if (!is_sent(payloads[p].data(), block)) continue;
+    const std::uint8_t* values = payloads[p].data() + at[p];
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const float v = wire::get<float>(values + 4 * i);
+      out[i] = started ? out[i] + v : 0.0F + v;
+    }
+    at[p] += 4 * out.size();
+    started = true;
+  }
+  if (!started) std::fill(out.begin(), out.end(), 0.0F);
+  if (divide != 1.0F)
+    for (float& v : out) v /= divide;
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(blocks_codec, call, payloads, out.size()));
+  const float* base = merge.base;
+  std::size_t first = 0;
+  do {
+    const auto now = payloads.subspan(first, std::min(kAtOnce, payloads.size() - first));
+    first += now.size();
+    std::size_t at[kAtOnce];
+    std::fill_n(at, kAtOnce, bitmap_bytes(out.size()));
+    const float divide = first == payloads.size() ? merge.divide : 1.0F;
+    for (std::size_t b = 0; b < count(out.size()); ++b)
+      merge_block(now, at, b, base ? base + b * kBlock : nullptr, divide,
+                  out.subspan(b * kBlock, length(out.size(), b)));
+    base = out.data();
+  } while (first < payloads.size());
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "blocks", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace blocks
+
+const Codec blocks_codec = {.id = CodecId::blocks,
+                            .name = "blocks",
+                            .doc = "blocks of 256 values that are not all zero (Fei et al. 2021)",
+                            .params = blocks::kParams,
+                            .phases = blocks::kPhases,
+                            .traits = {.exact_ledger = true, .contraction = blocks::contraction},
+                            .scratch = blocks::scratch,
+                            .impls = blocks::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "codec/send_for_test.h"
+
+namespace tithe {
+namespace {
+
+using testing::send;
+using testing::Sent;
+
+TEST(Blocks, SendsOnlyBlocksThatHoldSomething) {
+  std::vector<float> x(5 * 256);
+  x[256] = 1.0F;
+  x[4 * 256 + 255] = -2.0F;
+  const Sent sent = send("blocks", x);
+  EXPECT_EQ(sent.payload.size(), 1 + 2 * 4 * 256U);
+  EXPECT_EQ(sent.payload[0], 0b10010);
+  EXPECT_EQ(sent.values, x);
+  EXPECT_EQ(sent.left, std::vector<float>(x.size(), 0.0F));
+}
+
+TEST(Blocks, WithARatioTheLargestNormsGoAndTheRestWaits) {
+  std::vector<float> x(4 * 256, 0.5F);
+  for (std::size_t i = 2 * 256; i < 3 * 256; ++i) x[i] = -0.75F;
+  const Sent sent = send("blocks:ratio=0.5", x);
+  EXPECT_EQ(sent.payload[0], 0b0101);  // of the equal ones, the first
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool goes = i / 256 == 0 || i / 256 == 2;
+    EXPECT_EQ(sent.values[i], goes ? x[i] : 0.0F);
+    EXPECT_EQ(sent.left[i], goes ? 0.0F : x[i]);
+  }
+}
+
+TEST(Blocks, NothingIsOneBitPerBlock) {
+  EXPECT_EQ(send("blocks", std::vector<float>(256 * 16)).payload, (std::vector<std::uint8_t>{0, 0}));
+}
+
+}  // namespace
+}  // namespace tithe

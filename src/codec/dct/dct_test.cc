@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "codec/send_for_test.h"
+
+namespace tithe {
+namespace {
+
+using testing::send;
+using testing::Sent;
+
+TEST(Dct, AConstantIsOneCoefficientAndExact) {
+  const Sent sent = send("dct:keep=1", std::vector<float>(128, -0.375F));
+  EXPECT_EQ(sent.payload, (std::vector<std::uint8_t>{1, 0, 0x40, 0xc0, 0, 0x40, 0xc0}));  // 8 x -0.375 = -3
+  EXPECT_EQ(sent.values, std::vector<float>(128, -0.375F));
+  EXPECT_EQ(sent.left, std::vector<float>(128, 0.0F));
+}
+
+TEST(Dct, ACosineOfItsOwnIsOneCoefficient) {
+  std::vector<float> wave(64);
+  for (std::size_t i = 0; i < wave.size(); ++i)
+    wave[i] = static_cast<float>(std::cos(std::numbers::pi * (2.0 * static_cast<double>(i) + 1) * 5 / 128));
+  const Sent sent = send("dct:keep=1", wave);
+  EXPECT_EQ(sent.payload[1], 5);
+  for (std::size_t i = 0; i < wave.size(); ++i) EXPECT_NEAR(sent.values[i], wave[i], 1.0 / 256);
+}
+
+TEST(Dct, AllCoefficientsGiveTheValuesBackToBf16) {
+  std::vector<float> ramp(100);  // one chunk and a part of one
+  for (std::size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(i % 7) - 3.0F;
+  const Sent sent = send("dct:keep=64", ramp);
+  for (std::size_t i = 0; i < ramp.size(); ++i) EXPECT_NEAR(sent.values[i], ramp[i], 0.1);
+}
+
+TEST(Dct, ValuesNearTheLargestFloatStayFiniteAndGetThroughInTime) {
+  std::vector<float> value(64, 3e38F);
+  for (int round = 0; round < 300; ++round) {
+    const Sent sent = send("dct:keep=1", value);
+    for (std::size_t i = 0; i < value.size(); ++i) ASSERT_TRUE(std::isfinite(sent.left[i])) << round;
+    value = sent.left;
+  }
+  EXPECT_LT(value[0], 3e30F);
+}
+
+}  // namespace
+}  // namespace tithe

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Codecs of several phases, seen by one worker alone: what the suites need to look at the last one.
+#include <cstdint>
+#include <vector>
+
+#include "tithe/codec.h"
+
+namespace tithe::phases {
+
+inline std::uint8_t last_phase(const Codec& codec) {
+  return static_cast<std::uint8_t>(codec.phases.size() - 1);
+}
+
+// Call::context of the last phase, when no other worker takes part; empty for codecs of one phase, and where an earlier
+// encode refuses (the last one then meets a context that its check would not have let through).
+inline std::vector<std::uint8_t> context_alone(const Codec& codec, const Impl& impl, Call call,
+                                               const Carry& in) {
+  std::vector<std::uint8_t> context;
+  for (std::uint8_t p = 0; p < last_phase(codec); ++p) {
+    std::vector<std::uint8_t> payload(codec.phases[p].bound(call.settings, in.n));
+    call.phase = p;
+    call.context = context;
+    const Result<Encoded> done = impl.encode(call, {in.grad, in.residual, nullptr, in.n}, payload);
+    if (!done.ok()) return {};
+    payload.resize(done->bytes);
+    context = std::move(payload);
+  }
+  return context;
+}
+
+}  // namespace tithe::phases
