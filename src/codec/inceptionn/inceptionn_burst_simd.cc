@@ -80,7 +80,7 @@ HWY_INLINE void sort_groups(const Edges& c, const Carry& in, std::size_t i, Grou
     to.low |= ((bits_of(s.some) & ~is_wide) | bits_of(s.full)) << k;
     to.high |= is_wide << k;
     const VW sign = hn::IfThenElse(s.wide, hn::ShiftRight<16>(s.sign), hn::ShiftRight<24>(s.sign));
-    const VW coded = hn::IfThenElseZero(s.some, hn::Or(s.code(), sign));
+    const VW coded = hn::IfThenElseZero(s.some, hn::Or(s.q, sign));
     const auto word = hn::BitCast(d, hn::IfThenElse(s.full, bits(s.taken), coded));
     const VW up_to_two = hn::Add(hn::IfThenElseZero(s.some, one), hn::IfThenElseZero(s.wide, one));
     const auto bytes = hn::BitCast(d, hn::Add(up_to_two, hn::IfThenElseZero(s.full, hn::Set(Words(), 2U))));

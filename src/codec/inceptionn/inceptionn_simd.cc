@@ -71,10 +71,10 @@ HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, St
   low = is_byte | is_full;
   high = is_wide;
 
-  const VW byte = hn::Compress(hn::Or(s.code(), hn::ShiftRight<24>(s.sign)), hn::AndNot(s.wide, s.some));
-  hn::StoreU(hn::DemoteTo(Quarters(), hn::BitCast(Ints(), byte)), Quarters(), to.bytes + count.bytes);
+  const VW byte = hn::Compress(hn::Or(s.q, hn::ShiftRight<24>(s.sign)), hn::AndNot(s.wide, s.some));
+  hn::StoreU(hn::TruncateTo(Quarters(), byte), Quarters(), to.bytes + count.bytes);
   count.bytes += static_cast<std::size_t>(std::popcount(is_byte));
-  const VW half = hn::Compress(hn::Or(s.code(), hn::ShiftRight<16>(s.sign)), hn::AndNot(s.full, s.wide));
+  const VW half = hn::Compress(hn::Or(s.q, hn::ShiftRight<16>(s.sign)), hn::AndNot(s.full, s.wide));
   hn::StoreU(hn::TruncateTo(Halves(), half), Halves(), to.halves + count.halves);
   count.halves += static_cast<std::size_t>(std::popcount(is_half));
   if (is_full != 0) {

@@ -27,7 +27,11 @@ struct Edges {
   HWY_INLINE explicit Edges(const Classes& c)
       : below{last_below(c.low), last_below(c.middle), last_below(c.top)},
         unit{hn::Set(Floats(), c.unit[0]), hn::Set(Floats(), c.unit[1])},
-        per_unit{hn::Set(Floats(), c.per_unit[0]), hn::Set(Floats(), c.per_unit[1])} {}
+        places{places_of(c.unit[0]), places_of(c.unit[1])} {}
+  // From the exponent of a magnitude to how far its fraction stands above q's last bit, as 23 - that.
+  static HWY_INLINE VW places_of(float unit) {
+    return hn::Set(Words(), (std::bit_cast<std::uint32_t>(unit) >> 23) + 23);
+  }
   // Magnitudes are compared as signed integers, which every instruction set can.
   static HWY_INLINE hn::Vec<Ints> last_below(std::uint32_t edge) {
     return hn::Set(Ints(), static_cast<std::int32_t>(edge) - 1);
@@ -37,7 +41,7 @@ struct Edges {
   }
   hn::Vec<Ints> below[3];
   VF unit[2];
-  VF per_unit[2];
+  VW places[2];
 };
 
 // What send does, for a vector of values.
@@ -49,13 +53,15 @@ struct Sorted {
         some(c.reach(mag, 0)),
         wide(c.reach(mag, 1)),
         full(c.reach(mag, 2)) {
-    const VF per_unit = hn::IfThenElse(hn::RebindMask(Floats(), wide), c.per_unit[1], c.per_unit[0]);
-    q = hn::ConvertTo(Ints(), hn::Mul(from_bits(mag), per_unit));  // where it is full: anything
+    // floor(magnitude / unit) by shifting: cheaper than a conversion, which guards against overflow. A shift by 32 or
+    // more is 0 on every instruction set with vectors here; where it is full, q is anything.
+    const VW fraction = hn::Or(hn::And(mag, hn::Set(Words(), 0x7fffffU)), hn::Set(Words(), 0x800000U));
+    const VW by = hn::Sub(hn::IfThenElse(wide, c.places[1], c.places[0]), hn::ShiftRight<23>(mag));
+    q = hn::Shr(fraction, by);
   }
-  HWY_INLINE VW code() const { return hn::BitCast(Words(), q); }
   HWY_INLINE void leave(const Edges& c, float* left) const {
     const VF unit = hn::IfThenElse(hn::RebindMask(Floats(), wide), c.unit[1], c.unit[0]);
-    const VF size = hn::Mul(hn::ConvertTo(Floats(), q), unit);
+    const VF size = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(Ints(), q)), unit);
     const VW coded = hn::IfThenElseZero(some, hn::Or(bits(size), sign));
     const VF sent = from_bits(hn::IfThenElse(full, bits(taken), coded));
     hn::StoreU(hn::Sub(taken, sent), Floats(), left);
@@ -64,7 +70,7 @@ struct Sorted {
   VW mag;
   VW sign;
   Mask some, wide, full;  // magnitudes from 2^-b, from 2^middle, from 2^top on
-  hn::Vec<Ints> q;
+  VW q;
 };
 
 }  // namespace tithe::inceptionn::HWY_NAMESPACE

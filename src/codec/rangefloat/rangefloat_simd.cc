@@ -53,6 +53,8 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
   const VW before = set(codes.base - 1);
   const auto half_eps = hn::Set(Ints(), static_cast<std::int32_t>(codes.half_eps));
   for (std::size_t i = 0; i < vectors; i += lanes()) {
+    hwy::Prefetch(in.grad + i + kBlock);  // memory would wait while this pass computes
+    if (kResidual) hwy::Prefetch(in.residual + i + kBlock);
     const VF v = take<kResidual>(in, i);
     const VW mag = sizes(v);
     const VW negative = negatives(v);
@@ -61,7 +63,7 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
     const VW steps = hn::Max(hn::Min(near, top), base);
     const VW code = hn::Add(hn::Sub(steps, before), hn::And(negative, set(kPositive)));
     const VW sent_code = hn::IfThenZeroElse(none, code);
-    hn::StoreU(hn::DemoteTo(Quarters(), hn::BitCast(Ints(), sent_code)), Quarters(), at + i);
+    hn::StoreU(hn::TruncateTo(Quarters(), sent_code), Quarters(), at + i);
     if (!kLeft) continue;
     const VW value = hn::Or(hn::ShiftLeftSame(steps, codes.shift), hn::And(negative, set(0x80000000U)));
     hn::StoreU(hn::Sub(v, from_bits(hn::IfThenZeroElse(none, value))), Floats(), in.left + i);
