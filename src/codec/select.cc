@@ -27,15 +27,24 @@ std::size_t threshold_rank(const Sample& sample, double ratio) {
   return std::clamp<std::size_t>(static_cast<std::size_t>(rank), 1, sample.count());
 }
 
+std::vector<float> sample_ref(const Sample& sample, std::uint64_t key, const Carry& in) {
+  if (sample.whole()) return taken(in);
+  std::vector<float> seen;
+  for (std::size_t j = 0; j < sample.lines; ++j)
+    for (std::size_t i = 0; i < kLine; ++i) seen.push_back(in.take(sample.line(key, j) + i));
+  return seen;
+}
+
+Limits limits_of(double ratio, double cap, std::size_t n) {
+  const std::size_t k = sparse::count_of(ratio, n);
+  const double most = std::min(std::floor(cap * static_cast<double>(k)), static_cast<double>(n));
+  return {.k = k, .most = std::max(k, static_cast<std::size_t>(most))};
+}
+
 std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in) {
   if (sample.n == 0) return 1;
   std::vector<std::uint32_t> seen;
-  if (sample.whole()) {
-    for (std::size_t i = 0; i < in.n; ++i) seen.push_back(magnitude(in.take(i)));
-  } else {
-    for (std::size_t j = 0; j < sample.lines; ++j)
-      for (std::size_t i = 0; i < kLine; ++i) seen.push_back(magnitude(in.take(sample.line(key, j) + i)));
-  }
+  for (const float v : sample_ref(sample, key, in)) seen.push_back(magnitude(v));
   const auto nth = seen.begin() + static_cast<std::ptrdiff_t>(threshold_rank(sample, ratio) - 1);
   std::nth_element(seen.begin(), nth, seen.end(), std::greater<>{});
   return std::max<std::uint32_t>(*nth, 1);
@@ -69,6 +78,16 @@ Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const floa
   }
   return {.bytes = sparse::write(form, in.n, picked, sent.data(), in.left, out),
           .finite = std::all_of(values.begin(), values.end(), [](float v) { return is_finite(v); })};
+}
+
+Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::Form& form, const Carry& in,
+                  Bytes out) {
+  const std::vector<float> values = taken(in);
+  std::vector<std::uint32_t> picked;
+  for (std::size_t i = 0; i < in.n; ++i)
+    if (magnitude(values[i]) >= threshold) picked.push_back(static_cast<std::uint32_t>(i));
+  if (picked.size() > limits.most) keep_largest(limits.k, values, picked);
+  return send_ref(form, in, values, picked, out);
 }
 
 }  // namespace tithe::select

@@ -44,6 +44,17 @@ Sample plan_sample(std::size_t n, double ratio, double share, double many_hits =
 // Which of the sampled magnitudes, counted from the largest, is the threshold for `ratio`.
 std::size_t threshold_rank(const Sample& sample, double ratio);
 
+// The sampled values, in order.
+std::vector<float> sample_ref(const Sample& sample, std::uint64_t key, const Carry& in);
+
+// How many values may be sent where `ratio` of n is wanted: k = count_of(ratio, n), and as the threshold is only an
+// estimate, up to `most` = floor(cap * k), at least k and at most n. Beyond that exactly k are.
+struct Limits {
+  std::size_t k;
+  std::size_t most;
+};
+Limits limits_of(double ratio, double cap, std::size_t n);
+
 // The reference: the rank-th largest sampled magnitude, but at least that of the smallest value that is not
 // 0.
 std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in);
@@ -57,5 +68,10 @@ void keep_largest(std::size_t k, std::span<const float> values, std::vector<std:
 // Writes the payload of the picked values, leaves +0 there and all other values whole.
 Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const float> values,
                  std::span<const std::uint32_t> picked, Bytes out);
+
+// The reference of select_fast.h's gather: sends the values of magnitude >= threshold, or where these are more than
+// limits.most the limits.k largest of them.
+Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::Form& form, const Carry& in,
+                  Bytes out);
 
 }  // namespace tithe::select

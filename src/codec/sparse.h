@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The payload that all sparsifiers share: some values sent whole, each with its place.
+// The payload that all sparsifiers share: some of the values, each with its place.
 //
 //   plain     u32 count | u32 index[count] | f32 value[count]
 //   packed    u32 0xffffffff | u32 count | u8 values | u8 indices | u8 rice | u8 0 | index stream | value array
-//             where a Form other than {fp32, u32} is asked for (docs/format.md, "Sparse payloads")
+//             where another Form than {fp32, u32} is chosen (docs/format.md, "Sparse payloads")
 //
 // All little-endian, no alignment.
 //
@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "codec/sparse_values.h"
 #include "tithe/codec.h"
 
 namespace tithe::sparse {
@@ -29,25 +30,36 @@ inline constexpr std::size_t kMaxValues = 0xfffffffeU;  // places are u32, and n
 constexpr std::size_t bytes(std::size_t count) { return kHead + 8 * count; }
 
 // How the pairs are written. The choices are those of kFormParams, which every sparsifier appends to its own.
-enum class ValueForm : std::uint8_t { kF32, kBF16 };
-enum class IndexForm : std::uint8_t { kU32, kDelta };
+//   u32     the index
+//   delta   Rice-coded gaps between the indices: about 8 bits at 1 %
+//   bitmap  one bit per value of the tensor: as short as delta where more than a quarter is sent, and quicker
+//   auto    the shortest of the three, chosen by count and n before anything is written; the payload says which it is
+enum class IndexForm : std::uint8_t { kU32, kDelta, kBitmap, kAuto };
 struct Form {
   ValueForm values = ValueForm::kF32;
   IndexForm indices = IndexForm::kU32;
   bool plain() const { return values == ValueForm::kF32 && indices == IndexForm::kU32; }
 };
-inline constexpr std::string_view kValueForms[] = {"fp32", "bf16"};
-inline constexpr std::string_view kIndexForms[] = {"u32", "delta"};
+inline constexpr std::string_view kValueForms[] = {"fp32", "bf16", "fp16", "8bit", "4bit"};
+inline constexpr std::string_view kIndexForms[] = {"u32", "delta", "bitmap", "auto"};
 inline constexpr ParamSpec kValuesParam = {
-    "values",   0, 0, 1, "how a sent value is written; what bf16 rounds off stays in the residual",
+    "values",
+    0,
+    0,
+    kLastValueForm,
+    "how a sent value is written; what this rounds off stays in the residual",
     kValueForms};
 inline constexpr ParamSpec kIndicesParam = {
-    "indices", 0, 0, 1, "how its place is written; delta: Rice-coded gaps, exact", kIndexForms};
+    "indices",  0, 0, 3, "how its place is written, exactly; delta: Rice-coded gaps, auto: the shortest",
+    kIndexForms};
 // The Form of settings whose values and indices stand at `first` and `first + 1`.
 inline Form form_of(const Settings& s, std::size_t first) {
   return {static_cast<ValueForm>(static_cast<int>(s[first])),
           static_cast<IndexForm>(static_cast<int>(s[first + 1]))};
 }
+
+// The form that indices=auto stands for, where `count` of n values are sent; any other stands for itself.
+IndexForm chosen(const Form& form, std::size_t count, std::size_t n);
 
 // Bytes of a payload of at most `most` of n values: the worst case.
 std::size_t bound(const Form& form, std::size_t most, std::size_t n);
@@ -99,23 +111,25 @@ class Cursor {
  private:
   void read();
   std::uint32_t gap();
+  std::uint32_t next_bit();
 
   const std::uint8_t* places_;
   const std::uint8_t* values_;
   const std::uint8_t* end_;
   std::size_t left_;
+  std::size_t read_ = 0;
   std::size_t bit_ = 0;
   Form form_;
   unsigned rice_ = 0;
-  bool first_ = true;
   std::uint32_t index_ = 0;
   float value_ = 0;
 };
 
-// Calls sent(index) for every value that a payload carries, in increasing order: what momentum masking clears.
+// Calls sent(index) for every value but 0 that a payload carries, in increasing order: what momentum masking clears.
 template <typename Sent>
 void for_each_sent(ByteView payload, Sent sent) {
-  for (Cursor c(payload); !c.done(); c.next()) sent(std::size_t{c.index()});
+  for (Cursor c(payload); !c.done(); c.next())
+    if (c.value() != 0.0F) sent(std::size_t{c.index()});
 }
 
 // Whether `payload` holds at most `most` pairs for n values, in order. kCorrupt otherwise.

@@ -4,12 +4,13 @@
 // is within a few hundredths of a bit of the best prefix code (Rice and Plaunt 1971; Gallager and Van Voorhis 1975).
 //
 //   gap   = q 2^b + r   is written as q zeros, a one, and the b bits of r; first bit lowest
+//
+// From about a quarter of the values on a bitmap is as short, and its places need no arithmetic.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
 
-#include "codec/bf16_format.h"
 #include "codec/sparse.h"
 
 namespace tithe::sparse {
@@ -31,7 +32,26 @@ unsigned rice_bits(std::size_t count, std::size_t n) {
   return mean == 0 ? 0 : static_cast<unsigned>(std::bit_width(mean)) - 1;
 }
 
-std::size_t value_bytes(ValueForm form) { return form == ValueForm::kF32 ? 4 : 2; }
+// Bytes of the places of `count` of n values; of gaps, the most that they can take.
+std::size_t place_bytes(IndexForm form, std::size_t count, std::size_t n) {
+  if (form == IndexForm::kU32) return 4 * count;
+  if (form == IndexForm::kBitmap) return (n + 7) / 8;
+  if (count == 0) return 0;
+  const unsigned b = rice_bits(count, n);
+  return (count * (b + 1) + ((n - count) >> b) + 7) / 8;
+}
+
+// place_bytes for any count up to `most`.
+std::size_t most_place_bytes(IndexForm form, std::size_t most, std::size_t n) {
+  if (form == IndexForm::kAuto)
+    return std::min({most_place_bytes(IndexForm::kU32, most, n), most_place_bytes(IndexForm::kDelta, most, n),
+                     most_place_bytes(IndexForm::kBitmap, most, n)});
+  if (form != IndexForm::kDelta || most == 0) return place_bytes(form, most, n);
+  // count (b + 1) + (n >> b) bits for any count; over count <= most the first term is largest at most, and the
+  // second grows by at most n >> b where b steps.
+  const unsigned b = rice_bits(most, n);
+  return (most * (b + 1) + 2 * (n >> b)) / 8 + 9;
+}
 
 // Bits, lowest first, into bytes that are zero.
 class BitWriter {
@@ -70,21 +90,27 @@ std::uint64_t peek(const std::uint8_t* p, const std::uint8_t* end, std::size_t a
 
 }  // namespace
 
-std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
-  if (form.plain()) return bytes(most);
-  std::size_t places = 4 * most;
-  if (form.indices == IndexForm::kDelta && most > 0) {
-    // count (b + 1) + (n >> b) bits for any count; over count <= most the first term is largest at most, and the
-    // second grows by at most n >> b where b steps.
-    const unsigned b = rice_bits(most, n);
-    places = (most * (b + 1) + 2 * (n >> b)) / 8 + 9;
+IndexForm chosen(const Form& form, std::size_t count, std::size_t n) {
+  if (form.indices != IndexForm::kAuto) return form.indices;
+  IndexForm best = IndexForm::kU32;
+  const std::size_t plain_saves = form.values == ValueForm::kF32 ? kPackedHead - kHead : 0;
+  std::size_t least = place_bytes(best, count, n);
+  for (const IndexForm other : {IndexForm::kBitmap, IndexForm::kDelta}) {
+    const std::size_t size = place_bytes(other, count, n) + plain_saves;
+    if (size < least) least = size, best = other;
   }
-  return kPackedHead + places + value_bytes(form.values) * most;
+  return best;
 }
 
-std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t> index, const float* value,
+std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
+  if (form.plain()) return bytes(most);
+  return kPackedHead + most_place_bytes(form.indices, most, n) + value_bytes(form.values, most);
+}
+
+std::size_t write(const Form& asked, std::size_t n, std::span<const std::uint32_t> index, const float* value,
                   float* left, Bytes out) {
   const std::size_t count = index.size();
+  const Form form{asked.values, chosen(asked, count, n)};
   if (form.plain()) {
     wire::put(out.data(), static_cast<std::uint32_t>(count));
     if (count > 0) {
@@ -103,6 +129,10 @@ std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t
   std::uint8_t* p = out.data() + kPackedHead;
   if (form.indices == IndexForm::kU32) {
     for (const std::uint32_t i : index) wire::put(p, i), p += 4;
+  } else if (form.indices == IndexForm::kBitmap) {
+    std::fill_n(p, place_bytes(form.indices, count, n), std::uint8_t{0});
+    for (const std::uint32_t i : index) p[i / 8] = static_cast<std::uint8_t>(p[i / 8] | 1U << i % 8);
+    p += place_bytes(form.indices, count, n);
   } else {
     BitWriter bits(p);
     std::uint64_t expected = 0;
@@ -115,18 +145,10 @@ std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t
     }
     p = bits.finish();
   }
-  for (std::size_t j = 0; j < count; ++j) {
-    if (form.values == ValueForm::kF32) {
-      wire::put(p, value[j]);
-      p += 4;
-    } else {
-      const std::uint16_t h = bf16::Format::pack(value[j]);
-      wire::put(p, h);
-      p += 2;
-      if (left) left[index[j]] = value[j] - bf16::Format::unpack(h);
-    }
-  }
-  return static_cast<std::size_t>(p - out.data());
+  const std::uint8_t* end = write_values(form.values, {value, count}, p);
+  if (left && form.values != ValueForm::kF32)
+    for (std::size_t j = 0; j < count; ++j) left[index[j]] = value[j] - value_at(form.values, p, j);
+  return static_cast<std::size_t>(end - out.data());
 }
 
 std::size_t scratch(const Form& form, std::size_t own_scratch, std::size_t most) {
@@ -157,7 +179,8 @@ Cursor::Cursor(ByteView payload) : places_(payload.data() + kHead), end_(payload
     form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
     rice_ = payload[kAtRice];
     places_ = payload.data() + kPackedHead;
-    values_ = end_ - value_bytes(form_.values) * left_;
+    values_ = end_ - value_bytes(form_.values, left_);
+    end_ = values_;
   }
   if (left_ > 0) read();
 }
@@ -170,17 +193,22 @@ void Cursor::read() {
   if (form_.indices == IndexForm::kU32) {
     index_ = wire::get<std::uint32_t>(places_);
     places_ += 4;
+  } else if (form_.indices == IndexForm::kBitmap) {
+    index_ = next_bit();
   } else {
-    index_ = (first_ ? 0 : index_ + 1) + gap();
-    first_ = false;
+    index_ = (read_ == 0 ? 0 : index_ + 1) + gap();
   }
-  if (form_.values == ValueForm::kF32) {
-    value_ = wire::get<float>(values_);
-    values_ += 4;
-  } else {
-    value_ = bf16::Format::unpack(wire::get<std::uint16_t>(values_));
-    values_ += 2;
+  value_ = value_at(form_.values, values_, read_++);
+}
+
+std::uint32_t Cursor::next_bit() {
+  std::uint64_t word = peek(places_, end_, bit_);
+  while ((word & 0xffffffffU) == 0 && places_ + bit_ / 8 < end_) {
+    bit_ += 32;
+    word = peek(places_, end_, bit_);
   }
+  bit_ += static_cast<unsigned>(std::countr_zero(word | std::uint64_t{1} << 63)) + 1;
+  return static_cast<std::uint32_t>(bit_ - 1);
 }
 
 std::uint32_t Cursor::gap() {
@@ -209,19 +237,28 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
   if (count > most || count > n)
     return corrupt(std::to_string(count) + " pairs, at most " + std::to_string(most) + " fit " +
                    std::to_string(n) + " values");
-  if (payload[kAtValues] > 1 || payload[kAtIndices] > 1 || payload[kAtZero] != 0)
+  constexpr auto kLastIndexForm = static_cast<std::uint8_t>(IndexForm::kBitmap);
+  if (payload[kAtValues] > kLastValueForm || payload[kAtIndices] > kLastIndexForm || payload[kAtZero] != 0)
     return corrupt("unknown form");
   const Form form{static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
-  const bool delta = form.indices == IndexForm::kDelta;
-  const unsigned b = delta ? rice_bits(count, n) : 0;
+  const unsigned b = form.indices == IndexForm::kDelta ? rice_bits(count, n) : 0;
   if (form.plain() || payload[kAtRice] != b) return corrupt("a form that no writer chooses");
-  const std::size_t values = value_bytes(form.values) * count;
+  const std::size_t values = value_bytes(form.values, count);
   if (payload.size() - kPackedHead < values)
     return corrupt("too short for " + std::to_string(count) + " values");
   const std::uint8_t* places = payload.data() + kPackedHead;
-  const std::size_t place_bytes = payload.size() - kPackedHead - values;
-  if (!delta) {
-    if (place_bytes != 4 * count) return corrupt("wrong length");
+  const std::uint8_t* end = payload.data() + payload.size() - values;
+  if (!values_hold(form.values, end, count)) return corrupt("a code that no writer writes");
+  const auto room = static_cast<std::size_t>(end - places);
+  if (form.indices == IndexForm::kBitmap) {
+    if (room != place_bytes(form.indices, count, n)) return corrupt("wrong length");
+    if (n % 8 != 0 && end[-1] >> n % 8 != 0) return corrupt("padding bits are not zero");
+    std::size_t ones = 0;
+    for (std::size_t k = 0; k < room; ++k) ones += static_cast<std::size_t>(std::popcount(places[k]));
+    return ones == count ? Status() : corrupt("the bitmap names another number of values");
+  }
+  if (form.indices == IndexForm::kU32) {
+    if (room != 4 * count) return corrupt("wrong length");
     std::uint64_t least = 0;
     for (std::size_t j = 0; j < count; ++j) {
       const std::uint32_t i = wire::get<std::uint32_t>(places + 4 * j);
@@ -230,8 +267,7 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
     }
     return {};
   }
-  const std::uint8_t* end = places + place_bytes;
-  const std::size_t bits = 8 * place_bytes;
+  const std::size_t bits = 8 * room;
   std::size_t at = 0;
   std::uint64_t least = 0;
   for (std::size_t j = 0; j < count; ++j) {
@@ -252,7 +288,7 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
     if (q > n || least + gap >= n) return corrupt("index of " + std::to_string(n) + " values out of range");
     least += gap + 1;
   }
-  if ((at + 7) / 8 != place_bytes) return corrupt("index stream is too long");
+  if ((at + 7) / 8 != room) return corrupt("index stream is too long");
   if (at % 8 != 0 && end[-1] >> at % 8 != 0) return corrupt("padding bits are not zero");
   return {};
 }

@@ -10,8 +10,10 @@ namespace {
 
 // Masking once read every payload as a plain one: a packed payload's places were taken for something else.
 TEST(MaskVelocity, PackedPayloads) {
-  for (const char* text : {"topk:ratio=0.1", "topk:ratio=0.1,values=bf16", "topk:ratio=0.1,indices=delta",
-                           "topk:ratio=0.1,values=bf16,indices=delta"}) {
+  for (const char* text :
+       {"topk:ratio=0.1", "topk:ratio=0.1,values=bf16", "topk:ratio=0.1,indices=delta",
+        "topk:ratio=0.1,values=bf16,indices=delta", "topk:ratio=0.1,values=8bit,indices=auto",
+        "topk:ratio=0.1,values=4bit,indices=bitmap"}) {
     SCOPED_TRACE(text);
     const Result<Spec> spec = parse_spec(text);
     ASSERT_TRUE(spec.ok());

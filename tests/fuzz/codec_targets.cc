@@ -174,6 +174,20 @@ Input with_head(std::size_t n, std::uint8_t kind, std::uint8_t payloads, std::ui
   return input;
 }
 
+// The defaults; and where values and places can be written in several ways, each of those, as a reader takes them all.
+std::vector<Settings> ways_to_write(const Codec& codec) {
+  std::vector<Settings> all = {defaults(codec)};
+  for (std::size_t p = 0; p < codec.params.size(); ++p) {
+    const ParamSpec& param = codec.params[p];
+    if (param.choices.empty() || (param.name != "values" && param.name != "indices")) continue;
+    for (std::size_t choice = 1; choice < param.choices.size(); ++choice) {
+      all.push_back(defaults(codec));
+      all.back().value[p] = static_cast<double>(choice);
+    }
+  }
+  return all;
+}
+
 std::vector<Input> seeds_of(const Codec& codec) {
   std::vector<Input> seeds;
   for (const std::size_t n : {0, 1, 9, 300, 4500}) {
@@ -185,19 +199,22 @@ std::vector<Input> seeds_of(const Codec& codec) {
       wire::put(&raw[4 * i], v);
       if (i < n) grad[i] = v;
     }
-    Call call = call_for(codec);
-    const Scratch scratch(codec.scratch(call.settings, n));
-    call.scratch = scratch.all();
-    const std::vector<std::uint8_t> context = context_for(codec, call, n);
-    call.context = context;
-    std::vector<std::uint8_t> payload(codec.phases.back().bound(call.settings, n));
-    Result<Encoded> e = codec.reference().encode(call, {grad.data(), nullptr, nullptr, n}, payload);
-    if (!e.ok()) fail(e.status().what());
-    payload.resize(e->bytes);
-    for (std::uint8_t base = 0; base < 3; ++base) {
-      seeds.push_back(with_head(n, 0, base, base, payload));
-      seeds.push_back(with_head(n, 1, base, base, raw));
+    const std::vector<Settings> ways = ways_to_write(codec);
+    for (const Settings& settings : ways) {
+      Call call = call_for(codec);
+      call.settings = settings;
+      const Scratch scratch(codec.scratch(call.settings, n));
+      call.scratch = scratch.all();
+      const std::vector<std::uint8_t> context = context_for(codec, call, n);
+      call.context = context;
+      std::vector<std::uint8_t> payload(codec.phases.back().bound(call.settings, n));
+      Result<Encoded> e = codec.reference().encode(call, {grad.data(), nullptr, nullptr, n}, payload);
+      if (!e.ok()) fail(e.status().what());
+      payload.resize(e->bytes);
+      for (std::uint8_t base = 0; base < (settings == ways.front() ? 3 : 1); ++base)
+        seeds.push_back(with_head(n, 0, base, base, payload));
     }
+    for (std::uint8_t base = 0; base < 3; ++base) seeds.push_back(with_head(n, 1, base, base, raw));
   }
   return seeds;
 }

@@ -29,6 +29,12 @@ inline bool has_law(const Codec& codec, Law law) {
   return false;
 }
 
+inline bool has_param(const Codec& codec, std::string_view name) {
+  for (const ParamSpec& p : codec.params)
+    if (p.name == name) return true;
+  return false;
+}
+
 // The longest case crosses a block boundary of block codecs and stays small for the others.
 inline std::size_t longest(const Codec& codec) {
   return codec.phases.back().bound(defaults(codec), 4500) <= 2048 ? 4500 : 300;
@@ -42,9 +48,12 @@ inline std::vector<Case> cases() {
     all.push_back({codec + "_one", c, 1, 1});
     all.push_back({codec + "_odd", c, 33, 1});
     all.push_back({codec + "_many", c, longest(*c), 1});
-    for (const ParamSpec& p : c->params)
-      if (p.name == "indices")
-        all.push_back({codec + "_packed", c, longest(*c), 1, "ratio=0.2,values=bf16,indices=delta"});
+    const std::string much = has_param(*c, "ratio") ? "ratio=0.2," : "";
+    if (has_param(*c, "indices"))
+      all.push_back({codec + "_packed", c, longest(*c), 1, much + "values=bf16,indices=delta"});
+    if (c->id == CodecId::topk)  // the other forms, which all sparsifiers share
+      for (const std::string form : {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap"})
+        all.push_back({codec + "_" + form.substr(0, 4), c, longest(*c), 1, "ratio=0.1,values=" + form});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
     if (c->id == CodecId::inceptionn)
       all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});

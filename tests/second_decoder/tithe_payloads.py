@@ -173,20 +173,68 @@ def read_packed(payload: bytes, n: int) -> Sparse:
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
     how_values, how_indices, b, zero = payload[8:12]
-    must(how_values <= 1 and how_indices <= 1 and zero == 0, "sparse: unknown form")
+    must(how_values <= 4 and how_indices <= 2 and zero == 0, "sparse: unknown form")
     must(how_values + how_indices > 0, "sparse: a plain payload is not packed")
     must(count <= n, "sparse: count")
     mean = (n - count) * 177 // 256 // count if count else 0
     must(b == (mean.bit_length() - 1 if how_indices == 1 and mean else 0), "sparse: b")
-    value_bytes = (2 if how_values else 4) * count
-    split_at = len(payload) - value_bytes
+    split_at = len(payload) - value_bytes(how_values, count)
     must(split_at >= 12, "sparse: length")
-    indices = read_gaps(payload[12:split_at], count, b, n) if how_indices else None
-    if indices is None:
-        must(split_at == 12 + 4 * count, "sparse: length")
-        indices = u32_array(payload, 12, count)
+    places = payload[12:split_at]
+    if how_indices == 0:
+        must(len(places) == 4 * count, "sparse: length")
+        indices = u32_array(places, 0, count)
+    elif how_indices == 1:
+        indices = read_gaps(places, count, b, n)
+    else:
+        must(len(places) == (n + 7) // 8, "sparse: length")
+        bits = int.from_bytes(places, "little")
+        must(bits >> n == 0 and bits.bit_count() == count, "sparse: bitmap")
+        indices = [i for i in range(n) if bits >> i & 1]
     check_indices(indices, n)
-    return Sparse(indices, read_bf16(payload[split_at:], count) if how_values else f32_array(payload, split_at, count))
+    return Sparse(indices, read_values(how_values, payload[split_at:], count))
+
+
+VALUE_BITS = (32, 16, 16, 8, 4)
+VALUE_BLOCK = 128
+
+
+def value_bytes(how: int, count: int) -> int:
+    heads = 2 * -(-count // VALUE_BLOCK) if how >= 2 else 0
+    return heads + (count * VALUE_BITS[how] + 7) // 8
+
+
+def read_values(how: int, data: bytes, count: int) -> list[float]:
+    if how == 0:
+        return f32_array(data, 0, count)
+    if how == 1:
+        return read_bf16(data, count)
+    values: list[float] = []
+    for first in range(0, count, VALUE_BLOCK):
+        length = min(VALUE_BLOCK, count - first)
+        (head,) = struct.unpack_from("<H", data, value_bytes(how, first))
+        body = data[value_bytes(how, first) + 2 : value_bytes(how, first + length)]
+        values += read_halves(head, body, length) if how == 2 else read_codes(how, head, body, length)
+    return values
+
+
+def read_halves(e: int, body: bytes, length: int) -> list[float]:
+    must(e <= 254, "sparse: exponent of a block")
+    must(all(bits & 0x7FFF <= 0x77FF for bits in struct.unpack(f"<{length}H", body)), "sparse: half out of range")
+    return [math.ldexp(half, max(e, 15) - 141) for half in struct.unpack(f"<{length}e", body)]
+
+
+def read_codes(how: int, top: int, body: bytes, length: int) -> list[float]:
+    zero, shift, most = (127, 20, 0x7F7) if how == 3 else (7, 22, 0x1FD)
+    codes = list(body) if how == 3 else [byte >> half & 15 for byte in body for half in (0, 4)]
+    must(not any(codes[length:]), "sparse: padding")
+    must(top <= most, "sparse: top of a block")
+    words = []
+    for code in codes[:length]:
+        sign, s = divmod(code, zero + 1)
+        must(s == zero or s < top, "sparse: a code below the smallest value")
+        words.append(0 if s == zero else sign << 31 | (top - s) << shift)
+    return f32_array(struct.pack(f"<{length}I", *words), 0, length)
 
 
 def read_gaps(stream: bytes, count: int, b: int, n: int) -> list[int]:

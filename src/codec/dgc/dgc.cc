@@ -43,14 +43,8 @@ double ratio_of(const Settings& s, std::uint32_t round) {
 // The largest ratio of any round: buffers are sized once.
 double widest(const Settings& s) { return s[kWarmup] > 0 ? std::max(s[kRatio], 0.25) : s[kRatio]; }
 
-struct Limits {
-  std::size_t k;
-  std::size_t most;  // >= k
-};
-Limits limits(const Settings& s, double ratio, std::size_t n) {
-  const std::size_t k = sparse::count_of(ratio, n);
-  const double most = std::min(std::floor(s[kCap] * static_cast<double>(k)), static_cast<double>(n));
-  return {.k = k, .most = std::max(k, static_cast<std::size_t>(most))};
+select::Limits limits(const Settings& s, double ratio, std::size_t n) {
+  return select::limits_of(ratio, s[kCap], n);
 }
 
 std::uint64_t sample_key(const Call& call) {
@@ -71,17 +65,11 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const double ratio = ratio_of(call.settings, call.round);
   const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
   const std::uint32_t threshold = select::threshold_ref(sample, sample_key(call), ratio, in);
-  const std::vector<float> values = select::taken(in);
-  std::vector<std::uint32_t> picked;
-  for (std::size_t i = 0; i < in.n; ++i)
-    if (sparse::magnitude(values[i]) >= threshold) picked.push_back(static_cast<std::uint32_t>(i));
-  const Limits limit = limits(call.settings, ratio, in.n);
-  if (picked.size() > limit.most) select::keep_largest(limit.k, values, picked);
-  return select::send_ref(form(call.settings), in, values, picked, out);
+  return select::send_from(threshold, limits(call.settings, ratio, in.n), form(call.settings), in, out);
 }
 
 select::Layout layout(const Settings& s, std::size_t n) {
-  const Limits limit = limits(s, widest(s), n);
+  const select::Limits limit = limits(s, widest(s), n);
   // The smallest ratio needs the largest sample.
   return select::layout(n, std::max(limit.most, 2 * limit.k), select::plan_sample(n, s[kRatio], s[kSample]));
 }
@@ -99,7 +87,7 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
   const std::uint32_t threshold =
       select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
-  const Limits limit = limits(call.settings, ratio, in.n);
+  const select::Limits limit = limits(call.settings, ratio, in.n);
   return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
 }
 

@@ -32,10 +32,10 @@ select::Sample plan_bound(const Settings& s, std::size_t n) {
   return select::plan_sample(n, s[kRatio], 1, std::cbrt(hits * hits));
 }
 
-// The tail holds at most its share of the energy; bf16 rounds what is sent by at most one part in 256.
+// The tail holds at most its share of the energy; a rounded form takes some of what is sent.
 double contraction(const Settings& s, std::size_t n) {
   const double sent = static_cast<double>(most(s, n)) / static_cast<double>(n);
-  return 1 - sent * (form(s).values == sparse::ValueForm::kF32 ? 1 : 1 - 0x1p-16);
+  return 1 - sent * sparse::kKeptEnergy[static_cast<std::size_t>(form(s).values)];
 }
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
