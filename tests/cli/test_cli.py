@@ -40,6 +40,7 @@ SPECS = (
     "qtopk",
     "dgc:ratio=1",
     "dragonn:ratio=0.2,slots=16",
+    "randomk:ratio=0.5",
 )
 
 

@@ -169,6 +169,29 @@ def read_scalecom(payload: bytes, n: int, places: list[int]) -> Sparse:
     return Sparse(places, f32_array(payload, 0, len(places)))
 
 
+def mix32(x: int) -> int:
+    x ^= x >> 16
+    x = x * 0x7FEB352D & 0xFFFFFFFF
+    x ^= x >> 15
+    x = x * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def draw32(key: int, j: int) -> int:
+    return mix32(key & 0xFFFFFFFF ^ mix32(j ^ key >> 32))
+
+
+def read_randomk(payload: bytes, n: int) -> Sparse:
+    must(len(payload) >= 16, "randomk: no head")
+    key, count, how, *zeros = struct.unpack_from("<QI4B", payload)
+    must(how <= 4 and not any(zeros), "randomk: unknown form")
+    must(count <= n < 2**32 - 1, "randomk: count")
+    must(len(payload) == 16 + value_bytes(how, count), "randomk: length")
+    starts = [j * n // count for j in range(count)] + [n]
+    indices = [a + (draw32(key, j) * (b - a) >> 32) for j, (a, b) in enumerate(zip(starts, starts[1:], strict=False))]
+    return Sparse(indices, read_values(how, payload[16:], count))
+
+
 def read_packed(payload: bytes, n: int) -> Sparse:
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
@@ -365,6 +388,7 @@ READERS = {
     16: read_fp8,
     17: read_inceptionn,
     18: read_rangefloat,
+    19: read_randomk,
     23: read_blocks,
     24: read_dct,
     25: (read_scalecom_places, read_scalecom),  # by phase; a later one is given what the one before it read

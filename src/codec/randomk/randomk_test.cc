@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/randomk/randomk.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "base/bytes.h"
+#include "codec/registry.h"
+#include "tithe/spec.h"
+
+namespace tithe {
+namespace {
+
+using Values = std::vector<float>;
+
+struct Sent {
+  std::vector<std::uint8_t> payload;
+  Values left;
+  Values values;  // what a reader sees
+  friend bool operator==(const Sent&, const Sent&) = default;
+};
+
+// By every impl, which must agree.
+Sent send(const Call& call, const Values& grad) {
+  Sent sent;
+  for (const Impl& impl : randomk_codec.impls) {
+    const std::size_t n = grad.size();
+    Sent now{std::vector<std::uint8_t>(randomk_codec.phases[0].bound(call.settings, n)), Values(n),
+             Values(n)};
+    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
+    EXPECT_TRUE(encoded.ok() && encoded->finite);
+    EXPECT_EQ(encoded->bytes, now.payload.size());
+    const ByteView view(now.payload);
+    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
+    if (&impl != &randomk_codec.impls.front()) {
+      EXPECT_TRUE(now == sent) << impl.name;
+    }
+    sent = now;
+  }
+  return sent;
+}
+
+Call call_of(const char* text) {
+  const Result<Spec> spec = parse_spec(text);
+  EXPECT_TRUE(spec.ok()) << text;
+  return {.settings = spec->settings, .shared_seed = 5};
+}
+
+Values gaussian(std::size_t n, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> draw;
+  Values v(n);
+  for (float& x : v) x = draw(rng);
+  return v;
+}
+
+TEST(Randomk, OnePlaceOfEachStratum) {
+  for (const std::size_t n : {0U, 1U, 7U, 100U, 1001U, 65'537U})
+    for (const std::size_t count : {std::size_t{1}, n / 100, n / 3, n - 1, n}) {
+      if (count == 0 || count > n) continue;
+      std::size_t j = 0;
+      for (randomk::Places p(99, n, count); !p.done(); p.next(), ++j) {
+        ASSERT_GE(p.place(), j * n / count) << n << " " << count;
+        ASSERT_LT(p.place(), (j + 1) * n / count);
+      }
+      ASSERT_EQ(j, count);
+    }
+}
+
+// E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2, and each value's turn comes.
+TEST(Randomk, ContractsInExpectation) {
+  constexpr std::size_t n = 1000;
+  constexpr double values = 1000;
+  for (const double ratio : {0.01, 0.13, 0.5}) {
+    Call call = call_of("randomk");
+    call.settings.value[0] = ratio;
+    for (const unsigned seed : {1U, 2U}) {
+      Values x = gaussian(n, seed);
+      if (seed == 2) x[137] = 100.0F;  // nearly all of the energy in one place
+      double energy = 0;
+      for (const float v : x) energy += double{v} * double{v};
+      double lost = 0;
+      constexpr int kRounds = 4000;
+      for (std::uint32_t round = 0; round < kRounds; ++round) {
+        call.round = round;
+        const Carry carry{x.data(), nullptr, nullptr, n};
+        std::vector<std::uint8_t> payload(randomk_codec.phases[0].bound(call.settings, n));
+        ASSERT_TRUE(randomk_codec.impls.front().encode(call, carry, payload).ok());
+        double kept = 0;
+        for (std::size_t at = 16; at < payload.size(); at += 4) {
+          const double v = wire::get<float>(&payload[at]);
+          kept += v * v;
+        }
+        lost += energy - kept;
+      }
+      const double k = std::ceil(ratio * values);
+      const double share = 1 / std::ceil(values / k);
+      // A round's loss strays by at most sqrt(share) of the energy: six sigma of the mean.
+      const double noise = 6 * std::sqrt(share / kRounds);
+      EXPECT_LE(lost / kRounds / energy, 1 - share + noise) << ratio;
+      EXPECT_GE(lost / kRounds / energy, 1 - 1 / std::floor(values / k) - noise) << ratio;
+    }
+  }
+}
+
+TEST(Randomk, RanksShareTheirPlacesAndRoundsDoNot) {
+  const Values x(5000, 1.0F);
+  Call call = call_of("randomk:ratio=0.02");
+  const Sent first = send(call, x);
+  call.seed = 77;  // another rank
+  EXPECT_EQ(send(call, x).payload, first.payload);
+  call.round = 1;
+  EXPECT_NE(send(call, x).left, first.left);
+}
+
+// In every form: what the payloads of three ranks sum to is what a reader sees and what is left of it, place by place.
+TEST(Randomk, PayloadsAddUpAndRoundingStays) {
+  const auto combine = randomk_codec.phases[0].combine;
+  for (const char* text :
+       {"randomk:ratio=0.3", "randomk:ratio=0.3,values=bf16", "randomk:ratio=0.3,values=fp16",
+        "randomk:ratio=0.3,values=8bit", "randomk:ratio=0.3,values=4bit"}) {
+    const Call call = call_of(text);
+    for (const std::size_t n : {1U, 10U, 426U, 2000U}) {
+      Values want(n), left(n);
+      std::vector<std::uint8_t> sum;
+      for (unsigned rank = 0; rank < 3; ++rank) {
+        const Sent sent = send(call, gaussian(n, rank));
+        for (std::size_t i = 0; i < n; ++i) want[i] += sent.values[i];
+        if (rank == 0) {
+          sum = sent.payload;
+        } else {
+          ASSERT_TRUE(combine(call.settings, n, sum, sent.payload, left.data()).ok());
+        }
+      }
+      ASSERT_TRUE(randomk_codec.phases[0].check(call.settings, n, sum).ok());
+      Values got(n);
+      const ByteView view(sum);
+      ASSERT_TRUE(randomk_codec.reference().decode(call, {&view, 1}, {}, got).ok());
+      for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(got[i] + left[i], want[i], 4e-6) << text << " " << i;
+    }
+  }
+}
+
+TEST(Randomk, RefusesToAddOtherPlaces) {
+  const Values x(500, 1.0F);
+  Call call = call_of("randomk:ratio=0.1");
+  std::vector<std::uint8_t> one = send(call, x).payload;
+  const std::vector<std::uint8_t> before = one;
+  call.round = 9;
+  const std::vector<std::uint8_t> other = send(call, x).payload;
+  const auto combine = randomk_codec.phases[0].combine;
+  EXPECT_EQ(combine(call.settings, 500, one, other, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(one, before);
+}
+
+}  // namespace
+}  // namespace tithe
