@@ -41,6 +41,7 @@ SPECS = (
     "dgc:ratio=1",
     "dragonn:ratio=0.2,slots=16",
     "randomk:ratio=0.5",
+    "threshold:tau=0.5",
 )
 
 

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// threshold: every value whose magnitude is at or above tau, however many these are. Zeros are never sent,
+// not even at tau=0.
+//
+// tau is rounded to fp32 and compared as such: a tensor whose values all equal tau is sent whole, and nothing of one
+// whose values all lie one ulp below. What is held back grows in the residual until it
+// reaches tau.
+//
+// Layout   codec/sparse.h, at most n pairs
+#include <algorithm>
+#include <cstring>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/select.h"
+#include "codec/select_fast.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace threshold {
+namespace {
+
+enum Param : std::size_t { kTau, kForm };
+constexpr ParamSpec kParams[] = {
+    {"tau", 0.01, 0, 1e38, "smallest magnitude that is sent, in units of gradient plus residual"},
+    sparse::kValuesParam,
+    sparse::kIndicesParam};
+
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
+
+std::uint32_t least(const Settings& s) {
+  return std::max<std::uint32_t>(1, sparse::magnitude(static_cast<float>(s[kTau])));
+}
+
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), n, n); }
+
+Status check(const Settings&, std::size_t n, ByteView payload) {
+  return sparse::check("threshold", n, n, payload);
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("threshold", in.n));
+  TITHE_TRY(codec::check_room("threshold", out.size(), bound(call.settings, in.n)));
+  return select::send_from(least(call.settings), {.k = in.n, .most = in.n}, form(call.settings), in, out);
+}
+
+// The indices of one segment, then the values of all: where those stand in the payload is known at the end.
+struct Layout {
+  std::size_t index;  // elements
+  std::size_t value;
+  std::size_t bytes() const { return 4 * (index + value); }
+};
+Layout layout(std::size_t n) {
+  return {.index = std::min(n, select::kSegment) + select::kSlack, .value = n + select::kSlack};
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return sparse::scratch(form(s), layout(n).bytes(), n);
+}
+
+Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("threshold", in.n));
+  TITHE_TRY(codec::check_room("threshold", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("threshold", call.scratch.size(), scratch(call.settings, in.n)));
+  auto* index = reinterpret_cast<std::uint32_t*>(call.scratch.data());
+  auto* value = reinterpret_cast<float*>(index + layout(in.n).index);
+  std::uint8_t* const to = out.data() + sparse::kHead;
+  std::size_t count = 0;
+  std::uint32_t peak = 0;
+  for (std::size_t start = 0; start < in.n; start += select::kSegment) {
+    const std::size_t length = std::min(select::kSegment, in.n - start);
+    const select::Found found =
+        select::collect(in, start, length, least(call.settings), index, value + count);
+    std::memcpy(to + 4 * count, index, 4 * found.count);
+    count += found.count;
+    peak = std::max(peak, found.peak);
+  }
+  std::memcpy(to + 4 * count, value, 4 * count);
+  wire::put(out.data(), static_cast<std::uint32_t>(count));
+  return Encoded{.bytes = sparse::bytes(count), .finite = peak < sparse::kFirstNonFinite};
+}
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  if (form(call.settings).plain()) return encode_plain(call, in, out);
+  TITHE_TRY(codec::check_room("threshold", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("threshold", call.scratch.size(), scratch(call.settings, in.n)));
+  return sparse::encode_packed(call, kForm, in, layout(in.n).bytes(), encode_plain, out);
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(threshold_codec, call, payloads, out.size()));
+  sparse::decode_ref(payloads, merge, out);
+  return {};
+}
+
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  TITHE_TRY(codec::check_all(threshold_codec, call, payloads, out.size()));
+  sparse::decode_fast(payloads, merge, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace threshold
+
+const Codec threshold_codec = {.id = CodecId::threshold,
+                               .name = "threshold",
+                               .doc = "every value at or above a magnitude that you give",
+                               .params = threshold::kParams,
+                               .phases = threshold::kPhases,
+                               .traits = {.exact_ledger = true, .selects = true},
+                               .scratch = threshold::scratch,
+                               .impls = threshold::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "codec/encode_for_test.h"
+#include "codec/registry.h"
+
+namespace tithe::sparse {
+namespace {
+
+Sent encode_all(const Call& call, const std::vector<float>& grad, const std::vector<float>& residual) {
+  const Sent want = encode(threshold_codec.reference(), threshold_codec, call, grad, residual);
+  for (const Impl& impl : threshold_codec.impls)
+    EXPECT_TRUE(encode(impl, threshold_codec, call, grad, residual) == want) << impl.name;
+  return want;
+}
+
+TEST(Threshold, ConstantsAreSentFromTauOnAndNotBelow) {
+  constexpr std::size_t n = 70'000;
+  const float tau = 0.25F;
+  const std::vector<float> none(n);
+  const Call call = call_of("threshold:tau=0.25");
+  for (const float sign : {1.0F, -1.0F}) {
+    const Sent at = encode_all(call, std::vector<float>(n, sign * tau), none);
+    EXPECT_EQ(at.index.size(), n);
+    EXPECT_EQ(at.left, none);
+    const std::vector<float> below(n, sign * std::nextafter(tau, 0.0F));
+    const Sent kept = encode_all(call, below, none);
+    EXPECT_TRUE(kept.index.empty());
+    EXPECT_EQ(kept.left, below);
+  }
+}
+
+TEST(Threshold, WhatIsHeldBackGrowsUntilItIsSent) {
+  const Call call = call_of("threshold:tau=1");
+  std::vector<float> left(3);
+  for (int round = 1; round <= 4; ++round) {
+    const Sent sent = encode_all(call, {0.25F, -0.5F, 0.0F}, left);
+    EXPECT_EQ(sent.index.size(), round == 4 ? 2U : round == 2 ? 1U : 0U) << round;
+    left = sent.left;
+  }
+  EXPECT_EQ(left, std::vector<float>(3));
+}
+
+TEST(Threshold, SendsExactlyWhatReachesTau) {
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> grad(200'000), none(grad.size());
+  for (float& v : grad) v = normal(rng);
+  const Sent sent = encode_all(call_of("threshold:tau=2.5"), grad, none);
+  std::size_t j = 0;
+  for (std::uint32_t i = 0; i < grad.size(); ++i) {
+    if (std::fabs(grad[i]) < 2.5F) continue;
+    ASSERT_LT(j, sent.index.size());
+    ASSERT_EQ(sent.index[j], i);
+    ASSERT_EQ(sent.value[j++], grad[i]);
+  }
+  EXPECT_EQ(j, sent.index.size());
+}
+
+TEST(Threshold, ZerosAreNeverSent) {
+  const Sent sent = encode_all(call_of("threshold:tau=0"), {0.0F, -0.0F, 1e-45F}, std::vector<float>(3));
+  EXPECT_EQ(sent.index, (std::vector<std::uint32_t>{2}));
+}
+
+}  // namespace
+}  // namespace tithe::sparse
