@@ -84,6 +84,8 @@ constexpr const char* kSpecs[] = {"topk",
                                   "randomk:ratio=0.3,values=4bit",
                                   "threshold",
                                   "threshold:tau=0.5",
+                                  "graddrop",
+                                  "graddrop:ratio=0.3,sample=1",
                                   "dragonn:slots=0.25"};
 
 constexpr std::size_t kSizes[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 500, 1023, 1025, 4097, 65537, 150'001};

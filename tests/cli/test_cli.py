@@ -42,6 +42,7 @@ SPECS = (
     "dragonn:ratio=0.2,slots=16",
     "randomk:ratio=0.5",
     "threshold:tau=0.5",
+    "graddrop:ratio=0.2,values=4bit,indices=bitmap",
 )
 
 

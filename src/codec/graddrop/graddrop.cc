@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// graddrop: gradient dropping (Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", 2017), as
+// HiPress implements it: of a sample of the magnitudes, the one that `ratio` of them reach is the threshold; what
+// reaches it is sent, and of more than k = max(1, ceil(ratio * n)) values only the k largest, the lower index first
+// among equals.
+//
+// dgc is the same idea a year later. It lets cap * k values through before it chooses among them, so that it chooses
+// rarely and its count strays to both sides of k; graddrop never sends more than k, chooses exactly in about every
+// second round, and has the smaller bound. dgc has a warm-up and the larger sample. Momentum correction, the other half
+// of dgc, belongs to the feedback (tithe/spec.h) and can be had with both.
+//
+// Unlike HiPress, which sends what lies strictly above the threshold, a value at the threshold is sent: else equal
+// values would wait forever. The sample is drawn without replacement, by (seed, round, tensor, chunk); theirs by the
+// wall clock.
+//
+// Layout   codec/sparse.h, at most k pairs
+#include <algorithm>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/select.h"
+#include "codec/select_fast.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace graddrop {
+namespace {
+
+enum Param : std::size_t { kRatio, kSample, kForm };
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "most of the values that is sent; 1 - ratio is the drop ratio"},
+    {"sample", 0.001, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
+    sparse::kValuesParam,
+    sparse::kIndicesParam};
+
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
+std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  return sparse::check("graddrop", n, most(s, n), payload);
+}
+
+select::Sample sample_of(const Settings& s, std::size_t n) {
+  return select::plan_sample(n, s[kRatio], s[kSample]);
+}
+
+std::uint64_t sample_key(const Call& call) {
+  return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("graddrop", in.n));
+  TITHE_TRY(codec::check_room("graddrop", out.size(), bound(call.settings, in.n)));
+  const double ratio = call.settings[kRatio];
+  const std::uint32_t threshold =
+      select::threshold_ref(sample_of(call.settings, in.n), sample_key(call), ratio, in);
+  return select::send_from(threshold, select::limits_of(ratio, 1, in.n), form(call.settings), in, out);
+}
+
+// Candidates: twice what is sent, as the threshold is only an estimate.
+select::Layout layout(const Settings& s, std::size_t n) {
+  return select::layout(n, 2 * most(s, n), sample_of(s, n));
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return sparse::scratch(form(s), layout(s, n).bytes(), most(s, n));
+}
+
+Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("graddrop", in.n));
+  TITHE_TRY(codec::check_room("graddrop", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("graddrop", call.scratch.size(), scratch(call.settings, in.n)));
+  const select::Sample sample = sample_of(call.settings, in.n);
+  const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
+  const std::size_t rank = select::threshold_rank(sample, call.settings[kRatio]);
+  const std::uint32_t threshold = select::threshold_fast(sample, sample_key(call), rank, in, lists.work);
+  const std::size_t k = most(call.settings, in.n);
+  return select::gather(in, threshold, k, k, lists, out).encoded;
+}
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  if (form(call.settings).plain()) return encode_plain(call, in, out);
+  TITHE_TRY(codec::check_room("graddrop", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("graddrop", call.scratch.size(), scratch(call.settings, in.n)));
+  return sparse::encode_packed(call, kForm, in, layout(call.settings, in.n).bytes(), encode_plain, out);
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(graddrop_codec, call, payloads, out.size()));
+  sparse::decode_ref(payloads, merge, out);
+  return {};
+}
+
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  TITHE_TRY(codec::check_all(graddrop_codec, call, payloads, out.size()));
+  sparse::decode_fast(payloads, merge, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace graddrop
+
+const Codec graddrop_codec = {
+    .id = CodecId::graddrop,
+    .name = "graddrop",
+    .doc = "values above a sampled threshold, never more than the ratio (Aji and Heafield 2017)",
+    .params = graddrop::kParams,
+    .phases = graddrop::kPhases,
+    .traits = {.exact_ledger = true, .selects = true},
+    .scratch = graddrop::scratch,
+    .impls = graddrop::kImpls};
+
+}  // namespace tithe

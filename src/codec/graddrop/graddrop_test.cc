@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "codec/encode_for_test.h"
+#include "codec/registry.h"
+
+namespace tithe::sparse {
+namespace {
+
+Sent encode_all(const Call& call, const std::vector<float>& grad) {
+  const std::vector<float> residual(grad.size());
+  const Sent want = encode(graddrop_codec.reference(), graddrop_codec, call, grad, residual);
+  for (const Impl& impl : graddrop_codec.impls)
+    EXPECT_TRUE(encode(impl, graddrop_codec, call, grad, residual) == want) << impl.name;
+  return want;
+}
+
+std::vector<float> gaussian(std::size_t n, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> draw;
+  std::vector<float> v(n);
+  for (float& x : v) x = draw(rng);
+  return v;
+}
+
+TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
+  constexpr std::size_t n = 400'000;
+  Call call = call_of("graddrop:ratio=0.01,sample=0.05");
+  double sum = 0;
+  int full = 0;
+  constexpr int kRounds = 12;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    call.round = round;
+    const std::size_t count = encode_all(call, gaussian(n, 7)).index.size();
+    EXPECT_LE(count, 4000U);
+    full += count == 4000U;
+    sum += static_cast<double>(count);
+  }
+  // 128 hits in a sample: the count strays by 9 %, and what is above the ratio is cut to it.
+  EXPECT_NEAR(sum / kRounds, 4000, 0.15 * 4000);
+  EXPECT_GT(full, 0);
+  EXPECT_LT(full, kRounds);
+}
+
+// Whatever the threshold was, nothing that is kept back is larger than what is sent.
+TEST(Graddrop, WhatIsSentIsTheLargest) {
+  const std::vector<float> grad = gaussian(150'000, 5);
+  for (std::uint32_t round = 0; round < 4; ++round) {
+    Call call = call_of("graddrop:ratio=0.02");
+    call.round = round;
+    const Sent sent = encode_all(call, grad);
+    float least = 1e30F;
+    float most = 0;
+    for (const float v : sent.value) least = std::min(least, std::fabs(v));
+    for (const float v : sent.left) most = std::max(most, std::fabs(v));
+    EXPECT_LE(most, least);
+  }
+}
+
+// Compared strictly, as HiPress does, equal values would never be sent.
+TEST(Graddrop, EqualValuesAreSentLowestIndexFirst) {
+  const Sent sent = encode_all(call_of("graddrop"), std::vector<float>(50'000, -2));
+  ASSERT_EQ(sent.index.size(), 500U);
+  EXPECT_EQ(sent.index.back(), 499U);
+}
+
+}  // namespace
+}  // namespace tithe::sparse
