@@ -43,6 +43,7 @@ SPECS = (
     "randomk:ratio=0.5",
     "threshold:tau=0.5",
     "graddrop:ratio=0.2,values=4bit,indices=bitmap",
+    "sidco:ratio=0.1,values=8bit,indices=auto",
 )
 
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// sidco: the values at or above a threshold that a distribution fitted to the magnitudes gives, stage after stage
+// (Abdelmoniem et al., "An Efficient Statistical-based Gradient Compression Technique for Distributed Training
+// Systems", 2021). The fits stand in sidco_fit.h.
+//
+// Unlike the published code,
+//   - the number of stages is found within one encode: the first that the sample itself says gives between 0.8 and 1.2
+//     times the ratio. Theirs is moved by one every five rounds after what was sent; a codec keeps no state;
+//   - a stage aims at its share of all values, given how many the stage before really left: errors do not add up;
+//   - where no number of stages fits (constants, few distinct values), the threshold is the sample's own quantile, as
+//     in dgc. Theirs sends nothing of a constant tensor;
+//   - moments are those of a sample (codec/select.h, drawn by (seed, round, tensor, chunk)): sample=1 takes all values.
+// Beyond cap * k values exactly the k = max(1, ceil(ratio * n)) largest are sent, the lower index first among equals.
+//
+// Layout   codec/sparse.h, at most max(k, floor(cap * k)) pairs
+#include <algorithm>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+#include "codec/select.h"
+#include "codec/select_fast.h"
+#include "codec/sidco/sidco_fit.h"
+#include "codec/sparse.h"
+
+namespace tithe {
+namespace sidco {
+namespace {
+
+enum Param : std::size_t { kRatio, kFit, kSample, kCap, kForm };
+constexpr std::string_view kFits[] = {"exponential", "gamma", "pareto"};
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about"},
+    {"fit", 0, 0, 2, "what the magnitudes are taken for; gamma: then Pareto tails", kFits},
+    {"sample", 0.02, 1e-4, 1, "fraction of the values that the fit looks at, about"},
+    {"cap", 1.3, 1, 100, "most values sent, in units of ratio * n; beyond it exactly ratio * n are"},
+    sparse::kValuesParam,
+    sparse::kIndicesParam};
+
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
+
+Fit fit_of(const Settings& s) { return static_cast<Fit>(static_cast<int>(s[kFit])); }
+
+select::Limits limits(const Settings& s, std::size_t n) { return select::limits_of(s[kRatio], s[kCap], n); }
+
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), limits(s, n).most, n); }
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  return sparse::check("sidco", n, limits(s, n).most, payload);
+}
+
+// A thousand sampled values beyond the threshold: moments are steadier than a quantile, and the verdict on them
+// strays by 3 %.
+select::Sample sample_of(const Settings& s, std::size_t n) {
+  constexpr double kHits = 1000;
+  return select::plan_sample(n, s[kRatio], s[kSample], kHits);
+}
+
+std::uint64_t sample_key(const Call& call) {
+  return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("sidco", in.n));
+  TITHE_TRY(codec::check_room("sidco", out.size(), bound(call.settings, in.n)));
+  const double ratio = call.settings[kRatio];
+  const select::Sample sample = sample_of(call.settings, in.n);
+  const std::vector<float> seen = select::sample_ref(sample, sample_key(call), in);
+  std::vector<float> room(seen.size());
+  std::uint32_t threshold = fitted(fit_of(call.settings), ratio, seen, room.data());
+  if (threshold == 0) threshold = select::threshold_ref(sample, sample_key(call), ratio, in);
+  return select::send_from(threshold, limits(call.settings, in.n), form(call.settings), in, out);
+}
+
+// The lists of codec/select_fast.h, whose work array holds the sample first, and the fit's room behind them.
+struct Layout {
+  select::Layout lists;
+  std::size_t room;  // elements
+  std::size_t bytes() const { return lists.bytes() + 4 * room; }
+};
+Layout layout(const Settings& s, std::size_t n) {
+  const select::Limits limit = limits(s, n);
+  const select::Sample sample = sample_of(s, n);
+  return {.lists = select::layout(n, std::max(limit.most, 2 * limit.k), sample), .room = sample.count()};
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return sparse::scratch(form(s), layout(s, n).bytes(), limits(s, n).most);
+}
+
+Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(sparse::check_values("sidco", in.n));
+  TITHE_TRY(codec::check_room("sidco", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("sidco", call.scratch.size(), scratch(call.settings, in.n)));
+  const double ratio = call.settings[kRatio];
+  const select::Sample sample = sample_of(call.settings, in.n);
+  const Layout lay = layout(call.settings, in.n);
+  const select::Lists lists = lay.lists.at(call.scratch);
+  auto* seen = reinterpret_cast<float*>(lists.work);
+  auto* room = reinterpret_cast<float*>(call.scratch.data() + lay.lists.bytes());
+  select::take_sample(sample, sample_key(call), in, seen);
+  std::uint32_t threshold = fitted(fit_of(call.settings), ratio, {seen, sample.count()}, room);
+  if (threshold == 0)
+    threshold = select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in,
+                                       lists.work);
+  const select::Limits limit = limits(call.settings, in.n);
+  return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
+}
+
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  if (form(call.settings).plain()) return encode_plain(call, in, out);
+  TITHE_TRY(codec::check_room("sidco", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("sidco", call.scratch.size(), scratch(call.settings, in.n)));
+  return sparse::encode_packed(call, kForm, in, layout(call.settings, in.n).bytes(), encode_plain, out);
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(sidco_codec, call, payloads, out.size()));
+  sparse::decode_ref(payloads, merge, out);
+  return {};
+}
+
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  TITHE_TRY(codec::check_all(sidco_codec, call, payloads, out.size()));
+  sparse::decode_fast(payloads, merge, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace
+}  // namespace sidco
+
+const Codec sidco_codec = {
+    .id = CodecId::sidco,
+    .name = "sidco",
+    .doc = "values above a threshold that a fitted distribution gives (Abdelmoniem et al. 2021)",
+    .params = sidco::kParams,
+    .phases = sidco::kPhases,
+    .traits = {.exact_ledger = true, .selects = true},
+    .scratch = sidco::scratch,
+    .impls = sidco::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/sidco/sidco_fit.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace tithe::sidco {
+namespace {
+
+constexpr double kLn2 = 0.693147180559945309417232121458;
+constexpr double kFirstShare = 0.25;  // of the values, beyond the first stage's threshold
+constexpr int kMostStages = 8;
+constexpr double kLeast = 0.8;  // of the ratio asked for
+constexpr double kMost = 1.2;
+
+float magnitude(float v) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0x7fffffffU); }
+
+struct Excess {
+  double count = 0;
+  double sum = 0;
+  double squares = 0;
+};
+
+// Of the values at or beyond t: their distance to it.
+Excess excess_of(std::span<const float> magnitudes, double t) {
+  Excess e;
+  for (const float m : magnitudes) {
+    const double over = double{m} - t;
+    if (!(over >= 0)) continue;
+    e.count += 1;
+    e.sum += over;
+    e.squares += over * over;
+  }
+  return e;
+}
+
+double exponential_step(const Excess& e, double share) { return -(e.sum / e.count) * log_of(share); }
+
+double pareto_step(const Excess& e, double share) {
+  const double mean = e.sum / e.count;
+  const double variance = e.squares / e.count - mean * mean;
+  const double q = mean * mean / variance;
+  const double k = 0.5 * (q - 1);
+  const double a = 0.5 * mean * (q + 1);
+  const double log_share = log_of(share);
+  if (std::fabs(k) < 1e-6) return -a * log_share;  // the limit: an exponential
+  return a * (1 - exp_of(k * log_share)) / k;
+}
+
+double gamma_threshold(std::span<const float> magnitudes, double share) {
+  double count = 0;
+  double sum = 0;
+  double logs = 0;
+  for (const float m : magnitudes) {
+    if (!(m > 0) || !(m <= std::numeric_limits<float>::max())) continue;
+    count += 1;
+    sum += double{m};
+    logs += log_of(double{m});
+  }
+  if (count == 0) return 0;
+  const double mean = sum / count;
+  const double s = log_of(mean) - logs / count;
+  if (!(s > 1e-9)) return 0;  // all but equal
+  const double shape = (3 - s + std::sqrt((s - 3) * (s - 3) + 24 * s)) / (12 * s);
+  return -(mean / shape) * (log_of(share) + log_gamma(shape));
+}
+
+// Rounded to a float; 0 where it is none or not positive.
+double as_float(double t) {
+  if (!(t > 0) || !(t <= double{std::numeric_limits<float>::max()})) return 0;
+  return double{static_cast<float>(t)};
+}
+
+double first_threshold(Fit fit, std::span<const float> magnitudes, double share) {
+  if (fit == Fit::kGamma)
+    if (const double t = as_float(gamma_threshold(magnitudes, share)); t > 0) return t;
+  const Excess all = excess_of(magnitudes, 0);
+  return as_float(fit == Fit::kExponential ? exponential_step(all, share) : pareto_step(all, share));
+}
+
+// One stage further: of `total` values, of which the magnitudes hold all beyond t, `share` are to lie beyond what
+// comes back.
+double next_threshold(Fit fit, std::span<const float> magnitudes, double total, double t, double share) {
+  const Excess e = excess_of(magnitudes, t);
+  const double of_these = share * total / e.count;
+  if (!(of_these < 1)) return t;  // few enough already, or none
+  return as_float(t + (fit == Fit::kExponential ? exponential_step(e, of_these) : pareto_step(e, of_these)));
+}
+
+}  // namespace
+
+// x = m 2^e with m in [1/sqrt 2, sqrt 2); ln m = 2 artanh((m - 1) / (m + 1)).
+double log_of(double x) {
+  int e = 0;
+  double m = std::frexp(x, &e);
+  if (m < 0.70710678118654752440) {
+    m *= 2;
+    --e;
+  }
+  const double z = (m - 1) / (m + 1);
+  double sum = 0;
+  for (int k = 25; k >= 1; k -= 2) sum = sum * (z * z) + 1.0 / k;
+  return e * kLn2 + 2 * z * sum;
+}
+
+// e^x = 2^k e^r with |r| <= ln 2 / 2.
+double exp_of(double x) {
+  if (!(x > -700)) return 0;
+  if (x > 700) return 1e304;
+  const double k = std::floor(x / kLn2 + 0.5);
+  const double r = x - k * kLn2;
+  double sum = 1;
+  for (int j = 18; j >= 1; --j) sum = 1 + sum * r / j;
+  return std::ldexp(sum, static_cast<int>(k));
+}
+
+// Stirling's series from 10 on; below, gamma(x) = gamma(x + 1) / x.
+double log_gamma(double x) {
+  double below = 1;
+  for (; x < 10; x += 1) below *= x;
+  const double y = 1 / (x * x);
+  const double series = (1.0 / 12 - y * (1.0 / 360 - y * (1.0 / 1260 - y * (1.0 / 1680 - y / 1188)))) / x;
+  constexpr double kHalfLog2Pi = 0.918938533204672741780329736406;
+  return (x - 0.5) * log_of(x) - x + kHalfLog2Pi + series - log_of(below);
+}
+
+std::uint32_t fitted(Fit fit, double ratio, std::span<const float> seen, float* room) {
+  const auto total = static_cast<double>(seen.size());
+  for (std::size_t i = 0; i < seen.size(); ++i) room[i] = magnitude(seen[i]);
+  std::span<const float> magnitudes(room, seen.size());
+  const auto fits = [&](double t) {
+    if (!(t > 0)) return false;
+    const double reached = excess_of(magnitudes, t).count;
+    return reached >= kLeast * ratio * total && reached <= kMost * ratio * total;
+  };
+  const auto bits = [](double t) { return std::bit_cast<std::uint32_t>(static_cast<float>(t)); };
+
+  const double alone = first_threshold(fit, magnitudes, ratio);
+  if (fits(alone)) return bits(alone);
+  const double first = ratio < kFirstShare ? first_threshold(fit, magnitudes, kFirstShare) : 0;
+  if (!(first > 0)) return 0;
+  std::size_t kept = 0;  // what no later stage looks at is dropped
+  for (const float m : magnitudes)
+    if (double{m} >= first) room[kept++] = m;
+  magnitudes = magnitudes.first(kept);
+
+  for (int stages = 2; stages <= kMostStages; ++stages) {
+    const double step = exp_of(log_of(ratio / kFirstShare) / (stages - 1));
+    double t = first;
+    double share = kFirstShare;
+    for (int stage = 2; stage <= stages && t > 0; ++stage) {
+      share = stage == stages ? ratio : share * step;
+      t = next_threshold(fit, magnitudes, total, t, share);
+    }
+    if (fits(t)) return bits(t);
+  }
+  return 0;
+}
+
+}  // namespace tithe::sidco
