@@ -62,6 +62,7 @@ def size(count: float) -> str:
 def cells(details: dict) -> tuple[list[str], list[list[str]]]:
     """Head and body of the table, as text."""
     entries = results(details)["runs"]
+    strategies = {run["name"]: run.get("strategy", "") for run in details["runs"]}
     plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
     target = f"to {details['target']:.0%}"
     head = ["row", "on the wire", "step", "sent per rank, step", "accuracy", target, "step vs fp32"]
@@ -71,7 +72,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
         body.append(
             [
                 entry["name"],
-                ", ".join(filter(None, (entry["codec"], rows.by_name(entry["name"]).strategy))),
+                ", ".join(filter(None, (entry["codec"], strategies[entry["name"]]))),
                 f"{entry['step_seconds'] * 1e3:.1f} ms",
                 size(entry["bytes_per_step"]),
                 f"{entry['accuracy']:.2%}",

@@ -169,6 +169,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                 details["failed"].append({"name": row.name, "seed": seed, "why": str(trouble)})
             else:
                 run = {**results[0], "name": row.name, "kind": row.kind, "codec": row.codec, "seed": seed}
+                run["strategy"] = row.strategy
                 del run["event"]
                 for key in ("step_seconds", "bytes_per_step"):
                     run[key] = report.mean([result[key] for result in results])

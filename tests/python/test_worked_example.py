@@ -40,6 +40,7 @@ def suite(tmp_path_factory):
     tree = tmp_path_factory.mktemp("tree")
     for folder in ("include", "src/base", "tests/conformance", "tests/golden"):
         shutil.copytree(ROOT / folder, tree / folder)
+    shutil.copy(ROOT / "tests/phases.h", tree / "tests/phases.h")
     (tree / "src/codec/fp32").mkdir(parents=True)
     for shared in [*ROOT.glob("src/codec/*.*"), *ROOT.glob("src/codec/fp32/*")]:
         shutil.copy(shared, tree / shared.relative_to(ROOT))
