@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "codec/bf16_format.h"
-#include "codec/fp16/fp16.h"
+#include "codec/fp16_format.h"
 
 namespace tithe::sparse {
 namespace {
