@@ -17,7 +17,7 @@
 #include "codec/registry.h"
 #include "codec/select.h"
 #include "codec/select_fast.h"
-#include "codec/sparse.h"
+#include "codec/sparsifier.h"
 
 namespace tithe {
 namespace dgc {
@@ -74,8 +74,9 @@ select::Layout layout(const Settings& s, std::size_t n) {
   return select::layout(n, std::max(limit.most, 2 * limit.k), select::plan_sample(n, s[kRatio], s[kSample]));
 }
 
+std::size_t own_scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
 std::size_t scratch(const Settings& s, std::size_t n) {
-  return sparse::scratch(form(s), layout(s, n).bytes(), limits(s, widest(s), n).most);
+  return sparse::scratch(form(s), own_scratch(s, n), limits(s, widest(s), n).most);
 }
 
 Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
@@ -91,32 +92,8 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
 }
 
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
-  if (form(call.settings).plain()) return encode_plain(call, in, out);
-  TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
-  TITHE_TRY(codec::check_scratch("dgc", call.scratch.size(), scratch(call.settings, in.n)));
-  return sparse::encode_packed(call, kForm, in, layout(call.settings, in.n).bytes(), encode_plain, out);
-}
-
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
-  TITHE_TRY(codec::check_all(dgc_codec, call, payloads, out.size()));
-  sparse::decode_ref(payloads, merge, out);
-  return {};
-}
-
-Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-                   std::span<float> out) {
-  TITHE_TRY(codec::check_all(dgc_codec, call, payloads, out.size()));
-  sparse::decode_fast(payloads, merge, out);
-  return {};
-}
-
-constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "pairs", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
-    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
+constexpr std::span<const Impl> kImpls = sparse::kImpls<dgc_codec, kForm, encode, encode_plain, own_scratch>;
 
 }  // namespace
 }  // namespace dgc

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <limits>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -165,27 +163,6 @@ TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
     ASSERT_TRUE(impl.decode(call, many, {.base = base.data()}, out).ok());
     EXPECT_EQ(out, want) << impl.name;
   }
-}
-
-// So much that the fast path writes past the caches.
-TEST(Inceptionn, LargeOutputsAreTheSame) {
-  const std::size_t n = (std::size_t{1} << 22) + 77;
-  std::mt19937 rng(1);
-  std::vector<float> v(n);
-  for (float& x : v) x = static_cast<float>(static_cast<std::int32_t>(rng())) * 0x1p-35F;
-  Call call;
-  call.settings = defaults(inceptionn_codec);
-  Bytes payload(inceptionn_codec.phases[0].bound(call.settings, n));
-  const auto encoded = inceptionn_codec.impls[0].encode(call, {v.data(), nullptr, nullptr, n}, payload);
-  ASSERT_TRUE(encoded.ok());
-  payload.resize(encoded->bytes);
-  const ByteView view(payload);
-  std::vector<float> want(n);
-  ASSERT_TRUE(inceptionn_codec.reference().decode(call, {&view, 1}, {}, want).ok());
-  const std::unique_ptr<float, decltype(&std::free)> got(
-      static_cast<float*>(std::aligned_alloc(64, (4 * n + 63) / 64 * 64)), &std::free);
-  ASSERT_TRUE(inceptionn_codec.impls[0].decode(call, {&view, 1}, {}, {got.get(), n}).ok());
-  EXPECT_EQ(std::memcmp(got.get(), want.data(), 4 * n), 0);
 }
 
 TEST(Inceptionn, CheckRefusesWhatEncodeCannotWrite) {

@@ -50,6 +50,12 @@ std::size_t bound(const Settings& s, std::size_t n) {
   return kHead + sparse::value_bytes(form(s), most(s, n));
 }
 
+// On average over the draws; a rounded form takes some of what is sent.
+double contraction(const Settings& s, std::size_t n) {
+  const std::size_t k = most(s, n);
+  return 1 - sparse::kKeptEnergy[static_cast<std::size_t>(form(s))] / static_cast<double>((n + k - 1) / k);
+}
+
 struct View {
   explicit View(ByteView payload)
       : key(wire::get<std::uint64_t>(payload.data())),
@@ -217,13 +223,14 @@ constexpr Impl kImpls[] = {
 }  // namespace
 }  // namespace randomk
 
-const Codec randomk_codec = {.id = CodecId::randomk,
-                             .name = "randomk",
-                             .doc = "values at random places that all ranks share (Stich et al. 2018)",
-                             .params = randomk::kParams,
-                             .phases = randomk::kPhases,
-                             .traits = {.exact_ledger = true, .fixed_size = true},
-                             .scratch = codec::no_scratch,
-                             .impls = randomk::kImpls};
+const Codec randomk_codec = {
+    .id = CodecId::randomk,
+    .name = "randomk",
+    .doc = "values at random places that all ranks share (Stich et al. 2018)",
+    .params = randomk::kParams,
+    .phases = randomk::kPhases,
+    .traits = {.exact_ledger = true, .fixed_size = true, .contraction = randomk::contraction},
+    .scratch = codec::no_scratch,
+    .impls = randomk::kImpls};
 
 }  // namespace tithe
