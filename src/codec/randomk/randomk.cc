@@ -52,8 +52,8 @@ std::size_t bound(const Settings& s, std::size_t n) {
 
 // On average over the draws; a rounded form takes some of what is sent.
 double contraction(const Settings& s, std::size_t n) {
-  const std::size_t k = most(s, n);
-  return 1 - sparse::kKeptEnergy[static_cast<std::size_t>(form(s))] / static_cast<double>((n + k - 1) / k);
+  const std::size_t k = most(s, n), one_in = (n + k - 1) / k;
+  return 1 - sparse::kKeptEnergy[static_cast<std::size_t>(form(s))] / static_cast<double>(one_in);
 }
 
 struct View {
