@@ -40,8 +40,11 @@ constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the value
 
 enum Offset : std::size_t { kAtCount = 8, kAtForm = 12, kAtZeros = 13, kHead = 16 };
 
-constexpr std::size_t kSegment =
-    16384;  // values left and then picked from: they stay in the second-level cache
+// Values that are left before places among them are picked: they stay in the nearest cache, and picking from so few
+// takes so short that memory stays busy.
+constexpr std::size_t kSegment = 1024;
+constexpr std::size_t kMerged =
+    8192;  // values that all payloads are added to before the next: they stay there too
 
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 ValueForm form(const Settings& s) { return static_cast<ValueForm>(static_cast<int>(s[kValues])); }
@@ -87,6 +90,34 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
                                                              : corrupt("a code that no writer writes");
 }
 
+// The places of a payload, drawn a thousand at a time.
+class Listed {
+ public:
+  Listed(std::uint64_t key, std::size_t n, std::size_t count) : key_(key), n_(n), count_(count) {}
+  // The next places that are below `end`, or the first of them; none: there are no more.
+  std::span<const std::uint32_t> below(std::size_t end) {
+    if (next_ == held_) {
+      drawn_ += held_;
+      next_ = 0;
+      held_ = std::min(kMost, count_ - drawn_);
+      list_places(key_, n_, count_, drawn_, {place_.data(), held_});
+    }
+    const std::size_t first = next_;
+    while (next_ < held_ && place_[next_] < end) ++next_;
+    return {place_.data() + first, next_ - first};
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1024;
+  std::uint64_t key_;
+  std::size_t n_;
+  std::size_t count_;
+  std::array<std::uint32_t, kMost> place_;
+  std::size_t held_ = 0;
+  std::size_t next_ = 0;
+  std::size_t drawn_ = 0;  // before those held
+};
+
 // Writes a payload, values in their order, and leaves what their form rounds off.
 class Writer {
  public:
@@ -102,10 +133,23 @@ class Writer {
   }
   std::uint64_t key() const { return key_; }
 
-  void send(std::size_t place, float v) {
+  void send(std::uint32_t place, float v) {
     place_[held_] = place;
     value_[held_++] = v + 0.0F;  // -0 becomes +0, as it would in a sum
     if (held_ == kValueBlock) flush();
+  }
+  // Values that have been left whole.
+  void send_left(std::span<const std::uint32_t> places) {
+    if (form_ != ValueForm::kF32) {
+      for (const std::uint32_t i : places) send(i, left(i));
+      return;
+    }
+    std::uint8_t* to = out_ + kHead + 4 * written_;
+    for (const std::uint32_t i : places) {
+      wire::put(to, left(i) + 0.0F), to += 4;
+      if (in_.left) in_.left[i] = 0.0F;
+    }
+    written_ += places.size();
   }
   std::size_t finish() {
     flush();
@@ -113,6 +157,7 @@ class Writer {
   }
 
  private:
+  float left(std::size_t i) const { return in_.left ? in_.left[i] : in_.take(i); }
   void flush() {
     std::uint8_t* array = out_ + kHead + sparse::value_bytes(form_, written_);
     sparse::write_values(form_, {value_.data(), held_}, array);
@@ -127,7 +172,7 @@ class Writer {
   ValueForm form_;
   std::uint64_t key_;
   std::uint8_t* out_;
-  std::array<std::size_t, kValueBlock> place_{};
+  std::array<std::uint32_t, kValueBlock> place_{};
   std::array<float, kValueBlock> value_{};
   std::size_t held_ = 0;
   std::size_t written_ = 0;
@@ -154,7 +199,7 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   Writer writer(call, in, out);
-  Places p(writer.key(), in.n, most(call.settings, in.n));
+  Listed places(writer.key(), in.n, most(call.settings, in.n));
   bool finite = true;
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t end = std::min(start + kSegment, in.n);
@@ -163,8 +208,7 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
                         .left = in.left ? in.left + start : nullptr,
                         .n = end - start};
     finite = leave_all(segment) && finite;
-    for (; !p.done() && p.place() < end; p.next())
-      writer.send(p.place(), in.left ? in.left[p.place()] : in.take(p.place()));
+    for (auto some = places.below(end); !some.empty(); some = places.below(end)) writer.send_left(some);
   }
   return Encoded{.bytes = writer.finish(), .finite = finite};
 }
@@ -183,6 +227,41 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   }
   if (merge.divide != 1.0F)
     for (float& v : out) v /= merge.divide;
+  return {};
+}
+
+// Part after part of the output.
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  TITHE_TRY(codec::check_all(randomk_codec, call, payloads, out.size()));
+  struct Read {
+    View view;
+    Listed places;
+    std::size_t j = 0;
+  };
+  std::vector<Read> all;
+  for (const ByteView payload : payloads) {
+    const View view(payload);
+    all.push_back({view, Listed(view.key, out.size(), view.count)});
+  }
+  for (std::size_t start = 0; start < out.size(); start += kMerged) {
+    const std::size_t end = std::min(start + kMerged, out.size());
+    if (merge.base == nullptr)
+      std::fill_n(out.data() + start, end - start, 0.0F);
+    else if (merge.base != out.data())
+      std::copy_n(merge.base + start, end - start, out.data() + start);
+    for (Read& p : all)
+      for (auto some = p.places.below(end); !some.empty(); some = p.places.below(end)) {
+        const std::uint8_t* from = p.view.array + 4 * p.j;
+        if (p.view.values == ValueForm::kF32)
+          for (const std::uint32_t i : some) out[i] += wire::get<float>(from), from += 4;
+        else
+          for (std::size_t k = 0; k < some.size(); ++k) out[some[k]] += p.view.value(p.j + k);
+        p.j += some.size();
+      }
+    if (merge.divide != 1.0F)
+      for (float& v : out.subspan(start, end - start)) v /= merge.divide;
+  }
   return {};
 }
 
@@ -217,7 +296,7 @@ constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {
     {.name = "values", .laws = kLaws, .bound = bound, .check = check, .combine = combine}};
 constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode},
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
     {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace

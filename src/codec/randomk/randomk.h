@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/rng.h"
 #include "tithe/codec.h"
@@ -13,12 +14,18 @@ namespace tithe::randomk {
 // Stratum j is [floor(j n / count), floor((j + 1) n / count)); without a division per place.
 class Places {
  public:
-  Places(std::uint64_t key, std::size_t n, std::size_t count)
-      : key_(key), count_(count), length_(count == 0 ? 0 : n / count), extra_(count == 0 ? 0 : n % count) {
+  // From stratum `first` on.
+  Places(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first = 0)
+      : key_(key), count_(count), j_(first) {
+    if (count == 0) return;
+    length_ = n / count;
+    extra_ = n % count;
+    low_ = first * n / count;
+    rest_ = first * n % count;
     draw();
   }
   bool done() const { return j_ == count_; }
-  std::size_t place() const { return place_; }
+  std::uint32_t place() const { return place_; }
   void next() {
     low_ += length();
     rest_ += extra_;
@@ -31,18 +38,23 @@ class Places {
   std::size_t length() const { return length_ + (rest_ + extra_ >= count_ ? 1 : 0); }
   void draw() {
     if (!done())
-      place_ = low_ + (std::uint64_t{draw32(key_, static_cast<std::uint32_t>(j_))} * length() >> 32);
+      place_ = static_cast<std::uint32_t>(
+          low_ + (std::uint64_t{draw32(key_, static_cast<std::uint32_t>(j_))} * length() >> 32));
   }
 
   std::uint64_t key_;
   std::size_t count_;
-  std::size_t length_;  // of the shorter strata
-  std::size_t extra_;
-  std::size_t j_ = 0;
+  std::size_t length_ = 0;  // of the shorter strata
+  std::size_t extra_ = 0;
+  std::size_t j_;
   std::size_t low_ = 0;
-  std::size_t rest_ = 0;  // j * extra_ mod count
-  std::size_t place_ = 0;
+  std::size_t rest_ = 0;  // j * n mod count
+  std::uint32_t place_ = 0;
 };
+
+// The places of strata first, first + 1, ... of Places(key, n, count); n < 2^32.
+void list_places(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
+                 std::span<std::uint32_t> places);
 
 // Leaves all values whole: left, where there is one, becomes what is taken. True if all of it is finite.
 bool leave_all(const Carry& in);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/finite.h"
+#include "base/fold.h"
 #include "codec/randomk/randomk.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,6 +32,57 @@ bool leave_as(const Carry& in) {
   return finite;
 }
 
+// base/rng.h's mix32.
+HWY_INLINE VW mix(VW x) {
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), 0x7feb352dU));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(Words(), 0x846ca68bU));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+#if HWY_TARGET != HWY_SCALAR  // which has no wider lanes
+// The upper halves of the 64-bit products.
+HWY_INLINE VW high_product(VW a, VW b) {
+  const hn::RepartitionToWide<Words> wide;
+  const auto odd = [&](VW v) { return hn::BitCast(Words(), hn::ShiftRight<32>(hn::BitCast(wide, v))); };
+  const auto even_high = hn::ShiftRight<32>(hn::MulEven(a, b));
+  const auto odd_high = hn::ShiftLeft<32>(hn::ShiftRight<32>(hn::MulEven(odd(a), odd(b))));
+  return hn::BitCast(Words(), hn::Or(even_high, odd_high));
+}
+#endif
+
+// A vector of strata at a time: from one to the next, lows and rests grow as those of lanes() strata do.
+void list(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
+          std::span<std::uint32_t> places) {
+  std::size_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const std::size_t vectors = whole(places.size());
+  if (vectors > 0) {
+    const auto set = [](std::size_t v) { return hn::Set(Words(), static_cast<std::uint32_t>(v)); };
+    std::uint32_t lows[kFoldLanes], rests[kFoldLanes];
+    for (std::size_t k = 0; k < lanes(); ++k) {
+      lows[k] = static_cast<std::uint32_t>((first + k) * n / count);
+      rests[k] = static_cast<std::uint32_t>((first + k) * n % count);
+    }
+    VW low = hn::LoadU(Words(), lows), rest = hn::LoadU(Words(), rests);
+    const VW low_step = set(lanes() * n / count), rest_step = set(lanes() * n % count);
+    const VW wraps = set(count - lanes() * n % count);  // a rest from here on loses this much instead
+    const VW length = set(n / count), longer = set(count - n % count), one = set(1);
+    const VW key_low = set(key & 0xffffffffU), key_high = set(key >> 32);
+    for (; j < vectors; j += lanes()) {
+      const VW index = hn::Iota(Words(), static_cast<std::uint32_t>(first + j));
+      const VW drawn = mix(hn::Xor(key_low, mix(hn::Xor(index, key_high))));
+      const VW long_by = hn::IfThenZeroElse(hn::Lt(rest, longer), one);
+      const VW place = hn::Add(low, high_product(drawn, hn::Add(length, long_by)));
+      hn::StoreU(place, Words(), places.data() + j);
+      const auto stays = hn::Lt(rest, wraps);
+      low = hn::Add(hn::Add(low, low_step), hn::IfThenZeroElse(stays, one));
+      rest = hn::IfThenElse(stays, hn::Add(rest, rest_step), hn::Sub(rest, wraps));
+    }
+  }
+#endif
+  for (Places p(key, n, count, first + j); j < places.size(); p.next()) places[j++] = p.place();
+}
+
 bool leave(const Carry& in) {
   if (in.residual) return in.left ? leave_as<true, true>(in) : leave_as<true, false>(in);
   return in.left ? leave_as<false, true>(in) : leave_as<false, false>(in);
@@ -44,6 +96,12 @@ HWY_AFTER_NAMESPACE();
 namespace tithe::randomk {
 
 HWY_EXPORT(leave);
+HWY_EXPORT(list);
+
+void list_places(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
+                 std::span<std::uint32_t> places) {
+  HWY_DYNAMIC_DISPATCH(list)(key, n, count, first, places);
+}
 
 bool leave_all(const Carry& in) { return HWY_DYNAMIC_DISPATCH(leave)(in); }
 

@@ -70,6 +70,23 @@ TEST(Randomk, OnePlaceOfEachStratum) {
     }
 }
 
+// A vector at a time and one after the other, from any stratum on; n reaches past 2^31.
+TEST(Randomk, ListsThePlacesThatItDraws) {
+  for (const std::size_t n : {std::size_t{1}, std::size_t{100}, std::size_t{1001}, std::size_t{0xfffffffe}})
+    for (const std::size_t count : {std::size_t{1}, n / 100, n / 3, n / 2 + 1, n - 1, n}) {
+      if (count == 0) continue;
+      for (const std::size_t first : {std::size_t{0}, count / 3, count - std::min<std::size_t>(count, 70)}) {
+        std::vector<std::uint32_t> places(std::min<std::size_t>(1000, count - first));
+        randomk::list_places(0x123456789abcdefULL, n, count, first, places);
+        randomk::Places p(0x123456789abcdefULL, n, count, first);
+        for (const std::uint32_t place : places) {
+          ASSERT_EQ(place, p.place()) << n << " " << count << " " << first;
+          p.next();
+        }
+      }
+    }
+}
+
 // E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2, and each value's turn comes.
 TEST(Randomk, ContractsInExpectation) {
   constexpr std::size_t n = 1000;
