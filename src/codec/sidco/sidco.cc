@@ -65,8 +65,8 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const double ratio = call.settings[kRatio];
   const select::Sample sample = sample_of(call.settings, in.n);
   const std::vector<float> seen = select::sample_ref(sample, sample_key(call), in);
-  std::vector<float> room(seen.size());
-  std::uint32_t threshold = fitted(fit_of(call.settings), ratio, seen, room.data());
+  std::vector<float> room(seen.size() + kKeptSlack);
+  std::uint32_t threshold = fitted(kReference, fit_of(call.settings), ratio, seen, room.data());
   if (threshold == 0) threshold = select::threshold_ref(sample, sample_key(call), ratio, in);
   return select::send_from(threshold, limits(call.settings, in.n), form(call.settings), in, out);
 }
@@ -80,7 +80,8 @@ struct Layout {
 Layout layout(const Settings& s, std::size_t n) {
   const select::Limits limit = limits(s, n);
   const select::Sample sample = sample_of(s, n);
-  return {.lists = select::layout(n, std::max(limit.most, 2 * limit.k), sample), .room = sample.count()};
+  return {.lists = select::layout(n, std::max(limit.most, 2 * limit.k), sample),
+          .room = sample.count() + kKeptSlack};
 }
 
 std::size_t own_scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
@@ -99,7 +100,7 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   auto* seen = reinterpret_cast<float*>(lists.work);
   auto* room = reinterpret_cast<float*>(call.scratch.data() + lay.lists.bytes());
   select::take_sample(sample, sample_key(call), in, seen);
-  std::uint32_t threshold = fitted(fit_of(call.settings), ratio, {seen, sample.count()}, room);
+  std::uint32_t threshold = fitted(kFast, fit_of(call.settings), ratio, {seen, sample.count()}, room);
   if (threshold == 0)
     threshold = select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in,
                                        lists.work);

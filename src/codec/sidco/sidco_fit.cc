@@ -14,32 +14,11 @@ constexpr int kMostStages = 8;
 constexpr double kLeast = 0.8;  // of the ratio asked for
 constexpr double kMost = 1.2;
 
-float magnitude(float v) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0x7fffffffU); }
-
-struct Excess {
-  double count = 0;
-  double sum = 0;
-  double squares = 0;
-};
-
-// Of the values at or beyond t: their distance to it.
-Excess excess_of(std::span<const float> magnitudes, double t) {
-  Excess e;
-  for (const float m : magnitudes) {
-    const double over = double{m} - t;
-    if (!(over >= 0)) continue;
-    e.count += 1;
-    e.sum += over;
-    e.squares += over * over;
-  }
-  return e;
-}
-
-double exponential_step(const Excess& e, double share) { return -(e.sum / e.count) * log_of(share); }
+double exponential_step(const Excess& e, double share) { return -(e.sum.total() / e.count) * log_of(share); }
 
 double pareto_step(const Excess& e, double share) {
-  const double mean = e.sum / e.count;
-  const double variance = e.squares / e.count - mean * mean;
+  const double mean = e.sum.total() / e.count;
+  const double variance = e.squares.total() / e.count - mean * mean;
   const double q = mean * mean / variance;
   const double k = 0.5 * (q - 1);
   const double a = 0.5 * mean * (q + 1);
@@ -48,19 +27,10 @@ double pareto_step(const Excess& e, double share) {
   return a * (1 - exp_of(k * log_share)) / k;
 }
 
-double gamma_threshold(std::span<const float> magnitudes, double share) {
-  double count = 0;
-  double sum = 0;
-  double logs = 0;
-  for (const float m : magnitudes) {
-    if (!(m > 0) || !(m <= std::numeric_limits<float>::max())) continue;
-    count += 1;
-    sum += double{m};
-    logs += log_of(double{m});
-  }
-  if (count == 0) return 0;
-  const double mean = sum / count;
-  const double s = log_of(mean) - logs / count;
+double gamma_threshold(const Logs& of, double share) {
+  if (of.count == 0) return 0;
+  const double mean = of.sum.total() / of.count;
+  const double s = log_of(mean) - of.logs() / of.count;
   if (!(s > 1e-9)) return 0;  // all but equal
   const double shape = (3 - s + std::sqrt((s - 3) * (s - 3) + 24 * s)) / (12 * s);
   return -(mean / shape) * (log_of(share) + log_gamma(shape));
@@ -72,23 +42,62 @@ double as_float(double t) {
   return double{static_cast<float>(t)};
 }
 
-double first_threshold(Fit fit, std::span<const float> magnitudes, double share) {
-  if (fit == Fit::kGamma)
-    if (const double t = as_float(gamma_threshold(magnitudes, share)); t > 0) return t;
-  const Excess all = excess_of(magnitudes, 0);
-  return as_float(fit == Fit::kExponential ? exponential_step(all, share) : pareto_step(all, share));
-}
+// The first stage, for any share: it looks at all values.
+class First {
+ public:
+  First(const Passes& passes, Fit fit, std::span<const float> seen)
+      : fit_(fit), all_(passes.excess(seen, 0)), logs_(fit == Fit::kGamma ? passes.logs(seen) : Logs{}) {}
+  double threshold(double share) const {
+    if (fit_ == Fit::kGamma)
+      if (const double t = as_float(gamma_threshold(logs_, share)); t > 0) return t;
+    return as_float(fit_ == Fit::kExponential ? exponential_step(all_, share) : pareto_step(all_, share));
+  }
 
-// One stage further: of `total` values, of which the magnitudes hold all beyond t, `share` are to lie beyond what
-// comes back.
-double next_threshold(Fit fit, std::span<const float> magnitudes, double total, double t, double share) {
-  const Excess e = excess_of(magnitudes, t);
+ private:
+  Fit fit_;
+  Excess all_;
+  Logs logs_;
+};
+
+// One stage further: of `total` values, of which e lie beyond t, `share` are to lie beyond what comes back.
+double next_threshold(Fit fit, const Excess& e, double total, double t, double share) {
   const double of_these = share * total / e.count;
   if (!(of_these < 1)) return t;  // few enough already, or none
   return as_float(t + (fit == Fit::kExponential ? exponential_step(e, of_these) : pareto_step(e, of_these)));
 }
 
+std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
+
 }  // namespace
+
+void Logs::take_logs() {
+  for (double& p : product) mantissas += log_of(p), p = 1;
+}
+
+double Logs::logs() const { return kLn2 * exponents.total() + mantissas; }
+
+Excess excess_ref(std::span<const float> values, double t) {
+  Excess e;
+  for (std::size_t i = 0; i < values.size(); ++i) e.add(i, values[i], t);
+  return e;
+}
+
+Logs logs_ref(std::span<const float> values) {
+  Logs of;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    of.add(i, values[i]);
+    if ((i + 1) % Logs::kAtOnce == 0) of.take_logs();
+  }
+  of.take_logs();
+  return of;
+}
+
+std::size_t keep_ref(std::span<const float> values, float t, float* kept) {
+  std::size_t count = 0;
+  for (const float v : values)
+    if (const float m = std::bit_cast<float>(magnitude(v)); m >= t) kept[count++] = m;
+  return count;
+}
 
 // x = m 2^e with m in [1/sqrt 2, sqrt 2); ln m = 2 artanh((m - 1) / (m + 1)).
 double log_of(double x) {
@@ -125,35 +134,33 @@ double log_gamma(double x) {
   return (x - 0.5) * log_of(x) - x + kHalfLog2Pi + series - log_of(below);
 }
 
-std::uint32_t fitted(Fit fit, double ratio, std::span<const float> seen, float* room) {
+std::uint32_t fitted(const Passes& passes, Fit fit, double ratio, std::span<const float> seen, float* room) {
   const auto total = static_cast<double>(seen.size());
-  for (std::size_t i = 0; i < seen.size(); ++i) room[i] = magnitude(seen[i]);
-  std::span<const float> magnitudes(room, seen.size());
-  const auto fits = [&](double t) {
+  const auto fits = [&](std::span<const float> values, double t) {
     if (!(t > 0)) return false;
-    const double reached = excess_of(magnitudes, t).count;
+    const double reached = passes.excess(values, t).count;
     return reached >= kLeast * ratio * total && reached <= kMost * ratio * total;
   };
   const auto bits = [](double t) { return std::bit_cast<std::uint32_t>(static_cast<float>(t)); };
 
-  const double alone = first_threshold(fit, magnitudes, ratio);
-  if (fits(alone)) return bits(alone);
-  const double first = ratio < kFirstShare ? first_threshold(fit, magnitudes, kFirstShare) : 0;
+  const First first_stage(passes, fit, seen);
+  const double alone = first_stage.threshold(ratio);
+  if (fits(seen, alone)) return bits(alone);
+  const double first = ratio < kFirstShare ? first_stage.threshold(kFirstShare) : 0;
   if (!(first > 0)) return 0;
-  std::size_t kept = 0;  // what no later stage looks at is dropped
-  for (const float m : magnitudes)
-    if (double{m} >= first) room[kept++] = m;
-  magnitudes = magnitudes.first(kept);
+  // No later stage looks at what lies below.
+  const std::span<const float> tail(room, passes.keep(seen, static_cast<float>(first), room));
+  const Excess beyond_first = passes.excess(tail, first);
 
   for (int stages = 2; stages <= kMostStages; ++stages) {
     const double step = exp_of(log_of(ratio / kFirstShare) / (stages - 1));
     double t = first;
     double share = kFirstShare;
-    for (int stage = 2; stage <= stages && t > 0; ++stage) {
-      share = stage == stages ? ratio : share * step;
-      t = next_threshold(fit, magnitudes, total, t, share);
+    for (int now = 2; now <= stages && t > 0; ++now) {
+      share = now == stages ? ratio : share * step;
+      t = next_threshold(fit, now == 2 ? beyond_first : passes.excess(tail, t), total, t, share);
     }
-    if (fits(t)) return bits(t);
+    if (fits(tail, t)) return bits(t);
   }
   return 0;
 }
