@@ -43,7 +43,7 @@ bench-codecs: build ## paired speed ratios of every codec, a row per goal
 bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
 	@$(PY) bench/gloo_vs_tithe.py
 
-study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= DATA=
+study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
 	@tools/setup.sh build demo
 	@$(MAKE) --no-print-directory build
 	@exec $(PY) demo/study.py

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the study leaves: rows from runs, the table, the picture."""
+
+from pathlib import Path
+
+import report
+
+NEAR_POINTS = 1.0  # what a codec may lose against fp32 before the table says so
+SHOWN_POINTS = 2.6  # the picture's lower end, below fp32; rows further down stand on its edge
+FAMILIES = {
+    "casts": ("#3d4451", "fp32 bf16 fp16 fp8"),
+    "signs and few bits": ("#c2255c", "onebit sign tbq terngrad minmax qsgd natural nuqsgd thc"),
+    "floats of other shapes": ("#e8590c", "inceptionn rangefloat"),
+    "some of the values": ("#1c6dd0", "topk qtopk dgc dragonn randomk threshold graddrop sidco scalecom blocks"),
+    "transforms, low rank": ("#2f9e44", "fft dct powersgd"),
+    "others": ("#7048e8", ""),
+}
+
+
+def rows_of(runs: list[dict]) -> list[dict]:
+    """One row per spec, in the order of the runs: means over seeds, and the points away from fp32."""
+    rows = []
+    for spec in dict.fromkeys(run["codec"] for run in runs):
+        mine = [run for run in runs if run["codec"] == spec]
+        accuracies = [run["accuracy"] for run in mine]
+        rows.append(
+            {
+                "codec": spec,
+                "seeds": len(mine),
+                "accuracy": report.mean(accuracies),
+                "spread": max(accuracies) - min(accuracies),
+                "bytes_per_step": report.mean(run["bytes_per_step"] for run in mine),
+            }
+        )
+    plain = next((row for row in rows if row["codec"] == "fp32"), None)
+    for row in rows:
+        row["points"] = plain and 100 * (row["accuracy"] - plain["accuracy"])
+        row["smaller"] = plain and plain["bytes_per_step"] / row["bytes_per_step"]
+    return rows
+
+
+def is_far(row: dict) -> bool:
+    return row["points"] is not None and row["points"] < -NEAR_POINTS
+
+
+def table(rows: list[dict], why: dict[str, str]) -> str:
+    """Markdown. `why`: what is known of rows that lose more than NEAR_POINTS, by spec."""
+    head = ["codec", "accuracy", "seeds lie within", "points vs fp32", "sent per rank, step", "fp32's bytes", "note"]
+    lines = [head, ["---", *["---:"] * 5, "---"]]
+    for row in rows:
+        note = why.get(row["codec"], "")
+        if is_far(row):
+            note = f"**more than a point below fp32** {note}".strip()
+        known = row["points"] is not None
+        lines.append(
+            [
+                f"`{row['codec']}`",
+                f"{row['accuracy']:.2%}",
+                f"{100 * row['spread']:.2f}" if row["seeds"] > 1 else "",
+                f"{row['points']:+.2f}" if known else "",
+                report.size(row["bytes_per_step"]),
+                f"1/{row['smaller']:.3g}" if known else "",
+                note,
+            ]
+        )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def text(rows: list[dict]) -> str:
+    """The table for a terminal."""
+    return "\n".join(
+        f"{row['codec']:<48} {row['accuracy']:>7.2%}"
+        + ("" if row["points"] is None else f" {row['points']:>+6.2f} points")
+        + f" {report.size(row['bytes_per_step']):>10}/step"
+        + ("  more than a point below fp32" if is_far(row) else "")
+        for row in rows
+    )
+
+
+def page(details: dict, why: dict[str, str]) -> str:
+    commits = ", ".join(dict.fromkeys(run["commit"] for run in details["runs"]))
+    return (
+        "# What each codec costs in accuracy\n\n"
+        f"{details['job']}; {details['epochs']} epochs, means over seeds.\n"
+        f"`{details['command']}` on {details['machine']}; commits {commits}.\n"
+        "Made from `study.json` by `demo/study.py`: see [the note](README.md#study).\n\n"
+        "![accuracy against bytes](study.png)\n\n" + table(details["rows"], why)
+    )
+
+
+def _family(row: dict) -> str:
+    name = row["codec"].split(":")[0]
+    return next((family for family, (_, members) in FAMILIES.items() if name in members.split()), "others")
+
+
+def _best(rows: list[dict]) -> list[dict]:
+    """Rows that no other row beats in both accuracy and bytes."""
+    best = []
+    for row in sorted(rows, key=lambda row: (row["bytes_per_step"], -row["accuracy"])):
+        if not best or row["accuracy"] > best[-1]["accuracy"]:
+            best.append(row)
+    return best
+
+
+class _Labels:
+    """Puts texts beside their points where they cover no other text and no point."""
+
+    def __init__(self, figure, axes, points):
+        self.figure, self.axes = figure, axes
+        self.taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in axes.transData.transform(points)]
+
+    def add(self, at, text, **style):
+        near = [(s * (6 + 5 * far), t * 9 * far) for far in range(9) for s in (1, -1) for t in (1, -1)]
+        for dx, dy in near:
+            note = self.axes.annotate(
+                text,
+                at,
+                xytext=(dx, dy),
+                textcoords="offset points",
+                va="center",
+                ha="left" if dx > 0 else "right",
+                fontsize=7.5,
+                arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "#868e96", "shrinkA": 0, "shrinkB": 3},
+                **style,
+            )
+            box = note.get_window_extent()
+            frame = self.axes.get_window_extent()
+            mine = (box.x0, box.y0, box.x1, box.y1)
+            inside = frame.x0 < mine[0] and mine[2] < frame.x1 and frame.y0 < mine[1] and mine[3] < frame.y1
+            if inside and not any(_overlap(mine, other) for other in self.taken):
+                self.taken.append(mine)
+                return
+            note.remove()
+
+
+def _overlap(a, b) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def draw(path: Path, rows: list[dict]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plain = next((100 * row["accuracy"] for row in rows if row["codec"] == "fp32"), None)
+    top = max(100 * row["accuracy"] for row in rows)
+    floor = (plain if plain is not None else top) - SHOWN_POINTS
+    where = {row["codec"]: (row["bytes_per_step"] / 1e3, max(100 * row["accuracy"], floor)) for row in rows}
+    figure, axes = plt.subplots(figsize=(11, 6.5), dpi=144)
+    axes.set(xscale="log", xlabel="sent per rank and step, kB", ylabel="test accuracy, %")
+    axes.set_ylim(floor - 0.15, top + 0.25)
+    least, most = (bound(x for x, _ in where.values()) for bound in (min, max))
+    axes.set_xlim(least / 1.4, most * 1.4)
+    if plain is not None:
+        axes.axhspan(plain - NEAR_POINTS, plain, color="#e9ecef", zorder=0)
+        axes.annotate("within a point of fp32", (least / 1.35, plain - NEAR_POINTS + 0.03), fontsize=8, color="#495057")
+    for family, (colour, _) in FAMILIES.items():
+        mine = [row for row in rows if _family(row) == family]
+        for marker, low in (("o", False), ("v", True)):
+            points = [where[row["codec"]] for row in mine if (100 * row["accuracy"] < floor) == low]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker, ms=6, color=colour, label=None if low else family)
+    best = _best(rows)
+    axes.plot(*zip(*(where[row["codec"]] for row in best), strict=True), lw=0.8, color="#868e96", zorder=1)
+    axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(FAMILIES))
+    labels = _Labels(figure, axes, list(where.values()))
+    for row in best + [row for row in rows if is_far(row) and row not in best]:
+        low = 100 * row["accuracy"] < floor
+        text = row["codec"] + (f" ({row['accuracy']:.0%})" if low else "")
+        labels.add(where[row["codec"]], text, color=FAMILIES[_family(row)][0])
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, bbox_inches="tight")
+    plt.close(figure)

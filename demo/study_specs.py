@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which settings the study looks at: of every codec the default, with the feedback that suits it, and one other that
+sends about a quarter of the bytes. The other one is found by trying, so a new codec needs no line here."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+import tithe
+
+# What a codec's publication feeds back, where that is not what the spec's default does.
+PUBLISHED_FEEDBACK = {
+    "dgc": "feedback=momentum,mu={momentum}",  # momentum correction (Lin et al. 2018)
+    "dct": "feedback=decay",  # DeMo (Peng et al. 2024)
+}
+AIM = 1 / 4  # of the default setting's bytes
+AT_MOST = 0.8  # a setting that saves less is not another one
+
+
+def spec(name: str, *settings: str) -> str:
+    given = ",".join(filter(None, settings))
+    return tithe.check_spec(f"{name}:{given}" if given else name)
+
+
+def feedbacks(codec: dict, momentum: float) -> tuple[str, str]:
+    """What this codec is to be fed back with, and what a reader would try instead."""
+    if codec["lossless"]:
+        return "", ""
+    if codec["name"] in PUBLISHED_FEEDBACK:
+        return PUBLISHED_FEEDBACK[codec["name"]].format(momentum=momentum), ""
+    # An unbiased codec needs no feedback, and where its error exceeds the value, feedback would add errors up.
+    return ("feedback=none", "feedback=residual") if codec["unbiased"] else ("", "feedback=none")
+
+
+def bytes_of(text: str, gradient: np.ndarray) -> int | None:
+    """Sent by one of two ranks in one round; None if these settings do not exist."""
+    try:
+        sessions = tithe.Session.loop(2, codec=text, min_values=1, lanes=0)
+    except ValueError:
+        return None
+
+    def exchange(session: tithe.Session) -> int:
+        with session:
+            session.wait(session.sync({"g": gradient.copy()}))
+            session.commit()
+            return session.stats()["bytes_sent"]
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(exchange, sessions))[0]
+
+
+def numbers(codec: dict) -> list[str]:
+    """The default settings with one number changed."""
+    out = []
+    for p in codec["params"]:
+        if "choices" in p:
+            continue
+        whole = p["default"].is_integer() and p["high"] > 1
+        values = [p["default"] * factor for factor in (1 / 4, 1 / 2, 2, 4) if p["default"] != 0]
+        out += [f"{p['name']}={v:g}" for v in values if p["low"] <= v <= p["high"] and (v.is_integer() or not whole)]
+    return out
+
+
+def words(codec: dict) -> list[str]:
+    """The default settings with one word changed."""
+    named = [(p, choice) for p in codec["params"] for choice in p.get("choices", ())]
+    return [f"{p['name']}={choice}" for p, choice in named if choice != p["default"]]
+
+
+def two_settings(codec: dict, gradient: np.ndarray, momentum: float) -> list[str]:
+    name, (feedback, instead) = codec["name"], feedbacks(codec, momentum)
+    first = spec(name, feedback)
+    usual = bytes_of(first, gradient)
+    for settings in (numbers(codec), words(codec)):
+        tried = [(bytes_of(f"{name}:{setting}", gradient), setting) for setting in settings]
+        smaller = [(sent, setting) for sent, setting in tried if sent and sent < AT_MOST * usual]
+        if smaller:
+            _, setting = min(smaller, key=lambda pair: abs(math.log(pair[0] / usual / AIM)))
+            return [first, spec(name, setting, feedback)]
+    if words(codec):
+        return [first, spec(name, words(codec)[0], feedback)]
+    return [first, spec(name, instead)] if instead else [first]
