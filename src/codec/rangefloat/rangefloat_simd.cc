@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// N = 8: a code is a byte. A block is read from memory once: the first pass finds its range, the second one, in the
-// nearest cache, makes its codes.
+// N = 8: a code is a byte, and m at most 6, so that the upper half of a float says all: rounding adds to its bit
+// 22 - m, and half of eps has no bit below. A block is read from memory once: the first pass finds its range and
+// keeps the halves, the second one, in the nearest cache, makes the codes, twice as many at a time.
 #include "codec/rangefloat/rangefloat.h"
 #include "codec/raw.h"
 
@@ -14,7 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tithe::rangefloat::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
-using simd::HWY_NAMESPACE::bits;
 using simd::HWY_NAMESPACE::Floats;
 using simd::HWY_NAMESPACE::from_bits;
 using simd::HWY_NAMESPACE::lanes;
@@ -31,42 +31,73 @@ constexpr std::size_t kBlockBytes = kBlockHead + kBlock;
 constexpr std::uint32_t kPositive = 127;
 
 HWY_INLINE VW set(std::uint32_t v) { return hn::Set(Words(), v); }
-HWY_INLINE VW sizes(VF v) { return hn::And(bits(v), set(0x7fffffffU)); }
-HWY_INLINE VW negatives(VF v) {  // all bits of a negative value's lane
-  return hn::BitCast(Words(), hn::ShiftRight<31>(hn::BitCast(Ints(), v)));
+
+#if HWY_TARGET == HWY_SCALAR  // has no two lanes to join, and whole() no values for it
+template <bool kResidual, bool kLeft>
+bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* out) {
+  return encode_block(head, given, in, out);
+}
+#else
+using Halves = hn::Repartition<std::uint16_t, Words>;
+using SignedHalves = hn::RebindToSigned<Halves>;
+using VH = hn::Vec<Halves>;
+
+HWY_INLINE VH half(std::uint32_t v) { return hn::Set(Halves(), static_cast<std::uint16_t>(v)); }
+
+// upper: what is sent of the taken values v.
+HWY_INLINE void leave(VF v, VW upper, float* left) {
+  hn::StoreU(hn::Sub(v, from_bits(hn::ShiftLeft<16>(upper))), Floats(), left);
 }
 
 template <bool kResidual, bool kLeft>
 bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
-  const std::size_t vectors = whole(in.n);
-  VW most = hn::Zero(Words());
-  for (std::size_t i = 0; i < vectors; i += lanes()) most = hn::Max(most, sizes(take<kResidual>(in, i)));
-  std::uint32_t own = hn::GetLane(hn::MaxOfLanes(Words(), most));
+  const std::size_t step = 2 * lanes();
+  const std::size_t vectors = whole(in.n) / step * step;
+  HWY_ALIGN std::uint16_t upper[kBlock];
+  VH most = hn::Zero(Halves());
+  for (std::size_t i = 0; i < vectors; i += step) {
+    const VF first = take<kResidual>(in, i);
+    const VF second = take<kResidual>(in, i + lanes());
+    const VH both = hn::ConcatOdd(Halves(), hn::BitCast(Halves(), second), hn::BitCast(Halves(), first));
+    hn::Store(both, Halves(), upper + i);
+    most = hn::Max(most, hn::And(both, half(0x7fff)));
+  }
+  std::uint32_t own = std::uint32_t{hn::GetLane(hn::MaxOfLanes(Halves(), most))} << 16;
   for (std::size_t i = vectors; i < in.n; ++i) own = std::max(own, magnitude(in.take(i)));
 
   const Codes codes = Codes::ending_at(head, given ? given : own);
   wire::put(out, codes.base);
   std::uint8_t* at = out + kBlockHead;
-  const VW half_step = set(1U << (codes.shift - 1));
-  const VW base = set(codes.base);
-  const VW top = set(codes.top);
-  const VW before = set(codes.base - 1);
-  const auto half_eps = hn::Set(Ints(), static_cast<std::int32_t>(codes.half_eps));
-  for (std::size_t i = 0; i < vectors; i += lanes()) {
+  const int shift = codes.shift - 16;
+  const VH half_step = half(1U << shift >> 1);
+  const VH before = half((codes.base - 1) << shift);
+  const VH least = half(1);
+  const VH top = half(codes.top - codes.base + 1);
+  const VH half_eps = half(codes.half_eps >> 16);
+  for (std::size_t i = 0; i < vectors; i += step) {
     hwy::Prefetch(in.grad + i + kBlock);  // memory would wait while this pass computes
+    hwy::Prefetch(in.grad + i + kBlock + lanes());
     if (kResidual) hwy::Prefetch(in.residual + i + kBlock);
-    const VF v = take<kResidual>(in, i);
-    const VW mag = sizes(v);
-    const VW negative = negatives(v);
-    const auto none = hn::RebindMask(Words(), hn::Gt(half_eps, hn::BitCast(Ints(), mag)));
-    const VW near = hn::ShiftRightSame(hn::Add(mag, half_step), codes.shift);
-    const VW steps = hn::Max(hn::Min(near, top), base);
-    const VW code = hn::Add(hn::Sub(steps, before), hn::And(negative, set(kPositive)));
-    const VW sent_code = hn::IfThenZeroElse(none, code);
-    hn::StoreU(hn::TruncateTo(Quarters(), sent_code), Quarters(), at + i);
+    if (kResidual) hwy::Prefetch(in.residual + i + kBlock + lanes());
+    const VH v = hn::Load(Halves(), upper + i);
+    const VH mag = hn::And(v, half(0x7fff));
+    const VH negative = hn::BitCast(Halves(), hn::ShiftRight<15>(hn::BitCast(SignedHalves(), v)));
+    const auto none = hn::Gt(hn::BitCast(SignedHalves(), half_eps), hn::BitCast(SignedHalves(), mag));
+    const VH above = hn::SaturatedSub(hn::Add(mag, half_step), before);
+    const VH code = hn::Max(hn::Min(hn::ShiftRightSame(above, shift), top), least);
+    const VH signed_code = hn::Add(code, hn::And(negative, half(kPositive)));
+    const auto sent_code = hn::IfThenZeroElse(none, hn::BitCast(SignedHalves(), signed_code));
+    const hn::Rebind<std::uint8_t, Halves> bytes;
+    hn::StoreU(hn::DemoteTo(bytes, sent_code), bytes, at + i);
     if (!kLeft) continue;
-    const VW value = hn::Or(hn::ShiftLeftSame(steps, codes.shift), hn::And(negative, set(0x80000000U)));
-    hn::StoreU(hn::Sub(v, from_bits(hn::IfThenZeroElse(none, value))), Floats(), in.left + i);
+    const VH size = hn::Add(hn::ShiftLeftSame(code, shift), before);
+    const VH value = hn::Or(size, hn::And(negative, half(0x8000)));
+    const VH sent = hn::BitCast(Halves(), hn::IfThenZeroElse(none, hn::BitCast(SignedHalves(), value)));
+    const hn::Half<Halves> d;
+    const VW first = hn::PromoteTo(Words(), hn::LowerHalf(d, sent));
+    const VW second = hn::PromoteTo(Words(), hn::UpperHalf(d, sent));
+    leave(take<kResidual>(in, i), first, in.left + i);
+    leave(take<kResidual>(in, i + lanes()), second, in.left + i + lanes());
   }
   for (std::size_t i = vectors; i < in.n; ++i) {
     const std::uint32_t code = codes.pack(in.take(i));
@@ -75,6 +106,7 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
   }
   return own <= kLargest;
 }
+#endif
 
 bool encode(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* out) {
   const auto one = in.residual ? (in.left ? encode_one<true, true> : encode_one<true, false>)
