@@ -6,7 +6,8 @@
 //   pure      the same values, settings, seeds and keys give the same bytes on every impl
 //   bounded   encode writes at most bound(settings, n) bytes, and none past what it returns
 //   faithful  taken == sent + left, value by value: bit for bit where traits.exact_ledger says so
-//   additive  decode of N payloads onto a base is base + p0 + p1 + ... in that order, then divided
+//   additive  decode of N payloads onto a base is base + p0 + p1 + ... in that order, then divided: to the bit, but for
+//             traits.adds_transformed
 //   honest    decode answers any bytes with values or a Status; it never reads past them
 //   finite    a NaN or Inf among the taken values is reported, whatever the bytes then are
 // A codec knows nothing of ranks, layers, sockets, streams or the environment.
@@ -136,6 +137,10 @@ struct Traits {
                          // whole, any other left whole. Momentum masking reads the places
   bool unbiased = false;          // E[sent] == taken
   bool one_pass_feedback = true;  // feedback costs no second pass over memory
+  // Payloads add in another domain (whole numbers of levels, spectra) and are brought back once: what several decode
+  // to, together or combined into one, is the sum of what each decodes to but for rounding, which is at most 2^-20 of
+  // the sum of their largest magnitudes.
+  bool adds_transformed = false;
   // c of |x - C(x)|^2 <= c |x|^2, in expectation where C draws random numbers, for x of normal floats. nullptr: 1,
   // it never makes things worse. Below 1 feedback converges (Stich et al., NeurIPS 2018).
   double (*contraction)(const Settings&, std::size_t n) = nullptr;
