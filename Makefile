@@ -8,7 +8,7 @@ BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python
 
-.PHONY: help setup build demo test lint bench-codecs bench-sync study clean
+.PHONY: help setup build demo test lint fuzz bench-codecs bench-sync study clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -37,8 +37,15 @@ lint: ## format, static analysis, floors, documents
 	@$(MAKE) --no-print-directory build
 	@tools/lint/lint.sh
 
-bench-codecs: build ## paired speed ratios of every codec, a row per goal
+fuzz: ## libFuzzer on every decoder and reader: TARGETS= SECONDS_EACH=600 JOBS= KEEP=1 (tests/fuzz/README.md)
+	@tools/setup.sh build fuzz
+	@cmake --preset fuzz $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
+	@cmake --build --preset fuzz --parallel $(JOBS) --target fuzz_binaries
+	@JOBS=$(JOBS) tools/fuzz_all.sh
+
+bench-codecs: build ## paired speed ratios of every codec, a row per goal, and how two threads compare with one
 	@$(BUILD)/bench/bench_codecs
+	@$(BUILD)/bench/bench_codecs --scaling
 
 bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
 	@$(PY) bench/gloo_vs_tithe.py

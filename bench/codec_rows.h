@@ -28,7 +28,12 @@ void add_encode_beside(std::vector<Row>& rows, const std::string& spec, Beside b
 // Decode of one payload without a base.
 void add_decode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
 
-void add_dense_rows(std::vector<Row>& rows);   // dense_rows.cc
-void add_sparse_rows(std::vector<Row>& rows);  // sparse_rows.cc
+// Decode of sparse payloads in place, against the bytes that it cannot do without.
+void add_sparse_merge(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
+
+// A file each: <name>_rows.cc.
+#define TITHE_ROWS(name) void add_##name##_rows(std::vector<Row>& rows);
+#include "rows.def"
+#undef TITHE_ROWS
 
 }  // namespace tithe::bench

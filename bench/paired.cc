@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -53,6 +54,8 @@ class Crew {
   Crew(int threads, std::function<void(int thread, int step)> work) : size_(threads), work_(std::move(work)) {
     pin(0);
     for (int t = 1; t < threads; ++t) others_.emplace_back([this, t] { loop(t); });
+    // They begin on this thread's processor, and at a real-time priority get to leave it only while this one yields.
+    while (pinned_.load() != threads - 1) std::this_thread::yield();
   }
   ~Crew() {
     step_ = kStop;
@@ -87,6 +90,7 @@ class Crew {
   }
   void loop(int thread) {
     pin(thread);
+    pinned_.fetch_add(1);
     for (int seen = 0;;) {
       while (go_.load(std::memory_order_acquire) == seen) {
       }
@@ -101,13 +105,14 @@ class Crew {
   std::function<void(int, int)> work_;
   std::vector<std::thread> others_;
   int step_ = 0;  // written before go_ rises
+  std::atomic<int> pinned_{0};
   std::atomic<int> go_{0};
   std::atomic<int> done_{0};
   std::atomic<bool> disturbed_{false};
 };
 
 double quantile(std::vector<double> v, double q) {
-  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(v.size() - 1) + 0.5);
+  const auto at = std::lround(q * static_cast<double>(v.size() - 1));
   std::nth_element(v.begin(), v.begin() + at, v.end());
   return v[static_cast<std::size_t>(at)];
 }
@@ -145,6 +150,39 @@ void fill_values(std::span<float> out, float scale, std::uint64_t draw) {
   }
 }
 
+namespace {
+
+// Pairs of two timed runs, in turn which is first, until enough of them were left alone.
+template <typename Run>
+Outcome in_pairs(std::size_t n, int rounds, Run kernel, Run reference) {
+  kernel();  // first touch of code and payload pages
+  reference();
+  std::vector<double> ratio, kernel_seconds, reference_seconds;
+  Outcome out;
+  for (; out.tried < kMostTries * rounds && out.kept < rounds; ++out.tried) {
+    const bool kernel_first = out.tried % 2 == 0;
+    const Crew::Timed a = kernel_first ? kernel() : reference();
+    const Crew::Timed b = kernel_first ? reference() : kernel();
+    if (!a.alone || !b.alone) continue;
+    const double k = kernel_first ? a.seconds : b.seconds;
+    const double r = kernel_first ? b.seconds : a.seconds;
+    kernel_seconds.push_back(k);
+    reference_seconds.push_back(r);
+    ratio.push_back(r / k);
+    ++out.kept;
+  }
+  if (out.kept == 0) return out;
+  const double bytes = 4e-9 * static_cast<double>(n);
+  out.kernel_gbs = bytes / quantile(kernel_seconds, 0.5);
+  out.reference_gbs = bytes / quantile(reference_seconds, 0.5);
+  out.ratio = quantile(ratio, 0.5);
+  out.low = quantile(ratio, 0.25);
+  out.high = quantile(ratio, 0.75);
+  return out;
+}
+
+}  // namespace
+
 Outcome measure(const Row& row, const Options& options) {
   enum Step { kMake, kFresh, kKernel, kReference };
   std::vector<std::unique_ptr<Case>> cases(static_cast<std::size_t>(options.threads));
@@ -171,31 +209,57 @@ Outcome measure(const Row& row, const Options& options) {
     crew.run(kFresh);
     return crew.run(step);
   };
-  timed(kKernel);  // first touch of code and payload pages
-  timed(kReference);
-
-  std::vector<double> ratio, kernel, reference;
-  Outcome out;
-  for (; out.tried < kMostTries * options.rounds && out.kept < options.rounds; ++out.tried) {
-    const bool kernel_first = out.tried % 2 == 0;
-    const Crew::Timed a = timed(kernel_first ? kKernel : kReference);
-    const Crew::Timed b = timed(kernel_first ? kReference : kKernel);
-    if (!a.alone || !b.alone) continue;
-    const double k = kernel_first ? a.seconds : b.seconds;
-    const double r = kernel_first ? b.seconds : a.seconds;
-    kernel.push_back(k);
-    reference.push_back(r);
-    ratio.push_back(r / k);
-    ++out.kept;
-  }
-  if (out.kept == 0) return out;
-  const double bytes = 4e-9 * static_cast<double>(row.n);
-  out.kernel_gbs = bytes / quantile(kernel, 0.5);
-  out.reference_gbs = bytes / quantile(reference, 0.5);
-  out.ratio = quantile(ratio, 0.5);
-  out.low = quantile(ratio, 0.25);
-  out.high = quantile(ratio, 0.75);
+  using Run = std::function<Crew::Timed()>;
+  Outcome out = in_pairs<Run>(
+      row.n, options.rounds, [&] { return timed(kKernel); }, [&] { return timed(kReference); });
+  out.note = cases[0]->note();
   return out;
+}
+
+Outcome measure_scaling(const Row& row, const Options& options, Side side) {
+  enum Step { kMake, kFreshShares, kShares, kFreshWhole, kWhole };
+  std::vector<std::unique_ptr<Case>> shares(static_cast<std::size_t>(options.threads));
+  std::unique_ptr<Case> whole;
+  std::atomic<std::uint64_t> draw{1};
+  const auto run_side = [side](Case& c) { side == Side::kKernel ? c.kernel() : c.reference(); };
+  // Some references move as many bytes as the kernel wrote, so it runs before them.
+  const auto make = [&](std::size_t n) {
+    std::unique_ptr<Case> made = row.make(n);
+    made->fresh(0);
+    made->kernel();
+    return made;
+  };
+  Crew crew(options.threads, [&](int thread, int step) {
+    auto& mine = shares[static_cast<std::size_t>(thread)];
+    if ((step == kFreshWhole || step == kWhole) && thread != 0) return;
+    switch (step) {
+      case kMake:
+        mine = make(row.n / static_cast<std::size_t>(options.threads));
+        if (thread == 0) whole = make(row.n);
+        break;
+      case kFreshShares:
+        mine->fresh(mix64(draw.load() * 64 + static_cast<std::uint64_t>(thread)));
+        break;
+      case kShares:
+        run_side(*mine);
+        break;
+      case kFreshWhole:
+        whole->fresh(mix64(draw.load() * 64));
+        break;
+      default:
+        run_side(*whole);
+    }
+  });
+  crew.run(kMake);
+  const auto timed = [&](Step fresh, Step step) {
+    ++draw;
+    crew.run(fresh);
+    return crew.run(step);
+  };
+  using Run = std::function<Crew::Timed()>;
+  return in_pairs<Run>(
+      row.n, options.rounds, [&] { return timed(kFreshShares, kShares); },
+      [&] { return timed(kFreshWhole, kWhole); });
 }
 
 }  // namespace tithe::bench

@@ -47,6 +47,7 @@ class Case {
   virtual void fresh(std::uint64_t draw) = 0;
   virtual void kernel() = 0;
   virtual void reference() = 0;
+  virtual std::string note() const { return {}; }  // after the runs: what else there is to know of them
 };
 
 struct Row {
@@ -55,6 +56,7 @@ struct Row {
   std::size_t n = 0;      // values over all threads
   double goal = 0;        // ratio to reach on one thread; 0: none
   std::function<std::unique_ptr<Case>(std::size_t n)> make;
+  bool bound_by_traffic = true;  // the reference moves the bytes that the kernel must, and does no more
 };
 
 struct Options {
@@ -70,8 +72,14 @@ struct Outcome {
   double high = 0;
   int kept = 0;
   int tried = 0;  // at most 6 x rounds
+  std::string note;
 };
 
 Outcome measure(const Row& row, const Options& options);
+
+// The same work on options.threads threads and on one, in turn: the ratio is how many times faster more threads are;
+// reference_gbs is one thread's speed. `side` is what runs: the row's kernel or its reference.
+enum class Side { kKernel, kReference };
+Outcome measure_scaling(const Row& row, const Options& options, Side side);
 
 }  // namespace tithe::bench

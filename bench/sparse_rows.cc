@@ -11,6 +11,7 @@ void add_sparse_rows(std::vector<Row>& rows) {
   add_encode(rows, "topk:ratio=0.01", Residual::kInPlace, 0.75);
   add_encode(rows, "topk:ratio=0.001", Residual::kInPlace, 0.90);
   add_decode(rows, "topk:ratio=0.01", 4, 0);
+  add_sparse_merge(rows, "topk:ratio=0.01", 16, 0.70);
   add_encode(rows, "randomk:ratio=0.01", Residual::kInPlace, 0.90);
   add_decode(rows, "randomk:ratio=0.01", 1, 0);
   add_encode(rows, "threshold:tau=0.0035", Residual::kInPlace, 0.90);  // about 1 % of these values

@@ -6,13 +6,16 @@
 #   tools/setup.sh build            compiler, libraries, virtual environment with torch
 #   tools/setup.sh build demo       and what `make demo` needs
 #   tools/setup.sh build lint       and what `make lint` needs
+#   tools/setup.sh build fuzz       and what `make fuzz` needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages_build=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
-  libxxhash-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux)
+  libxxhash-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux
+  libzfp-dev libzstd-dev) # these two: what bench_codecs measures the codecs against
 packages_demo=(dataset-fashion-mnist)
 packages_lint=(clang-format clang-tidy)
+packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -23,8 +26,8 @@ die() {
 missing=()
 for group in "$@"; do
   case "$group" in
-    build | demo | lint) declare -n list="packages_$group" ;;
-    *) die "no such group '$group' (build, demo, lint)" ;;
+    build | demo | lint | fuzz) declare -n list="packages_$group" ;;
+    *) die "no such group '$group' (build, demo, lint, fuzz)" ;;
   esac
   for p in "${list[@]}"; do
     dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing+=("$p")

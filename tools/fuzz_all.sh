@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs libFuzzer on every target of the fuzz preset, each for a time, and prints what came of it. Ends with 1 when a
+# target found something: the input lies in $OUT/<target>/found, and `<binary> <input>` repeats it.
+#
+#   TARGETS="topk frame"   which, in this order     (default: every binary)
+#   SECONDS_EACH=600       wall clock per target
+#   JOBS=2                 targets at a time
+#   BIN=build/fuzz/tests   where the binaries are
+#   OUT=build/fuzz/runs    corpus, findings and log of each target; a later run goes on from that corpus
+#   KEEP=1                 adds to tests/fuzz/corpus what reaches code that nothing there does, in at most KEEP_BYTES each
+set -euo pipefail
+cd "$(dirname "$0")/.."
+here=$PWD
+export SECONDS_EACH=${SECONDS_EACH:-600} BIN=${BIN:-build/fuzz/tests} OUT=${OUT:-build/fuzz/runs} here
+JOBS=${JOBS:-$(nproc)}
+KEEP_BYTES=${KEEP_BYTES:-256}
+
+TARGETS=${TARGETS:-$(find "$BIN" -maxdepth 1 -name 'fuzz_*' -type f -executable ! -name fuzz_tests -printf '%f\n' | sed 's/^fuzz_//' | sort)}
+[ -n "$TARGETS" ] || {
+  echo "fuzz: no fuzz_* in $BIN (cmake --preset fuzz && cmake --build --preset fuzz)" >&2
+  exit 2
+}
+
+run_one() {
+  local target=$1 dir=$OUT/$1 status=0
+  mkdir -p "$dir/corpus" "$dir/seeds" "$dir/found" "$here/tests/fuzz/corpus/$target"
+  rm -f "$dir/found/"* # of an earlier run; a finding that still is one is found again, it lies in the corpus or nearby
+  local TIMEFORMAT='cpu %U'
+  { time TITHE_FUZZ_SEEDS=$dir/seeds "$BIN/fuzz_$target" "$dir/corpus" "$dir/seeds" "$here/tests/fuzz/corpus/$target" \
+    -max_total_time="$SECONDS_EACH" -rss_limit_mb=1500 -timeout=30 -reload=0 -print_final_stats=1 -verbosity=1 \
+    -artifact_prefix="$dir/found/" >"$dir/log" 2>&1 || status=$?; } 2>"$dir/cpu"
+  rmdir --ignore-fail-on-non-empty "$here/tests/fuzz/corpus/$target"
+  local executions coverage found cpu
+  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")
+  coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$dir/log" | tail -n 1)
+  found=$(find "$dir/found" -type f | wc -l)
+  [ "$status" -eq 0 ] || [ "$found" -gt 0 ] || found="ended with $status"
+  cpu=$(sed -n 's/^cpu \([0-9]*\).*/\1/p' "$dir/cpu")
+  printf '%-12s %8s %8s %12s %9s  %s\n' "$target" "$SECONDS_EACH" "${cpu:-?}" "${executions:-?}" "${coverage:-?}" "$found" |
+    tee "$dir/row"
+}
+export -f run_one
+
+printf '%-12s %8s %8s %12s %9s  %s\n' target seconds cpu executions coverage found
+# shellcheck disable=SC2086
+printf '%s\n' $TARGETS | xargs -P "$JOBS" -I{} bash -euo pipefail -c 'run_one {}'
+
+if [ "${KEEP:-0}" = 1 ]; then
+  for target in $TARGETS; do
+    kept=tests/fuzz/corpus/$target
+    new=$OUT/$target/new
+    rm -rf "$new" && mkdir -p "$new" "$kept"
+    find "$OUT/$target/corpus" -type f -size -"$((KEEP_BYTES + 1))"c -exec cp -t "$new" {} +
+    before=$(find "$kept" -type f | wc -l)
+    "$BIN/fuzz_$target" -merge=1 -rss_limit_mb=1500 "$kept" "$OUT/$target/seeds" "$new" >"$OUT/$target/merge.log" 2>&1
+    rmdir --ignore-fail-on-non-empty "$kept"
+    echo "fuzz: $target: $before inputs kept before, $(find "$kept" -type f 2>/dev/null | wc -l) now"
+  done
+fi
+
+clean=1
+for target in $TARGETS; do
+  read -r _ _ _ _ _ found <"$OUT/$target/row"
+  [ "$found" = 0 ] || {
+    clean=0
+    echo "fuzz: $target: $found in $OUT/$target/found, log $OUT/$target/log" >&2
+  }
+done
+[ "$clean" = 1 ]
