@@ -14,6 +14,9 @@ void add_sparse_rows(std::vector<Row>& rows) {
   add_sparse_merge(rows, "topk:ratio=0.01", 16, 0.70);
   add_encode(rows, "randomk:ratio=0.01", Residual::kInPlace, 0.90);
   add_decode(rows, "randomk:ratio=0.01", 1, 0);
+  add_encode(rows, "blocks:ratio=0.1", Residual::kInPlace, 0);
+  add_decode(rows, "blocks:ratio=0.1", 4, 0);
+  add_encode(rows, "blocks", Residual::kInPlace, 0);
   add_encode(rows, "threshold:tau=0.0035", Residual::kInPlace, 0.90);  // about 1 % of these values
   add_encode(rows, "graddrop:ratio=0.01", Residual::kInPlace, 0.90);
   add_encode(rows, "sidco:ratio=0.01", Residual::kInPlace, 0.60);

@@ -5,7 +5,9 @@
 //
 // Layout   one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
 //          f32 values of the blocks that are sent, in order; the last block may be shorter
-#include <algorithm>
+#include "codec/blocks/blocks.h"
+
+#include <cstring>
 #include <limits>
 #include <string>
 
@@ -22,11 +24,9 @@ namespace {
 enum Param : std::size_t { kRatio };
 constexpr ParamSpec kParams[] = {{"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most"}};
 
-constexpr std::size_t kBlock = 256;
-constexpr std::size_t kAtOnce = 64;  // payloads in one pass over the output
+constexpr std::size_t kAtOnce = 64;   // payloads in one pass over the output
+constexpr std::size_t kLookedAt = 4;  // blocks that are looked at, then sent: they stay in the nearest cache
 
-std::size_t count(std::size_t n) { return (n + kBlock - 1) / kBlock; }
-std::size_t length(std::size_t n, std::size_t block) { return std::min(kBlock, n - block * kBlock); }
 std::size_t bitmap_bytes(std::size_t n) { return (count(n) + 7) / 8; }
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], count(n)); }
 
@@ -35,7 +35,7 @@ std::size_t bound(const Settings& s, std::size_t n) {
 }
 
 std::size_t scratch(const Settings&, std::size_t n) {
-  return count(n) * (sizeof(double) + sizeof(std::uint32_t));
+  return count(n) * (sizeof(Held) + sizeof(std::uint32_t));
 }
 
 // The blocks that are sent hold at least their share of the energy.
@@ -72,34 +72,48 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   return {};
 }
 
+void mark(std::uint8_t* bitmap, std::size_t block) {
+  bitmap[block / 8] = static_cast<std::uint8_t>(bitmap[block / 8] | 1U << block % 8);
+}
+
+// Writes the bitmap of the blocks that are sent, of those that hold something. Returns whether all values are finite.
+bool choose(std::span<const Held> held, std::size_t most, std::uint32_t* chosen, std::uint8_t* bitmap) {
+  bool finite = true;
+  std::size_t candidates = 0;
+  for (std::size_t b = 0; b < held.size(); ++b) {
+    finite = finite && held[b].largest < sparse::kFirstNonFinite;
+    if (held[b].largest != 0) chosen[candidates++] = static_cast<std::uint32_t>(b);
+  }
+  const auto energy = [&](std::uint32_t b) {
+    return held[b].largest < sparse::kFirstNonFinite ? held[b].squares
+                                                     : std::numeric_limits<double>::infinity();
+  };
+  const std::size_t k = std::min(candidates, most);
+  if (k < candidates)
+    std::nth_element(chosen, chosen + k, chosen + candidates, [&](std::uint32_t a, std::uint32_t b) {
+      return energy(a) != energy(b) ? energy(a) > energy(b) : a < b;
+    });
+  std::fill_n(bitmap, (held.size() + 7) / 8, std::uint8_t{0});
+  for (std::size_t j = 0; j < k; ++j) mark(bitmap, chosen[j]);
+  return finite;
+}
+
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("blocks", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("blocks", call.scratch.size(), scratch(call.settings, in.n)));
-  auto* energy = reinterpret_cast<double*>(call.scratch.data());
-  auto* chosen = reinterpret_cast<std::uint32_t*>(energy + count(in.n));
-  bool finite = true;
-  std::size_t candidates = 0;
-  for (std::size_t b = 0; b < count(in.n); ++b) {
+  const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), count(in.n));
+  auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + held.size());
+  for (std::size_t b = 0; b < held.size(); ++b) {
     Fold<double> squares;
-    std::uint32_t largest = 0;
+    held[b].largest = 0;
     for (std::size_t i = 0; i < length(in.n, b); ++i) {
       const float v = in.take(b * kBlock + i);
       squares.add(i, double{v} * double{v});
-      largest = std::max(largest, sparse::magnitude(v));
+      held[b].largest = std::max(held[b].largest, sparse::magnitude(v));
     }
-    const bool holds = largest < sparse::kFirstNonFinite;
-    finite = finite && holds;
-    energy[b] = holds ? squares.total() : std::numeric_limits<double>::infinity();
-    if (largest != 0) chosen[candidates++] = static_cast<std::uint32_t>(b);
+    held[b].squares = squares.total();
   }
-  const std::size_t k = std::min(candidates, most(call.settings, in.n));
-  if (k < candidates)
-    std::nth_element(chosen, chosen + k, chosen + candidates, [&](std::uint32_t a, std::uint32_t b) {
-      return energy[a] != energy[b] ? energy[a] > energy[b] : a < b;
-    });
-  std::fill_n(out.data(), bitmap_bytes(in.n), std::uint8_t{0});
-  for (std::size_t j = 0; j < k; ++j)
-    out[chosen[j] / 8] = static_cast<std::uint8_t>(out[chosen[j] / 8] | 1U << chosen[j] % 8);
+  const bool finite = choose(held, most(call.settings, in.n), chosen, out.data());
   std::uint8_t* p = out.data() + bitmap_bytes(in.n);
   for (std::size_t b = 0; b < count(in.n); ++b) {
     const bool sends = is_sent(out.data(), b);
@@ -108,6 +122,49 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
       if (sends) wire::put(p, v), p += 4;
       in.leave(i, sends ? v : 0.0F);
     }
+  }
+  return Encoded{static_cast<std::size_t>(p - out.data()), finite};
+}
+
+// Of a block that has been left whole.
+std::uint8_t* send_left(const Carry& in, std::size_t block, std::uint8_t* p) {
+  const std::size_t first = block * kBlock, len = length(in.n, block);
+  if (in.left) {
+    std::memcpy(p, in.left + first, 4 * len);
+    std::fill_n(in.left + first, len, 0.0F);
+  } else {
+    for (std::size_t i = 0; i < len; ++i) wire::put(p + 4 * i, in.take(first + i));
+  }
+  return p + 4 * len;
+}
+
+// All blocks are left whole, then the chosen ones are sent: at once, where every block may be.
+Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("blocks", out.size(), bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("blocks", call.scratch.size(), scratch(call.settings, in.n)));
+  const std::size_t blocks = count(in.n);
+  const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), blocks);
+  auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + blocks);
+  const bool all = most(call.settings, in.n) == blocks;
+  std::uint8_t* p = out.data() + bitmap_bytes(in.n);
+  bool finite = true;
+  if (all) std::fill_n(out.data(), bitmap_bytes(in.n), std::uint8_t{0});
+  for (std::size_t b = 0; b < blocks; b += kLookedAt) {
+    const std::size_t first = b * kBlock, end = std::min(b + kLookedAt, blocks);
+    look({in.grad + first, in.residual ? in.residual + first : nullptr, in.left ? in.left + first : nullptr,
+          std::min(in.n - first, kLookedAt * kBlock)},
+         !all, &held[b]);
+    for (std::size_t s = b; all && s < end; ++s) {
+      finite = finite && held[s].largest < sparse::kFirstNonFinite;
+      if (held[s].largest == 0) continue;
+      mark(out.data(), s);
+      p = send_left(in, s, p);
+    }
+  }
+  if (!all) {
+    finite = choose(held, most(call.settings, in.n), chosen, out.data());
+    for (std::size_t b = 0; b < blocks; ++b)
+      if (is_sent(out.data(), b)) p = send_left(in, b, p);
   }
   return Encoded{static_cast<std::size_t>(p - out.data()), finite};
 }
@@ -132,6 +189,20 @@ void merge_block(std::span<const ByteView> payloads, std::size_t* at, std::size_
     for (float& v : out) v /= divide;
 }
 
+void merge_block_fast(std::span<const ByteView> payloads, std::size_t* at, std::size_t block,
+                      const float* base, float divide, std::span<float> out) {
+  const std::uint8_t* sent[kAtOnce];
+  std::size_t senders = 0;
+  for (std::size_t p = 0; p < payloads.size(); ++p) {
+    if (!is_sent(payloads[p].data(), block)) continue;
+    sent[senders++] = payloads[p].data() + at[p];
+    at[p] += 4 * out.size();
+  }
+  if (senders == 0 && base == out.data() && divide == 1.0F) return;
+  merge_sent({sent, senders}, base, divide, out);
+}
+
+template <auto kMergeBlock>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
   TITHE_TRY(codec::check_all(blocks_codec, call, payloads, out.size()));
@@ -144,7 +215,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
     std::fill_n(at, kAtOnce, bitmap_bytes(out.size()));
     const float divide = first == payloads.size() ? merge.divide : 1.0F;
     for (std::size_t b = 0; b < count(out.size()); ++b)
-      merge_block(now, at, b, base ? base + b * kBlock : nullptr, divide,
+      kMergeBlock(now, at, b, base ? base + b * kBlock : nullptr, divide,
                   out.subspan(b * kBlock, length(out.size(), b)));
     base = out.data();
   } while (first < payloads.size());
@@ -153,7 +224,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "blocks", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode<merge_block_fast>},
+    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode<merge_block>}};
 
 }  // namespace
 }  // namespace blocks

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <bit>
+
+#include "base/bytes.h"
+#include "base/fold.h"
+#include "codec/blocks/blocks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/blocks/blocks_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::blocks::HWY_NAMESPACE {
+namespace {
+using namespace simd::HWY_NAMESPACE;
+
+using Doubles = hn::CappedTag<double, 16>;
+using VD = hn::Vec<Doubles>;
+constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
+constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Doubles());
+
+template <bool kResidual, bool kLeft, bool kSquares>
+Held look_at(const Carry& in) {
+  const std::size_t rows = whole(in.n) / kFoldLanes * kFoldLanes;
+  VW most = hn::Zero(Words());
+  VD sum[kSums];
+  for (VD& s : sum) s = hn::Zero(Doubles());
+  [[maybe_unused]] const auto add = [](VD& to, VD v) { to = hn::Add(to, hn::Mul(v, v)); };
+  for (std::size_t i = 0; i < rows; i += kFoldLanes)
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      const VF v = take<kResidual>(in, i + k * lanes());
+      most = hn::Max(most, magnitude(v));
+      if (kLeft) hn::StoreU(v, Floats(), in.left + i + k * lanes());
+#if HWY_TARGET != HWY_SCALAR  // which has no halves
+      if (kSquares) {
+        add(sum[2 * k], hn::PromoteTo(Doubles(), hn::LowerHalf(v)));
+        add(sum[2 * k + 1], hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), v)));
+      }
+#endif
+    }
+  Held held{.largest = hn::GetLane(hn::MaxOfLanes(Words(), most))};
+  Fold<double> squares;
+  for (std::size_t k = 0; kSquares && k < kSums; ++k)
+    hn::StoreU(sum[k], Doubles(), &squares.lane[k * hn::Lanes(Doubles())]);
+  for (std::size_t i = rows; i < in.n; ++i) {
+    const float v = in.take(i);
+    held.largest = std::max(held.largest, std::bit_cast<std::uint32_t>(v) & 0x7fffffffU);
+    if (kSquares) squares.add(i, double{v} * double{v});
+    in.leave(i, 0.0F);
+  }
+  if (kSquares) held.squares = squares.total();
+  return held;
+}
+
+template <bool kResidual, bool kLeft>
+void look_as(const Carry& in, bool squares, Held* held) {
+  for (std::size_t b = 0; b < count(in.n); ++b) {
+    const Carry block = {in.grad + b * kBlock, kResidual ? in.residual + b * kBlock : nullptr,
+                         kLeft ? in.left + b * kBlock : nullptr, length(in.n, b)};
+    held[b] = squares ? look_at<kResidual, kLeft, true>(block) : look_at<kResidual, kLeft, false>(block);
+  }
+}
+
+void look_all(const Carry& in, bool squares, Held* held) {
+  if (in.residual)
+    in.left ? look_as<true, true>(in, squares, held) : look_as<true, false>(in, squares, held);
+  else
+    in.left ? look_as<false, true>(in, squares, held) : look_as<false, false>(in, squares, held);
+}
+
+void merge(std::span<const std::uint8_t* const> sent, const float* base, float divide, std::span<float> out) {
+  const VF by = hn::Set(Floats(), divide);
+  const bool divides = divide != 1.0F;
+  std::size_t i = 0;
+  for (; i < whole(out.size()); i += lanes()) {
+    VF sum = base ? load(base + i) : hn::Zero(Floats());
+    for (const std::uint8_t* p : sent) sum = hn::Add(sum, load(p + 4 * i));
+    hn::StoreU(divides ? hn::Div(sum, by) : sum, Floats(), out.data() + i);
+  }
+  for (; i < out.size(); ++i) {
+    float sum = base ? base[i] : 0.0F;
+    for (const std::uint8_t* p : sent) sum += wire::get<float>(p + 4 * i);
+    out[i] = divides ? sum / divide : sum;
+  }
+}
+
+}  // namespace
+}  // namespace tithe::blocks::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::blocks {
+
+HWY_EXPORT(look_all);
+HWY_EXPORT(merge);
+
+void look(const Carry& in, bool squares, Held* held) { HWY_DYNAMIC_DISPATCH(look_all)(in, squares, held); }
+
+void merge_sent(std::span<const std::uint8_t* const> sent, const float* base, float divide,
+                std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(merge)(sent, base, divide, out);
+}
+
+}  // namespace tithe::blocks
+#endif
