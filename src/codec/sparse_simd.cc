@@ -12,6 +12,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "codec/simd_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sparse::HWY_NAMESPACE {
 
@@ -19,6 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kBlock = 8192;  // 32 KiB of output stay in L1 while all payloads are added
 constexpr std::size_t kGroup = 256;   // payloads merged in one pass
+constexpr std::size_t kLine = 16;     // values in a line of the cache
 
 void Divide(float* v, std::size_t n, float by) {
   const hn::ScalableTag<float> d;
@@ -35,25 +38,39 @@ void Divide(float* v, std::size_t n, float by) {
   for (; i < n; ++i) v[i] /= by;
 }
 
+// Asks for a line in the second-level cache: the nearest one has few places for lines on their way, and the additions
+// need those.
+void AskFor(const void* line) { __builtin_prefetch(line, 0, 2); }
+
 void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   std::size_t next[kGroup] = {};
   std::size_t pairs = 0;
   for (const ByteView p : payloads) pairs += Pairs(p).count();
   const bool in_place = merge.base == out.data();
-  // In place, lines between the pairs are never touched; where most lines are, they are asked for in order.
-  const bool dense = in_place && 16 * pairs >= out.size();
-  for (std::size_t block = 0; block < out.size(); block += kBlock) {
-    const std::size_t length = std::min(kBlock, out.size() - block);
+  const bool from_memory = out.size() >= simd::HWY_NAMESPACE::kPastCaches;
+  // In place, lines between the pairs are never touched. Where many lines of much memory are, all those of the next
+  // block are asked for in order, some before each payload: in one go they would wait for one another.
+  const bool dense = in_place && from_memory && 2 * kLine * pairs >= out.size();
+  const std::size_t step = dense ? kBlock / 2 : kBlock;
+  const std::size_t share = dense ? (step + payloads.size() - 1) / payloads.size() : 0;
+  for (std::size_t block = 0; block < out.size(); block += step) {
+    const std::size_t length = std::min(step, out.size() - block);
     const std::size_t end = block + length;
-    if (dense)
-      for (std::size_t i = end; i < std::min(end + kBlock, out.size()); i += 16) hwy::Prefetch(&out[i]);
     if (merge.base == nullptr)
       std::fill_n(&out[block], length, 0.0F);
     else if (!in_place)
       std::copy_n(merge.base + block, length, &out[block]);
     for (std::size_t p = 0; p < payloads.size(); ++p) {
+      const std::size_t last_line = std::min(end + (p + 1) * share, out.size());
+      for (std::size_t i = end + p * share; i < last_line; i += kLine) AskFor(&out[i]);
       const Pairs all(payloads[p]);
       std::size_t j = next[p];
+      // Twice as many streams as payloads, a little of each at a time: no processor guesses how they go on.
+      if (from_memory && j + 5 * kLine < all.count())
+        for (const std::size_t ahead : {4 * kLine, 5 * kLine}) {
+          AskFor(all.indices() + 4 * (j + ahead));
+          AskFor(all.values() + 4 * (j + ahead));
+        }
       for (; j < all.count(); ++j) {
         const std::size_t i = all.index(j);
         if (i >= end) break;

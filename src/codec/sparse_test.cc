@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -57,37 +58,48 @@ TEST(Sparse, DuplicatesBetweenWorkersAddUpInOrder) {
   EXPECT_EQ(out, (std::vector<float>{6, ((1.0F + 1e8F) + 1.0F) - 1e8F, 1, 2}));
 }
 
+// Every third payload names half of the values, the others few of them.
+void expect_the_bits_of_the_reference(std::size_t n, std::size_t peers, std::span<const float> divides,
+                                      std::mt19937& rng) {
+  std::vector<std::vector<std::uint8_t>> all;
+  for (std::size_t p = 0; p < peers; ++p) {
+    std::vector<std::uint32_t> index;
+    std::vector<float> value;
+    const std::uint32_t step = p % 3 == 0 ? 3 : 3000;
+    for (std::size_t i = rng() % step; i < n; i += 1 + rng() % step) {
+      index.push_back(static_cast<std::uint32_t>(i));
+      value.push_back(static_cast<float>(rng() % 2000) * 0.37F - 300);
+    }
+    all.push_back(payload(index, value));
+  }
+  const std::vector<ByteView> views(all.begin(), all.end());
+  std::vector<float> base(n);
+  for (float& b : base) b = static_cast<float>(rng() % 100) - 50;
+  for (const float divide : divides)
+    for (const int form : {0, 1, 2}) {
+      std::vector<float> want = base;
+      std::vector<float> got = base;
+      const auto merge = [&](std::vector<float>& out) {
+        return Merge{form == 0 ? nullptr : form == 1 ? base.data() : out.data(), divide};
+      };
+      decode_ref(views, merge(want), want);
+      decode_fast(views, merge(got), got);
+      ASSERT_TRUE(n == 0 || std::memcmp(got.data(), want.data(), 4 * n) == 0)
+          << n << " values, " << peers << " peers, divide " << divide << ", form " << form;
+    }
+}
+
 TEST(Sparse, BlocksOfTheOutputGiveTheBitsOfPayloadAfterPayload) {
   std::mt19937 rng(5);
   for (const std::size_t n : {0U, 1U, 5U, 8191U, 8192U, 8193U, 40'000U})
-    for (const std::size_t peers : {0U, 1U, 2U, 5U, 256U, 257U}) {
-      std::vector<std::vector<std::uint8_t>> all;
-      for (std::size_t p = 0; p < peers; ++p) {
-        std::vector<std::uint32_t> index;
-        std::vector<float> value;
-        const std::uint32_t step = p % 3 == 0 ? 3 : 3000;
-        for (std::size_t i = rng() % step; i < n; i += 1 + rng() % step) {
-          index.push_back(static_cast<std::uint32_t>(i));
-          value.push_back(static_cast<float>(rng() % 2000) * 0.37F - 300);
-        }
-        all.push_back(payload(index, value));
-      }
-      const std::vector<ByteView> views(all.begin(), all.end());
-      std::vector<float> base(n);
-      for (float& b : base) b = static_cast<float>(rng() % 100) - 50;
-      for (const float divide : {1.0F, 3.0F, 4.0F, 257.0F})
-        for (const int form : {0, 1, 2}) {
-          std::vector<float> want = base;
-          std::vector<float> got = base;
-          const auto merge = [&](std::vector<float>& out) {
-            return Merge{form == 0 ? nullptr : form == 1 ? base.data() : out.data(), divide};
-          };
-          decode_ref(views, merge(want), want);
-          decode_fast(views, merge(got), got);
-          ASSERT_TRUE(n == 0 || std::memcmp(got.data(), want.data(), 4 * n) == 0)
-              << n << " values, " << peers << " peers, divide " << divide << ", form " << form;
-        }
-    }
+    for (const std::size_t peers : {0U, 1U, 2U, 5U, 256U, 257U})
+      expect_the_bits_of_the_reference(n, peers, std::array{1.0F, 3.0F, 4.0F, 257.0F}, rng);
+}
+
+// Where lines are asked for ahead of the additions.
+TEST(Sparse, BlocksOfMoreThanTheCachesHoldDoToo) {
+  std::mt19937 rng(6);
+  expect_the_bits_of_the_reference((std::size_t{1} << 22) + 4097, 3, std::array{1.0F, 3.0F}, rng);
 }
 
 TEST(Sparse, SentListsTheIndicesInOrder) {
