@@ -10,8 +10,17 @@ void add_dense_rows(std::vector<Row>& rows) {
   add_encode(rows, "bf16", Residual::kInPlace, 0);
   add_encode(rows, "fp16", Residual::kNone, 0);
   add_encode(rows, "fp32", Residual::kNone, 0);
+  add_encode(rows, "tbq", Residual::kInPlace, 0.95);
+  add_encode(rows, "tbq:tau=0.001", Residual::kInPlace, 0);
+  add_encode_beside(rows, "terngrad", Beside::kSum, 0.75);
+  add_encode_beside(rows, "qsgd:bits=4", Beside::kSum, 0.75);
+  add_encode_beside(rows, "qsgd:bits=8", Beside::kSum, 0.75);
+  add_encode_beside(rows, "natural", Beside::kSum, 0.75);
   add_decode(rows, "onebit", 4, 0.80);
   add_decode(rows, "onebit", 1, 0);
+  add_decode(rows, "tbq", 4, 0);
+  add_decode(rows, "qsgd", 4, 0);
+  add_decode(rows, "natural", 4, 0);
   add_decode(rows, "bf16", 4, 0);
   add_decode(rows, "fp16", 4, 0);
   add_decode(rows, "fp32", 4, 0);

@@ -133,10 +133,16 @@ std::vector<ErrorCase> error_cases() {
           other.settings.value[p] = static_cast<double>(form);
           all.push_back(other);
         }
-      if (param.name != "ratio" && param.name != "bits") continue;
-      ErrorCase more = {codec, defaults(*codec), std::string(codec->name) + "_more"};
-      more.settings.value[p] = param.name == "ratio" ? 0.25 : param.high;
-      all.push_back(more);
+      const auto also = [&](const char* what, double value) {
+        if (value == param.fallback) return;
+        ErrorCase other = {codec, defaults(*codec), std::string(codec->name) + what};
+        other.settings.value[p] = value;
+        all.push_back(other);
+      };
+      if (param.name == "ratio") also("_more", 0.25);
+      if (param.name == "bits") also("_fewest_bits", param.low);
+      if (param.name == "bits") also("_most_bits", param.high);
+      if (param.name == "norm") also("_l2", param.high);
     }
   }
   return all;

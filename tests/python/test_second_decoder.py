@@ -14,7 +14,8 @@ GOLDEN = ROOT / "tests/golden"
 sys.path.insert(0, str(ROOT / "tests/second_decoder"))
 
 from tithe_format import decode, parse_frame, read_control, read_state  # noqa: E402
-from tithe_payloads import READERS, Refused, f32  # noqa: E402
+from tithe_numbers import Refused, f32  # noqa: E402
+from tithe_payloads import READERS  # noqa: E402
 
 FRAMES = sorted(p for p in GOLDEN.glob("*.bin") if not p.name.startswith(("flag_", "control_")))
 
@@ -46,7 +47,11 @@ def test_knows_every_codec_of_the_list():
     for name, number in listed:
         assert any(p.name.startswith(f"{name}_") for p in FRAMES)
         reader = READERS[int(number)]
-        assert (reader[-1] if isinstance(reader, tuple) else reader).__name__ in (f"read_{name}", "read_sparse")
+        assert (reader[-1] if isinstance(reader, tuple) else reader).__name__ in (
+            f"read_{name}",
+            "read_sparse",
+            "read_ternary",
+        )
 
 
 def test_flagged_frames():

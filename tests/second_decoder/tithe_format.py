@@ -11,7 +11,8 @@ import math
 import struct
 from dataclasses import dataclass
 
-from tithe_payloads import READERS, Sparse, f32, must
+from tithe_numbers import f32, must
+from tithe_payloads import READERS, Sparse
 from xxh3 import xxh3_64
 
 # ---- 2. Header ----

@@ -1,41 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections 1 and 6 of docs/format.md: numbers, and the payloads of each codec. See tithe_format.py."""
+"""Section 6 of docs/format.md: the payloads of each codec. See tithe_format.py."""
 
 import math
 import struct
 from dataclasses import dataclass
 
-
-class Refused(Exception):
-    """The bytes break a rule of docs/format.md."""
-
-
-def must(rule: bool, why: str) -> None:
-    if not rule:
-        raise Refused(why)
-
-
-# ---- 1. Numbers ----
-
-
-def f32(x: float) -> float:
-    """The nearest binary32, ties to even. A sum, difference or quotient of two binary32 numbers that is rounded to
-    binary64 and then to binary32 is the same as rounded once, so Python's floats may stand in between."""
-    try:
-        return struct.unpack("<f", struct.pack("<f", x))[0]
-    except OverflowError:
-        return math.copysign(math.inf, x)
-
-
-def f32_array(data: bytes, at: int, count: int) -> list[float]:
-    return list(struct.unpack_from(f"<{count}f", data, at))
-
-
-def u32_array(data: bytes, at: int, count: int) -> list[int]:
-    return list(struct.unpack_from(f"<{count}I", data, at))
-
-
-# ---- 6. Payloads, codec by codec ----
+from tithe_few_bits import read_minmax, read_natural, read_nuqsgd, read_qsgd, read_sign, read_ternary
+from tithe_numbers import f32, f32_array, must, u32_array
 
 
 def read_fp32(payload: bytes, n: int) -> list[float]:
@@ -385,6 +356,13 @@ READERS = {
     6: read_sparse,  # dgc
     7: read_sparse,  # dragonn
     8: read_qtopk,
+    9: read_sign,
+    10: read_ternary,  # tbq
+    11: read_ternary,  # terngrad
+    12: read_minmax,
+    13: read_qsgd,
+    14: read_natural,
+    15: read_nuqsgd,
     16: read_fp8,
     17: read_inceptionn,
     18: read_rangefloat,

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What codecs that work block by block share. A block fits in the nearest cache: a first look finds its scale, a
+// second pass sends and leaves, and memory is read once.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/fold.h"
+#include "base/rng.h"
+#include "codec/raw.h"
+#include "tithe/codec.h"
+
+namespace tithe::block {
+
+inline Carry part(const Carry& in, std::size_t first, std::size_t len) {
+  return {in.grad + first, in.residual ? in.residual + first : nullptr, in.left ? in.left + first : nullptr,
+          len};
+}
+
+inline std::uint32_t magnitude_bits(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
+
+// What the first look at a block finds.
+struct Look {
+  std::uint32_t peak = 0;  // largest magnitude, as its bits
+  float sum = 0;           // of all magnitudes, in the shape of base/fold.h; 0 if nobody asked
+
+  bool finite() const { return peak < 0x7f800000U; }
+  float most() const { return std::bit_cast<float>(peak); }
+  // A sum that overflowed is held at the largest float, so that the mean of finite values is finite.
+  float mean(std::size_t n) const {
+    return n == 0 ? 0.0F : std::min(sum, std::numeric_limits<float>::max()) / static_cast<float>(n);
+  }
+};
+
+inline Look look(const Carry& in) {
+  Look found;
+  Fold<float> sum;
+  for (std::size_t i = 0; i < in.n; ++i) {
+    const float v = in.take(i);
+    found.peak = std::max(found.peak, magnitude_bits(v));
+    sum.add(i, std::fabs(v));
+  }
+  found.sum = sum.total();
+  return found;
+}
+
+// Steps of a range: count(v) = |v| in units of scale / steps, to the nearest whole number, at most `steps` for
+// magnitudes up to scale and exactly that at scale. steps <= 2^23, so that the product is off by less than 1/2.
+// Tiny scales are lifted by a power of two first: their reciprocals are no floats. Without a scale all counts are 0.
+struct Steps {
+  float lift = 1;
+  float per = 0;
+
+  Steps(float scale, std::uint32_t steps) {
+    if (!(scale > 0.0F)) return;
+    if (scale < 0x1p-100F) lift = 0x1p100F;
+    per = static_cast<float>(steps) / (scale * lift);
+  }
+  std::uint32_t count(float v) const {
+    return static_cast<std::uint32_t>(std::nearbyint(std::fabs(v) * lift * per));
+  }
+};
+
+inline std::uint64_t key(const Call& call) {
+  return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+}
+
+// ---- The seam's functions: the checks in front of a body. For codecs whose payloads have a fixed size.
+
+using Encode = bool (*)(const Call&, const Carry&, std::uint8_t* out);  // true: all taken values are finite
+using Decode = void (*)(const Call&, std::span<const ByteView>, const Merge&, std::span<float>);
+
+template <const Codec& kCodec, Encode kBody>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  const std::size_t bytes = kCodec.phases[0].bound(call.settings, in.n);
+  TITHE_TRY(codec::check_room(kCodec.name, out.size(), bytes));
+  return Encoded{bytes, kBody(call, in, out.data())};
+}
+
+template <const Codec& kCodec, Decode kBody>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  TITHE_TRY(codec::check_all(kCodec, call, payloads, out.size()));
+  kBody(call, payloads, how, out);
+  return {};
+}
+
+// How a decoder reads a scale: finite, and +0 or above.
+inline bool is_scale(std::uint32_t bits) { return bits < 0x7f800000U; }
+
+}  // namespace tithe::block

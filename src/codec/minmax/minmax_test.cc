@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "codec/dense_for_test.h"
+
+namespace tithe {
+namespace {
+
+using dense::send;
+using dense::Sent;
+
+// HiPress' layout: bits, tail, min, max, codes from the lowest bit up.
+TEST(Minmax, TheBytesOfHiPress) {
+  const std::vector<float> grad = {-3, -2, -1, 0, -3};
+  const Sent sent = send("minmax", grad);
+  EXPECT_EQ(sent.values, grad);
+  ASSERT_EQ(sent.payload.size(), 12U);
+  EXPECT_EQ(sent.payload[0], 2);
+  EXPECT_EQ(sent.payload[1], 1);
+  EXPECT_EQ(wire::get<float>(&sent.payload[2]), -3.0F);
+  EXPECT_EQ(wire::get<float>(&sent.payload[6]), 0.0F);
+  EXPECT_EQ(sent.payload[10], 0xe4);
+  EXPECT_EQ(sent.payload[11], 0);
+}
+
+TEST(Minmax, NearestIsNearest) {
+  const Sent sent = send("minmax:bits=1,round=nearest", {0, 0.375F, 0.625F, 1});
+  EXPECT_EQ(sent.values, (std::vector<float>{0, 0, 1, 1}));
+  EXPECT_EQ(sent.payload[1], 4);
+  EXPECT_EQ(sent.payload[10], 0b1100);
+}
+
+TEST(Minmax, ConstantsAreSentExactly) {
+  for (const char* spec : {"minmax", "minmax:bits=8", "minmax:round=nearest"})
+    EXPECT_EQ(send(spec, std::vector<float>(100, -0.3F)).values, std::vector<float>(100, -0.3F));
+}
+
+TEST(Minmax, NothingIsMoreThanAGapAway) {
+  const std::vector<float> grad = dense::bell(5000);
+  const auto [low, high] = std::minmax_element(grad.begin(), grad.end());
+  for (const int bits : {1, 2, 4, 8}) {
+    const double gap = (double{*high} - double{*low}) / ((1 << bits) - 1);
+    const std::string spec = "minmax:bits=" + std::to_string(bits);
+    for (const float left : send(spec, grad).left) EXPECT_LE(std::fabs(left), gap * 1.000001);
+    for (const float left : send(spec + ",round=nearest", grad).left)
+      EXPECT_LE(std::fabs(left), gap * 0.500001);
+  }
+}
+
+// A range wider than the largest float is halved; what is beyond it stays.
+TEST(Minmax, HugeRangesLeaveFiniteValues) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const char* spec : {"minmax", "minmax:bits=1", "minmax:bits=8,round=nearest"}) {
+    const std::vector<float> grad = {kMost, -kMost, 1e38F, -2e38F, 0};
+    const Sent sent = send(spec, grad);
+    for (std::size_t i = 0; i < grad.size(); ++i) {
+      EXPECT_TRUE(std::isfinite(sent.left[i])) << spec << i;
+      EXPECT_LE(std::fabs(sent.values[i]), kMost / 2);
+    }
+  }
+}
+
+TEST(Minmax, CheckRefusesWhatEncodeCannotWrite) {
+  const Spec spec = dense::spec_of("minmax");
+  const std::vector<std::uint8_t> good = send("minmax", {-3, -2, -1, 0, -3}).payload;
+  const auto with = [&](std::size_t at, std::uint8_t byte) {
+    std::vector<std::uint8_t> p = good;
+    p[at] = byte;
+    return spec.codec->phases[0].check(spec.settings, 5, p).code();
+  };
+  EXPECT_EQ(with(0, 2), Code::kOk);
+  EXPECT_EQ(with(0, 4), Code::kCorrupt);
+  EXPECT_EQ(with(1, 2), Code::kCorrupt);
+  EXPECT_EQ(with(5, 0x7f), Code::kCorrupt);  // the smallest value rises above the largest
+  EXPECT_EQ(with(9, 0xff), Code::kCorrupt);  // the largest falls below the smallest
+  EXPECT_EQ(with(11, 4), Code::kCorrupt);    // a code too many
+}
+
+}  // namespace
+}  // namespace tithe

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/qsgd/qsgd.h"
+
+#include "codec/registry.h"
+
+namespace tithe {
+namespace qsgd {
+
+void send_from(std::size_t first, std::size_t at, const Shape& shape, const Rounding& rounding, float norm,
+               const Carry& in, std::uint8_t* codes) {
+  const Levels levels(shape, norm);
+  for (std::size_t i = first; i < in.n; ++i) {
+    const unsigned code = rounding.code(in.take(i), at + i);
+    codes::put(codes, i, shape.bits, code);
+    in.leave(i, levels.value(code));
+  }
+}
+
+void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  codec::merge_values(
+      payloads, how, out,
+      [shape](ByteView p, std::size_t i) {
+        const std::uint8_t* bucket = &p[shape.start(i >> shape.log2_bucket)];
+        return Levels(shape, wire::get<float>(bucket))
+            .value(codes::get(bucket + kHead, i & (shape.bucket() - 1), shape.bits));
+      },
+      first);
+}
+
+namespace {
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  return buckets::check("qsgd", s, n, payload);
+}
+
+bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+  const Shape shape(call.settings);
+  const std::uint64_t key = block::key(call);
+  bool finite = true;
+  buckets::put_top(shape, out);
+  for (std::size_t first = 0; first < in.n; first += shape.bucket()) {
+    const Carry bucket = block::part(in, first, std::min(shape.bucket(), in.n - first));
+    std::uint8_t* to = out + shape.start(first >> shape.log2_bucket);
+    const block::Look found = block::look(bucket);
+    if (!found.finite()) {
+      finite = false;
+      buckets::send_nothing(shape, bucket, to);
+      continue;
+    }
+    const float norm = buckets::norm_of(call.settings, bucket, found);
+    std::fill_n(to, shape.bucket_bytes(bucket.n), std::uint8_t{0});
+    wire::put(to, norm);
+    send_from(0, first, shape, Rounding(key, shape, norm), norm, bucket, to + kHead);
+  }
+  return finite;
+}
+
+void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                std::span<float> out) {
+  decode_from(0, Shape(call.settings), payloads, how, out);
+}
+
+// Alistarh et al., lemma 3.1: with f the way from one level to the next, f (1 - f) is at most 1/4 and at most f.
+double contraction(const Settings& s, std::size_t n) {
+  const Shape shape(s);
+  const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, shape.bucket()));
+  const double steps = shape.steps();
+  return std::min(len / (4 * steps * steps), std::sqrt(len) / steps) + 0x1p-20;
+}
+
+constexpr Law kLaws[] = {Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = block::encode<qsgd_codec, encode_simd>,
+                            .decode = block::decode<qsgd_codec, decode_simd>},
+                           {.name = "ref",
+                            .usable = codec::always,
+                            .encode = block::encode<qsgd_codec, encode_ref>,
+                            .decode = block::decode<qsgd_codec, decode_ref>}};
+
+}  // namespace
+}  // namespace qsgd
+
+const Codec qsgd_codec = {
+    .id = CodecId::qsgd,
+    .name = "qsgd",
+    .doc = "even levels up to a bucket's norm, at random, unbiased (Alistarh et al. 2017)",
+    .params = buckets::kParams,
+    .phases = qsgd::kPhases,
+    .traits = {.fixed_size = true, .unbiased = true, .contraction = qsgd::contraction},
+    .scratch = codec::no_scratch,
+    .impls = qsgd::kImpls};
+
+}  // namespace tithe

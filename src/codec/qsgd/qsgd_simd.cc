@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// 4 and 8 bits are packed in vectors; for other widths codes are made in vectors and packed one by one.
+#include "codec/qsgd/qsgd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/qsgd/qsgd_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/block_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::qsgd::HWY_NAMESPACE {
+namespace {
+using namespace block::HWY_NAMESPACE;
+
+using Octets = hn::Rebind<std::uint8_t, Floats>;
+// Two codes of 4 bits make a byte where there are two lanes.
+constexpr bool kPairs = hn::MaxLanes(Floats()) > 1;
+
+// Puts the codes of the values from i on.
+template <unsigned kWidth, typename D = Floats>
+HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
+  if constexpr (kWidth == 8) {
+    hn::StoreU(hn::TruncateTo(Octets(), code), Octets(), out + i);
+  } else if constexpr (kWidth == 4 && kPairs) {
+    using Doubles = hn::Repartition<std::uint64_t, D>;
+    using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
+    const auto pairs = hn::BitCast(Doubles(), code);
+    hn::StoreU(hn::TruncateTo(PairOctets(), hn::Or(pairs, hn::ShiftRight<28>(pairs))), PairOctets(),
+               out + i / 2);
+  } else {
+    std::uint32_t each[hn::MaxLanes(Floats())];
+    hn::StoreU(code, Words(), each);
+    for (std::size_t k = 0; k < lanes(); ++k) codes::put(out, i + k, kWidth, each[k]);
+  }
+}
+
+template <unsigned kWidth, typename D = Floats>
+HWY_INLINE VW load_codes(const std::uint8_t* packed, std::size_t i) {
+  if constexpr (kWidth == 8) {
+    return hn::PromoteTo(Words(), hn::LoadU(Octets(), packed + i));
+  } else if constexpr (kPairs) {
+    using Doubles = hn::Repartition<std::uint64_t, D>;
+    using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
+    using PairWords = hn::Rebind<std::uint32_t, Doubles>;
+    const auto pairs =
+        hn::PromoteTo(Doubles(), hn::PromoteTo(PairWords(), hn::LoadU(PairOctets(), packed + i / 2)));
+    const VW apart = hn::BitCast(Words(), hn::Or(pairs, hn::ShiftLeft<28>(pairs)));
+    return hn::And(apart, hn::Set(Words(), 15U));
+  } else {
+    return hn::Set(Words(), codes::get(packed, i, kWidth));
+  }
+}
+
+template <unsigned kWidth>
+class Values {
+ public:
+  HWY_INLINE explicit Values(const Levels& levels)
+      : step_(hn::Set(Floats(), levels.step)), norm_(hn::Set(Floats(), levels.norm)) {}
+  // The sign is bit 31 of `sign`.
+  HWY_INLINE VF of(VW level, VW sign) const {
+    const VF number = hn::ConvertTo(Floats(), hn::BitCast(Ints(), level));
+    const VF size = hn::Mul(hn::Mul(number, step_), norm_);
+    return from_bits(hn::Or(bits(size), hn::And(sign, hn::Set(Words(), 0x80000000U))));
+  }
+  HWY_INLINE VF of_code(VW code) const {
+    return of(hn::And(code, hn::Set(Words(), (1U << (kWidth - 1)) - 1)), hn::ShiftLeft<32 - kWidth>(code));
+  }
+
+ private:
+  VF step_;
+  VF norm_;
+};
+
+template <unsigned kWidth, bool kResidual, bool kLeft>
+HWY_INLINE bool encode_bucket(const Call& call, const Shape& shape, const Draws& draws, std::size_t at,
+                              const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT out) {
+  constexpr int kFraction = 24 - static_cast<int>(kWidth);
+  const block::Look found = look<kResidual, false>(in);
+  if (!found.finite()) {
+    buckets::send_nothing(shape, in, out);
+    return false;
+  }
+  const float norm = buckets::norm_of(call.settings, in, found);
+  const Rounding rounding(block::key(call), shape, norm);
+  const CountedSteps steps(rounding.steps);
+  const Values<kWidth> values(Levels(shape, norm));
+  wire::put(out, norm);
+  std::uint8_t* to = out + kHead;
+  if (kWidth != 4 && kWidth != 8) std::fill_n(to, codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  std::size_t i = 0;
+  for (; i < whole(in.n); i += lanes()) {
+    if (!kResidual) hwy::Prefetch(ahead + i);
+    const VF v = take<kResidual>(in, i);
+    const VW draw = hn::ShiftRight<32 - kFraction>(draws.at(at + i));
+    const VW level = hn::ShiftRight<kFraction>(hn::Add(steps.count(from_bits(magnitude(v))), draw));
+    const VW sign = hn::And(hn::ShiftRight<32 - kWidth>(bits(v)), hn::Set(Words(), 1U << (kWidth - 1)));
+    store_codes<kWidth>(hn::Or(level, sign), to, i);
+    if (kLeft) hn::StoreU(hn::Sub(v, values.of(level, bits(v))), Floats(), in.left + i);
+  }
+  std::fill(to + codes::bytes_for(i, kWidth), to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  send_from(i, at, shape, rounding, norm, in, to);
+  return true;
+}
+
+template <unsigned kWidth, bool kResidual, bool kLeft>
+bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
+  const Shape shape(call.settings);
+  const Draws draws(block::key(call));
+  const std::size_t bucket = shape.bucket();
+  bool finite = true;
+  buckets::put_top(shape, out);
+  for (std::size_t first = 0; first < in.n; first += bucket) {
+    const Carry values = block::part(in, first, std::min(bucket, in.n - first));
+    const float* ahead = values.grad + (first + 2 * bucket <= in.n ? bucket : 0);
+    std::uint8_t* to = out + shape.start(first >> shape.log2_bucket);
+    finite = encode_bucket<kWidth, kResidual, kLeft>(call, shape, draws, first, values, ahead, to) && finite;
+  }
+  return finite;
+}
+
+template <unsigned kWidth>
+bool encode_bits(const Call& call, const Carry& in, std::uint8_t* out) {
+  if (in.residual)
+    return in.left ? encode_as<kWidth, true, true>(call, in, out)
+                   : encode_as<kWidth, true, false>(call, in, out);
+  return in.left ? encode_as<kWidth, false, true>(call, in, out)
+                 : encode_as<kWidth, false, false>(call, in, out);
+}
+
+bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+  switch (Shape(call.settings).bits) {
+    case 2:
+      return encode_bits<2>(call, in, out);
+    case 3:
+      return encode_bits<3>(call, in, out);
+    case 4:
+      return encode_bits<4>(call, in, out);
+    case 5:
+      return encode_bits<5>(call, in, out);
+    case 6:
+      return encode_bits<6>(call, in, out);
+    case 7:
+      return encode_bits<7>(call, in, out);
+    default:
+      return encode_bits<8>(call, in, out);
+  }
+}
+
+template <unsigned kWidth>
+std::size_t decode_bits(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+                        std::span<float> out) {
+  return merge(payloads, how, out, [shape](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+    const std::uint8_t* bucket = p + shape.start(i >> shape.log2_bucket);
+    const Values<kWidth> values(Levels(shape, wire::get<float>(bucket)));
+    return values.of_code(load_codes<kWidth>(bucket + kHead, i & (shape.bucket() - 1)));
+  });
+}
+
+void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  const Shape shape(call.settings);
+  std::size_t done = 0;
+  if (shape.bits == 4) done = decode_bits<4>(shape, payloads, how, out);
+  if (shape.bits == 8) done = decode_bits<8>(shape, payloads, how, out);
+  decode_from(done, shape, payloads, how, out);
+}
+
+}  // namespace
+}  // namespace tithe::qsgd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::qsgd {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
+}
+void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
+}
+
+}  // namespace tithe::qsgd
+#endif

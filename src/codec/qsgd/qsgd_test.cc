@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/qsgd/qsgd.h"
+
+#include "codec/dense_for_test.h"
+
+namespace tithe::qsgd {
+namespace {
+
+using dense::send;
+using dense::Sent;
+
+constexpr int kWidths[] = {2, 3, 4, 5, 6, 7, 8};
+
+std::string with_bits(int bits) { return "qsgd:bits=" + std::to_string(bits); }
+
+TEST(Qsgd, LevelsAreSentExactly) {
+  const std::vector<float> grad = {3, -2, 1, 0, -0.0F};
+  const Sent sent = send("qsgd:bits=3", grad);
+  EXPECT_EQ(sent.values, grad);
+  ASSERT_EQ(sent.payload.size(), 8U);
+  EXPECT_EQ(sent.payload[0], 3);
+  EXPECT_EQ(sent.payload[1], 10);  // buckets of 1024
+  EXPECT_EQ(wire::get<float>(&sent.payload[2]), 3.0F);
+  // 3 | (4 + 2) << 3 | 1 << 6 | 0 << 9 | 4 << 12
+  EXPECT_EQ(wire::get<std::uint16_t>(&sent.payload[6]), 0x4073);
+}
+
+TEST(Qsgd, FourBitsFillBytesFromBelow) {
+  const Sent sent = send("qsgd", {7, -3, 1});
+  ASSERT_EQ(sent.payload.size(), 8U);
+  EXPECT_EQ(sent.payload[6], 0xb7);
+  EXPECT_EQ(sent.payload[7], 0x01);
+}
+
+TEST(Qsgd, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
+  for (const int bits : kWidths)
+    for (const float size : {0.3F, 1.0F, 0.1F, 3e38F, 1e-39F, 7.0F / 3}) {
+      std::vector<float> grad(1024);
+      for (std::size_t i = 0; i < grad.size(); ++i) grad[i] = i % 3 == 0 ? -size : size;
+      for (std::uint32_t round = 0; round < 8; ++round)
+        ASSERT_EQ(send(with_bits(bits), grad, round).values, grad) << bits << " bits, " << size;
+    }
+}
+
+TEST(Qsgd, NothingIsMoreThanAStepAway) {
+  const std::vector<float> grad = dense::bell(5000, 1e-3F);
+  for (const int bits : kWidths) {
+    const Sent sent = send(with_bits(bits), grad);
+    for (std::size_t first = 0; first < grad.size(); first += 1024) {
+      const std::size_t end = std::min<std::size_t>(grad.size(), first + 1024);
+      float norm = 0;
+      for (std::size_t i = first; i < end; ++i) norm = std::max(norm, std::fabs(grad[i]));
+      const double step = double{norm} / ((1 << (bits - 1)) - 1);
+      for (std::size_t i = first; i < end; ++i) EXPECT_LE(std::fabs(sent.left[i]), step * 1.000001) << i;
+    }
+  }
+}
+
+TEST(Qsgd, L2NormIsThatOfTheBucket) {
+  const Sent sent = send("qsgd:norm=l2,bits=8", {3, 4, 0, 0});
+  EXPECT_EQ(wire::get<float>(&sent.payload[2]), 5.0F);
+  const Sent huge = send("qsgd:norm=l2", std::vector<float>(1024, 3e38F));
+  EXPECT_EQ(wire::get<float>(&huge.payload[2]), std::numeric_limits<float>::max());
+}
+
+TEST(Qsgd, EverySettingIsEqualToTheReference) {
+  std::vector<float> grad = dense::bell(4999), residual = dense::bell(4999, 0.5F, 2);
+  for (const int bits : kWidths)
+    for (const char* more : {"", ",norm=l2", ",bucket=64", ",bucket=8192", ",norm=l2,bucket=256"}) {
+      const Spec spec = dense::spec_of(with_bits(bits) + more);
+      for (const Impl& impl : spec.codec->impls) {
+        if (!impl.usable(this_machine())) continue;
+        const Sent got = send(spec, impl, grad, 1, residual);
+        const Sent want = send(spec, spec.codec->reference(), grad, 1, residual);
+        EXPECT_EQ(got.payload, want.payload) << bits << more;
+        EXPECT_EQ(got.left, want.left) << bits << more;
+        EXPECT_EQ(got.values, want.values) << bits << more;
+      }
+    }
+}
+
+TEST(Qsgd, CheckRefusesWhatEncodeCannotWrite) {
+  const Spec spec = dense::spec_of("qsgd:bits=3");
+  const auto check = [&](const std::vector<std::uint8_t>& p) {
+    return spec.codec->phases[0].check(spec.settings, 5, p).code();
+  };
+  const std::vector<std::uint8_t> good = send("qsgd:bits=3", {3, -2, 1, 0, 0}).payload;
+  EXPECT_EQ(check(good), Code::kOk);
+  std::vector<std::uint8_t> p = good;
+  p[0] = 4;
+  EXPECT_EQ(check(p), Code::kCorrupt);
+  p = good;
+  p[1] = 11;
+  EXPECT_EQ(check(p), Code::kCorrupt);
+  p = good;
+  p[7] |= 0x80;
+  EXPECT_EQ(check(p), Code::kCorrupt);
+  p = good;
+  wire::put(&p[2], -1.0F);
+  EXPECT_EQ(check(p), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace tithe::qsgd

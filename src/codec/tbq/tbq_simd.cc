@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/tbq/tbq.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/tbq/tbq_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/ternary_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::tbq::HWY_NAMESPACE {
+namespace {
+using namespace ternary::HWY_NAMESPACE;
+
+class Sends {
+ public:
+  HWY_INLINE explicit Sends(const Pick& pick)
+      : least_(hn::Set(Floats(), pick.scale > 0.0F ? pick.scale : std::numeric_limits<float>::infinity())) {}
+  HWY_INLINE Mask at(VF magnitude, std::size_t) const { return hn::Ge(magnitude, least_); }
+
+ private:
+  VF least_;
+};
+
+bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+  return encode_all<Sends>(Rule(call.settings), in, out);
+}
+
+}  // namespace
+}  // namespace tithe::tbq::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::tbq {
+
+HWY_EXPORT(encode);
+
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
+}
+
+}  // namespace tithe::tbq
+#endif

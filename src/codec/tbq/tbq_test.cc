@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/tbq/tbq.h"
+
+#include "codec/dense_for_test.h"
+
+namespace tithe::tbq {
+namespace {
+
+using dense::send;
+using dense::Sent;
+
+TEST(Tbq, WhatReachesTheThresholdIsSentAsTheThreshold) {
+  const Sent sent = send("tbq:tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
+  EXPECT_EQ(sent.values, (std::vector<float>{0.5F, -0.5F, 0, -0.5F, 0}));
+  EXPECT_EQ(sent.left, (std::vector<float>{0.25F, -0.5F, 0.25F, 0, 0.375F}));
+  ASSERT_EQ(sent.payload.size(), 6U);
+  EXPECT_EQ(wire::get<float>(sent.payload.data()), 0.5F);
+  EXPECT_EQ(sent.payload[4], 0b01011);
+  EXPECT_EQ(sent.payload[5], 0b01010);
+}
+
+TEST(Tbq, WhatIsTooSmallWaitsInTheResidual) {
+  const std::vector<float> grad(3, 0.25F);
+  Sent sent = send("tbq:tau=0.5", grad);
+  EXPECT_EQ(sent.values, std::vector<float>(3, 0.0F));
+  sent = send("tbq:tau=0.5", grad, 2, sent.left);
+  EXPECT_EQ(sent.values, std::vector<float>(3, 0.5F));
+  EXPECT_EQ(sent.left, std::vector<float>(3, 0.0F));
+}
+
+TEST(Tbq, EqualMagnitudesAreSentExactly) {
+  std::vector<float> grad(3000);
+  for (std::size_t i = 0; i < grad.size(); ++i) grad[i] = i % 3 == 0 ? -0.3F : 0.3F;
+  EXPECT_EQ(send("tbq", grad).values, grad);
+}
+
+TEST(Tbq, BlocksHaveTheirOwnThreshold) {
+  std::vector<float> grad(2 * ternary::kBlock, 1.0F);
+  std::fill(grad.begin() + ternary::kBlock, grad.end(), 1e-6F);
+  EXPECT_EQ(send("tbq", grad).values, grad);
+}
+
+// The bound of tbq.h, and for normal values much better.
+TEST(Tbq, Contracts) {
+  constexpr std::size_t kValues = 16 * ternary::kBlock;
+  std::vector<float> lone(kValues, 1e-6F), heavy = dense::bell(kValues, 1, 2);
+  const std::vector<float> size = dense::bell(kValues, 3, 3);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    heavy[i] *= std::exp(size[i]);
+    if (i % 5000 == 0) lone[i] = -3;
+  }
+  const double bound = 1 - 1.0 / ternary::kBlock;
+  for (const std::vector<float>& grad : {dense::bell(kValues), heavy, lone, dense::bell(kValues, 1e36F)})
+    EXPECT_LE(dense::squares(send("tbq", grad).left), bound * dense::squares(grad));
+  const std::vector<float> normal = dense::bell(kValues);
+  EXPECT_LT(dense::squares(send("tbq", normal).left), 0.4 * dense::squares(normal));
+}
+
+TEST(Tbq, CheckRefusesWhatEncodeCannotWrite) {
+  const Spec spec = dense::spec_of("tbq");
+  const auto check = [&](const std::vector<std::uint8_t>& p) {
+    return spec.codec->phases[0].check(spec.settings, 5, p).code();
+  };
+  const std::vector<std::uint8_t> good = send("tbq:tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F}).payload;
+  EXPECT_EQ(check(good), Code::kOk);
+  std::vector<std::uint8_t> p = good;
+  p[5] |= 4;  // the sign of what is not sent
+  EXPECT_EQ(check(p), Code::kCorrupt);
+  p = good;
+  p[4] |= 32;  // a sixth value
+  EXPECT_EQ(check(p), Code::kCorrupt);
+  for (const float scale : {-0.5F, -0.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    p = good;
+    wire::put(p.data(), scale);
+    EXPECT_EQ(check(p), Code::kCorrupt) << scale;
+  }
+}
+
+}  // namespace
+}  // namespace tithe::tbq

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/terngrad/terngrad.h"
+
+#include "codec/registry.h"
+
+namespace tithe {
+namespace terngrad {
+namespace {
+
+Status check(const Settings&, std::size_t n, ByteView payload) {
+  return ternary::check("terngrad", n, payload);
+}
+
+bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+  return ternary::encode(Rule(call), in, out);
+}
+
+// Of one large value and others of 1 / sqrt(len) of it the others are lost most; cutting adds less than all there is.
+double contraction(const Settings& s, std::size_t n) {
+  const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, ternary::kBlock));
+  return (std::sqrt(len) - 1) / 2 + (s[kCut] > 0 ? 1 : 0) + 0x1p-20;
+}
+
+constexpr ParamSpec kParams[] = {{"cut", 0, 0, 100,
+                                  "largest scale in standard deviations of its block (published: 2.5); "
+                                  "biased; 0 = the largest magnitude"}};
+constexpr Law kLaws[] = {Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = ternary::bound, .check = check}};
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = block::encode<terngrad_codec, encode_simd>,
+                            .decode = block::decode<terngrad_codec, ternary::decode_simd>},
+                           {.name = "ref",
+                            .usable = codec::always,
+                            .encode = block::encode<terngrad_codec, encode_ref>,
+                            .decode = block::decode<terngrad_codec, ternary::decode>}};
+
+}  // namespace
+}  // namespace terngrad
+
+const Codec terngrad_codec = {
+    .id = CodecId::terngrad,
+    .name = "terngrad",
+    .doc = "minus one, zero or one times a scale, at random, unbiased (Wen et al. 2017)",
+    .params = terngrad::kParams,
+    .phases = terngrad::kPhases,
+    .traits = {.fixed_size = true, .unbiased = true, .contraction = terngrad::contraction},
+    .scratch = codec::no_scratch,
+    .impls = terngrad::kImpls};
+
+}  // namespace tithe

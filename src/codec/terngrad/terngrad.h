@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// terngrad: -scale, 0 or scale, at random so that the mean is the value (W. Wen et al., NeurIPS 2017). Layout in
+// codec/ternary.h.
+//
+// Published with one scale per layer, the largest magnitude, after clipping at 2.5 standard deviations. Here a block of
+// 1024 values has its own: memory is read once and less is rounded away. A value v goes with probability
+// min(|v|, scale) / scale, to within 2^-24: unbiased unless cut is set. Blocks of equal magnitudes are sent exactly.
+// Scales differ between ranks, so payloads do not add up; they are decoded.
+#include "codec/ternary.h"
+
+namespace tithe::terngrad {
+
+enum Param : std::size_t { kCut };
+
+inline constexpr int kDrawBits = 23;
+
+struct Pick {
+  std::uint64_t key;
+  float scale;
+  block::Steps steps;
+
+  Pick(std::uint64_t draws, float largest)
+      : key(draws), scale(largest), steps(largest, std::uint32_t{1} << kDrawBits) {}
+  bool sends(float v, std::size_t i) const {
+    const std::uint32_t count = steps.count(std::min(std::fabs(v), scale));
+    return draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits) < count;
+  }
+};
+
+struct Rule {
+  static constexpr bool kSum = true;
+  std::uint64_t key;
+  float cut;  // in standard deviations of normal values, which are sqrt(pi / 2) mean magnitudes; 0: not cut
+
+  explicit Rule(const Call& call) : key(block::key(call)), cut(static_cast<float>(call.settings[kCut])) {}
+  Pick pick(const block::Look& look, std::size_t len) const {
+    const float deviation = 1.25331414F * look.mean(len);
+    return {key, cut > 0.0F ? std::min(cut * deviation, look.most()) : look.most()};
+  }
+};
+
+// terngrad_simd.cc
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
+
+}  // namespace tithe::terngrad
