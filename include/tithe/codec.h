@@ -92,6 +92,11 @@ struct Call {
   std::uint8_t phase = 0;
   ByteView context = {};  // the combined payload of the phase before; empty in phase 0
   Bytes scratch = {};     // at least scratch(settings, n) bytes, 64-byte aligned; holds nothing between calls
+  // Of codecs with a memory: what the last committed round left, memory(settings, n) bytes or none; zeros, like none,
+  // are the memory of a beginner. The same on all ranks.
+  ByteView memory = {};
+  Bytes next_memory =
+      {};  // of the decode that makes the round's result: as many bytes, all of them written; or none
 };
 
 struct Encoded {
@@ -155,6 +160,9 @@ struct Codec {
   Traits traits;
   // Bytes of scratch that encode and decode may use; the caller keeps them between calls.
   std::size_t (*scratch)(const Settings&, std::size_t n);
+  // Bytes that decode leaves to the next round of the same n values, a function of what all ranks share; nullptr: none.
+  // The caller keeps them with the residuals: a round that fails or is dropped changes nothing.
+  std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;  // fastest first; the last one is the readable reference
 
   const Impl& reference() const { return impls.back(); }

@@ -112,7 +112,8 @@ class Session {
   // True if the last committed round was dropped because some rank's gradient was not finite.
   bool last_round_dropped() const;
 
-  // Residuals and counters of this rank as bytes (docs/format.md, "state"). Commits the open round first.
+  // Residuals, what codecs remember, and counters of this rank as bytes (docs/format.md, "state"). Commits the open
+  // round first.
   Result<std::vector<std::uint8_t>> state();
   // kInvalid for another rank, codec or world size (the text says what to do); nothing changes then.
   Status restore(ByteView state);

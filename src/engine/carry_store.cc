@@ -13,7 +13,7 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
-constexpr std::uint32_t kStateVersion = 1;
+constexpr std::uint32_t kStateVersion = 2;
 
 template <typename T>
 void put(std::vector<std::uint8_t>& out, T v) {
@@ -29,6 +29,11 @@ void put_text(std::vector<std::uint8_t>& out, std::string_view s) {
 void put_floats(std::vector<std::uint8_t>& out, std::span<const float> v) {
   put(out, static_cast<std::uint64_t>(v.size()));
   for (const float f : v) put(out, f);
+}
+
+void put_bytes(std::vector<std::uint8_t>& out, ByteView v) {
+  put(out, static_cast<std::uint64_t>(v.size()));
+  out.insert(out.end(), v.begin(), v.end());
 }
 
 class Reader {
@@ -78,6 +83,10 @@ std::span<const float> tidy(std::span<const float> v) {  // zeros need no bytes
              : v;
 }
 
+ByteView tidy(ByteView v) {
+  return std::all_of(v.begin(), v.end(), [](std::uint8_t b) { return b == 0; }) ? ByteView{} : v;
+}
+
 }  // namespace
 
 Home& CarryStore::home(std::string_view key) {
@@ -100,6 +109,10 @@ std::span<const float> CarryStore::velocity(const Home& h) {
                            : h.unit->velocity(h.unit->tensors()[h.tensor]);
 }
 
+ByteView CarryStore::memory(const Home& h) {
+  return h.unit == nullptr ? ByteView(h.memory) : h.unit->memory(h.unit->tensors()[h.tensor]);
+}
+
 void CarryStore::move_in(Home& home, Unit& unit, std::size_t index) {
   if (home.unit == &unit) return;
   const TensorLayout& t = unit.tensors()[index];
@@ -112,11 +125,17 @@ void CarryStore::move_in(Home& home, Unit& unit, std::size_t index) {
   };
   move(residual(home), unit.residual(t));
   move(velocity(home), unit.velocity(t));
+  const std::span<std::uint8_t> memory = unit.memory(t);
+  if (const ByteView had = CarryStore::memory(home); had.size() == memory.size())
+    std::copy(had.begin(), had.end(), memory.begin());
+  else
+    std::fill(memory.begin(), memory.end(), std::uint8_t{0});
   home.unit = &unit;
   home.tensor = index;
   home.n = t.n;
   home.residual = {};
   home.velocity = {};
+  home.memory = {};
   unit.adopted(t);
 }
 
@@ -134,6 +153,7 @@ std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store) {
     put(out, static_cast<std::uint64_t>(home.n));
     put_floats(out, tidy(CarryStore::residual(home)));
     put_floats(out, tidy(CarryStore::velocity(home)));
+    put_bytes(out, tidy(CarryStore::memory(home)));
   }
   put(out, static_cast<std::uint64_t>(XXH3_64bits(out.data(), out.size())));
   return out;
@@ -162,6 +182,8 @@ Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::le
     h.n = r.number<std::uint64_t>();
     h.residual = r.floats();
     h.velocity = r.floats();
+    const ByteView memory = r.bytes(r.number<std::uint64_t>(), 1);
+    h.memory.assign(memory.begin(), memory.end());
     if ((!h.residual.empty() && h.residual.size() != h.n) ||
         (!h.velocity.empty() && h.velocity.size() != h.n))
       return corrupt;

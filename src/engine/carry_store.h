@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where each key's residual and velocity lie: in the unit that synchronised the key last, or loose, after a
+// Where each key's residual, velocity and its codec's memory lie: in the unit that synchronised the key last, or loose, after a
 // restore. When a key turns up in another unit, both move there.
 #include <map>
 #include <string>
@@ -16,6 +16,7 @@ struct Home {
   std::size_t tensor = 0;                 // its number in the unit
   std::uint64_t used = 0;                 // 1 + the last round that synchronised it
   std::vector<float> residual, velocity;  // loose; empty stands for zeros
+  std::vector<std::uint8_t> memory;       // likewise
 };
 
 class CarryStore {
@@ -23,11 +24,13 @@ class CarryStore {
   // The home of a key, made on first sight.
   Home& home(std::string_view key);
   const Home* find(std::string_view key) const;
-  // Moves what is kept for tensor `index` of `unit` there.
+  // Moves what is kept for tensor `index` of `unit` there. A memory of another size is of values that are cut in
+  // another way now: it begins anew.
   void move_in(Home& home, Unit& unit, std::size_t index);
 
   static std::span<const float> residual(const Home& home);
   static std::span<const float> velocity(const Home& home);
+  static ByteView memory(const Home& home);
 
   const std::map<std::string, Home, std::less<>>& all() const { return homes_; }
   std::map<std::string, Home, std::less<>>& all() { return homes_; }

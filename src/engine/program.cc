@@ -82,6 +82,12 @@ void Compiler::add_part(int index) {
   out_.chunks += layout.chunks;
   const auto count = static_cast<std::size_t>(layout.chunks);
   for (std::size_t c = 0; c <= count; ++c) layout.starts.push_back(part.n * c / count);
+  for (Chunk c = 0; c < layout.chunks; ++c) {
+    layout.memory.push_back(out_.memory_bytes);
+    if (const auto bytes = part.spec.codec->memory)
+      out_.memory_bytes += bytes(part.spec.settings, layout.size(c));
+  }
+  layout.memory.push_back(out_.memory_bytes);
   out_.parts.push_back(layout);
 
   last_send_.clear();

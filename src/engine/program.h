@@ -51,6 +51,7 @@ struct PartLayout {
   int chunks = 1;
   int first_chunk = 0;              // number of its chunk 0 among all chunks of the program
   std::vector<std::size_t> starts;  // of chunk c within the part; chunks + 1 entries
+  std::vector<std::size_t> memory;  // of chunk c within the unit's memory, bytes; chunks + 1 entries
   std::size_t at(Chunk c) const { return starts[static_cast<std::size_t>(c)]; }
   std::size_t size(Chunk c) const { return at(c + 1) - at(c); }
 };
@@ -63,6 +64,7 @@ struct Program {
   int chunks = 0;                 // of all parts
   std::size_t arena_bytes = 0;    // 64-byte aligned
   std::size_t scratch_bytes = 0;  // for one step
+  std::size_t memory_bytes = 0;   // of all parts, in their order (Codec::memory)
   std::size_t most_views = 0;     // payloads that one step may read
 };
 

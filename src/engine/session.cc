@@ -260,12 +260,14 @@ Status Session::Impl::restore(ByteView bytes) {
     home.unit = nullptr;
     home.residual = {};
     home.velocity = {};
+    home.memory = {};
   }
   for (auto& [key, saved] : homes) {
     Home& home = store_.home(key);
     home.n = saved.n;
     home.residual = std::move(saved.residual);
     home.velocity = std::move(saved.velocity);
+    home.memory = std::move(saved.memory);
   }
   for (auto& [key, home] : store_.all()) home.used = 0;
   round_ = head.round;

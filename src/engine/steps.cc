@@ -28,7 +28,13 @@ Call Unit::call(const Step& step, const Where& w, int lane) {
           .chunk = static_cast<std::uint16_t>(step.chunk),
           .phase = step.phase,
           .context = w.chunk.context,
-          .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes}};
+          .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes},
+          .memory = memory(step, w, now_)};
+}
+
+std::span<std::uint8_t> Unit::memory(const Step& step, const Where& w, int which) {
+  const auto c = static_cast<std::size_t>(step.chunk);
+  return std::span(memory_[which]).subspan(w.layout.memory[c], w.layout.memory[c + 1] - w.layout.memory[c]);
 }
 
 FrameHeader Unit::header(const Step& step, const Where& w) const {
@@ -249,7 +255,9 @@ Status Unit::collect(const Step& step, int lane, std::span<const ByteView>& out)
 
 Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                     const Merge& merge) {
-  const Status s = impl(*w.part.spec.codec).decode(call(step, w, lane), payloads, merge, w.values);
+  Call c = call(step, w, lane);
+  if (step.kind == StepKind::kStore) c.next_memory = memory(step, w, 1 - now_);
+  const Status s = impl(*w.part.spec.codec).decode(c, payloads, merge, w.values);
   if (s.ok()) return s;
   const int source = step.frames.count == 1 ? int{state(list(step.frames)[0]).source} : s.peer();
   return {s.code(), s.what(), source};

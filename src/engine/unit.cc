@@ -50,6 +50,7 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
   for (int k = 0; k < 2; ++k) {
     if (residuals) residual_[k].assign(values_, 0.0F);
     if (velocities) velocity_[k].assign(values_, 0.0F);
+    memory_[k].assign(program_.memory_bytes, 0);
   }
   for (int lane = 0; lane < member_.workers; ++lane) {
     scratch_.push_back(make_arena(program_.scratch_bytes));
@@ -102,6 +103,20 @@ void Unit::end() {
 
 void Unit::commit(bool keep) {
   if (keep) now_ = 1 - now_;
+}
+
+// A part with a memory lies within one tensor, and parts stand in the order of their values: one run of bytes.
+std::span<std::uint8_t> Unit::memory(const TensorLayout& t) {
+  std::size_t first = 0;
+  std::size_t bytes = 0;
+  for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+    const Part& part = plan_.parts[p];
+    const std::vector<std::size_t>& at = program_.parts[p].memory;
+    if (at.front() == at.back() || part.first < t.first || part.first >= t.first + t.n) continue;
+    if (bytes == 0) first = at.front();
+    bytes += at.back() - at.front();
+  }
+  return std::span(memory_[now_]).subspan(first, bytes);
 }
 
 void Unit::adopted(const TensorLayout& t) {

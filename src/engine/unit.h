@@ -5,7 +5,7 @@
 //
 //   once      every step of a program runs once per round, after all steps that it waits for
 //   apart     steps that do not wait for each other may run at the same time, each with its own lane number
-//   undone    residuals and velocities change at commit() only
+//   undone    residuals, velocities and memories change at commit() only
 #include <atomic>
 #include <memory>
 #include <new>
@@ -66,12 +66,13 @@ class Unit {
   void end();
   bool finite() const { return finite_; }
 
-  // Residuals move on (keep) or stay as they were.
+  // Residuals and memories move on (keep) or stay as they were.
   void commit(bool keep);
   bool has_residual() const { return !residual_[0].empty(); }
   bool has_velocity() const { return !velocity_[0].empty(); }
   std::span<float> residual(const TensorLayout& t) { return slice(residual_[now_], t); }
   std::span<float> velocity(const TensorLayout& t) { return slice(velocity_[now_], t); }
+  std::span<std::uint8_t> memory(const TensorLayout& t);  // of its codec; empty where that has none
   // A tensor's residual came from elsewhere: parts that keep none must still send what is in it.
   void adopted(const TensorLayout& t);
 
@@ -132,6 +133,7 @@ class Unit {
   }
   float* left(const Step& step, const Where& w);
   Call call(const Step& step, const Where& w, int lane);
+  std::span<std::uint8_t> memory(const Step& step, const Where& w, int which);  // of the step's chunk
   FrameHeader header(const Step& step, const Where& w) const;
 
   void load(int part);
@@ -164,6 +166,7 @@ class Unit {
   std::vector<ChunkState> chunks_;
   std::vector<char> carries_;  // by part: encode reads and writes residuals
   std::vector<float> residual_[2], velocity_[2];
+  std::vector<std::uint8_t> memory_[2];
   int now_ = 0;  // which of the two is committed
 
   std::vector<Tensor> bucket_;  // in the order of tensors()

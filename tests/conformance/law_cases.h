@@ -29,7 +29,7 @@ inline std::vector<LawCase> law_cases() {
     const Result<Spec> spec = parse_spec(codec->name);
     cases.push_back({std::string(codec->name), *spec});
   }
-  for (const Codec* codec : {&shared_step_codec, &led_places_codec})
+  for (const Codec* codec : {&shared_step_codec, &led_places_codec, &kept_step_codec})
     cases.push_back({std::string(codec->name), {codec, {}, {.kind = Feedback::kResidual}}});
   return cases;
 }

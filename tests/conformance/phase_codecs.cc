@@ -167,6 +167,72 @@ constexpr Phase kPhases[] = {
 constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace places
+
+// ---- kept_step
+// Layout   f32 step, a power of two | n x i32        memory: f32 step; 0: none yet
+
+namespace kept {
+
+constexpr float kMostCount = 0x1p20F;  // a rank's; those of 256 ranks add up within 32 bits
+constexpr float kUsualCount = 64.0F;
+
+std::size_t memory(const Settings&, std::size_t n) { return n > 0 ? 4 : 0; }
+std::size_t bound(const Settings&, std::size_t n) { return 4 + 4 * n; }
+Status check(const Settings& s, std::size_t n, ByteView p) {
+  TITHE_TRY(codec::check_size("kept_step", p.size(), bound(s, n)));
+  const float step = wire::get<float>(p.data());
+  int exponent = 0;
+  if (step > 0 && is_finite(step) && std::frexp(step, &exponent) == 0.5F) return {};
+  return {Code::kCorrupt, "kept_step: the step is no power of two"};
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  const float kept = call.memory.empty() ? 0.0F : wire::get<float>(call.memory.data());
+  const float step = kept > 0 ? kept : 1.0F;
+  wire::put(out.data(), step);
+  for (std::size_t i = 0; i < in.n; ++i) {
+    const float v = is_finite(in.take(i)) ? in.take(i) : 0.0F;
+    const auto count =
+        static_cast<std::int32_t>(std::clamp(std::nearbyint(v / step), -kMostCount, kMostCount));
+    wire::put(&out[4 + 4 * i], count);
+    in.leave(i, step * static_cast<float>(count));
+  }
+  return Encoded{bound(call.settings, in.n), all_finite(in)};
+}
+
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(kept_step_codec, call, payloads, out.size()));
+  const auto count = [](ByteView p, std::size_t i) {
+    return static_cast<float>(wire::get<std::int32_t>(&p[4 + 4 * i]));
+  };
+  codec::merge_values(payloads, merge, out,
+                      [&](ByteView p, std::size_t i) { return wire::get<float>(p.data()) * count(p, i); });
+  if (call.next_memory.empty()) return {};
+  float most = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) most = std::max(most, std::fabs(count(payloads[0], i)));
+  const float step = wire::get<float>(payloads[0].data());
+  int exponent = 0;
+  std::frexp(step * most / kUsualCount, &exponent);
+  wire::put(call.next_memory.data(), most > 0 ? std::ldexp(1.0F, exponent) : step);
+  return {};
+}
+
+Status combine(const Settings&, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(codec::check_size("kept_step", in.size(), acc.size()));
+  if (wire::get<float>(acc.data()) != wire::get<float>(in.data()))
+    return {Code::kCorrupt, "kept_step: ranks remember different steps"};
+  for (std::size_t i = 1; i <= n; ++i)
+    wire::put(&acc[4 * i], wire::get<std::int32_t>(&acc[4 * i]) + wire::get<std::int32_t>(&in[4 * i]));
+  return {};
+}
+
+constexpr Law kSumLaw[] = {Law::kSum};
+constexpr Phase kPhases[] = {
+    {.name = "counts", .laws = kSumLaw, .bound = bound, .check = check, .combine = combine}};
+constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+
+}  // namespace kept
 }  // namespace
 
 const Codec shared_step_codec = {.id = static_cast<CodecId>(0xff01),
@@ -186,5 +252,15 @@ const Codec led_places_codec = {.id = static_cast<CodecId>(0xff02),
                                 .traits = {.exact_ledger = true, .fixed_size = true},
                                 .scratch = codec::no_scratch,
                                 .impls = places::kImpls};
+
+const Codec kept_step_codec = {.id = static_cast<CodecId>(0xff03),
+                               .name = "kept_step",
+                               .doc = "whole numbers of a step that the round before suggests (test)",
+                               .params = {},
+                               .phases = kept::kPhases,
+                               .traits = {.exact_ledger = true, .fixed_size = true},
+                               .scratch = codec::no_scratch,
+                               .memory = kept::memory,
+                               .impls = kept::kImpls};
 
 }  // namespace tithe::testing

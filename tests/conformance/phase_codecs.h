@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Two small codecs of two phases, for the laws that no listed codec uses yet.
+// Small codecs for what no listed codec uses yet: laws, and a memory.
 #include "tithe/codec.h"
 
 namespace tithe::testing {
@@ -9,5 +9,9 @@ namespace tithe::testing {
 extern const Codec shared_step_codec;
 // leader, then sum: one rank picks the tenth of the places where its values are largest, all send theirs.
 extern const Codec led_places_codec;
+
+// sum: whole numbers of a step (i32). The step of a round is chosen for what arrived in the round before and kept as the
+// codec's memory; 1 in the first round.
+extern const Codec kept_step_codec;
 
 }  // namespace tithe::testing

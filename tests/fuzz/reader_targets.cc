@@ -133,6 +133,7 @@ Target state_target() {
   store.home("bias").n = 2;
   store.home("bias").velocity = {0.5F, 0.25F};
   store.home("bias").residual = {4, 5};
+  store.home("bias").memory = {0, 1};
   const Input seed = engine::save({.rank = 1, .world = 4, .round = 9, .codec = "topk"}, store);
   const auto read = [](const Input& bytes) {
     engine::SavedHead head;

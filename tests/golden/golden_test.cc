@@ -160,6 +160,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   store.home("layer.bias").velocity = {1.5F, 0.0F};
   store.home("layer.weight").n = 3;
   store.home("layer.weight").residual = {1.0F, -2.0F, 1e-30F};
+  store.home("layer.weight").memory = {7, 0, 255};
   store.home("unsent.nothing").n = 4;
   return {{"control_card.bin", card},
           {"control_farewell.bin", farewell},
@@ -185,6 +186,7 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   ASSERT_TRUE(engine::load(state, head, homes).ok());
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
   EXPECT_EQ(homes.at("layer.bias").velocity, (std::vector<float>{1.5F, 0.0F}));
+  EXPECT_EQ(homes.at("layer.weight").memory, (std::vector<std::uint8_t>{7, 0, 255}));
 }
 
 TEST(Golden, EveryTruncationAndBitFlipOfAStateGivesAStatus) {

@@ -105,9 +105,9 @@ def test_state():
         "rounds": 9,
         "codec": "dgc:feedback=momentum",
         "keys": {
-            "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0]},
-            "layer.weight": {"n": 3, "residual": [1.0, -2.0, f32(1e-30)], "velocity": []},
-            "unsent.nothing": {"n": 4, "residual": [], "velocity": []},
+            "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0], "memory": b""},
+            "layer.weight": {"n": 3, "residual": [1.0, -2.0, f32(1e-30)], "velocity": [], "memory": b"\7\0\xff"},
+            "unsent.nothing": {"n": 4, "residual": [], "velocity": [], "memory": b""},
         },
     }
     for cut in range(len(state)):

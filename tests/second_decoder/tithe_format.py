@@ -186,7 +186,7 @@ def read_state(state: bytes) -> dict:
     f = Fields(body)
     magic, version, rank, world, rounds = f.numbers("IIIIQ")
     must(magic == 0x53544954, "magic")
-    must(version == 1, f"version {version}")
+    must(version == 2, f"version {version}")
     codec = f.text("Q")
     (count,) = f.numbers("Q")
     keys: dict[str, dict] = {}
@@ -198,6 +198,7 @@ def read_state(state: bytes) -> dict:
         (n,) = f.numbers("Q")
         residual, velocity = f.floats(), f.floats()
         must(len(residual) in (0, n) and len(velocity) in (0, n), "an array of another length")
-        keys[key] = {"n": n, "residual": residual, "velocity": velocity}
+        (count,) = f.numbers("Q")
+        keys[key] = {"n": n, "residual": residual, "velocity": velocity, "memory": f.take(count)}
     f.end()
     return {"rank": rank, "world": world, "rounds": rounds, "codec": codec, "keys": keys}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a codec remembers: it moves on when a round is committed, goes with its key, and is saved. kept_step chooses the
+// step of a round from what arrived in the one before.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "conformance/phase_codecs.h"
+#include "conformance/ranks.h"
+
+namespace tithe {
+namespace {
+
+using testing::Ranks;
+using testing::text;
+
+SessionOptions options(std::string strategy = "ring") {
+  return {.spec = Spec{&testing::kept_step_codec, {}, {.kind = Feedback::kResidual}},
+          .strategy = std::move(strategy),
+          .lanes = 0,
+          .average = false,
+          .min_values = 0,
+          .part_values = 300};
+}
+
+std::vector<float> wave(std::size_t n, float size) {
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i) v[i] = size * std::sin(static_cast<float>(3 * i + 1));
+  return v;
+}
+
+// One committed round of tensors a and b, in this order or the other one; what arrived.
+using Pair = std::array<std::vector<float>, 2>;
+Pair round_of(Session& session, Pair v, bool turned = false) {
+  std::vector<Tensor> bucket = {{"a", v[0].data(), v[0].size()}, {"b", v[1].data(), v[1].size()}};
+  if (turned) std::swap(bucket[0], bucket[1]);
+  const Result<Ticket> ticket = session.sync(bucket);
+  EXPECT_TRUE(ticket.ok()) << text(ticket.status());
+  if (!ticket.ok()) return v;
+  EXPECT_TRUE(session.wait(*ticket).ok());
+  EXPECT_TRUE(session.commit().ok());
+  return v;
+}
+Pair small() { return {wave(700, 0.6F), wave(500, 3.0F)}; }
+
+float farthest(const std::vector<float>& a, const std::vector<float>& b, float times) {
+  float most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - times * b[i]));
+  return most;
+}
+
+TEST(Memory, TheNextRoundUsesIt) {
+  Ranks ranks(open_loop(2), options());
+  ranks.each([&](Rank r) {
+    EXPECT_GT(farthest(round_of(ranks[r], small())[0], small()[0], 2), 0.5F) << "a step of 1";
+    round_of(ranks[r], small());  // what was left arrives
+    EXPECT_LT(farthest(round_of(ranks[r], small())[0], small()[0], 2), 0.3F) << "a step that fits";
+  });
+}
+
+TEST(Memory, ADroppedRoundLeavesItAsItWas) {
+  const auto last = [](bool dropped) {
+    Ranks ranks(open_loop(2), options());
+    std::vector<Pair> got(2);
+    ranks.each([&](Rank r) {
+      round_of(ranks[r], small());
+      if (dropped) {
+        Pair bad = {wave(700, 1e4F), wave(500, 1e4F)};
+        bad[1][77] = std::numeric_limits<float>::quiet_NaN();
+        round_of(ranks[r], bad);
+        EXPECT_TRUE(ranks[r].last_round_dropped());
+      }
+      got[static_cast<std::size_t>(r)] = round_of(ranks[r], small());
+    });
+    return got;
+  };
+  EXPECT_EQ(last(true), last(false));
+}
+
+TEST(Memory, FollowsItsKeyFromBucketToBucket) {
+  const auto last = [](bool turns) {
+    Ranks ranks(open_loop(2), options());
+    std::vector<Pair> got(2);
+    ranks.each([&](Rank r) {
+      for (int round = 0; round < 4; ++round)
+        got[static_cast<std::size_t>(r)] = round_of(ranks[r], small(), turns && round % 2 == 1);
+    });
+    return got;
+  };
+  EXPECT_EQ(last(true), last(false));
+}
+
+TEST(Memory, IsSavedAndRestored) {
+  Ranks first(open_loop(2), options());
+  Ranks second(open_loop(2), options());
+  std::vector<Pair> want(2);
+  first.each([&](Rank r) { round_of(first[r], small()); });
+  for (Rank r = 0; r < 2; ++r) ASSERT_TRUE(second[r].restore(*first[r].state()).ok());
+  first.each([&](Rank r) { want[static_cast<std::size_t>(r)] = round_of(first[r], small()); });
+  second.each([&](Rank r) { EXPECT_EQ(round_of(second[r], small()), want[static_cast<std::size_t>(r)]); });
+}
+
+// Other slices, other memories: those of the state are of no use, and a beginner's step is 1.
+TEST(Memory, BeginsAnewWhereTensorsAreCutInAnotherWay) {
+  Ranks first(open_loop(2), options("ring"));
+  Ranks second(open_loop(2), options("gather"));
+  first.each([&](Rank r) { round_of(first[r], {wave(700, 0.0F), wave(500, 900.0F)}); });
+  for (Rank r = 0; r < 2; ++r) ASSERT_TRUE(second[r].restore(*first[r].state()).ok());
+  second.each([&](Rank r) {
+    const Pair got = round_of(second[r], small());
+    for (const float v : got[1]) EXPECT_EQ(v, std::nearbyint(v));
+  });
+}
+
+}  // namespace
+}  // namespace tithe
