@@ -12,7 +12,7 @@ namespace tithe::bench {
 [[noreturn]] void fail(const Status& why);  // prints it and ends the process
 Spec spec_of(const std::string& text);      // or fail()
 
-// Phase 0 of the codec's fastest impl.
+// The last phase of the codec's fastest impl.
 class CodecCase : public Case {
  public:
   CodecCase(const Spec& spec, std::size_t n)
@@ -22,6 +22,7 @@ class CodecCase : public Case {
         scratch_(codec_.scratch(spec.settings, n)) {
     call_.settings = spec.settings;
     call_.scratch = scratch_.span();
+    call_.phase = static_cast<std::uint8_t>(codec_.phases.size() - 1);
   }
 
  protected:
@@ -31,11 +32,26 @@ class CodecCase : public Case {
     return (*e).bytes;
   }
 
+  std::size_t bound() const { return codec_.phases.back().bound(call_.settings, grad_.size()); }
+  // Runs the phases before the last one, as if no other worker took part.
+  void agree(const Carry& carry) {
+    call_.context = {};
+    for (call_.phase = 0; call_.phase + 1U < codec_.phases.size(); ++call_.phase) {
+      std::vector<std::uint8_t> payload(codec_.phases[call_.phase].bound(call_.settings, carry.n));
+      payload.resize(encode({carry.grad, carry.residual, nullptr, carry.n}, payload));
+      context_ = std::move(payload);
+      call_.context = context_;
+    }
+  }
+
   const Codec& codec_;
   const Impl& impl_;
   Call call_;
   Buffer<float> grad_;
   Buffer<std::uint8_t> scratch_;
+
+ private:
+  std::vector<std::uint8_t> context_;
 };
 
 class EncodeCase : public CodecCase {
@@ -45,20 +61,15 @@ class EncodeCase : public CodecCase {
         kind_(residual),
         residual_(residual == Residual::kNone ? 0 : n),
         left_(residual == Residual::kApart ? n : 0),
-        payload_(codec_.phases[0].bound(spec.settings, n)) {}
+        payload_(bound()) {}
 
   void fresh(std::uint64_t draw) override {
     fill_values(grad_.span(), 1e-3F, draw);
     fill_values(residual_.span(), 5e-4F, ~draw);
     ++call_.round;
+    agree(carry());
   }
-  void kernel() override {
-    Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
-    if (kind_ != Residual::kNone) carry.residual = residual_.data();
-    if (kind_ == Residual::kInPlace) carry.left = residual_.data();
-    if (kind_ == Residual::kApart) carry.left = left_.data();
-    sent_bytes_ = encode(carry, payload_.span());
-  }
+  void kernel() override { sent_bytes_ = encode(carry(), payload_.span()); }
   void reference() override {
     switch (kind_) {
       case Residual::kNone:
@@ -71,6 +82,14 @@ class EncodeCase : public CodecCase {
   }
 
  private:
+  Carry carry() const {
+    Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
+    if (kind_ != Residual::kNone) carry.residual = residual_.data();
+    if (kind_ == Residual::kInPlace) carry.left = residual_.data();
+    if (kind_ == Residual::kApart) carry.left = left_.data();
+    return carry;
+  }
+
   const Residual kind_;
   Buffer<float> residual_;
   Buffer<float> left_;
@@ -82,16 +101,17 @@ class DecodeCase : public CodecCase {
  public:
   DecodeCase(const Spec& spec, int peers, std::size_t n) : CodecCase(spec, n), out_(n) {
     for (int p = 0; p < peers; ++p) {
-      payloads_.emplace_back(codec_.phases[0].bound(spec.settings, n));
+      payloads_.emplace_back(bound());
       views_.emplace_back();
     }
   }
   // New payloads need encodes; a new one in turn is enough to keep the others' branches unlearnt.
   void fresh(std::uint64_t draw) override {
+    const Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
     do {
       fill_values(grad_.span(), 1e-3F, draw++);
-      const std::size_t bytes =
-          encode({grad_.data(), nullptr, nullptr, grad_.size()}, payloads_[next_].span());
+      if (views_[next_].empty() && next_ == 0) agree(carry);  // all payloads share what was agreed on
+      const std::size_t bytes = encode(carry, payloads_[next_].span());
       views_[next_] = {payloads_[next_].data(), bytes};
       next_ = (next_ + 1) % payloads_.size();
     } while (views_[next_].empty());

@@ -23,6 +23,7 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
+#include "codec/leave.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 #include "codec/sparse.h"
@@ -40,9 +41,6 @@ constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the value
 
 enum Offset : std::size_t { kAtCount = 8, kAtForm = 12, kAtZeros = 13, kHead = 16 };
 
-// Values that are left before places among them are picked: they stay in the nearest cache, and picking from so few
-// takes so short that memory stays busy.
-constexpr std::size_t kSegment = 1024;
 constexpr std::size_t kMerged =
     8192;  // values that all payloads are added to before the next: they stay there too
 
@@ -141,12 +139,12 @@ class Writer {
   // Values that have been left whole.
   void send_left(std::span<const std::uint32_t> places) {
     if (form_ != ValueForm::kF32) {
-      for (const std::uint32_t i : places) send(i, left(i));
+      for (const std::uint32_t i : places) send(i, codec::left_value(in_, i));
       return;
     }
     std::uint8_t* to = out_ + kHead + 4 * written_;
     for (const std::uint32_t i : places) {
-      wire::put(to, left(i) + 0.0F), to += 4;
+      wire::put(to, codec::left_value(in_, i) + 0.0F), to += 4;
       if (in_.left) in_.left[i] = 0.0F;
     }
     written_ += places.size();
@@ -157,7 +155,6 @@ class Writer {
   }
 
  private:
-  float left(std::size_t i) const { return in_.left ? in_.left[i] : in_.take(i); }
   void flush() {
     std::uint8_t* array = out_ + kHead + sparse::value_bytes(form_, written_);
     sparse::write_values(form_, {value_.data(), held_}, array);
@@ -194,22 +191,14 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = writer.finish(), .finite = finite};
 }
 
-// Segment after segment: all is left, then the places are picked from what is still in cache.
 Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   Writer writer(call, in, out);
   Listed places(writer.key(), in.n, most(call.settings, in.n));
-  bool finite = true;
-  for (std::size_t start = 0; start < in.n; start += kSegment) {
-    const std::size_t end = std::min(start + kSegment, in.n);
-    const Carry segment{.grad = in.grad + start,
-                        .residual = in.residual ? in.residual + start : nullptr,
-                        .left = in.left ? in.left + start : nullptr,
-                        .n = end - start};
-    finite = leave_all(segment) && finite;
+  const bool finite = codec::leave_and_pick(in, [&](std::size_t end) {
     for (auto some = places.below(end); !some.empty(); some = places.below(end)) writer.send_left(some);
-  }
+  });
   return Encoded{.bytes = writer.finish(), .finite = finite};
 }
 

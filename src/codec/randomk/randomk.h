@@ -56,7 +56,4 @@ class Places {
 void list_places(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
                  std::span<std::uint32_t> places);
 
-// Leaves all values whole: left, where there is one, becomes what is taken. True if all of it is finite.
-bool leave_all(const Carry& in);
-
 }  // namespace tithe::randomk

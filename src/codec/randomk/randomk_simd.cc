@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/finite.h"
 #include "base/fold.h"
 #include "codec/randomk/randomk.h"
 
@@ -13,24 +12,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tithe::randomk::HWY_NAMESPACE {
 namespace {
 using namespace simd::HWY_NAMESPACE;
-
-template <bool kResidual, bool kLeft>
-bool leave_as(const Carry& in) {
-  Peak peak;
-  std::size_t i = 0;
-  for (; i < whole(in.n); i += lanes()) {
-    const VF v = take<kResidual>(in, i);
-    peak.see(magnitude(v));
-    if (kLeft) hn::StoreU(v, Floats(), in.left + i);
-  }
-  bool finite = peak.finite();
-  for (; i < in.n; ++i) {
-    const float v = in.take(i);
-    finite = finite && is_finite(v);
-    in.leave(i, 0.0F);
-  }
-  return finite;
-}
 
 // base/rng.h's mix32.
 HWY_INLINE VW mix(VW x) {
@@ -83,11 +64,6 @@ void list(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first
   for (Places p(key, n, count, first + j); j < places.size(); p.next()) places[j++] = p.place();
 }
 
-bool leave(const Carry& in) {
-  if (in.residual) return in.left ? leave_as<true, true>(in) : leave_as<true, false>(in);
-  return in.left ? leave_as<false, true>(in) : leave_as<false, false>(in);
-}
-
 }  // namespace
 }  // namespace tithe::randomk::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -95,15 +71,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tithe::randomk {
 
-HWY_EXPORT(leave);
 HWY_EXPORT(list);
 
 void list_places(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
                  std::span<std::uint32_t> places) {
   HWY_DYNAMIC_DISPATCH(list)(key, n, count, first, places);
 }
-
-bool leave_all(const Carry& in) { return HWY_DYNAMIC_DISPATCH(leave)(in); }
 
 }  // namespace tithe::randomk
 #endif

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "codec/leave.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 #include "codec/sparse.h"
@@ -97,26 +98,52 @@ Result<Encoded> send_values(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = 4 * count, .finite = largest < sparse::kFirstNonFinite};
 }
 
+Result<Encoded> send_values_fast(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(codec::check_room("scalecom", out.size(), bound_values(call.settings, in.n)));
+  const std::size_t count = count_of(call.context);
+  std::size_t j = 0;
+  const bool finite = codec::leave_and_pick(in, [&](std::size_t end) {
+    for (; j < count; ++j) {
+      const std::size_t i = place(call.context, j);
+      if (i >= end) break;
+      wire::put(&out[4 * j], 0.0F + codec::left_value(in, i));
+      if (in.left) in.left[i] = 0.0F;
+    }
+  });
+  return Encoded{.bytes = 4 * count, .finite = finite};
+}
+
 template <bool kFast>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("scalecom", in.n));
-  if (call.phase != 0) return send_values(call, in, out);
+  if (call.phase != 0) return kFast ? send_values_fast(call, in, out) : send_values(call, in, out);
   return name_places(kFast ? topk_codec.impls.front() : topk_codec.reference(), call, in, out);
 }
 
+// Part after part of the output, each of which stays in the nearest cache until all payloads have been added.
+template <bool kFast>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
   TITHE_TRY(codec::check_all(scalecom_codec, call, payloads, out.size()));
   const std::size_t count = count_of(call.context);
   for (const ByteView p : payloads) TITHE_TRY(codec::check_size("scalecom", p.size(), 4 * count));
-  if (!merge.base)
-    std::fill(out.begin(), out.end(), 0.0F);
-  else if (merge.base != out.data())
-    std::copy_n(merge.base, out.size(), out.begin());
-  for (const ByteView p : payloads)
-    for (std::size_t j = 0; j < count; ++j) out[place(call.context, j)] += wire::get<float>(p.data() + 4 * j);
-  if (merge.divide != 1.0F)
-    for (float& v : out) v /= merge.divide;
+  constexpr std::size_t kMerged = 8192;
+  const std::size_t part = kFast ? kMerged : std::max<std::size_t>(1, out.size());
+  std::size_t j = 0;
+  for (std::size_t start = 0; start < out.size(); start += part) {
+    const std::span<float> now = out.subspan(start, std::min(part, out.size() - start));
+    if (!merge.base)
+      std::fill(now.begin(), now.end(), 0.0F);
+    else if (merge.base != out.data())
+      std::copy_n(merge.base + start, now.size(), now.begin());
+    for (; j < count; ++j) {
+      const std::size_t i = place(call.context, j);
+      if (i >= start + now.size()) break;
+      for (const ByteView p : payloads) out[i] += wire::get<float>(p.data() + 4 * j);
+    }
+    if (merge.divide != 1.0F)
+      for (float& v : now) v /= merge.divide;
+  }
   return {};
 }
 
@@ -133,8 +160,8 @@ constexpr Phase kPhases[] = {
     {.name = "places", .laws = kLeads, .bound = bound_places, .check = check_places},
     {.name = "values", .laws = kAdds, .bound = bound_values, .check = check_values, .combine = add}};
 constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode},
-    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode}};
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode<true>},
+    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode<false>}};
 
 }  // namespace
 }  // namespace scalecom
