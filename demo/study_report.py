@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the study leaves: rows from runs, the table, the picture."""
 
+import itertools
 from pathlib import Path
 
 import report
 
 NEAR_POINTS = 1.0  # what a codec may lose against fp32 before the table says so
-SHOWN_POINTS = 2.6  # the picture's lower end, below fp32; rows further down stand on its edge
+SHOWN_POINTS = 2.0  # the picture's lower end, below fp32: rows further down stand on its edge
 FAMILIES = {
     "casts": ("#3d4451", "fp32 bf16 fp16 fp8"),
     "signs and few bits": ("#c2255c", "onebit sign tbq terngrad minmax qsgd natural nuqsgd thc"),
@@ -88,47 +89,41 @@ def page(details: dict, why: dict[str, str]) -> str:
     )
 
 
-def _family(row: dict) -> str:
-    name = row["codec"].split(":")[0]
-    return next((family for family, (_, members) in FAMILIES.items() if name in members.split()), "others")
-
-
-def _best(rows: list[dict]) -> list[dict]:
-    """Rows that no other row beats in both accuracy and bytes."""
-    best = []
-    for row in sorted(rows, key=lambda row: (row["bytes_per_step"], -row["accuracy"])):
-        if not best or row["accuracy"] > best[-1]["accuracy"]:
-            best.append(row)
-    return best
+def _family(name: str) -> tuple[str, str]:
+    """Of a codec: its family's name and colour."""
+    family = next((family for family, (_, members) in FAMILIES.items() if name in members.split()), "others")
+    return family, FAMILIES[family][0]
 
 
 class _Labels:
     """Puts texts beside their points where they cover no other text and no point."""
 
-    def __init__(self, figure, axes, points):
-        self.figure, self.axes = figure, axes
+    def __init__(self, axes, points):
+        self.axes = axes
         self.taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in axes.transData.transform(points)]
 
     def add(self, at, text, **style):
-        near = [(s * (6 + 5 * far), t * 9 * far) for far in range(9) for s in (1, -1) for t in (1, -1)]
-        for dx, dy in near:
+        from matplotlib.text import Text
+
+        renderer = self.axes.figure.canvas.get_renderer()
+        frame = self.axes.get_window_extent(renderer)
+        for far, (right, up) in itertools.product(range(16), itertools.product((1, -1, 0), (1, -1))):
             note = self.axes.annotate(
                 text,
                 at,
-                xytext=(dx, dy),
+                xytext=(right * (6 + 3 * far), up * (6 * far + (right == 0) * 9)),
                 textcoords="offset points",
                 va="center",
-                ha="left" if dx > 0 else "right",
+                ha={1: "left", -1: "right", 0: "center"}[right],
                 fontsize=7.5,
                 arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "#868e96", "shrinkA": 0, "shrinkB": 3},
                 **style,
             )
-            box = note.get_window_extent()
-            frame = self.axes.get_window_extent()
-            mine = (box.x0, box.y0, box.x1, box.y1)
-            inside = frame.x0 < mine[0] and mine[2] < frame.x1 and frame.y0 < mine[1] and mine[3] < frame.y1
-            if inside and not any(_overlap(mine, other) for other in self.taken):
-                self.taken.append(mine)
+            note.update_positions(renderer)
+            box = Text.get_window_extent(note, renderer)  # without the arrow
+            inside = frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1
+            if inside and not any(_overlap((box.x0, box.y0, box.x1, box.y1), other) for other in self.taken):
+                self.taken.append((box.x0, box.y0, box.x1, box.y1))
                 return
             note.remove()
 
@@ -138,6 +133,7 @@ def _overlap(a, b) -> bool:
 
 
 def draw(path: Path, rows: list[dict]) -> None:
+    """A point per row, the two settings of a codec joined; the first one has the codec's name."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -147,28 +143,36 @@ def draw(path: Path, rows: list[dict]) -> None:
     top = max(100 * row["accuracy"] for row in rows)
     floor = (plain if plain is not None else top) - SHOWN_POINTS
     where = {row["codec"]: (row["bytes_per_step"] / 1e3, max(100 * row["accuracy"], floor)) for row in rows}
-    figure, axes = plt.subplots(figsize=(11, 6.5), dpi=144)
+    figure, axes = plt.subplots(figsize=(11, 7), dpi=144)
     axes.set(xscale="log", xlabel="sent per rank and step, kB", ylabel="test accuracy, %")
-    axes.set_ylim(floor - 0.15, top + 0.25)
+    axes.set_ylim(floor - 0.1, top + 0.3)
     least, most = (bound(x for x, _ in where.values()) for bound in (min, max))
     axes.set_xlim(least / 1.4, most * 1.4)
-    if plain is not None:
-        axes.axhspan(plain - NEAR_POINTS, plain, color="#e9ecef", zorder=0)
-        axes.annotate("within a point of fp32", (least / 1.35, plain - NEAR_POINTS + 0.03), fontsize=8, color="#495057")
-    for family, (colour, _) in FAMILIES.items():
-        mine = [row for row in rows if _family(row) == family]
-        for marker, low in (("o", False), ("v", True)):
-            points = [where[row["codec"]] for row in mine if (100 * row["accuracy"] < floor) == low]
-            if points:
-                axes.plot(*zip(*points, strict=True), marker, ms=6, color=colour, label=None if low else family)
-    best = _best(rows)
-    axes.plot(*zip(*(where[row["codec"]] for row in best), strict=True), lw=0.8, color="#868e96", zorder=1)
-    axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(FAMILIES))
-    labels = _Labels(figure, axes, list(where.values()))
-    for row in best + [row for row in rows if is_far(row) and row not in best]:
-        low = 100 * row["accuracy"] < floor
-        text = row["codec"] + (f" ({row['accuracy']:.0%})" if low else "")
-        labels.add(where[row["codec"]], text, color=FAMILIES[_family(row)][0])
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.spines[["top", "right"]].set_visible(False)
+    if plain is not None:
+        axes.axhspan(plain - NEAR_POINTS, plain, color="#f1f3f5", zorder=0)
+        axes.annotate("within a point of fp32", (least / 1.35, plain - NEAR_POINTS + 0.03), fontsize=8, color="#495057")
+    names = dict.fromkeys(row["codec"].split(":")[0] for row in rows)
+    labels = _Labels(axes, list(where.values()))
+    shown = set()
+    for name in names:
+        family, colour = _family(name)
+        mine = [row for row in rows if row["codec"].split(":")[0] == name]
+        axes.plot(*zip(*(where[row["codec"]] for row in mine), strict=True), lw=0.8, color=colour, alpha=0.4, zorder=1)
+        for row in mine:
+            low = 100 * row["accuracy"] < floor
+            axes.plot(
+                *where[row["codec"]],
+                "v" if low else "o",
+                ms=6 if row is mine[0] else 4,
+                color=colour,
+                label=None if family in shown or low else family,
+            )
+            shown |= set() if low else {family}
+            if row is mine[0] or is_far(row):
+                text = name if row is mine[0] else row["codec"]
+                labels.add(where[row["codec"]], f"{text} ({row['accuracy']:.0%})" if low else text, color=colour)
+    axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(FAMILIES))
     figure.savefig(path, bbox_inches="tight")
     plt.close(figure)

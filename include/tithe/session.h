@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "tithe/plan.h"
+#include "tithe/schedule.h"
 #include "tithe/status.h"
 #include "tithe/transport.h"
 
@@ -47,6 +48,7 @@ struct SessionOptions {
   std::string codec = "bf16";       // a spec string (tithe/spec.h)
   std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
   std::string strategy = "gather";  // a name in strategies.def
+  std::string schedule = "none";    // how the codec's ratio changes between rounds (tithe/schedule.h)
   int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
   bool average = true;  // divide by the world size
   std::size_t min_values = 4096;  // PlanRules::min_values
@@ -109,13 +111,21 @@ class Session {
   // thread.
   void cancel();
 
+  // What a schedule follows: the loss of an evaluation, the learning rate from now on. The same on all ranks, between
+  // the same two rounds: a rank that was told something else is named (kMismatch) in the next round. Each commits the
+  // open round first.
+  Status evaluated(double loss);
+  Status learning_rate(double rate);
+  // The fraction of values that the next round sends; 0 where no schedule is set.
+  double ratio() const;
+
   // True if the last committed round was dropped because some rank's gradient was not finite.
   bool last_round_dropped() const;
 
   // Residuals, what codecs remember, and counters of this rank as bytes (docs/format.md, "state"). Commits the open
   // round first.
   Result<std::vector<std::uint8_t>> state();
-  // kInvalid for another rank, codec or world size (the text says what to do); nothing changes then.
+  // kInvalid for another rank, codec, schedule or world size (the text says what to do); nothing changes then.
   Status restore(ByteView state);
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.

@@ -64,6 +64,7 @@ typedef struct tithe_options {
   int64_t timeout_ms;
   uint64_t seed;
   uint64_t run;
+  const char* schedule; /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -85,8 +86,11 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
                tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
 int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step */
-void tithe_cancel(tithe_session* session);                    /* from any thread */
-int tithe_last_round_dropped(const tithe_session* session);   /* 1: some rank was not finite */
+/* What a schedule follows, between steps and the same on all ranks. */
+int tithe_evaluated(tithe_session* session, double loss, tithe_error* error);
+int tithe_learning_rate(tithe_session* session, double rate, tithe_error* error);
+void tithe_cancel(tithe_session* session);                  /* from any thread */
+int tithe_last_round_dropped(const tithe_session* session); /* 1: some rank was not finite */
 
 /* Residuals and counters of this rank; *bytes is freed by tithe_free. */
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);

@@ -2,6 +2,7 @@
 // The registry, and codecs used alone: values to one frame and back.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
@@ -10,11 +11,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core.h"
 #include "tithe/frame.h"
 #include "tithe/graph.h"
+#include "tithe/schedule.h"
 #include "tithe/spec.h"
 
 namespace tithe::python {
@@ -186,6 +189,15 @@ void bind_codecs(nb::module_& m) {
   m.def(
       "is_lossless", [](std::string_view text) { return unwrap(parse_spec(text)).codec->traits.lossless; },
       nb::arg("spec"), "Whether the codec sends every value as it is, so that no residual exists.");
+  m.def(
+      "schedule_follows",
+      [](std::string_view schedule, std::string_view codec) {
+        const Schedule parsed = unwrap(Schedule::parse(schedule, unwrap(parse_spec(codec))));
+        return std::pair(parsed.follows_loss(), parsed.follows_rate());
+      },
+      nb::arg("schedule"), nb::arg("codec"),
+      "Whether it follows losses, and whether it follows the learning rate. ValueError says what is wrong "
+      "with it.");
   m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
   m.def(
       "frame_values",

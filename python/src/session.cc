@@ -239,6 +239,7 @@ void bind_options(nb::module_& m) {
       .def(nb::init<>())
       .def_rw("codec", &SessionOptions::codec)
       .def_rw("strategy", &SessionOptions::strategy)
+      .def_rw("schedule", &SessionOptions::schedule)
       .def_rw("lanes", &SessionOptions::lanes)
       .def_rw("average", &SessionOptions::average)
       .def_rw("min_values", &SessionOptions::min_values)
@@ -269,6 +270,15 @@ void bind_session(nb::module_& m) {
            "The same for a layout at an address, whose memory the caller keeps alive until wait().")
       .def("wait", &PySession::wait, nb::arg("ticket"))
       .def("commit", [](PySession& s) { check(s.run([](Session& x) { return x.commit(); })); })
+      .def(
+          "evaluated",
+          [](PySession& s, double loss) { check(s.run([=](Session& x) { return x.evaluated(loss); })); },
+          nb::arg("loss"))
+      .def(
+          "learning_rate",
+          [](PySession& s, double rate) { check(s.run([=](Session& x) { return x.learning_rate(rate); })); },
+          nb::arg("rate"))
+      .def_prop_ro("ratio", [](const PySession& s) { return s.get()->ratio(); })
       .def_prop_ro("last_round_dropped", [](const PySession& s) { return s.get()->last_round_dropped(); })
       .def("state", &PySession::state)
       .def("restore", &PySession::restore, nb::arg("state"))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tithe import _core
+from tithe._schedule import Evaluations
 
 OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
 
@@ -25,6 +26,7 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
         except TypeError:
             raise ValueError(f"{name}={value!r}: not a value for this option") from None
     _core.check_spec(options.codec)
+    _core.schedule_follows(options.schedule, options.codec)
     if options.strategy not in _core.strategies():
         raise ValueError(f"unknown strategy '{options.strategy}': known are {', '.join(_core.strategies())}")
     if options.timeout <= 0:
@@ -39,7 +41,7 @@ class Session:
 
     Open one with `loop` (ranks in this process), `ucx` (an exchange of addresses that you provide) or
     `from_environment` (torchrun, mpirun, Slurm). Options are those of include/tithe/session.h:
-    codec="bf16", strategy="gather", lanes=1, average=True, min_values=4096, part_values=2**22,
+    codec="bf16", strategy="gather", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
     timeout=30.0 (seconds), seed=0, run=0, force_reference=False.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
@@ -51,13 +53,15 @@ class Session:
     survive fork().
     """
 
-    def __init__(self, core: _core.Session) -> None:
+    def __init__(self, core: _core.Session, evaluations: Evaluations) -> None:
         self._core = core
+        self._evaluations = evaluations
 
     @classmethod
     def loop(cls, world: int, **options: Any) -> list[Session]:
         """One session per rank, all in this process, for tests: drive each from a thread of its own."""
-        return [cls(core) for core in _core.open_loop(world, make_options(options))]
+        chosen = make_options(options)
+        return [cls(core, Evaluations(chosen)) for core in _core.open_loop(world, chosen)]
 
     @classmethod
     def ucx(
@@ -75,12 +79,14 @@ class Session:
         all_gather(mine) returns the blobs of all ranks in rank order; it is called once.
         transports, devices: UCX_TLS and UCX_NET_DEVICES, where not the environment's.
         """
-        return cls(_core.open_ucx(rank, world, all_gather, transports, devices, make_options(options)))
+        chosen = make_options(options)
+        return cls(_core.open_ucx(rank, world, all_gather, transports, devices, chosen), Evaluations(chosen))
 
     @classmethod
     def from_environment(cls, *, transports: str = "", devices: str = "", **options: Any) -> Session:
         """As `ucx`, with rank, world and meeting point read from what torchrun, mpirun or Slurm set. Collective."""
-        return cls(_core.open_environment(transports, devices, make_options(options)))
+        chosen = make_options(options)
+        return cls(_core.open_environment(transports, devices, chosen), Evaluations(chosen))
 
     @property
     def rank(self) -> int:
@@ -105,6 +111,22 @@ class Session:
     def commit(self) -> None:
         """Ends the round: what was left unsent becomes the next round's residual."""
         self._core.commit()
+
+    def evaluated(
+        self, *, loss: float | None = None, accuracy: float | None = None, learning_rate: float | None = None
+    ) -> None:
+        """Tells the schedule of an evaluation, at the end of a step: the next rounds' ratio may change.
+
+        All ranks give the same numbers: a rank that gives others is named in the next round. accuracy lies in 0..1.
+        ValueError where the schedule follows something that was not given; what it does not follow is ignored.
+        """
+        measured, rate = self._evaluations.read(loss, accuracy, learning_rate)
+        self._evaluations.tell(self._core, measured, rate)
+
+    @property
+    def ratio(self) -> float | None:
+        """The fraction of values that the next round sends; None without a schedule."""
+        return self._core.ratio or None
 
     @property
     def last_round_dropped(self) -> bool:

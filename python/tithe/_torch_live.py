@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.autograd.profiler import record_function
 
 from tithe import _core
+from tithe._schedule import Evaluations
 
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
@@ -59,9 +60,14 @@ class Live:
     """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
 
     def __init__(
-        self, session: _core.Session, names: dict[int, tuple[str, torch.nn.Parameter]], loaded: dict[str, int]
+        self,
+        session: _core.Session,
+        evaluations: Evaluations,
+        names: dict[int, tuple[str, torch.nn.Parameter]],
+        loaded: dict[str, int],
     ) -> None:
         self.session = session
+        self.evaluations = evaluations
         self.names = names  # by id, where the model is known
         self.loaded = loaded  # key -> values, of the state that was loaded; empty if none was
         self.keys: dict[int, tuple[str, torch.nn.Parameter]] = {}  # by id, in the order of first sight

@@ -31,6 +31,7 @@ What DDP users rely on, and how it is here:
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
 import copy
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -41,6 +42,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._schedule import Evaluations, agree
 from tithe._session import make_options
 from tithe._torch_live import Job, Live
 
@@ -48,7 +50,7 @@ __all__ = ["State", "attach", "hook"]
 
 _log = logging.getLogger(__name__)
 
-_STATE_FORMAT = 1
+_STATE_FORMAT = 2
 
 
 class _Slots:
@@ -63,6 +65,7 @@ class State(_Slots):
     codec, strategy: as `tithe codecs` and `tithe.strategies()` list them.
     parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
+    schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     options: lanes, average, min_values, part_values, timeout (seconds), seed, run, force_reference (see tithe.Session),
     and transports, devices (UCX_TLS, UCX_NET_DEVICES).
 
@@ -105,31 +108,37 @@ class State(_Slots):
         """Connects to the other ranks; does nothing if that is done. Collective over the group."""
         if self._live is not None:
             return
-        group = self.process_group if self.process_group is not None else dist.group.WORLD
-        if group is None:
-            raise ValueError("call torch.distributed.init_process_group() first")
+        group = self._group()
         rank, world = dist.get_rank(group), dist.get_world_size(group)
         if self._saved is not None:
             self._check_saved(self._saved, rank, world)
+        options = self._session_options()
         session = _core.open_ucx(
             rank,
             world,
             lambda mine: _all_gather_bytes(mine, group),
             self.options.get("transports", ""),
             self.options.get("devices", ""),
-            self._session_options(),
+            options,
         )
+        evaluations = Evaluations(options)
         loaded: dict[str, int] = {}
         if self._saved is not None:
-            self._restore(session, self._saved)
+            self._restore(session, evaluations, self._saved)
             loaded = dict(self._saved["parameters"])
             self._saved = None
-        self._live = Live(session, self._names, loaded)
+        self._live = Live(session, evaluations, self._names, loaded)
 
     def close(self) -> None:
         """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave."""
         if self._live is not None:
             self._live.stop()
+
+    def _group(self) -> dist.ProcessGroup:
+        group = self.process_group if self.process_group is not None else dist.group.WORLD
+        if group is None:
+            raise ValueError("call torch.distributed.init_process_group() first")
+        return group
 
     # ---- one bucket
 
@@ -159,6 +168,31 @@ class State(_Slots):
             torch.autograd.Variable._execution_engine.queue_callback(lambda: _raise_errors(job))
         return future
 
+    # ---- schedules
+
+    def evaluated(
+        self, *, loss: float | None = None, accuracy: float | None = None, learning_rate: float | None = None
+    ) -> None:
+        """One call per evaluation, between steps, on all ranks: what a schedule follows. Collective over the group.
+
+        loss or accuracy (0..1): of this rank's part of the evaluation data, or of all; ranks that evaluated nothing
+        leave both out. The mean over those that did is what counts, on all ranks alike.
+        learning_rate: of the steps to come, the same on all ranks; ranks may leave it out where another one gives it.
+        ValueError on all ranks where one is wrong, or where the schedule follows something that no rank gave. What the
+        schedule does not follow is ignored, so the call may stay where there is no schedule.
+        """
+        self.open()
+        self._live.drain()
+        given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
+        mine = json.dumps({name: None if value is None else float(value) for name, value in given.items()})
+        told = [json.loads(blob) for blob in _all_gather_bytes(mine.encode(), self._group())]
+        self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
+
+    @property
+    def ratio(self) -> float | None:
+        """The fraction of values that the next step sends; None without a schedule."""
+        return self._running().ratio or None
+
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
@@ -178,6 +212,7 @@ class State(_Slots):
             "rank": session.rank,
             "codec": _core.check_spec(self.codec),
             "parameters": self._live.parameters(),
+            "evaluates": self._live.evaluations.kind,
             "session": torch.frombuffer(bytearray(session.state()), dtype=torch.uint8),
         }
 
@@ -186,7 +221,7 @@ class State(_Slots):
 
         ValueError for another world size, rank or codec; nothing changes then. Load before the first step.
         """
-        missing = {"format", "world", "rank", "codec", "parameters", "session"} - set(state)
+        missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
         if missing or state["format"] != _STATE_FORMAT:
             raise ValueError("not a state of this version of tithe.torch.State")
         if self._live is None:
@@ -195,7 +230,7 @@ class State(_Slots):
         if self._live.keys:
             raise ValueError("load the state before the first step: make a new DDP model and State, then load")
         self._check_saved(state, self._live.session.rank, self._live.session.world)
-        self._restore(self._live.session, state)
+        self._restore(self._live.session, self._live.evaluations, state)
         self._live.loaded = dict(state["parameters"])
 
     def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
@@ -210,10 +245,11 @@ class State(_Slots):
                 "save and load one state per rank"
             )
 
-    def _restore(self, session: _core.Session, state: Mapping[str, Any]) -> None:
+    def _restore(self, session: _core.Session, evaluations: Evaluations, state: Mapping[str, Any]) -> None:
         if _core.is_lossless(self.codec) and _core.is_lossless(state["codec"]):
             return  # nothing is ever left unsent, so any rank's state will do
         session.restore(state["session"].contiguous().numpy().tobytes())
+        evaluations.kind = state["evaluates"]
 
     # ---- copies
 

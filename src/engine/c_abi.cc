@@ -76,6 +76,7 @@ Result<SessionOptions> read(const tithe_options& o) {
     return Status(Code::kInvalid, "options: codec and strategy must be named");
   out.codec = o.codec;
   out.strategy = o.strategy;
+  if (o.schedule != nullptr) out.schedule = o.schedule;
   out.lanes = o.lanes;
   out.average = o.average != 0;
   out.min_values = o.min_values;
@@ -122,7 +123,7 @@ void tithe_options_init(tithe_options* options) {
   *options = {sizeof(tithe_options), kDefaults.codec.c_str(),   kDefaults.strategy.c_str(),
               kDefaults.lanes,       kDefaults.average,         kDefaults.min_values,
               kDefaults.part_values, kDefaults.timeout.count(), kDefaults.seed,
-              kDefaults.run};
+              kDefaults.run,         kDefaults.schedule.c_str()};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -163,6 +164,12 @@ int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error) {
 }
 int tithe_commit(tithe_session* session, tithe_error* error) {
   return report(session->session->commit(), error);
+}
+int tithe_evaluated(tithe_session* session, double loss, tithe_error* error) {
+  return report(session->session->evaluated(loss), error);
+}
+int tithe_learning_rate(tithe_session* session, double rate, tithe_error* error) {
+  return report(session->session->learning_rate(rate), error);
 }
 void tithe_cancel(tithe_session* session) { session->session->cancel(); }
 int tithe_last_round_dropped(const tithe_session* session) {

@@ -147,6 +147,10 @@ std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store) {
   put(out, static_cast<std::uint32_t>(head.world));
   put(out, head.round);
   put_text(out, head.codec);
+  put_text(out, head.schedule);
+  put(out, head.told.learning_rate);
+  put(out, head.told.least_loss);
+  put(out, head.told.steps);
   put(out, static_cast<std::uint64_t>(store.all().size()));
   for (const auto& [key, home] : store.all()) {
     put_text(out, key);
@@ -174,6 +178,10 @@ Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::le
   head.world = static_cast<int>(r.number<std::uint32_t>());
   head.round = r.number<std::uint64_t>();
   head.codec = r.text();
+  head.schedule = r.text();
+  head.told.learning_rate = r.number<double>();
+  head.told.least_loss = r.number<double>();
+  head.told.steps = r.number<std::uint32_t>();
   const auto keys = r.number<std::uint64_t>();
   for (std::uint64_t k = 0; k < keys && r.whole(); ++k) {
     std::string key = r.text();

@@ -26,7 +26,8 @@ bool any_merge(const Strategy& strategy, int world) {
 
 class Compiler {
  public:
-  Compiler(const Plan& plan, Rank me, int world) : plan_(plan), me_(me), world_(world) {}
+  Compiler(const Plan& plan, Rank me, int world, std::span<const double> ratios)
+      : plan_(plan), me_(me), world_(world), ratios_(ratios) {}
 
   Program run() {
     for (std::size_t i = 0; i < plan_.parts.size(); ++i) add_part(static_cast<int>(i));
@@ -61,6 +62,13 @@ class Compiler {
     return static_cast<int>(out_.slots.size()) - 1;
   }
 
+  // The most that a part's settings ask for, under any ratio.
+  template <typename Need>
+  std::size_t most(const Spec& spec, Need need) const {
+    std::size_t bytes = need(spec.settings);
+    for (const double r : ratios_) bytes = std::max(bytes, need(with_ratio(spec, r)));
+    return bytes;
+  }
   void add_part(int index);
   void add_phase(int index, std::size_t phase, const Graph& graph, std::vector<int>& ready);
   void link();
@@ -68,6 +76,7 @@ class Compiler {
   const Plan& plan_;
   const Rank me_;
   const int world_;
+  const std::span<const double> ratios_;
   Program out_;
   std::vector<Draft> drafts_;
   std::map<Rank, int> last_send_;  // of the part at hand: sends to one peer leave in order
@@ -105,11 +114,13 @@ void Compiler::add_phase(int index, std::size_t phase, const Graph& graph, std::
   const Law law = layout.laws[phase];
   const auto count = static_cast<std::size_t>(layout.chunks);
   const auto payload = [&](Chunk c) {
-    return part.spec.codec->phases[phase].bound(part.spec.settings, layout.size(c));
+    return most(part.spec,
+                [&](const Settings& s) { return part.spec.codec->phases[phase].bound(s, layout.size(c)); });
   };
   for (Chunk c = 0; c < layout.chunks; ++c)
-    out_.scratch_bytes =
-        std::max(out_.scratch_bytes, part.spec.codec->scratch(part.spec.settings, layout.size(c)));
+    out_.scratch_bytes = std::max(out_.scratch_bytes, most(part.spec, [&](const Settings& s) {
+                                    return part.spec.codec->scratch(s, layout.size(c));
+                                  }));
   const auto ranks = static_cast<std::size_t>(world_);
   const bool joins = law == Law::kConcat && any_merge(*part.strategy, world_);
   const auto frame_bytes = [&](Chunk c) { return joins ? ranks * (8 + payload(c)) : payload(c); };
@@ -248,6 +259,8 @@ Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy)
   return laws;
 }
 
-Program compile(const Plan& plan, Rank me, int world) { return Compiler(plan, me, world).run(); }
+Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios) {
+  return Compiler(plan, me, world, ratios).run();
+}
 
 }  // namespace tithe::engine

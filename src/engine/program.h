@@ -3,9 +3,11 @@
 // A Program is the plan of one bucket as steps with successors: the graphs of all parts and phases in one list,
 // with everything that an engine needs to know beforehand. Built once per layout, replayed every round.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tithe/plan.h"
+#include "tithe/schedule.h"
 
 namespace tithe::engine {
 
@@ -72,7 +74,7 @@ struct Program {
 // kInvalid where there is none; kUnsupported where phases stand in an order that no engine can run.
 Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy);
 
-// The plan's parts must have passed choose_laws.
-Program compile(const Plan& plan, Rank me, int world);
+// The plan's parts must have passed choose_laws. Memory fits every one of `ratios`, and the codecs' own.
+Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios);
 
 }  // namespace tithe::engine

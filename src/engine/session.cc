@@ -48,7 +48,8 @@ Status check_bucket(std::span<const Tensor> bucket) {
 
 class Session::Impl {
  public:
-  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Spec spec, const Strategy& strategy)
+  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Spec spec, const Strategy& strategy,
+       Schedule schedule)
       : options_(std::move(options)),
         spec_(spec),
         strategy_(strategy),
@@ -59,6 +60,7 @@ class Session::Impl {
                 .run = options_.run,
                 .force_reference = options_.force_reference,
                 .workers = std::max(1, options_.lanes)},
+        schedule_(schedule),
         runner_(std::move(transport), member_, options_.lanes, options_.timeout) {}
 
   Result<Ticket> sync(std::span<const Tensor> bucket);
@@ -68,6 +70,9 @@ class Session::Impl {
   Status restore(ByteView bytes);
   Status residual(std::string_view key, std::span<float> out) const;
   std::string plan_text() const;
+  Status evaluated(double loss);
+  Status learning_rate(double rate);
+  double ratio() const;
 
   const engine::Member& member() const { return member_; }
   engine::Runner& runner() { return runner_; }
@@ -86,6 +91,9 @@ class Session::Impl {
     bool open = false;  // part of the open round
   };
 
+  std::string codec_and_schedule() const {
+    return to_string(spec_) + (schedule_.active() ? " with schedule " + schedule_.text() : "");
+  }
   Result<Entry*> entry_of(std::span<const Tensor> bucket);
   bool meets_open_round(const Entry& e) const {
     return std::any_of(e.homes.begin(), e.homes.end(), [&](const Home* h) { return h->used == round_ + 1; });
@@ -98,6 +106,7 @@ class Session::Impl {
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own
+  Schedule schedule_;
   engine::CarryStore store_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> open_;  // reused by commit()
@@ -140,7 +149,8 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
                                 .min_values = options_.min_values,
                                 .part_values = options_.part_values});
   const auto parts = static_cast<std::uint32_t>(plan.parts.size());
-  auto unit = std::make_unique<Unit>(member_, std::move(tensors), std::move(plan), next_part_);
+  auto unit =
+      std::make_unique<Unit>(member_, std::move(tensors), std::move(plan), next_part_, schedule_.ratios());
   next_part_ += parts;
   engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
                     .run = member_.run,
@@ -151,7 +161,7 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
                     .plan = unit->plan_hash(),
                     .round = round_,
                     .average = options_.average,
-                    .codec = to_string(spec_),
+                    .codec = codec_and_schedule(),
                     .strategy = std::string(strategy_.name)};
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
@@ -181,6 +191,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
     store_.move_in(*e.homes[i], *e.job->unit, i);
     e.homes[i]->used = round_ + 1;
   }
+  if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
   e.ticket = ++last_ticket_;
   e.waited = false;
@@ -230,7 +241,8 @@ Status Session::Impl::commit() {
 Result<std::vector<std::uint8_t>> Session::Impl::state() {
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
-  return engine::save({member_.me, member_.world, round_, to_string(spec_)}, store_);
+  return engine::save(
+      {member_.me, member_.world, round_, to_string(spec_), schedule_.text(), schedule_.told()}, store_);
 }
 
 Status Session::Impl::restore(ByteView bytes) {
@@ -250,6 +262,11 @@ Status Session::Impl::restore(ByteView bytes) {
     return {Code::kInvalid,
             fmt::format("state was saved with codec '{0}', this session has '{1}': open it with codec '{0}'",
                         head.codec, codec)};
+  if (head.schedule != schedule_.text())
+    return {Code::kInvalid,
+            fmt::format("state was saved with schedule '{0}', this session has '{1}': open it "
+                        "with schedule '{0}'",
+                        head.schedule, schedule_.text())};
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
   for (const auto& [key, saved] : homes)
@@ -271,7 +288,26 @@ Status Session::Impl::restore(ByteView bytes) {
   }
   for (auto& [key, home] : store_.all()) home.used = 0;
   round_ = head.round;
+  schedule_.restore(head.told);
   return {};
+}
+
+Status Session::Impl::evaluated(double loss) {
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  schedule_.evaluated(loss);
+  return {};
+}
+
+Status Session::Impl::learning_rate(double rate) {
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  return schedule_.learning_rate(rate);
+}
+
+double Session::Impl::ratio() const {
+  const std::lock_guard lock(mutex_);
+  return schedule_.active() ? schedule_.ratio(round_) : 0;
 }
 
 Status Session::Impl::residual(std::string_view key, std::span<float> out) const {
@@ -326,8 +362,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
     return Status(Code::kInvalid, fmt::format("unknown strategy '{}': known: {}", options.strategy, known));
   }
   if (const auto laws = engine::choose_laws(spec, *strategy); !laws.ok()) return laws.status();
+  Result<Schedule> schedule = Schedule::parse(options.schedule, spec);
+  if (!schedule.ok()) return schedule.status();
   return std::unique_ptr<Session>(
-      new Session(std::make_unique<Impl>(std::move(transport), options, spec, *strategy)));
+      new Session(std::make_unique<Impl>(std::move(transport), options, spec, *strategy, *schedule)));
 }
 
 int Session::rank() const { return impl_->member().me; }
@@ -336,6 +374,9 @@ Result<Ticket> Session::sync(std::span<const Tensor> bucket) { return impl_->syn
 Status Session::wait(Ticket ticket) { return impl_->wait(ticket); }
 Status Session::commit() { return impl_->commit(); }
 void Session::cancel() { impl_->runner().cancel(); }
+Status Session::evaluated(double loss) { return impl_->evaluated(loss); }
+Status Session::learning_rate(double rate) { return impl_->learning_rate(rate); }
+double Session::ratio() const { return impl_->ratio(); }
 bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
 Result<std::vector<std::uint8_t>> Session::state() { return impl_->state(); }
 Status Session::restore(ByteView state) { return impl_->restore(state); }

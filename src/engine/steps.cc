@@ -20,7 +20,7 @@ float* Unit::left(const Step& step, const Where& w) {
 
 Call Unit::call(const Step& step, const Where& w, int lane) {
   const auto part = static_cast<std::size_t>(step.part);
-  return {.settings = w.part.spec.settings,
+  return {.settings = settings_[part],
           .seed = mix64(member_.seed ^ mix64(static_cast<std::uint64_t>(member_.me) + 1)),
           .shared_seed = member_.seed,
           .round = round_,
@@ -46,7 +46,7 @@ FrameHeader Unit::header(const Step& step, const Where& w) const {
           .phase = step.phase,
           .source = static_cast<std::uint16_t>(member_.me),
           .values = w.n,
-          .plan = plan_hash_};
+          .plan = round_hash_};
 }
 
 Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
@@ -142,6 +142,12 @@ Status Unit::check(const Step& step) {
   const Result<ParsedFrame> parsed = parse_frame(bytes);
   if (!parsed.ok()) return Status(parsed.status().code(), parsed.status().what(), step.peer);
   const FrameHeader& h = parsed->header;
+  if (h.plan != round_hash_ && round_hash_ != plan_hash_ && h.run == member_.run)
+    return {Code::kMismatch,
+            fmt::format(
+                "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
+                h.source),
+            h.source};
   TITHE_TRY(check_frame(h, header(step, w), slot(step.slot).size() - kFrameHeaderBytes));
   const bool odd = (h.flags == kFlagConcat && (w.law != Law::kConcat || h.parts > member_.world)) ||
                    (h.flags == kFlagEmpty && w.law != Law::kLeader) || h.source >= member_.world;
@@ -156,7 +162,8 @@ Status Unit::check(const Step& step) {
 
 Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, float* rounding) {
   const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Status s = phase.combine(w.part.spec.settings, w.n, acc, payload(frame), rounding);
+  const Status s =
+      phase.combine(settings_[static_cast<std::size_t>(step.part)], w.n, acc, payload(frame), rounding);
   return s.ok() ? s : Status(s.code(), s.what(), state(frame).source);
 }
 
@@ -228,7 +235,8 @@ Status Unit::store(const Step& step, int lane) {
     }
     payloads = {&whole, 1};
     if (!last_phase(step, w)) {
-      const Status s = codec.phases[step.phase].check(w.part.spec.settings, w.n, whole);
+      const Status s =
+          codec.phases[step.phase].check(settings_[static_cast<std::size_t>(step.part)], w.n, whole);
       if (!s.ok()) return {s.code(), s.what(), state(source).source};
       w.chunk.context = whole;
       w.chunk.own_bytes = 0;

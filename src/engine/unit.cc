@@ -2,6 +2,7 @@
 #include "engine/unit.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/rng.h"
@@ -24,13 +25,15 @@ Arena make_arena(std::size_t bytes) {
       static_cast<std::uint8_t*>(::operator new[](std::max<std::size_t>(bytes, 64), std::align_val_t{64})));
 }
 
-Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part)
+Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part,
+           std::span<const double> ratios)
     : member_(member),
       tensors_(std::move(tensors)),
       plan_(std::move(plan)),
       plan_hash_(plan_.hash(member.world)),
+      round_hash_(plan_hash_),
       first_part_(first_part),
-      program_(compile(plan_, member.me, member.world)),
+      program_(compile(plan_, member.me, member.world, ratios)),
       arena_(make_arena(program_.arena_bytes)),
       frames_(program_.slots.size()),
       chunks_(static_cast<std::size_t>(program_.chunks)),
@@ -44,6 +47,7 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
                                 [&](const TensorLayout& l) { return p.first < l.first + l.n; });
     draws_.push_back(draw_number(t->key, p.first - t->first));
     carries_.push_back(keeps_residual(p.spec));
+    settings_.push_back(p.spec.settings);
     residuals = residuals || keeps_residual(p.spec);
     velocities = velocities || keeps_velocity(p.spec);
   }
@@ -68,6 +72,11 @@ void Unit::each_tensor(const Part& p, Body body) {
     const std::size_t to = std::min(p.first + p.n, l.first + l.n);
     if (from < to) body(bucket_[k], l, from, to);
   }
+}
+
+void Unit::use_ratio(double ratio) {
+  for (std::size_t i = 0; i < plan_.parts.size(); ++i) settings_[i] = with_ratio(plan_.parts[i].spec, ratio);
+  round_hash_ = mix64(plan_hash_ ^ std::bit_cast<std::uint64_t>(ratio));
 }
 
 void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {

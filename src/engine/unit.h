@@ -45,7 +45,9 @@ Arena make_arena(std::size_t bytes);  // 64-byte aligned, not touched
 
 class Unit {
  public:
-  Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part);
+  // ratios: all that use_ratio() may be given.
+  Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part,
+       std::span<const double> ratios);
 
   const Program& program() const { return program_; }
   const Plan& plan() const { return plan_; }
@@ -54,6 +56,8 @@ class Unit {
   std::size_t values() const { return values_; }
   Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
 
+  // For the rounds to come: the ratio of every part whose codec has one. All ranks must use the same.
+  void use_ratio(double ratio);
   // A round begins: where this round's gradients lie, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
   // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
@@ -154,6 +158,8 @@ class Unit {
   const std::vector<TensorLayout> tensors_;
   const Plan plan_;
   const std::uint64_t plan_hash_;
+  std::vector<Settings> settings_;  // by part, as of this round
+  std::uint64_t round_hash_;        // plan_hash_, and with a schedule the round's ratio
   const std::uint32_t first_part_;
   const Program program_;
   std::size_t values_ = 0;

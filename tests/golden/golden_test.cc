@@ -164,8 +164,13 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   store.home("unsent.nothing").n = 4;
   return {{"control_card.bin", card},
           {"control_farewell.bin", farewell},
-          {"state.state",
-           engine::save({.rank = 2, .world = 4, .round = 9, .codec = "dgc:feedback=momentum"}, store)}};
+          {"state.state", engine::save({.rank = 2,
+                                        .world = 4,
+                                        .round = 9,
+                                        .codec = "dgc:feedback=momentum",
+                                        .schedule = "warmup:400+recover:0.05",
+                                        .told = {.learning_rate = 0.125, .least_loss = 0.75, .steps = 2}},
+                                       store)}};
 }
 
 TEST(Golden, TheEngineWritesAndReadsItsOwn) {
@@ -185,6 +190,8 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   std::map<std::string, engine::Home, std::less<>> homes;
   ASSERT_TRUE(engine::load(state, head, homes).ok());
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
+  EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
+  EXPECT_EQ(head.told, (Schedule::Told{0.125, 0.75, 2}));
   EXPECT_EQ(homes.at("layer.bias").velocity, (std::vector<float>{1.5F, 0.0F}));
   EXPECT_EQ(homes.at("layer.weight").memory, (std::vector<std::uint8_t>{7, 0, 255}));
 }

@@ -104,6 +104,8 @@ def test_state():
         "world": 4,
         "rounds": 9,
         "codec": "dgc:feedback=momentum",
+        "schedule": "warmup:400+recover:0.05",
+        "told": {"learning_rate": 0.125, "least_loss": 0.75, "steps": 2},
         "keys": {
             "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0], "memory": b""},
             "layer.weight": {"n": 3, "residual": [1.0, -2.0, f32(1e-30)], "velocity": [], "memory": b"\7\0\xff"},

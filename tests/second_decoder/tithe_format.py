@@ -187,7 +187,8 @@ def read_state(state: bytes) -> dict:
     magic, version, rank, world, rounds = f.numbers("IIIIQ")
     must(magic == 0x53544954, "magic")
     must(version == 2, f"version {version}")
-    codec = f.text("Q")
+    codec, schedule = f.text("Q"), f.text("Q")
+    told = dict(zip(("learning_rate", "least_loss", "steps"), f.numbers("ddI"), strict=True))
     (count,) = f.numbers("Q")
     keys: dict[str, dict] = {}
     last = b""
@@ -201,4 +202,5 @@ def read_state(state: bytes) -> dict:
         (count,) = f.numbers("Q")
         keys[key] = {"n": n, "residual": residual, "velocity": velocity, "memory": f.take(count)}
     f.end()
-    return {"rank": rank, "world": world, "rounds": rounds, "codec": codec, "keys": keys}
+    head = {"rank": rank, "world": world, "rounds": rounds, "codec": codec, "schedule": schedule, "told": told}
+    return {**head, "keys": keys}

@@ -35,7 +35,7 @@ PUBLIC = {
     "codec": "codec", "codecs": "codec", "spec": "codec",
     "transport": "transport", "transports": "transport", "connect": "transport",
     "graph": "strategy", "strategies": "strategy",
-    "plan": "plan",
+    "plan": "plan", "schedule": "plan",
     "session": "engine", "tithe": "engine",
 }  # fmt: skip
 STRANGERS = [{"codec", "transport"}]

@@ -2,16 +2,13 @@
 // dgc: all values at or above a threshold that a sample suggests (Lin et al., "Deep Gradient Compression",
 // 2018). Where that would be more than cap * k of them, the k largest alone are sent, the lower index first
 // among equals: the paper's hierarchical selection. Momentum correction, masking and clipping belong to the
-// feedback (tithe/spec.h).
+// feedback (tithe/spec.h), warm-up to the schedule (tithe/schedule.h).
 //
-//   k          max(1, ceil(r * n)), where r = ratio, or more during warm-up
-//   warm-up    the first `warmup` rounds fall into four stages of equal length with r = max(ratio, 4^-stage),
-//              stage = 1..4: 25 %, 6.25 %, 1.6 %, 0.4 %, the paper's first four epochs
+//   k          max(1, ceil(ratio * n))
 //   sample     codec/select.h, drawn by (seed, round, tensor, chunk)
 //
 // Layout   codec/sparse.h, at most max(k, floor(cap * k)) pairs
 #include <algorithm>
-#include <cmath>
 
 #include "codec/raw.h"
 #include "codec/registry.h"
@@ -23,72 +20,57 @@ namespace tithe {
 namespace dgc {
 namespace {
 
-enum Param : std::size_t { kRatio, kSample, kCap, kWarmup, kForm };
+enum Param : std::size_t { kRatio, kSample, kCap, kForm };
 constexpr ParamSpec kParams[] = {
     {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about"},
     {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
     {"cap", 1.3, 1, 100, "most values sent, in units of ratio * n; beyond it exactly ratio * n are"},
-    {"warmup", 0, 0, 1e9, "rounds of warm-up, in which 25 %, 6.25 %, 1.6 % and 0.4 % are sent; 0 = none"},
     sparse::kValuesParam,
     sparse::kIndicesParam};
 
 sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 
-double ratio_of(const Settings& s, std::uint32_t round) {
-  if (round >= s[kWarmup]) return s[kRatio];
-  const int stage = 1 + static_cast<int>(4 * round / s[kWarmup]);
-  return std::max(s[kRatio], std::ldexp(1.0, -2 * stage));
-}
-
-// The largest ratio of any round: buffers are sized once.
-double widest(const Settings& s) { return s[kWarmup] > 0 ? std::max(s[kRatio], 0.25) : s[kRatio]; }
-
-select::Limits limits(const Settings& s, double ratio, std::size_t n) {
-  return select::limits_of(ratio, s[kCap], n);
-}
+select::Limits limits(const Settings& s, std::size_t n) { return select::limits_of(s[kRatio], s[kCap], n); }
 
 std::uint64_t sample_key(const Call& call) {
   return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
 }
 
-std::size_t bound(const Settings& s, std::size_t n) {
-  return sparse::bound(form(s), limits(s, widest(s), n).most, n);
-}
+std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), limits(s, n).most, n); }
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return sparse::check("dgc", n, limits(s, widest(s), n).most, payload);
+  return sparse::check("dgc", n, limits(s, n).most, payload);
 }
 
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dgc", in.n));
   TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
-  const double ratio = ratio_of(call.settings, call.round);
+  const double ratio = call.settings[kRatio];
   const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
   const std::uint32_t threshold = select::threshold_ref(sample, sample_key(call), ratio, in);
-  return select::send_from(threshold, limits(call.settings, ratio, in.n), form(call.settings), in, out);
+  return select::send_from(threshold, limits(call.settings, in.n), form(call.settings), in, out);
 }
 
 select::Layout layout(const Settings& s, std::size_t n) {
-  const select::Limits limit = limits(s, widest(s), n);
-  // The smallest ratio needs the largest sample.
+  const select::Limits limit = limits(s, n);
   return select::layout(n, std::max(limit.most, 2 * limit.k), select::plan_sample(n, s[kRatio], s[kSample]));
 }
 
 std::size_t own_scratch(const Settings& s, std::size_t n) { return layout(s, n).bytes(); }
 std::size_t scratch(const Settings& s, std::size_t n) {
-  return sparse::scratch(form(s), own_scratch(s, n), limits(s, widest(s), n).most);
+  return sparse::scratch(form(s), own_scratch(s, n), limits(s, n).most);
 }
 
 Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dgc", in.n));
   TITHE_TRY(codec::check_room("dgc", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("dgc", call.scratch.size(), scratch(call.settings, in.n)));
-  const double ratio = ratio_of(call.settings, call.round);
+  const double ratio = call.settings[kRatio];
   const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
   const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
   const std::uint32_t threshold =
       select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
-  const select::Limits limit = limits(call.settings, ratio, in.n);
+  const select::Limits limit = limits(call.settings, in.n);
   return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
 }
 

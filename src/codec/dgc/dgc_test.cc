@@ -64,17 +64,5 @@ TEST(Dgc, BeyondTheCapTheLargestAreSent) {
   EXPECT_EQ(encode_all(call_of("dgc:ratio=0.01"), few, std::vector<float>(50'000)).index.size(), 300U);
 }
 
-TEST(Dgc, WarmUpFallsInFourStages) {
-  const std::vector<float> grad =
-      gaussian(64, 5);  // small: the sample is the whole tensor, and the ratio exact
-  Call call = call_of("dgc:ratio=0.001,warmup=8");
-  EXPECT_EQ(dgc_codec.phases[0].bound(call.settings, 6400), bytes(2080));  // cap * 25 %
-  const std::size_t want[] = {16, 16, 4, 4, 1, 1, 1, 1, 1, 1};
-  for (std::uint32_t round = 0; round < 10; ++round) {
-    call.round = round;
-    EXPECT_EQ(encode_all(call, grad, std::vector<float>(64)).index.size(), want[round]) << round;
-  }
-}
-
 }  // namespace
 }  // namespace tithe::sparse

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A Schedule says which ratio a codec has in a round, where that is not the same all along. It belongs to neither
+// codec nor carry: a session's option beside them, for any codec with a parameter `ratio`. As text:
+//
+//   warmup:ROUNDS   over the first ROUNDS rounds the ratio falls from 25 % to the codec's, in four stages of equal
+//                   length and equal factors (Lin et al. 2018: 25, 6.3, 1.6, 0.4 %, then 0.1 %, for ratio=0.001)
+//   theta:L         what is dropped follows the learning rate: theta = 1 - ratio, theta^2 = L * rate, but never more
+//                   than the codec's ratio drops (Wang et al. 2020, theorem 3.5). Until a rate is told: the codec's
+//   recover:SAG     while an evaluation's loss is above (1 + SAG) times the least so far, each evaluation makes the
+//                   ratio four times as large (at most 1); each other one takes such a step back (Wang et al. 2020:
+//                   "recovering from failures"). SAG is 0.05 if left out
+//   none            or nothing: the codec's ratio in every round
+//
+// Joined by '+', as in "warmup:400+recover": warmup and theta give the larger of their ratios, recover raises that.
+//
+//   same      the ratio is a function of the text, the round and what was told, by operations that round alike on every
+//             machine: ranks that were told the same have the same bits
+//   listed    ratios() holds every value that ratio() gives, so that memory is sized once
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tithe/spec.h"
+
+namespace tithe {
+
+class Schedule {
+ public:
+  // What was told so far: saved with a session's state.
+  struct Told {
+    double learning_rate = 0;  // 0: none yet
+    double least_loss = std::numeric_limits<double>::infinity();
+    std::uint32_t steps = 0;  // of recover: the ratio is 4^steps times as large
+    friend bool operator==(const Told&, const Told&) = default;
+  };
+
+  Schedule() = default;  // none
+  // kInvalid: an unknown word, a number out of range, a word twice, or a codec without a ratio.
+  static Result<Schedule> parse(std::string_view text, const Spec& spec);
+
+  bool active() const { return warmup_ > 0 || theta_ > 0 || sag_ > 0; }
+  bool follows_rate() const { return theta_ > 0; }
+  bool follows_loss() const { return sag_ > 0; }
+  // The shortest text that parses to the same; empty for none.
+  std::string text() const;
+
+  double ratio(std::uint64_t round) const;
+  std::vector<double> ratios() const;  // all that there can be; none without a schedule
+
+  // kInvalid unless finite and positive.
+  Status learning_rate(double rate);
+  // Anything but a number at or below (1 + SAG) times the least so far counts as a sag, NaN too.
+  void evaluated(double loss);
+
+  const Told& told() const { return told_; }
+  void restore(const Told& told) { told_ = told; }
+
+ private:
+  double stage(std::uint64_t number) const;
+  static double next_rung(double ratio);
+
+  double target_ = 1;  // the codec's ratio
+  double warmup_ = 0;  // rounds
+  double theta_ = 0;   // L
+  double sag_ = 0;
+  Told told_;
+};
+
+// The codec's settings with another ratio; the same for a codec that has none.
+Settings with_ratio(const Spec& spec, double ratio);
+
+}  // namespace tithe
