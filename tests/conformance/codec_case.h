@@ -39,7 +39,7 @@ inline std::string name_of(const CodecCase& c) {
 }
 
 // Every codec at its defaults; where it has a ratio at a large one, so that small sizes select much; where it has
-// layouts or formats at the second of them.
+// layouts or formats at the second of them; where it has a literal form in that.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> all;
   const auto add = [&](const Codec* codec, const Settings& settings, const std::string& name) {
@@ -63,6 +63,11 @@ inline std::vector<CodecCase> codec_cases() {
       for (const std::string_view name : {"layout", "format"})
         if (codec->params[p].name == name) other.value[p] = 1;
     if (!(other == defaults(*codec))) add(codec, other, "_other");
+    Settings literal = defaults(*codec);
+    for (std::size_t p = 0; p < codec->params.size(); ++p)
+      for (std::size_t k = 0; k < codec->params[p].choices.size(); ++k)
+        if (codec->params[p].choices[k] == "literal") literal.value[p] = static_cast<double>(k);
+    if (!(literal == defaults(*codec))) add(codec, literal, "_literal");
   }
   return all;
 }

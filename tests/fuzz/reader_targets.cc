@@ -134,7 +134,9 @@ Target state_target() {
   store.home("bias").velocity = {0.5F, 0.25F};
   store.home("bias").residual = {4, 5};
   store.home("bias").memory = {0, 1};
-  const Input seed = engine::save({.rank = 1, .world = 4, .round = 9, .codec = "topk"}, store);
+  const engine::SavedHead saved{
+      .rank = 1, .world = 4, .round = 9, .codec = "topk", .schedule = {}, .told = {}};
+  const Input seed = engine::save(saved, store);
   const auto read = [](const Input& bytes) {
     engine::SavedHead head;
     std::map<std::string, engine::Home, std::less<>> homes;

@@ -40,6 +40,22 @@ def read_sign(payload: bytes, n: int) -> list[float]:
     return values
 
 
+def read_majority_votes(payload: bytes, n: int) -> list[int]:
+    must(len(payload) >= 2, "sign_majority: no head")
+    width, voters = payload[:2]
+    must(1 <= width <= 8 and 1 <= voters < 1 << width, "sign_majority: head")
+    must(len(payload) == 2 + (n * width + 7) // 8, "sign_majority: length")
+    counts = codes_of(payload[2:], n, width, "sign_majority")
+    must(all(minus <= voters for minus in counts), "sign_majority: more votes than voters")
+    return [(2 * minus < voters) - (2 * minus > voters) for minus in counts]
+
+
+def read_sign_majority(payload: bytes, n: int, majority: list[int]) -> list[float]:
+    must(len(payload) == 4 * -(-n // 2048), "sign_majority: length")
+    sizes = f32_array(payload, 0, len(payload) // 4)
+    return [sizes[i // 2048] * m for i, m in enumerate(majority)]
+
+
 def read_ternary(payload: bytes, n: int) -> list[float]:
     values, at = [], 0
     for first in range(0, n, 1024):

@@ -5,7 +5,16 @@ import math
 import struct
 from dataclasses import dataclass
 
-from tithe_few_bits import read_minmax, read_natural, read_nuqsgd, read_qsgd, read_sign, read_ternary
+from tithe_few_bits import (
+    read_majority_votes,
+    read_minmax,
+    read_natural,
+    read_nuqsgd,
+    read_qsgd,
+    read_sign,
+    read_sign_majority,
+    read_ternary,
+)
 from tithe_numbers import f32, f32_array, must, u32_array
 
 
@@ -373,4 +382,5 @@ READERS = {
     23: read_blocks,
     24: read_dct,
     25: (read_scalecom_places, read_scalecom),  # by phase; a later one is given what the one before it read
+    32: (read_majority_votes, read_sign_majority),
 }

@@ -8,6 +8,9 @@
 // HiPress' header and byte order, with its published defects mended: an encoder that skips values, one end of the byte
 // for writing and the other for reading, a tail counted in levels instead of in codes.
 // round=stochastic: level floor(x + u), unbiased. round=nearest: less is lost in each round; for use with feedback.
+// mode=literal: as printed in HiPress (SOSP 2021, figure 5), for peers that speak it: the second byte is n mod 2^bits,
+// and gap, level and value are computed in fp32, where the largest value may come back a little off. Its layout is the
+// published one too; the published program's encoder is not copied, as its decoder cannot read it.
 // Zero need not be a level. Two passes over memory.
 #include "base/bytes.h"
 #include "base/finite.h"
@@ -19,42 +22,43 @@ namespace tithe {
 namespace minmax {
 namespace {
 
-enum Param : std::size_t { kBits, kRound };
+enum Param : std::size_t { kBits, kRound, kMode };
 
 constexpr std::size_t kHead = 10;
 constexpr int kDrawBits = 24;
 
 unsigned bits_of(const Settings& s) { return 1U << static_cast<unsigned>(s[kBits]); }
-std::size_t tail_of(unsigned bits, std::size_t n) { return n % (8 / bits); }
+std::uint8_t tail_of(const Settings& s, std::size_t n) {
+  return static_cast<std::uint8_t>(n % (s[kMode] != 0 ? 1U << bits_of(s) : 8 / bits_of(s)));
+}
 std::size_t bound(const Settings& s, std::size_t n) { return kHead + codes::bytes_for(n, bits_of(s)); }
 
+// Real: double, or float where HiPress is meant literally.
+template <typename Real>
 struct Range {
-  double min = 0;
-  double max = 0;
-  double steps;  // levels but one
+  Real min;
+  Real max;
+  Real steps;  // levels but one
 
-  explicit Range(unsigned bits) : steps((1U << bits) - 1) {}
-  double gap() const { return (max - min) / steps; }
-  float value(unsigned code) const { return static_cast<float>(min + code * gap()); }
+  Range(const std::uint8_t* payload, unsigned bits)
+      : min(wire::get<float>(payload + 2)),
+        max(wire::get<float>(payload + 6)),
+        steps(static_cast<Real>((1U << bits) - 1)) {}
+  Real gap() const { return (max - min) / steps; }
+  float value(unsigned code) const { return static_cast<float>(min + static_cast<Real>(code) * gap()); }
   // u: 0 <= u < 1, or 1/2 for the nearest level.
-  unsigned code(double v, double u) const {
-    if (!(max > min)) return 0;
-    const double level = std::floor((std::clamp(v, min, max) - min) / gap() + u);
+  unsigned code(float v, double u) const {
+    if (!(gap() > 0)) return 0;
+    const Real level =
+        std::floor((std::clamp(static_cast<Real>(v), min, max) - min) / gap() + static_cast<Real>(u));
     return static_cast<unsigned>(std::min(level, steps));
   }
 };
 
-Range range_in(const std::uint8_t* payload, unsigned bits) {
-  Range range(bits);
-  range.min = wire::get<float>(payload + 2);
-  range.max = wire::get<float>(payload + 6);
-  return range;
-}
-
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("minmax", payload.size(), bound(s, n)));
   const unsigned bits = bits_of(s);
-  if (payload[0] != bits || payload[1] != tail_of(bits, n))
+  if (payload[0] != bits || payload[1] != tail_of(s, n))
     return {Code::kCorrupt, "minmax: other bits, or another number of codes"};
   const float min = wire::get<float>(&payload[2]);
   const float max = wire::get<float>(&payload[6]);
@@ -83,33 +87,44 @@ bool find(const Carry& in, float& min, float& max) {
   return finite;
 }
 
-bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+template <typename Real>
+void send(const Call& call, const Carry& in, bool finite, std::uint8_t* out) {
   const unsigned bits = bits_of(call.settings);
   const bool nearest = call.settings[kRound] != 0;
   const std::uint64_t key = block::key(call);
-  float min = 0;
-  float max = 0;
-  const bool finite = find(in, min, max);
-  std::fill_n(out, bound(call.settings, in.n), std::uint8_t{0});
-  out[0] = static_cast<std::uint8_t>(bits);
-  out[1] = static_cast<std::uint8_t>(tail_of(bits, in.n));
-  wire::put(out + 2, min);
-  wire::put(out + 6, max);
-  const Range range = range_in(out, bits);
+  const Range<Real> range(out, bits);
   for (std::size_t i = 0; i < in.n; ++i) {
     const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits);
     const unsigned code = finite ? range.code(in.take(i), nearest ? 0.5 : std::ldexp(draw, -kDrawBits)) : 0U;
     codes::put(out + kHead, i, bits, code);
     in.leave(i, range.value(code));
   }
+}
+
+bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+  float min = 0;
+  float max = 0;
+  const bool finite = find(in, min, max);
+  std::fill_n(out, bound(call.settings, in.n), std::uint8_t{0});
+  out[0] = static_cast<std::uint8_t>(bits_of(call.settings));
+  out[1] = tail_of(call.settings, in.n);
+  wire::put(out + 2, min);
+  wire::put(out + 6, max);
+  call.settings[kMode] != 0 ? send<float>(call, in, finite, out) : send<double>(call, in, finite, out);
   return finite;
+}
+
+template <typename Real>
+void merge(unsigned bits, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  codec::merge_values(payloads, how, out, [bits](ByteView p, std::size_t i) {
+    return Range<Real>(p.data(), bits).value(codes::get(p.data() + kHead, i, bits));
+  });
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   const unsigned bits = bits_of(call.settings);
-  codec::merge_values(payloads, how, out, [bits](ByteView p, std::size_t i) {
-    return range_in(p.data(), bits).value(codes::get(p.data() + kHead, i, bits));
-  });
+  call.settings[kMode] != 0 ? merge<float>(bits, payloads, how, out)
+                            : merge<double>(bits, payloads, how, out);
 }
 
 // A value is lost by a quarter of a squared gap at most; the two ends alone hold half of the squared range.
@@ -120,9 +135,12 @@ double contraction(const Settings& s, std::size_t n) {
 
 constexpr std::string_view kWidths[] = {"1", "2", "4", "8"};
 constexpr std::string_view kRounds[] = {"stochastic", "nearest"};
+constexpr std::string_view kModes[] = {"strict", "literal"};
 constexpr ParamSpec kParams[] = {
     {"bits", 1, 0, 3, "bits per value: 2^bits levels from the smallest value to the largest", kWidths},
-    {"round", 0, 0, 1, "to one of the two levels at random, unbiased, or to the nearest", kRounds}};
+    {"round", 0, 0, 1, "to one of the two levels at random, unbiased, or to the nearest", kRounds},
+    {"mode", 0, 0, 1, "strict rounds once; literal is HiPress' arithmetic in fp32 and its tail byte",
+     kModes}};
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "ref",

@@ -24,6 +24,25 @@ TEST(Minmax, TheBytesOfHiPress) {
   EXPECT_EQ(sent.payload[11], 0);
 }
 
+// Figure 5 of HiPress: gap = (max - min) / ((1 << bits) - 1), tail = size % (1 << bits).
+TEST(Minmax, LiteralIsAsPrinted) {
+  const std::vector<float> grad = {-3, -2, -1, 0, -3, -1, 0};
+  const Sent sent = send("minmax:mode=literal", grad);
+  EXPECT_EQ(sent.values, grad);
+  ASSERT_EQ(sent.payload.size(), 12U);
+  EXPECT_EQ(sent.payload[0], 2);
+  EXPECT_EQ(sent.payload[1], 3);
+  EXPECT_EQ(sent.payload[10], 0xe4);
+  EXPECT_EQ(sent.payload[11], 0b11'10'00);
+  EXPECT_EQ(send("minmax:mode=literal,bits=1", grad).payload[1], 1);
+  EXPECT_EQ(send("minmax:bits=1", grad).payload[1], 7);
+
+  // 16 levels of fp32 arithmetic: 0.1F + 15 * ((0.7F - 0.1F) / 15).
+  const float gap = (0.7F - 0.1F) / 15;
+  const Sent nearest = send("minmax:mode=literal,bits=4,round=nearest", {0.1F, 0.7F, 0.1F + 4 * gap});
+  EXPECT_EQ(nearest.values, (std::vector<float>{0.1F, 0.1F + 15 * gap, 0.1F + 4 * gap}));
+}
+
 TEST(Minmax, NearestIsNearest) {
   const Sent sent = send("minmax:bits=1,round=nearest", {0, 0.375F, 0.625F, 1});
   EXPECT_EQ(sent.values, (std::vector<float>{0, 0, 1, 1}));

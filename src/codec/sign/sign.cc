@@ -6,8 +6,6 @@
 //          f32 scale, finite and not negative | ceil(len/8) bits, LSB first, 1 = negative; 0 past len
 // The mean magnitude is the best single size in the least-squares sense: |x - C(x)|^2 = |x|^2 - |x|_1^2 / len, never
 // more than (1 - 1 / len) |x|^2.
-// scale=1 with feedback=none makes votes of the signs: their sum is positive where most ranks vote plus, so its sign is
-// the majority's. Taking that sign belongs to the optimizer: a payload cannot be both the vote and its outcome.
 #include "base/bytes.h"
 #include "codec/block.h"
 #include "codec/codes.h"

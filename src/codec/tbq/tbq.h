@@ -8,11 +8,17 @@
 // leave least behind, and 5/4 costs neither much. As the largest value is always sent,
 //     |x - C(x)|^2 <= (1 - 1/kBlock) |x|^2   without tau given,
 // and a block of equal magnitudes is sent exactly.
+//
+// mode=literal: HiPress' bytes, for peers that speak them. n codes of 2 bits, four to a byte, LSB first, 0 behind the
+// last: 1 is 0, 2 is tau, 0 is -tau. No scale travels, so tau must be the same everywhere; without one it is 1, as in
+// HiPress for MXNet. (Its PyTorch form took 2; the program printed for its language never leaves what it sends.)
 #include "codec/ternary.h"
 
 namespace tithe::tbq {
 
-enum Param : std::size_t { kTau };
+enum Param : std::size_t { kTau, kMode };
+
+inline bool is_literal(const Settings& s) { return s[kMode] != 0; }
 
 struct Pick {
   float scale;  // 0: nothing goes
@@ -29,6 +35,14 @@ struct Rule {
     return {tau > 0.0F ? tau : std::min(1.25F * look.mean(len), look.most())};
   }
 };
+
+// tbq_literal.cc
+namespace literal {
+std::size_t bound(std::size_t n);
+Status check(std::size_t n, ByteView payload);
+bool encode(const Call& call, const Carry& in, std::uint8_t* out);
+void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+}  // namespace literal
 
 // tbq_simd.cc
 bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);

@@ -19,6 +19,25 @@ TEST(Tbq, WhatReachesTheThresholdIsSentAsTheThreshold) {
   EXPECT_EQ(sent.payload[5], 0b01010);
 }
 
+// HiPress: r >= tau sends +tau (2), r <= -tau sends -tau (0), else nothing (1); four codes to a byte, LSB first.
+TEST(Tbq, LiteralIsTheBytesOfHiPress) {
+  const Sent sent = send("tbq:mode=literal,tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
+  EXPECT_EQ(sent.payload, (std::vector<std::uint8_t>{0b00'01'00'10, 0b01}));
+  EXPECT_EQ(sent.values, (std::vector<float>{0.5F, -0.5F, 0, -0.5F, 0}));
+  EXPECT_EQ(sent.left, (std::vector<float>{0.25F, -0.5F, 0.25F, 0, 0.375F}));
+  EXPECT_EQ(send("tbq:mode=literal", {2, -0.5F}).values, (std::vector<float>{1, 0}));
+  EXPECT_FALSE(send("tbq:mode=literal", {2, std::nanf("")}).finite);
+
+  const Spec spec = dense::spec_of("tbq:mode=literal");
+  const auto check = [&](std::vector<std::uint8_t> p) {
+    return spec.codec->phases[0].check(spec.settings, 5, p).code();
+  };
+  EXPECT_EQ(check(sent.payload), Code::kOk);
+  EXPECT_EQ(check({0b00'11'00'10, 0b01}), Code::kCorrupt);
+  EXPECT_EQ(check({0b00'01'00'10, 0b0101}), Code::kCorrupt);
+  EXPECT_EQ(check({0b00'01'00'10}), Code::kCorrupt);
+}
+
 TEST(Tbq, WhatIsTooSmallWaitsInTheResidual) {
   const std::vector<float> grad(3, 0.25F);
   Sent sent = send("tbq:tau=0.5", grad);

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/dense_for_test.h"
+
+namespace tithe {
+namespace {
+
+using Floats = std::vector<float>;
+using Payload = std::vector<std::uint8_t>;
+
+struct Outcome {
+  Floats sum;
+  std::vector<Floats> left;  // of each rank
+  Payload votes;
+};
+
+// Both phases among ranks with these values, as an engine runs them.
+Outcome poll(const std::string& text, const std::vector<Floats>& ranks) {
+  const Spec spec = dense::spec_of(text);
+  const Codec& codec = *spec.codec;
+  Call call;
+  call.settings = spec.settings;
+  const std::size_t n = ranks[0].size();
+  Outcome outcome;
+  Payload total;
+  for (std::uint8_t phase = 0; phase < 2; ++phase) {
+    call.phase = phase;
+    call.context = outcome.votes;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      Floats left(n);
+      Payload own(codec.phases[phase].bound(call.settings, n));
+      EXPECT_TRUE(codec.reference().encode(call, {ranks[r].data(), nullptr, left.data(), n}, own).ok());
+      EXPECT_TRUE(codec.phases[phase].check(call.settings, n, own).ok());
+      if (r == 0)
+        total = own;
+      else
+        EXPECT_TRUE(codec.phases[phase].combine(call.settings, n, total, own, nullptr).ok());
+      if (phase == 1) outcome.left.push_back(left);
+    }
+    EXPECT_TRUE(codec.phases[phase].check(call.settings, n, total).ok());
+    if (phase == 0) outcome.votes = total;
+  }
+  const ByteView view = total;
+  outcome.sum.resize(n);
+  EXPECT_TRUE(codec.reference().decode(call, {&view, 1}, {}, outcome.sum).ok());
+  return outcome;
+}
+
+// The published rule: the outcome does not depend on how large a minority's values are; here 0 for a tie.
+TEST(SignMajority, MostVotersDecide) {
+  const Outcome three = poll("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}, {-1, 5, 1}});
+  EXPECT_EQ(three.sum, (Floats{-3, -3, 3}));
+  const Outcome two = poll("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}});
+  EXPECT_EQ(two.sum, (Floats{0, -2, 0}));
+}
+
+TEST(SignMajority, CountsAreOfTheBitsThatVotersTake) {
+  EXPECT_EQ(poll("sign_majority:voters=3", {{1, -1, -1, 1, -1}, {1, 1, -1, 1, -1}, {1, 1, -1, -1, 1}}).votes,
+            (Payload{2, 3, 0b01'11'01'00, 0b10}));
+  EXPECT_EQ(poll("sign_majority:voters=1", {{1, -1, -1, 1, 0}}).votes, (Payload{1, 1, 0b00110}));
+}
+
+TEST(SignMajority, AloneItIsSign) {
+  const Floats grad = dense::bell(5000);
+  const Outcome alone = poll("sign_majority", {grad});
+  const Floats want = dense::send("sign", grad).values;
+  for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_NEAR(alone.sum[i], want[i], 1e-6) << i;
+}
+
+// What is not in the result is in the residuals, and no rank keeps more than it had.
+TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
+  std::vector<Floats> ranks;
+  for (unsigned r = 0; r < 5; ++r) ranks.push_back(dense::bell(3000, 1, 1 + r));
+  const Outcome outcome = poll("sign_majority", ranks);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    EXPECT_LE(dense::squares(outcome.left[r]), dense::squares(ranks[r]));
+  for (std::size_t i = 0; i < 3000; ++i) {
+    double had = 0, has = outcome.sum[i];
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      had += ranks[r][i];
+      has += outcome.left[r][i];
+    }
+    ASSERT_NEAR(had, has, 1e-5) << i;
+  }
+}
+
+TEST(SignMajority, MoreRanksThanVotersAreRefused) {
+  const Spec spec = dense::spec_of("sign_majority:voters=3");
+  const Phase& votes = spec.codec->phases[0];
+  Payload full = {2, 3, 0b11}, one = {2, 1, 0b01};
+  EXPECT_EQ(votes.combine(spec.settings, 1, full, one, nullptr).code(), Code::kUnsupported);
+  EXPECT_EQ(full, (Payload{2, 3, 0b11}));
+}
+
+TEST(SignMajority, CheckRefusesWhatNoVotesAddUpTo) {
+  const Spec spec = dense::spec_of("sign_majority:voters=3");
+  const auto code = [&](std::uint8_t phase, const Payload& p) {
+    return spec.codec->phases[phase].check(spec.settings, 2, p).code();
+  };
+  EXPECT_EQ(code(0, {2, 2, 0b1001}), Code::kOk);
+  EXPECT_EQ(code(0, {2, 2, 0b1011}), Code::kCorrupt);   // three of two voters
+  EXPECT_EQ(code(0, {2, 0, 0}), Code::kCorrupt);        // nobody voted
+  EXPECT_EQ(code(0, {2, 4, 0}), Code::kCorrupt);        // more than 3 did
+  EXPECT_EQ(code(0, {3, 2, 0b1001}), Code::kCorrupt);   // counts of other bits
+  EXPECT_EQ(code(0, {2, 2, 0b11001}), Code::kCorrupt);  // a third value
+  EXPECT_EQ(code(1, {0, 0, 0x80, 0x3f}), Code::kOk);
+  EXPECT_EQ(code(1, {0, 0, 0x80, 0x3f, 0}), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace tithe
