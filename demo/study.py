@@ -7,7 +7,7 @@ after each codec; Ctrl-C loses at most the codec at hand. OUT/study_why.json, if
 
 Environment:
     SEEDS=3  EPOCHS=3
-    CODECS="a b"          codecs (at two settings) or spec strings to study; all codecs if unset
+    CODECS="a b"          codecs (at two settings each) or spec strings to study; all codecs if unset
     RESUME=1              keeps what OUT/study.json holds and trains only what is missing
     DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=bench/results
@@ -39,7 +39,7 @@ def chosen_specs(given: str, data: study_job.Data) -> list[str]:
     out = []
     for word in given.split() or listed:
         if word in listed:
-            out += study_specs.two_settings(listed[word], gradient, study_job.MOMENTUM)
+            out += study_specs.settings_of(listed[word], gradient, study_job.MOMENTUM)
         else:
             out.append(tithe.check_spec(word))
     return list(dict.fromkeys(out))

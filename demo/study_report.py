@@ -173,6 +173,7 @@ def draw(path: Path, rows: list[dict]) -> None:
             if row is mine[0] or is_far(row):
                 text = name if row is mine[0] else row["codec"]
                 labels.add(where[row["codec"]], f"{text} ({row['accuracy']:.0%})" if low else text, color=colour)
+    axes.set_title("large: default setting; small: the other one; triangle: below the picture", fontsize=8, loc="left")
     axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(FAMILIES))
     figure.savefig(path, bbox_inches="tight")
     plt.close(figure)

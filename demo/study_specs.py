@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which settings the study looks at: of every codec the default, with the feedback that suits it, and one other that
-sends about a quarter of the bytes. The other one is found by trying, so a new codec needs no line here."""
+sends about a quarter of the bytes; of codecs without bias also the default fed back. The other one is found by trying,
+so a new codec needs no line here."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -68,8 +69,16 @@ def words(codec: dict) -> list[str]:
     return [f"{p['name']}={choice}" for p, choice in named if choice != p["default"]]
 
 
-def two_settings(codec: dict, gradient: np.ndarray, momentum: float) -> list[str]:
+def settings_of(codec: dict, gradient: np.ndarray, momentum: float) -> list[str]:
     name, (feedback, instead) = codec["name"], feedbacks(codec, momentum)
+    out = [spec(name, feedback), _other_setting(codec, gradient, feedback)]
+    if out[1] is None or codec["unbiased"]:
+        out.append(instead and spec(name, instead))
+    return [text for text in out if text]
+
+
+def _other_setting(codec: dict, gradient: np.ndarray, feedback: str) -> str | None:
+    name = codec["name"]
     first = spec(name, feedback)
     usual = bytes_of(first, gradient)
     for settings in (numbers(codec), words(codec)):
@@ -77,7 +86,5 @@ def two_settings(codec: dict, gradient: np.ndarray, momentum: float) -> list[str
         smaller = [(sent, setting) for sent, setting in tried if sent and sent < AT_MOST * usual]
         if smaller:
             _, setting = min(smaller, key=lambda pair: abs(math.log(pair[0] / usual / AIM)))
-            return [first, spec(name, setting, feedback)]
-    if words(codec):
-        return [first, spec(name, words(codec)[0], feedback)]
-    return [first, spec(name, instead)] if instead else [first]
+            return spec(name, setting, feedback)
+    return spec(name, words(codec)[0], feedback) if words(codec) else None

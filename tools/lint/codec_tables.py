@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/codecs.md, from `tithe codecs --json`. --write puts them there; else they are compared."""
+"""The tables of docs/codecs.md, from `tithe codecs --json` and what was measured: bench/results/codecs.txt (speed) and
+bench/results/study.json (accuracy). What was not measured yet is an empty cell. --write puts them there; else they are
+compared."""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from tree import Problem, report
 
 ROOT = Path(__file__).parents[2].resolve()
 PAGE = ROOT / "docs/codecs.md"
+RESULTS = ROOT / "bench/results"
 MARKED = re.compile(r"(<!-- (\w+): written by tools/lint/codec_tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -30,15 +33,58 @@ def default(p: dict) -> str:
     return p["default"] if isinstance(p["default"], str) else f"{p['default']:g}"
 
 
+# A line of codecs.txt: name, values, threads, GB/s of gradient.
+SPEED = re.compile(r"^(?P<spec>\S+) (?P<what>encode|decode)(?P<form>.*?) +(?P<n>\d+) +1 +(?P<speed>[\d.]+) +[\d.]+ ")
+FROM_MEMORY = 24_997_888
+PLAIN = ("feedback", "and add, 1 peer", "")
+
+
+def speeds() -> dict[tuple[str, str], str]:
+    """GB/s by codec and "encode" or "decode", 25M values from memory, one thread. Of several rows the one whose spec
+    says least, and the plainest: feedback in place, one peer."""
+    best: dict[tuple[str, str], tuple[tuple, str]] = {}
+    for line in (RESULTS / "codecs.txt").read_text().splitlines():
+        row = SPEED.match(line)
+        if not row or int(row["n"]) != FROM_MEMORY:
+            continue
+        form = row["form"].strip(" ,")
+        rank = (len(row["spec"]), PLAIN.index(form) if form in PLAIN else len(PLAIN))
+        key = (row["spec"].split(":")[0], row["what"])
+        best[key] = min(best.get(key, (rank, row["speed"])), (rank, row["speed"]))
+    return {key: speed for key, (_, speed) in best.items()}
+
+
+def accuracies() -> dict[str, str]:
+    """By codec: points away from fp32 at the study's two settings, in its order."""
+    file = RESULTS / "study.json"
+    out: dict[str, list[str]] = {}
+    for row in json.loads(file.read_text())["rows"] if file.exists() else []:
+        out.setdefault(row["codec"].split(":")[0], []).append(f"{row['points']:+.2f}")
+    return {name: ", ".join(points) for name, points in out.items()}
+
+
+def feedback(codec: dict) -> str:
+    if codec["lossless"]:
+        return "nothing is lost"
+    if codec["unbiased"]:
+        return "no"
+    return "hardly" if codec["contraction"] < 1e-3 else "yes"
+
+
 def tables(listing: dict) -> dict[str, str]:
+    speed, accuracy = speeds(), accuracies()
     codecs = [
         [
             f"`{c['name']}`",
             str(c["id"]),
             f"{c['bits_per_value']:.4g}",
             "; ".join(f"{p['name']}: {', '.join(p['laws'])}" for p in c["phases"]),
+            feedback(c),
             "exact" if c["exact_ledger"] else "rounded",
-            f"{c['contraction']:.4g}" + (", no bias" if c["unbiased"] else ""),
+            f"{c['contraction']:.4g}",
+            speed.get((c["name"], "encode"), ""),
+            speed.get((c["name"], "decode"), ""),
+            accuracy.get(c["name"], ""),
         ]
         for c in listing["codecs"]
     ]
@@ -47,8 +93,10 @@ def tables(listing: dict) -> dict[str, str]:
         for owner, params in [(c["name"], c["parameters"]) for c in listing["codecs"]] + [("all", listing["feedback"])]
         for p in params
     ]
+    head = ["codec", "id", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
+    head += ["encode GB/s", "decode GB/s", "points vs fp32"]
     return {
-        "codecs": table(["codec", "id", "bits per value", "phases: laws", "ledger", "loses at most"], codecs),
+        "codecs": table(head, codecs),
         "parameters": table(["codec", "parameter", "default", "allowed", "what it is"], parameters),
     }
 
