@@ -9,10 +9,12 @@ import numpy as np
 import torch
 
 import idx
+import study_specs
 import tithe
 from train import Inputs
 
-RANKS, BATCH = 4, 32  # a global batch of 128
+RANKS = study_specs.RANKS
+BATCH = 32  # a global batch of 128
 LAYERS = (784, 128, 64, 10)
 MOMENTUM, PEAK_RATE = 0.5, 0.2
 STRATEGY = "gather"

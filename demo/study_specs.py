@@ -15,6 +15,7 @@ PUBLISHED_FEEDBACK = {
     "dgc": "feedback=momentum,mu={momentum}",  # momentum correction (Lin et al. 2018)
     "dct": "feedback=decay",  # DeMo (Peng et al. 2024)
 }
+RANKS = 4  # of the study
 AIM = 1 / 4  # of the default setting's bytes
 AT_MOST = 0.8  # a setting that saves less is not another one
 
@@ -35,11 +36,7 @@ def feedbacks(codec: dict, momentum: float) -> tuple[str, str]:
 
 
 def bytes_of(text: str, gradient: np.ndarray) -> int | None:
-    """Sent by one of two ranks in one round; None if these settings do not exist."""
-    try:
-        sessions = tithe.Session.loop(2, codec=text, min_values=1, lanes=0)
-    except ValueError:
-        return None
+    """Sent by one of RANKS in one round; None if these settings do not exist, or not for as many ranks."""
 
     def exchange(session: tithe.Session) -> int:
         with session:
@@ -47,8 +44,12 @@ def bytes_of(text: str, gradient: np.ndarray) -> int | None:
             session.commit()
             return session.stats()["bytes_sent"]
 
-    with ThreadPoolExecutor(2) as threads:
-        return list(threads.map(exchange, sessions))[0]
+    try:
+        sessions = tithe.Session.loop(RANKS, codec=text, min_values=1, lanes=0)
+        with ThreadPoolExecutor(RANKS) as threads:
+            return list(threads.map(exchange, sessions))[0]
+    except ValueError:
+        return None
 
 
 def numbers(codec: dict) -> list[str]:
@@ -64,8 +65,8 @@ def numbers(codec: dict) -> list[str]:
 
 
 def words(codec: dict) -> list[str]:
-    """The default settings with one word changed."""
-    named = [(p, choice) for p in codec["params"] for choice in p.get("choices", ())]
+    """The default settings with one word changed, but for `mode`: other people's bytes say nothing new."""
+    named = [(p, choice) for p in codec["params"] if p["name"] != "mode" for choice in p.get("choices", ())]
     return [f"{p['name']}={choice}" for p, choice in named if choice != p["default"]]
 
 
