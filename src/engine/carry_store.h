@@ -45,8 +45,8 @@ struct SavedHead {
   int world = 1;
   std::uint64_t round = 0;
   std::string codec;
-  std::string schedule;
-  Schedule::Told told;
+  std::string schedule = {};
+  Schedule::Told told = {};
 };
 std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store);
 // Into `head` and loose homes. kCorrupt for bytes that save() did not write.
