@@ -8,13 +8,15 @@
 #   JOBS=2                 targets at a time
 #   BIN=build/fuzz/tests   where the binaries are
 #   OUT=build/fuzz/runs    corpus, findings and log of each target; a later run goes on from that corpus
-#   KEEP=1                 adds to tests/fuzz/corpus what reaches code that nothing there does, in at most KEEP_BYTES each
+#   KEEP=1                 adds to tests/fuzz/corpus inputs that reach code which neither it nor the seeds reach: at most
+#                          KEEP_MOST per target, the longest of those up to KEEP_BYTES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$PWD
 export SECONDS_EACH=${SECONDS_EACH:-600} BIN=${BIN:-build/fuzz/tests} OUT=${OUT:-build/fuzz/runs} here
 JOBS=${JOBS:-$(nproc)}
 KEEP_BYTES=${KEEP_BYTES:-256}
+KEEP_MOST=${KEEP_MOST:-12}
 
 TARGETS=${TARGETS:-$(find "$BIN" -maxdepth 1 -name 'fuzz_*' -type f -executable ! -name fuzz_tests -printf '%f\n' | sed 's/^fuzz_//' | sort)}
 [ -n "$TARGETS" ] || {
@@ -46,17 +48,23 @@ printf '%-12s %8s %8s %12s %9s  %s\n' target seconds cpu executions coverage fou
 # shellcheck disable=SC2086
 printf '%s\n' $TARGETS | xargs -P "$JOBS" -I{} bash -euo pipefail -c 'run_one {}'
 
+keep() {
+  local target=$1 kept=tests/fuzz/corpus/$1 known=$OUT/$1/known short=$OUT/$1/short file count=0
+  rm -rf "$known" "$short" && mkdir -p "$known" "$short" "$kept"
+  find "$kept" "$OUT/$target/seeds" -type f -exec cp -t "$known" {} +
+  find "$OUT/$target/corpus" -type f -size -"$((KEEP_BYTES + 1))"c -exec cp -t "$short" {} +
+  ls "$known" >"$known.list"
+  "$BIN/fuzz_$target" -set_cover_merge=1 -use_counters=0 -rss_limit_mb=1500 "$known" "$short" >"$OUT/$target/merge.log" 2>&1
+  while read -r file; do
+    [ "$count" -lt "$KEEP_MOST" ] || break
+    cp "$known/$file" "$kept/grown_${file:0:8}"
+    count=$((count + 1))
+  done < <(cd "$known" && ls -S | grep -vxFf ../known.list)
+  rmdir --ignore-fail-on-non-empty "$kept"
+  echo "fuzz: $target: $count inputs more in $kept"
+}
 if [ "${KEEP:-0}" = 1 ]; then
-  for target in $TARGETS; do
-    kept=tests/fuzz/corpus/$target
-    new=$OUT/$target/new
-    rm -rf "$new" && mkdir -p "$new" "$kept"
-    find "$OUT/$target/corpus" -type f -size -"$((KEEP_BYTES + 1))"c -exec cp -t "$new" {} +
-    before=$(find "$kept" -type f | wc -l)
-    "$BIN/fuzz_$target" -merge=1 -rss_limit_mb=1500 "$kept" "$OUT/$target/seeds" "$new" >"$OUT/$target/merge.log" 2>&1
-    rmdir --ignore-fail-on-non-empty "$kept"
-    echo "fuzz: $target: $before inputs kept before, $(find "$kept" -type f 2>/dev/null | wc -l) now"
-  done
+  for target in $TARGETS; do keep "$target"; done
 fi
 
 clean=1
