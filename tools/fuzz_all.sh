@@ -4,7 +4,8 @@
 # target found something: the input lies in $OUT/<target>/found, and `<binary> <input>` repeats it.
 #
 #   TARGETS="topk frame"   which, in this order     (default: every binary)
-#   SECONDS_EACH=600       wall clock per target
+#   SECONDS_EACH=600       processor time per target
+#   SECONDS_MOST=2400      clock per target, for a machine that has other work (default: 4 times SECONDS_EACH)
 #   JOBS=2                 targets at a time
 #   BIN=build/fuzz/tests   where the binaries are
 #   OUT=build/fuzz/runs    corpus, findings and log of each target; a later run goes on from that corpus
@@ -13,7 +14,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$PWD
-export SECONDS_EACH=${SECONDS_EACH:-600} BIN=${BIN:-build/fuzz/tests} OUT=${OUT:-build/fuzz/runs} here
+SECONDS_EACH=${SECONDS_EACH:-600}
+export SECONDS_EACH SECONDS_MOST=${SECONDS_MOST:-$((4 * SECONDS_EACH))} BIN=${BIN:-build/fuzz/tests} OUT=${OUT:-build/fuzz/runs} here
 JOBS=${JOBS:-$(nproc)}
 KEEP_BYTES=${KEEP_BYTES:-256}
 KEEP_MOST=${KEEP_MOST:-12}
@@ -24,27 +26,35 @@ TARGETS=${TARGETS:-$(find "$BIN" -maxdepth 1 -name 'fuzz_*' -type f -executable 
   exit 2
 }
 
+# In slices of the clock, each from the corpus of the one before, until the processor time is used up.
 run_one() {
-  local target=$1 dir=$OUT/$1 status=0
-  mkdir -p "$dir/corpus" "$dir/seeds" "$dir/found" "$here/tests/fuzz/corpus/$target"
-  rm -f "$dir/found/"* # of an earlier run; a finding that still is one is found again, it lies in the corpus or nearby
-  local TIMEFORMAT='cpu %U'
-  { time TITHE_FUZZ_SEEDS=$dir/seeds "$BIN/fuzz_$target" "$dir/corpus" "$dir/seeds" "$here/tests/fuzz/corpus/$target" \
-    -max_total_time="$SECONDS_EACH" -rss_limit_mb=1500 -timeout=30 -reload=0 -print_final_stats=1 -verbosity=1 \
-    -artifact_prefix="$dir/found/" >"$dir/log" 2>&1 || status=$?; } 2>"$dir/cpu"
-  rmdir --ignore-fail-on-non-empty "$here/tests/fuzz/corpus/$target"
-  local executions coverage found cpu
-  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")
+  local target=$1 dir=$OUT/$1 corpus=$here/tests/fuzz/corpus/$1 status=0 begin=$SECONDS hundredths=0 executions=0 slice used
+  local TIMEFORMAT=%2U
+  mkdir -p "$dir/corpus" "$dir/seeds" "$dir/found" "$corpus"
+  rm -f "$dir/found/"* "$dir/log" # a finding of an earlier run is found again: it lies in the corpus, or nearby
+  while [ "$status" -eq 0 ] && [ "$hundredths" -lt $((100 * SECONDS_EACH)) ] && [ $((SECONDS - begin)) -lt "$SECONDS_MOST" ]; do
+    slice=$((SECONDS_EACH - hundredths / 100))
+    [ "$slice" -le 300 ] || slice=300
+    { time TITHE_FUZZ_SEEDS=$dir/seeds "$BIN/fuzz_$target" "$dir/corpus" "$dir/seeds" "$corpus" \
+      -max_total_time="$slice" -rss_limit_mb=1500 -timeout=120 -reload=0 -print_final_stats=1 -verbosity=1 \
+      -artifact_prefix="$dir/found/" >"$dir/slice" 2>&1 || status=$?; } 2>"$dir/cpu"
+    cat "$dir/slice" >>"$dir/log"
+    used=$(tr -d . <"$dir/cpu")
+    hundredths=$((hundredths + 10#$used))
+    used=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/slice")
+    executions=$((executions + ${used:-0}))
+  done
+  rmdir --ignore-fail-on-non-empty "$corpus" 2>/dev/null || true
+  local coverage found
   coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$dir/log" | tail -n 1)
   found=$(find "$dir/found" -type f | wc -l)
   [ "$status" -eq 0 ] || [ "$found" -gt 0 ] || found="ended with $status"
-  cpu=$(sed -n 's/^cpu \([0-9]*\).*/\1/p' "$dir/cpu")
-  printf '%-12s %8s %8s %12s %9s  %s\n' "$target" "$SECONDS_EACH" "${cpu:-?}" "${executions:-?}" "${coverage:-?}" "$found" |
+  printf '%-12s %8s %8s %12s %9s  %s\n' "$target" $((hundredths / 100)) $((SECONDS - begin)) "$executions" "${coverage:-?}" "$found" |
     tee "$dir/row"
 }
 export -f run_one
 
-printf '%-12s %8s %8s %12s %9s  %s\n' target seconds cpu executions coverage found
+printf '%-12s %8s %8s %12s %9s  %s\n' target cpu_s clock_s executions coverage found
 # shellcheck disable=SC2086
 printf '%s\n' $TARGETS | xargs -P "$JOBS" -I{} bash -euo pipefail -c 'run_one {}'
 
@@ -60,7 +70,7 @@ keep() {
     cp "$known/$file" "$kept/grown_${file:0:8}"
     count=$((count + 1))
   done < <(cd "$known" && ls -S | grep -vxFf ../known.list)
-  rmdir --ignore-fail-on-non-empty "$kept"
+  rmdir --ignore-fail-on-non-empty "$kept" 2>/dev/null || true
   echo "fuzz: $target: $count inputs more in $kept"
 }
 if [ "${KEEP:-0}" = 1 ]; then
