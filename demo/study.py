@@ -112,7 +112,7 @@ def main() -> int:
         for at, (spec, seed) in enumerate(todo, 1):
             try:
                 run = study_job.train(spec, seed, epochs, data)
-            except (tithe.Error, RuntimeError) as trouble:
+            except (tithe.Error, RuntimeError, ValueError) as trouble:
                 status = 1
                 print(f"study: {spec}, seed {seed}: {trouble}", file=sys.stderr, flush=True)
                 continue

@@ -81,7 +81,7 @@ def first_gradient(data: Data) -> np.ndarray:
 
 
 def train(spec: str, seed: int, epochs: int, data: Data) -> dict:
-    """One run: final accuracy on the test images, bytes that a rank sent per step."""
+    """One run: final accuracy on the test images, bytes that a rank sent per step, and whether it stayed finite."""
     model = Model(seed)
     # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
     momentum = 0.0 if "feedback=momentum" in spec else MOMENTUM
@@ -110,9 +110,11 @@ def train(spec: str, seed: int, epochs: int, data: Data) -> dict:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, steps)
             optimizer.step()
-    if not all(torch.equal(g[0], other) for g in model.gradients.values() for other in g):
+    bits = [g.view(torch.int32) for g in model.gradients.values()]  # NaNs, too, are the same on all ranks
+    if not all(torch.equal(g[0], other) for g in bits for other in g):
         raise RuntimeError(f"{spec}: ranks ended with different bits")
     sent = sessions[0].stats()["bytes_sent"] / steps
     for session in sessions:
         session.close()
-    return {"codec": spec, "seed": seed, "accuracy": model.accuracy(data), "bytes_per_step": sent}
+    finite = all(bool(weight.isfinite().all()) for weight in model.weights)
+    return {"codec": spec, "seed": seed, "accuracy": model.accuracy(data), "bytes_per_step": sent, "finite": finite}

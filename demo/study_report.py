@@ -31,6 +31,7 @@ def rows_of(runs: list[dict]) -> list[dict]:
                 "accuracy": report.mean(accuracies),
                 "spread": max(accuracies) - min(accuracies),
                 "bytes_per_step": report.mean(run["bytes_per_step"] for run in mine),
+                "diverged": sum(not run["finite"] for run in mine),
             }
         )
     plain = next((row for row in rows if row["codec"] == "fp32"), None)
@@ -50,7 +51,9 @@ def table(rows: list[dict], why: dict[str, str]) -> str:
     lines = [head, ["---", *["---:"] * 5, "---"]]
     for row in rows:
         note = why.get(row["codec"], "")
-        if is_far(row):
+        if row["diverged"]:
+            note = f"**{row['diverged']} of {row['seeds']} runs diverged** {note}".strip()
+        elif is_far(row):
             note = f"**more than a point below fp32** {note}".strip()
         known = row["points"] is not None
         lines.append(
@@ -70,7 +73,7 @@ def table(rows: list[dict], why: dict[str, str]) -> str:
 def text(rows: list[dict]) -> str:
     """The table for a terminal."""
     return "\n".join(
-        f"{row['codec']:<48} {row['accuracy']:>7.2%}"
+        f"{row['codec']:<48} {row['accuracy']:>7.2%}{', diverged' if row['diverged'] else ''}"
         + ("" if row["points"] is None else f" {row['points']:>+6.2f} points")
         + f" {report.size(row['bytes_per_step']):>10}/step"
         + ("  more than a point below fp32" if is_far(row) else "")
@@ -139,6 +142,7 @@ def draw(path: Path, rows: list[dict]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    rows = [row for row in rows if not row["diverged"]]  # their last frames are empty: bytes mean nothing
     plain = next((100 * row["accuracy"] for row in rows if row["codec"] == "fp32"), None)
     top = max(100 * row["accuracy"] for row in rows)
     floor = (plain if plain is not None else top) - SHOWN_POINTS

@@ -62,18 +62,25 @@ def test_each_rank_has_the_gradient_of_its_own_part_of_the_batch():
 
 
 def runs(spec, *accuracies, sent=1000.0):
-    return [{"codec": spec, "seed": s, "accuracy": a, "bytes_per_step": sent} for s, a in enumerate(accuracies)]
+    return [
+        {"codec": spec, "seed": s, "accuracy": a, "bytes_per_step": sent, "finite": a > 0.1}
+        for s, a in enumerate(accuracies)
+    ]
 
 
 def test_rows_are_means_and_the_table_says_which_fall_short(tmp_path):
     rows = study_report.rows_of(
-        runs("fp32", 0.88, 0.90) + runs("topk", 0.885, sent=100) + runs("onebit:feedback=none", 0.5, 0.54, sent=50)
+        runs("fp32", 0.88, 0.90)
+        + runs("topk", 0.885, sent=100)
+        + runs("onebit:feedback=none", 0.5, 0.54, sent=50)
+        + runs("minmax:bits=1", 0.1, 0.1, sent=40)
     )
-    assert [round(row["points"], 6) for row in rows] == [0, -0.5, -37]
-    assert [row["smaller"] for row in rows] == [1, 10, 20]
+    assert [round(row["points"], 6) for row in rows] == [0, -0.5, -37, -79]
+    assert [row["smaller"] for row in rows] == [1, 10, 20, 25]
     table = study_report.table(rows, {"onebit:feedback=none": "nothing is kept"})
     assert table.count("more than a point below fp32") == 1
     assert "**more than a point below fp32** nothing is kept" in table
+    assert "2 of 2 runs diverged" in table.splitlines()[-1]
     study_report.draw(tmp_path / "a.png", rows)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
