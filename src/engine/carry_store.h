@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where each key's residual, velocity and its codec's memory lie: in the unit that synchronised the key last, or loose, after a
-// restore. When a key turns up in another unit, both move there.
+// Where each key's residual, velocity and its codec's memory lie: in the unit that synchronised the key last, or loose,
+// after a restore. When a key turns up in another unit, both move there.
 #include <map>
 #include <string>
 #include <vector>

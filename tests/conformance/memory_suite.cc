@@ -3,9 +3,13 @@
 // step of a round from what arrived in the one before.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 
+#include "conformance/codec_case.h"
 #include "conformance/phase_codecs.h"
 #include "conformance/ranks.h"
 
@@ -112,6 +116,83 @@ TEST(Memory, BeginsAnewWhereTensorsAreCutInAnotherWay) {
     for (const float v : got[1]) EXPECT_EQ(v, std::nearbyint(v));
   });
 }
+
+// ---- Every listed codec that has a memory: rounds of one worker, by every impl as by the reference
+
+class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
+ protected:
+  struct Round {
+    std::vector<std::vector<std::uint8_t>> payloads;  // by phase
+    std::vector<std::uint8_t> memory;                 // that it leaves
+    std::vector<float> left, result;
+  };
+
+  const Codec& codec = *GetParam().codec;
+  const std::size_t n = GetParam().n;
+
+  Round round_of(const Impl& impl, std::uint32_t number, std::span<const std::uint8_t> memory) {
+    conformance::Exact<std::uint8_t> kept(memory.data(), memory.size(), 1);
+    conformance::Exact<std::uint8_t> next(codec.memory(GetParam().settings, n), 1);
+    const std::size_t bytes = codec.scratch(GetParam().settings, n);
+    const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
+        static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64)), std::free);
+    const auto grad = conformance::values(conformance::Data::kHeavy, n, 1 + number / 2);
+    Round r{{}, {}, std::vector<float>(n), std::vector<float>(n)};
+    Call call{.settings = GetParam().settings,
+              .shared_seed = 8,
+              .round = number,
+              .scratch = {scratch.get(), bytes},
+              .memory = kept.span()};
+    for (std::size_t p = 0; p < codec.phases.size(); ++p) {
+      std::vector<std::uint8_t> payload(codec.phases[p].bound(call.settings, n));
+      const bool last = p + 1 == codec.phases.size();
+      call.phase = static_cast<std::uint8_t>(p);
+      if (p > 0) call.context = r.payloads.back();
+      const Result<Encoded> done =
+          impl.encode(call, {grad.data(), grad.data(), last ? r.left.data() : nullptr, n}, payload);
+      EXPECT_TRUE(done.ok() && done->finite);
+      payload.resize(done.ok() ? done->bytes : 0);
+      r.payloads.push_back(std::move(payload));
+      call.context = {};
+    }
+    if (codec.phases.size() > 1) call.context = r.payloads[codec.phases.size() - 2];
+    const ByteView view = r.payloads.back();
+    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, r.result).ok());  // nobody keeps what it leaves
+    const std::vector<float> same = r.result;
+    call.next_memory = next.span();
+    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, r.result).ok());
+    EXPECT_TRUE(conformance::same_bits(r.result, same));
+    r.memory.assign(next.data(), next.data() + next.span().size());
+    return r;
+  }
+};
+
+TEST_P(MemorySuite, EveryImplRemembersAlike) {
+  const conformance::OnlyTarget only(GetParam().target);
+  std::vector<std::uint8_t> memory;  // none: what a beginner has
+  for (std::uint32_t number = 0; number < 4; ++number) {
+    const Round got = round_of(*GetParam().impl, number, memory);
+    const Round want = round_of(codec.reference(), number, memory);
+    ASSERT_EQ(got.payloads, want.payloads) << "round " << number;
+    ASSERT_EQ(got.memory, want.memory) << "round " << number;
+    ASSERT_TRUE(conformance::same_bits(got.left, want.left)) << "round " << number;
+    ASSERT_TRUE(conformance::same_bits(got.result, want.result)) << "round " << number;
+    if (number == 0) {
+      const std::vector<std::uint8_t> zeros(got.memory.size());
+      EXPECT_EQ(round_of(codec.reference(), 0, zeros).payloads, want.payloads) << "zeros are as none";
+    }
+    memory = got.memory;
+  }
+}
+
+std::vector<conformance::CodecCase> memory_cases() {
+  std::vector<conformance::CodecCase> some = conformance::codec_cases();
+  std::erase_if(some, [](const conformance::CodecCase& c) { return c.codec->memory == nullptr; });
+  return some;
+}
+
+const auto kName = [](const auto& info) { return conformance::name_of(info.param); };
+INSTANTIATE_TEST_SUITE_P(All, MemorySuite, ::testing::ValuesIn(memory_cases()), kName);
 
 }  // namespace
 }  // namespace tithe

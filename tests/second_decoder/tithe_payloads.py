@@ -15,6 +15,7 @@ from tithe_few_bits import (
     read_sign_majority,
     read_ternary,
 )
+from tithe_lowrank import read_powersgd, read_powersgd_rows
 from tithe_numbers import f32, f32_array, must, u32_array
 
 
@@ -382,5 +383,6 @@ READERS = {
     23: read_blocks,
     24: read_dct,
     25: (read_scalecom_places, read_scalecom),  # by phase; a later one is given what the one before it read
+    28: (read_powersgd_rows, read_powersgd),
     32: (read_majority_votes, read_sign_majority),
 }

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/powersgd/powersgd.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/finite.h"
+#include "base/fold.h"
+#include "base/rng.h"
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace powersgd {
+namespace {
+
+enum Param : std::size_t { kRank, kCols };
+constexpr ParamSpec kParams[] = {
+    {"rank", 4, 1, kMostRank, "columns of each factor (whole number)"},
+    {"cols", 0, 0, 0x1p31,
+     "values per row of the matrix (whole number); 0 = those of the tensor, or a square"}};
+
+std::size_t whole(double v) { return static_cast<std::size_t>(v); }
+
+std::size_t factor_p(const Shape& s) { return s.rows * s.rank; }
+std::size_t factor_q(const Shape& s) { return s.cols * s.rank; }
+
+std::size_t bound_p(const Settings& s, std::size_t n) { return kHead + 4 * factor_p(shape_of(s, n)); }
+std::size_t bound_q(const Settings& s, std::size_t n) {
+  const Shape shape = shape_of(s, n);
+  return 4 * (shape.rank == 0 ? n : factor_q(shape));
+}
+std::size_t memory(const Settings& s, std::size_t n) { return 4 * factor_q(shape_of(s, n)); }
+
+Status check_p(const Settings& s, std::size_t n, ByteView payload) {
+  const Shape shape = shape_of(s, n);
+  TITHE_TRY(codec::check_size("powersgd", payload.size(), bound_p(s, n)));
+  const bool same = wire::get<std::uint32_t>(payload.data()) == shape.rank &&
+                    wire::get<std::uint32_t>(payload.data() + 4) == shape.cols &&
+                    (shape.rank != 0 || wire::get<std::uint64_t>(payload.data() + 8) == 0);
+  return same ? Status() : Status(Code::kCorrupt, "powersgd: a factor of another shape");
+}
+Status check_q(const Settings& s, std::size_t n, ByteView payload) {
+  return codec::check_size("powersgd", payload.size(), bound_q(s, n));
+}
+
+// ---- Room
+
+struct Room {
+  double* work;  // rows x rank
+  float* p;      // rows x rank
+  float* q;      // rank x width
+};
+constexpr std::size_t up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+std::size_t scratch(const Settings& s, std::size_t n) {
+  const Shape shape = shape_of(s, n);
+  return up(8 * factor_p(shape)) + up(4 * factor_p(shape)) + up(4 * shape.rank * shape.width);
+}
+Room room_in(Bytes scratch, const Shape& s) {
+  std::uint8_t* work = scratch.data();
+  std::uint8_t* p = work + up(8 * factor_p(s));
+  return {reinterpret_cast<double*>(work), reinterpret_cast<float*>(p),
+          reinterpret_cast<float*>(p + up(4 * factor_p(s)))};
+}
+
+void read(ByteView from, std::size_t count, float* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = wire::get<float>(&from[4 * i]);
+}
+
+// The wire's rows are not filled up, those in the room are.
+void read_q(ByteView from, const Shape& s, float* q) {
+  for (std::size_t k = 0; k < s.rank; ++k) {
+    read(from.subspan(4 * k * s.cols), s.cols, q + k * s.width);
+    std::fill(q + k * s.width + s.cols, q + (k + 1) * s.width, 0.0F);
+  }
+}
+void write_q(const Shape& s, const float* q, Bytes to) {
+  for (std::size_t k = 0; k < s.rank; ++k)
+    for (std::size_t j = 0; j < s.cols; ++j) wire::put(&to[4 * (k * s.cols + j)], q[k * s.width + j]);
+}
+
+// ---- Q from round to round
+
+int smaller_by(const Shape& s) { return 8 + static_cast<int>(std::bit_width(s.cols)); }
+
+// What this round begins with: the memory, and random numbers where a column of it is 0.
+void begin(const Call& call, const Shape& s, float* q) {
+  if (call.memory.empty())
+    std::fill(q, q + s.rank * s.width, 0.0F);
+  else
+    read_q(call.memory, s, q);
+  const std::uint64_t key = rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase);
+  const float unit = std::ldexp(0x1p-23F, -smaller_by(s));
+  for (std::size_t k = 0; k < s.rank; ++k) {
+    float* column = q + k * s.width;
+    if (std::any_of(column, column + s.cols, [](float v) { return v != 0.0F; })) continue;
+    for (std::size_t j = 0; j < s.cols; ++j)
+      column[j] =
+          unit * static_cast<float>(
+                     static_cast<std::int32_t>(draw32(key, static_cast<std::uint32_t>(k * s.cols + j))) >> 8);
+  }
+}
+
+std::uint64_t hash(const Shape& s, const float* q) {
+  std::uint64_t h = s.cols;
+  for (std::size_t i = 0; i < s.rank * s.width; i += 2)
+    h = mix64(h ^ (std::uint64_t{std::bit_cast<std::uint32_t>(q[i])} |
+                   std::uint64_t{std::bit_cast<std::uint32_t>(q[i + 1])} << 32));
+  return h;
+}
+
+// A column so small that its power of two is in doubt counts as 0, like one that is not finite.
+constexpr float kLeastColumn = 0x1p-100F;
+
+void remember(const Shape& s, const float* q, Bytes memory) {
+  for (std::size_t k = 0; k < s.rank; ++k) {
+    const float* column = q + k * s.width;
+    float most = 0;
+    bool finite = true;
+    for (std::size_t j = 0; j < s.cols; ++j) {
+      most = std::max(most, std::fabs(column[j]));
+      finite = finite && is_finite(column[j]);
+    }
+    int exponent = 0;
+    std::frexp(most, &exponent);
+    const double by = finite && most >= kLeastColumn ? std::ldexp(1.0, -exponent - smaller_by(s)) : 0;
+    for (std::size_t j = 0; j < s.cols; ++j)
+      wire::put(&memory[4 * (k * s.cols + j)], by == 0 ? 0.0F : static_cast<float>(by * double{column[j]}));
+  }
+}
+
+// ---- Encode and decode, over the two ways to make a product
+
+struct Reference {
+  static void times(const Rows& m, const float* q, float* p) { times_from(m, q, p); }
+  static void turned(const Rows& m, const float* p, float* q) { turned_from(m, p, 1.0F, q); }
+  static void leave(const Rows& m, const float* p, const float* q) { leave_from(m, p, q); }
+  static void values(const Shape& s, const float* p, const float* q, const Merge& merge,
+                     std::span<float> out) {
+    values_from(s, 0, p, q, merge, out);
+  }
+};
+struct Fast {
+  static void times(const Rows& m, const float* q, float* p) { times_simd(m, q, p); }
+  static void turned(const Rows& m, const float* p, float* q) { turned_simd(m, p, q); }
+  static void leave(const Rows& m, const float* p, const float* q) { leave_simd(m, p, q); }
+  static void values(const Shape& s, const float* p, const float* q, const Merge& merge,
+                     std::span<float> out) {
+    values_simd(s, p, q, merge, out);
+  }
+};
+
+template <typename Products>
+Result<Encoded> encode_p(const Call& call, const Carry& in, const Shape& s, Bytes out) {
+  wire::put(out.data(), static_cast<std::uint32_t>(s.rank));
+  wire::put(out.data() + 4, static_cast<std::uint32_t>(s.cols));
+  if (s.rank == 0) {
+    wire::put(out.data() + 8, std::uint64_t{0});
+    bool finite = true;
+    for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.take(i));
+    return Encoded{kHead, finite};
+  }
+  const Room room = room_in(call.scratch, s);
+  begin(call, s, room.q);
+  wire::put(out.data() + 8, hash(s, room.q));
+  Products::times({in, s, 0}, room.q, room.p);
+  bool finite = true;  // no column of Q is 0 and no sum overflows: what is not finite shows
+  for (std::size_t i = 0; i < factor_p(s); ++i) {
+    finite = finite && is_finite(room.p[i]);
+    wire::put(&out[kHead + 4 * i], room.p[i]);
+  }
+  return Encoded{kHead + 4 * factor_p(s), finite};
+}
+
+// Sums that finite values may reach in any order, for 256 ranks to add up; below it no sum overflowed on the way.
+constexpr float kLargeSum = 0x1p112F;
+constexpr float kShrink = 0x1p-40F;
+
+// Whether all sums are finite and below that.
+bool all_moderate(const float* v, std::size_t count) {
+  std::uint32_t most = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    most = std::max(most, std::bit_cast<std::uint32_t>(v[i]) & 0x7fffffffU);
+  return most < std::bit_cast<std::uint32_t>(kLargeSum);
+}
+
+template <typename Products>
+Result<Encoded> encode_q(const Call& call, const Carry& in, const Shape& s, Bytes out) {
+  if (s.rank == 0) {
+    bool finite = true;
+    for (std::size_t i = 0; i < in.n; ++i) {
+      const float v = in.take(i);
+      finite = finite && is_finite(v);
+      wire::put(&out[4 * i], v);
+      in.leave(i, v);
+    }
+    return Encoded{4 * in.n, finite};
+  }
+  const Room room = room_in(call.scratch, s);
+  const std::size_t sums = s.rank * s.width;
+  read(call.context.subspan(kHead), factor_p(s), room.p);
+  make_orthonormal(s.rows, s.rank, room.p, room.work);
+  const Rows all = {in, s, 0};
+  std::fill(room.q, room.q + sums, 0.0F);
+  Products::turned(all, room.p, room.q);
+  if (!all_moderate(room.q, sums)) {
+    std::fill(room.q, room.q + sums, 0.0F);
+    turned_from(all, room.p, kShrink, room.q);
+  }
+  const bool finite = all_moderate(room.q, sums);
+  write_q(s, room.q, out);
+  if (in.left) Products::leave(all, room.p, room.q);
+  return Encoded{4 * factor_q(s), finite};
+}
+
+template <typename Products>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  const Shape s = shape_of(call.settings, in.n);
+  const Phase& phase = powersgd_codec.phases[call.phase];
+  TITHE_TRY(codec::check_room("powersgd", out.size(), phase.bound(call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, in.n)));
+  return call.phase == 0 ? encode_p<Products>(call, in, s, out) : encode_q<Products>(call, in, s, out);
+}
+
+template <typename Products>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(powersgd_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, out.size())));
+  const Shape s = shape_of(call.settings, out.size());
+  if (s.rank == 0 || payloads.empty()) {
+    codec::merge_values(payloads, merge, out,
+                        [](ByteView p, std::size_t i) { return wire::get<float>(&p[4 * i]); });
+    std::fill(call.next_memory.begin(), call.next_memory.end(), std::uint8_t{0});
+    return {};
+  }
+  const Room room = room_in(call.scratch, s);
+  read(call.context.subspan(kHead), factor_p(s), room.p);
+  make_orthonormal(s.rows, s.rank, room.p, room.work);
+  for (std::size_t k = 0; k < payloads.size(); ++k) {
+    read_q(payloads[k], s, room.q);
+    Products::values(
+        s, room.p, room.q,
+        {.base = k == 0 ? merge.base : out.data(), .divide = k + 1 == payloads.size() ? merge.divide : 1.0F},
+        out);
+  }
+  if (call.next_memory.empty()) return {};
+  for (std::size_t k = 0; k + 1 < payloads.size(); ++k)
+    for (std::size_t i = 0; i < factor_q(s); ++i)
+      room.q[i / s.cols * s.width + i % s.cols] += wire::get<float>(&payloads[k][4 * i]);
+  remember(s, room.q, call.next_memory);
+  return {};
+}
+
+Status add(Bytes acc, ByteView in, std::size_t from) {
+  TITHE_TRY(codec::check_size("powersgd", in.size(), acc.size()));
+  for (std::size_t at = from; at < acc.size(); at += 4)
+    wire::put(&acc[at], wire::get<float>(&acc[at]) + wire::get<float>(&in[at]));
+  return {};
+}
+Status add_p(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check_p(s, n, acc));
+  TITHE_TRY(check_p(s, n, in));
+  if (std::memcmp(acc.data(), in.data(), kHead) != 0)
+    return {Code::kCorrupt,
+            "powersgd: ranks remember different factors: all must restore states of one round, or none"};
+  return add(acc, in, kHead);
+}
+Status add_q(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check_q(s, n, acc));
+  return add(acc, in, 0);
+}
+
+constexpr Law kSumLaw[] = {Law::kSum};
+constexpr Phase kPhases[] = {
+    {.name = "rows", .laws = kSumLaw, .bound = bound_p, .check = check_p, .combine = add_p},
+    {.name = "columns", .laws = kSumLaw, .bound = bound_q, .check = check_q, .combine = add_q}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<Fast>, .decode = decode<Fast>},
+    {.name = "ref", .usable = codec::always, .encode = encode<Reference>, .decode = decode<Reference>}};
+
+}  // namespace
+
+Shape shape_of(const Settings& s, std::size_t n) {
+  Shape shape{.n = n};
+  shape.cols = whole(s[kCols]);
+  if (shape.cols == 0) {
+    shape.cols = whole(std::sqrt(static_cast<double>(n)));
+    while (shape.cols * shape.cols < n) ++shape.cols;
+  }
+  shape.rank = whole(s[kRank]);
+  if (shape.cols > 0) shape.rows = (n + shape.cols - 1) / shape.cols;
+  if (shape.rank * (shape.rows + shape.cols) >= n) return {.n = n};
+  shape.width = (shape.cols + kWide - 1) / kWide * kWide;
+  return shape;
+}
+
+// ---- The products, value by value
+
+namespace {
+std::size_t row_length(const Shape& s, std::size_t i) { return std::min(s.cols, s.n - i * s.cols); }
+}  // namespace
+
+void times_from(const Rows& m, const float* q, float* p) {
+  const Shape& s = m.shape;
+  for (std::size_t i = m.first; i < s.rows; ++i)
+    for (std::size_t k = 0; k < s.rank; ++k) {
+      Fold<float> sum;
+      for (std::size_t j = 0; j < row_length(s, i); ++j)
+        sum.add(j, m.in.take(i * s.cols + j) * q[k * s.width + j]);
+      p[i * s.rank + k] = sum.total();
+    }
+}
+
+void turned_from(const Rows& m, const float* p, float scale, float* q) {
+  const Shape& s = m.shape;
+  for (std::size_t i = m.first; i < s.rows; ++i)
+    for (std::size_t j = 0; j < row_length(s, i); ++j)
+      for (std::size_t k = 0; k < s.rank; ++k)
+        q[k * s.width + j] += m.in.take(i * s.cols + j) * scale * p[i * s.rank + k];
+}
+
+void leave_from(const Rows& m, const float* p, const float* q) {
+  const Shape& s = m.shape;
+  for (std::size_t i = m.first; i < s.rows; ++i)
+    for (std::size_t j = 0; j < row_length(s, i); ++j) m.in.leave(i * s.cols + j, value(s, p, q, i, j));
+}
+
+void values_from(const Shape& s, std::size_t first, const float* p, const float* q, const Merge& merge,
+                 std::span<float> out) {
+  for (std::size_t i = first; i < s.rows; ++i)
+    for (std::size_t j = 0; j < row_length(s, i); ++j) {
+      const std::size_t at = i * s.cols + j;
+      out[at] = merged(merge, at, value(s, p, q, i, j));
+    }
+}
+
+}  // namespace powersgd
+
+const Codec powersgd_codec = {
+    .id = CodecId::powersgd,
+    .name = "powersgd",
+    .doc = "two factors of low rank, begun with the last round's (Vogels et al. 2019)",
+    .params = powersgd::kParams,
+    .phases = powersgd::kPhases,
+    .traits = {.fixed_size = true, .one_pass_feedback = false, .adds_transformed = true},
+    .scratch = powersgd::scratch,
+    .memory = powersgd::memory,
+    .impls = powersgd::kImpls};
+
+}  // namespace tithe

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Such products read the matrix once and do little with a value: what counts is that a value, once there, meets all
+// columns of the factor, and that a factor, once loaded, meets several rows. So rows go a few at a time, columns of the
+// factors four at a time; where rank is above four, the rows at hand come again from the nearest cache.
+#include <algorithm>
+
+#include "base/fold.h"
+#include "codec/powersgd/powersgd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/powersgd/powersgd_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::powersgd::HWY_NAMESPACE {
+namespace {
+using namespace simd::HWY_NAMESPACE;
+
+constexpr std::size_t kVectors = kWide / hn::MaxLanes(Floats());  // that make up kWide values
+constexpr std::size_t kRows = kVectors >= 4 ? 1 : 4 / kVectors;   // at a time, as registers allow
+constexpr std::size_t kMostColumns = 4;
+
+HWY_INLINE VF set(float v) { return hn::Set(Floats(), v); }
+// Whether vectors are real: where they are only emulated, the reference does it all.
+HWY_INLINE bool has_vectors() { return whole(kWide) == kWide; }
+
+// kCount rows of the matrix, side by side. What stands past the last whole kWide columns is copied and filled up.
+template <std::size_t kCount, bool kResidual>
+class Block {
+ public:
+  HWY_INLINE Block(const Rows& m, std::size_t first) : whole_(m.shape.cols / kWide * kWide) {
+    for (std::size_t r = 0; r < kCount; ++r) {
+      const std::size_t at = (first + r) * m.shape.cols;
+      grad_[r] = m.in.grad + at;
+      residual_[r] = kResidual ? m.in.residual + at : nullptr;
+      if (whole_ == m.shape.cols) continue;
+      for (std::size_t j = whole_; j < m.shape.cols; ++j) rest_[r * kWide + j - whole_] = m.in.take(at + j);
+      for (std::size_t j = m.shape.cols; j < whole_ + kWide; ++j) rest_[r * kWide + j - whole_] = 0;
+    }
+  }
+  HWY_INLINE VF at(std::size_t r, std::size_t j) const {
+    const VF g = load(grad_[r] + j);
+    return kResidual ? hn::Add(g, load(residual_[r] + j)) : g;
+  }
+  HWY_INLINE VF rest(std::size_t r, std::size_t j) const { return load(rest_ + r * kWide + j - whole_); }
+  HWY_INLINE std::size_t whole_columns() const { return whole_; }
+
+ private:
+  std::size_t whole_;
+  const float* grad_[kCount];
+  const float* residual_[kCount];
+  float rest_[kCount * kWide];
+};
+
+// ---- P = M Q
+
+template <std::size_t kCount, std::size_t kColumns, bool kResidual>
+HWY_INLINE void times_block(const Rows& m, std::size_t first, std::size_t k0, const float* q, float* p) {
+  const Shape& s = m.shape;
+  const Block<kCount, kResidual> rows(m, first);
+  VF sum[kCount][kColumns][kVectors];
+  for (auto& of_row : sum)
+    for (auto& of_column : of_row)
+      for (VF& v : of_column) v = hn::Zero(Floats());
+  const auto add = [&](std::size_t j, std::size_t part, const VF* v) HWY_ATTR {
+    for (std::size_t k = 0; k < kColumns; ++k) {
+      const VF factor = load(q + (k0 + k) * s.width + j);
+      for (std::size_t r = 0; r < kCount; ++r)
+        sum[r][k][part] = hn::Add(sum[r][k][part], hn::Mul(v[r], factor));
+    }
+  };
+  std::size_t j = 0;
+  for (; j < rows.whole_columns(); j += kWide)
+    for (std::size_t part = 0; part < kVectors; ++part) {
+      VF v[kCount];
+      for (std::size_t r = 0; r < kCount; ++r) v[r] = rows.at(r, j + part * lanes());
+      add(j + part * lanes(), part, v);
+    }
+  if (j < s.cols)
+    for (std::size_t part = 0; part < kVectors; ++part) {
+      VF v[kCount];
+      for (std::size_t r = 0; r < kCount; ++r) v[r] = rows.rest(r, j + part * lanes());
+      add(j + part * lanes(), part, v);
+    }
+  for (std::size_t r = 0; r < kCount; ++r)
+    for (std::size_t k = 0; k < kColumns; ++k) {
+      Fold<float> fold;
+      for (std::size_t part = 0; part < kVectors; ++part)
+        hn::StoreU(sum[r][k][part], Floats(), fold.lane.data() + part * lanes());
+      p[(first + r) * s.rank + k0 + k] = fold.total();
+    }
+}
+
+template <std::size_t kCount, bool kResidual>
+HWY_INLINE void times_rows(const Rows& m, std::size_t first, const float* q, float* p) {
+  std::size_t k = 0;
+  for (; k + kMostColumns <= m.shape.rank; k += kMostColumns)
+    times_block<kCount, kMostColumns, kResidual>(m, first, k, q, p);
+  for (; k < m.shape.rank; ++k) times_block<kCount, 1, kResidual>(m, first, k, q, p);
+}
+
+template <bool kResidual>
+void times_as(const Rows& m, const float* q, float* p) {
+  std::size_t i = m.first;
+  for (; i + kRows <= m.shape.full(); i += kRows) times_rows<kRows, kResidual>(m, i, q, p);
+  for (; i < m.shape.full(); ++i) times_rows<1, kResidual>(m, i, q, p);
+  times_from({m.in, m.shape, i}, q, p);
+}
+
+void times(const Rows& m, const float* q, float* p) {
+  if (!has_vectors()) return times_from(m, q, p);
+  m.in.residual ? times_as<true>(m, q, p) : times_as<false>(m, q, p);
+}
+
+// ---- Q += M' P^
+
+template <std::size_t kCount, std::size_t kColumns, bool kResidual>
+HWY_INLINE void turned_block(const Rows& m, std::size_t first, std::size_t k0, const float* p, float* q) {
+  const Shape& s = m.shape;
+  const Block<kCount, kResidual> rows(m, first);
+  VF factor[kCount][kColumns];
+  for (std::size_t r = 0; r < kCount; ++r)
+    for (std::size_t k = 0; k < kColumns; ++k) factor[r][k] = set(p[(first + r) * s.rank + k0 + k]);
+  const auto add = [&](std::size_t j, const VF* v) HWY_ATTR {
+    for (std::size_t k = 0; k < kColumns; ++k) {
+      float* to = q + (k0 + k) * s.width + j;
+      VF sum = load(to);
+      for (std::size_t r = 0; r < kCount; ++r) sum = hn::Add(sum, hn::Mul(v[r], factor[r][k]));
+      hn::StoreU(sum, Floats(), to);
+    }
+  };
+  std::size_t j = 0;
+  for (; j < rows.whole_columns(); j += lanes()) {
+    VF v[kCount];
+    for (std::size_t r = 0; r < kCount; ++r) v[r] = rows.at(r, j);
+    add(j, v);
+  }
+  for (; j < s.width; j += lanes()) {
+    VF v[kCount];
+    for (std::size_t r = 0; r < kCount; ++r) v[r] = rows.rest(r, j);
+    add(j, v);
+  }
+}
+
+template <std::size_t kCount, bool kResidual>
+HWY_INLINE void turned_rows(const Rows& m, std::size_t first, const float* p, float* q) {
+  std::size_t k = 0;
+  for (; k + kMostColumns <= m.shape.rank; k += kMostColumns)
+    turned_block<kCount, kMostColumns, kResidual>(m, first, k, p, q);
+  for (; k < m.shape.rank; ++k) turned_block<kCount, 1, kResidual>(m, first, k, p, q);
+}
+
+template <bool kResidual>
+void turned_as(const Rows& m, const float* p, float* q) {
+  constexpr std::size_t kAtOnce = 4;  // fewer loads and stores of q the more there are
+  std::size_t i = m.first;
+  for (; i + kAtOnce <= m.shape.full(); i += kAtOnce) turned_rows<kAtOnce, kResidual>(m, i, p, q);
+  for (; i < m.shape.full(); ++i) turned_rows<1, kResidual>(m, i, p, q);
+  turned_from({m.in, m.shape, i}, p, 1.0F, q);
+}
+
+void turned(const Rows& m, const float* p, float* q) {
+  if (!has_vectors()) return turned_from(m, p, 1.0F, q);
+  m.in.residual ? turned_as<true>(m, p, q) : turned_as<false>(m, p, q);
+}
+
+// ---- P^ Q'
+
+// The values of rows first, first + 1, ... at columns j and after. kRank: rank where it is known here, else 0.
+template <std::size_t kCount, std::size_t kRank>
+HWY_INLINE void product(const Shape& s, std::size_t first, std::size_t j, const float* p, const float* q,
+                        VF* v) {
+  const std::size_t rank = kRank != 0 ? kRank : s.rank;
+  const VF factor = load(q + j);
+  for (std::size_t r = 0; r < kCount; ++r) v[r] = hn::Mul(set(p[(first + r) * rank]), factor);
+  for (std::size_t k = 1; k < rank; ++k) {
+    const VF next = load(q + k * s.width + j);
+    for (std::size_t r = 0; r < kCount; ++r)
+      v[r] = hn::Add(v[r], hn::Mul(set(p[(first + r) * rank + k]), next));
+  }
+}
+
+template <std::size_t kCount, std::size_t kRank, bool kResidual>
+HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, const float* q,
+                           bool past_caches) {
+  const Shape& s = m.shape;
+  const std::size_t columns = whole(s.cols);
+  for (std::size_t j = 0; j < columns; j += lanes()) {
+    VF v[kCount];
+    product<kCount, kRank>(s, first, j, p, q, v);
+    for (std::size_t r = 0; r < kCount; ++r) {
+      const std::size_t at = (first + r) * s.cols + j;
+      store(hn::Sub(take<kResidual>(m.in, at), v[r]), m.in.left + at, past_caches);
+    }
+  }
+  for (std::size_t r = 0; r < kCount; ++r)
+    for (std::size_t j = columns; j < s.cols; ++j)
+      m.in.leave((first + r) * s.cols + j, value(s, p, q, first + r, j));
+}
+
+// From the last row to the first: the last ones are still in a cache, from turned().
+template <std::size_t kRank, bool kResidual>
+void leave_as(const Rows& m, const float* p, const float* q) {
+  constexpr std::size_t kAtOnce = 2;  // rows of three matrices: more would meet in one set of a cache
+  const bool past_caches =
+      m.in.left != m.in.residual && goes_past_caches({}, {m.in.left, m.in.n}) && m.shape.cols % kWide == 0;
+  leave_from({m.in, m.shape, m.shape.full()}, p, q);
+  std::size_t i = m.shape.full();
+  for (; i % kAtOnce != 0; --i) leave_rows<1, kRank, kResidual>(m, i - 1, p, q, past_caches);
+  for (; i > 0; i -= kAtOnce) leave_rows<kAtOnce, kRank, kResidual>(m, i - kAtOnce, p, q, past_caches);
+  if (past_caches) hwy::FlushStream();
+}
+
+void leave(const Rows& m, const float* p, const float* q) {
+  if (!has_vectors()) return leave_from(m, p, q);
+  if (m.shape.rank == kMostColumns)
+    m.in.residual ? leave_as<kMostColumns, true>(m, p, q) : leave_as<kMostColumns, false>(m, p, q);
+  else
+    m.in.residual ? leave_as<0, true>(m, p, q) : leave_as<0, false>(m, p, q);
+}
+
+template <std::size_t kCount, std::size_t kRank>
+HWY_INLINE void values_rows(const Shape& s, std::size_t first, const float* p, const float* q,
+                            const Merge& merge, std::span<float> out, bool past_caches) {
+  const std::size_t columns = whole(s.cols);
+  const VF by = set(merge.divide);
+  for (std::size_t j = 0; j < columns; j += lanes()) {
+    VF v[kCount];
+    product<kCount, kRank>(s, first, j, p, q, v);
+    for (std::size_t r = 0; r < kCount; ++r) {
+      const std::size_t at = (first + r) * s.cols + j;
+      if (merge.base) v[r] = hn::Add(load(merge.base + at), v[r]);
+      if (merge.divide != 1.0F) v[r] = hn::Div(v[r], by);
+      store(v[r], out.data() + at, past_caches);
+    }
+  }
+  for (std::size_t r = 0; r < kCount; ++r)
+    for (std::size_t j = columns; j < s.cols; ++j) {
+      const std::size_t at = (first + r) * s.cols + j;
+      out[at] = merged(merge, at, value(s, p, q, first + r, j));
+    }
+}
+
+template <std::size_t kRank>
+void values_as(const Shape& s, const float* p, const float* q, const Merge& merge, std::span<float> out) {
+  constexpr std::size_t kAtOnce = 4;
+  const bool past_caches = goes_past_caches(merge, out) && s.cols % kWide == 0;
+  std::size_t i = 0;
+  for (; i + kAtOnce <= s.full(); i += kAtOnce)
+    values_rows<kAtOnce, kRank>(s, i, p, q, merge, out, past_caches);
+  for (; i < s.full(); ++i) values_rows<1, kRank>(s, i, p, q, merge, out, past_caches);
+  if (past_caches) hwy::FlushStream();
+  values_from(s, i, p, q, merge, out);
+}
+
+void values(const Shape& s, const float* p, const float* q, const Merge& merge, std::span<float> out) {
+  if (!has_vectors()) return values_from(s, 0, p, q, merge, out);
+  s.rank == kMostColumns ? values_as<kMostColumns>(s, p, q, merge, out) : values_as<0>(s, p, q, merge, out);
+}
+
+}  // namespace
+}  // namespace tithe::powersgd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::powersgd {
+
+HWY_EXPORT(times);
+HWY_EXPORT(turned);
+HWY_EXPORT(leave);
+HWY_EXPORT(values);
+
+void times_simd(const Rows& m, const float* q, float* p) { HWY_DYNAMIC_DISPATCH(times)(m, q, p); }
+void turned_simd(const Rows& m, const float* p, float* q) { HWY_DYNAMIC_DISPATCH(turned)(m, p, q); }
+void leave_simd(const Rows& m, const float* p, const float* q) { HWY_DYNAMIC_DISPATCH(leave)(m, p, q); }
+void values_simd(const Shape& shape, const float* p, const float* q, const Merge& merge,
+                 std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(values)(shape, p, q, merge, out);
+}
+
+}  // namespace tithe::powersgd
+#endif
