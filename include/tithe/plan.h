@@ -6,6 +6,8 @@
 //
 //   covers     parts lie back to back, in order, and cover the bucket
 //   aligned    a part starts at a tensor's first value, or inside a tensor larger than part_values
+//   shaped     a codec's parameter `cols`, where it is 0, becomes the values per row of the tensor, and that is cut
+//              between rows: what a codec finds in a matrix is in its rows and columns
 //   small      neighbouring tensors below min_values share one part, sent raw (fp32): codecs do not pay there
 #include <cstdint>
 #include <string>
@@ -40,8 +42,16 @@ struct PlanRules {
   std::size_t part_values = 1U << 22;  // larger tensors are cut into pieces of at most this many values
 };
 
-// sizes: values of each tensor of the bucket, in bucket order; zero-size tensors are allowed.
-Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules);
+// sizes: values of each tensor of the bucket, in bucket order; zero-size tensors are allowed. rows: values per row of
+// each, 0 where that is not known; or none at all.
+Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules,
+               std::span<const std::size_t> rows = {});
+
+// The codec's parameter `cols`; 0 where it has none or it is not set.
+std::size_t cols_of(const Spec& spec);
+// Where n values are cut for the k-th time of `pieces`: 0 is their start, `pieces` their end. Between rows of `cols`
+// values, if there are several.
+std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t pieces);
 
 std::string to_string(const Plan& plan);
 

@@ -40,6 +40,9 @@ struct Tensor {
   void* data = nullptr;  // n values of dtype, host memory; read by sync(), written before wait() returns
   std::size_t n = 0;
   DType dtype = DType::kF32;
+  // Values per row of the matrix that it is: of all dimensions but the first; n for a vector. 0: not known. Codecs that
+  // look for more in a matrix than its values (powersgd) need it.
+  std::size_t row = 0;
 };
 
 using Ticket = std::uint64_t;

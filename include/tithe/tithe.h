@@ -79,7 +79,8 @@ typedef struct tithe_tensor {
   const char* key; /* the same on all ranks and in every step */
   void* data;      /* n values, replaced by the result before tithe_wait returns */
   size_t n;
-  int dtype; /* tithe_dtype */
+  int dtype;  /* tithe_dtype */
+  size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
 } tithe_tensor;
 
 int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,

@@ -41,12 +41,16 @@ DType dtype_of(std::string_view key, const AnyArray& a) {
 
 // Tensors that lie back to back at one address, as in a DDP bucket. Made once, used every step.
 struct Layout {
-  Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type)
-      : keys(std::move(names)), sizes(std::move(counts)), dtype(dtype_of(type)) {
-    if (keys.size() != sizes.size()) raise({Code::kInvalid, "a layout needs one size per key"});
+  Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
+         std::vector<std::size_t> row_sizes)
+      : keys(std::move(names)), sizes(std::move(counts)), rows(std::move(row_sizes)), dtype(dtype_of(type)) {
+    if (rows.empty()) rows.resize(keys.size());
+    if (keys.size() != sizes.size() || keys.size() != rows.size())
+      raise({Code::kInvalid, "a layout needs one size per key, and one row per key or none"});
   }
   std::vector<std::string> keys;
   std::vector<std::size_t> sizes;
+  std::vector<std::size_t> rows;  // Tensor::row
   DType dtype;
 };
 
@@ -99,7 +103,9 @@ class PySession {
       if (!nb::try_cast(pair[1], array, false))
         raise({Code::kInvalid,
                "'" + kept.keys.back() + "': needs a writable, C-contiguous array in host memory"});
-      bucket.push_back({kept.keys.back(), array.data(), array.size(), dtype_of(kept.keys.back(), array)});
+      const bool matrix = array.ndim() > 1 && array.size() > 0;
+      bucket.push_back({kept.keys.back(), array.data(), array.size(), dtype_of(kept.keys.back(), array),
+                        matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
       kept.arrays.push_back(std::move(array));
     }
     const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket); }));
@@ -112,7 +118,7 @@ class PySession {
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       // A tensor of Python is known by its address alone.
       void* data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-      bucket[i] = {layout.keys[i], data, layout.sizes[i], layout.dtype};
+      bucket[i] = {layout.keys[i], data, layout.sizes[i], layout.dtype, layout.rows[i]};
       address += layout.sizes[i] * bytes_of(layout.dtype);
     }
     return unwrap(run([&](Session& s) { return s.sync(bucket); }));
@@ -260,8 +266,9 @@ void bind_options(nb::module_& m) {
 void bind_session(nb::module_& m) {
   bind_options(m);
   nb::class_<Layout>(m, "Layout", "Tensors of one dtype that lie back to back in memory.")
-      .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view>(), nb::arg("keys"),
-           nb::arg("sizes"), nb::arg("dtype"));
+      .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view,
+                    std::vector<std::size_t>>(),
+           nb::arg("keys"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("rows") = std::vector<std::size_t>());
   nb::class_<PySession>(m, "Session", "include/tithe/session.h, as Python sees it.")
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })

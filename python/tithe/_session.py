@@ -100,7 +100,7 @@ class Session:
         """Starts to average the arrays in place; returns a ticket for wait().
 
         tensors: key to array (numpy, or anything with DLPack: float32, float16, bfloat16; C-contiguous, writable,
-        host memory). Keys, sizes and order are the same on all ranks.
+        host memory). Keys, shapes and order are the same on all ranks.
         """
         return self._core.sync(list(tensors.items()))
 

@@ -95,7 +95,9 @@ class Live:
             return cached[2]
         _refuse_unsupported(buffer, parameters)
         keys = [self.key(p) for p in parameters]
-        layout = _core.Layout(keys, [p.numel() for p in parameters], _DTYPES[buffer.dtype])
+        # A parameter without rows is a vector, which is one.
+        rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
+        layout = _core.Layout(keys, [p.numel() for p in parameters], _DTYPES[buffer.dtype], rows)
         self.layouts[bucket.index()] = (ids, buffer.dtype, layout)
         return layout
 

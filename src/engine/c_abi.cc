@@ -152,7 +152,7 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
     const tithe_tensor& t = bucket[i];
     if (t.key == nullptr || t.dtype < TITHE_F32 || t.dtype > TITHE_F16)
       return tithe::invalid("sync: a tensor has no key or an unknown type", error);
-    list.push_back({t.key, t.data, t.n, static_cast<tithe::DType>(t.dtype)});
+    list.push_back({t.key, t.data, t.n, static_cast<tithe::DType>(t.dtype), t.row});
   }
   const auto given = session->session->sync(list);
   if (given.ok()) *ticket = *given;

@@ -90,7 +90,8 @@ void Compiler::add_part(int index) {
   layout.first_chunk = out_.chunks;
   out_.chunks += layout.chunks;
   const auto count = static_cast<std::size_t>(layout.chunks);
-  for (std::size_t c = 0; c <= count; ++c) layout.starts.push_back(part.n * c / count);
+  for (std::size_t c = 0; c <= count; ++c)
+    layout.starts.push_back(cut_at(part.n, cols_of(part.spec), c, count));
   for (Chunk c = 0; c < layout.chunks; ++c) {
     layout.memory.push_back(out_.memory_bytes);
     if (const auto bytes = part.spec.codec->memory)

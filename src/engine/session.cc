@@ -21,6 +21,7 @@ std::uint64_t layout_hash(std::span<const Tensor> bucket) {
   for (const Tensor& t : bucket) {
     for (const char c : t.key) h = mix64(h ^ static_cast<unsigned char>(c));
     h = mix64(h ^ t.n) + static_cast<std::uint64_t>(t.dtype);
+    h = mix64(h ^ t.row);
   }
   return h;
 }
@@ -29,7 +30,7 @@ bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
   return bucket.size() == unit.tensors().size() &&
          std::all_of(unit.tensors().begin(), unit.tensors().end(), [&](const engine::TensorLayout& l) {
            const Tensor& t = bucket[l.place];
-           return t.key == l.key && t.n == l.n && t.dtype == l.dtype;
+           return t.key == l.key && t.n == l.n && t.dtype == l.dtype && t.row == l.row;
          });
 }
 
@@ -37,6 +38,9 @@ Status check_bucket(std::span<const Tensor> bucket) {
   for (const Tensor& t : bucket) {
     if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
     if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
+    if (t.row > 0 && t.n % t.row != 0)
+      return {Code::kInvalid,
+              fmt::format("tensor '{}': {} values are no whole number of rows of {}", t.key, t.n, t.row)};
     const std::uintptr_t align = t.dtype == DType::kF32 ? 4 : 2;
     if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0)
       return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
@@ -124,15 +128,16 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
 
   // Small tensors go last, wherever they stand in the bucket: as neighbours they share one part.
   std::vector<engine::TensorLayout> tensors;
-  std::vector<std::size_t> sizes;
+  std::vector<std::size_t> sizes, rows;
   std::vector<std::string_view> keys;
   std::size_t first = 0;
   for (const bool small : {false, true})
     for (std::size_t k = 0; k < bucket.size(); ++k) {
       const Tensor& t = bucket[k];
       if ((t.n < options_.min_values) != small) continue;
-      tensors.push_back({std::string(t.key), t.n, t.dtype, first, k});
+      tensors.push_back({std::string(t.key), t.n, t.dtype, first, k, t.row});
       sizes.push_back(t.n);
+      rows.push_back(t.row);
       keys.push_back(t.key);
       first += t.n;
     }
@@ -144,10 +149,12 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
       return Status(Code::kInvalid,
                     fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, home->n));
 
-  Plan plan = make_plan(sizes, {.spec = spec_,
-                                .strategy = &strategy_,
-                                .min_values = options_.min_values,
-                                .part_values = options_.part_values});
+  Plan plan = make_plan(sizes,
+                        {.spec = spec_,
+                         .strategy = &strategy_,
+                         .min_values = options_.min_values,
+                         .part_values = options_.part_values},
+                        rows);
   const auto parts = static_cast<std::uint32_t>(plan.parts.size());
   auto unit =
       std::make_unique<Unit>(member_, std::move(tensors), std::move(plan), next_part_, schedule_.ratios());

@@ -35,6 +35,7 @@ struct TensorLayout {
   DType dtype = DType::kF32;
   std::size_t first = 0;  // offset in the unit, values
   std::size_t place = 0;  // its number in the caller's bucket
+  std::size_t row = 0;    // Tensor::row
 };
 
 struct FreeBytes {

@@ -11,6 +11,7 @@
 namespace tithe {
 namespace {
 
+constexpr std::string_view kCols = "cols";
 constexpr std::size_t kTinyValues = 256;  // one step with a whole copy for everybody beats two with shares
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t v) {
@@ -34,9 +35,30 @@ Spec raw_spec(const Spec& asked) {
   return raw;
 }
 
+Spec shaped(Spec spec, std::size_t row) {
+  for (std::size_t i = 0; i < spec.codec->params.size(); ++i) {
+    const ParamSpec& p = spec.codec->params[i];
+    const auto cols = static_cast<double>(row);
+    if (p.name == kCols && spec.settings[i] == 0 && cols <= p.high) spec.settings.value[i] = cols;
+  }
+  return spec;
+}
+
 }  // namespace
 
-Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules) {
+std::size_t cols_of(const Spec& spec) {
+  for (std::size_t i = 0; i < spec.codec->params.size(); ++i)
+    if (spec.codec->params[i].name == kCols) return static_cast<std::size_t>(spec.settings[i]);
+  return 0;
+}
+
+std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t pieces) {
+  if (k == pieces) return n;
+  return cols == 0 || cols >= n ? n * k / pieces : n / cols * k / pieces * cols;
+}
+
+Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules,
+               std::span<const std::size_t> rows) {
   Plan plan;
   std::size_t at = 0;
   std::size_t raw_from = 0;
@@ -47,18 +69,22 @@ Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules) {
                             fmt::format("tensors below {} values travel raw", rules.min_values)});
     }
   };
-  for (const std::size_t n : sizes) {
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    const std::size_t n = sizes[t];
     if (n == 0 || n < rules.min_values) {
       at += n;
       continue;
     }
     close_raw(at);
     const std::size_t most = std::max<std::size_t>(rules.part_values, 1);
-    const std::size_t pieces = (n + most - 1) / most;
+    const Spec spec = shaped(rules.spec, rows.empty() ? 0 : rows[t]);
+    const std::size_t cols = cols_of(spec);
+    const std::size_t rows_at_most = cols == 0 || cols >= n ? n : n / cols;
+    const std::size_t pieces = std::min((n + most - 1) / most, rows_at_most);
     for (std::size_t k = 0; k < pieces; ++k) {
-      const std::size_t first = n * k / pieces;
+      const std::size_t first = cut_at(n, cols, k, pieces);
       plan.parts.push_back(
-          {at + first, n * (k + 1) / pieces - first, rules.spec, rules.strategy,
+          {at + first, cut_at(n, cols, k + 1, pieces) - first, spec, rules.strategy,
            pieces == 1 ? std::string("as asked") : fmt::format("as asked, piece {} of {}", k + 1, pieces)});
     }
     at += n;

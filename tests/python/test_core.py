@@ -128,6 +128,14 @@ def test_session_averages_in_place(strategy):
         assert stats["rounds"] == 1
 
 
+def test_arrays_tell_their_shape():
+    (session,) = tithe.Session.loop(1, codec="powersgd:rank=2", min_values=0)
+    session.sync({"matrix": np.ones((100, 6, 10), np.float32), "values": np.ones(900, np.float32)})
+    session.commit()
+    assert "powersgd:rank=2,cols=60 " in session.plan_text()
+    assert "900 values from 6000, powersgd:rank=2 " in session.plan_text(), "a flat array may be anything"
+
+
 def test_session_keeps_what_it_did_not_send():
     n, rounds = 5000, 4
 

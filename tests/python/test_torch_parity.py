@@ -214,3 +214,25 @@ def as_trainers_do(rank, world):
 
 def test_works_as_trainers_register_hooks():
     run_ranks(2, as_trainers_do)
+
+
+def shaped(rank, world):
+    torch.manual_seed(rank)
+    model = DDP(nn.Sequential(nn.Conv2d(3, 8, 5), nn.Flatten(), nn.Linear(128, 40)))
+    state = tithe.torch.attach(model, codec="powersgd:rank=2", min_values=0, timeout=20.0)
+    for _ in range(3):
+        model(torch.randn(2, 3, 8, 8)).sum().backward()
+    plan = state.plan()
+    both = [p.grad.clone() for p in model.parameters()]
+    for grad in both:
+        dist.broadcast(grad, 0)
+    return plan, all(torch.equal(a, p.grad) for a, p in zip(both, model.parameters(), strict=True))
+
+
+def test_matrices_keep_their_shape():
+    """Rows are output features, a vector is one row; rows and all other dimensions are what PowerSGD factors."""
+    for plan, same in run_ranks(2, shaped):
+        assert same
+        assert "600 values" in plan and "powersgd:rank=2,cols=75 " in plan
+        assert "5120 values" in plan and "powersgd:rank=2,cols=128 " in plan
+        assert "powersgd:rank=2,cols=8 " in plan and "powersgd:rank=2,cols=40 " in plan
