@@ -73,6 +73,9 @@ class Folder:
 
     def add(self, run: dict) -> None:
         self.details["runs"].append(run)
+        self._write()
+
+    def _write(self) -> None:
         self.details["runs"].sort(key=_place)
         self.details["rows"] = study_report.rows_of(self.details["runs"])
         partial = self.path / ".study.json"
@@ -80,7 +83,8 @@ class Folder:
         partial.replace(self.path / "study.json")
 
     def publish(self) -> None:
-        rows = self.details["rows"] = study_report.rows_of(self.details["runs"])
+        self._write()
+        rows = self.details["rows"]
         why = self.path / "study_why.json"
         notes = json.loads(why.read_text()) if why.exists() else {}
         (self.path / "study.md").write_text(study_report.page(self.details, notes))

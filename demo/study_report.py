@@ -94,7 +94,8 @@ def page(details: dict, why: dict[str, str]) -> str:
 
 def _family(name: str) -> tuple[str, str]:
     """Of a codec: its family's name and colour."""
-    family = next((family for family, (_, members) in FAMILIES.items() if name in members.split()), "others")
+    stem = name.split("_")[0]  # qsgd_shared is a qsgd
+    family = next((family for family, (_, members) in FAMILIES.items() if stem in members.split()), "others")
     return family, FAMILIES[family][0]
 
 
@@ -163,8 +164,9 @@ def draw(path: Path, rows: list[dict]) -> None:
     for name in names:
         family, colour = _family(name)
         mine = [row for row in rows if row["codec"].split(":")[0] == name]
-        axes.plot(*zip(*(where[row["codec"]] for row in mine), strict=True), lw=0.8, color=colour, alpha=0.4, zorder=1)
         for row in mine:
+            ends = zip(where[mine[0]["codec"]], where[row["codec"]], strict=True)
+            axes.plot(*ends, lw=0.8, color=colour, alpha=0.4, zorder=1)
             low = 100 * row["accuracy"] < floor
             axes.plot(
                 *where[row["codec"]],
@@ -177,7 +179,8 @@ def draw(path: Path, rows: list[dict]) -> None:
             if row is mine[0] or is_far(row):
                 text = name if row is mine[0] else row["codec"]
                 labels.add(where[row["codec"]], f"{text} ({row['accuracy']:.0%})" if low else text, color=colour)
-    axes.set_title("large: default setting; small: the other one; triangle: below the picture", fontsize=8, loc="left")
+    note = "large: the default setting; small: others; triangle: below the picture"
+    axes.annotate(note, (0.99, 0.09), xycoords="axes fraction", ha="right", fontsize=8, color="#495057")
     axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(FAMILIES))
     figure.savefig(path, bbox_inches="tight")
     plt.close(figure)

@@ -55,12 +55,19 @@ def speeds() -> dict[tuple[str, str], str]:
 
 
 def accuracies() -> dict[str, str]:
-    """By codec: points away from fp32 at the study's two settings, in its order."""
+    """By codec: points away from fp32, and bytes as a part of fp32's, in the study: at the default setting, and at the
+    one that sends least of those that converge."""
     file = RESULTS / "study.json"
-    out: dict[str, list[str]] = {}
+    rows: dict[str, list[dict]] = {}
     for row in json.loads(file.read_text())["rows"] if file.exists() else []:
-        out.setdefault(row["codec"].split(":")[0], []).append(f"{row['points']:+.2f}")
-    return {name: ", ".join(points) for name, points in out.items()}
+        rows.setdefault(row["codec"].split(":")[0], []).append(row)
+
+    def cell(mine: list[dict]) -> str:
+        others = [row for row in mine[1:] if row["smaller"] > 1.05 * mine[0]["smaller"] and not row["diverged"]]
+        shown = mine[:1] + sorted(others, key=lambda row: (row["smaller"], row["points"]))[-1:]
+        return ", ".join(f"{row['points']:+.2f} at 1/{row['smaller']:.0f}" for row in shown)
+
+    return {name: cell(mine) for name, mine in rows.items()}
 
 
 def feedback(codec: dict) -> str:
@@ -94,7 +101,7 @@ def tables(listing: dict) -> dict[str, str]:
         for p in params
     ]
     head = ["codec", "id", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
-    head += ["encode GB/s", "decode GB/s", "points vs fp32"]
+    head += ["encode GB/s", "decode GB/s", "points vs fp32, bytes"]
     return {
         "codecs": table(head, codecs),
         "parameters": table(["codec", "parameter", "default", "allowed", "what it is"], parameters),
