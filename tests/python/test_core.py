@@ -15,6 +15,7 @@ import tithe
 PACKAGE = str(Path(tithe.__file__).parents[1])
 CODECS = [codec["name"] for codec in tithe.codecs() if len(codec["phases"]) == 1]  # that stand alone
 LOSSLESS = {codec["name"] for codec in tithe.codecs() if codec["lossless"]}
+UNBIASED = {codec["name"] for codec in tithe.codecs() if codec["unbiased"]}  # may err by more than a value
 
 
 def gaussian(n, seed=1):
@@ -71,7 +72,8 @@ def test_encode_then_decode(codec, n):
         assert np.array_equal(decoded, values)
     elif n:
         assert np.abs(decoded).max() > 0
-        assert np.linalg.norm(values - decoded) < np.linalg.norm(values)
+        assert np.dot(values, decoded) > 0
+        assert codec in UNBIASED or np.linalg.norm(values - decoded) < np.linalg.norm(values)
     again = tithe.decode(tithe.encode(codec, values.reshape(-1, 1)))
     assert np.array_equal(again, decoded)
 
