@@ -53,4 +53,20 @@ TITHE_HD inline std::uint32_t draw_high(std::uint64_t key, std::uint32_t index) 
   return x * kHighSecond;
 }
 
+// Half a price again: two draws of up to 23 bits from one word, for kernels that are as fast as memory. Values i and
+// i + 16 of each 32 share a word, so that vectors of 4, 8 or 16 lanes take it as it is. Each draw for itself is even in
+// all its bits; the two share 2 bits - 32 of them, the upper one's last with the lower one's first, mixed.
+TITHE_HD inline std::uint32_t draw_word(std::uint64_t key, std::uint32_t j) {
+  std::uint32_t x = j + static_cast<std::uint32_t>(key);
+  x ^= x >> 16;
+  x *= kHighFirst;
+  x ^= x >> 15 ^ static_cast<std::uint32_t>(key >> 32);
+  return x * kHighSecond;
+}
+TITHE_HD inline std::uint32_t draw_half(std::uint64_t key, std::uint32_t index, int bits) {
+  const std::uint32_t word = draw_word(key, (index >> 5 << 4) + (index & 15U));
+  const std::uint32_t upper = word >> (32 - bits);
+  return (index & 16U) == 0 ? upper : (word ^ upper) & ((std::uint32_t{1} << bits) - 1);
+}
+
 }  // namespace tithe

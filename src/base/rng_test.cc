@@ -50,6 +50,34 @@ TEST(DrawHigh, PairsFillASquareEvenly) {
       6);
 }
 
+// Both halves, and one beside the other, for the bits that kernels take.
+TEST(DrawHalf, EqualShares) {
+  for (std::uint32_t round = 0; round < 20; ++round)
+    for (const int bits : {15, 19, 21, 23}) {
+      const std::uint64_t key = rng_key(7, round, 2, 0, 0);
+      const auto half = [&](std::uint32_t i, std::uint32_t which) {
+        return draw_half(key, i >> 4 << 5 | (i & 15U) | which, bits);
+      };
+      for (const std::uint32_t which : {0U, 16U}) {
+        EXPECT_LT(std::fabs(stray(1024, [&](std::uint32_t i) { return half(i, which) >> (bits - 10); })), 6)
+            << round << ", " << bits << " bits";
+        EXPECT_LT(std::fabs(stray(1024,
+                                  [&](std::uint32_t i) {
+                                    return half(i, which) >> (bits - 5) << 5 |
+                                           half(i + 1, which) >> (bits - 5);
+                                  })),
+                  6)
+            << round << ", " << bits << " bits";
+      }
+      EXPECT_LT(std::fabs(stray(1024,
+                                [&](std::uint32_t i) {
+                                  return half(i, 0) >> (bits - 5) << 5 | half(i, 16) >> (bits - 5);
+                                })),
+                6)
+          << round << ", " << bits << " bits";
+    }
+}
+
 // A Weyl sequence is too even to be random: the measure tells.
 TEST(DrawHigh, AWeakGeneratorFails) {
   EXPECT_GT(std::fabs(stray(1024, [](std::uint32_t i) { return i * 0x9e3779b9U >> 22; })), 6);

@@ -46,20 +46,28 @@ inline Look look(const Carry& in) {
   return found;
 }
 
-// Steps of a range: count(v) = |v| in units of scale / steps, to the nearest whole number, at most `steps` for
-// magnitudes up to scale and exactly that at scale. steps <= 2^23, so that the product is off by less than 1/2.
-// Tiny scales are lifted by a power of two first: their reciprocals are no floats. Without a scale all counts are 0.
+// Random rounding of values to `levels` even steps on each side of 0, as terngrad and qsgd do it:
+//   rounded(v, draw) = floor(v levels / scale + draw / 2^fraction), -levels .. levels
+// for |v| <= scale, and exactly +-levels at +-scale. v in units of 2^-fraction of a step is taken to the nearest whole
+// number first; those stay below 2^22, so the product is off by less than 1/2, and a float of 3 * 2^22 more holds
+// that number in its last bits.
+// Tiny scales are lifted by a power of two first: their reciprocals are no floats. Vectors leave such a block to the
+// reference. Without a scale all levels are 0.
 struct Steps {
+  int fraction;
   float lift = 1;
   float per = 0;
 
-  Steps(float scale, std::uint32_t steps) {
+  // bits: of levels and a sign; levels < 2^(bits - 1).
+  Steps(float scale, std::uint32_t levels, unsigned bits) : fraction(fraction_of(bits)) {
     if (!(scale > 0.0F)) return;
     if (scale < 0x1p-100F) lift = 0x1p100F;
-    per = static_cast<float>(steps) / (scale * lift);
+    per = static_cast<float>(levels << fraction) / (scale * lift);
   }
-  std::uint32_t count(float v) const {
-    return static_cast<std::uint32_t>(std::nearbyint(std::fabs(v) * lift * per));
+  static constexpr int fraction_of(unsigned bits) { return 23 - static_cast<int>(bits); }
+  int rounded(float v, std::uint32_t draw) const {
+    const auto whole = static_cast<std::int32_t>(std::nearbyint(v * lift * per));
+    return (whole + static_cast<std::int32_t>(draw)) >> fraction;
   }
 };
 

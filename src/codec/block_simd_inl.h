@@ -53,44 +53,54 @@ HWY_INLINE Look look(const Carry& in) {
   return found;
 }
 
+// Where memory is asked for while a block is computed: 1536 values ahead of the one in work, in range. One block ahead is
+// too late by half, and looking at the next block in the same loop reads memory at half the pace: the processor's own
+// prefetcher follows neither. With a residual to read and write, asking ahead makes it slower.
+constexpr std::size_t kAhead = 1536;
+HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t len) {
+  return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
+}
+
+// draw_half for vectors, in the order of values: word() after word() gives both draws of a vector of values i and of the
+// one of values i + 16, of each 32 values first those of the first lanes.
+template <int kBits>
 class Draws {
  public:
-  HWY_INLINE explicit Draws(std::uint64_t key)
-      : low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), static_cast<std::uint32_t>(key)))),
+  HWY_INLINE Draws(std::uint64_t key, std::size_t first)  // a multiple of 32
+      : next_(hn::Iota(Words(), static_cast<std::uint32_t>(first / 2) + static_cast<std::uint32_t>(key))),
         high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
-  // For a vector of values from `index` on, a multiple of lanes().
-  HWY_INLINE VW at(std::size_t index) const {
-    VW x = hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_);
+  HWY_INLINE VW word() {
+    VW x = next_;
+    next_ = hn::Add(next_, hn::Set(Words(), static_cast<std::uint32_t>(lanes())));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
     x = hn::Xor3(x, hn::ShiftRight<15>(x), high_);
     return hn::Mul(x, hn::Set(Words(), kHighSecond));
   }
-
- private:
-  VW low_;  // with the lane's number
-  VW high_;
-};
-
-// To the nearest whole number: in a float from 2^23 on, its last bit is worth 1.
-class CountedSteps {
- public:
-  HWY_INLINE explicit CountedSteps(const Steps& steps)
-      : lift_(hn::Set(Floats(), steps.lift)), per_(hn::Set(Floats(), steps.per)) {}
-  HWY_INLINE VW count(VF magnitude) const {
-    const VF exact = hn::Mul(hn::Mul(magnitude, lift_), per_);
-    const VF large = hn::Set(Floats(), 0x1p23F);
-    return hn::Sub(bits(hn::Add(exact, large)), bits(large));
+  static HWY_INLINE VW upper(VW word) { return hn::ShiftRight<32 - kBits>(word); }
+  static HWY_INLINE VW lower(VW word) {
+    return hn::And(hn::Xor(word, upper(word)), hn::Set(Words(), (1U << kBits) - 1));
   }
 
  private:
-  VF lift_;
-  VF per_;
+  VW next_;
+  VW high_;
 };
 
-// Both below 2^31.
-HWY_INLINE Mask less(VW a, VW b) {
-  return hn::RebindMask(Floats(), hn::Lt(hn::BitCast(Ints(), a), hn::BitCast(Ints(), b)));
-}
+// How many of n values go in whole groups of 32.
+HWY_INLINE std::size_t whole_pairs(std::size_t n) { return whole(n) / 32 * 32; }
+
+// Steps::rounded where nothing is lifted. The level is in the bits from `fraction` on: kBits of them, level + 2^(kBits -
+// 1), others above.
+class RoundedSteps {
+ public:
+  HWY_INLINE explicit RoundedSteps(const Steps& steps) : per_(hn::Set(Floats(), steps.per)) {}
+  HWY_INLINE VW at(VF v, VW draw) const {
+    return hn::Add(bits(hn::Add(hn::Mul(v, per_), hn::Set(Floats(), 0x1.8p23F))), draw);
+  }
+
+ private:
+  VF per_;
+};
 
 // A vector's bits go to bit i, a multiple of lanes(); vectors have 16, 8 or 4 lanes.
 HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {

@@ -55,6 +55,13 @@ void send_from(std::size_t first, std::size_t at, const Pick& pick, const Carry&
   }
 }
 
+template <typename Pick>
+void send_block(const Pick& pick, std::size_t at, const Carry& in, std::uint8_t* out) {
+  std::fill_n(out, block_bytes(in.n), std::uint8_t{0});
+  wire::put(out, pick.scale);
+  send_from(0, at, pick, in, out);
+}
+
 // A block that holds a value that is not finite: nothing of it is sent.
 inline void send_nothing(const Carry& in, std::uint8_t* out) {
   std::fill_n(out, block_bytes(in.n), std::uint8_t{0});
@@ -74,10 +81,7 @@ bool encode(const Rule& rule, const Carry& in, std::uint8_t* out) {
       send_nothing(values, to);
       continue;
     }
-    const auto pick = rule.pick(found, values.n);
-    std::fill_n(to, block_bytes(values.n), std::uint8_t{0});
-    wire::put(to, pick.scale);
-    send_from(0, first, pick, values, to);
+    send_block(rule.pick(found, values.n), first, values, to);
   }
   return finite;
 }

@@ -83,11 +83,19 @@ def read_minmax(payload: bytes, n: int) -> list[float]:
 
 
 def read_qsgd(payload: bytes, n: int) -> list[float]:
-    return read_buckets(payload, n, lambda level, norm, most: f32(f32(level * f32(1 / most)) * norm))
+    def value(code: int, norm: float, most: int) -> float:
+        must(code > 0, "qsgd: a code below the lowest level")
+        return f32(f32((code - most - 1) * f32(1 / most)) * norm)
+
+    return read_buckets(payload, n, value)
 
 
 def read_nuqsgd(payload: bytes, n: int) -> list[float]:
-    return read_buckets(payload, n, lambda k, norm, most: f32(math.ldexp(norm, k - most)) if k else 0.0)
+    def value(code: int, norm: float, most: int) -> float:
+        k = code & most
+        return math.copysign(f32(math.ldexp(norm, k - most)) if k else 0.0, -(code > most) or 1)
+
+    return read_buckets(payload, n, value)
 
 
 def read_buckets(payload: bytes, n: int, value_of) -> list[float]:
@@ -101,9 +109,7 @@ def read_buckets(payload: bytes, n: int, value_of) -> list[float]:
         norm = scale_of(payload, at, "qsgd")
         end = at + 4 + (length * width + 7) // 8
         must(end <= len(payload), "qsgd: length")
-        for code in codes_of(payload[at + 4 : end], length, width, "qsgd"):
-            minus, level = code >> width - 1, code & most
-            values.append(math.copysign(value_of(level, norm, most), -minus or 1))
+        values += [value_of(c, norm, most) for c in codes_of(payload[at + 4 : end], length, width, "qsgd")]
         at = end
     must(at == len(payload), "qsgd: length")
     return values

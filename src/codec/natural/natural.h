@@ -34,7 +34,7 @@ inline std::uint32_t base_of(const block::Look& look) {
 
 // Exponent that value i of a block with this base is sent with; base: it is sent as 0.
 inline std::uint32_t exponent(float v, std::uint64_t key, std::size_t i, std::uint32_t base) {
-  const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kFraction);
+  const std::uint32_t draw = draw_half(key, static_cast<std::uint32_t>(i), kFraction);
   const std::uint32_t up = (block::magnitude_bits(v) + draw) >> kFraction;
   return std::max(std::min(up, kTopExponent), base);
 }

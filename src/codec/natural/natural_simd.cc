@@ -14,49 +14,71 @@ using namespace block::HWY_NAMESPACE;
 
 using Octets = hn::Rebind<std::uint8_t, Floats>;
 
-// The float with this exponent and the sign that is bit 31 of `sign`; 0 where keeps is false.
-HWY_INLINE VF power(VW exponent, hn::Mask<Words> keeps, VW sign) {
-  const VW size = hn::IfThenElseZero(keeps, hn::ShiftLeft<kFraction>(exponent));
-  return from_bits(hn::Or(size, hn::And(sign, hn::Set(Words(), 0x80000000U))));
+// The float with the biased exponent base + k, or 0 where k is 0, and the sign that is bit 31 of `sign`.
+HWY_INLINE VF power(VW k, VW base, VW sign) {
+  const VW size =
+      hn::IfThenZeroElse(hn::Eq(k, hn::Zero(Words())), hn::ShiftLeft<kFraction>(hn::Add(base, k)));
+  return from_bits(hn::OrAnd(size, sign, hn::Set(Words(), 0x80000000U)));
 }
 
-template <bool kResidual, bool kLeft>
-HWY_INLINE bool encode_block(const Draws& draws, std::uint64_t key, std::size_t at, const Carry& in,
-                             const float* ahead, std::uint8_t* HWY_RESTRICT out) {
-  const block::Look found = look<kResidual, false>(in);
-  if (!found.finite()) {
-    send_nothing(in, out);
-    return false;
+// Of the low byte `base` less, but not below 0; the bits above stay.
+template <typename D = Words>
+HWY_INLINE VW low_byte_less(VW v, VW base) {
+  if constexpr (hn::MaxLanes(Floats()) > 1) {
+    const hn::Repartition<std::uint8_t, D> bytes;
+    return hn::BitCast(Words(), hn::SaturatedSub(hn::BitCast(bytes, v), hn::BitCast(bytes, base)));
+  } else {
+    const VW low = hn::And(v, hn::Set(Words(), 255U));
+    return hn::Or(hn::Xor(v, low), hn::Sub(hn::Max(low, base), base));
   }
-  out[0] = static_cast<std::uint8_t>(base_of(found));
-  const VW base = hn::Set(Words(), base_of(found));
-  const VW top = hn::Set(Words(), kTopExponent);
-  std::size_t i = 0;
-  for (; i < whole(in.n); i += lanes()) {
-    if (!kResidual) hwy::Prefetch(ahead + i);
+}
+
+// For blocks whose largest magnitude is below 2^127: the exponent does not overflow into the sign.
+template <bool kResidual, bool kLeft>
+HWY_INLINE void encode_block(std::uint64_t key, std::size_t at, const Carry& in, const float* ahead,
+                             std::uint8_t* HWY_RESTRICT out) {
+  Draws<kFraction> draws(key, at);
+  const VW base = hn::Set(Words(), std::uint32_t{out[0]});
+  const auto send = [&](std::size_t i, VW draw) HWY_ATTR {
     const VF v = take<kResidual>(in, i);
-    const VW draw = hn::ShiftRight<32 - kFraction>(draws.at(at + i));
-    const VW up = hn::ShiftRight<kFraction>(hn::Add(magnitude(v), draw));
-    const VW exponent = hn::Max(hn::Min(up, top), base);
-    const VW sign = hn::And(hn::ShiftRight<24>(bits(v)), hn::Set(Words(), 128U));
-    const VW code = hn::Or(hn::Sub(exponent, base), sign);
+    const VW up = hn::ShiftRight<kFraction>(hn::Add(bits(v), draw));  // sign << 8 | exponent
+    const VW k = low_byte_less(up, base);                             // 0 below the window; the sign stays
+    const VW code = hn::OrAnd(k, hn::ShiftRight<1>(k), hn::Set(Words(), 128U));
     hn::StoreU(hn::TruncateTo(Octets(), code), Octets(), out + 1 + i);
     if (kLeft)
-      hn::StoreU(hn::Sub(v, power(exponent, hn::Ne(exponent, base), bits(v))), Floats(), in.left + i);
+      hn::StoreU(hn::Sub(v, power(hn::And(k, hn::Set(Words(), kWindow)), base, bits(v))), Floats(),
+                 in.left + i);
+  };
+  std::size_t i = 0;
+  for (; i < whole_pairs(in.n); i += 32) {
+    if (!kResidual) hwy::Prefetch(ahead + i);
+    if (!kResidual) hwy::Prefetch(ahead + i + 16);
+    for (std::size_t k = 0; k < 16; k += lanes()) {
+      const VW word = draws.word();
+      send(i + k, draws.upper(word));
+      send(i + k + 16, draws.lower(word));
+    }
   }
   send_from(i, at, key, in, out);
-  return true;
 }
 
 template <bool kResidual, bool kLeft>
 bool encode_as(std::uint64_t key, const Carry& in, std::uint8_t* out) {
-  const Draws draws(key);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
-    const float* ahead = values.grad + (first + 2 * kBlock <= in.n ? kBlock : 0);
     std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    finite = encode_block<kResidual, kLeft>(draws, key, first, values, ahead, to) && finite;
+    const block::Look found = look<kResidual, false>(values);
+    if (!found.finite()) {
+      send_nothing(values, to);
+      finite = false;
+      continue;
+    }
+    to[0] = static_cast<std::uint8_t>(base_of(found));
+    if (found.peak >> kFraction < kTopExponent)
+      encode_block<kResidual, kLeft>(key, first, values, ahead_of(in, first, values.n), to);
+    else
+      send_from(0, first, key, values, to);
   }
   return finite;
 }
@@ -72,8 +94,7 @@ void decode(std::span<const ByteView> payloads, const Merge& how, std::span<floa
     const std::uint8_t* block = p + i / kBlock * kBlockBytes;
     const VW code = hn::PromoteTo(Words(), hn::LoadU(Octets(), block + 1 + i % kBlock));
     const VW k = hn::And(code, hn::Set(Words(), kWindow));
-    const VW exponent = hn::Add(k, hn::Set(Words(), std::uint32_t{block[0]}));
-    return power(exponent, hn::Ne(k, hn::Zero(Words())), hn::ShiftLeft<24>(code));
+    return power(k, hn::Set(Words(), std::uint32_t{block[0]}), hn::ShiftLeft<24>(code));
   });
   decode_from(done, payloads, how, out);
 }

@@ -10,9 +10,9 @@ void send_from(std::size_t first, std::size_t at, const Shape& shape, const Roun
                const Carry& in, std::uint8_t* codes) {
   const Levels levels(shape, norm);
   for (std::size_t i = first; i < in.n; ++i) {
-    const unsigned code = rounding.code(in.take(i), at + i);
-    codes::put(codes, i, shape.bits, code);
-    in.leave(i, levels.value(code));
+    const int level = rounding.level(in.take(i), at + i);
+    codes::put(codes, i, shape.bits, levels.code(level));
+    in.leave(i, levels.value(level));
   }
 }
 
@@ -22,16 +22,32 @@ void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView
       payloads, how, out,
       [shape](ByteView p, std::size_t i) {
         const std::uint8_t* bucket = &p[shape.start(i >> shape.log2_bucket)];
-        return Levels(shape, wire::get<float>(bucket))
-            .value(codes::get(bucket + kHead, i & (shape.bucket() - 1), shape.bits));
+        const Levels levels(shape, wire::get<float>(bucket));
+        return levels.value(levels.level(codes::get(bucket + kHead, i & (shape.bucket() - 1), shape.bits)));
       },
       first);
 }
 
 namespace {
 
+// Whether one of `count` codes is 0, which stands for no level.
+bool has_zero(const std::uint8_t* codes, std::size_t count, unsigned bits) {
+  unsigned found = 0;
+  const std::size_t whole = bits == 4 ? count / 2 * 2 : bits == 8 ? count : 0;
+  for (std::size_t k = 0; k < whole * bits / 8; ++k)
+    found |= unsigned{codes[k] < (bits == 8 ? 1 : 16)} | unsigned{bits == 4 && (codes[k] & 15U) == 0};
+  for (std::size_t i = whole; i < count; ++i) found |= unsigned{codes::get(codes, i, bits) == 0};
+  return found != 0;
+}
+
 Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return buckets::check("qsgd", s, n, payload);
+  TITHE_TRY(buckets::check("qsgd", s, n, payload));
+  const Shape shape(s);
+  for (std::size_t first = 0; first < n; first += shape.bucket())
+    if (has_zero(&payload[shape.start(first >> shape.log2_bucket) + kHead],
+                 std::min(shape.bucket(), n - first), shape.bits))
+      return {Code::kCorrupt, "qsgd: a code below the lowest level"};
+  return {};
 }
 
 bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {

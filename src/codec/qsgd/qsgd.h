@@ -3,12 +3,12 @@
 // qsgd: evenly spaced levels between 0 and a bucket's norm, chosen at random so that the mean is the value
 // (D. Alistarh et al., NeurIPS 2017).
 //
-// Layout   codec/buckets.h. A code is sign << (bits - 1) | level. With s = 2^(bits - 1) - 1 its value is
-//          level * (1 / s) * norm, rounded to fp32 after every step, with that sign. 1 / s is
-//          rounded so that level s gives the norm itself.
+// Layout   codec/buckets.h. A code is 2^(bits - 1) + level, and a level -s to s with s = 2^(bits - 1) - 1. Its value is
+//          level * (1 / s) * norm, rounded to fp32 after every step. 1 / s is rounded so that level s gives the norm
+//          itself.
 // norm=max: the largest magnitude of the bucket: less is rounded away, equal magnitudes are sent exactly.
 // norm=l2: as published; few of many values then reach a level, which is what variable-length codes are made for.
-// Unbiased to within 2^-23 of the norm.
+// Unbiased to within 2^(bits - 24) of a step.
 #include "codec/buckets.h"
 
 namespace tithe::qsgd {
@@ -16,21 +16,14 @@ namespace tithe::qsgd {
 using buckets::kHead;
 using buckets::Shape;
 
-// A draw gives the fraction of a step: so many bits that steps() of them fit into 23.
-inline int fraction_bits(unsigned bits) { return 24 - static_cast<int>(bits); }
-
 struct Rounding {
   std::uint64_t key;
-  unsigned bits;
   block::Steps steps;
 
   Rounding(std::uint64_t draws, const Shape& shape, float norm)
-      : key(draws), bits(shape.bits), steps(norm, shape.steps() << fraction_bits(shape.bits)) {}
-  unsigned code(float v, std::size_t i) const {
-    const int fraction = fraction_bits(bits);
-    const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - fraction);
-    const unsigned level = (steps.count(v) + draw) >> fraction;
-    return level | unsigned{std::signbit(v)} << (bits - 1);
+      : key(draws), steps(norm, shape.steps(), shape.bits) {}
+  int level(float v, std::size_t i) const {
+    return steps.rounded(v, draw_half(key, static_cast<std::uint32_t>(i), steps.fraction));
   }
 };
 
@@ -41,11 +34,10 @@ struct Levels {
 
   Levels(const Shape& shape, float of)
       : bits(shape.bits), step(1.0F / static_cast<float>(shape.steps())), norm(of) {}
-  float value(unsigned code) const {
-    const unsigned sign = code >> (bits - 1);
-    const float magnitude = static_cast<float>(code - (sign << (bits - 1))) * step * norm;
-    return sign != 0 ? -magnitude : magnitude;
-  }
+  float value(int level) const { return static_cast<float>(level) * step * norm; }
+  int offset() const { return 1 << (bits - 1); }
+  unsigned code(int level) const { return static_cast<unsigned>(level + offset()); }
+  int level(unsigned code) const { return static_cast<int>(code) - offset(); }
 };
 
 // Values [first, len) of a bucket whose codes are 0 from there on; `at` is where it starts among all values.

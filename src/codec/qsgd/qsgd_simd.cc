@@ -17,7 +17,7 @@ using Octets = hn::Rebind<std::uint8_t, Floats>;
 // Two codes of 4 bits make a byte where there are two lanes.
 constexpr bool kPairs = hn::MaxLanes(Floats()) > 1;
 
-// Puts the codes of the values from i on.
+// Puts the codes of the values from i on: their last bits.
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 8) {
@@ -25,13 +25,13 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   } else if constexpr (kWidth == 4 && kPairs) {
     using Doubles = hn::Repartition<std::uint64_t, D>;
     using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
-    const auto pairs = hn::BitCast(Doubles(), code);
+    const auto pairs = hn::BitCast(Doubles(), hn::And(code, hn::Set(Words(), 15U)));
     hn::StoreU(hn::TruncateTo(PairOctets(), hn::Or(pairs, hn::ShiftRight<28>(pairs))), PairOctets(),
                out + i / 2);
   } else {
     std::uint32_t each[hn::MaxLanes(Floats())];
     hn::StoreU(code, Words(), each);
-    for (std::size_t k = 0; k < lanes(); ++k) codes::put(out, i + k, kWidth, each[k]);
+    for (std::size_t k = 0; k < lanes(); ++k) codes::put(out, i + k, kWidth, each[k] & ((1U << kWidth) - 1));
   }
 }
 
@@ -57,14 +57,11 @@ class Values {
  public:
   HWY_INLINE explicit Values(const Levels& levels)
       : step_(hn::Set(Floats(), levels.step)), norm_(hn::Set(Floats(), levels.norm)) {}
-  // The sign is bit 31 of `sign`.
-  HWY_INLINE VF of(VW level, VW sign) const {
-    const VF number = hn::ConvertTo(Floats(), hn::BitCast(Ints(), level));
-    const VF size = hn::Mul(hn::Mul(number, step_), norm_);
-    return from_bits(hn::Or(bits(size), hn::And(sign, hn::Set(Words(), 0x80000000U))));
-  }
+  // Of the last kWidth bits.
   HWY_INLINE VF of_code(VW code) const {
-    return of(hn::And(code, hn::Set(Words(), (1U << (kWidth - 1)) - 1)), hn::ShiftLeft<32 - kWidth>(code));
+    const VW low = hn::And(code, hn::Set(Words(), (1U << kWidth) - 1));
+    const auto level = hn::Sub(hn::BitCast(Ints(), low), hn::Set(Ints(), 1 << (kWidth - 1)));
+    return hn::Mul(hn::Mul(hn::ConvertTo(Floats(), level), step_), norm_);
   }
 
  private:
@@ -73,48 +70,60 @@ class Values {
 };
 
 template <unsigned kWidth, bool kResidual, bool kLeft>
-HWY_INLINE bool encode_bucket(const Call& call, const Shape& shape, const Draws& draws, std::size_t at,
-                              const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT out) {
-  constexpr int kFraction = 24 - static_cast<int>(kWidth);
-  const block::Look found = look<kResidual, false>(in);
-  if (!found.finite()) {
-    buckets::send_nothing(shape, in, out);
-    return false;
-  }
-  const float norm = buckets::norm_of(call.settings, in, found);
-  const Rounding rounding(block::key(call), shape, norm);
-  const CountedSteps steps(rounding.steps);
+HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, float norm, std::size_t at,
+                              const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT to) {
+  constexpr int kFraction = block::Steps::fraction_of(kWidth);
+  Draws<kFraction> draws(rounding.key, at);
+  const RoundedSteps steps(rounding.steps);
   const Values<kWidth> values(Levels(shape, norm));
-  wire::put(out, norm);
-  std::uint8_t* to = out + kHead;
-  if (kWidth != 4 && kWidth != 8) std::fill_n(to, codes::bytes_for(in.n, kWidth), std::uint8_t{0});
-  std::size_t i = 0;
-  for (; i < whole(in.n); i += lanes()) {
-    if (!kResidual) hwy::Prefetch(ahead + i);
+  const auto send = [&](std::size_t i, VW draw) HWY_ATTR {
     const VF v = take<kResidual>(in, i);
-    const VW draw = hn::ShiftRight<32 - kFraction>(draws.at(at + i));
-    const VW level = hn::ShiftRight<kFraction>(hn::Add(steps.count(from_bits(magnitude(v))), draw));
-    const VW sign = hn::And(hn::ShiftRight<32 - kWidth>(bits(v)), hn::Set(Words(), 1U << (kWidth - 1)));
-    store_codes<kWidth>(hn::Or(level, sign), to, i);
-    if (kLeft) hn::StoreU(hn::Sub(v, values.of(level, bits(v))), Floats(), in.left + i);
+    const VW code = hn::ShiftRight<kFraction>(steps.at(v, draw));
+    store_codes<kWidth>(code, to, i);
+    if (kLeft) hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.left + i);
+  };
+  std::size_t i = 0;
+  for (; i < whole_pairs(in.n); i += 32) {
+    if (!kResidual) hwy::Prefetch(ahead + i);
+    if (!kResidual) hwy::Prefetch(ahead + i + 16);
+    for (std::size_t k = 0; k < 16; k += lanes()) {
+      const VW word = draws.word();
+      send(i + k, draws.upper(word));
+      send(i + k + 16, draws.lower(word));
+    }
   }
   std::fill(to + codes::bytes_for(i, kWidth), to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
   send_from(i, at, shape, rounding, norm, in, to);
-  return true;
 }
 
 template <unsigned kWidth, bool kResidual, bool kLeft>
 bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
   const Shape shape(call.settings);
-  const Draws draws(block::key(call));
+  const std::uint64_t key = block::key(call);
   const std::size_t bucket = shape.bucket();
   bool finite = true;
   buckets::put_top(shape, out);
   for (std::size_t first = 0; first < in.n; first += bucket) {
     const Carry values = block::part(in, first, std::min(bucket, in.n - first));
-    const float* ahead = values.grad + (first + 2 * bucket <= in.n ? bucket : 0);
     std::uint8_t* to = out + shape.start(first >> shape.log2_bucket);
-    finite = encode_bucket<kWidth, kResidual, kLeft>(call, shape, draws, first, values, ahead, to) && finite;
+    const block::Look found = look<kResidual, false>(values);
+    if (!found.finite()) {
+      finite = false;
+      buckets::send_nothing(shape, values, to);
+      continue;
+    }
+    const float norm = buckets::norm_of(call.settings, values, found);
+    const Rounding rounding(key, shape, norm);
+    const bool tiny = rounding.steps.lift != 1.0F;
+    wire::put(to, norm);
+    to += kHead;
+    if (tiny || (kWidth != 4 && kWidth != 8))
+      std::fill_n(to, codes::bytes_for(values.n, kWidth), std::uint8_t{0});
+    if (tiny)
+      send_from(0, first, shape, rounding, norm, values, to);
+    else
+      encode_bucket<kWidth, kResidual, kLeft>(shape, rounding, norm, first, values,
+                                              ahead_of(in, first, values.n), to);
   }
   return finite;
 }

@@ -21,15 +21,15 @@ TEST(Qsgd, LevelsAreSentExactly) {
   EXPECT_EQ(sent.payload[0], 3);
   EXPECT_EQ(sent.payload[1], 10);  // buckets of 1024
   EXPECT_EQ(wire::get<float>(&sent.payload[2]), 3.0F);
-  // 3 | (4 + 2) << 3 | 1 << 6 | 0 << 9 | 4 << 12
-  EXPECT_EQ(wire::get<std::uint16_t>(&sent.payload[6]), 0x4073);
+  // Levels 3, -2, 1, 0, 0 and 4 more: 7 | 2 << 3 | 5 << 6 | 4 << 9 | 4 << 12
+  EXPECT_EQ(wire::get<std::uint16_t>(&sent.payload[6]), 0x4957);
 }
 
 TEST(Qsgd, FourBitsFillBytesFromBelow) {
   const Sent sent = send("qsgd", {7, -3, 1});
   ASSERT_EQ(sent.payload.size(), 8U);
-  EXPECT_EQ(sent.payload[6], 0xb7);
-  EXPECT_EQ(sent.payload[7], 0x01);
+  EXPECT_EQ(sent.payload[6], 0x5f);
+  EXPECT_EQ(sent.payload[7], 0x09);
 }
 
 TEST(Qsgd, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
@@ -98,6 +98,16 @@ TEST(Qsgd, CheckRefusesWhatEncodeCannotWrite) {
   p = good;
   wire::put(&p[2], -1.0F);
   EXPECT_EQ(check(p), Code::kCorrupt);
+  p = good;
+  p[6] &= 0xf8;  // code 0: below the lowest level
+  EXPECT_EQ(check(p), Code::kCorrupt);
+  for (const char* text : {"qsgd", "qsgd:bits=8"}) {
+    const Spec packed = dense::spec_of(text);
+    std::vector<std::uint8_t> codes = send(text, {7, -3, 1}).payload;
+    EXPECT_TRUE(packed.codec->phases[0].check(packed.settings, 3, codes).ok());
+    codes.back() = 0;
+    EXPECT_EQ(packed.codec->phases[0].check(packed.settings, 3, codes).code(), Code::kCorrupt) << text;
+  }
 }
 
 }  // namespace

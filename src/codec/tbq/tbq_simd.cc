@@ -14,9 +14,16 @@ using namespace ternary::HWY_NAMESPACE;
 
 class Sends {
  public:
-  HWY_INLINE explicit Sends(const Pick& pick)
+  HWY_INLINE Sends(const Pick& pick, std::size_t)
       : least_(hn::Set(Floats(), pick.scale > 0.0F ? pick.scale : std::numeric_limits<float>::infinity())) {}
-  HWY_INLINE Mask at(VF magnitude, std::size_t) const { return hn::Ge(magnitude, least_); }
+  static bool can(const Pick&) { return true; }
+  struct Two {};
+  HWY_INLINE Two two() const { return {}; }
+  template <bool kUpper>
+  HWY_INLINE Choice at(VF v, Two) const {
+    const Mask minus = hn::Le(v, hn::Neg(least_));
+    return {hn::Or(minus, hn::Ge(v, least_)), minus};
+  }
 
  private:
   VF least_;

@@ -5,7 +5,7 @@
 //
 // Published with one scale per layer, the largest magnitude, after clipping at 2.5 standard deviations. Here a block of
 // 1024 values has its own: memory is read once and less is rounded away. A value v goes with probability
-// min(|v|, scale) / scale, to within 2^-24: unbiased unless cut is set. Blocks of equal magnitudes are sent exactly.
+// min(|v|, scale) / scale, to within 2^-22: unbiased unless cut is set. Blocks of equal magnitudes are sent exactly.
 // Scales differ between ranks, so payloads do not add up; they are decoded.
 #include "codec/ternary.h"
 
@@ -13,18 +13,17 @@ namespace tithe::terngrad {
 
 enum Param : std::size_t { kCut };
 
-inline constexpr int kDrawBits = 23;
+inline constexpr unsigned kBits = 2;  // -1, 0 or 1
 
 struct Pick {
   std::uint64_t key;
   float scale;
   block::Steps steps;
 
-  Pick(std::uint64_t draws, float largest)
-      : key(draws), scale(largest), steps(largest, std::uint32_t{1} << kDrawBits) {}
+  Pick(std::uint64_t draws, float largest) : key(draws), scale(largest), steps(largest, 1, kBits) {}
+  float held(float v) const { return std::clamp(v, -scale, scale); }
   bool sends(float v, std::size_t i) const {
-    const std::uint32_t count = steps.count(std::min(std::fabs(v), scale));
-    return draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits) < count;
+    return steps.rounded(held(v), draw_half(key, static_cast<std::uint32_t>(i), steps.fraction)) != 0;
   }
 };
 

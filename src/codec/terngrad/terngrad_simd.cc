@@ -12,17 +12,27 @@ namespace tithe::terngrad::HWY_NAMESPACE {
 namespace {
 using namespace ternary::HWY_NAMESPACE;
 
+template <bool kCut>
 class Sends {
  public:
-  HWY_INLINE explicit Sends(const Pick& pick)
-      : draws_(pick.key), steps_(pick.steps), scale_(hn::Set(Floats(), pick.scale)) {}
-  HWY_INLINE Mask at(VF magnitude, std::size_t i) const {
-    return less(hn::ShiftRight<32 - kDrawBits>(draws_.at(i)), steps_.count(hn::Min(magnitude, scale_)));
+  HWY_INLINE Sends(const Pick& pick, std::size_t first)
+      : draws_(pick.key, first), steps_(pick.steps), scale_(hn::Set(Floats(), pick.scale)) {}
+  static bool can(const Pick& pick) { return pick.steps.lift == 1.0F; }
+  using Two = VW;
+  HWY_INLINE Two two() { return draws_.word(); }
+  template <bool kUpper>
+  HWY_INLINE Choice at(VF v, Two word) const {
+    const VF held = kCut ? hn::Max(hn::Neg(scale_), hn::Min(v, scale_)) : v;
+    const VW level = steps_.at(held, kUpper ? draws_.upper(word) : draws_.lower(word));  // + 2: 1, 2 or 3
+    const Mask sent = hn::RebindMask(Floats(), hn::TestBit(level, hn::Set(Words(), 1U << kFraction)));
+    const Mask plus = hn::RebindMask(Floats(), hn::TestBit(level, hn::Set(Words(), 2U << kFraction)));
+    return {sent, hn::AndNot(plus, sent)};
   }
 
  private:
-  Draws draws_;
-  CountedSteps steps_;
+  static constexpr int kFraction = tithe::block::Steps::fraction_of(kBits);
+  Draws<kFraction> draws_;
+  RoundedSteps steps_;
   VF scale_;
 };
 
@@ -33,7 +43,8 @@ struct Uncut : Rule {
 
 bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
   const Rule rule(call);
-  return rule.cut > 0.0F ? encode_all<Sends>(rule, in, out) : encode_all<Sends>(Uncut{rule}, in, out);
+  return rule.cut > 0.0F ? encode_all<Sends<true>>(rule, in, out)
+                         : encode_all<Sends<false>>(Uncut{rule}, in, out);
 }
 
 }  // namespace
