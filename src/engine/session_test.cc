@@ -298,10 +298,18 @@ TEST(Session, SteadyRoundsAllocateNothing) {
   ::operator delete(::operator new(1));
   g_counting = false;
   ASSERT_EQ(g_allocations, 1) << "the counter counts";
-  for (const char* codec : {"fp32", "onebit", "topk:ratio=0.05", "dgc:ratio=0.05,feedback=momentum"})
+  const std::pair<const char*, const char*> kinds[] = {{"fp32", "none"},
+                                                       {"onebit", "none"},
+                                                       {"topk:ratio=0.05", "none"},
+                                                       {"topk:ratio=0.05", "warmup:12+theta:1+recover"},
+                                                       {"dgc:ratio=0.05,feedback=momentum", "none"}};
+  for (const auto& [codec, schedule] : kinds)
     for (const int lanes : {0, 2}) {
-      Ranks ranks(open_loop(2),
-                  {.codec = codec, .strategy = "server", .lanes = lanes, .part_values = 70'000});
+      Ranks ranks(open_loop(2), {.codec = codec,
+                                 .strategy = "server",
+                                 .schedule = schedule,
+                                 .lanes = lanes,
+                                 .part_values = 70'000});
       std::vector<float> v[2] = {ramp(200'000, 1), ramp(200'000, 2)};
       g_allocations = 0;
       std::atomic<int> waiting{0};
@@ -320,7 +328,7 @@ TEST(Session, SteadyRoundsAllocateNothing) {
         while (waiting < 4) std::this_thread::yield();
         g_counting = false;
       });
-      EXPECT_EQ(g_allocations, 0) << codec << ", " << lanes << " lanes";
+      EXPECT_EQ(g_allocations, 0) << codec << ", schedule " << schedule << ", " << lanes << " lanes";
     }
 }
 
