@@ -53,16 +53,16 @@ HWY_INLINE Look look(const Carry& in) {
   return found;
 }
 
-// Where memory is asked for while a block is computed: 1536 values ahead of the one in work, in range. One block ahead is
-// too late by half, and looking at the next block in the same loop reads memory at half the pace: the processor's own
-// prefetcher follows neither. With a residual to read and write, asking ahead makes it slower.
+// Where memory is asked for while a block is computed: 1536 values ahead of the one in work, in range. One block ahead
+// comes too late for half of it; looking at the next block in the same loop costs half the pace from memory, though not
+// in cache: two streams at once. With a residual to read and write, asking ahead makes it slower.
 constexpr std::size_t kAhead = 1536;
 HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t len) {
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }
 
-// draw_half for vectors, in the order of values: word() after word() gives both draws of a vector of values i and of the
-// one of values i + 16, of each 32 values first those of the first lanes.
+// draw_half for vectors, in the order of values: word() after word() gives both draws of a vector of values i and of
+// the one of values i + 16, of each 32 values first those of the first lanes.
 template <int kBits>
 class Draws {
  public:
@@ -89,8 +89,8 @@ class Draws {
 // How many of n values go in whole groups of 32.
 HWY_INLINE std::size_t whole_pairs(std::size_t n) { return whole(n) / 32 * 32; }
 
-// Steps::rounded where nothing is lifted. The level is in the bits from `fraction` on: kBits of them, level + 2^(kBits -
-// 1), others above.
+// Steps::rounded where nothing is lifted. In the bits from `fraction` on: level + 2^(bits - 1) in so many bits, others
+// above.
 class RoundedSteps {
  public:
   HWY_INLINE explicit RoundedSteps(const Steps& steps) : per_(hn::Set(Floats(), steps.per)) {}
