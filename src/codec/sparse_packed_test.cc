@@ -139,13 +139,14 @@ TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
   }
 }
 
-class PackedCodecs : public testing::TestWithParam<const char*> {};
+class PackedCodecs : public testing::TestWithParam<std::string> {};
 
 // Through the seam: all impls agree, sent and left add up bit for bit, plain and packed payloads merge together.
 TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
   for (const std::string form : {"values=bf16", "indices=delta", "values=bf16,indices=delta", "values=fp16",
                                  "values=8bit,indices=auto", "values=4bit,indices=bitmap", "indices=auto"}) {
-    const auto spec = parse_spec(std::string(GetParam()) + ":ratio=0.02," + form);
+    const auto spec =
+        parse_spec(GetParam() + (GetParam() == "threshold" ? ":tau=2," : ":ratio=0.02,") + form);
     ASSERT_TRUE(spec.ok()) << spec.status().what();
     const Codec& codec = *spec->codec;
     for (const std::size_t n : {0U, 1U, 33U, 4097U, 100003U}) {
@@ -189,7 +190,20 @@ TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, PackedCodecs, testing::Values("topk", "dgc", "dragonn"));
+// Every codec that has both parameters of the forms.
+std::vector<std::string> packing() {
+  std::vector<std::string> all;
+  for (const Codec* codec : all_codecs()) {
+    const auto has = [&](std::string_view name) {
+      return std::any_of(codec->params.begin(), codec->params.end(),
+                         [&](const ParamSpec& p) { return p.name == name; });
+    };
+    if (has("values") && has("indices")) all.emplace_back(codec->name);
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, PackedCodecs, testing::ValuesIn(packing()),
+                         [](const auto& codec) { return codec.param; });
 
 }  // namespace
 }  // namespace tithe::sparse

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block is read from memory once: the first pass takes its values, adds them up and packs their signs; the
-// second one, in the nearest cache, leaves what is not sent. Slower from memory: prefetching the next block by hand, the
-// second pass over one block beside the first over the next (faster in cache), several blocks per pass, and keeping what
-// was taken or its signs from the first pass for the second. Where loads miss, stores beside them cost.
+// second one, in the nearest cache, leaves what is not sent. Slower from memory: prefetching the next block by hand,
+// the second pass over one block beside the first over the next (faster in cache), several blocks per pass, and
+// keeping what was taken or its signs from the first pass for the second. Where loads miss, stores beside them cost.
 #include <cstring>
 
 #include "codec/onebit/onebit.h"

@@ -10,8 +10,8 @@
 //                 t is not above 0, and in all later stages, as pareto
 // where i is the share of the values beyond t that is to lie beyond the new t.
 //
-// Everything is computed with + - * / and sqrt in one order, sums in the shape of base/fold.h, so that all machines find
-// the same bits.
+// Everything is computed with + - * / and sqrt in one order, sums in the shape of base/fold.h, so that all machines
+// find the same bits.
 #include <array>
 #include <bit>
 #include <cmath>
