@@ -35,6 +35,26 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   }
 }
 
+// Of the values from i on and of those from i + 16 on.
+template <unsigned kWidth, typename D = Floats>
+HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
+  if constexpr (kWidth == 4 && hn::MaxLanes(D()) == 16) {
+    using Doubles = hn::Repartition<std::uint64_t, D>;
+    const hn::Rebind<std::uint16_t, Doubles> shorts;
+    const hn::Repartition<std::uint8_t, decltype(shorts)> octets;
+    alignas(16) static constexpr std::uint8_t kApart[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                            1, 3, 5, 7, 9, 11, 13, 15};
+    const VW both =
+        hn::OrAnd(hn::And(a, hn::Set(Words(), 15U)), hn::ShiftLeft<8>(b), hn::Set(Words(), 0xf00U));
+    const auto pairs = hn::BitCast(Doubles(), both);
+    const auto bytes = hn::BitCast(octets, hn::TruncateTo(shorts, hn::Or(pairs, hn::ShiftRight<28>(pairs))));
+    hn::StoreU(hn::TableLookupBytes(bytes, hn::Load(octets, kApart)), octets, out + i / 2);
+  } else {
+    store_codes<kWidth>(a, out, i);
+    store_codes<kWidth>(b, out, i + 16);
+  }
+}
+
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE VW load_codes(const std::uint8_t* packed, std::size_t i) {
   if constexpr (kWidth == 8) {
@@ -76,11 +96,11 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
   Draws<kFraction> draws(rounding.key, at);
   const RoundedSteps steps(rounding.steps);
   const Values<kWidth> values(Levels(shape, norm));
-  const auto send = [&](std::size_t i, VW draw) HWY_ATTR {
+  const auto code_of = [&](std::size_t i, VW draw) HWY_ATTR {
     const VF v = take<kResidual>(in, i);
     const VW code = hn::ShiftRight<kFraction>(steps.at(v, draw));
-    store_codes<kWidth>(code, to, i);
     if (kLeft) hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.left + i);
+    return code;
   };
   std::size_t i = 0;
   for (; i < whole_pairs(in.n); i += 32) {
@@ -88,8 +108,8 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
     if (!kResidual) hwy::Prefetch(ahead + i + 16);
     for (std::size_t k = 0; k < 16; k += lanes()) {
       const VW word = draws.word();
-      send(i + k, draws.upper(word));
-      send(i + k + 16, draws.lower(word));
+      const VW first = code_of(i + k, draws.upper(word));
+      store_two<kWidth>(first, code_of(i + k + 16, draws.lower(word)), to, i + k);
     }
   }
   std::fill(to + codes::bytes_for(i, kWidth), to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
