@@ -125,6 +125,30 @@ class Cursor {
   float value_ = 0;
 };
 
+// The same a batch at a time, for those who read much.
+class Unpacker {
+ public:
+  static constexpr std::size_t kMost = kValueBlock;
+  explicit Unpacker(ByteView payload);
+  std::size_t count() const { return count_; }
+  // The next pairs, at most kMost: how many; 0 at the end.
+  std::size_t read(std::uint32_t* index, float* value);
+
+ private:
+  void read_bitmap(std::uint32_t* index, std::size_t size);
+  void read_gaps(std::uint32_t* index, std::size_t size);
+
+  const std::uint8_t* places_;
+  const std::uint8_t* values_;
+  const std::uint8_t* end_;  // of the payload
+  std::size_t count_;
+  std::size_t read_ = 0;
+  std::size_t bit_ = 0;
+  Form form_;
+  unsigned rice_ = 0;
+  std::uint32_t expected_ = 0;  // the place after the last one read
+};
+
 // Calls sent(index) for every value but 0 that a payload carries, in increasing order: what momentum masking clears.
 template <typename Sent>
 void for_each_sent(ByteView payload, Sent sent) {

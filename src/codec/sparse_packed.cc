@@ -227,6 +227,72 @@ std::uint32_t Cursor::gap() {
   return static_cast<std::uint32_t>(q << rice_ | rest);
 }
 
+Unpacker::Unpacker(ByteView payload)
+    : places_(payload.data() + kHead), end_(payload.data() + payload.size()) {
+  count_ = wire::get<std::uint32_t>(payload.data());
+  values_ = places_ + 4 * count_;
+  if (!is_packed(payload)) return;
+  count_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
+  form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
+  rice_ = payload[kAtRice];
+  places_ = payload.data() + kPackedHead;
+  values_ = end_ - value_bytes(form_.values, count_);
+}
+
+std::size_t Unpacker::read(std::uint32_t* index, float* value) {
+  const std::size_t size = std::min(kMost, count_ - read_);
+  if (size == 0) return 0;
+  if (form_.indices == IndexForm::kU32)
+    for (std::size_t k = 0; k < size; ++k) index[k] = wire::get<std::uint32_t>(places_ + 4 * (read_ + k));
+  else if (form_.indices == IndexForm::kBitmap)
+    read_bitmap(index, size);
+  else
+    read_gaps(index, size);
+  read_values(form_.values, values_, read_, {value, size});
+  read_ += size;
+  return size;
+}
+
+// bit_ is the place that the next word begins with, less what of it was read.
+void Unpacker::read_bitmap(std::uint32_t* index, std::size_t size) {
+  std::uint64_t word = peek(places_, values_, bit_);
+  for (std::size_t k = 0; k < size;) {
+    if (word == 0) {
+      bit_ = bit_ / 8 * 8 + 64;
+      word = peek(places_, values_, bit_);
+      continue;
+    }
+    index[k++] = static_cast<std::uint32_t>(bit_) + static_cast<std::uint32_t>(std::countr_zero(word));
+    word &= word - 1;
+  }
+  bit_ = std::size_t{index[size - 1]} + 1;
+}
+
+// Most codes are shorter than a word, so that one look shows both of a code's parts.
+void Unpacker::read_gaps(std::uint32_t* index, std::size_t size) {
+  const std::uint64_t rest = (std::uint64_t{1} << rice_) - 1;
+  std::uint32_t expected = expected_;
+  std::size_t at = bit_;
+  for (std::size_t k = 0; k < size; ++k) {
+    std::uint64_t q = 0;
+    std::uint64_t word = peek(places_, end_, at);
+    while ((word & 0xffffffffU) == 0) {  // a one follows: the payload was checked
+      q += 32;
+      at += 32;
+      word = peek(places_, end_, at);
+    }
+    const auto zeros = static_cast<unsigned>(std::countr_zero(word));
+    at += zeros + 1;
+    word = zeros + 1 + rice_ <= 57 ? word >> (zeros + 1) : peek(places_, end_, at);
+    at += rice_;
+    const std::uint32_t i = expected + static_cast<std::uint32_t>((q + zeros) << rice_ | (word & rest));
+    index[k] = i;
+    expected = i + 1;
+  }
+  expected_ = expected;
+  bit_ = at;
+}
+
 Status check_packed(std::string_view codec, std::size_t n, std::size_t most, ByteView payload) {
   const auto corrupt = [&](const std::string& why) {
     return Status(Code::kCorrupt, std::string(codec) + ": " + why);
@@ -254,7 +320,10 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
     if (room != place_bytes(form.indices, count, n)) return corrupt("wrong length");
     if (n % 8 != 0 && end[-1] >> n % 8 != 0) return corrupt("padding bits are not zero");
     std::size_t ones = 0;
-    for (std::size_t k = 0; k < room; ++k) ones += static_cast<std::size_t>(std::popcount(places[k]));
+    std::size_t k = 0;
+    for (; k + 8 <= room; k += 8)
+      ones += static_cast<std::size_t>(std::popcount(wire::get<std::uint64_t>(places + k)));
+    for (; k < room; ++k) ones += static_cast<std::size_t>(std::popcount(places[k]));
     return ones == count ? Status() : corrupt("the bitmap names another number of values");
   }
   if (form.indices == IndexForm::kU32) {

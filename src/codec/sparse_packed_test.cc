@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -50,6 +52,17 @@ TEST(SparsePacked, PlacesComeBackWithinTheBound) {
         ASSERT_EQ(c.value() + left[c.index()], value[j]);
       }
       ASSERT_EQ(j, index.size());
+      std::uint32_t place[Unpacker::kMost];
+      float sent[Unpacker::kMost];
+      Unpacker batches(p);
+      Cursor c(p);
+      while (const std::size_t size = batches.read(place, sent))
+        for (std::size_t k = 0; k < size; ++k, c.next()) {
+          ASSERT_FALSE(c.done());
+          ASSERT_EQ(place[k], c.index());
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(sent[k]), std::bit_cast<std::uint32_t>(c.value()));
+        }
+      ASSERT_TRUE(c.done());
     }
   };
   for (std::size_t n = 0; n <= 9; ++n)
@@ -122,7 +135,7 @@ TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
   const std::vector<float> value = {1, -2, 3, -4, 5, -6, 7};
   for (const Form& form : forms()) {
     const std::vector<std::uint8_t> good = packed(form, 300, index, value);
-    std::vector<float> out(300);
+    std::vector<float> out(300), want(300);
     for (std::size_t keep = 0; keep < good.size(); ++keep)
       EXPECT_EQ(check("t", 300, 9, std::vector<std::uint8_t>(good.begin(), good.begin() + keep)).code(),
                 Code::kCorrupt);
@@ -135,6 +148,8 @@ TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
       if (!check("t", 300, 9, p).ok()) continue;  // else some other writer's payload: it decodes
       const ByteView view(p);
       decode_fast({&view, 1}, {}, out);
+      decode_ref({&view, 1}, {}, want);
+      ASSERT_EQ(std::memcmp(out.data(), want.data(), 4 * out.size()), 0);
     }
   }
 }

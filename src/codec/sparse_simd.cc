@@ -42,31 +42,46 @@ void Divide(float* v, std::size_t n, float by) {
 // need those.
 void AskFor(const void* line) { __builtin_prefetch(line, 0, 2); }
 
+// How the output is walked.
+struct Walk {
+  Walk(const Merge& merge, std::span<float> out, std::size_t payloads, std::size_t pairs)
+      : from_memory(out.size() >= simd::HWY_NAMESPACE::kPastCaches) {
+    const bool dense = merge.base == out.data() && from_memory && 2 * kLine * pairs >= out.size();
+    step = dense ? kBlock / 2 : kBlock;
+    share = dense ? (step + payloads - 1) / payloads : 0;
+  }
+  // Before payload p is added to the block that ends at `end`.
+  void ask(std::size_t p, std::size_t end, std::span<float> out) const {
+    const std::size_t last = std::min(end + (p + 1) * share, out.size());
+    for (std::size_t i = end + p * share; i < last; i += kLine) AskFor(&out[i]);
+  }
+
+  bool from_memory;
+  std::size_t step;  // values in a block
+  // In place, lines between the pairs are never touched. Where many lines of much memory are, all those of the next
+  // block are asked for in order, a share before each payload: in one go they would wait for one another.
+  std::size_t share;
+};
+
 void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   std::size_t next[kGroup] = {};
   std::size_t pairs = 0;
   for (const ByteView p : payloads) pairs += Pairs(p).count();
   const bool in_place = merge.base == out.data();
-  const bool from_memory = out.size() >= simd::HWY_NAMESPACE::kPastCaches;
-  // In place, lines between the pairs are never touched. Where many lines of much memory are, all those of the next
-  // block are asked for in order, some before each payload: in one go they would wait for one another.
-  const bool dense = in_place && from_memory && 2 * kLine * pairs >= out.size();
-  const std::size_t step = dense ? kBlock / 2 : kBlock;
-  const std::size_t share = dense ? (step + payloads.size() - 1) / payloads.size() : 0;
-  for (std::size_t block = 0; block < out.size(); block += step) {
-    const std::size_t length = std::min(step, out.size() - block);
+  const Walk walk(merge, out, payloads.size(), pairs);
+  for (std::size_t block = 0; block < out.size(); block += walk.step) {
+    const std::size_t length = std::min(walk.step, out.size() - block);
     const std::size_t end = block + length;
     if (merge.base == nullptr)
       std::fill_n(&out[block], length, 0.0F);
     else if (!in_place)
       std::copy_n(merge.base + block, length, &out[block]);
     for (std::size_t p = 0; p < payloads.size(); ++p) {
-      const std::size_t last_line = std::min(end + (p + 1) * share, out.size());
-      for (std::size_t i = end + p * share; i < last_line; i += kLine) AskFor(&out[i]);
+      walk.ask(p, end, out);
       const Pairs all(payloads[p]);
       std::size_t j = next[p];
       // Twice as many streams as payloads, a little of each at a time: no processor guesses how they go on.
-      if (from_memory && j + 5 * kLine < all.count())
+      if (walk.from_memory && j + 5 * kLine < all.count())
         for (const std::size_t ahead : {4 * kLine, 5 * kLine}) {
           AskFor(all.indices() + 4 * (j + ahead));
           AskFor(all.values() + 4 * (j + ahead));
@@ -94,18 +109,41 @@ void AddPairs(const Pairs& pairs, float* out) {
   for (; j < count; ++j) out[pairs.index(j)] += pairs.value(j);
 }
 
+struct Batch {
+  explicit Batch(ByteView payload) : from(payload) {}
+  bool refill() {
+    at = 0;
+    size = from.read(index, value);
+    return size > 0;
+  }
+
+  Unpacker from;
+  std::size_t at = 0;
+  std::size_t size = 0;
+  std::uint32_t index[Unpacker::kMost];
+  float value[Unpacker::kMost];
+};
+
 // As Merge256, where some payload is packed and has to be read from its start.
 void MergePacked(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
-  std::vector<Cursor> next(payloads.begin(), payloads.end());
-  for (std::size_t block = 0; block < out.size(); block += kBlock) {
-    const std::size_t length = std::min(kBlock, out.size() - block);
+  std::vector<Batch> batches(payloads.begin(), payloads.end());
+  std::size_t pairs = 0;
+  for (const Batch& b : batches) pairs += b.from.count();
+  const Walk walk(merge, out, payloads.size(), pairs);
+  for (std::size_t block = 0; block < out.size(); block += walk.step) {
+    const std::size_t length = std::min(walk.step, out.size() - block);
     const std::size_t end = block + length;
     if (merge.base == nullptr)
       std::fill_n(&out[block], length, 0.0F);
     else if (merge.base != out.data())
       std::copy_n(merge.base + block, length, &out[block]);
-    for (Cursor& c : next)
-      for (; !c.done() && c.index() < end; c.next()) out[c.index()] += c.value();
+    for (std::size_t p = 0; p < batches.size(); ++p) {
+      walk.ask(p, end, out);
+      Batch& b = batches[p];
+      do {
+        for (; b.at < b.size && b.index[b.at] < end; ++b.at) out[b.index[b.at]] += b.value[b.at];
+      } while (b.at == b.size && b.refill());
+    }
     if (merge.divide != 1.0F) Divide(&out[block], length, merge.divide);
   }
 }

@@ -58,9 +58,9 @@ TEST(Sparse, DuplicatesBetweenWorkersAddUpInOrder) {
   EXPECT_EQ(out, (std::vector<float>{6, ((1.0F + 1e8F) + 1.0F) - 1e8F, 1, 2}));
 }
 
-// Every third payload names half of the values, the others few of them.
-void expect_the_bits_of_the_reference(std::size_t n, std::size_t peers, std::span<const float> divides,
-                                      std::mt19937& rng) {
+// Every third payload names half of the values, the others few of them. Every other one is written in `form`.
+void expect_the_bits_of_the_reference(std::size_t n, std::size_t peers, const Form& form,
+                                      std::span<const float> divides, std::mt19937& rng) {
   std::vector<std::vector<std::uint8_t>> all;
   for (std::size_t p = 0; p < peers; ++p) {
     std::vector<std::uint32_t> index;
@@ -70,22 +70,24 @@ void expect_the_bits_of_the_reference(std::size_t n, std::size_t peers, std::spa
       index.push_back(static_cast<std::uint32_t>(i));
       value.push_back(static_cast<float>(rng() % 2000) * 0.37F - 300);
     }
-    all.push_back(payload(index, value));
+    const Form& written = p % 2 == 0 ? form : Form();
+    all.emplace_back(bound(written, index.size(), n));
+    all.back().resize(write(written, n, index, value.data(), nullptr, all.back()));
   }
   const std::vector<ByteView> views(all.begin(), all.end());
   std::vector<float> base(n);
   for (float& b : base) b = static_cast<float>(rng() % 100) - 50;
   for (const float divide : divides)
-    for (const int form : {0, 1, 2}) {
+    for (const int from : {0, 1, 2}) {
       std::vector<float> want = base;
       std::vector<float> got = base;
       const auto merge = [&](std::vector<float>& out) {
-        return Merge{form == 0 ? nullptr : form == 1 ? base.data() : out.data(), divide};
+        return Merge{from == 0 ? nullptr : from == 1 ? base.data() : out.data(), divide};
       };
       decode_ref(views, merge(want), want);
       decode_fast(views, merge(got), got);
       ASSERT_TRUE(n == 0 || std::memcmp(got.data(), want.data(), 4 * n) == 0)
-          << n << " values, " << peers << " peers, divide " << divide << ", form " << form;
+          << n << " values, " << peers << " peers, divide " << divide << ", base " << from;
     }
 }
 
@@ -93,13 +95,19 @@ TEST(Sparse, BlocksOfTheOutputGiveTheBitsOfPayloadAfterPayload) {
   std::mt19937 rng(5);
   for (const std::size_t n : {0U, 1U, 5U, 8191U, 8192U, 8193U, 40'000U})
     for (const std::size_t peers : {0U, 1U, 2U, 5U, 256U, 257U})
-      expect_the_bits_of_the_reference(n, peers, std::array{1.0F, 3.0F, 4.0F, 257.0F}, rng);
+      expect_the_bits_of_the_reference(n, peers, {}, std::array{1.0F, 3.0F, 4.0F, 257.0F}, rng);
+  for (const std::size_t n : {1U, 8193U, 40'000U})
+    for (const ValueForm values : {ValueForm::kF32, ValueForm::kBF16, ValueForm::kF16, ValueForm::k8Bit})
+      for (const IndexForm indices : {IndexForm::kU32, IndexForm::kDelta, IndexForm::kBitmap})
+        expect_the_bits_of_the_reference(n, 5, {values, indices}, std::array{3.0F}, rng);
 }
 
 // Where lines are asked for ahead of the additions.
 TEST(Sparse, BlocksOfMoreThanTheCachesHoldDoToo) {
   std::mt19937 rng(6);
-  expect_the_bits_of_the_reference((std::size_t{1} << 22) + 4097, 3, std::array{1.0F, 3.0F}, rng);
+  constexpr std::size_t kMany = (std::size_t{1} << 22) + 4097;
+  expect_the_bits_of_the_reference(kMany, 3, {}, std::array{1.0F, 3.0F}, rng);
+  expect_the_bits_of_the_reference(kMany, 3, {ValueForm::kBF16, IndexForm::kDelta}, std::array{3.0F}, rng);
 }
 
 TEST(Sparse, SentListsTheIndicesInOrder) {

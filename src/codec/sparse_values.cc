@@ -135,6 +135,33 @@ float value_at(ValueForm form, const std::uint8_t* array, std::size_t j) {
   return scale_of(form).value(head, code_at(form, block + kBlockHead, k));
 }
 
+void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, std::span<float> out) {
+  const std::uint8_t* block = array + value_bytes(form, first);
+  const std::uint8_t* codes = block + kBlockHead;
+  switch (form) {
+    case ValueForm::kF32:
+      for (std::size_t k = 0; k < out.size(); ++k) out[k] = wire::get<float>(block + 4 * k);
+      return;
+    case ValueForm::kBF16:
+      for (std::size_t k = 0; k < out.size(); ++k)
+        out[k] = bf16::Format::unpack(wire::get<std::uint16_t>(block + 2 * k));
+      return;
+    case ValueForm::kF16: {
+      const float scale = half_scale(wire::get<std::uint16_t>(block));
+      for (std::size_t k = 0; k < out.size(); ++k)
+        out[k] = fp16::Format::unpack(wire::get<std::uint16_t>(codes + 2 * k)) * scale;
+      return;
+    }
+    case ValueForm::k8Bit:
+    case ValueForm::k4Bit: {
+      const Scale scale = scale_of(form);
+      const std::uint32_t top = wire::get<std::uint16_t>(block);
+      for (std::size_t k = 0; k < out.size(); ++k) out[k] = scale.value(top, code_at(form, codes, k));
+      return;
+    }
+  }
+}
+
 bool values_hold(ValueForm form, const std::uint8_t* array, std::size_t count) {
   if (!in_blocks(form)) return true;
   for (std::size_t first = 0; first < count; first += kValueBlock) {

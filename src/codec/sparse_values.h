@@ -42,6 +42,9 @@ std::uint8_t* write_values(ValueForm form, std::span<const float> values, std::u
 // Value j of an array that holds.
 float value_at(ValueForm form, const std::uint8_t* array, std::size_t j);
 
+// The same for out.size() <= kValueBlock values from `first` on, which is a multiple of kValueBlock.
+void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, std::span<float> out);
+
 // Whether value_at answers every j < count; all bits are values of fp32 and bf16.
 bool values_hold(ValueForm form, const std::uint8_t* array, std::size_t count);
 
