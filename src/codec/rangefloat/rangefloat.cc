@@ -68,21 +68,6 @@ Head choose(const Settings& s, const Carry& in) {
 
 // ---- The reference
 
-void put_code(std::uint8_t* codes, int bits, std::size_t i, std::uint32_t code) {
-  for (int k = 0; k < bits; ++k) {
-    const std::size_t at = static_cast<std::size_t>(bits) * i + static_cast<std::size_t>(k);
-    codes[at / 8] = static_cast<std::uint8_t>(codes[at / 8] | (code >> k & 1U) << (at % 8));
-  }
-}
-
-std::uint32_t get_code(const std::uint8_t* codes, int bits, std::size_t i) {
-  const std::size_t at = static_cast<std::size_t>(bits) * i;
-  const std::size_t last = (at + static_cast<std::size_t>(bits) - 1) / 8;
-  std::uint32_t word = 0;
-  for (std::size_t k = at / 8; k <= last; ++k) word |= std::uint32_t{codes[k]} << (8 * (k - at / 8));
-  return word >> (at % 8) & ((1U << bits) - 1);
-}
-
 bool encode_ref(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
@@ -100,17 +85,13 @@ Status check(const Settings&, std::size_t n, ByteView payload) {
   };
   if (payload.size() < kHead) return corrupt("no head");
   const Head head = head_of(payload);
-  if (head.bits < kLeastBits || head.bits > kMostBits || head.mantissa < 1 || head.mantissa > head.bits - 2 ||
-      payload[2] != 0 || payload[3] != 0)
-    return corrupt("no such float");
+  if (!range::is_head(head) || payload[2] != 0 || payload[3] != 0) return corrupt("no such float");
   TITHE_TRY(codec::check_size("rangefloat", payload.size(), bytes(head.bits, n)));
-  const std::uint32_t most = kLargest >> (23 - head.mantissa);
   for (std::size_t first = 0; first < n; first += kBlock) {
     const std::uint8_t* block = payload.data() + kHead + first / kBlock * block_bytes(head.bits, kBlock);
-    const auto base = wire::get<std::uint32_t>(block);
-    if (base < 1 || base > most) return corrupt("a range without end or beginning");
-    const std::size_t used = static_cast<std::size_t>(head.bits) * std::min(kBlock, n - first);
-    if (used % 8 != 0 && block[kBlockHead + used / 8] >> (used % 8) != 0)
+    if (!range::is_base(head, wire::get<std::uint32_t>(block)))
+      return corrupt("a range without end or beginning");
+    if (!range::ends_clean(block + kBlockHead, head.bits, std::min(kBlock, n - first)))
       return corrupt("a bit past the last code");
   }
   return {};
@@ -162,7 +143,7 @@ bool encode_block(const Head& head, std::uint32_t largest, const Carry& in, std:
   std::fill(at, out + block_bytes(head.bits, in.n), std::uint8_t{0});
   for (std::size_t i = 0; i < in.n; ++i) {
     const std::uint32_t code = codes.pack(in.take(i));
-    put_code(at, head.bits, i, code);
+    range::put(at, head.bits, i, code);
     in.leave(i, codes.unpack(code));
   }
   return own <= kLargest;
@@ -172,7 +153,7 @@ float value_at(ByteView payload, std::size_t i) {
   const Head head = head_of(payload);
   const std::uint8_t* block = payload.data() + kHead + i / kBlock * block_bytes(head.bits, kBlock);
   const Codes codes = Codes::of(head, wire::get<std::uint32_t>(block));
-  return codes.unpack(get_code(block + kBlockHead, head.bits, i % kBlock));
+  return codes.unpack(range::get(block + kBlockHead, head.bits, i % kBlock));
 }
 
 }  // namespace rangefloat
