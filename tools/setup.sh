@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 packages_build=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
   libxxhash-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux
-  libzfp-dev libzstd-dev libopenblas-dev) # these three: what bench_codecs measures the codecs against
+  libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev) # these four: what bench_codecs measures the codecs against
 packages_demo=(dataset-fashion-mnist)
 packages_lint=(clang-format clang-tidy)
 packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's

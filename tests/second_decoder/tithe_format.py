@@ -11,6 +11,7 @@ import math
 import struct
 from dataclasses import dataclass
 
+from tithe_fft import Spectrum, values
 from tithe_numbers import f32, must
 from tithe_payloads import READERS, Sparse
 from xxh3 import xxh3_64
@@ -101,6 +102,8 @@ def parse_frame(frame: bytes) -> tuple[Header, list[bytes]]:
 
 def combine(payloads: list, n: int, base: list[float] | None = None, divide: float = 1.0) -> list[float]:
     out = list(base) if base is not None else None
+    if payloads and isinstance(payloads[0], Spectrum):
+        payloads = [values(payloads, n)]
     for p in payloads:
         if isinstance(p, Sparse):
             out = [0.0] * n if out is None else out

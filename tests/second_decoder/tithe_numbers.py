@@ -29,3 +29,21 @@ def f32_array(data: bytes, at: int, count: int) -> list[float]:
 
 def u32_array(data: bytes, at: int, count: int) -> list[int]:
     return list(struct.unpack_from(f"<{count}I", data, at))
+
+
+def range_floats(bits: int, mantissa: int, data: bytes, count: int) -> list[float]:
+    """A base and `count` codes of N = bits each, as rangefloat has them."""
+    must(4 <= bits <= 16 and 1 <= mantissa <= bits - 2, "range: no such float")
+    must(len(data) == 4 + (bits * count + 7) // 8, "range: length")
+    shift, positive, most = 23 - mantissa, 2 ** (bits - 1) - 1, 0x7F7FFFFF >> 23 - mantissa
+    (base,) = u32_array(data, 0, 1)
+    must(1 <= base <= most, "range: base")
+    codes = int.from_bytes(data[4:], "little")
+    must(codes >> bits * count == 0, "range: a bit past the last code")
+    words = []
+    for i in range(count):
+        code = codes >> bits * i & 2**bits - 1
+        sign = 1 if code > positive else 0
+        steps = min(code - sign * positive + base - 1, base + positive - 1, most)
+        words.append(sign << 31 | steps << shift if code else 0)
+    return f32_array(struct.pack(f"<{count}I", *words), 0, count)

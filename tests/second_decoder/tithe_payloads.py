@@ -15,8 +15,9 @@ from tithe_few_bits import (
     read_sign_majority,
     read_ternary,
 )
+from tithe_fft import read_fft
 from tithe_lowrank import read_powersgd, read_powersgd_rows
-from tithe_numbers import f32, f32_array, must, u32_array
+from tithe_numbers import f32, f32_array, must, range_floats, u32_array
 
 
 def read_fp32(payload: bytes, n: int) -> list[float]:
@@ -317,24 +318,15 @@ def read_rangefloat(payload: bytes, n: int) -> list[float]:
     must(len(payload) >= 4, "rangefloat: no head")
     bits, mantissa, zero = struct.unpack_from("<BBH", payload)
     must(4 <= bits <= 16 and 1 <= mantissa <= bits - 2 and zero == 0, "rangefloat: head")
-    shift, positive, most = 23 - mantissa, 2 ** (bits - 1) - 1, 0x7F7FFFFF >> 23 - mantissa
-    words, at = [], 4
+    values, at = [], 4
     for first in range(0, n, 1024):
         length = min(1024, n - first)
         end = at + 4 + (bits * length + 7) // 8
         must(end <= len(payload), "rangefloat: length")
-        (base,) = u32_array(payload, at, 1)
-        must(1 <= base <= most, "rangefloat: base")
-        codes = int.from_bytes(payload[at + 4 : end], "little")
-        must(codes >> bits * length == 0, "rangefloat: a bit past the last code")
-        for i in range(length):
-            code = codes >> bits * i & 2**bits - 1
-            sign = 1 if code > positive else 0
-            steps = min(code - sign * positive + base - 1, base + positive - 1, most)
-            words.append(sign << 31 | steps << shift if code else 0)
+        values += range_floats(bits, mantissa, payload[at:end], length)
         at = end
     must(at == len(payload), "rangefloat: length")
-    return f32_array(struct.pack(f"<{n}I", *words), 0, n)
+    return values
 
 
 def read_fp8(payload: bytes, n: int) -> list[float]:
@@ -383,6 +375,7 @@ READERS = {
     23: read_blocks,
     24: read_dct,
     25: (read_scalecom_places, read_scalecom),  # by phase; a later one is given what the one before it read
+    27: read_fft,
     28: (read_powersgd_rows, read_powersgd),
     32: (read_majority_votes, read_sign_majority),
 }

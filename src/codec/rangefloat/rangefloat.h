@@ -3,7 +3,8 @@
 // rangefloat: every value as a range-based float (codec/range_codes.h), with m the one that has the least squared error
 // on a sample of the values.
 //
-// The range belongs to a block of 1024 values (its own largest magnitude), which one pass over memory finds, or is given.
+// The range belongs to a block of 1024 values (its own largest magnitude), which one pass over memory finds, or is
+// given.
 //
 // Layout   u8 N | u8 m | u16 0, then per block of 1024 values (the last one may be shorter):
 //          u32 base | codes, N bits each, filling bytes from the lowest bit; the bits left in the last byte are 0

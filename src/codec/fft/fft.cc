@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/fft/fft.h"
+
+#include <numeric>
+#include <string>
+
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace fft {
+namespace {
+
+enum Param : std::size_t { kRatio, kBits, kMantissa, kBlock };
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.15, 1e-4, 1, "part of the frequencies that is sent, 1 - theta"},
+    {"bits", 8, range::kLeastBits, range::kMostBits, "bits of a coefficient's real or imaginary part, N"},
+    {"mantissa", 0, 0, range::kMostBits - 2,
+     "mantissa bits, below N - 1; 0 = N - 4: codes reach down to 2^-8 of the largest"},
+    {"block", 4096, 1 << kLeastLog, 1 << kMostLog, "values per transform; rounded down to a power of two"}};
+
+Shape shape_of(const Settings& s) {
+  const int bits = static_cast<int>(s[kBits]);
+  const int asked = static_cast<int>(s[kMantissa]);
+  const int log = static_cast<int>(std::bit_width(static_cast<unsigned>(s[kBlock]))) - 1;
+  const double bins = std::ldexp(1.0, log - 1);
+  return {.code = {bits, std::clamp(asked == 0 ? bits - 4 : asked, 1, bits - 2)},
+          .log = log,
+          .kept = static_cast<std::size_t>(std::clamp(std::ceil(s[kRatio] * bins), 1.0, bins))};
+}
+
+std::size_t bytes(const Shape& shape, std::size_t n) {
+  if (n == 0) return kHead;
+  const Block last = block_at(shape, n, blocks(shape, n) - 1);
+  return last.at + last.bytes(shape.code);
+}
+std::size_t bound(const Settings& s, std::size_t n) { return bytes(shape_of(s), n); }
+
+void write_head(const Shape& s, std::uint8_t* out) {
+  out[0] = static_cast<std::uint8_t>(s.code.bits);
+  out[1] = static_cast<std::uint8_t>(s.code.mantissa);
+  out[2] = static_cast<std::uint8_t>(s.log);
+  out[3] = 0;
+  wire::put(out + 4, static_cast<std::uint32_t>(s.kept));
+}
+
+Status check(const Settings& s, std::size_t n, ByteView payload) {
+  const Shape shape = shape_of(s);
+  TITHE_TRY(codec::check_size("fft", payload.size(), bytes(shape, n)));
+  std::uint8_t head[kHead];
+  write_head(shape, head);
+  if (!std::equal(head, head + kHead, payload.begin()))
+    return {Code::kCorrupt, "fft: other blocks, bins or codes than were asked for"};
+  for (std::size_t j = 0; j < blocks(shape, n); ++j) {
+    const Block block = block_at(shape, n, j);
+    const std::uint8_t* at = &payload[block.at];
+    std::size_t sent = 0;
+    for (std::size_t k = 0; k < block.bitmap_bytes(); ++k)
+      sent += static_cast<std::size_t>(std::popcount(at[kBlockHead + k]));
+    if (!range::is_base(shape.code, wire::get<std::uint32_t>(at)) || sent != block.kept)
+      return {Code::kCorrupt, "fft: range or number of bins of block " + std::to_string(j)};
+    if (!range::ends_clean(at + kBlockHead + block.bitmap_bytes(), shape.code.bits, 2 * block.kept))
+      return {Code::kCorrupt, "fft: a bit past the last code"};
+  }
+  return {};
+}
+
+// Parseval: the bins hold all energy, the strongest ones at least their share of it. Of that share rounding loses
+// 4^-(m + 1), and what is below eps / 2 at most (eps / 2)^2 for each of 2 k numbers, of which all but bin 0's count
+// twice. For values below 2^123.
+double contraction(const Settings& s, std::size_t) {
+  const Shape shape = shape_of(s);
+  const double bins = std::ldexp(1.0, shape.log - 1);
+  const double share = static_cast<double>(shape.kept) / bins;
+  const double octaves = std::ldexp(std::ldexp(1.0, shape.code.bits - 1) - 2, -shape.code.mantissa);
+  const double vanishing = 4 * static_cast<double>(shape.kept) * std::pow(4.0, -octaves);
+  const double codes = std::min(1.0, std::pow(4.0, -(shape.code.mantissa + 1)) + vanishing);
+  return 1 - share * (1 - codes) + 1e-6;
+}
+
+// ---- The reference
+
+// The bins of 2 L times the values that stand in z, each at its place.
+void forward(const fourier::Tables& t, Complex* z, Complex* c) {
+  const std::size_t bins = t.length;
+  fourier::transform(t, {z, bins});
+  c[0] = {2 * (z[0].re + z[0].im), 2 * (z[0].re - z[0].im)};
+  c[bins / 2] = {2 * z[bins / 2].re, -2 * z[bins / 2].im};
+  for (std::size_t f = 1; f < bins / 2; ++f) {
+    const Complex a = z[f], b = z[bins - f];
+    const Complex even = {a.re + b.re, a.im - b.im};
+    const Complex odd = fourier::times({a.im + b.im, b.re - a.re}, t.turn[f]);
+    c[f] = {even.re + odd.re, even.im + odd.im};
+    c[bins - f] = {even.re - odd.re, odd.im - even.im};
+  }
+}
+
+// The values of bins: value 2 j is im, value 2 j + 1 is re of z[j]. The inverse transform is the forward one with real
+// and imaginary parts exchanged on both sides.
+void inverse(const fourier::Tables& t, const Complex* c, Complex* z) {
+  const std::size_t bins = t.length;
+  z[0] = {c[0].re - c[0].im, c[0].re + c[0].im};
+  z[t.place[bins / 2]] = {-2 * c[bins / 2].im, 2 * c[bins / 2].re};
+  for (std::size_t f = 1; f < bins / 2; ++f) {
+    const Complex a = c[f], b = c[bins - f], w = t.turn[f];
+    const Complex even = {a.re + b.re, a.im - b.im};
+    const Complex odd = fourier::times({a.re - b.re, a.im + b.im}, {w.re, -w.im});
+    z[t.place[f]] = {even.im + odd.re, even.re - odd.im};
+    z[t.place[bins - f]] = {odd.re - even.im, even.re + odd.im};
+  }
+  fourier::transform(t, {z, bins});
+}
+
+float value(const Complex* z, std::size_t i) { return i % 2 == 0 ? z[i / 2].im : z[i / 2].re; }
+
+std::uint32_t energy(const Complex* c, std::size_t f) {
+  const float sum = c[f].re * c[f].re + c[f].im * c[f].im;
+  return range::magnitude(f == 0 ? 0.5F * sum : sum);
+}
+
+void write(const range::Head& code, const Block& block, const Complex* c, float up, std::uint32_t* order,
+           std::uint8_t* to) {
+  const std::size_t bins = block.bins();
+  std::iota(order, order + bins, 0U);
+  std::nth_element(order, order + block.kept - 1, order + bins, [&](std::uint32_t a, std::uint32_t b) {
+    return energy(c, a) != energy(c, b) ? energy(c, a) > energy(c, b) : a < b;
+  });
+  std::sort(order, order + block.kept);
+  std::uint32_t largest = 0;
+  for (std::size_t j = 0; j < block.kept; ++j)
+    for (const float part : {c[order[j]].re, c[order[j]].im})
+      largest = std::max(largest, range::magnitude(part * up));
+  const auto codes = range::Codes::ending_at(code, largest);
+  std::fill_n(to, block.bytes(code), std::uint8_t{0});
+  wire::put(to, codes.base);
+  std::uint8_t* bitmap = to + kBlockHead;
+  std::uint8_t* run = bitmap + block.bitmap_bytes();
+  for (std::size_t j = 0; j < block.kept; ++j) {
+    const std::uint32_t f = order[j];
+    bitmap[f / 8] = static_cast<std::uint8_t>(bitmap[f / 8] | 1U << (f % 8));
+    range::put(run, code.bits, 2 * j, codes.pack(c[f].re * up));
+    range::put(run, code.bits, 2 * j + 1, codes.pack(c[f].im * up));
+  }
+}
+
+void add_bins(const range::Head& code, const Block& block, const std::uint8_t* from, Complex* c) {
+  const auto codes = range::Codes::of(code, wire::get<std::uint32_t>(from));
+  const std::uint8_t* bitmap = from + kBlockHead;
+  const std::uint8_t* run = bitmap + block.bitmap_bytes();
+  std::size_t j = 0;
+  for (std::size_t f = 0; f < block.bins(); ++f)
+    if (bitmap[f / 8] >> (f % 8) & 1U) {
+      c[f].re += codes.unpack(range::get(run, code.bits, j++));
+      c[f].im += codes.unpack(range::get(run, code.bits, j++));
+    }
+}
+
+}  // namespace
+
+bool encode_block(const Shape& shape, const Block& block, const Carry& in, const Room& room,
+                  std::uint8_t* payload) {
+  const fourier::Tables& t = block.tables();
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < block.values; ++i)
+    largest = std::max(largest, range::magnitude(in.take(block.first + i)));
+  const Scale scale = Scale::of(largest, block.log);
+  const auto scaled = [&](std::size_t i) {
+    return i < block.values && scale.down > 0 ? in.take(block.first + i) * scale.down : 0.0F;
+  };
+  for (std::size_t j = 0; j < block.bins(); ++j) room.z[t.place[j]] = {scaled(2 * j), scaled(2 * j + 1)};
+  forward(t, room.z, room.c);
+  write(shape.code, block, room.c, scale.up, room.order, payload + block.at);
+  if (in.left) {
+    std::fill_n(room.c, block.bins(), Complex{});
+    add_bins(shape.code, block, payload + block.at, room.c);
+    inverse(t, room.c, room.z);
+    for (std::size_t i = 0; i < block.values; ++i) in.leave(block.first + i, value(room.z, i));
+  }
+  return largest <= range::kLargest;
+}
+
+void decode_block(const Shape& shape, const Block& block, std::span<const ByteView> payloads,
+                  const Merge& how, const Room& room, std::span<float> out) {
+  std::fill_n(room.c, block.bins(), Complex{});
+  for (const ByteView p : payloads) add_bins(shape.code, block, &p[block.at], room.c);
+  inverse(block.tables(), room.c, room.z);
+  for (std::size_t i = 0; i < block.values; ++i) {
+    const float v = value(room.z, i);
+    const float sum = how.base ? how.base[block.first + i] + v : v;
+    out[block.first + i] = how.divide == 1.0F ? sum : sum / how.divide;
+  }
+}
+
+namespace {
+
+int most_log(const Shape& shape, std::size_t n) {
+  return n >= shape.length() ? shape.log : n == 0 ? kLeastLog : block_at(shape, n, 0).log;
+}
+
+std::size_t scratch(const Settings& s, std::size_t n) {
+  const Shape shape = shape_of(s);
+  const std::size_t one = Room::bytes(most_log(shape, n));
+  return n >= shape.length() ? std::max(one, Work::bytes(shape)) : one;
+}
+
+template <bool kSimd>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  const Settings& s = call.settings;
+  TITHE_TRY(codec::check_room("fft", out.size(), bound(s, in.n)));
+  TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(s, in.n)));
+  const Shape shape = shape_of(s);
+  const Room room = Room::at(call.scratch.data(), most_log(shape, in.n));
+  write_head(shape, out.data());
+  bool finite = true;
+  std::size_t j = 0;
+  if (kSimd && in.n >= shape.length()) j = encode_simd(shape, in, out.data(), call.scratch.data(), finite);
+  for (; j < blocks(shape, in.n); ++j)
+    finite = encode_block(shape, block_at(shape, in.n, j), in, room, out.data()) && finite;
+  return Encoded{bound(s, in.n), finite};
+}
+
+template <bool kSimd>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  const std::size_t n = out.size();
+  TITHE_TRY(codec::check_all(fft_codec, call, payloads, n));
+  TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(call.settings, n)));
+  const Shape shape = shape_of(call.settings);
+  const Room room = Room::at(call.scratch.data(), most_log(shape, n));
+  std::size_t j = 0;
+  if (kSimd && n >= shape.length()) j = decode_simd(shape, payloads, how, out, call.scratch.data());
+  for (; j < blocks(shape, n); ++j) decode_block(shape, block_at(shape, n, j), payloads, how, room, out);
+  return {};
+}
+
+constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
+constexpr Phase kPhases[] = {{.name = "bins", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode<true>},
+    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode<false>}};
+
+}  // namespace
+}  // namespace fft
+
+const Codec fft_codec = {
+    .id = CodecId::fft,
+    .name = "fft",
+    .doc = "the strongest frequencies of blocks, as range-based floats (Wang et al. 2020)",
+    .params = fft::kParams,
+    .phases = fft::kPhases,
+    .traits = {.fixed_size = true,
+               .one_pass_feedback = false,
+               .adds_transformed = true,
+               .contraction = fft::contraction},
+    .scratch = fft::scratch,
+    .impls = fft::kImpls};
+
+}  // namespace tithe

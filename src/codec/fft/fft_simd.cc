@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// As many blocks as vectors have lanes, abreast: value i of all of them is one vector, so that each operation of the
+// reference is one operation here, and no butterfly ever shuffles lanes. Values are turned by 4 x 4 on their way in and
+// out. The transform goes depth first, two stages at a time, and stays in the nearest cache for its smaller half.
+#include <cstring>
+
+#include "codec/fft/fft.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/fft/fft_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/fft/fft_abreast_inl.h"
+#include "codec/range_codes_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::fft::HWY_NAMESPACE {
+namespace {
+#if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does all
+
+std::size_t encode(const Shape&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return 0; }
+std::size_t decode(const Shape&, std::span<const ByteView>, const Merge&, std::span<float>, std::uint8_t*) {
+  return 0;
+}
+
+#else
+using namespace range::HWY_NAMESPACE;
+using range::HWY_NAMESPACE::magnitude;
+
+HWY_INLINE VF take_at(const Carry& in, std::size_t i) {
+  return in.residual ? take<true>(in, i) : take<false>(in, i);
+}
+
+// `count` blocks of L values from `first` on; where there are fewer than lanes, the last ones see zeros.
+struct Group {
+  std::size_t first;
+  std::size_t count;
+};
+
+void load_values(const Carry& in, const Group& g, const fourier::Tables& t, const Scale (&scale)[kWidth],
+                 float* z) {
+  HWY_ALIGN float down[kWidth];
+  HWY_ALIGN std::uint32_t live[kWidth];
+  std::size_t row[kWidth];
+  for (std::size_t r = 0; r < kWidth; ++r) {
+    const bool lives = r < g.count && scale[r].down > 0;
+    down[r] = scale[r].down;
+    live[r] = lives ? ~0U : 0U;
+    row[r] = g.first + (lives ? r * 2 * t.length : 0);
+  }
+  const VF by = hn::Load(Floats(), down);
+  const VW mask = hn::Load(Words(), live);
+  HWY_ALIGN float
+      tile[kWidth * kWidth];  // rows lie so far apart that few of their lines fit into a cache at once
+  for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
+    for (std::size_t r = 0; r < kWidth; ++r) hn::Store(take_at(in, row[r] + i), Floats(), tile + r * kWidth);
+    for (std::size_t column = 0; column < kWidth; column += 4) {
+      VF v[4];
+      for (std::size_t r = 0; r < 4; ++r) v[r] = load_quads(tile + r * kWidth + column);
+      turn_quads(v);
+      for (VF& value : v) value = hn::Mul(from_bits(hn::And(mask, bits(value))), by);
+      const std::size_t j = (i + column) / 2;
+      put(z, t.place[j], {v[0], v[1]});
+      put(z, t.place[j + 1], {v[2], v[3]});
+    }
+  }
+}
+
+// Calls emit(i, values from i on), a vector of one block after the other.
+template <typename Emit>
+HWY_INLINE void for_values(const Group& g, const fourier::Tables& t, const float* z, Emit emit) {
+  HWY_ALIGN float tile[kWidth * kWidth];
+  for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
+    for (std::size_t column = 0; column < kWidth; column += 4) {
+      const std::size_t j = (i + column) / 2;
+      const Z a = get(z, j), b = get(z, j + 1);
+      VF v[4] = {a.im, a.re, b.im, b.re};
+      turn_quads(v);
+      for (std::size_t r = 0; r < 4; ++r) store_quads(v[r], tile + r * kWidth + column);
+    }
+    for (std::size_t r = 0; r < g.count; ++r)
+      emit(g.first + r * 2 * t.length + i, hn::Load(Floats(), tile + r * kWidth));
+  }
+}
+
+std::uint32_t largest_of(const Carry& in, std::size_t first, std::size_t length) {
+  VW most = hn::Zero(Words());
+  for (std::size_t i = first; i < first + length; i += kWidth) {
+    most = hn::Max(most, magnitude(take_at(in, i)));
+  }
+  return hn::GetLane(hn::MaxOfLanes(Words(), most));
+}
+
+// ---- Which bins are sent
+
+// The energies of one block that are sent: those above `above`, and the first `ties` that equal it. As integers, which
+// have the order of the energies; -1: all.
+struct Choice {
+  std::int32_t above[kWidth];
+  std::int32_t ties[kWidth];
+};
+
+// For each lane, the k-th largest energy lies in [low, high): of `at_low` bins that reach low, more than k.
+struct Bracket {
+  std::uint32_t low = 0, high;
+  std::uint32_t at_low, at_high = 0;
+
+  bool open(std::size_t k) const { return at_low != k && high - low > 1; }
+  // Where k bins would be if their energies fell off exponentially; every third time the middle, whatever they do.
+  std::uint32_t guess(std::size_t k, int round) const {
+    const std::uint32_t middle = low + (high - low) / 2;
+    if (round % 3 == 2) return middle;
+    const auto l = static_cast<double>(std::bit_cast<float>(low));
+    const auto h = static_cast<double>(std::bit_cast<float>(high));
+    const double from = std::log(at_low), to = std::log(std::max(0.5, static_cast<double>(at_high)));
+    const double at = l + (h - l) * (from - std::log(static_cast<double>(k))) / (from - to);
+    if (!(at > l && at < h)) return middle;
+    return std::clamp(std::bit_cast<std::uint32_t>(static_cast<float>(at)), low + 1, high - 1);
+  }
+};
+
+void choose(const float* energy, std::size_t bins, std::size_t k, VF most, Choice& choice) {
+  HWY_ALIGN std::uint32_t peak[kWidth], pivot[kWidth], count[kWidth];
+  hn::Store(bits(most), Words(), peak);
+  Bracket lane[kWidth];
+  for (std::size_t r = 0; r < kWidth; ++r) {
+    lane[r].high = peak[r] + 1;
+    lane[r].at_low = static_cast<std::uint32_t>(bins);
+  }
+  for (int round = 0;; ++round) {
+    bool open = false;
+    for (std::size_t r = 0; r < kWidth; ++r) {
+      const bool mine = lane[r].open(k);
+      pivot[r] = mine ? lane[r].guess(k, round) : 1;
+      open = open || mine;
+    }
+    if (!open) break;
+    const auto below = hn::Sub(hn::BitCast(Ints(), hn::Load(Words(), pivot)), hn::Set(Ints(), 1));
+    auto reached = hn::Zero(Ints());
+    for (std::size_t f = 0; f < bins; ++f) {
+      const auto e = hn::BitCast(Ints(), hn::Load(Floats(), energy + f * kWidth));
+      reached = hn::Sub(reached, hn::VecFromMask(Ints(), hn::Gt(e, below)));
+    }
+    hn::Store(hn::BitCast(Words(), reached), Words(), count);
+    for (std::size_t r = 0; r < kWidth; ++r) {
+      if (!lane[r].open(k)) continue;
+      (count[r] >= k ? lane[r].low : lane[r].high) = pivot[r];
+      (count[r] >= k ? lane[r].at_low : lane[r].at_high) = count[r];
+    }
+  }
+  for (std::size_t r = 0; r < kWidth; ++r) {
+    const bool exact = lane[r].at_low == k;
+    choice.above[r] = static_cast<std::int32_t>(lane[r].low) - (exact ? 1 : 0);
+    choice.ties[r] = exact ? 0 : static_cast<std::int32_t>(k - lane[r].at_high);
+  }
+}
+
+// The bitmaps in the place of the energies: u32 [bins / 32][W].
+std::uint32_t* mark(float* energy, std::size_t bins, const Choice& choice) {
+  const auto above = hn::LoadU(Ints(), choice.above);
+  auto ties = hn::LoadU(Ints(), choice.ties);
+  auto* words = reinterpret_cast<std::uint32_t*>(energy);
+  for (std::size_t f = 0; f < bins; f += 32) {
+    auto word = hn::Zero(Ints());
+    for (std::size_t b = 0; b < std::min<std::size_t>(32, bins - f); ++b) {
+      const auto e = hn::BitCast(Ints(), hn::Load(Floats(), energy + (f + b) * kWidth));
+      const auto tie = hn::And(hn::Eq(e, above), hn::Gt(ties, hn::Zero(Ints())));
+      ties = hn::Add(ties, hn::VecFromMask(Ints(), tie));
+      const auto bit = hn::Set(Ints(), static_cast<std::int32_t>(1U << b));
+      word = hn::Or(word, hn::IfThenElseZero(hn::Or(hn::Gt(e, above), tie), bit));
+    }
+    hn::Store(hn::BitCast(Words(), word), Words(), words + f / 32 * kWidth);
+  }
+  return words;
+}
+
+// ---- Payloads
+
+// The range of a run of numbers, and their codes.
+void write_codes(const range::Head& code, const float* v, std::size_t count, std::uint8_t* base,
+                 std::uint8_t* run) {
+  const std::size_t vectors = count / kWidth * kWidth;
+  VW most = hn::Zero(Words());
+  for (std::size_t i = 0; i < vectors; i += kWidth) most = hn::Max(most, magnitude(load(v + i)));
+  std::uint32_t largest = hn::GetLane(hn::MaxOfLanes(Words(), most));
+  for (std::size_t i = vectors; i < count; ++i) largest = std::max(largest, magnitude(v[i]));
+  const auto codes = range::Codes::ending_at(code, largest);
+  wire::put(base, codes.base);
+  if (code.bits == 8) {
+    const Pack8 pack(codes);
+    for (std::size_t i = 0; i < vectors; i += kWidth) pack(load(v + i)).store(run + i);
+    for (std::size_t i = vectors; i < count; ++i) run[i] = static_cast<std::uint8_t>(codes.pack(v[i]));
+    return;
+  }
+  std::fill_n(run, range::bytes_of(code.bits, count), std::uint8_t{0});
+  for (std::size_t i = 0; i < count; ++i) range::put(run, code.bits, i, codes.pack(v[i]));
+}
+
+void read_codes(const range::Head& code, std::uint32_t base, const std::uint8_t* run, std::size_t count,
+                float* v) {
+  const auto codes = range::Codes::of(code, base);
+  if (code.bits != 8) {
+    for (std::size_t i = 0; i < count; ++i) v[i] = codes.unpack(range::get(run, code.bits, i));
+    return;
+  }
+  const Unpack8 unpack(codes);
+  const std::size_t vectors = count / kWidth * kWidth;
+  for (std::size_t i = 0; i < vectors; i += kWidth) hn::StoreU(unpack(run + i), Floats(), v + i);
+  for (std::size_t i = vectors; i < count; ++i) v[i] = codes.unpack(run[i]);
+}
+
+void write_blocks(const Shape& shape, const Group& g, const Scale (&scale)[kWidth],
+                  const std::uint32_t* words, const Work& work, std::uint8_t* payload) {
+  float* to[kWidth];
+  for (std::size_t r = 0; r < kWidth; ++r) to[r] = work.kept + r * work.row;
+  const std::size_t bins = shape.length() / 2;
+  for (std::size_t f = 0; f < bins; f += 32)  // what 32 bins hold stays in the nearest cache for all blocks
+    for (std::size_t r = 0; r < g.count; ++r) {
+      const float* lane = work.z + 2 * f * kWidth + r;
+      for (std::uint32_t word = words[f / 32 * kWidth + r]; word != 0; word &= word - 1) {
+        const auto b = static_cast<std::size_t>(std::countr_zero(word));
+        to[r][0] = lane[2 * b * kWidth] * scale[r].up;
+        to[r][1] = lane[(2 * b + 1) * kWidth] * scale[r].up;
+        to[r] += 2;
+      }
+    }
+  for (std::size_t r = 0; r < g.count; ++r) {
+    std::uint8_t* at = payload + kHead + (g.first / shape.length() + r) * block_bytes(shape);
+    for (std::size_t f = 0; f < bins; f += 32) {
+      std::uint8_t word[4];
+      wire::put(word, words[f / 32 * kWidth + r]);
+      std::memcpy(at + kBlockHead + f / 8, word, std::min<std::size_t>(4, bins / 8));
+    }
+    write_codes(shape.code, work.kept + r * work.row, 2 * shape.kept, at, at + kBlockHead + bins / 8);
+  }
+}
+
+// Adds the bins of a payload to z, each at its place.
+void add_bins(const Shape& shape, const Group& g, const fourier::Tables& t, const Work& work,
+              const std::uint8_t* payload) {
+  const std::size_t bins = t.length;
+  for (std::size_t r = 0; r < g.count; ++r) {
+    const std::uint8_t* at = payload + kHead + (g.first / shape.length() + r) * block_bytes(shape);
+    const float* v = work.kept;
+    read_codes(shape.code, wire::get<std::uint32_t>(at), at + kBlockHead + bins / 8, 2 * shape.kept,
+               work.kept);
+    for (std::size_t f = 0; f < bins; f += 32) {
+      std::uint8_t bytes[4] = {};
+      std::memcpy(bytes, at + kBlockHead + f / 8, std::min<std::size_t>(4, bins / 8));
+      for (auto word = wire::get<std::uint32_t>(bytes); word != 0; word &= word - 1) {
+        float* z = work.z + 2 * t.place[f + static_cast<std::size_t>(std::countr_zero(word))] * kWidth + r;
+        z[0] += *v++;
+        z[kWidth] += *v++;
+      }
+    }
+  }
+}
+
+void values_of(const fourier::Tables& t, float* z) {
+  join(t, z);
+  transform(t, z, t.length);
+}
+
+// ---- Both ways
+
+std::size_t encode(const Shape& shape, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
+                   bool& finite) {
+  const std::size_t blocks = in.n / shape.length(), length = shape.length();
+  const fourier::Tables& t = fourier::tables(shape.log - 1);
+  const Work work = Work::at(shape, scratch);
+  for (std::size_t j = 0; j < blocks; j += kWidth) {
+    const Group g = {j * length, std::min(kWidth, blocks - j)};
+    Scale scale[kWidth];
+    for (std::size_t r = 0; r < g.count; ++r) {
+      scale[r] = Scale::of(largest_of(in, g.first + r * length, length), shape.log);
+      finite = finite && scale[r].down > 0;
+    }
+    load_values(in, g, t, scale, work.z);
+    transform(t, work.z, t.length);
+    const VF most = split(t, work.z, work.energy);
+    Choice choice;
+    choose(work.energy, t.length, shape.kept, most, choice);
+    write_blocks(shape, g, scale, mark(work.energy, t.length, choice), work, payload);
+    if (!in.left) continue;
+    std::fill_n(work.z, 2 * t.length * kWidth, 0.0F);
+    add_bins(shape, g, t, work, payload);
+    values_of(t, work.z);
+    for_values(g, t, work.z, [&](std::size_t i, VF sent) HWY_ATTR {
+      hn::StoreU(hn::Sub(take_at(in, i), sent), Floats(), in.left + i);
+    });
+  }
+  return blocks;
+}
+
+std::size_t decode(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+                   std::span<float> out, std::uint8_t* scratch) {
+  const std::size_t blocks = out.size() / shape.length(), length = shape.length();
+  const fourier::Tables& t = fourier::tables(shape.log - 1);
+  const Work work = Work::at(shape, scratch);
+  const VF by = hn::Set(Floats(), how.divide);
+  for (std::size_t j = 0; j < blocks; j += kWidth) {
+    const Group g = {j * length, std::min(kWidth, blocks - j)};
+    std::fill_n(work.z, 2 * t.length * kWidth, 0.0F);
+    for (const ByteView p : payloads) add_bins(shape, g, t, work, p.data());
+    values_of(t, work.z);
+    for_values(g, t, work.z, [&](std::size_t i, VF v) HWY_ATTR {
+      if (how.base) v = hn::Add(load(how.base + i), v);
+      if (how.divide != 1.0F) v = hn::Div(v, by);
+      hn::StoreU(v, Floats(), out.data() + i);
+    });
+  }
+  return blocks;
+}
+
+#endif
+}  // namespace
+}  // namespace tithe::fft::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::fft {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+
+std::size_t encode_simd(const Shape& shape, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
+                        bool& finite) {
+  return HWY_DYNAMIC_DISPATCH(encode)(shape, in, payload, scratch, finite);
+}
+std::size_t decode_simd(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+                        std::span<float> out, std::uint8_t* scratch) {
+  return HWY_DYNAMIC_DISPATCH(decode)(shape, payloads, how, out, scratch);
+}
+
+}  // namespace tithe::fft
+#endif

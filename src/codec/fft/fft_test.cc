@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/fft/fft.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <numbers>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/registry.h"
+#include "tithe/spec.h"
+
+namespace tithe::fft {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+using Floats = std::vector<float>;
+
+struct Ready {
+  Call call;
+  std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch{nullptr, std::free};
+};
+
+std::unique_ptr<Ready> ready(const std::string& text, std::size_t n) {
+  const Result<Spec> spec = parse_spec(text);
+  EXPECT_TRUE(spec.ok()) << spec.status().what();
+  auto r = std::make_unique<Ready>();
+  r->call.settings = spec->settings;
+  const std::size_t bytes = fft_codec.scratch(spec->settings, n);
+  r->scratch.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
+  std::fill_n(r->scratch.get(), bytes, std::uint8_t{0x5a});
+  r->call.scratch = {r->scratch.get(), bytes};
+  return r;
+}
+
+struct Trip {
+  Bytes payload;
+  Floats values;
+  Floats left;
+  bool finite = true;
+};
+
+// By every impl, which must agree.
+Trip trip(const std::string& text, const Floats& grad) {
+  const std::size_t n = grad.size();
+  const auto r = ready(text, n);
+  Trip all;
+  for (const Impl& impl : fft_codec.impls) {
+    Trip now{Bytes(fft_codec.phases[0].bound(r->call.settings, n)), Floats(n), Floats(n)};
+    const auto encoded = impl.encode(r->call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
+    EXPECT_TRUE(encoded.ok()) << encoded.status().what();
+    EXPECT_EQ(encoded->bytes, now.payload.size());
+    now.finite = encoded->finite;
+    const ByteView view(now.payload);
+    EXPECT_TRUE(impl.decode(r->call, {&view, 1}, {}, now.values).ok());
+    if (&impl != &fft_codec.impls.front()) {
+      EXPECT_EQ(now.payload, all.payload) << text;
+      EXPECT_EQ(now.values, all.values) << text;
+      EXPECT_EQ(now.left, all.left) << text;
+      EXPECT_EQ(now.finite, all.finite);
+    }
+    all = std::move(now);
+  }
+  return all;
+}
+
+Floats gaussian(std::size_t n, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  Floats v(n);
+  for (float& x : v) x = normal(rng);
+  return v;
+}
+
+double energy_of(const Floats& v) {
+  return std::accumulate(v.begin(), v.end(), 0.0, [](double sum, float x) { return sum + double{x} * x; });
+}
+
+// How the paper packs: of [1, 0, 1, 0, 1, 0, 0] one bit for each, and the three that are there one after the other.
+TEST(Fft, BinsThatAreSentHaveABitAndStandInARow) {
+  constexpr std::size_t n = 64;
+  Floats v(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double angle = 2 * std::numbers::pi * static_cast<double>(i) / n;
+    v[i] = static_cast<float>(1 + 8 * std::cos(2 * angle) - 4 * std::sin(4 * angle));
+  }
+  const Trip t = trip("fft:block=64,ratio=0.08,bits=10", v);  // 3 of 32 bins
+  ASSERT_EQ(t.payload.size(), kHead + kBlockHead + 4 + 8U);   // 6 codes of 10 bits: 7.5 bytes
+  EXPECT_EQ(wire::get<std::uint32_t>(&t.payload[kHead + kBlockHead]), 0b10101U);
+  const auto codes = range::Codes::of({10, 6}, wire::get<std::uint32_t>(&t.payload[kHead]));
+  const float want[] = {1, 0, 4, 0, 0, 2};  // mean | Nyquist | cosine: re | sine: im
+  for (std::size_t j = 0; j < 6; ++j)
+    EXPECT_EQ(codes.unpack(range::get(&t.payload[kHead + kBlockHead + 4], 10, j)), want[j]) << j;
+  for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(t.values[i], v[i], 1e-5);
+}
+
+// theta = 0.85 and N = 10: with a bit for each bin, 2 bits a value are 1/16 of fp32 (the paper counts no bitmap: 21.3).
+TEST(Fft, SizeOfThePapersSetting) {
+  const Spec spec = *parse_spec("fft:ratio=0.15,bits=10");
+  const std::size_t n = 1 << 24;
+  const double bits = 8.0 * static_cast<double>(fft_codec.phases[0].bound(spec.settings, n)) / n;
+  EXPECT_NEAR(bits, 2.0, 0.02);
+}
+
+// Of white noise 15 % of the frequencies hold 43.5 % of the energy: fewer than 15 % of the values would, 55.7 %. Where
+// neighbours are alike it is the other way round.
+TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
+  Floats v = gaussian(1 << 17, 3);
+  const Trip white = trip("fft:ratio=0.15,bits=12", v);
+  EXPECT_NEAR(1 - energy_of(white.left) / energy_of(v), 0.435, 0.005);
+  float walk = 0;
+  for (float& x : v) x = walk = 0.95F * walk + x;
+  const Trip alike = trip("fft:ratio=0.15,bits=12", v);
+  EXPECT_GT(1 - energy_of(alike.left) / energy_of(v), 0.9);
+}
+
+// An impulse has the same energy in every bin.
+TEST(Fft, AmongEqualsTheLowerBins) {
+  Floats v(128);
+  v[0] = 1;
+  const Trip t = trip("fft:block=128,ratio=0.25", v);
+  EXPECT_EQ(wire::get<std::uint64_t>(&t.payload[kHead + kBlockHead]), 0xFFFFU);
+}
+
+TEST(Fft, SpectraAreAddedBeforeOneInverse) {
+  const std::size_t n = 3 * 4096 + 700;
+  const Floats v = gaussian(n, 5);
+  Floats minus = v;
+  for (float& x : minus) x = -x;
+  const Bytes plus_payload = trip("fft", v).payload, minus_payload = trip("fft", minus).payload;
+  const std::vector<ByteView> both = {plus_payload, minus_payload};
+  const auto r = ready("fft", n);
+  for (const Impl& impl : fft_codec.impls) {
+    Floats out(n, 99.0F);
+    ASSERT_TRUE(impl.decode(r->call, both, {}, out).ok());
+    EXPECT_EQ(out, Floats(n)) << impl.name;  // inverses that are added would differ in their last bits
+  }
+}
+
+TEST(Fft, EveryImplTheSameInEverySetting) {
+  const Floats v = gaussian(70'003, 7);
+  for (const char* spec :
+       {"fft:block=16", "fft:block=32,ratio=1", "fft:block=64,ratio=0.0001", "fft:block=128,bits=4",
+        "fft:block=100,bits=16,mantissa=14", "fft:block=512,ratio=0.9", "fft:block=1024,bits=7,mantissa=1",
+        "fft:block=8192", "fft:block=65536,ratio=0.01"}) {
+    const Trip t = trip(spec, v);
+    const double stated = fft_codec.traits.contraction(parse_spec(spec)->settings, v.size());
+    EXPECT_LE(energy_of(t.left), stated * energy_of(v)) << spec;
+  }
+}
+
+TEST(Fft, AllBinsAndManyBitsAreNearlyLossless) {
+  const Floats v = gaussian(5000, 9);
+  const std::string text = "fft:ratio=1,bits=16,mantissa=11";
+  EXPECT_LT(energy_of(trip(text, v).left), 1e-7 * energy_of(v));
+  EXPECT_LE(fft_codec.traits.contraction(parse_spec(text)->settings, 5000), 1e-5);
+}
+
+TEST(Fft, AShorterBlockIsPaddedToItsPowerOfTwo) {
+  for (const auto& [n, bins] : {std::pair{1, 8}, {16, 8}, {17, 16}, {700, 512}, {4095, 2048}}) {
+    const Trip t = trip("fft", gaussian(static_cast<std::size_t>(n), 1));
+    const auto kept = static_cast<std::size_t>((308 * bins + 2047) / 2048);
+    EXPECT_EQ(t.payload.size(), kHead + kBlockHead + static_cast<std::size_t>(bins / 8) + 2 * kept) << n;
+  }
+}
+
+TEST(Fft, NextToTheLargestFloatsNothingOverflows) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const float most : {kMost, 0x1p123F}) {
+    Floats v(4096 + 100, most);
+    v[1] = v[4097] = -most;
+    const Trip t = trip("fft", v);
+    EXPECT_TRUE(t.finite);
+    for (std::size_t i = 0; i < v.size(); ++i)
+      ASSERT_TRUE(std::isfinite(t.values[i]) && std::isfinite(t.left[i])) << i;
+  }
+}
+
+TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
+  Floats v = gaussian(3 * 4096, 2);
+  v[5000] = std::numeric_limits<float>::infinity();
+  const std::size_t n = v.size();
+  const auto r = ready("fft", n);
+  for (const Impl& impl : fft_codec.impls) {
+    Bytes payload(fft_codec.phases[0].bound(r->call.settings, n));
+    const auto encoded = impl.encode(r->call, {v.data(), nullptr, nullptr, n}, payload);
+    ASSERT_TRUE(encoded.ok());
+    EXPECT_FALSE(encoded->finite);
+    Floats out(n);
+    const ByteView view(payload);
+    ASSERT_TRUE(impl.decode(r->call, {&view, 1}, {}, out).ok());
+    for (std::size_t i = 0; i < n; ++i)
+      ASSERT_TRUE(std::isfinite(out[i]) && (i / 4096 != 1 || out[i] == 0)) << i;
+  }
+}
+
+TEST(Fft, CheckRefusesWhatEncodeCannotWrite) {
+  const std::string text = "fft:block=64,bits=5";
+  const Settings s = parse_spec(text)->settings;
+  const Bytes good = trip(text, gaussian(64, 4)).payload;  // 5 bins: 10 codes of 5 bits, 6 bits are left
+  const auto check = fft_codec.phases[0].check;
+  ASSERT_TRUE(check(s, 64, good).ok());
+  const auto with = [&](std::size_t at, std::uint8_t flip) {
+    Bytes p = good;
+    p[at] = static_cast<std::uint8_t>(p[at] ^ flip);
+    return check(s, 64, p).code();
+  };
+  for (std::size_t at = 0; at < kHead; ++at) EXPECT_EQ(with(at, 1), Code::kCorrupt) << at;
+  EXPECT_EQ(with(kHead + 3, 0x80), Code::kCorrupt);        // base beyond the largest float
+  EXPECT_EQ(with(kHead + kBlockHead, 1), Code::kCorrupt);  // a bin more or less
+  EXPECT_EQ(with(good.size() - 1, 0x80), Code::kCorrupt);
+  EXPECT_EQ(with(good.size() - 1, 0x01), Code::kOk);
+  EXPECT_EQ(check(s, 65, good).code(), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace tithe::fft
