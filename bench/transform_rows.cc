@@ -87,6 +87,8 @@ void add_transform_rows(std::vector<Row>& rows) {
       [](std::size_t n) { return std::make_unique<FftEncode>(Residual::kInPlace, n); });
   add("fft decode, 4 peers", "kissfft's inverse real FFT alone, once", 0,
       [](std::size_t n) { return std::make_unique<FftDecode>(4, n); });
+  add_encode(rows, "dct", Residual::kInPlace, 0);
+  add_decode(rows, "dct", 1, 0);
 }
 
 }  // namespace tithe::bench

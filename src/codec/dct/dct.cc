@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dct: of each chunk of 64 values the `keep` largest coefficients of its cosine transform, as bf16 (after DeMo: Peng,
-// Quesnelle and Kingma 2024, here in one dimension). Ties go to the lower frequency. What is left is the chunk less the
-// inverse transform of what is sent.
-//
-//   X[f] = sum over i of x[i] B[f][i]      B[f][i] = c cos(pi (2i + 1) f / 128), c = 1/8 for f = 0, sqrt(2)/8 else
-//
-// Every sum is in fp32 and in the order of its index, so that the bits are the same everywhere; B is computed when
-// this file is compiled, from a series, and not by a library's cosine.
-//
-// Layout   u8 keep, then per chunk (the last one is filled up with zeros): u8 frequency[keep] | bf16 coefficient[keep]
+#include "codec/dct/dct.h"
+
 #include <algorithm>
-#include <array>
 #include <numbers>
 #include <numeric>
 #include <string>
@@ -26,11 +17,8 @@ namespace dct {
 namespace {
 
 enum Param : std::size_t { kKeep };
-constexpr std::size_t kChunk = 64;
 constexpr ParamSpec kParams[] = {
     {"keep", 2, 1, kChunk, "coefficients that are sent of each 64 (whole number)"}};
-
-using Chunk = std::array<float, kChunk>;
 
 // cos(pi m / 128), by its series within the first quadrant.
 constexpr double cosine(std::size_t m) {
@@ -59,20 +47,33 @@ constexpr std::array<Chunk, kChunk> make_turned(const std::array<Chunk, kChunk>&
     for (std::size_t i = 0; i < kChunk; ++i) turned[i][f] = basis[f][i];
   return turned;
 }
-constexpr std::array<Chunk, kChunk> kBasis = make_basis();                // [frequency][place]
-constexpr std::array<Chunk, kChunk> kTurned = make_turned(make_basis());  // [place][frequency]
 
-// A chunk with a value from here on sends a 64th of its coefficients: neither they nor what is left overflow.
-constexpr std::uint32_t kNearlyTooLarge = 0x7d800000U;  // 2^124
-constexpr float kShrink = 0x1p-6F;
+}  // namespace
+
+constinit const std::array<Chunk, kChunk> kBasis = make_basis();
+constinit const std::array<Chunk, kChunk> kTurned = make_turned(make_basis());
+
+void write(const Chunk& spectrum, std::size_t k, std::uint8_t* frequency) {
+  std::array<std::uint8_t, kChunk> order{};
+  std::iota(order.begin(), order.end(), std::uint8_t{0});
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(k);
+  std::partial_sort(order.begin(), end, order.end(), [&](std::uint8_t a, std::uint8_t b) {
+    const std::uint32_t of_a = sparse::magnitude(spectrum[a]), of_b = sparse::magnitude(spectrum[b]);
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  std::sort(order.begin(), end);
+  for (std::size_t j = 0; j < k; ++j) {
+    frequency[j] = order[j];
+    wire::put(frequency + k + 2 * j, bf16::Format::pack(spectrum[order[j]]));
+  }
+}
+
+namespace {
 
 std::size_t keep(const Settings& s) { return static_cast<std::size_t>(s[kKeep]); }
 std::size_t chunks(std::size_t n) { return (n + kChunk - 1) / kChunk; }
 std::size_t bytes(std::size_t n, std::size_t k) { return 1 + chunks(n) * 3 * k; }
 std::size_t bound(const Settings& s, std::size_t n) { return bytes(n, keep(s)); }
-
-// Chunk c of a payload: its frequencies, then its coefficients.
-std::size_t at(std::size_t c, std::size_t k) { return 1 + 3 * k * c; }
 
 // The transform keeps lengths; the largest coefficients hold at least their share. For values below 2^124.
 double contraction(const Settings& s, std::size_t) {
@@ -115,27 +116,13 @@ Chunk values_of(const std::uint8_t* payload, std::size_t c) {
   return values;
 }
 
-void write(const Chunk& spectrum, std::size_t k, std::uint8_t* frequency) {
-  std::array<std::uint8_t, kChunk> order{};
-  std::iota(order.begin(), order.end(), std::uint8_t{0});
-  const auto end = order.begin() + static_cast<std::ptrdiff_t>(k);
-  std::partial_sort(order.begin(), end, order.end(), [&](std::uint8_t a, std::uint8_t b) {
-    const std::uint32_t of_a = sparse::magnitude(spectrum[a]), of_b = sparse::magnitude(spectrum[b]);
-    return of_a != of_b ? of_a > of_b : a < b;
-  });
-  std::sort(order.begin(), end);
-  for (std::size_t j = 0; j < k; ++j) {
-    frequency[j] = order[j];
-    wire::put(frequency + k + 2 * j, bf16::Format::pack(spectrum[order[j]]));
-  }
-}
-
+template <bool kSimd>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("dct", out.size(), bound(call.settings, in.n)));
   const std::size_t k = keep(call.settings);
   out[0] = static_cast<std::uint8_t>(k);
   bool finite = true;
-  for (std::size_t c = 0; c < chunks(in.n); ++c) {
+  for (std::size_t c = kSimd ? encode_simd(in, k, out.data(), finite) : 0; c < chunks(in.n); ++c) {
     const std::size_t first = c * kChunk;
     const std::size_t len = std::min(kChunk, in.n - first);
     Chunk x{};
@@ -154,10 +141,11 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return Encoded{bound(call.settings, in.n), finite};
 }
 
+template <bool kSimd>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
   TITHE_TRY(codec::check_all(dct_codec, call, payloads, out.size()));
-  for (std::size_t c = 0; c < chunks(out.size()); ++c) {
+  for (std::size_t c = kSimd ? decode_simd(payloads, merge, out) : 0; c < chunks(out.size()); ++c) {
     const std::size_t first = c * kChunk;
     const std::size_t len = std::min(kChunk, out.size() - first);
     Chunk sum{};
@@ -175,7 +163,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "coefficients", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode<true>},
+    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode<false>}};
 
 }  // namespace
 }  // namespace dct
