@@ -149,6 +149,11 @@ struct Traits {
   // c of |x - C(x)|^2 <= c |x|^2, in expectation where C draws random numbers, for x of normal floats. nullptr: 1,
   // it never makes things worse. Below 1 feedback converges (Stich et al., NeurIPS 2018).
   double (*contraction)(const Settings&, std::size_t n) = nullptr;
+  // What |x_i - C(x)_i| never exceeds, but for rounding to a float, for x_i = value of a tensor whose largest magnitude
+  // is `largest`; infinity or nullptr: nothing is said of single values.
+  double (*error)(const Settings&, double value, double largest) = nullptr;
+  // Whether n equal normal floats arrive bit for bit. nullptr: no.
+  bool (*exact_constants)(const Settings&) = nullptr;
 };
 
 struct Codec {

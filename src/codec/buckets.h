@@ -48,6 +48,12 @@ Status check(std::string_view codec, const Settings& s, std::size_t n, ByteView 
 // The norm of a bucket of finite values; finite, and at least the largest magnitude.
 float norm_of(const Settings& s, const Carry& bucket, const block::Look& look);
 
+// What a bucket's norm is at most; whether it is the largest magnitude.
+inline double most_norm(const Settings& s, double largest) {
+  return s[kNorm] == 0 ? largest : largest * std::sqrt(static_cast<double>(Shape(s).bucket()));
+}
+inline bool by_largest(const Settings& s) { return s[kNorm] == 0; }
+
 // A bucket that holds a value that is not finite.
 void send_nothing(const Shape& shape, const Carry& in, std::uint8_t* out);
 void put_top(const Shape& shape, std::uint8_t* out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each codec loses in one round, held to what it states in Traits: the contraction factor on inputs of every
-// shape. Where a statement could not fail, because what it allows is far above what happens, that fails too.
+// shape, the bound of a value's error, and that constants arrive whole. Where a statement could not fail, because what
+// it allows is far above what happens, that fails too.
 #include "error_case.h"
 
 namespace tithe::conformance {
@@ -80,6 +81,54 @@ TEST_P(ErrorSuite, LosesSomeOfWhatItStates) {
   EXPECT_TRUE(nothing || most >= 1.0 / 64) << most;
 }
 
+double largest_of(const Floats& x) {
+  double most = 0;
+  for (const float v : x) most = std::max(most, std::abs(double{v}));
+  return most;
+}
+
+// The largest error in units of what is stated; `allowed` may take one rounding of what arrives besides.
+double worst(const Codec& codec, const Settings& settings, const Floats& x, std::uint64_t seed) {
+  const Floats sent = arrives(codec, settings, x, seed);
+  const double largest = largest_of(x);
+  double most = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double off = std::abs(double{sent[i]} - double{x[i]});
+    const double rounding = ulp(std::max(std::abs(x[i]), std::abs(sent[i])));
+    const double stated = codec.traits.error(settings, x[i], largest);
+    if (off > rounding) most = std::max(most, stated == 0 ? 1e300 : (off - rounding) / stated);
+  }
+  return most;
+}
+
+TEST_P(ErrorSuite, NoValueErrsByMoreThanStated) {
+  if (!codec.traits.error) GTEST_SKIP() << "states nothing";
+  double most = 0;
+  bool bounded = false;
+  for (const std::size_t n : kErrorSizes)
+    for (const Shape shape : kShapes) {
+      const Floats x = draw(shape, n);
+      bounded = bounded || std::isfinite(codec.traits.error(settings, 1, 1));
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        const double now = worst(codec, settings, x, seed);
+        ASSERT_LE(now, 1) << kShapeNames[static_cast<int>(shape)] << ", " << n << " values";
+        most = std::max(most, now);
+      }
+    }
+  EXPECT_TRUE(!bounded || most >= 0.25) << "the statement is " << 1 / most << " times what happens";
+}
+
+TEST_P(ErrorSuite, ConstantsArriveWholeWhereClaimed) {
+  if (!codec.traits.exact_constants || !codec.traits.exact_constants(settings))
+    GTEST_SKIP() << "claims nothing";
+  for (const std::size_t n : {1U, 33U, 2049U, 65'536U})
+    for (const float v : {-0.375F, 0.1F, 3e-5F, -1e30F, 1.1754944e-38F, 3.3e38F})
+      for (const std::uint64_t seed : {1U, 2U}) {
+        const Floats x(n, v);
+        ASSERT_TRUE(same_bits(arrives(codec, settings, x, seed), x)) << n << " times " << v;
+      }
+}
+
 const auto kName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Codecs, ErrorSuite, testing::ValuesIn(error_cases()), kName);
 
@@ -91,6 +140,20 @@ TEST(ErrorSuiteItself, FindsALossThatIsNotStated) {
   const double lost = loss(x, arrives(topk, settings, x, 0));
   EXPECT_GT(lost, 0.999 * topk.traits.contraction(settings, x.size()));
   EXPECT_LE(lost, topk.traits.contraction(settings, x.size()) * (1 + 1e-5));
+}
+
+TEST(ErrorSuiteItself, FindsAnErrorThatIsNotStated) {
+  Codec halved = *find_codec("bf16");
+  halved.traits.error = [](const Settings& s, double value, double largest) {
+    return 0.9 * find_codec("bf16")->traits.error(s, value, largest);
+  };
+  EXPECT_GT(worst(halved, defaults(halved), draw(Shape::kGaussian, 65'536), 0), 1);
+}
+
+TEST(ErrorSuiteItself, FindsThatOnebitDoesNotSendEveryConstantWhole) {
+  const Codec& onebit = *find_codec("onebit");
+  const Floats x(2049, 0.1F);
+  EXPECT_FALSE(same_bits(arrives(onebit, defaults(onebit), x, 0), x));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/bf16/bf16.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "codec/half.h"
 #include "codec/registry.h"
 
@@ -13,6 +16,9 @@ void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* le
 }
 
 double contraction(const Settings&, std::size_t) { return 0x1p-16; }  // 8 bits: at most one part in 256 off
+
+// Half of the last of 8 bits, or of the smallest float that it holds.
+double error(const Settings&, double value, double) { return std::max(0x1p-8 * std::fabs(value), 0x1p-134); }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "values",
@@ -32,14 +38,16 @@ constexpr Impl kImpls[] = {{.name = "simd",
 }  // namespace
 }  // namespace bf16
 
-const Codec bf16_codec = {
-    .id = CodecId::bf16,
-    .name = "bf16",
-    .doc = "the upper 16 bits of each value, rounded to nearest even",
-    .params = {},
-    .phases = bf16::kPhases,
-    .traits = {.exact_ledger = true, .fixed_size = true, .contraction = bf16::contraction},
-    .scratch = codec::no_scratch,
-    .impls = bf16::kImpls};
+const Codec bf16_codec = {.id = CodecId::bf16,
+                          .name = "bf16",
+                          .doc = "the upper 16 bits of each value, rounded to nearest even",
+                          .params = {},
+                          .phases = bf16::kPhases,
+                          .traits = {.exact_ledger = true,
+                                     .fixed_size = true,
+                                     .contraction = bf16::contraction,
+                                     .error = bf16::error},
+                          .scratch = codec::no_scratch,
+                          .impls = bf16::kImpls};
 
 }  // namespace tithe

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fp8/fp8.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "codec/raw.h"
@@ -73,6 +75,15 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
+// Half of the last of a code's bits, or of the smallest code at the scale that the largest magnitude asks for, which
+// is below twice what it needs; what is beyond the largest scale's largest code is sent as that.
+double error(const Settings& s, double value, double largest) {
+  const bool e4m3 = s[kFormat] == 0;
+  const double size = std::fabs(value);
+  const double scale = std::max(2 * largest / (e4m3 ? 448 : 57344), 0x1p-110);
+  return std::max({size * (e4m3 ? 0x1p-4 : 0x1p-3), scale * (e4m3 ? 0x1p-10 : 0x1p-17), size - 0x1.cp127});
+}
+
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
@@ -85,7 +96,7 @@ const Codec fp8_codec = {.id = CodecId::fp8,
                          .doc = "8-bit floats, a power of two as scale per 32 values (Rouhani et al. 2023)",
                          .params = fp8::kParams,
                          .phases = fp8::kPhases,
-                         .traits = {.exact_ledger = true, .fixed_size = true},
+                         .traits = {.exact_ledger = true, .fixed_size = true, .error = fp8::error},
                          .scratch = codec::no_scratch,
                          .impls = fp8::kImpls};
 

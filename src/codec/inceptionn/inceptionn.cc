@@ -243,6 +243,12 @@ Status decode_simd(const Call& call, std::span<const ByteView> payloads, const M
   return {};
 }
 
+double error(const Settings& s, double, double) {
+  const Head head = head_of(s);
+  const double bound = std::ldexp(1.0, -head.b);
+  return head.mode == kStrict ? bound : std::max(bound, 0x1p-7);
+}
+
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "classes", .laws = kLaws, .bound = bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "simd",
@@ -285,7 +291,7 @@ const Codec inceptionn_codec = {
     .doc = "0, 8, 16 or 32 bits by a value's size, within an error bound (Li et al. 2018)",
     .params = inceptionn::kParams,
     .phases = inceptionn::kPhases,
-    .traits = {.exact_ledger = true},
+    .traits = {.exact_ledger = true, .error = inceptionn::error},
     .scratch = codec::no_scratch,
     .impls = inceptionn::kImpls};
 

@@ -133,6 +133,12 @@ double contraction(const Settings& s, std::size_t n) {
   return static_cast<double>(n) / (2 * steps * steps) + 0x1p-20;
 }
 
+// A gap of the widest range; and what fp32 arithmetic rounds, where it is meant literally.
+double error(const Settings& s, double, double largest) {
+  return 2 * largest / ((1U << bits_of(s)) - 1) + (s[kMode] == 0 ? 0 : 0x1p-20 * largest);
+}
+bool exact_constants(const Settings& s) { return s[kMode] == 0; }
+
 constexpr std::string_view kWidths[] = {"1", "2", "4", "8"};
 constexpr std::string_view kRounds[] = {"stochastic", "nearest"};
 constexpr std::string_view kModes[] = {"strict", "literal"};
@@ -159,7 +165,9 @@ const Codec minmax_codec = {.id = CodecId::minmax,
                             .traits = {.fixed_size = true,
                                        .unbiased = true,
                                        .one_pass_feedback = false,
-                                       .contraction = minmax::contraction},
+                                       .contraction = minmax::contraction,
+                                       .error = minmax::error,
+                                       .exact_constants = minmax::exact_constants},
                             .scratch = codec::no_scratch,
                             .impls = minmax::kImpls};
 

@@ -66,6 +66,8 @@ void decode_ref(const Call&, std::span<const ByteView> payloads, const Merge& ho
 
 double contraction(const Settings&, std::size_t) { return 0.125 + 0x1p-20; }
 
+double error(const Settings&, double value, double) { return std::fabs(value); }
+
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "powers", .laws = kLaws, .bound = bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "simd",
@@ -89,7 +91,8 @@ const Codec natural_codec = {
     .traits = {.exact_ledger = true,
                .fixed_size = true,
                .unbiased = true,
-               .contraction = natural::contraction},
+               .contraction = natural::contraction,
+               .error = natural::error},
     .scratch = codec::no_scratch,
     .impls = natural::kImpls};
 

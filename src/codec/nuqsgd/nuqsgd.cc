@@ -84,6 +84,12 @@ double contraction(const Settings& s, std::size_t n) {
   return 0.125 + std::min(len * least * least / 4, std::sqrt(len) * least) + 0x1p-20;
 }
 
+// Two levels are as far apart as the lower one is large; below the lowest one, by that.
+double error(const Settings& s, double value, double largest) {
+  const double least = std::ldexp(1.0, 1 - static_cast<int>(Shape(s).steps()));
+  return std::max(std::fabs(value), least * buckets::most_norm(s, largest));
+}
+
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "ref",
@@ -100,7 +106,11 @@ const Codec nuqsgd_codec = {
     .doc = "qsgd with powers of two as levels, unbiased (Ramezani-Kebrya et al. 2021)",
     .params = buckets::kParams,
     .phases = nuqsgd::kPhases,
-    .traits = {.fixed_size = true, .unbiased = true, .contraction = nuqsgd::contraction},
+    .traits = {.fixed_size = true,
+               .unbiased = true,
+               .contraction = nuqsgd::contraction,
+               .error = nuqsgd::error,
+               .exact_constants = buckets::by_largest},
     .scratch = codec::no_scratch,
     .impls = nuqsgd::kImpls};
 

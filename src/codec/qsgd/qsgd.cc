@@ -85,6 +85,10 @@ double contraction(const Settings& s, std::size_t n) {
   return std::min(len / (4 * steps * steps), std::sqrt(len) / steps) + 0x1p-20;
 }
 
+double error(const Settings& s, double, double largest) {
+  return buckets::most_norm(s, largest) / Shape(s).steps();
+}
+
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "simd",
@@ -105,7 +109,11 @@ const Codec qsgd_codec = {
     .doc = "even levels up to a bucket's norm, at random, unbiased (Alistarh et al. 2017)",
     .params = buckets::kParams,
     .phases = qsgd::kPhases,
-    .traits = {.fixed_size = true, .unbiased = true, .contraction = qsgd::contraction},
+    .traits = {.fixed_size = true,
+               .unbiased = true,
+               .contraction = qsgd::contraction,
+               .error = qsgd::error,
+               .exact_constants = buckets::by_largest},
     .scratch = codec::no_scratch,
     .impls = qsgd::kImpls};
 

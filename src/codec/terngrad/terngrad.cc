@@ -24,6 +24,9 @@ double contraction(const Settings& s, std::size_t n) {
 constexpr ParamSpec kParams[] = {{"cut", 0, 0, 100,
                                   "largest scale in standard deviations of its block (published: 2.5); "
                                   "biased; 0 = the largest magnitude"}};
+double error(const Settings&, double, double largest) { return largest; }
+bool exact_constants(const Settings& s) { return s[kCut] == 0; }
+
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = ternary::bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "simd",
@@ -44,7 +47,11 @@ const Codec terngrad_codec = {
     .doc = "minus one, zero or one times a scale, at random, unbiased (Wen et al. 2017)",
     .params = terngrad::kParams,
     .phases = terngrad::kPhases,
-    .traits = {.fixed_size = true, .unbiased = true, .contraction = terngrad::contraction},
+    .traits = {.fixed_size = true,
+               .unbiased = true,
+               .contraction = terngrad::contraction,
+               .error = terngrad::error,
+               .exact_constants = terngrad::exact_constants},
     .scratch = codec::no_scratch,
     .impls = terngrad::kImpls};
 

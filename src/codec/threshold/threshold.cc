@@ -9,6 +9,7 @@
 // Layout   codec/sparse.h, at most n pairs
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "codec/raw.h"
 #include "codec/registry.h"
@@ -81,6 +82,12 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = sparse::bytes(count), .finite = peak < sparse::kFirstNonFinite};
 }
 
+// Of values that are sent as they are; the rounded forms say nothing.
+double error(const Settings& s, double, double) {
+  return form(s).values == sparse::ValueForm::kF32 ? static_cast<float>(s[kTau])
+                                                   : std::numeric_limits<double>::infinity();
+}
+
 constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
 constexpr std::span<const Impl> kImpls =
     sparse::kImpls<threshold_codec, kForm, encode, encode_plain, own_scratch>;
@@ -93,7 +100,7 @@ const Codec threshold_codec = {.id = CodecId::threshold,
                                .doc = "every value at or above a magnitude that you give",
                                .params = threshold::kParams,
                                .phases = threshold::kPhases,
-                               .traits = {.exact_ledger = true, .selects = true},
+                               .traits = {.exact_ledger = true, .selects = true, .error = threshold::error},
                                .scratch = threshold::scratch,
                                .impls = threshold::kImpls};
 
