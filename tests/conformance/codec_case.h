@@ -50,6 +50,9 @@ inline std::vector<CodecCase> codec_cases() {
       if (!is_reference) targets = hwy::SupportedAndGeneratedTargets();
       for (const std::int64_t t : targets)
         for (const std::size_t n : kSizes) all.push_back({codec, settings, name, &impl, t, n});
+      // What dispatch takes by itself: a codec may have an instruction set that the others have not.
+      for (const std::size_t n : kSizes)
+        if (!is_reference && n > 32) all.push_back({codec, settings, name, &impl, 0, n});
     }
   };
   for (const Codec* codec : all_codecs()) {

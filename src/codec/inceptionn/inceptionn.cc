@@ -53,41 +53,59 @@ bool split_holds(std::size_t n, ByteView payload) {
          (n % 8 == 0 || (split.low[n / 8] >> (n % 8) == 0 && split.high[n / 8] >> (n % 8) == 0));
 }
 
-// Whether `groups` groups fill each [at, end) exactly. Several blocks at a time: a walk waits for its tags. last
-// becomes the tags that were read last.
+// Blocks are walked several at a time, since a walk waits for its tags.
 template <std::size_t kAtOnce>
-bool groups_hold(ByteView payload, std::array<std::size_t, kAtOnce> at,
-                 const std::array<std::size_t, kAtOnce>& end, std::size_t groups, unsigned& last) {
+using Begins = std::array<std::size_t, kAtOnce + 1>;  // of blocks one behind the other, and their end
+
+// Whether `groups` groups fill each block exactly; last becomes the tags that were read last.
+template <std::size_t kAtOnce>
+bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t groups, unsigned& last) {
+  Begins<kAtOnce> at = begin;
   for (std::size_t g = 0; g < groups; ++g)
     for (std::size_t k = 0; k < kAtOnce; ++k) {
-      if (at[k] + 2 > end[k]) return false;
+      if (at[k] + 2 > begin[k + 1]) return false;
       last = wire::get<std::uint16_t>(&payload[at[k]]);
       at[k] += group_bytes(last);
     }
-  return at == end;
+  return std::equal(at.begin(), at.end() - 1, begin.begin() + 1);
+}
+
+// The same for whole blocks that no tags could lead past the payload's end.
+template <std::size_t kAtOnce>
+bool groups_fill_far_from_end(ByteView payload, const Begins<kAtOnce>& begin) {
+  std::array<const std::uint8_t*, kAtOnce> at;
+  for (std::size_t k = 0; k < kAtOnce; ++k) at[k] = payload.data() + begin[k];
+  for (std::size_t g = 0; g < kBlock / kGroup; ++g)
+    for (std::size_t k = 0; k < kAtOnce; ++k) at[k] += 2U + kQuadBytes[at[k][0]] + kQuadBytes[at[k][1]];
+  bool fill = true;
+  for (std::size_t k = 0; k < kAtOnce; ++k) fill = fill && at[k] == payload.data() + begin[k + 1];
+  return fill;
 }
 
 bool burst_holds(std::size_t n, ByteView payload) {
-  constexpr std::size_t kAtOnce = 4;
+  constexpr std::size_t kAtOnce = 8;
   std::size_t at = kHead + 2 * blocks(n);  // which is less than check has asked for
-  std::array<std::size_t, kAtOnce> begin{};
-  std::array<std::size_t, kAtOnce> end{};
-  std::size_t waiting = 0;
+  const auto end_of = [&](std::size_t block) {
+    return at += wire::get<std::uint16_t>(&payload[kHead + 2 * block]);
+  };
   unsigned last = 0;
-  for (std::size_t b = 0; b < blocks(n); ++b) {
-    begin[waiting] = at;
-    at += wire::get<std::uint16_t>(&payload[kHead + 2 * b]);
-    if (at > payload.size()) return false;
-    end[waiting] = at;
-    if (++waiting < kAtOnce && b + 1 < blocks(n)) continue;
-    const bool all_whole = waiting == kAtOnce && (b + 1) * kBlock <= n;
-    if (all_whole && !groups_hold<kAtOnce>(payload, begin, end, kBlock / kGroup, last)) return false;
-    for (std::size_t k = 0; k < waiting && !all_whole; ++k) {
-      const std::size_t first = (b + 1 - waiting + k) * kBlock;
-      const std::size_t groups = (std::min(kBlock, n - first) + kGroup - 1) / kGroup;
-      if (!groups_hold<1>(payload, {begin[k]}, {end[k]}, groups, last)) return false;
+  for (std::size_t b = 0; b < blocks(n);) {
+    if ((b + kAtOnce) * kBlock <= n) {
+      Begins<kAtOnce> begin{at};
+      for (std::size_t k = 0; k < kAtOnce; ++k) begin[k + 1] = end_of(b + k);
+      if (at > payload.size()) return false;
+      const bool is_far = payload.size() - begin[kAtOnce - 1] >= kMostBlockBytes;
+      if (!(is_far ? groups_fill_far_from_end<kAtOnce>(payload, begin)
+                   : groups_fill<kAtOnce>(payload, begin, kBlock / kGroup, last)))
+        return false;
+      b += kAtOnce;
+    } else {
+      const Begins<1> begin{at, end_of(b)};
+      if (at > payload.size()) return false;
+      const std::size_t groups = (std::min(kBlock, n - b * kBlock) + kGroup - 1) / kGroup;
+      if (!groups_fill<1>(payload, begin, groups, last)) return false;
+      ++b;
     }
-    waiting = 0;
   }
   return at == payload.size() && (n % 8 == 0 || last >> (2 * (n % 8)) == 0);
 }

@@ -43,6 +43,7 @@ namespace tithe::inceptionn {
 inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kGroup = 8;
+inline constexpr std::size_t kMostBlockBytes = kBlock / kGroup * (2 + 4 * kGroup);  // of a burst payload
 inline constexpr std::size_t kTagBytes[] = {0, 1, 2, 4};  // of a value with that tag
 inline constexpr int kMostB = 100;                        // every unit is a normal float
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Split payloads, a block at a time: a vector's values of one class are pressed together and stored at their
-// stream's end, which lies in the nearest cache; decoding spreads them again by the tags.
+// stream's end, which lies in the nearest cache; decoding spreads them again by the tags. Where bytes can be pressed
+// together, vectors hold 64 of them.
 #include <cstring>
 
 #include "base/finite.h"
 #include "codec/inceptionn/inceptionn.h"
 
+#define HWY_WANT_AVX3_DL  // compresses bytes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_simd.cc"
 #include <hwy/foreach_target.h>
@@ -29,7 +31,7 @@ HWY_INLINE Mask mask_of(std::uint64_t set) {
 
 // Lane k of v goes to the place of the k-th set bit; the other lanes are 0.
 HWY_INLINE VW spread(VW v, std::uint64_t set) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   return VW{_mm512_maskz_expand_epi32(static_cast<__mmask16>(set), v.raw)};
 #else
   const VW own = hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), 0U));
@@ -43,13 +45,11 @@ HWY_INLINE VW spread(VW v, std::uint64_t set) {
 
 // ---- Encode
 
-constexpr std::size_t kLanes = 16;  // of the widest vector
-
 // The values of a block, by class. A vector's store may reach past the last value.
 struct Streams {
-  std::uint8_t bytes[kBlock + kLanes];
-  std::uint16_t halves[kBlock + kLanes];
-  std::uint32_t words[kBlock + kLanes];
+  std::uint8_t bytes[kBlock + 64];
+  std::uint16_t halves[kBlock + 32];
+  std::uint32_t words[kBlock + 16];
 };
 
 // How many of each there are. Apart from the streams, so that storing to those does not reload these.
@@ -85,6 +85,60 @@ HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, St
   if (kLeft) s.leave(c, in.left + i);
 }
 
+// 64 values; the tags' two bits come back in low and high.
+#if HWY_TARGET == HWY_AVX3_DL
+template <bool kResidual, bool kLeft>
+HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
+                            Peak& peak, std::uint64_t& low, std::uint64_t& high) {
+  VF v[4];
+  for (std::size_t k = 0; k < 4; ++k) v[k] = take<kResidual>(in, i + 16 * k);
+  const Shorts d;
+  const auto upper01 = upper_halves(v[0], v[1]), upper23 = upper_halves(v[2], v[3]);
+  // Classes begin at powers of two, so that the exponents, a byte each, tell them.
+  const auto exponent = upper_bytes(hn::Add(upper01, upper01), hn::Add(upper23, upper23));
+  const std::uint64_t some = hn::Gt(exponent, c.exponent_below[0]).raw;
+  const std::uint64_t wide = hn::Gt(exponent, c.exponent_below[1]).raw;
+  const std::uint64_t full = hn::Gt(exponent, c.exponent_below[2]).raw;
+  const std::uint64_t is_byte = some & ~wide;
+  const std::uint64_t is_half = wide & ~full;
+  low = is_byte | full;
+  high = wide;
+
+  const auto q01 = lower_halves(raise(v[0], c.raise[0]), raise(v[1], c.raise[0]));
+  const auto q23 = lower_halves(raise(v[2], c.raise[0]), raise(v[3], c.raise[0]));
+  const auto byte =
+      hn::IfVecThenElse(hn::Set(Octets(), 0x80), upper_bytes(upper01, upper23), lower_bytes(q01, q23));
+  _mm512_storeu_si512(to.bytes + count.bytes, _mm512_maskz_compress_epi8(is_byte, byte.raw));
+  count.bytes += static_cast<std::size_t>(std::popcount(is_byte));
+  for (std::size_t k = 0; k < 4 && is_half != 0; k += 2) {
+    const auto q = lower_halves(raise(v[k], c.raise[1]), raise(v[k + 1], c.raise[1]));
+    const auto half = hn::IfVecThenElse(hn::Set(d, 0x8000), k == 0 ? upper01 : upper23, q);
+    const auto set = static_cast<std::uint32_t>(is_half >> (16 * k));
+    _mm512_storeu_si512(to.halves + count.halves, _mm512_maskz_compress_epi16(set, half.raw));
+    count.halves += static_cast<std::size_t>(std::popcount(set));
+  }
+  for (std::size_t k = 0; k < 4 && full != 0; ++k) {
+    peak.see(magnitude(v[k]));
+    const auto set = static_cast<std::uint16_t>(full >> (16 * k));
+    _mm512_storeu_si512(to.words + count.words, _mm512_maskz_compress_epi32(set, bits(v[k]).raw));
+    count.words += static_cast<std::size_t>(std::popcount(set));
+  }
+  for (std::size_t k = 0; k < 4 && kLeft; ++k) leave(c, v[k], in.left + i + 16 * k);
+}
+#else
+template <bool kResidual, bool kLeft>
+HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
+                            Peak& peak, std::uint64_t& low, std::uint64_t& high) {
+  low = high = 0;
+  for (std::size_t k = 0; k < kWord; k += lanes()) {
+    std::uint64_t bit[2];
+    encode_vector<kResidual, kLeft>(c, in, i + k, to, count, peak, bit[0], bit[1]);
+    low |= bit[0] << k;
+    high |= bit[1] << k;
+  }
+}
+#endif
+
 HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
                              bool& finite, std::uint8_t* low, std::uint8_t* high) {
   const float v = in.take(i);
@@ -101,13 +155,14 @@ HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, S
 template <bool kResidual, bool kLeft>
 Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   const Classes c = classes(head);
-  const Edges edges(c);
+  const ByteEdges edges(c);
   const std::size_t plane = plane_bytes(in.n);
   std::uint8_t* low = out + kHead;
   std::uint8_t* high = low + plane;
   std::uint8_t* at = high + plane;
-  std::memset(low, 0, 2 * plane);
   const std::size_t words = whole(in.n) / kWord * kWord;
+  std::memset(low + words / 8, 0, plane - words / 8);
+  std::memset(high + words / 8, 0, plane - words / 8);
   bool finite = true;
   Peak peak;
   Streams to;
@@ -116,13 +171,8 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
     Counts count;
     std::size_t i = first;
     for (; i + kWord <= std::min(end, words); i += kWord) {
-      std::uint64_t tags[2] = {};
-      for (std::size_t k = 0; k < kWord; k += lanes()) {
-        std::uint64_t bit[2];
-        encode_vector<kResidual, kLeft>(edges, in, i + k, to, count, peak, bit[0], bit[1]);
-        tags[0] |= bit[0] << k;
-        tags[1] |= bit[1] << k;
-      }
+      std::uint64_t tags[2];
+      encode_word<kResidual, kLeft>(edges, in, i, to, count, peak, tags[0], tags[1]);
       wire::put(low + i / 8, tags[0]);
       wire::put(high + i / 8, tags[1]);
     }

@@ -73,6 +73,55 @@ struct Sorted {
   VW q;
 };
 
+#if HWY_TARGET == HWY_AVX3_DL
+using Shorts = hn::Repartition<std::uint16_t, Words>;
+using Octets = hn::Repartition<std::uint8_t, Words>;
+
+struct ByteEdges : Edges {
+  HWY_INLINE explicit ByteEdges(const Classes& c)
+      : Edges(c),
+        exponent_below{one_less(c.low), one_less(c.middle), one_less(c.top)},
+        raise{hn::Set(Floats(), c.unit[0] * 0x1p23F), hn::Set(Floats(), c.unit[1] * 0x1p23F)} {}
+  static HWY_INLINE hn::Vec<Octets> one_less(std::uint32_t edge) {
+    return hn::Set(Octets(), static_cast<std::uint8_t>((edge >> 23) - 1));
+  }
+  hn::Vec<Octets> exponent_below[3];
+  VF raise[2];  // 2^23 units
+};
+
+// The halves and bytes of two vectors, in order.
+HWY_INLINE hn::Vec<Shorts> lower_halves(VF first, VF second) {
+  return hn::ConcatEven(Shorts(), hn::BitCast(Shorts(), second), hn::BitCast(Shorts(), first));
+}
+HWY_INLINE hn::Vec<Shorts> upper_halves(VF first, VF second) {
+  return hn::ConcatOdd(Shorts(), hn::BitCast(Shorts(), second), hn::BitCast(Shorts(), first));
+}
+HWY_INLINE hn::Vec<Octets> lower_bytes(hn::Vec<Shorts> first, hn::Vec<Shorts> second) {
+  return hn::ConcatEven(Octets(), hn::BitCast(Octets(), second), hn::BitCast(Octets(), first));
+}
+HWY_INLINE hn::Vec<Octets> upper_bytes(hn::Vec<Shorts> first, hn::Vec<Shorts> second) {
+  return hn::ConcatOdd(Octets(), hn::BitCast(Octets(), second), hn::BitCast(Octets(), first));
+}
+
+// floor(magnitude / unit) in the low bits, where `by` is 2^23 units and no more than that are added: a float's step is
+// one unit there, and the sum is rounded toward zero.
+HWY_INLINE VF add_toward_zero(VF a, VF b) {
+  return VF{_mm512_add_round_ps(a.raw, b.raw, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
+}
+HWY_INLINE VF raise(VF v, VF by) { return add_toward_zero(v, hn::CopySign(by, v)); }
+
+// What send leaves of v.
+HWY_INLINE void leave(const ByteEdges& c, VF v, float* left) {
+  const VW mag = magnitude(v);
+  const auto reach = [&](std::size_t k) HWY_ATTR { return hn::RebindMask(Floats(), c.reach(mag, k)); };
+  const VF up = hn::CopySign(hn::IfThenElse(reach(1), c.raise[1], c.raise[0]), v);
+  const VF coded = hn::IfThenElseZero(reach(0), hn::Sub(add_toward_zero(v, up), up));
+  hn::StoreU(hn::Sub(v, hn::IfThenElse(reach(2), v, coded)), Floats(), left);
+}
+#else
+using ByteEdges = Edges;
+#endif
+
 }  // namespace tithe::inceptionn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -149,6 +149,20 @@ TEST(Inceptionn, StrictKeepsEveryBoundOnEveryKindOfData) {
       }
 }
 
+// trip compares the impls.
+TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
+  for (const char* kind : {"gaussian", "laplace", "sparse", "huge"})
+    for (const int b : {1, 6, 7, 8, 10, 14, 20, 100})
+      for (const char* layout : {"split", "burst"}) {
+        const Floats v = draw(kind, 3333);
+        Spec spec = *parse_spec(std::string("inceptionn:mode=literal,layout=") + layout);
+        spec.settings.value[0] = std::ldexp(1.0, -b);
+        const Trip kept = trip(to_string(spec), v);
+        for (std::size_t i = 0; i < v.size(); ++i)
+          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << kind << b;
+      }
+}
+
 TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
   const Trip t = trip("inceptionn", draw("laplace", 2100));
   const std::vector<ByteView> many(150, t.payload);

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Burst payloads: decode. Four values are one shuffle of the 16 bytes that may hold them, or, where bytes can be
+// spread, eight are one instruction; where the next ones begin is known only from their tags, so four blocks are
+// read in turn.
+#include <cstring>
+
+#include "codec/inceptionn/inceptionn.h"
+
+#define HWY_WANT_AVX3_DL  // spreads bytes
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_burst_decode_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/inceptionn/inceptionn_simd_inl.h"
+
+#ifndef TITHE_CODEC_INCEPTIONN_BURST_PLACES_
+#define TITHE_CODEC_INCEPTIONN_BURST_PLACES_
+namespace tithe::inceptionn {
+
+// By the tags of four values: which of their bytes go where in four words. A byte's sign and bits go where a half's
+// are, eight bits higher. 0x80: a zero.
+struct alignas(16) Places {
+  std::uint8_t from[16];
+};
+inline constexpr auto kPlaces = [] {
+  std::array<Places, 256> table{};
+  for (unsigned tags = 0; tags < 256; ++tags) {
+    std::uint8_t at = 0;
+    for (unsigned j = 0; j < 4; ++j) {
+      const std::size_t bytes = kTagBytes[tags >> (2 * j) & 3U];
+      for (std::size_t k = 0; k < 4; ++k) table[tags].from[4 * j + k] = 0x80;
+      for (std::size_t k = 0; k < bytes; ++k) table[tags].from[4 * j + k + (bytes == 1 ? 1 : 0)] = at++;
+    }
+  }
+  return table;
+}();
+
+// The same where bytes can be spread: a bit for each of the four words' bytes that is sent, a byte at the top of its
+// word, a half in the upper half.
+inline constexpr auto kTopPlaces = [] {
+  constexpr unsigned kOf[] = {0, 8, 12, 15};  // by tag
+  std::array<std::uint16_t, 256> table{};
+  for (unsigned tags = 0; tags < 256; ++tags)
+    for (unsigned j = 0; j < 4; ++j)
+      table[tags] = static_cast<std::uint16_t>(table[tags] | kOf[tags >> (2 * j) & 3U] << (4 * j));
+  return table;
+}();
+
+}  // namespace tithe::inceptionn
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::inceptionn::HWY_NAMESPACE {
+namespace {
+
+enum class Put { kSet, kAdd, kPastCaches };
+
+#if HWY_TARGET == HWY_SCALAR
+struct Units {
+  explicit Units(const Classes&) {}
+};
+template <Put kPut>
+const std::uint8_t* decode_two(const Units&, const std::uint8_t* from, float*) {
+  return from;
+}
+#elif HWY_TARGET == HWY_AVX3_DL
+// By a value's tag, in each quarter of a vector.
+HWY_INLINE VW by_tag(std::uint32_t t1, std::uint32_t t2, std::uint32_t t3) {
+  HWY_ALIGN const std::uint32_t all[4] = {0, t1, t2, t3};
+  return hn::LoadDup128(Words(), all);
+}
+
+struct Units {
+  HWY_INLINE explicit Units(const Classes& c)
+      : unit(by_tag(std::bit_cast<std::uint32_t>(c.unit[0] * 0x1p-24F),
+                    std::bit_cast<std::uint32_t>(c.unit[1] * 0x1p-16F), 0)),
+        places(by_tag(0xff000000, 0xffff0000, 0xffffffff)),
+        tag_at(hn::And(hn::ShiftLeft<1>(hn::Iota(Words(), 0U)), hn::Set(Words(), 15U))),
+        tags_between(hn::IfThenElseZero(hn::Eq(hn::Iota(Words(), 0U), hn::Set(Words(), 8U)),
+                                        hn::Set(Words(), 0xffffU))) {}
+  VW unit, places, tag_at, tags_between;
+};
+
+// Two groups. A byte goes to the top of its word, a half to the upper half: their signs stand where a float's does.
+template <Put kPut>
+HWY_INLINE const std::uint8_t* decode_two(const Units& u, const std::uint8_t* from, float* out) {
+  const std::uint8_t* const next = from + 2U + kQuadBytes[from[0]] + kQuadBytes[from[1]];
+  const auto load_tags = [](const std::uint8_t* p) HWY_ATTR { return wire::get<std::int32_t>(p); };
+  const __m512i all_tags =
+      _mm512_mask_set1_epi32(_mm512_set1_epi32(load_tags(from)), 0xff00, load_tags(next));
+  const VW tag = hn::Shr(VW{all_tags}, u.tag_at);
+  const auto pick = [tag](VW table) HWY_ATTR {
+    return VW{_mm512_castps_si512(_mm512_permutevar_ps(_mm512_castsi512_ps(table.raw), tag.raw))};
+  };
+  const VW places = pick(u.places);
+  VW code;
+  if (HWY_LIKELY((next[0] & 3) != 3)) {
+    const __mmask64 which = _mm512_movepi8_mask(hn::Or(places, u.tags_between).raw);
+    code = VW{_mm512_maskz_expand_epi8(which, _mm512_loadu_si512(from + 2))};
+  } else {
+    const __mmask64 which = _mm512_movepi8_mask(places.raw);
+    const auto spread = [](std::uint64_t to, const std::uint8_t* bytes) HWY_ATTR {
+      return _mm256_maskz_expand_epi8(static_cast<__mmask32>(to),
+                                      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
+    };
+    code = VW{_mm512_inserti64x4(_mm512_castsi256_si512(spread(which, from + 2)),
+                                 spread(which >> 32, next + 2), 1)};
+  }
+  const VF q = hn::ConvertTo(Floats(), hn::BitCast(Ints(), hn::And(code, hn::Set(Words(), 0x7fff0000U))));
+  const VW coded =
+      hn::IfVecThenElse(hn::Set(Words(), 0x80000000U), code, bits(hn::Mul(q, from_bits(pick(u.unit)))));
+  const Mask full{_mm512_test_epi32_mask(places.raw, _mm512_set1_epi32(1))};
+  const VF v = from_bits(hn::IfThenElse(full, code, coded));
+  store(kPut == Put::kAdd ? hn::Add(load(out), v) : v, out, kPut == Put::kPastCaches);
+  return next + 2U + kQuadBytes[next[0]] + kQuadBytes[next[1]];
+}
+#else
+using Quad = hn::CappedTag<float, 4>;
+using QuadInts = hn::RebindToSigned<Quad>;
+using QuadWords = hn::RebindToUnsigned<Quad>;
+using QuadBytes = hn::Repartition<std::uint8_t, QuadWords>;
+
+// What four values need.
+struct Units {
+  HWY_INLINE explicit Units(const Classes& c)
+      : narrow(hn::Set(Quad(), c.unit[0] * 0x1p-8F)),
+        wide(hn::Set(Quad(), c.unit[1])),
+        low_bit(hn::Shl(hn::Set(QuadWords(), 1U), hn::ShiftLeft<1>(hn::Iota(QuadWords(), 0U)))),
+        high_bit(hn::ShiftLeft<1>(low_bit)) {}
+  hn::Vec<Quad> narrow, wide;
+  hn::Vec<QuadWords> low_bit, high_bit;  // of each value's tag
+};
+
+template <Put kPut>
+HWY_INLINE void decode_quad(const Units& u, unsigned tags, const std::uint8_t* from, float* out) {
+  const auto places = hn::LoadU(QuadBytes(), kPlaces[tags].from);
+  const auto code = hn::BitCast(QuadWords(), hn::TableLookupBytesOr0(hn::LoadU(QuadBytes(), from), places));
+  const auto all_tags = hn::Set(QuadWords(), tags);
+  const auto high = hn::TestBit(all_tags, u.high_bit);
+  const auto full = hn::And(high, hn::TestBit(all_tags, u.low_bit));
+  const auto sign = hn::AndNot(hn::Set(QuadWords(), 0x7fffffffU), hn::ShiftLeft<16>(code));
+  const auto q = hn::BitCast(QuadInts(), hn::And(code, hn::Set(QuadWords(), 0x7fffU)));
+  const auto unit = hn::IfThenElse(hn::RebindMask(Quad(), high), u.wide, u.narrow);
+  const auto size = hn::Mul(hn::ConvertTo(Quad(), q), unit);
+  const auto coded = hn::Or(hn::BitCast(QuadWords(), size), sign);
+  const auto v = hn::BitCast(Quad(), hn::IfThenElse(full, code, coded));
+  hn::StoreU(kPut == Put::kAdd ? hn::Add(hn::LoadU(Quad(), out), v) : v, Quad(), out);
+}
+
+template <Put kPut>
+HWY_INLINE const std::uint8_t* decode_two(const Units& u, const std::uint8_t* from, float* out) {
+  for (std::size_t k = 0; k < 2 * kGroup; k += kGroup) {
+    const unsigned tags = wire::get<std::uint16_t>(from);
+    decode_quad<kPut>(u, tags & 255U, from + 2, out + k);
+    decode_quad<kPut>(u, tags >> 8, from + 2 + kQuadBytes[tags & 255U], out + k + 4);
+    from += group_bytes(tags);
+  }
+  return from;
+}
+#endif
+
+// `values` values of kCursors blocks, which begin at `at`; returns where the last block's go on.
+template <std::size_t kCursors, Put kPut>
+const std::uint8_t* decode_groups(const Classes& c, std::array<const std::uint8_t*, kCursors> at,
+                                  std::size_t values, float* HWY_RESTRICT out) {
+  const Units units(c);
+  for (std::size_t i = 0; i < values; i += 2 * kGroup)
+    for (std::size_t k = 0; k < kCursors; ++k) at[k] = decode_two<kPut>(units, at[k], out + k * kBlock + i);
+  return at[kCursors - 1];
+}
+
+constexpr std::size_t kCursors = 4;
+constexpr std::size_t kStretch = kCursors * kBlock;
+constexpr std::size_t kReach = 64;  // bytes that loads reach past a group
+
+// One payload, read from stretch to stretch.
+class Reader {
+ public:
+  Reader() = default;
+  Reader(ByteView payload, std::size_t n)
+      : c_(classes({static_cast<Mode>(payload[0]), static_cast<Layout>(payload[1]), payload[2]})),
+        table_(payload.data() + kHead),
+        at_(table_ + 2 * blocks(n)),
+        end_(payload.data() + payload.size()) {}
+
+  // Sets out[0, len) to the next values, or adds them. len is kStretch but at the end.
+  template <Put kPut>
+  void next(std::size_t len, float* out) {
+    if (whole(len) == kStretch) {
+      std::array<const std::uint8_t*, kCursors> from;
+      const std::uint8_t* p = at_;
+      for (std::size_t k = 0; k < kCursors; ++k) {
+        from[k] = p;
+        p += wire::get<std::uint16_t>(table_ + 2 * k);
+      }
+      if (static_cast<std::size_t>(end_ - p) >= kReach) {
+        decode_groups<kCursors, kPut>(c_, from, kBlock, out);
+        at_ = p;
+        table_ += 2 * kCursors;
+        return;
+      }
+    }
+    for (std::size_t done = 0; done < len; done += kBlock)
+      block<kPut>(std::min(kBlock, len - done), out + done);
+  }
+
+ private:
+  template <Put kPut>
+  void block(std::size_t len, float* out) {
+    const std::size_t bytes = wire::get<std::uint16_t>(table_);
+    std::uint8_t copy[kMostBlockBytes + kReach] = {};
+    const std::uint8_t* from = at_;
+    if (static_cast<std::size_t>(end_ - at_) < bytes + kReach) {
+      std::memcpy(copy, at_, bytes);
+      from = copy;
+    }
+    const std::size_t values = whole(len) / (2 * kGroup) * (2 * kGroup);
+    from = decode_groups<1, kPut>(c_, {from}, values, out);
+    for (std::size_t i = values; i < len; i += kGroup) {
+      unsigned tags = wire::get<std::uint16_t>(from);
+      from += 2;
+      for (std::size_t j = i; j < std::min(i + kGroup, len); ++j, tags >>= 2) {
+        const float v = receive(c_, tags & 3U, from);
+        out[j] = kPut == Put::kAdd ? out[j] + v : v;
+        from += kTagBytes[tags & 3U];
+      }
+    }
+    at_ += bytes;
+    table_ += 2;
+  }
+
+  Classes c_{};
+  const std::uint8_t* table_ = nullptr;  // of the next block
+  const std::uint8_t* at_ = nullptr;
+  const std::uint8_t* end_ = nullptr;
+};
+
+constexpr std::size_t kAtOnce =
+    64;  // payloads that are added while a stretch of the output stays in the cache
+
+void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  Reader readers[kAtOnce];
+  for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size());
+  const bool past_caches = payloads.size() == 1 && how.divide == 1.0F && goes_past_caches(how, out);
+  for (std::size_t first = 0; first < out.size(); first += kStretch) {
+    const std::size_t len = std::min(kStretch, out.size() - first);
+    float* to = out.data() + first;
+    std::size_t p = 0;
+    if (how.base == nullptr)
+      past_caches ? readers[p++].next<Put::kPastCaches>(len, to) : readers[p++].next<Put::kSet>(len, to);
+    else if (how.base != out.data())
+      std::memcpy(to, how.base + first, 4 * len);
+    for (; p < payloads.size(); ++p) readers[p].next<Put::kAdd>(len, to);
+    if (how.divide != 1.0F)
+      for (std::size_t i = 0; i < len; ++i) to[i] /= how.divide;
+  }
+  if (past_caches) hwy::FlushStream();
+}
+
+void decode_burst(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  Merge step{.base = how.base};
+  for (; payloads.size() > kAtOnce; payloads = payloads.subspan(kAtOnce)) {
+    decode_some(payloads.first(kAtOnce), step, out);
+    step.base = out.data();
+  }
+  step.divide = how.divide;
+  decode_some(payloads, step, out);
+}
+
+}  // namespace
+}  // namespace tithe::inceptionn::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::inceptionn {
+
+HWY_EXPORT(decode_burst);
+
+void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode_burst)(payloads, how, out);
+}
+
+}  // namespace tithe::inceptionn
+#endif
