@@ -91,6 +91,7 @@ constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = en
 }  // namespace
 }  // namespace fp8
 
+// No contraction: the least scale sends floats below 2^-120, normal as they are, as 0.
 const Codec fp8_codec = {.id = CodecId::fp8,
                          .name = "fp8",
                          .doc = "8-bit floats, a power of two as scale per 32 values (Rouhani et al. 2023)",

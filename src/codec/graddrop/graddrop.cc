@@ -45,6 +45,13 @@ select::Sample sample_of(const Settings& s, std::size_t n) {
   return select::plan_sample(n, s[kRatio], s[kSample]);
 }
 
+// What reaches the threshold is sent, at least the sampled values that do, the largest first.
+double contraction(const Settings& s, std::size_t n) {
+  const std::size_t sure = std::min(most(s, n), select::threshold_rank(sample_of(s, n), s[kRatio]));
+  return 1 - static_cast<double>(sure) / static_cast<double>(n) *
+                 sparse::kKeptEnergy[static_cast<std::size_t>(form(s).values)];
+}
+
 std::uint64_t sample_key(const Call& call) {
   return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
 }
@@ -93,7 +100,7 @@ const Codec graddrop_codec = {
     .doc = "values above a sampled threshold, never more than the ratio (Aji and Heafield 2017)",
     .params = graddrop::kParams,
     .phases = graddrop::kPhases,
-    .traits = {.exact_ledger = true, .selects = true},
+    .traits = {.exact_ledger = true, .selects = true, .contraction = graddrop::contraction},
     .scratch = graddrop::scratch,
     .impls = graddrop::kImpls};
 

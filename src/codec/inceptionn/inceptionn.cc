@@ -309,6 +309,7 @@ const Codec inceptionn_codec = {
     .doc = "0, 8, 16 or 32 bits by a value's size, within an error bound (Li et al. 2018)",
     .params = inceptionn::kParams,
     .phases = inceptionn::kPhases,
+    // No contraction: of values below the bound nothing is sent.
     .traits = {.exact_ledger = true, .error = inceptionn::error},
     .scratch = codec::no_scratch,
     .impls = inceptionn::kImpls};

@@ -158,6 +158,7 @@ float value_at(ByteView payload, std::size_t i) {
 
 }  // namespace rangefloat
 
+// No contraction: true for every m is only 0.94, far above what the chosen one loses.
 const Codec rangefloat_codec = {
     .id = CodecId::rangefloat,
     .name = "rangefloat",

@@ -14,6 +14,7 @@
 //
 // Layout   codec/sparse.h, at most max(k, floor(cap * k)) pairs
 #include <algorithm>
+#include <cmath>
 
 #include "codec/raw.h"
 #include "codec/registry.h"
@@ -53,6 +54,14 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
 select::Sample sample_of(const Settings& s, std::size_t n) {
   constexpr double kHits = 1000;
   return select::plan_sample(n, s[kRatio], s[kSample], kHits);
+}
+
+// As many values as reach the threshold within the sample are sent at least, the largest first: kLeast of the ratio
+// where a fit gave it (fitted() asks for that), else the ratio itself.
+double contraction(const Settings& s, std::size_t n) {
+  const double reach = kLeast * s[kRatio] * static_cast<double>(sample_of(s, n).count());
+  const double sure = std::min(static_cast<double>(limits(s, n).k), std::floor(reach));
+  return 1 - sure / static_cast<double>(n) * sparse::kKeptEnergy[static_cast<std::size_t>(form(s).values)];
 }
 
 std::uint64_t sample_key(const Call& call) {
@@ -121,7 +130,7 @@ const Codec sidco_codec = {
     .doc = "values above a threshold that a fitted distribution gives (Abdelmoniem et al. 2021)",
     .params = sidco::kParams,
     .phases = sidco::kPhases,
-    .traits = {.exact_ledger = true, .selects = true},
+    .traits = {.exact_ledger = true, .selects = true, .contraction = sidco::contraction},
     .scratch = sidco::scratch,
     .impls = sidco::kImpls};
 

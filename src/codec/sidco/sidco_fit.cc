@@ -11,7 +11,6 @@ namespace {
 constexpr double kLn2 = 0.693147180559945309417232121458;
 constexpr double kFirstShare = 0.25;  // of the values, beyond the first stage's threshold
 constexpr int kMostStages = 8;
-constexpr double kLeast = 0.8;  // of the ratio asked for
 constexpr double kMost = 1.2;
 
 double exponential_step(const Excess& e, double share) { return -(e.sum.total() / e.count) * log_of(share); }

@@ -92,6 +92,7 @@ struct Passes {
 inline constexpr Passes kReference{excess_ref, logs_ref, keep_ref};
 inline constexpr Passes kFast{excess_fast, logs_fast, keep_fast};
 
+inline constexpr double kLeast = 0.8;  // of the ratio asked for
 // With M = 1, 2, ... stages, of which the first aims at a quarter of the values and the others at equal steps from
 // there to `ratio`: the first threshold that between 0.8 and 1.2 times `ratio` of the values reach, as the bits of a
 // float > 0. 0 where there is none: then these values are of no such shape. room holds seen.size() + kKeptSlack
