@@ -40,7 +40,7 @@ struct Form {
   IndexForm indices = IndexForm::kU32;
   bool plain() const { return values == ValueForm::kF32 && indices == IndexForm::kU32; }
 };
-inline constexpr std::string_view kValueForms[] = {"fp32", "bf16", "fp16", "8bit", "4bit"};
+inline constexpr std::string_view kValueForms[] = {"fp32", "bf16", "fp16", "8bit", "4bit", "inceptionn"};
 inline constexpr std::string_view kIndexForms[] = {"u32", "delta", "bitmap", "auto"};
 inline constexpr ParamSpec kValuesParam = {
     "values",
@@ -49,6 +49,9 @@ inline constexpr ParamSpec kValuesParam = {
     kLastValueForm,
     "how a sent value is written; what this rounds off stays in the residual",
     kValueForms};
+// For payloads that add up as arrays, and so have one size.
+inline constexpr ParamSpec kFixedValuesParam = {
+    "values", 0, 0, kLastFixedForm, kValuesParam.doc, std::span(kValueForms).first<kLastFixedForm + 1>()};
 inline constexpr ParamSpec kIndicesParam = {
     "indices",  0, 0, 3, "how its place is written, exactly; delta: Rice-coded gaps, auto: the shortest",
     kIndexForms};
@@ -114,14 +117,14 @@ class Cursor {
   std::uint32_t next_bit();
 
   const std::uint8_t* places_;
-  const std::uint8_t* values_;
+  ValueReader values_;
   const std::uint8_t* end_;
   std::size_t left_;
-  std::size_t read_ = 0;
   std::size_t bit_ = 0;
   Form form_;
   unsigned rice_ = 0;
   std::uint32_t index_ = 0;
+  std::uint32_t next_ = 0;  // the least that the next index can be
   float value_ = 0;
 };
 
@@ -141,6 +144,7 @@ class Unpacker {
   const std::uint8_t* places_;
   const std::uint8_t* values_;
   const std::uint8_t* end_;  // of the payload
+  ValueReader reader_;
   std::size_t count_;
   std::size_t read_ = 0;
   std::size_t bit_ = 0;

@@ -146,8 +146,9 @@ std::size_t write(const Form& asked, std::size_t n, std::span<const std::uint32_
     p = bits.finish();
   }
   const std::uint8_t* end = write_values(form.values, {value, count}, p);
-  if (left && form.values != ValueForm::kF32)
-    for (std::size_t j = 0; j < count; ++j) left[index[j]] = value[j] - value_at(form.values, p, j);
+  ValueReader sent(form.values, p, count);
+  for (std::size_t j = 0; j < count && left && form.values != ValueForm::kF32; ++j)
+    left[index[j]] = value[j] - sent.next();
   return static_cast<std::size_t>(end - out.data());
 }
 
@@ -173,15 +174,16 @@ Result<Encoded> encode_packed(const Call& call, std::size_t first, const Carry& 
 
 Cursor::Cursor(ByteView payload) : places_(payload.data() + kHead), end_(payload.data() + payload.size()) {
   left_ = wire::get<std::uint32_t>(payload.data());
-  values_ = places_ + 4 * left_;
+  const std::uint8_t* values = places_ + 4 * left_;
   if (is_packed(payload)) {
     left_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
     form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
     rice_ = payload[kAtRice];
     places_ = payload.data() + kPackedHead;
-    values_ = end_ - value_bytes(form_.values, left_);
-    end_ = values_;
+    end_ -= array_bytes(form_.values, payload, left_);
+    values = end_;
   }
+  values_ = ValueReader(form_.values, values, left_);
   if (left_ > 0) read();
 }
 
@@ -196,9 +198,10 @@ void Cursor::read() {
   } else if (form_.indices == IndexForm::kBitmap) {
     index_ = next_bit();
   } else {
-    index_ = (read_ == 0 ? 0 : index_ + 1) + gap();
+    index_ = next_ + gap();
   }
-  value_ = value_at(form_.values, values_, read_++);
+  next_ = index_ + 1;
+  value_ = values_.next();
 }
 
 std::uint32_t Cursor::next_bit() {
@@ -231,12 +234,14 @@ Unpacker::Unpacker(ByteView payload)
     : places_(payload.data() + kHead), end_(payload.data() + payload.size()) {
   count_ = wire::get<std::uint32_t>(payload.data());
   values_ = places_ + 4 * count_;
+  reader_ = ValueReader(form_.values, values_, count_);
   if (!is_packed(payload)) return;
   count_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
   form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
   rice_ = payload[kAtRice];
   places_ = payload.data() + kPackedHead;
-  values_ = end_ - value_bytes(form_.values, count_);
+  values_ = end_ - array_bytes(form_.values, payload, count_);
+  reader_ = ValueReader(form_.values, values_, count_);
 }
 
 std::size_t Unpacker::read(std::uint32_t* index, float* value) {
@@ -248,7 +253,7 @@ std::size_t Unpacker::read(std::uint32_t* index, float* value) {
     read_bitmap(index, size);
   else
     read_gaps(index, size);
-  read_values(form_.values, values_, read_, {value, size});
+  reader_.read({value, size});
   read_ += size;
   return size;
 }
@@ -309,12 +314,12 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
   const Form form{static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
   const unsigned b = form.indices == IndexForm::kDelta ? rice_bits(count, n) : 0;
   if (form.plain() || payload[kAtRice] != b) return corrupt("a form that no writer chooses");
-  const std::size_t values = value_bytes(form.values, count);
+  const std::size_t values = array_bytes(form.values, payload.subspan(kPackedHead), count);
   if (payload.size() - kPackedHead < values)
     return corrupt("too short for " + std::to_string(count) + " values");
   const std::uint8_t* places = payload.data() + kPackedHead;
   const std::uint8_t* end = payload.data() + payload.size() - values;
-  if (!values_hold(form.values, end, count)) return corrupt("a code that no writer writes");
+  if (!values_hold(form.values, payload.last(values), count)) return corrupt("a code that no writer writes");
   const auto room = static_cast<std::size_t>(end - places);
   if (form.indices == IndexForm::kBitmap) {
     if (room != place_bytes(form.indices, count, n)) return corrupt("wrong length");

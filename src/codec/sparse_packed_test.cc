@@ -20,8 +20,8 @@ namespace {
 // Every form but the plain one.
 std::vector<Form> forms() {
   std::vector<Form> all;
-  for (const ValueForm values :
-       {ValueForm::kF32, ValueForm::kBF16, ValueForm::kF16, ValueForm::k8Bit, ValueForm::k4Bit})
+  for (const ValueForm values : {ValueForm::kF32, ValueForm::kBF16, ValueForm::kF16, ValueForm::k8Bit,
+                                 ValueForm::k4Bit, ValueForm::kInceptionn})
     for (const IndexForm indices : {IndexForm::kU32, IndexForm::kDelta, IndexForm::kBitmap, IndexForm::kAuto})
       if (const Form form{values, indices}; !form.plain()) all.push_back(form);
   return all;

@@ -3,18 +3,21 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/bytes.h"
 #include "codec/bf16_format.h"
 #include "codec/fp16_format.h"
+#include "codec/size_classes.h"
 
 namespace tithe::sparse {
 namespace {
 
-constexpr std::size_t kBits[] = {32, 16, 16, 8, 4};  // of one value
+constexpr std::size_t kBits[] = {32, 16, 16, 8, 4};  // of one value, where the form is fixed
 constexpr std::size_t kBlockHead = 2;
 
 bool in_blocks(ValueForm form) { return form >= ValueForm::kF16; }
+std::size_t blocks(std::size_t count) { return (count + kValueBlock - 1) / kValueBlock; }
 
 std::uint32_t magnitude_of(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
@@ -101,14 +104,70 @@ bool codes_hold(ValueForm form, const std::uint8_t* block, std::size_t length) {
   return form == ValueForm::k8Bit || length % 2 == 0 || codes[length / 2] >> 4 == 0;
 }
 
+// inceptionn
+constexpr std::size_t kClassesTail = 4;
+constexpr std::size_t tag_bytes(std::size_t length) { return (length + 3) / 4; }
+unsigned tag_at(const std::uint8_t* tags, std::size_t k) { return tags[k / 4] >> 2 * (k % 4) & 3U; }
+const inceptionn::Classes& unit_classes() {
+  static const inceptionn::Classes kClasses = inceptionn::classes(inceptionn::kStrict, 10);
+  return kClasses;
+}
+
+std::uint8_t* write_classes(std::span<const float> v, std::uint8_t* out) {
+  std::uint32_t e = 0;
+  for (const float x : v) e = std::max(e, std::min(magnitude_of(x) >> 23, kMostExponent));
+  *out++ = static_cast<std::uint8_t>(e);
+  std::uint8_t* const tags = out;
+  out = std::fill_n(tags, tag_bytes(v.size()), std::uint8_t{0});
+  for (std::size_t k = 0; k < v.size(); ++k) {
+    const float x = std::ldexp(v[k], 126 - static_cast<int>(e));
+    const inceptionn::Sent sent =
+        inceptionn::send(unit_classes(), std::fabs(x) < 1 ? x : 0.0F);  // 0: not finite
+    tags[k / 4] = static_cast<std::uint8_t>(tags[k / 4] | sent.tag << 2 * (k % 4));
+    inceptionn::put_bytes(out, sent.tag, sent.word);
+    out += inceptionn::kTagBytes[sent.tag];
+  }
+  return out;
+}
+
+bool classes_hold(std::span<const std::uint8_t> array, std::size_t count) {
+  if (count == 0) return array.empty();
+  if (array.size() < kClassesTail) return false;
+  std::span<const std::uint8_t> rest = array.first(array.size() - kClassesTail);
+  for (std::size_t first = 0; first < count; first += kValueBlock) {
+    const std::size_t length = std::min(kValueBlock, count - first);
+    const std::size_t head = 1 + tag_bytes(length);
+    if (rest.size() < head || rest[0] > kMostExponent) return false;
+    std::size_t bytes = head;
+    for (std::size_t k = 0; k < 4 * tag_bytes(length); ++k) {
+      const unsigned tag = tag_at(&rest[1], k);
+      if (tag == 3 || (tag != 0 && k >= length)) return false;
+      bytes += inceptionn::kTagBytes[tag];
+    }
+    if (rest.size() < bytes) return false;
+    rest = rest.subspan(bytes);
+  }
+  return rest.empty();
+}
+
 }  // namespace
 
 std::size_t value_bytes(ValueForm form, std::size_t count) {
-  const std::size_t heads = in_blocks(form) ? (count + kValueBlock - 1) / kValueBlock * kBlockHead : 0;
+  if (form == ValueForm::kInceptionn)
+    return count == 0 ? 0 : blocks(count) + tag_bytes(count) + 2 * count + kClassesTail;
+  const std::size_t heads = in_blocks(form) ? blocks(count) * kBlockHead : 0;
   return heads + (count * kBits[static_cast<std::size_t>(form)] + 7) / 8;
 }
 
 std::uint8_t* write_values(ValueForm form, std::span<const float> values, std::uint8_t* out) {
+  if (form == ValueForm::kInceptionn) {
+    std::uint8_t* at = out;
+    for (std::size_t first = 0; first < values.size(); first += kValueBlock)
+      at = write_classes(values.subspan(first, std::min(kValueBlock, values.size() - first)), at);
+    if (values.empty()) return at;
+    wire::put(at, static_cast<std::uint32_t>(at + kClassesTail - out));
+    return at + kClassesTail;
+  }
   std::uint8_t* const end = out + value_bytes(form, values.size());
   if (form == ValueForm::kF32) {
     for (const float v : values) wire::put(out, v), out += 4;
@@ -159,14 +218,46 @@ void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, s
       for (std::size_t k = 0; k < out.size(); ++k) out[k] = scale.value(top, code_at(form, codes, k));
       return;
     }
+    case ValueForm::kInceptionn:  // has no fixed places
+      return;
   }
 }
 
-bool values_hold(ValueForm form, const std::uint8_t* array, std::size_t count) {
+std::size_t array_bytes(ValueForm form, std::span<const std::uint8_t> area, std::size_t count) {
+  if (form != ValueForm::kInceptionn || count == 0) return value_bytes(form, count);
+  if (area.size() < kClassesTail) return area.size() + 1;
+  return wire::get<std::uint32_t>(area.data() + area.size() - kClassesTail);
+}
+
+float ValueReader::next() {
+  const std::size_t j = read_++;
+  if (form_ != ValueForm::kInceptionn) return value_at(form_, at_, j);
+  if (j % kValueBlock == 0) {
+    exponent_ = static_cast<int>(at_[0]) - 126;
+    tags_ = at_ + 1;
+    at_ = tags_ + tag_bytes(std::min(kValueBlock, count_ - j));
+  }
+  const unsigned tag = tag_at(tags_, j % kValueBlock);
+  const float x = inceptionn::receive(unit_classes(), tag, at_);
+  at_ += inceptionn::kTagBytes[tag];
+  return std::ldexp(x, exponent_);
+}
+
+void ValueReader::read(std::span<float> out) {
+  if (form_ == ValueForm::kInceptionn) {
+    for (float& v : out) v = next();
+  } else {
+    read_values(form_, at_, read_, out);
+    read_ += out.size();
+  }
+}
+
+bool values_hold(ValueForm form, std::span<const std::uint8_t> array, std::size_t count) {
+  if (form == ValueForm::kInceptionn) return classes_hold(array, count);
   if (!in_blocks(form)) return true;
   for (std::size_t first = 0; first < count; first += kValueBlock) {
     const std::size_t length = std::min(kValueBlock, count - first);
-    const std::uint8_t* block = array + value_bytes(form, first);
+    const std::uint8_t* block = array.data() + value_bytes(form, first);
     if (!(form == ValueForm::kF16 ? halves_hold(block, length) : codes_hold(form, block, length)))
       return false;
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -12,20 +13,26 @@
 namespace tithe::sparse {
 namespace {
 
-constexpr ValueForm kAll[] = {ValueForm::kF32, ValueForm::kBF16, ValueForm::kF16, ValueForm::k8Bit,
-                              ValueForm::k4Bit};
+constexpr ValueForm kAll[] = {ValueForm::kF32,  ValueForm::kBF16, ValueForm::kF16,
+                              ValueForm::k8Bit, ValueForm::k4Bit, ValueForm::kInceptionn};
 
 std::vector<std::uint8_t> array_of(ValueForm form, const std::vector<float>& values) {
   std::vector<std::uint8_t> array(value_bytes(form, values.size()));
-  EXPECT_EQ(write_values(form, values, array.data()), array.data() + array.size());
+  const std::uint8_t* end = write_values(form, values, array.data());
+  if (form != ValueForm::kInceptionn) {
+    EXPECT_EQ(end, array.data() + array.size());
+  }
+  array.resize(static_cast<std::size_t>(end - array.data()));
+  EXPECT_EQ(array_bytes(form, array, values.size()), array.size());
   return array;
 }
 
 std::vector<float> read(ValueForm form, const std::vector<float>& values) {
   const std::vector<std::uint8_t> array = array_of(form, values);
-  EXPECT_TRUE(values_hold(form, array.data(), values.size()));
-  std::vector<float> back;
-  for (std::size_t j = 0; j < values.size(); ++j) back.push_back(value_at(form, array.data(), j));
+  EXPECT_TRUE(values_hold(form, array, values.size()));
+  std::vector<float> back(values.size());
+  ValueReader reader(form, array.data(), values.size());
+  for (float& v : back) v = reader.next();
   return back;
 }
 
@@ -86,9 +93,37 @@ TEST(SparseValues, FarBelowTheLargestIsZeroAndOnlyInItsBlock) {
   EXPECT_EQ(read(ValueForm::kF16, values)[1], 1.0F);
 }
 
+// 0.75, largest of its block, is 2^-1 * 1.5: values over 2^0. In units of 2^-15, 0.75 is 24576 and 0.3 is 9830; in units
+// of 2^-12, -0.01 is 40.
+TEST(SparseValues, InceptionnsBytes) {
+  EXPECT_EQ(array_of(ValueForm::kInceptionn, {0.75F, -0.01F, 0.0005F, 0.3F, 0.0F}),
+            (std::vector<std::uint8_t>{126, 0b10000110, 0, 0x00, 0x60, 0x80 | 40, 0x66, 0x26, 12, 0, 0, 0}));
+  EXPECT_EQ(array_of(ValueForm::kInceptionn, {}).size(), 0U);
+}
+
+TEST(SparseValues, InceptionnIsWithinItsBoundOfTheLargestAtAnyMagnitude) {
+  std::mt19937 rng(9);
+  for (const int exponent : {-140, -126, -100, -20, 0, 60, 126}) {
+    std::vector<float> values;
+    for (int i = 0; i < 1000; ++i) {
+      const float fraction = static_cast<float>(rng() % 65'536) / 65'536.0F - 0.5F;
+      values.push_back(std::ldexp(fraction, exponent - static_cast<int>(rng() % 12)));
+    }
+    const std::vector<float> sent = read(ValueForm::kInceptionn, values);
+    for (std::size_t first = 0; first < values.size(); first += kValueBlock) {
+      const std::size_t end = std::min(values.size(), first + kValueBlock);
+      double largest = 0;
+      for (std::size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(double{values[i]}));
+      for (std::size_t i = first; i < end; ++i)
+        ASSERT_LE(std::fabs(double{values[i]} - double{sent[i]}), std::max(0x1p-9 * largest, 0x1p-136))
+            << exponent << " at " << i;
+    }
+  }
+}
+
 TEST(SparseValues, RefusesCodesThatMeanNothing) {
   const auto holds = [](ValueForm form, std::vector<std::uint8_t> array, std::size_t count) {
-    return values_hold(form, array.data(), count);
+    return values_hold(form, array, count);
   };
   EXPECT_TRUE(holds(ValueForm::kF16, {254, 0, 0xff, 0x77}, 1));
   EXPECT_FALSE(holds(ValueForm::kF16, {255, 0, 0, 0}, 1)) << "exponent of no finite value";
@@ -100,6 +135,16 @@ TEST(SparseValues, RefusesCodesThatMeanNothing) {
   EXPECT_FALSE(holds(ValueForm::k4Bit, {0xfe, 1, 0x00}, 1)) << "top is infinite";
   EXPECT_FALSE(holds(ValueForm::k4Bit, {0xfd, 1, 0x10}, 1)) << "padding";
   EXPECT_FALSE(holds(ValueForm::k4Bit, {3, 0, 0x30}, 2)) << "below the smallest";
+  EXPECT_TRUE(holds(ValueForm::kInceptionn, {254, 0b0110, 9, 8, 7, 9, 0, 0, 0}, 2));
+  EXPECT_FALSE(holds(ValueForm::kInceptionn, {255, 0b0110, 9, 8, 7, 9, 0, 0, 0}, 2))
+      << "exponent of no finite value";
+  EXPECT_FALSE(holds(ValueForm::kInceptionn, {254, 0b0111, 9, 8, 7, 6, 5, 11, 0, 0, 0}, 2))
+      << "not below the largest";
+  EXPECT_FALSE(holds(ValueForm::kInceptionn, {254, 0b0110, 9, 8, 7, 9, 0, 0, 0}, 1))
+      << "a tag past the last value";
+  EXPECT_FALSE(holds(ValueForm::kInceptionn, {254, 0b0110, 9, 8, 8, 0, 0, 0}, 2)) << "too short";
+  EXPECT_FALSE(holds(ValueForm::kInceptionn, {254, 0b0110, 9, 8, 7, 6, 10, 0, 0, 0}, 2)) << "too long";
+  EXPECT_FALSE(holds(ValueForm::kInceptionn, {1, 0}, 1)) << "no room for the length";
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ inline std::vector<Case> cases() {
     if (has_param(*c, "indices"))
       all.push_back({codec + "_packed", c, longest(*c), 1, much + "values=bf16,indices=delta"});
     if (c->id == CodecId::topk)  // the other forms, which all sparsifiers share
-      for (const std::string form : {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap"})
+      for (const std::string form :
+           {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap", "inceptionn,indices=delta"})
         all.push_back({codec + "_" + form.substr(0, 4), c, longest(*c), 1, "ratio=0.1,values=" + form});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
     if (c->id == CodecId::inceptionn)

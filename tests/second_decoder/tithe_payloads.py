@@ -178,12 +178,16 @@ def read_packed(payload: bytes, n: int) -> Sparse:
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
     how_values, how_indices, b, zero = payload[8:12]
-    must(how_values <= 4 and how_indices <= 2 and zero == 0, "sparse: unknown form")
+    must(how_values <= 5 and how_indices <= 2 and zero == 0, "sparse: unknown form")
     must(how_values + how_indices > 0, "sparse: a plain payload is not packed")
     must(count <= n, "sparse: count")
     mean = (n - count) * 177 // 256 // count if count else 0
     must(b == (mean.bit_length() - 1 if how_indices == 1 and mean else 0), "sparse: b")
-    split_at = len(payload) - value_bytes(how_values, count)
+    size = value_bytes(how_values, count)
+    if how_values == 5 and count:
+        must(len(payload) >= 16, "sparse: length")
+        (size,) = u32_array(payload, len(payload) - 4, 1)
+    split_at = len(payload) - size
     must(split_at >= 12, "sparse: length")
     places = payload[12:split_at]
     if how_indices == 0:
@@ -200,12 +204,12 @@ def read_packed(payload: bytes, n: int) -> Sparse:
     return Sparse(indices, read_values(how_values, payload[split_at:], count))
 
 
-VALUE_BITS = (32, 16, 16, 8, 4)
+VALUE_BITS = (32, 16, 16, 8, 4, 0)
 VALUE_BLOCK = 128
 
 
 def value_bytes(how: int, count: int) -> int:
-    heads = 2 * -(-count // VALUE_BLOCK) if how >= 2 else 0
+    heads = 2 * -(-count // VALUE_BLOCK) if 2 <= how <= 4 else 0
     return heads + (count * VALUE_BITS[how] + 7) // 8
 
 
@@ -214,12 +218,35 @@ def read_values(how: int, data: bytes, count: int) -> list[float]:
         return f32_array(data, 0, count)
     if how == 1:
         return read_bf16(data, count)
+    if how == 5:
+        return read_classes(data, count)
     values: list[float] = []
     for first in range(0, count, VALUE_BLOCK):
         length = min(VALUE_BLOCK, count - first)
         (head,) = struct.unpack_from("<H", data, value_bytes(how, first))
         body = data[value_bytes(how, first) + 2 : value_bytes(how, first + length)]
         values += read_halves(head, body, length) if how == 2 else read_codes(how, head, body, length)
+    return values
+
+
+def read_classes(data: bytes, count: int) -> list[float]:
+    must(count == 0 or len(data) >= 4, "sparse: length")
+    values: list[float] = []
+    at = 0
+    for first in range(0, count, VALUE_BLOCK):
+        length = min(VALUE_BLOCK, count - first)
+        last = at + 1 + (length + 3) // 4
+        must(last <= len(data) - 4, "sparse: length")
+        e, tags = data[at], [byte >> bit & 3 for byte in data[at + 1 : last] for bit in (0, 2, 4, 6)]
+        must(e <= 254 and max(tags) <= 2 and not any(tags[length:]), "sparse: tags of a block")
+        at = last
+        for tag in tags[:length]:
+            must(at + tag <= len(data) - 4, "sparse: length")
+            code, places = int.from_bytes(data[at : at + tag], "little"), (0, 7, 15)[tag]
+            size = math.ldexp(code & (1 << places) - 1, e - 126 - (0, 12, 15)[tag])
+            values.append(-size if code >> places else size)
+            at += tag
+    must(at == max(0, len(data) - 4), "sparse: length")
     return values
 
 

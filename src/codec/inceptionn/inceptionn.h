@@ -29,13 +29,10 @@
 //           network card handles, one per cycle of 256 bits; the table lets others read several blocks at a time
 // The paper leaves open the order of bits, short groups and the length: bits fill from the lowest, tags past the last
 // value are 0, and the head says what a reader must know.
-#include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 
-#include "base/bytes.h"
+#include "codec/size_classes.h"
 #include "tithe/codec.h"
 
 namespace tithe::inceptionn {
@@ -44,10 +41,8 @@ inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kGroup = 8;
 inline constexpr std::size_t kMostBlockBytes = kBlock / kGroup * (2 + 4 * kGroup);  // of a burst payload
-inline constexpr std::size_t kTagBytes[] = {0, 1, 2, 4};  // of a value with that tag
-inline constexpr int kMostB = 100;                        // every unit is a normal float
+inline constexpr int kMostB = 100;  // every unit is a normal float
 
-enum Mode : std::uint8_t { kStrict, kLiteral };
 enum Layout : std::uint8_t { kSplit, kBurst };
 
 struct Head {
@@ -56,64 +51,13 @@ struct Head {
   std::uint8_t b;
 };
 
+inline Classes classes(const Head& head) { return classes(head.mode, head.b); }
+
 inline std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 // Of one of the two planes of tags.
 inline std::size_t plane_bytes(std::size_t n) { return (n + 7) / 8; }
 inline std::size_t bound(const Settings&, std::size_t n) {
   return kHead + 2 * blocks(n) + 2 * plane_bytes(n) + 4 * n;
-}
-
-// Edges as bits of magnitudes; units and their inverses by class: [0] 7 bits, [1] 15 bits.
-struct Classes {
-  std::uint32_t low, middle, top;
-  float unit[2];
-  float per_unit[2];
-};
-
-inline Classes classes(const Head& head) {
-  const int b = head.b;
-  const bool strict = head.mode == kStrict;
-  const int middle = strict ? std::min(-(b / 2), 7 - b) : -(b / 2);
-  const int top = strict ? std::min(0, 15 - b) : 0;
-  const int unit[2] = {strict ? middle - 7 : -7, top - 15};
-  const auto edge = [](int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; };
-  return {.low = edge(-b),
-          .middle = edge(middle),
-          .top = edge(top),
-          .unit = {std::ldexp(1.0F, unit[0]), std::ldexp(1.0F, unit[1])},
-          .per_unit = {std::ldexp(1.0F, -unit[0]), std::ldexp(1.0F, -unit[1])}};
-}
-
-struct Sent {
-  unsigned tag;
-  std::uint32_t word;  // of which kTagBytes[tag] bytes travel
-  float value;         // what a reader sees
-};
-
-inline Sent send(const Classes& c, float v) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude < c.low) return {0, 0, 0.0F};
-  if (magnitude >= c.top) return {3, bits, v};
-  const unsigned wide = magnitude >= c.middle;
-  const auto q = static_cast<std::uint32_t>(std::fabs(v) * c.per_unit[wide]);
-  const std::uint32_t sign = bits >> 31;
-  return {1 + wide, sign << (wide ? 15 : 7) | q, std::copysign(static_cast<float>(q) * c.unit[wide], v)};
-}
-
-// The value whose bytes stand at p.
-inline float receive(const Classes& c, unsigned tag, const std::uint8_t* p) {
-  if (tag == 0) return 0.0F;
-  if (tag == 3) return wire::get<float>(p);
-  const unsigned wide = tag - 1;
-  const unsigned word = wide ? wire::get<std::uint16_t>(p) : *p;
-  const unsigned sign = word >> (wide ? 15 : 7);
-  const float magnitude = static_cast<float>(word & (wide ? 0x7fffU : 0x7fU)) * c.unit[wide];
-  return sign ? -magnitude : magnitude;
-}
-
-inline void put_bytes(std::uint8_t* p, unsigned tag, std::uint32_t word) {
-  for (std::size_t k = 0; k < kTagBytes[tag]; ++k) p[k] = static_cast<std::uint8_t>(word >> (8 * k));
 }
 
 inline unsigned bit_at(const std::uint8_t* plane, std::size_t i) { return plane[i / 8] >> (i % 8) & 1U; }

@@ -37,7 +37,7 @@ using sparse::ValueForm;
 
 enum Param : std::size_t { kRatio, kValues };
 constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"},
-                                 sparse::kValuesParam};
+                                 sparse::kFixedValuesParam};
 
 enum Offset : std::size_t { kAtCount = 8, kAtForm = 12, kAtZeros = 13, kHead = 16 };
 
@@ -79,13 +79,14 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   if (count > most(s, n))
     return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(s, n)) +
                    " are sent of " + std::to_string(n));
-  if (payload[kAtForm] > sparse::kLastValueForm) return corrupt("unknown form");
+  if (payload[kAtForm] > sparse::kLastFixedForm) return corrupt("unknown form");
   for (std::size_t i = kAtZeros; i < kHead; ++i)
     if (payload[i] != 0) return corrupt("unknown form");
   const View view(payload);
   TITHE_TRY(codec::check_size("randomk", payload.size(), kHead + sparse::value_bytes(view.values, count)));
-  return sparse::values_hold(view.values, view.array, count) ? Status()
-                                                             : corrupt("a code that no writer writes");
+  return sparse::values_hold(view.values, payload.subspan(kHead), count)
+             ? Status()
+             : corrupt("a code that no writer writes");
 }
 
 // The places of a payload, drawn a thousand at a time.
