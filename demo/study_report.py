@@ -9,8 +9,11 @@ import report
 NEAR_POINTS = 1.0  # what a codec may lose against fp32 before the table says so
 SHOWN_POINTS = 2.0  # the picture's lower end, below fp32: rows further down stand on its edge
 FAMILIES = {
-    "casts": ("#3d4451", "fp32 bf16 fp16 fp8"),
-    "signs and few bits": ("#c2255c", "onebit sign tbq terngrad minmax qsgd natural nuqsgd thc"),
+    "casts": ("#3d4451", "fp32 bf16 fp16 fp8 fp8_shared"),
+    "signs and few bits": (
+        "#c2255c",
+        "onebit sign tbq terngrad terngrad_shared minmax qsgd qsgd_shared natural nuqsgd thc",
+    ),
     "floats of other shapes": ("#e8590c", "inceptionn rangefloat"),
     "some of the values": ("#1c6dd0", "topk qtopk dgc dragonn randomk threshold graddrop sidco scalecom blocks"),
     "transforms, low rank": ("#2f9e44", "fft dct powersgd"),

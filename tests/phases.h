@@ -12,10 +12,10 @@ inline std::uint8_t last_phase(const Codec& codec) {
   return static_cast<std::uint8_t>(codec.phases.size() - 1);
 }
 
-// Call::context of the last phase, when no other worker takes part; empty for codecs of one phase, and where an earlier
-// encode refuses (the last one then meets a context that its check would not have let through).
-inline std::vector<std::uint8_t> context_alone(const Codec& codec, const Impl& impl, Call call,
-                                               const Carry& in) {
+// Call::context of the last phase, when `workers` with equal values take part; empty for codecs of one phase, and where
+// an earlier encode refuses (the last one then meets a context that its check would not have let through).
+inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, const Impl& impl, Call call,
+                                            const Carry& in) {
   std::vector<std::uint8_t> context;
   for (std::uint8_t p = 0; p < last_phase(codec); ++p) {
     std::vector<std::uint8_t> payload(codec.phases[p].bound(call.settings, in.n));
@@ -24,9 +24,18 @@ inline std::vector<std::uint8_t> context_alone(const Codec& codec, const Impl& i
     const Result<Encoded> done = impl.encode(call, {in.grad, in.residual, nullptr, in.n}, payload);
     if (!done.ok()) return {};
     payload.resize(done->bytes);
-    context = std::move(payload);
+    const Phase& phase = codec.phases[p];
+    context = payload;
+    for (int w = 1; w < workers && phase.combine != nullptr; ++w)
+      if (!phase.combine(call.settings, in.n, context, payload, nullptr).ok()) return {};
   }
   return context;
+}
+
+// When no other worker takes part.
+inline std::vector<std::uint8_t> context_alone(const Codec& codec, const Impl& impl, const Call& call,
+                                               const Carry& in) {
+  return context_of(1, codec, impl, call, in);
 }
 
 }  // namespace tithe::phases

@@ -51,7 +51,7 @@ Result<Report> list_codecs() {
   const std::vector<float> sample = bell_values(kSample, 1);
   Report report;
   report.json = {{"codecs", Json::array()}, {"feedback", Json::array()}};
-  report.text = fmt::format("{:<10} {:>3} {:>11} {:<7} {:<33} {}\n", "name", "id", "bits/value", "ledger",
+  report.text = fmt::format("{:<15} {:>3} {:>11} {:<7} {:<33} {}\n", "name", "id", "bits/value", "ledger",
                             "phases (laws)", "parameters");
   for (const Codec* codec : all_codecs()) {
     Result<double> bits = bits_per_value(*codec, sample);
@@ -90,7 +90,7 @@ Result<Report> list_codecs() {
                                      {"contraction", contraction(*codec)},
                                      {"impls", impls}});
     report.text += fmt::format(
-        "{:<10} {:>3} {:>11.4f} {:<7} {:<33} {}\n", codec->name, static_cast<int>(codec->id), *bits,
+        "{:<15} {:>3} {:>11.4f} {:<7} {:<33} {}\n", codec->name, static_cast<int>(codec->id), *bits,
         codec->traits.exact_ledger ? "exact" : "rounded", phase_text, param_list.empty() ? "-" : param_list);
   }
   report.text += "\nFor every codec, after the same colon:\n";

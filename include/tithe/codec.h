@@ -146,7 +146,7 @@ struct Traits {
   // to, together or combined into one, is the sum of what each decodes to but for rounding, which is at most 2^-20 of
   // the sum of their largest magnitudes.
   bool adds_transformed = false;
-  // c of |x - C(x)|^2 <= c |x|^2, in expectation where C draws random numbers, for x of normal floats. nullptr: 1,
+  // c of |x - C(x)|^2 <= c |x|^2, in expectation where C draws, for x well inside the normal floats. nullptr: 1,
   // it never makes things worse. Below 1 feedback converges (Stich et al., NeurIPS 2018).
   double (*contraction)(const Settings&, std::size_t n) = nullptr;
   // What |x_i - C(x)_i| never exceeds, but for rounding to a float, for x_i = value of a tensor whose largest magnitude

@@ -70,11 +70,12 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
   }
 
   // Where there are earlier phases, what they agreed on does not depend on the values that a test sends.
-  void SetUp() override {
+  void SetUp() override { agree(1); }
+  void agree(int workers) {
     if (codec.phases.size() == 1) return;
     const Floats x = values(Data::kHeavy, n, 1);
     context_ = with_scratch([&](const Call& c) {
-      return phases::context_alone(codec, reference, c, {x.data(), nullptr, nullptr, n});
+      return phases::context_of(workers, codec, reference, c, {x.data(), nullptr, nullptr, n});
     });
     call.context = context_;
   }
@@ -358,7 +359,10 @@ TEST_P(CodecSuite, EarlierPhasesArePureBoundedAndHonest) {
   }
 }
 
-class CombineSuite : public CodecSuite {};
+class CombineSuite : public CodecSuite {
+ protected:
+  void SetUp() override { agree(2); }
+};
 
 // combine(a, b) is the encoding of what a and b stand for, added; the rounding is in left. Where payloads add in
 // another domain, it decodes to what a and b stand for, added, but for the rounding that the trait allows.

@@ -47,3 +47,15 @@ def range_floats(bits: int, mantissa: int, data: bytes, count: int) -> list[floa
         steps = min(code - sign * positive + base - 1, base + positive - 1, most)
         words.append(sign << 31 | steps << shift if code else 0)
     return f32_array(struct.pack(f"<{count}I", *words), 0, count)
+
+
+def mix32(x: int) -> int:
+    x ^= x >> 16
+    x = x * 0x7FEB352D & 0xFFFFFFFF
+    x ^= x >> 15
+    x = x * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def draw32(key: int, j: int) -> int:
+    return mix32(key & 0xFFFFFFFF ^ mix32(j ^ key >> 32))

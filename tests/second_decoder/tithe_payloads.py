@@ -17,7 +17,8 @@ from tithe_few_bits import (
 )
 from tithe_fft import read_fft
 from tithe_lowrank import read_powersgd, read_powersgd_rows
-from tithe_numbers import f32, f32_array, must, range_floats, u32_array
+from tithe_numbers import draw32, f32, f32_array, must, range_floats, u32_array
+from tithe_sums import read_qsgd_shared, read_shared_norms, read_terngrad_shared, read_thc, read_thc_ranges
 
 
 def read_fp32(payload: bytes, n: int) -> list[float]:
@@ -149,18 +150,6 @@ def read_scalecom_places(payload: bytes, n: int) -> list[int]:
 def read_scalecom(payload: bytes, n: int, places: list[int]) -> Sparse:
     must(len(payload) == 4 * len(places), "scalecom: length")
     return Sparse(places, f32_array(payload, 0, len(places)))
-
-
-def mix32(x: int) -> int:
-    x ^= x >> 16
-    x = x * 0x7FEB352D & 0xFFFFFFFF
-    x ^= x >> 15
-    x = x * 0x846CA68B & 0xFFFFFFFF
-    return x ^ x >> 16
-
-
-def draw32(key: int, j: int) -> int:
-    return mix32(key & 0xFFFFFFFF ^ mix32(j ^ key >> 32))
 
 
 def read_randomk(payload: bytes, n: int) -> Sparse:
@@ -376,6 +365,21 @@ def read_fp8(payload: bytes, n: int) -> list[float]:
     return values
 
 
+def read_fp8_shared_scales(payload: bytes, n: int) -> tuple[int, bytes]:
+    must(len(payload) == 3 + -(-n // 32), "fp8_shared: length")
+    ranks, form = struct.unpack_from("<HB", payload)
+    must(ranks >= 1 and form <= 1, "fp8_shared: head")
+    must(all(17 <= s <= (246, 239)[form] for s in payload[3:]), "fp8_shared: scale")
+    return form, payload[3:]
+
+
+def read_fp8_shared(payload: bytes, n: int, agreed: tuple[int, bytes]) -> list[float]:
+    values = read_fp8(payload, n)
+    must(payload[0] == agreed[0], "fp8_shared: format")
+    must(all(map(math.isfinite, values)), "fp8_shared: a code that is no number")
+    return values
+
+
 READERS = {
     1: read_fp32,
     2: read_bf16,
@@ -402,7 +406,11 @@ READERS = {
     23: read_blocks,
     24: read_dct,
     25: (read_scalecom_places, read_scalecom),  # by phase; a later one is given what the one before it read
+    26: (read_thc_ranges, read_thc),
     27: read_fft,
     28: (read_powersgd_rows, read_powersgd),
+    29: (read_fp8_shared_scales, read_fp8_shared),
+    30: (read_shared_norms, read_terngrad_shared),
+    31: (read_shared_norms, read_qsgd_shared),
     32: (read_majority_votes, read_sign_majority),
 }

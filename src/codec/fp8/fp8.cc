@@ -1,34 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/fp8/fp8.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "codec/fp8_format.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 
 namespace tithe {
 namespace fp8 {
-namespace {
 
-enum Param : std::size_t { kFormat };
-constexpr std::string_view kFormats[] = {"e4m3", "e5m2"};
-constexpr ParamSpec kParams[] = {
-    {"format", 0, 0, 1, "e4m3: 3 fraction bits, 17 octaves per block; e5m2: 2 fraction bits, 31 octaves",
-     kFormats}};
-
-std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
-std::size_t bound(const Settings&, std::size_t n) { return kHead + blocks(n) + n; }
-
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("fp8", payload.size(), bound(s, n)));
-  if (payload[0] > 1) return {Code::kCorrupt, "fp8: unknown format"};
-  const std::uint32_t most = payload[0] == 0 ? E4M3::kMostScale : E5M2::kMostScale;
-  for (const std::uint8_t scale : payload.subspan(kHead, blocks(n)))
-    if (scale < kLeastScale || scale > most) return {Code::kCorrupt, "fp8: no scale"};
+Status check_scales(std::string_view codec, std::uint8_t format, ByteView scales) {
+  const std::uint32_t most = format == 0 ? E4M3::kMostScale : E5M2::kMostScale;
+  for (const std::uint8_t scale : scales)
+    if (scale < kLeastScale || scale > most) return {Code::kCorrupt, std::string(codec) + ": no scale"};
   return {};
 }
+
+Status check(std::string_view codec, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size(codec, payload.size(), bytes(n)));
+  if (payload[0] > 1) return {Code::kCorrupt, std::string(codec) + ": unknown format"};
+  return check_scales(codec, payload[0], payload.subspan(kHead, blocks(n)));
+}
+
+float value_at(ByteView payload, std::size_t i, std::size_t n) {
+  const std::uint8_t code = payload[kHead + blocks(n) + i];
+  const float v = payload[0] == 0 ? E4M3::unpack(code) : E5M2::unpack(code);
+  return v * scale_value(payload[kHead + i / kBlock]);
+}
+
+// Rounding takes at most 1/16 (e5m2: 1/8) of a value, or half the smallest subnormal: at most 2^-17 of its block's
+// largest value, so of 32 values together no more than 2^-29 of the block's energy.
+double contraction(const Settings& s, std::size_t) { return (s[0] == 0 ? 0x1p-8 : 0x1p-6) + 0x1p-29; }
+
+namespace {
+
+std::size_t bound(const Settings&, std::size_t n) { return bytes(n); }
+Status check_payload(const Settings&, std::size_t n, ByteView payload) { return check("fp8", n, payload); }
 
 template <typename Float>
 bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
@@ -36,8 +44,7 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const std::size_t end = std::min(first + kBlock, in.n);
     std::uint32_t largest = 0;
-    for (std::size_t i = first; i < end; ++i)
-      largest = std::max(largest, std::bit_cast<std::uint32_t>(in.take(i)) & 0x7fffffffU);
+    for (std::size_t i = first; i < end; ++i) largest = std::max(largest, magnitude(in.take(i)));
     finite = finite && largest < 0x7f800000U;
     const std::uint32_t scale = Float::scale_of(largest);
     const float by = scale_value(scale);
@@ -52,15 +59,9 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
   return finite;
 }
 
-float value_at(ByteView payload, std::size_t i, std::size_t n) {
-  const std::uint8_t code = payload[kHead + blocks(n) + i];
-  const float v = payload[0] == 0 ? E4M3::unpack(code) : E5M2::unpack(code);
-  return v * scale_value(payload[kHead + i / kBlock]);
-}
-
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("fp8", out.size(), bound(call.settings, in.n)));
-  const bool e4m3 = call.settings[kFormat] == 0;
+  const bool e4m3 = call.settings[0] == 0;
   out[0] = e4m3 ? 0 : 1;
   std::uint8_t* scales = out.data() + kHead;
   std::uint8_t* codes = scales + blocks(in.n);
@@ -78,26 +79,28 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 // Half of the last of a code's bits, or of the smallest code at the scale that the largest magnitude asks for, which
 // is below twice what it needs; what is beyond the largest scale's largest code is sent as that.
 double error(const Settings& s, double value, double largest) {
-  const bool e4m3 = s[kFormat] == 0;
+  const bool e4m3 = s[0] == 0;
   const double size = std::fabs(value);
   const double scale = std::max(2 * largest / (e4m3 ? 448 : 57344), 0x1p-110);
   return std::max({size * (e4m3 ? 0x1p-4 : 0x1p-3), scale * (e4m3 ? 0x1p-10 : 0x1p-17), size - 0x1.cp127});
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check_payload}};
 constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
 
 }  // namespace
 }  // namespace fp8
 
-// No contraction: the least scale sends floats below 2^-120, normal as they are, as 0.
 const Codec fp8_codec = {.id = CodecId::fp8,
                          .name = "fp8",
                          .doc = "8-bit floats, a power of two as scale per 32 values (Rouhani et al. 2023)",
                          .params = fp8::kParams,
                          .phases = fp8::kPhases,
-                         .traits = {.exact_ledger = true, .fixed_size = true, .error = fp8::error},
+                         .traits = {.exact_ledger = true,
+                                    .fixed_size = true,
+                                    .contraction = fp8::contraction,
+                                    .error = fp8::error},
                          .scratch = codec::no_scratch,
                          .impls = fp8::kImpls};
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/fp8/fp8.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/fp8_format.h"
 #include "codec/registry.h"
 #include "tithe/spec.h"
 

@@ -28,6 +28,14 @@ void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView
       first);
 }
 
+// Alistarh et al., lemma 3.1: with f the way from one level to the next, f (1 - f) is at most 1/4 and at most f.
+double contraction(const Settings& s, std::size_t n) {
+  const Shape shape(s);
+  const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, shape.bucket()));
+  const double steps = shape.steps();
+  return std::min(len / (4 * steps * steps), std::sqrt(len) / steps) + 0x1p-20;
+}
+
 namespace {
 
 // Whether one of `count` codes is 0, which stands for no level.
@@ -75,14 +83,6 @@ bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
 void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
                 std::span<float> out) {
   decode_from(0, Shape(call.settings), payloads, how, out);
-}
-
-// Alistarh et al., lemma 3.1: with f the way from one level to the next, f (1 - f) is at most 1/4 and at most f.
-double contraction(const Settings& s, std::size_t n) {
-  const Shape shape(s);
-  const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, shape.bucket()));
-  const double steps = shape.steps();
-  return std::min(len / (4 * steps * steps), std::sqrt(len) / steps) + 0x1p-20;
 }
 
 double error(const Settings& s, double, double largest) {

@@ -47,6 +47,8 @@ void send_from(std::size_t first, std::size_t at, const Shape& shape, const Roun
 void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out);
 
+double contraction(const Settings& s, std::size_t n);
+
 // qsgd_simd.cc: with vectors where bits is 4 or 8.
 bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
 void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,

@@ -5,6 +5,7 @@
 
 namespace tithe {
 namespace terngrad {
+
 namespace {
 
 Status check(const Settings&, std::size_t n, ByteView payload) {
@@ -15,18 +16,10 @@ bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   return ternary::encode(Rule(call), in, out);
 }
 
-// Of one large value and others of 1 / sqrt(len) of it the others are lost most; cutting adds less than all there is.
-double contraction(const Settings& s, std::size_t n) {
-  const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, ternary::kBlock));
-  return (std::sqrt(len) - 1) / 2 + (s[kCut] > 0 ? 1 : 0) + 0x1p-20;
-}
-
-constexpr ParamSpec kParams[] = {{"cut", 0, 0, 100,
-                                  "largest scale in standard deviations of its block (published: 2.5); "
-                                  "biased; 0 = the largest magnitude"}};
 double error(const Settings&, double, double largest) { return largest; }
 bool exact_constants(const Settings& s) { return s[kCut] == 0; }
 
+constexpr ParamSpec kParams[] = {kCutParam};
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = ternary::bound, .check = check}};
 constexpr Impl kImpls[] = {{.name = "simd",

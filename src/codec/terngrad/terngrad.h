@@ -8,11 +8,11 @@
 // min(|v|, scale) / scale, to within 2^-22: unbiased unless cut is set. Blocks of equal magnitudes are sent exactly.
 // Scales differ between ranks, so payloads do not add up; they are decoded.
 #include "codec/ternary.h"
+#include "codec/terngrad_scale.h"
 
 namespace tithe::terngrad {
 
 enum Param : std::size_t { kCut };
-
 inline constexpr unsigned kBits = 2;  // -1, 0 or 1
 
 struct Pick {
@@ -30,13 +30,10 @@ struct Pick {
 struct Rule {
   static constexpr bool kSum = true;
   std::uint64_t key;
-  float cut;  // in standard deviations of normal values, which are sqrt(pi / 2) mean magnitudes; 0: not cut
+  float cut;
 
   explicit Rule(const Call& call) : key(block::key(call)), cut(static_cast<float>(call.settings[kCut])) {}
-  Pick pick(const block::Look& look, std::size_t len) const {
-    const float deviation = 1.25331414F * look.mean(len);
-    return {key, cut > 0.0F ? std::min(cut * deviation, look.most()) : look.most()};
-  }
+  Pick pick(const block::Look& look, std::size_t len) const { return {key, scale_of(cut, look, len)}; }
 };
 
 // terngrad_simd.cc

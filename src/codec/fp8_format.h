@@ -12,19 +12,23 @@
 //
 // What rounding takes is a float, so taken == sent + left holds bit for bit.
 //
-// The choice not taken: one scale for all ranks by a max phase, then codes that are added as they are (Peng et al.,
-// "FP8-LM", 2023). There every hop rounds a sum of 8-bit floats to 8 bits again, and the scale has to leave room for
-// the sum of all ranks: on W ranks log2(W) octaves more of the small values are lost. Here what a hop rounds off stays
-// in its rank's residual, and a block follows its own layer.
+// What a hop of a ring rounds off stays in its rank's residual, and a block's scale follows the values at hand. In
+// fp8_shared the scales are those of all ranks, and codes add up without being decoded.
 //
 // Layout   u8 format: 0 e4m3, 1 e5m2 | per block of 32 values: u8 s | n x u8 codes
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 
+#include "tithe/codec.h"
 #include "tithe/hd.h"
 
 namespace tithe::fp8 {
+
+inline constexpr std::string_view kFormats[] = {"e4m3", "e5m2"};
+inline constexpr ParamSpec kParams[] = {
+    {"format", 0, 0, 1, "e4m3: 3 fraction bits, 17 octaves per block; e5m2: 2 fraction bits, 31 octaves",
+     kFormats}};
 
 inline constexpr std::size_t kHead = 1;
 inline constexpr std::size_t kBlock = 32;
@@ -74,5 +78,13 @@ using E4M3 = Format<3, 7, 8, 0x7e>;
 using E5M2 = Format<2, 15, 15, 0x7b>;
 
 inline float scale_value(std::uint32_t scale) { return std::bit_cast<float>(scale << 23); }
+inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
+
+inline std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+inline std::size_t bytes(std::size_t n) { return kHead + blocks(n) + n; }
+Status check_scales(std::string_view codec, std::uint8_t format, ByteView scales);
+Status check(std::string_view codec, std::size_t n, ByteView payload);
+float value_at(ByteView payload, std::size_t i, std::size_t n);  // value i of n
+double contraction(const Settings&, std::size_t n);
 
 }  // namespace tithe::fp8

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/shared_levels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/shared_levels_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/block_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::shared_levels::HWY_NAMESPACE {
+namespace {
+using namespace block::HWY_NAMESPACE;
+
+using VI = hn::Vec<Ints>;
+
+block::Look look_all(const Carry& in) { return in.residual ? look<true, true>(in) : look<false, true>(in); }
+
+// The reference does what whole vectors leave over.
+Carry rest_of(const Carry& in, std::size_t done) { return block::part(in, done, in.n - done); }
+
+// base/rng.h's draw_half for the vector of values from i on, a multiple of lanes().
+class HalfDraws {
+ public:
+  HWY_INLINE HalfDraws(std::uint64_t key, int bits)
+      : low_(hn::Iota(Words(), static_cast<std::uint32_t>(key))),
+        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))),
+        mask_(hn::Set(Words(), (1U << bits) - 1)),
+        bits_(bits) {}
+  HWY_INLINE VW at(std::size_t i) const {
+    VW x = hn::Add(low_, hn::Set(Words(), static_cast<std::uint32_t>((i >> 5 << 4) + (i & 15))));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
+    x = hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high_), hn::Set(Words(), kHighSecond));
+    const VW upper = hn::ShiftRightSame(x, 32 - bits_);
+    return (i & 16) == 0 ? upper : hn::And(hn::Xor(x, upper), mask_);
+  }
+
+ private:
+  VW low_;  // with the lane's number
+  VW high_;
+  VW mask_;
+  int bits_;
+};
+
+template <bool kResidual, bool kLeft>
+bool send_as(const Bucket& bucket, std::size_t at, const Carry& in, std::uint32_t* HWY_RESTRICT numbers) {
+  const block::Steps& exact = bucket.rounding.steps;
+  const HalfDraws draws(bucket.rounding.key, exact.fraction);
+  const RoundedSteps steps(exact);
+  const VF norm = hn::Set(Floats(), bucket.norm);
+  const VF step = hn::Set(Floats(), bucket.step);
+  const int offset = bucket.zero + 1;  // 2^(bits - 1), which steps add
+  const VW mask = hn::Set(Words(), static_cast<std::uint32_t>(2 * offset - 1));
+  const VI zero = hn::Set(Ints(), bucket.zero);
+  Peak peak;
+  std::size_t i = 0;
+  const std::size_t vectors = exact.lift == 1.0F ? whole(in.n) : 0;
+  for (; i < vectors; i += lanes()) {
+    const VF v = take<kResidual>(in, i);
+    const VW mag = magnitude(v);
+    peak.see(mag);
+    const VF held = hn::IfThenElse(hn::Lt(from_bits(mag), norm), v, hn::CopySign(norm, v));
+    const VW sum = hn::And(hn::ShiftRightSame(steps.at(held, draws.at(at + i)), exact.fraction), mask);
+    const VI level = hn::Sub(hn::BitCast(Ints(), sum), hn::Set(Ints(), offset));
+    hn::StoreU(hn::BitCast(Words(), hn::Add(zero, level)), Words(), numbers + i);
+    if (kLeft)
+      hn::StoreU(hn::Sub(v, hn::Mul(hn::Mul(hn::ConvertTo(Floats(), level), step), norm)), Floats(),
+                 in.left + i);
+  }
+  return kReference.send(bucket, at + i, rest_of(in, i), numbers + i) && peak.finite();
+}
+
+bool send(const Bucket& bucket, std::size_t at, const Carry& in, std::uint32_t* numbers) {
+  if (in.residual)
+    return in.left ? send_as<true, true>(bucket, at, in, numbers)
+                   : send_as<true, false>(bucket, at, in, numbers);
+  return in.left ? send_as<false, true>(bucket, at, in, numbers)
+                 : send_as<false, false>(bucket, at, in, numbers);
+}
+
+void receive(const Bucket& bucket, unsigned added, bool first, const std::uint32_t* HWY_RESTRICT numbers,
+             std::size_t count, float* HWY_RESTRICT sum) {
+  const VI zero = hn::Set(Ints(), bucket.zero * static_cast<int>(added));
+  const VF norm = hn::Set(Floats(), bucket.norm);
+  const VF step = hn::Set(Floats(), bucket.step);
+  std::size_t i = 0;
+  for (; i < whole(count); i += lanes()) {
+    const VI level = hn::Sub(hn::BitCast(Ints(), hn::LoadU(Words(), numbers + i)), zero);
+    const VF v = hn::Mul(hn::Mul(hn::ConvertTo(Floats(), level), step), norm);
+    hn::StoreU(first ? v : hn::Add(load(sum + i), v), Floats(), sum + i);
+  }
+  kReference.receive(bucket, added, first, numbers + i, count - i, sum + i);
+}
+
+}  // namespace
+}  // namespace tithe::shared_levels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::shared_levels {
+namespace {
+
+HWY_EXPORT(look_all);
+HWY_EXPORT(send);
+HWY_EXPORT(receive);
+
+block::Look look_any(const Carry& in) { return HWY_DYNAMIC_DISPATCH(look_all)(in); }
+bool send_any(const Bucket& bucket, std::size_t at, const Carry& in, std::uint32_t* numbers) {
+  return HWY_DYNAMIC_DISPATCH(send)(bucket, at, in, numbers);
+}
+void receive_any(const Bucket& bucket, unsigned added, bool first, const std::uint32_t* numbers,
+                 std::size_t count, float* sum) {
+  HWY_DYNAMIC_DISPATCH(receive)(bucket, added, first, numbers, count, sum);
+}
+
+}  // namespace
+
+const Kernels kSimd = {look_any, send_any, receive_any, lane::pack_simd, lane::unpack_simd};
+
+}  // namespace tithe::shared_levels
+#endif

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/thc/thc.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include "base/finite.h"
+#include "base/fold.h"
+#include "codec/raw.h"
+#include "codec/registry.h"
+
+namespace tithe {
+namespace thc {
+namespace {
+
+// ---- The reference
+
+// Sums and differences in one order, which any vectors can keep.
+template <typename T>
+void transform(std::array<T, kBlock>& x, std::size_t width) {
+  for (std::size_t half = 1; half < width; half *= 2)
+    for (std::size_t first = 0; first < width; first += 2 * half)
+      for (std::size_t i = first; i < first + half; ++i) {
+        const T a = x[i], b = x[i + half];
+        x[i] = a + b;
+        x[i + half] = a - b;
+      }
+}
+
+float with_sign(float v, std::uint32_t signs, std::size_t i) { return (signs >> i % 32 & 1) != 0 ? -v : v; }
+
+double squares(const Carry& block) {
+  Fold<double> sum;
+  for (std::size_t i = 0; i < block.n; ++i) {
+    const double v = block.take(i);
+    sum.add(i, v * v);
+  }
+  return sum.total();
+}
+
+bool levels(const Grid& grid, bool table, std::uint64_t own, const Carry& block, Levels& out) {
+  bool finite = true;
+  Values x{};
+  for (std::size_t i = 0; i < block.n; ++i) {
+    const float v = block.take(i);
+    finite = finite && is_finite(v);
+    x[i] = with_sign(v * grid.inverse, grid.signs(i / 32), i);
+  }
+  transform(x, grid.width);
+  const auto top = static_cast<float>(grid.top);
+  for (std::size_t i = 0; i < grid.width; ++i) {
+    const float at = x[i] * grid.per + grid.middle;
+    const float held = at > 0 ? (at < top ? at : top) : 0.0F;
+    out[i] = round(held, draw(own, grid.first + i), table);
+  }
+  return finite;
+}
+
+void values(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
+  std::array<std::int32_t, kBlock> x;
+  for (std::size_t i = 0; i < grid.width; ++i)
+    x[i] = static_cast<std::int32_t>(2 * sums[i]) - static_cast<std::int32_t>(added * grid.top);
+  transform(x, grid.width);
+  for (std::size_t i = 0; i < grid.width; ++i) {
+    const float v = std::clamp(static_cast<float>(x[i]) * grid.unit, -kMost, kMost);
+    out[i] = with_sign(v, grid.signs(i / 32), i);
+  }
+}
+
+// ---- Payloads
+
+constexpr std::string_view kWords[] = {"2", "3", "4", "5", "6", "7", "8"};
+constexpr std::string_view kModes[] = {"even", "literal"};
+constexpr ParamSpec kParams[] = {
+    {"bits", 2, 0, 6, "of one rank's levels; lanes that are added are wider", kWords},
+    {"mode", 0, 0, 1, "even: 2^bits levels, evenly spaced; literal: the 16 of 31 that were published",
+     kModes},
+    lane::kWorkers};
+
+constexpr std::size_t kHead = 12;  // bytes in front of the ranges
+constexpr std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+
+std::size_t bound_ranges(const Settings&, std::size_t n) { return kHead + 4 * blocks(n); }
+std::size_t bound_lanes(const Settings& s, std::size_t n) {
+  const Shape shape(s);
+  return lane::bytes(lanes_for(n), lane::bits_for(shape.top, shape.most));
+}
+lane::Form form(const Settings& s, std::size_t n) {
+  const Shape shape(s);
+  return {"thc", lanes_for(n), shape.top, shape.most};
+}
+
+unsigned workers_of(ByteView ranges) { return wire::get<std::uint16_t>(ranges.data()); }
+std::uint64_t key_of(ByteView ranges) { return wire::get<std::uint64_t>(ranges.data() + 4); }
+float range_of(ByteView ranges, std::size_t block) {
+  return wire::get<float>(ranges.data() + kHead + 4 * block);
+}
+
+Status check_ranges(const Settings& s, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("thc", payload.size(), bound_ranges(s, n)));
+  const Shape shape(s);
+  if (workers_of(payload) == 0 || workers_of(payload) > shape.most)
+    return {Code::kCorrupt, "thc: more ranks than there may be"};
+  if (wire::get<std::uint16_t>(payload.data() + 2) != shape.top) return {Code::kCorrupt, "thc: other levels"};
+  for (std::size_t b = 0; b < blocks(n); ++b) {
+    const float range = range_of(payload, b);
+    if (std::bit_cast<std::uint32_t>(range) != 0 && !(range >= kLeastRange && range <= kMost))
+      return {Code::kCorrupt, "thc: no range"};
+  }
+  return {};
+}
+
+Status check_lanes(const Settings& s, std::size_t n, ByteView payload) {
+  return lane::check(form(s, n), payload);
+}
+
+Status widest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(codec::check_size("thc", in.size(), acc.size()));
+  TITHE_TRY(check_ranges(s, n, in));
+  if (key_of(acc) != key_of(in)) return {Code::kCorrupt, "thc: ranks draw different signs"};
+  const Result<std::uint16_t> workers = lane::count(form(s, n), acc.data(), in.data());
+  if (!workers.ok()) return workers.status();
+  wire::put(acc.data(), *workers);
+  for (std::size_t b = 0; b < blocks(n); ++b)
+    wire::put(&acc[kHead + 4 * b], std::max(range_of(acc, b), range_of(in, b)));
+  return {};
+}
+
+Status add(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+  return lane::add(form(s, n), acc, in);
+}
+
+// ---- Encode and decode
+
+Carry block_of(const Carry& in, std::size_t first) {
+  return {in.grad + first, in.residual ? in.residual + first : nullptr, in.left ? in.left + first : nullptr,
+          std::min(kBlock, in.n - first)};
+}
+
+Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+  const Shape shape(call.settings);
+  wire::put(out.data(), std::uint16_t{1});
+  wire::put(out.data() + 2, static_cast<std::uint16_t>(shape.top));
+  wire::put(out.data() + 4, rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase));
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry block = block_of(in, first);
+    const double energy = with.squares(block);
+    finite = finite && std::isfinite(energy);  // squares of floats do not overflow
+    const double range = shape.reach * std::sqrt(energy / static_cast<double>(width(block.n)));
+    const bool some = std::isfinite(energy) && range >= double{kLeastRange};
+    wire::put(&out[kHead + first / kBlock * 4],
+              some ? static_cast<float>(std::min<double>(range, kMost)) : 0.0F);
+  }
+  return {bound_ranges(call.settings, in.n), finite};
+}
+
+Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+  const Shape shape(call.settings);
+  const std::uint64_t own = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+  const unsigned bits = lane::bits_for(shape.top, workers_of(call.context));
+  bool finite = true;
+  Levels steps;
+  Values sent;
+  lane::put_head(out.data(), {1, bits});
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry block = block_of(in, first);
+    const float range = range_of(call.context, first / kBlock);
+    if (range == 0.0F) {
+      finite = std::isfinite(with.squares(block)) && finite;
+      steps.fill(0);
+      for (std::size_t i = 0; i < block.n; ++i) block.leave(i, 0.0F);
+    } else {
+      const Grid grid(shape, key_of(call.context), first, block.n, range);
+      finite = with.levels(grid, shape.table, own, block, steps) && finite;
+      if (in.left) {
+        with.values(grid, 1, steps, sent);
+        for (std::size_t i = 0; i < block.n; ++i) block.leave(i, sent[i]);
+      }
+    }
+    with.pack(steps.data(), first, width(block.n), bits, out.data());
+  }
+  return {lane::bytes(lanes_for(in.n), bits), finite};
+}
+
+template <const Kernels& kWith>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  const Phase& phase = thc_codec.phases[call.phase];
+  TITHE_TRY(codec::check_room("thc", out.size(), phase.bound(call.settings, in.n)));
+  return call.phase == 0 ? encode_ranges(kWith, call, in, out) : encode_lanes(kWith, call, in, out);
+}
+
+template <const Kernels& kWith>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(codec::check_all(thc_codec, call, payloads, out.size()));
+  const Shape shape(call.settings);
+  const unsigned bits = lane::bits_for(shape.top, workers_of(call.context));
+  for (const ByteView p : payloads)
+    if (lane::head_of(p).bits != bits) return {Code::kCorrupt, "thc: lanes for another number of ranks"};
+  Levels sums;
+  Values sum, values;
+  for (std::size_t first = 0; first < out.size(); first += kBlock) {
+    const std::size_t len = std::min(kBlock, out.size() - first);
+    const float range = range_of(call.context, first / kBlock);
+    const bool starts =
+        merge.base == nullptr && !payloads.empty() && range != 0.0F;  // -0 survives a lone payload
+    std::fill_n(sum.begin(), len, 0.0F);
+    if (merge.base) std::copy_n(merge.base + first, len, sum.begin());
+    for (std::size_t p = 0; p < payloads.size() && range != 0.0F; ++p) {
+      const Grid grid(shape, key_of(call.context), first, len, range);
+      kWith.unpack(payloads[p].data(), first, grid.width, bits, sums.data());
+      kWith.values(grid, lane::head_of(payloads[p]).added, sums, values);
+      for (std::size_t i = 0; i < len; ++i) sum[i] = starts && p == 0 ? values[i] : sum[i] + values[i];
+    }
+    for (std::size_t i = 0; i < len; ++i)
+      out[first + i] = merge.divide == 1.0F ? sum[i] : sum[i] / merge.divide;
+  }
+  return {};
+}
+
+// Rounding at random: at most a quarter of a step's square, with steps of 2 reach / top deviations. What is held at the
+// ends: H of random signs has tails below those of 2 exp(-u^2 / 2) (Hoeffding), so the mean of (|y| - t)^2 beyond t is
+// at most the integral of 4 (u - t) exp(-u^2 / 2).
+double contraction(const Settings& s, std::size_t) {
+  const Shape shape(s);
+  const double t = shape.reach;
+  const double widest = shape.table ? 3.0 : 1.0;  // gap between neighbours
+  const double step = widest * t / shape.top;
+  const double tail =
+      std::exp(-t * t / 2) - t * std::sqrt(std::numbers::pi / 2) * std::erfc(t / std::sqrt(2.0));
+  return step * step + 4 * tail + 0x1p-20;
+}
+
+constexpr Law kLargest[] = {Law::kMax};
+constexpr Law kAdds[] = {Law::kSum};
+constexpr Phase kPhases[] = {
+    {.name = "ranges", .laws = kLargest, .bound = bound_ranges, .check = check_ranges, .combine = widest},
+    {.name = "levels", .laws = kAdds, .bound = bound_lanes, .check = check_lanes, .combine = add}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<kSimd>, .decode = decode<kSimd>},
+    {.name = "ref", .usable = codec::always, .encode = encode<kReference>, .decode = decode<kReference>}};
+
+}  // namespace
+
+const Kernels kReference = {squares, levels, values, lane::pack, lane::unpack};
+
+}  // namespace thc
+
+const Codec thc_codec = {
+    .id = CodecId::thc,
+    .name = "thc",
+    .doc = "levels of rotated values, added as whole numbers (Li et al. 2024)",
+    .params = thc::kParams,
+    .phases = thc::kPhases,
+    .traits = {.one_pass_feedback = false, .adds_transformed = true, .contraction = thc::contraction},
+    .scratch = codec::no_scratch,
+    .impls = thc::kImpls};
+
+}  // namespace tithe

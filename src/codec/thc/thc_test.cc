@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/thc/thc.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "codec/registry.h"
+#include "codec/rounds_for_test.h"
+
+namespace tithe::thc {
+namespace {
+
+using rounds::bell;
+using rounds::Floats;
+using rounds::Payload;
+using rounds::Round;
+using rounds::round_of;
+
+Payload encode(const Call& call, const Floats& x) {
+  return rounds::encode(thc_codec, thc_codec.best(this_machine()), call, x);
+}
+
+// Li et al., the table for 4 bits, granularity 30 and one value in 32 outside: 8 ranks fit into 8 bits.
+TEST(Thc, TheTableIsThePublishedOne) {
+  const std::array<std::uint8_t, 16> published = {0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30};
+  EXPECT_EQ(kTable, published);
+  const Shape shape(parse_spec("thc:mode=literal")->settings);
+  EXPECT_EQ(shape.top, 30U);
+  EXPECT_EQ(lane::bits_for(shape.top, 8), 8U);
+  EXPECT_NEAR(std::erfc(shape.reach / std::sqrt(2.0)), 1.0 / 32, 1e-12);
+  const Round round = round_of("thc:mode=literal", {bell(5000, 1)});
+  std::set<unsigned> used;
+  for (std::size_t i = 0; i < lanes_for(5000); ++i)
+    used.insert(lane::get(round.sum.data(), i, lane::head_of(round.sum).bits));
+  EXPECT_EQ(used, std::set<unsigned>(kTable.begin(), kTable.end()));
+}
+
+// As published: a sum of table values over W ranks stands for (sum / W - 15) 2 T / 30 norm / sqrt(d) of their mean.
+TEST(Thc, TableValuesDecodeByThePublishedFormula) {
+  const Shape shape(parse_spec("thc:mode=literal")->settings);
+  const Grid grid(shape, 5, 0, 1, 2.0F * static_cast<float>(shape.reach));  // width 1, so norm / sqrt(d) = 2
+  const double sign = grid.signs(0) & 1 ? -1 : 1;
+  for (const unsigned sum : {0U, 3U, 30U, 77U, 240U}) {
+    Levels sums{};
+    Values out{};
+    sums[0] = sum;
+    kReference.values(grid, 8, sums, out);
+    const double published = (sum / 8.0 - 15) * 2 * shape.reach / 30 * 2;
+    EXPECT_NEAR(out[0] / 8, sign * published, 1e-6) << sum;
+  }
+}
+
+// Over all draws the mean of what is sent is the place itself, whichever the levels.
+TEST(Thc, RoundingHasTheRightMean) {
+  for (const bool table : {false, true})
+    for (const float at : {0.0F, 0.25F, 2.5F, 3.0F, 4.75F, 13.5F, 15.0F, 16.125F, 28.5F, 29.9375F, 30.0F}) {
+      double sum = 0;
+      for (int k = 0; k < 4096; ++k) sum += round(at, static_cast<float>(k) / 4096, table);
+      EXPECT_NEAR(sum / 4096, at, 3.0 / 4096) << at << (table ? " table" : " even");
+    }
+}
+
+// Two values by hand: steps 15 and 4 of 15 are +15 and -7 half steps, of which H makes 8 and 22.
+TEST(Thc, TwoValuesByHand) {
+  const Shape shape(parse_spec("thc")->settings);
+  const Grid grid(shape, 3, 0, 2, 15.0F * std::sqrt(2.0F));
+  Levels sums{};
+  Values out{};
+  sums[0] = 15;
+  sums[1] = 4;
+  kReference.values(grid, 1, sums, out);
+  EXPECT_FLOAT_EQ(std::abs(out[0]), 8.0F);
+  EXPECT_FLOAT_EQ(std::abs(out[1]), 22.0F);
+  EXPECT_EQ(std::signbit(out[0]), (grid.signs(0) & 1) != 0);
+  EXPECT_EQ(std::signbit(out[1]), (grid.signs(0) >> 1 & 1) != 0);
+}
+
+// Lanes are as wide as the ranks that are there need: 15 x 4 = 60 takes 6 bits.
+TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
+  for (const auto& [workers, bits] : {std::pair(1, 4), {2, 5}, {4, 6}, {8, 7}, {16, 8}}) {
+    std::vector<Floats> x;
+    for (int w = 0; w < workers; ++w) x.push_back(bell(3000, static_cast<unsigned>(w)));
+    const Round round = round_of("thc", x);
+    EXPECT_EQ(lane::head_of(round.sum).added, static_cast<unsigned>(workers));
+    EXPECT_EQ(lane::head_of(round.sum).bits, static_cast<unsigned>(bits));
+    double error = 0, energy = 0, unbalanced = 0;
+    for (std::size_t i = 0; i < 3000; ++i) {
+      double sum = 0, left = 0;
+      for (int w = 0; w < workers; ++w) {
+        sum += x[static_cast<std::size_t>(w)][i];
+        left += round.left[static_cast<std::size_t>(w)][i];
+      }
+      error += (sum - round.result[i]) * (sum - round.result[i]);
+      energy += sum * sum;
+      unbalanced = std::max(unbalanced, std::abs(sum - round.result[i] - left));
+    }
+    EXPECT_LT(error, 0.03 * energy) << workers;
+    EXPECT_LT(unbalanced, 1e-5) << workers;
+  }
+}
+
+TEST(Thc, MoreRanksThanStatedAreRefused) {
+  const Floats x = bell(100, 1);
+  const Call call = rounds::call_of("thc:workers=2", 0);
+  const Payload one = encode(call, x);
+  Payload acc = one;
+  const Phase& phase = thc_codec.phases[0];
+  ASSERT_TRUE(phase.combine(call.settings, 100, acc, one, nullptr).ok());
+  EXPECT_EQ(phase.combine(call.settings, 100, acc, one, nullptr).code(), Code::kUnsupported);
+}
+
+TEST(Thc, RanksMustDrawTheSameSigns) {
+  const Floats x = bell(100, 1);
+  Call call = rounds::call_of("thc", 0);
+  Payload acc = encode(call, x);
+  call.shared_seed += 1;
+  EXPECT_EQ(thc_codec.phases[0].combine(call.settings, 100, acc, encode(call, x), nullptr).code(),
+            Code::kCorrupt);
+}
+
+// A block of small values beside one of large ones loses no more than by itself.
+TEST(Thc, EachBlockHasItsOwnRange) {
+  Floats x = bell(2 * kBlock, 1);
+  for (std::size_t i = kBlock; i < x.size(); ++i) x[i] *= 1e-6F;
+  const Round round = round_of("thc", {x});
+  for (const std::size_t first : {std::size_t{0}, kBlock}) {
+    double error = 0, energy = 0;
+    for (std::size_t i = first; i < first + kBlock; ++i) {
+      error += std::pow(double{x[i]} - round.result[i], 2);
+      energy += std::pow(double{x[i]}, 2);
+    }
+    EXPECT_LT(error, 0.03 * energy) << first;
+  }
+}
+
+TEST(Thc, NothingIsSentOfZerosAndDust) {
+  for (const float scale : {0.0F, 1e-39F}) {
+    const Floats x = bell(1500, 1, scale);
+    const Round round = round_of("thc", {x});
+    EXPECT_EQ(round.result, Floats(1500));
+    EXPECT_EQ(round.left[0], x);
+  }
+}
+
+}  // namespace
+}  // namespace tithe::thc
