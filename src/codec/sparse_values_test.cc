@@ -93,8 +93,8 @@ TEST(SparseValues, FarBelowTheLargestIsZeroAndOnlyInItsBlock) {
   EXPECT_EQ(read(ValueForm::kF16, values)[1], 1.0F);
 }
 
-// 0.75, largest of its block, is 2^-1 * 1.5: values over 2^0. In units of 2^-15, 0.75 is 24576 and 0.3 is 9830; in units
-// of 2^-12, -0.01 is 40.
+// 0.75, largest of its block, is 2^-1 * 1.5: values over 2^0. In units of 2^-15, 0.75 is 24576 and 0.3 is 9830; in
+// units of 2^-12, -0.01 is 40.
 TEST(SparseValues, InceptionnsBytes) {
   EXPECT_EQ(array_of(ValueForm::kInceptionn, {0.75F, -0.01F, 0.0005F, 0.3F, 0.0F}),
             (std::vector<std::uint8_t>{126, 0b10000110, 0, 0x00, 0x60, 0x80 | 40, 0x66, 0x26, 12, 0, 0, 0}));
