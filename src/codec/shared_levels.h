@@ -7,7 +7,7 @@
 //          phase 1 (sum): codec/lanes.h, a number per value: s and its level more, or less where it is negative, with
 //          s = 2^(bits - 1) - 1. A sum S of A numbers is worth (S - A s) (1 / s) norm.
 #include "codec/lanes.h"
-#include "codec/qsgd/qsgd.h"
+#include "codec/qsgd_format.h"
 
 namespace tithe::shared_levels {
 

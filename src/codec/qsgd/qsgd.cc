@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/qsgd/qsgd.h"
-
+#include "codec/qsgd_format.h"
 #include "codec/registry.h"
 
 namespace tithe {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // 4 and 8 bits are packed in vectors; for other widths codes are made in vectors and packed one by one.
-#include "codec/qsgd/qsgd.h"
+#include "codec/qsgd_format.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/qsgd/qsgd_simd.cc"

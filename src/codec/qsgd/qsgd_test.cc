@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/qsgd/qsgd.h"
-
 #include "codec/dense_for_test.h"
+#include "codec/qsgd_format.h"
 
 namespace tithe::qsgd {
 namespace {
