@@ -46,6 +46,26 @@ inline Look look(const Carry& in) {
   return found;
 }
 
+// Block after block of `len` values, each to `bytes` bytes: `send(look, first, values, to)`, or `nothing(values, to)`
+// where a value is not finite. True: all are finite.
+template <typename Send, typename Nothing>
+bool each(const Carry& in, std::size_t len, std::size_t bytes, std::uint8_t* out, const Send& send,
+          const Nothing& nothing) {
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += len) {
+    const Carry values = part(in, first, std::min(len, in.n - first));
+    std::uint8_t* to = out + first / len * bytes;
+    const Look found = look(values);
+    if (found.finite()) {
+      send(found, first, values, to);
+    } else {
+      finite = false;
+      nothing(values, to);
+    }
+  }
+  return finite;
+}
+
 // Random rounding of values to `levels` even steps on each side of 0, as terngrad and qsgd do it:
 //   rounded(v, draw) = floor(v levels / scale + draw / 2^fraction), -levels .. levels
 // for |v| <= scale, and exactly +-levels at +-scale. v in units of 2^-fraction of a step is taken to the nearest whole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector twins of codec/block.h and of base/rng.h's draw_high.
+// The vector twins of codec/block.h and of base/rng.h's draw_high and draw_half.
 #if defined(TITHE_CODEC_BLOCK_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_BLOCK_SIMD_INL_H_
 #undef TITHE_CODEC_BLOCK_SIMD_INL_H_
@@ -61,6 +61,50 @@ HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }
 
+// What base/rng.h's short draws share.
+HWY_INLINE VW mixed(VW x, VW high) {
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
+  return hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high), hn::Set(Words(), kHighSecond));
+}
+
+// draw_high for vectors.
+class HighDraws {
+ public:
+  HWY_INLINE explicit HighDraws(std::uint64_t key)
+      : low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), static_cast<std::uint32_t>(key)))),
+        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
+  // For the vector of lanes from `index` on, a multiple of lanes().
+  HWY_INLINE VW at(std::size_t index) const {
+    return mixed(hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_), high_);
+  }
+
+ private:
+  VW low_;  // with the lane's number
+  VW high_;
+};
+
+// draw_half for the vector of values from i on, a multiple of lanes().
+class HalfDraws {
+ public:
+  HWY_INLINE HalfDraws(std::uint64_t key, int bits)
+      : low_(hn::Iota(Words(), static_cast<std::uint32_t>(key))),
+        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))),
+        mask_(hn::Set(Words(), (1U << bits) - 1)),
+        bits_(bits) {}
+  HWY_INLINE VW at(std::size_t i) const {
+    const VW number = hn::Set(Words(), static_cast<std::uint32_t>((i >> 5 << 4) + (i & 15)));
+    const VW x = mixed(hn::Add(low_, number), high_);
+    const VW upper = hn::ShiftRightSame(x, 32 - bits_);
+    return (i & 16) == 0 ? upper : hn::And(hn::Xor(x, upper), mask_);
+  }
+
+ private:
+  VW low_;  // with the lane's number
+  VW high_;
+  VW mask_;
+  int bits_;
+};
+
 // draw_half for vectors, in the order of values: word() after word() gives both draws of a vector of values i and of
 // the one of values i + 16, of each 32 values first those of the first lanes.
 template <int kBits>
@@ -70,11 +114,9 @@ class Draws {
       : next_(hn::Iota(Words(), static_cast<std::uint32_t>(first / 2) + static_cast<std::uint32_t>(key))),
         high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
   HWY_INLINE VW word() {
-    VW x = next_;
+    const VW x = next_;
     next_ = hn::Add(next_, hn::Set(Words(), static_cast<std::uint32_t>(lanes())));
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
-    x = hn::Xor3(x, hn::ShiftRight<15>(x), high_);
-    return hn::Mul(x, hn::Set(Words(), kHighSecond));
+    return mixed(x, high_);
   }
   static HWY_INLINE VW upper(VW word) { return hn::ShiftRight<32 - kBits>(word); }
   static HWY_INLINE VW lower(VW word) {

@@ -54,6 +54,15 @@ inline double most_norm(const Settings& s, double largest) {
 }
 inline bool by_largest(const Settings& s) { return s[kNorm] == 0; }
 
+inline constexpr Traits traits(double (*contraction)(const Settings&, std::size_t),
+                               double (*error)(const Settings&, double, double)) {
+  return {.fixed_size = true,
+          .unbiased = true,
+          .contraction = contraction,
+          .error = error,
+          .exact_constants = by_largest};
+}
+
 // A bucket that holds a value that is not finite.
 void send_nothing(const Shape& shape, const Carry& in, std::uint8_t* out);
 void put_top(const Shape& shape, std::uint8_t* out);

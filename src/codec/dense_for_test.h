@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "codec/draws_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::dense {
@@ -54,13 +54,7 @@ inline Sent send(const std::string& spec, const std::vector<float>& grad, std::u
   return send(parsed, parsed.codec->best(this_machine()), grad, round, residual);
 }
 
-inline std::vector<float> bell(std::size_t n, float scale = 1, unsigned seed = 1) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> v(n);
-  for (float& x : v) x = scale * normal(rng);
-  return v;
-}
+using draws::bell;
 
 inline double squares(const std::vector<float>& v) {
   double sum = 0;

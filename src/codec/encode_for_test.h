@@ -49,6 +49,16 @@ inline Sent encode(const Impl& impl, const Codec& codec, const Call& proto, cons
   return sent;
 }
 
+// By every impl, which must agree.
+inline Sent encode_all(const Codec& codec, const Call& call, const std::vector<float>& grad,
+                       std::vector<float> residual = {}) {
+  residual.resize(grad.size());
+  const Sent want = encode(codec.reference(), codec, call, grad, residual);
+  for (const Impl& impl : codec.impls)
+    EXPECT_TRUE(encode(impl, codec, call, grad, residual) == want) << impl.name;
+  return want;
+}
+
 inline Call call_of(const std::string& spec) {
   Result<Spec> parsed = parse_spec(spec);
   EXPECT_TRUE(parsed.ok()) << parsed.status().what();

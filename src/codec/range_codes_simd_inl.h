@@ -67,8 +67,9 @@ class Pack8 {
 
 class Unpack8 {
  public:
-  HWY_INLINE explicit Unpack8(const Codes& codes)
-      : shift_(codes.shift), before_(words(codes.base - 1)), top_(words(codes.top)) {}
+  HWY_INLINE explicit Unpack8(const Codes& codes) : Unpack8(codes.shift, codes.base, codes.top) {}
+  HWY_INLINE Unpack8(int mantissa, std::uint32_t base)
+      : Unpack8(23 - mantissa, base, std::min(base + kPositive8 - 1, kLargest >> (23 - mantissa))) {}
 
   HWY_INLINE VF operator()(const std::uint8_t* codes) const {
     const VW code = hn::PromoteTo(Words(), hn::LoadU(Quarters(), codes));
@@ -82,6 +83,9 @@ class Unpack8 {
   }
 
  private:
+  HWY_INLINE Unpack8(int shift, std::uint32_t base, std::uint32_t top)
+      : shift_(shift), before_(words(base - 1)), top_(words(top)) {}
+
   int shift_;
   VW before_, top_;
 };

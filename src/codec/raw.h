@@ -47,6 +47,20 @@ void merge_values(std::span<const ByteView> payloads, const Merge& merge, std::s
   }
 }
 
+// Merges at most `most` payloads at a time; what comes after the first of them adds to the result so far.
+// `pass(payloads, merge, out)`.
+template <typename Pass>
+void merge_in_groups(std::size_t most, std::span<const ByteView> payloads, const Merge& merge,
+                     std::span<float> out, Pass pass) {
+  Merge step{.base = merge.base};
+  for (; payloads.size() > most; payloads = payloads.subspan(most)) {
+    pass(payloads.first(most), step, out);
+    step.base = out.data();
+  }
+  step.divide = merge.divide;
+  pass(payloads, step, out);
+}
+
 inline std::size_t no_scratch(const Settings&, std::size_t) { return 0; }
 inline bool always(const Machine&) { return true; }
 inline bool with_simd(const Machine& m) { return m.simd; }

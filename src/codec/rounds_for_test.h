@@ -4,15 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "codec/draws_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::rounds {
 
 using Floats = std::vector<float>;
+using draws::bell;
 using Payload = std::vector<std::uint8_t>;
 
 struct Round {
@@ -77,14 +78,6 @@ inline Round round_by(const Impl& impl, const std::string& spec, const std::vect
 
 inline Round round_of(const std::string& spec, const std::vector<Floats>& x) {
   return round_by(parse_spec(spec)->codec->best(this_machine()), spec, x);
-}
-
-inline Floats bell(std::size_t n, unsigned seed, float scale = 1) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> normal;
-  Floats v(n);
-  for (float& x : v) x = scale * normal(rng);
-  return v;
 }
 
 }  // namespace tithe::rounds

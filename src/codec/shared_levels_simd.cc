@@ -19,29 +19,6 @@ block::Look look_all(const Carry& in) { return in.residual ? look<true, true>(in
 // The reference does what whole vectors leave over.
 Carry rest_of(const Carry& in, std::size_t done) { return block::part(in, done, in.n - done); }
 
-// base/rng.h's draw_half for the vector of values from i on, a multiple of lanes().
-class HalfDraws {
- public:
-  HWY_INLINE HalfDraws(std::uint64_t key, int bits)
-      : low_(hn::Iota(Words(), static_cast<std::uint32_t>(key))),
-        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))),
-        mask_(hn::Set(Words(), (1U << bits) - 1)),
-        bits_(bits) {}
-  HWY_INLINE VW at(std::size_t i) const {
-    VW x = hn::Add(low_, hn::Set(Words(), static_cast<std::uint32_t>((i >> 5 << 4) + (i & 15))));
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
-    x = hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high_), hn::Set(Words(), kHighSecond));
-    const VW upper = hn::ShiftRightSame(x, 32 - bits_);
-    return (i & 16) == 0 ? upper : hn::And(hn::Xor(x, upper), mask_);
-  }
-
- private:
-  VW low_;  // with the lane's number
-  VW high_;
-  VW mask_;
-  int bits_;
-};
-
 template <bool kResidual, bool kLeft>
 bool send_as(const Bucket& bucket, std::size_t at, const Carry& in, std::uint32_t* HWY_RESTRICT numbers) {
   const block::Steps& exact = bucket.rounding.steps;

@@ -26,7 +26,7 @@ constexpr const char* kSpecs[] = {"qsgd_shared",
 std::vector<Floats> draw(std::size_t workers, std::size_t n) {
   std::vector<Floats> x;
   for (unsigned w = 0; w < workers; ++w)
-    x.push_back(rounds::bell(n, w, 0.01F * static_cast<float>(1 + w % 3)));
+    x.push_back(rounds::bell(n, 0.01F * static_cast<float>(1 + w % 3), w));
   return x;
 }
 
@@ -56,7 +56,7 @@ TEST(SharedLevels, LanesOfTerngradAreAsWideAsRanksNeed) {
 
 // A rank by itself agrees with itself on the norms that qsgd would write, and rounds to the levels beside its values.
 TEST(SharedLevels, AloneTheyAreQsgd) {
-  const Floats x = rounds::bell(3000, 1);
+  const Floats x = rounds::bell(3000);
   for (const char* more : {"", ":bits=8", ":bits=2,norm=l2"}) {
     const Spec own = dense::spec_of(std::string("qsgd") + more);
     const Call call = rounds::call_of(std::string("qsgd") + more, 0);

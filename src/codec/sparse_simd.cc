@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "codec/raw.h"
 #include "codec/sparse.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -155,15 +156,7 @@ void Decode(std::span<const ByteView> payloads, const Merge& merge, std::span<fl
     AddPairs(Pairs(payloads[0]), out.data());
     return;
   }
-  Merge step = merge;
-  step.divide = 1.0F;
-  while (payloads.size() > kGroup) {
-    Merge256(payloads.first(kGroup), step, out);
-    step.base = out.data();
-    payloads = payloads.subspan(kGroup);
-  }
-  step.divide = merge.divide;
-  Merge256(payloads, step, out);
+  codec::merge_in_groups(kGroup, payloads, merge, out, Merge256);
 }
 
 }  // namespace tithe::sparse::HWY_NAMESPACE

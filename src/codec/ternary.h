@@ -71,19 +71,10 @@ inline void send_nothing(const Carry& in, std::uint8_t* out) {
 // The reference.
 template <typename Rule>
 bool encode(const Rule& rule, const Carry& in, std::uint8_t* out) {
-  bool finite = true;
-  for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
-    std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    const block::Look found = block::look(values);
-    if (!found.finite()) {
-      finite = false;
-      send_nothing(values, to);
-      continue;
-    }
+  const auto send = [&](const block::Look& found, std::size_t first, const Carry& values, std::uint8_t* to) {
     send_block(rule.pick(found, values.n), first, values, to);
-  }
-  return finite;
+  };
+  return block::each(in, kBlock, kBlockBytes, out, send, send_nothing);
 }
 
 Status check(std::string_view codec, std::size_t n, ByteView payload);

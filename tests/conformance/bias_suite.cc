@@ -56,7 +56,7 @@ double bias_on(const Floats& x, const Sends& sends) {
 double most_bias(const Sends& sends) {
   double most = 0;
   for (const Shape shape : {Shape::kGaussian, Shape::kLaplace, Shape::kConstant})
-    most = std::max(most, bias_on(draw(shape, kN), sends));
+    most = std::max(most, bias_on(draws::of(shape, kN), sends));
   return most;
 }
 
@@ -92,7 +92,7 @@ class SpoiltBias : public BiasSuite {
 };
 
 TEST_P(SpoiltBias, OnePercentOfTheErrorIsFound) {
-  const Floats x = draw(Shape::kLaplace, kN);
+  const Floats x = draws::of(Shape::kLaplace, kN);
   const Floats once = honest(x, 99);
   double squares = 0;
   for (std::size_t i = 0; i < kN; ++i) squares += std::pow(double{once[i]} - x[i], 2);
@@ -107,13 +107,14 @@ TEST_P(SpoiltBias, OnePercentOfTheErrorIsFound) {
 }
 
 TEST_P(SpoiltBias, DrawsThatIgnoreTheSeedAreFound) {
-  EXPECT_GT(bias_on(draw(Shape::kLaplace, kN), [&](const Floats& v, std::uint64_t) { return honest(v, 1); }),
-            6);
+  EXPECT_GT(
+      bias_on(draws::of(Shape::kLaplace, kN), [&](const Floats& v, std::uint64_t) { return honest(v, 1); }),
+      6);
 }
 
 // Outward in one octave and inward in the next: of no direction as a whole.
 TEST_P(SpoiltBias, AShareOfTheErrorOfSomeMagnitudesIsFound) {
-  EXPECT_GT(bias_on(draw(Shape::kLaplace, kN),
+  EXPECT_GT(bias_on(draws::of(Shape::kLaplace, kN),
                     [&](const Floats& v, std::uint64_t seed) {
                       Floats sent = honest(v, seed);
                       for (std::size_t i = 0; i < v.size(); ++i) {

@@ -4,56 +4,13 @@
 // every shape, and what arrives of them.
 #include <gtest/gtest.h>
 
+#include "codec/draws_for_test.h"
 #include "codec_case.h"
 
 namespace tithe::conformance {
 
 using Floats = std::vector<float>;
-
-enum class Shape { kGaussian, kLaplace, kPowerLaw, kCorrelated, kConstant, kSparse, kDenormal, kHuge };
-inline constexpr Shape kShapes[] = {Shape::kGaussian, Shape::kLaplace, Shape::kPowerLaw, Shape::kCorrelated,
-                                    Shape::kConstant, Shape::kSparse,  Shape::kDenormal, Shape::kHuge};
-inline constexpr const char* kShapeNames[] = {"gaussian", "laplace", "power law", "correlated",
-                                              "constant", "sparse",  "denormal",  "huge"};
-
-inline Floats draw(Shape shape, std::size_t n) {
-  std::mt19937 rng(17);
-  std::normal_distribution<float> normal;
-  std::exponential_distribution<float> exponential;
-  Floats x(n);
-  float walk = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const float sign = rng() & 1U ? 1.0F : -1.0F;
-    const float a = normal(rng);
-    switch (shape) {
-      case Shape::kGaussian:
-        x[i] = 0.01F * a;
-        break;
-      case Shape::kLaplace:
-        x[i] = 0.01F * sign * exponential(rng);
-        break;
-      case Shape::kPowerLaw:
-        x[i] = sign * std::exp(1.5F * exponential(rng));
-        break;
-      case Shape::kCorrelated:
-        x[i] = walk = 0.99F * walk + 0.1F * a;
-        break;
-      case Shape::kConstant:
-        x[i] = -0.375F;
-        break;
-      case Shape::kSparse:
-        x[i] = rng() % 64 == 0 ? a : 0.0F;
-        break;
-      case Shape::kDenormal:
-        x[i] = 1e-39F * a;
-        break;
-      case Shape::kHuge:
-        x[i] = sign * (rng() & 1U ? 1e37F : 1e35F * std::abs(a));
-        break;
-    }
-  }
-  return x;
-}
+using draws::Shape;
 
 struct Scratch {
   explicit Scratch(std::size_t bytes)

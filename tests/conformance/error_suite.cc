@@ -43,9 +43,9 @@ class ErrorSuite : public testing::TestWithParam<ErrorCase> {
 // Six deviations of the mean over seeds; for a codec without random numbers those are none.
 TEST_P(ErrorSuite, LosesAtMostWhatItStates) {
   for (const std::size_t n : kErrorSizes)
-    for (const Shape shape : kShapes) {
-      SCOPED_TRACE(testing::Message() << kShapeNames[static_cast<int>(shape)] << ", " << n << " values");
-      const Floats x = draw(shape, n);
+    for (const Shape shape : draws::kShapes) {
+      SCOPED_TRACE(testing::Message() << draws::name(shape) << ", " << n << " values");
+      const Floats x = draws::of(shape, n);
       if (std::all_of(x.begin(), x.end(), [](float v) { return v == 0.0F; })) continue;
       double stated = codec.traits.contraction ? codec.traits.contraction(settings, n) : 1.0;
       if (shape == Shape::kDenormal) stated = std::max(stated, 1.0);  // a float's step is not small there
@@ -69,8 +69,8 @@ TEST_P(ErrorSuite, LosesSomeOfWhatItStates) {
   bool nothing = true;
   for (const std::size_t n : kErrorSizes) {
     const double stated = codec.traits.contraction(settings, n);
-    for (const Shape shape : kShapes) {
-      const Floats x = draw(shape, n);
+    for (const Shape shape : draws::kShapes) {
+      const Floats x = draws::of(shape, n);
       if (shape == Shape::kDenormal || std::all_of(x.begin(), x.end(), [](float v) { return v == 0.0F; }))
         continue;
       const double lost = loss(x, arrives(codec, settings, x, 1));
@@ -106,12 +106,12 @@ TEST_P(ErrorSuite, NoValueErrsByMoreThanStated) {
   double most = 0;
   bool bounded = false;
   for (const std::size_t n : kErrorSizes)
-    for (const Shape shape : kShapes) {
-      const Floats x = draw(shape, n);
+    for (const Shape shape : draws::kShapes) {
+      const Floats x = draws::of(shape, n);
       bounded = bounded || std::isfinite(codec.traits.error(settings, 1, 1));
       for (std::uint64_t seed = 0; seed < 4; ++seed) {
         const double now = worst(codec, settings, x, seed);
-        ASSERT_LE(now, 1) << kShapeNames[static_cast<int>(shape)] << ", " << n << " values";
+        ASSERT_LE(now, 1) << draws::name(shape) << ", " << n << " values";
         most = std::max(most, now);
       }
     }
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, ErrorSuite, testing::ValuesIn(error_cases()), k
 TEST(ErrorSuiteItself, FindsALossThatIsNotStated) {
   const Codec& topk = *find_codec("topk");
   const Settings settings = defaults(topk);
-  const Floats x = draw(Shape::kConstant, 65'536);
+  const Floats x = draws::of(Shape::kConstant, 65'536);
   const double lost = loss(x, arrives(topk, settings, x, 0));
   EXPECT_GT(lost, 0.999 * topk.traits.contraction(settings, x.size()));
   EXPECT_LE(lost, topk.traits.contraction(settings, x.size()) * (1 + 1e-5));
@@ -147,7 +147,7 @@ TEST(ErrorSuiteItself, FindsAnErrorThatIsNotStated) {
   halved.traits.error = [](const Settings& s, double value, double largest) {
     return 0.9 * find_codec("bf16")->traits.error(s, value, largest);
   };
-  EXPECT_GT(worst(halved, defaults(halved), draw(Shape::kGaussian, 65'536), 0), 1);
+  EXPECT_GT(worst(halved, defaults(halved), draws::of(Shape::kGaussian, 65'536), 0), 1);
 }
 
 TEST(ErrorSuiteItself, FindsThatOnebitDoesNotSendEveryConstantWhole) {

@@ -5,7 +5,8 @@
     ```python run        the project's Python, with `import tithe` as in the tree
     ```cpp run           a whole program, compiled and linked against build/libtithe.a
     ```text expect       the next block after one of these: what it prints. `...` stands for any text within a line;
-                         a line of only `...` for any number of lines
+                         a line of only `...` for any number of lines;
+                         two or more spaces for any width of a gap between columns
 
 All blocks of one document run in order in one scratch folder that holds links to the tree's top level, so `build/tithe`
 and `examples/...` are there and what a block writes is thrown away. Usage: run_doc_examples.py [document ...]
@@ -59,11 +60,15 @@ def examples(path: Path) -> list[Example]:
     return found
 
 
+def line_pattern(line: str) -> str:
+    if line.strip() == "...":
+        return "(?:.*\n)*"
+    columns = re.split(r" {2,}", line.rstrip())
+    return " {2,}".join(".*".join(map(re.escape, column.split("..."))) for column in columns) + "\n"
+
+
 def matches(shown: list[str], got: list[str]) -> bool:
-    pattern = "".join(
-        "(?:.*\n)*" if line.strip() == "..." else ".*".join(map(re.escape, line.rstrip().split("..."))) + "\n"
-        for line in shown
-    )
+    pattern = "".join(map(line_pattern, shown))
     return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in got)) is not None
 
 

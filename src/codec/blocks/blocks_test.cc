@@ -6,8 +6,8 @@
 namespace tithe {
 namespace {
 
-using testing::send;
-using testing::Sent;
+using worker::send;
+using worker::Sent;
 
 TEST(Blocks, SendsOnlyBlocksThatHoldSomething) {
   std::vector<float> x(5 * 256);

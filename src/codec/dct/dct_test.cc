@@ -9,8 +9,8 @@
 namespace tithe {
 namespace {
 
-using testing::send;
-using testing::Sent;
+using worker::send;
+using worker::Sent;
 
 TEST(Dct, AConstantIsOneCoefficientAndExact) {
   const Sent sent = send("dct:keep=1", std::vector<float>(128, -0.375F));

@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <random>
-
+#include "codec/draws_for_test.h"
 #include "codec/encode_for_test.h"
 #include "codec/registry.h"
 
 namespace tithe::sparse {
 namespace {
-
-Sent encode_all(const Call& call, const std::vector<float>& grad, const std::vector<float>& residual) {
-  const Sent want = encode(dgc_codec.reference(), dgc_codec, call, grad, residual);
-  for (const Impl& impl : dgc_codec.impls)
-    EXPECT_TRUE(encode(impl, dgc_codec, call, grad, residual) == want) << impl.name;
-  return want;
-}
-
-std::vector<float> gaussian(std::size_t n, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> draw;
-  std::vector<float> v(n);
-  for (float& x : v) x = draw(rng);
-  return v;
-}
 
 TEST(Dgc, SendsAboutTheRatioAndNeverMoreThanTheCap) {
   constexpr std::size_t n = 400'000;
@@ -31,7 +15,7 @@ TEST(Dgc, SendsAboutTheRatioAndNeverMoreThanTheCap) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     call.round = static_cast<std::uint32_t>(round);
-    const Sent sent = encode_all(call, gaussian(n, 7), std::vector<float>(n));
+    const Sent sent = encode_all(dgc_codec, call, draws::bell(n, 1, 7), std::vector<float>(n));
     EXPECT_LE(sent.index.size(), 4800U);
     sum += static_cast<double>(sent.index.size());
   }
@@ -40,9 +24,11 @@ TEST(Dgc, SendsAboutTheRatioAndNeverMoreThanTheCap) {
 }
 
 TEST(Dgc, SampleIsDrawnAnewEachRoundAndOnEachRank) {
-  const std::vector<float> grad = gaussian(100'000, 3);
+  const std::vector<float> grad = draws::bell(100'000, 1, 3);
   Call call = call_of("dgc:cap=2");
-  const auto count = [&] { return encode_all(call, grad, std::vector<float>(grad.size())).index.size(); };
+  const auto count = [&] {
+    return encode_all(dgc_codec, call, grad, std::vector<float>(grad.size())).index.size();
+  };
   const std::size_t first = count();
   EXPECT_EQ(count(), first);
   call.round = 1;
@@ -54,14 +40,15 @@ TEST(Dgc, SampleIsDrawnAnewEachRoundAndOnEachRank) {
 
 TEST(Dgc, BeyondTheCapTheLargestAreSent) {
   // All equal: every value reaches the threshold, the first k are sent.
-  const Sent equal =
-      encode_all(call_of("dgc:ratio=0.01"), std::vector<float>(50'000, 2), std::vector<float>(50'000));
+  const Sent equal = encode_all(dgc_codec, call_of("dgc:ratio=0.01"), std::vector<float>(50'000, 2),
+                                std::vector<float>(50'000));
   ASSERT_EQ(equal.index.size(), 500U);
   EXPECT_EQ(equal.index.back(), 499U);
   // Few values that are not zero: the threshold falls to the smallest of them, and zeros are never sent.
   std::vector<float> few(50'000);
   for (std::size_t i = 0; i < 300; ++i) few[i * 160] = 1;
-  EXPECT_EQ(encode_all(call_of("dgc:ratio=0.01"), few, std::vector<float>(50'000)).index.size(), 300U);
+  EXPECT_EQ(encode_all(dgc_codec, call_of("dgc:ratio=0.01"), few, std::vector<float>(50'000)).index.size(),
+            300U);
 }
 
 }  // namespace

@@ -8,11 +8,12 @@
 #include <memory>
 #include <numbers>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "codec/draws_for_test.h"
 #include "codec/registry.h"
+#include "codec/send_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::fft {
@@ -20,6 +21,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
+using worker::send;
+using worker::Sent;
 
 struct Ready {
   Call call;
@@ -38,45 +41,6 @@ std::unique_ptr<Ready> ready(const std::string& text, std::size_t n) {
   return r;
 }
 
-struct Trip {
-  Bytes payload;
-  Floats values;
-  Floats left;
-  bool finite = true;
-};
-
-// By every impl, which must agree.
-Trip trip(const std::string& text, const Floats& grad) {
-  const std::size_t n = grad.size();
-  const auto r = ready(text, n);
-  Trip all;
-  for (const Impl& impl : fft_codec.impls) {
-    Trip now{Bytes(fft_codec.phases[0].bound(r->call.settings, n)), Floats(n), Floats(n)};
-    const auto encoded = impl.encode(r->call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
-    EXPECT_TRUE(encoded.ok()) << encoded.status().what();
-    EXPECT_EQ(encoded->bytes, now.payload.size());
-    now.finite = encoded->finite;
-    const ByteView view(now.payload);
-    EXPECT_TRUE(impl.decode(r->call, {&view, 1}, {}, now.values).ok());
-    if (&impl != &fft_codec.impls.front()) {
-      EXPECT_EQ(now.payload, all.payload) << text;
-      EXPECT_EQ(now.values, all.values) << text;
-      EXPECT_EQ(now.left, all.left) << text;
-      EXPECT_EQ(now.finite, all.finite);
-    }
-    all = std::move(now);
-  }
-  return all;
-}
-
-Floats gaussian(std::size_t n, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> normal;
-  Floats v(n);
-  for (float& x : v) x = normal(rng);
-  return v;
-}
-
 double energy_of(const Floats& v) {
   return std::accumulate(v.begin(), v.end(), 0.0, [](double sum, float x) { return sum + double{x} * x; });
 }
@@ -89,7 +53,7 @@ TEST(Fft, BinsThatAreSentHaveABitAndStandInARow) {
     const double angle = 2 * std::numbers::pi * static_cast<double>(i) / n;
     v[i] = static_cast<float>(1 + 8 * std::cos(2 * angle) - 4 * std::sin(4 * angle));
   }
-  const Trip t = trip("fft:block=64,ratio=0.08,bits=10", v);  // 3 of 32 bins
+  const Sent t = send("fft:block=64,ratio=0.08,bits=10", v);  // 3 of 32 bins
   ASSERT_EQ(t.payload.size(), kHead + kBlockHead + 4 + 8U);   // 6 codes of 10 bits: 7.5 bytes
   EXPECT_EQ(wire::get<std::uint32_t>(&t.payload[kHead + kBlockHead]), 0b10101U);
   const auto codes = range::Codes::of({10, 6}, wire::get<std::uint32_t>(&t.payload[kHead]));
@@ -110,12 +74,12 @@ TEST(Fft, SizeOfThePapersSetting) {
 // Of white noise 15 % of the frequencies hold 43.5 % of the energy: fewer than 15 % of the values would, 55.7 %. Where
 // neighbours are alike it is the other way round.
 TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
-  Floats v = gaussian(1 << 17, 3);
-  const Trip white = trip("fft:ratio=0.15,bits=12", v);
+  Floats v = draws::bell(1 << 17, 1, 3);
+  const Sent white = send("fft:ratio=0.15,bits=12", v);
   EXPECT_NEAR(1 - energy_of(white.left) / energy_of(v), 0.435, 0.005);
   float walk = 0;
   for (float& x : v) x = walk = 0.95F * walk + x;
-  const Trip alike = trip("fft:ratio=0.15,bits=12", v);
+  const Sent alike = send("fft:ratio=0.15,bits=12", v);
   EXPECT_GT(1 - energy_of(alike.left) / energy_of(v), 0.9);
 }
 
@@ -123,16 +87,16 @@ TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
 TEST(Fft, AmongEqualsTheLowerBins) {
   Floats v(128);
   v[0] = 1;
-  const Trip t = trip("fft:block=128,ratio=0.25", v);
+  const Sent t = send("fft:block=128,ratio=0.25", v);
   EXPECT_EQ(wire::get<std::uint64_t>(&t.payload[kHead + kBlockHead]), 0xFFFFU);
 }
 
 TEST(Fft, SpectraAreAddedBeforeOneInverse) {
   const std::size_t n = 3 * 4096 + 700;
-  const Floats v = gaussian(n, 5);
+  const Floats v = draws::bell(n, 1, 5);
   Floats minus = v;
   for (float& x : minus) x = -x;
-  const Bytes plus_payload = trip("fft", v).payload, minus_payload = trip("fft", minus).payload;
+  const Bytes plus_payload = send("fft", v).payload, minus_payload = send("fft", minus).payload;
   const std::vector<ByteView> both = {plus_payload, minus_payload};
   const auto r = ready("fft", n);
   for (const Impl& impl : fft_codec.impls) {
@@ -143,27 +107,27 @@ TEST(Fft, SpectraAreAddedBeforeOneInverse) {
 }
 
 TEST(Fft, EveryImplTheSameInEverySetting) {
-  const Floats v = gaussian(70'003, 7);
+  const Floats v = draws::bell(70'003, 1, 7);
   for (const char* spec :
        {"fft:block=16", "fft:block=32,ratio=1", "fft:block=64,ratio=0.0001", "fft:block=128,bits=4",
         "fft:block=100,bits=16,mantissa=14", "fft:block=512,ratio=0.9", "fft:block=1024,bits=7,mantissa=1",
         "fft:block=8192", "fft:block=65536,ratio=0.01"}) {
-    const Trip t = trip(spec, v);
+    const Sent t = send(spec, v);
     const double stated = fft_codec.traits.contraction(parse_spec(spec)->settings, v.size());
     EXPECT_LE(energy_of(t.left), stated * energy_of(v)) << spec;
   }
 }
 
 TEST(Fft, AllBinsAndManyBitsAreNearlyLossless) {
-  const Floats v = gaussian(5000, 9);
+  const Floats v = draws::bell(5000, 1, 9);
   const std::string text = "fft:ratio=1,bits=16,mantissa=11";
-  EXPECT_LT(energy_of(trip(text, v).left), 1e-7 * energy_of(v));
+  EXPECT_LT(energy_of(send(text, v).left), 1e-7 * energy_of(v));
   EXPECT_LE(fft_codec.traits.contraction(parse_spec(text)->settings, 5000), 1e-5);
 }
 
 TEST(Fft, AShorterBlockIsPaddedToItsPowerOfTwo) {
   for (const auto& [n, bins] : {std::pair{1, 8}, {16, 8}, {17, 16}, {700, 512}, {4095, 2048}}) {
-    const Trip t = trip("fft", gaussian(static_cast<std::size_t>(n), 1));
+    const Sent t = send("fft", draws::bell(static_cast<std::size_t>(n)));
     const auto kept = static_cast<std::size_t>((308 * bins + 2047) / 2048);
     EXPECT_EQ(t.payload.size(), kHead + kBlockHead + static_cast<std::size_t>(bins / 8) + 2 * kept) << n;
   }
@@ -174,7 +138,7 @@ TEST(Fft, NextToTheLargestFloatsNothingOverflows) {
   for (const float most : {kMost, 0x1p123F}) {
     Floats v(4096 + 100, most);
     v[1] = v[4097] = -most;
-    const Trip t = trip("fft", v);
+    const Sent t = send("fft", v);
     EXPECT_TRUE(t.finite);
     for (std::size_t i = 0; i < v.size(); ++i)
       ASSERT_TRUE(std::isfinite(t.values[i]) && std::isfinite(t.left[i])) << i;
@@ -182,7 +146,7 @@ TEST(Fft, NextToTheLargestFloatsNothingOverflows) {
 }
 
 TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
-  Floats v = gaussian(3 * 4096, 2);
+  Floats v = draws::bell(3 * 4096, 1, 2);
   v[5000] = std::numeric_limits<float>::infinity();
   const std::size_t n = v.size();
   const auto r = ready("fft", n);
@@ -202,7 +166,8 @@ TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
 TEST(Fft, CheckRefusesWhatEncodeCannotWrite) {
   const std::string text = "fft:block=64,bits=5";
   const Settings s = parse_spec(text)->settings;
-  const Bytes good = trip(text, gaussian(64, 4)).payload;  // 5 bins: 10 codes of 5 bits, 6 bits are left
+  const Bytes good =
+      send(text, draws::bell(64, 1, 4)).payload;  // 5 bins: 10 codes of 5 bits, 6 bits are left
   const auto check = fft_codec.phases[0].check;
   ASSERT_TRUE(check(s, 64, good).ok());
   const auto with = [&](std::size_t at, std::uint8_t flip) {

@@ -3,12 +3,13 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "codec/draws_for_test.h"
 #include "codec/fp8_format.h"
 #include "codec/registry.h"
+#include "codec/send_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::fp8 {
@@ -16,6 +17,9 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
+using draws::Shape;
+using worker::send;
+using worker::Sent;
 
 template <typename Float>
 class Fp8Format : public testing::Test {};
@@ -70,54 +74,18 @@ TYPED_TEST(Fp8Format, TheScaleIsTheSmallestThatFits) {
   EXPECT_EQ(scale(most) * largest, 1.75F * 0x1p127F);
 }
 
-struct Trip {
-  Bytes payload;
-  Floats values;
-  Floats left;
-};
-
-Trip trip(const std::string& spec, const Floats& grad) {
-  Call call;
-  call.settings = parse_spec(spec)->settings;
-  const std::size_t n = grad.size();
-  Trip t{Bytes(fp8_codec.phases[0].bound(call.settings, n)), Floats(n), Floats(n)};
-  const Impl& impl = fp8_codec.reference();
-  const auto encoded = impl.encode(call, {grad.data(), nullptr, t.left.data(), n}, t.payload);
-  EXPECT_TRUE(encoded.ok() && encoded->finite);
-  const ByteView view(t.payload);
-  EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, t.values).ok());
-  return t;
-}
-
-Floats draw(const std::string& kind, std::size_t n) {
-  std::mt19937 rng(7);
-  std::normal_distribution<float> normal;
-  std::exponential_distribution<float> tail;
-  Floats v(n);
-  for (float& x : v) {
-    const float a = normal(rng);
-    if (kind == "gaussian") x = 0.05F * a;
-    if (kind == "laplace") x = std::copysign(0.05F * tail(rng), a);
-    if (kind == "constant") x = -0.0371F;
-    if (kind == "sparse") x = a > 2 ? 0.3F * a : 0.0F;
-    if (kind == "denormal") x = 1e-40F * a;
-    if (kind == "huge") x = 6e37F * a;
-  }
-  return v;
-}
-
 // |v - sent| <= max(2^-(m + 1) |v|, half the block's smallest subnormal), and what is left is exact.
 TEST(Fp8, ErrorsStayWithinTheirBound) {
-  for (const char* kind : {"gaussian", "laplace", "constant", "sparse", "denormal", "huge"})
+  for (const Shape kind : draws::kShapes)
     for (const bool e4m3 : {true, false}) {
-      const Floats v = draw(kind, 3001);
-      const Trip t = trip(e4m3 ? "fp8" : "fp8:format=e5m2", v);
+      const Floats v = draws::of(kind, 3001);
+      const Sent t = send(e4m3 ? "fp8" : "fp8:format=e5m2", v);
       for (std::size_t i = 0; i < v.size(); ++i) {
         const double scale = scale_value(t.payload[kHead + i / kBlock]);
         const double low = scale * (e4m3 ? 0x1p-10 : 0x1p-17);
         const double allowed = std::max(low, std::abs(double{v[i]}) * (e4m3 ? 0x1p-4 : 0x1p-3));
-        ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed) << kind << " " << i;
-        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << kind << " " << i;
+        ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed) << name(kind) << " " << i;
+        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << name(kind) << " " << i;
       }
     }
 }
@@ -125,7 +93,7 @@ TEST(Fp8, ErrorsStayWithinTheirBound) {
 TEST(Fp8, TheLargestFloatsSaturateAndKeepTheRest) {
   const float most = std::numeric_limits<float>::max();
   for (const char* spec : {"fp8", "fp8:format=e5m2"}) {
-    const Trip t = trip(spec, {most, -most, 1.0F});
+    const Sent t = send(spec, {most, -most, 1.0F});
     EXPECT_EQ(t.values, (Floats{1.75F * 0x1p127F, -1.75F * 0x1p127F, 0.0F})) << spec;
     EXPECT_EQ(t.values[0] + t.left[0], most);
     EXPECT_EQ(t.left[2], 1.0F);
@@ -135,7 +103,7 @@ TEST(Fp8, TheLargestFloatsSaturateAndKeepTheRest) {
 TEST(Fp8, EachBlockHasItsOwnScale) {
   Floats v(kBlock + 1, 448.0F);
   v[kBlock] = 0x1p-20F;
-  const Trip t = trip("fp8", v);
+  const Sent t = send("fp8", v);
   EXPECT_EQ(t.payload.size(), 1 + 2 + v.size());
   EXPECT_EQ(t.payload[1], 127);
   EXPECT_EQ(t.payload[2], 127 - 28);
@@ -144,7 +112,7 @@ TEST(Fp8, EachBlockHasItsOwnScale) {
 
 TEST(Fp8, CheckRefusesWhatEncodeCannotWrite) {
   const auto check = fp8_codec.phases[0].check;
-  Bytes p = trip("fp8", {1.0F, 2.0F}).payload;
+  Bytes p = send("fp8", {1.0F, 2.0F}).payload;
   EXPECT_TRUE(check({}, 2, p).ok());
   p[0] = 2;
   EXPECT_EQ(check({}, 2, p).code(), Code::kCorrupt);

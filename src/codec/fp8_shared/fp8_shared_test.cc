@@ -44,7 +44,7 @@ TEST(Fp8Shared, TheLargestRankSetsTheScale) {
 TEST(Fp8Shared, TheLedgerIsWhole) {
   for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"}) {
     std::vector<Floats> x;
-    for (unsigned w = 0; w < 7; ++w) x.push_back(rounds::bell(1000, w, 0.1F));
+    for (unsigned w = 0; w < 7; ++w) x.push_back(rounds::bell(1000, 0.1F, w));
     const Round round = round_of(spec, x);
     for (std::size_t i = 0; i < 1000; ++i) {
       double balance = -double{round.result[i]} - round.rounding[i];

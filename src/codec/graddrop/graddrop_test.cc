@@ -3,29 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
+#include "codec/draws_for_test.h"
 #include "codec/encode_for_test.h"
 #include "codec/registry.h"
 
 namespace tithe::sparse {
 namespace {
-
-Sent encode_all(const Call& call, const std::vector<float>& grad) {
-  const std::vector<float> residual(grad.size());
-  const Sent want = encode(graddrop_codec.reference(), graddrop_codec, call, grad, residual);
-  for (const Impl& impl : graddrop_codec.impls)
-    EXPECT_TRUE(encode(impl, graddrop_codec, call, grad, residual) == want) << impl.name;
-  return want;
-}
-
-std::vector<float> gaussian(std::size_t n, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> draw;
-  std::vector<float> v(n);
-  for (float& x : v) x = draw(rng);
-  return v;
-}
 
 TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
   constexpr std::size_t n = 400'000;
@@ -35,7 +19,7 @@ TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
   constexpr int kRounds = 12;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
     call.round = round;
-    const std::size_t count = encode_all(call, gaussian(n, 7)).index.size();
+    const std::size_t count = encode_all(graddrop_codec, call, draws::bell(n, 1, 7)).index.size();
     EXPECT_LE(count, 4000U);
     full += count == 4000U;
     sum += static_cast<double>(count);
@@ -48,11 +32,11 @@ TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
 
 // Whatever the threshold was, nothing that is kept back is larger than what is sent.
 TEST(Graddrop, WhatIsSentIsTheLargest) {
-  const std::vector<float> grad = gaussian(150'000, 5);
+  const std::vector<float> grad = draws::bell(150'000, 1, 5);
   for (std::uint32_t round = 0; round < 4; ++round) {
     Call call = call_of("graddrop:ratio=0.02");
     call.round = round;
-    const Sent sent = encode_all(call, grad);
+    const Sent sent = encode_all(graddrop_codec, call, grad);
     float least = 1e30F;
     float most = 0;
     for (const float v : sent.value) least = std::min(least, std::fabs(v));
@@ -63,7 +47,7 @@ TEST(Graddrop, WhatIsSentIsTheLargest) {
 
 // Compared strictly, as HiPress does, equal values would never be sent.
 TEST(Graddrop, EqualValuesAreSentLowestIndexFirst) {
-  const Sent sent = encode_all(call_of("graddrop"), std::vector<float>(50'000, -2));
+  const Sent sent = encode_all(graddrop_codec, call_of("graddrop"), std::vector<float>(50'000, -2));
   ASSERT_EQ(sent.index.size(), 500U);
   EXPECT_EQ(sent.index.back(), 499U);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "codec/inceptionn/inceptionn.h"
+#include "codec/raw.h"
 
 #define HWY_WANT_AVX3_DL  // spreads bytes
 #undef HWY_TARGET_INCLUDE
@@ -258,13 +259,7 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
 }
 
 void decode_burst(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  Merge step{.base = how.base};
-  for (; payloads.size() > kAtOnce; payloads = payloads.subspan(kAtOnce)) {
-    decode_some(payloads.first(kAtOnce), step, out);
-    step.base = out.data();
-  }
-  step.divide = how.divide;
-  decode_some(payloads, step, out);
+  codec::merge_in_groups(kAtOnce, payloads, how, out, decode_some);
 }
 
 }  // namespace

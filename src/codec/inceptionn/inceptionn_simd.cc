@@ -6,6 +6,7 @@
 
 #include "base/finite.h"
 #include "codec/inceptionn/inceptionn.h"
+#include "codec/raw.h"
 
 #define HWY_WANT_AVX3_DL  // compresses bytes
 #undef HWY_TARGET_INCLUDE
@@ -319,13 +320,7 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
 }
 
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  Merge step{.base = how.base};
-  for (; payloads.size() > kAtOnce; payloads = payloads.subspan(kAtOnce)) {
-    decode_some(payloads.first(kAtOnce), step, out);
-    step.base = out.data();
-  }
-  step.divide = how.divide;
-  decode_some(payloads, step, out);
+  codec::merge_in_groups(kAtOnce, payloads, how, out, decode_some);
 }
 
 std::size_t value_bytes(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane) {

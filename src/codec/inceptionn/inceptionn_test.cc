@@ -5,11 +5,12 @@
 
 #include <cstdlib>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "codec/draws_for_test.h"
 #include "codec/registry.h"
+#include "codec/send_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::inceptionn {
@@ -17,39 +18,13 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
-
-struct Trip {
-  Bytes payload;
-  Floats values;  // what a reader sees
-  Floats left;
-};
-
-// By every impl, which must agree.
-Trip trip(const std::string& spec, const Floats& grad) {
-  Call call;
-  call.settings = parse_spec(spec)->settings;
-  const std::size_t n = grad.size();
-  Trip all;
-  for (const Impl& impl : inceptionn_codec.impls) {
-    Trip now{Bytes(bound({}, n)), Floats(n), Floats(n)};
-    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
-    EXPECT_TRUE(encoded.ok() && encoded->finite);
-    now.payload.resize(encoded->bytes);
-    const ByteView view(now.payload);
-    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
-    if (&impl != &inceptionn_codec.impls.front()) {
-      EXPECT_EQ(now.payload, all.payload) << impl.name;
-      EXPECT_EQ(now.values, all.values) << impl.name;
-      EXPECT_EQ(now.left, all.left) << impl.name;
-    }
-    all = now;
-  }
-  return all;
-}
+using draws::Shape;
+using worker::send;
+using worker::Sent;
 
 // 64 of each, so that vectors see them too.
 unsigned tag_of(const std::string& spec, float v) {
-  const Trip t = trip(spec, Floats(64, v));
+  const Sent t = send(spec, Floats(64, v));
   const Split split(t.payload.data(), 64);
   for (std::size_t i = 1; i < 64; ++i) EXPECT_EQ(split.tag(i), split.tag(0));
   return split.tag(0);
@@ -82,10 +57,10 @@ TEST(Inceptionn, ClassEdgesAreThePapers) {
 }
 
 TEST(Inceptionn, AnyBoundIsThePowerOfTwoAtOrBelowIt) {
-  EXPECT_EQ(trip("inceptionn:bound=0.001", {1.0F}).payload[2], 10);
-  EXPECT_EQ(trip("inceptionn:bound=0.0009765625", {1.0F}).payload[2], 10);
-  EXPECT_EQ(trip("inceptionn:bound=0.0009", {1.0F}).payload[2], 11);
-  EXPECT_EQ(trip("inceptionn:bound=0.5", {1.0F}).payload[2], 1);
+  EXPECT_EQ(send("inceptionn:bound=0.001", {1.0F}).payload[2], 10);
+  EXPECT_EQ(send("inceptionn:bound=0.0009765625", {1.0F}).payload[2], 10);
+  EXPECT_EQ(send("inceptionn:bound=0.0009", {1.0F}).payload[2], 11);
+  EXPECT_EQ(send("inceptionn:bound=0.5", {1.0F}).payload[2], 1);
 }
 
 // The two layouts of nine values, byte for byte.
@@ -96,75 +71,58 @@ TEST(Inceptionn, BytesOfBothLayouts) {
                        0x80 | 40, 0x00, 0xC0, 0x00, 0x20,       0, 0,          0, 0xC0};
   const Bytes burst = {0, 1, 10, 0,    15,  0,    0b11100100, 0b00100100, 40, 0x00,     0xC0,
                        0, 0, 0,  0xC0, 122, 0x00, 0x20,       1,          0,  0x80 | 40};
-  EXPECT_EQ(trip("inceptionn", v).payload, split);
-  EXPECT_EQ(trip("inceptionn:layout=burst", v).payload, burst);
+  EXPECT_EQ(send("inceptionn", v).payload, split);
+  EXPECT_EQ(send("inceptionn:layout=burst", v).payload, burst);
   const Floats seen = {0.0F, 40 * 0x1p-12F, -0.5F, -2.0F, 0.0F, 122 * 0x1p-12F, 0.25F, 0.0F, -40 * 0x1p-12F};
-  EXPECT_EQ(trip("inceptionn", v).values, seen);
-  EXPECT_EQ(trip("inceptionn:layout=burst", v).values, seen);
+  EXPECT_EQ(send("inceptionn", v).values, seen);
+  EXPECT_EQ(send("inceptionn:layout=burst", v).values, seen);
 }
 
 // Algorithms 2 and 3 as printed: 7 and 15 bits of fixed point, whatever the bound.
 TEST(Inceptionn, LiteralIsThePapers) {
-  const Trip t = trip("inceptionn:mode=literal", {0.03F, -0.03F, 0.001F, 0.04F, 0.3F});
+  const Sent t = send("inceptionn:mode=literal", {0.03F, -0.03F, 0.001F, 0.04F, 0.3F});
   EXPECT_EQ(t.values, (Floats{3 * 0x1p-7F, -3 * 0x1p-7F, 0.0F, 1310 * 0x1p-15F, 9830 * 0x1p-15F}));
   EXPECT_EQ(t.payload, (Bytes{1, 0, 10, 0, 0b00111, 0b11000, 3, 0x83, 0, 0x1E, 0x05, 0x66, 0x26}));
 }
 
 TEST(Inceptionn, LiteralBreaksItsBoundAndStrictDoesNot) {
   const float v = std::nextafter(0x1p-7F, 0.0F);  // the first value that q = 1 would stand for is 2^-7
-  EXPECT_EQ(trip("inceptionn:mode=literal", {v}).values[0], 0.0F);
-  EXPECT_LE(v - trip("inceptionn", {v}).values[0], 0x1p-10F);
-}
-
-Floats draw(const std::string& kind, std::size_t n) {
-  std::mt19937 rng(7);
-  std::normal_distribution<float> normal;
-  std::exponential_distribution<float> tail;
-  Floats v(n);
-  for (float& x : v) {
-    const float a = normal(rng);
-    if (kind == "gaussian") x = 0.05F * a;
-    if (kind == "laplace") x = std::copysign(0.05F * tail(rng), a);
-    if (kind == "constant") x = -0.0371F;
-    if (kind == "sparse") x = a > 2 ? 0.3F * a : 0.0F;
-    if (kind == "denormal") x = 1e-40F * a;
-    if (kind == "huge") x = 1e37F * a;
-  }
-  return v;
+  EXPECT_EQ(send("inceptionn:mode=literal", {v}).values[0], 0.0F);
+  EXPECT_LE(v - send("inceptionn", {v}).values[0], 0x1p-10F);
 }
 
 TEST(Inceptionn, StrictKeepsEveryBoundOnEveryKindOfData) {
-  for (const char* kind : {"gaussian", "laplace", "constant", "sparse", "denormal", "huge"})
+  for (const Shape kind : draws::kShapes)
     for (const int b : {1, 6, 8, 10, 14, 15, 16, 20, 40, 100})
       for (const char* layout : {"split", "burst"}) {
-        const Floats v = draw(kind, 5000);
+        const Floats v = draws::of(kind, 5000);
         const double bound = std::ldexp(1.0, -b);
         Spec spec = *parse_spec(std::string("inceptionn:layout=") + layout);
         spec.settings.value[0] = bound;
-        const Trip kept = trip(to_string(spec), v);
+        const Sent kept = send(to_string(spec), v);
         for (std::size_t i = 0; i < v.size(); ++i) {
-          ASSERT_LE(std::abs(double{v[i]} - double{kept.values[i]}), bound) << kind << " b " << b;
-          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << kind << " b " << b;
+          ASSERT_LE(std::abs(double{v[i]} - double{kept.values[i]}), bound) << name(kind) << " b " << b;
+          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << name(kind) << " b " << b;
         }
       }
 }
 
-// trip compares the impls.
+// send compares the impls.
 TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
-  for (const char* kind : {"gaussian", "laplace", "sparse", "huge"})
+  for (const Shape kind : draws::kShapes)
     for (const int b : {1, 6, 7, 8, 10, 14, 20, 100})
       for (const char* layout : {"split", "burst"}) {
-        const Floats v = draw(kind, 3333);
+        const Floats v = draws::of(kind, 3333);
         Spec spec = *parse_spec(std::string("inceptionn:mode=literal,layout=") + layout);
         spec.settings.value[0] = std::ldexp(1.0, -b);
-        const Trip kept = trip(to_string(spec), v);
+        const Sent kept = send(to_string(spec), v);
         for (std::size_t i = 0; i < v.size(); ++i)
-          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << kind << b;
+          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << name(kind) << b;
       }
 }
 
 TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
-  const Trip t = trip("inceptionn", draw("laplace", 2100));
+  const Sent t = send("inceptionn", draws::of(Shape::kLaplace, 2100));
   const std::vector<ByteView> many(150, t.payload);
   Floats want(2100, 0.5F);
   for (int k = 0; k < 150; ++k)
@@ -182,7 +140,7 @@ TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
 TEST(Inceptionn, CheckRefusesWhatEncodeCannotWrite) {
   const auto check = inceptionn_codec.phases[0].check;
   for (const char* spec : {"inceptionn", "inceptionn:layout=burst"}) {
-    const Bytes good = trip(spec, {0.1F, -0.01F, 3.0F}).payload;
+    const Bytes good = send(spec, {0.1F, -0.01F, 3.0F}).payload;
     EXPECT_TRUE(check({}, 3, good).ok());
     const auto with = [&](std::size_t at, std::uint8_t byte) {
       Bytes p = good;
@@ -197,12 +155,12 @@ TEST(Inceptionn, CheckRefusesWhatEncodeCannotWrite) {
     EXPECT_EQ(with(4, 0), Code::kCorrupt);  // fewer bytes than there are
   }
   // A tag past the last value, with a byte of its own.
-  Bytes split = trip("inceptionn", {0.0F}).payload;
+  Bytes split = send("inceptionn", {0.0F}).payload;
   split[4] = 0b10;
   split.push_back(1);
   EXPECT_EQ(check({}, 1, split).code(), Code::kCorrupt);
   EXPECT_EQ(check({}, 2, split).code(), Code::kOk);
-  Bytes burst = trip("inceptionn:layout=burst", {0.0F}).payload;
+  Bytes burst = send("inceptionn:layout=burst", {0.0F}).payload;
   burst[4] = 3;  // bytes of the block
   burst[6] = 0b0100;
   burst.push_back(1);

@@ -44,20 +44,11 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
 
 bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   const std::uint64_t key = block::key(call);
-  bool finite = true;
-  for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
-    std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    const block::Look found = block::look(values);
-    if (!found.finite()) {
-      finite = false;
-      send_nothing(values, to);
-      continue;
-    }
+  const auto send = [&](const block::Look& found, std::size_t first, const Carry& values, std::uint8_t* to) {
     to[0] = static_cast<std::uint8_t>(base_of(found));
     send_from(0, first, key, values, to);
-  }
-  return finite;
+  };
+  return block::each(in, kBlock, kBlockBytes, out, send, send_nothing);
 }
 
 void decode_ref(const Call&, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {

@@ -106,11 +106,7 @@ const Codec nuqsgd_codec = {
     .doc = "qsgd with powers of two as levels, unbiased (Ramezani-Kebrya et al. 2021)",
     .params = buckets::kParams,
     .phases = nuqsgd::kPhases,
-    .traits = {.fixed_size = true,
-               .unbiased = true,
-               .contraction = nuqsgd::contraction,
-               .error = nuqsgd::error,
-               .exact_constants = buckets::by_largest},
+    .traits = buckets::traits(nuqsgd::contraction, nuqsgd::error),
     .scratch = codec::no_scratch,
     .impls = nuqsgd::kImpls};
 

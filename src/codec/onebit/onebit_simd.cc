@@ -11,24 +11,14 @@
 #define HWY_TARGET_INCLUDE "codec/onebit/onebit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/simd_inl.h"
+#include "codec/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::onebit::HWY_NAMESPACE {
 namespace {
 using namespace simd::HWY_NAMESPACE;
-
-using Mask = hn::Mask<Floats>;
-
-// A vector's bits go to bit i, a multiple of lanes(); vectors have 16, 8 or 4 lanes.
-HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {
-  std::uint8_t room[8] = {};
-  hn::StoreMaskBits(Floats(), mask, room);
-  if (lanes() >= 8)
-    std::memcpy(p + i / 8, room, lanes() / 8);
-  else
-    p[i / 8] = static_cast<std::uint8_t>((i % 8 ? p[i / 8] : 0U) | static_cast<unsigned>(room[0]) << (i % 8));
-}
+using block::HWY_NAMESPACE::Mask;
+using block::HWY_NAMESPACE::store_bits;
 
 // Two running sums in the shape of base/fold.h, whatever the width of a vector.
 class Sums {

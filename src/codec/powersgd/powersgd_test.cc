@@ -11,10 +11,10 @@
 #include <limits>
 #include <memory>
 #include <numbers>
-#include <random>
 #include <vector>
 
 #include "base/bytes.h"
+#include "codec/draws_for_test.h"
 #include "codec/registry.h"
 
 namespace tithe::powersgd {
@@ -118,14 +118,6 @@ Floats with_spectrum(const std::vector<double>& s) {
   return m;
 }
 
-Floats normal(std::size_t n, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> draw;
-  Floats v(n);
-  for (float& x : v) x = draw(rng);
-  return v;
-}
-
 TEST(PowerSgd, AMatrixOfLowRankArrivesWhole) {
   for (const double rank : {3.0, 4.0, 7.0})
     for (const Impl& impl : powersgd_codec.impls) {
@@ -162,7 +154,7 @@ TEST(PowerSgd, RoundsOfTheSameMatrixComeToItsBestApproximation) {
 
 // A warm start is what makes one step a round enough: without the memory no round is better than the first.
 TEST(PowerSgd, WithoutAMemoryEveryRoundBegins) {
-  const Floats m = normal(kSide * kSide, 5);
+  const Floats m = draws::bell(kSide * kSide, 1, 5);
   Workers warm(2, kSide);
   double least = 1, last = 0;
   for (std::uint32_t round = 0; round < 30; ++round) {
@@ -175,7 +167,7 @@ TEST(PowerSgd, WithoutAMemoryEveryRoundBegins) {
 
 // With feedback all of a matrix gets through, whatever its rank: what arrived and what is left add up to it.
 TEST(PowerSgd, FeedbackGetsEverythingThrough) {
-  const Floats m = normal(48 * 40, 1);
+  const Floats m = draws::bell(48 * 40);
   Workers two(2, 40);
   Floats got(m.size());
   constexpr int kRounds = 200;
@@ -188,7 +180,7 @@ TEST(PowerSgd, FeedbackGetsEverythingThrough) {
 
 // The factors of a sum are the sums of factors: two workers get what one with the sum would.
 TEST(PowerSgd, WorkersAreAsOneWithTheirSum) {
-  const Floats a = normal(50 * 30, 1), b = normal(50 * 30, 2);
+  const Floats a = draws::bell(50 * 30), b = draws::bell(50 * 30, 1, 2);
   Floats sum(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + b[i];
   Workers two(4, 30), one(4, 30);
@@ -199,7 +191,7 @@ TEST(PowerSgd, SmallTensorsAndVectorsArriveAsTheyAre) {
   for (const auto& [n, cols] : {std::pair{0U, 0.0}, std::pair{1U, 0.0}, std::pair{64U, 0.0},
                                 std::pair{1000U, 1000.0}, std::pair{1000U, 5000.0}, std::pair{1000U, 3.0}}) {
     Workers one(4, cols);
-    const Floats v = normal(n, 3);
+    const Floats v = draws::bell(n, 1, 3);
     EXPECT_EQ(one.round({v}), v) << n << " values in rows of " << cols;
     EXPECT_EQ(one.columns().size(), 4 * n);
     EXPECT_EQ(one.memory().size(), 0U);
@@ -230,10 +222,10 @@ TEST(PowerSgd, AColumnThatWasZeroIsDrawnAnew) {
   EXPECT_EQ(one.round({zeros}), zeros);
   EXPECT_EQ(one.memory(), Bytes_(one.memory().size()));
   Floats outer(zeros.size());
-  const Floats u = normal(40, 1), v = normal(40, 2);
+  const Floats u = draws::bell(40), v = draws::bell(40, 1, 2);
   for (std::size_t i = 0; i < outer.size(); ++i) outer[i] = u[i / 40] * v[i % 40];
   EXPECT_LT(loss(outer, one.round({outer})), 1e-12);  // of rank 1: its second column is dropped
-  const Floats m = normal(40 * 40, 3);
+  const Floats m = draws::bell(40 * 40, 1, 3);
   one.round({m});
   for (std::size_t k = 0; k < 2; ++k) {
     float most = 0;
@@ -245,7 +237,7 @@ TEST(PowerSgd, AColumnThatWasZeroIsDrawnAnew) {
 }
 
 TEST(PowerSgd, ValuesNearOverflowSendALittle) {
-  Floats m = normal(40 * 40, 1);
+  Floats m = draws::bell(40 * 40);
   for (float& v : m) v = std::copysign(3e38F, v);
   Workers one(2, 40);
   const Floats got = one.round({m});
@@ -257,7 +249,7 @@ TEST(PowerSgd, ValuesNearOverflowSendALittle) {
 }
 
 TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
-  const Floats m = normal(kSide * kSide, 1);
+  const Floats m = draws::bell(kSide * kSide);
   Workers first(4, kSide), second(4, kSide);
   first.round({m});
   second.round({m});
@@ -275,7 +267,7 @@ TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
 TEST(PowerSgd, ColumnsBecomeOrthonormalAndSpanTheSame) {
   for (const std::size_t rank : {1U, 2U, 5U, 32U}) {
     constexpr std::size_t kRows = 131;
-    Floats p = normal(kRows * rank, 9);
+    Floats p = draws::bell(kRows * rank, 1, 9);
     for (std::size_t i = 0; i < kRows && rank > 1; ++i)  // nearly in the first one's direction
       p[i * rank + 1] = p[i * rank] + 1e-3F * p[i * rank + 1];
     const Floats before = p;
@@ -298,7 +290,7 @@ TEST(PowerSgd, ColumnsBecomeOrthonormalAndSpanTheSame) {
 
 TEST(PowerSgd, ColumnsInTheSpanOfOthersBecomeZero) {
   constexpr std::size_t kRows = 40, kRank = 5;
-  const Floats a = normal(kRows, 1), b = normal(kRows, 2);
+  const Floats a = draws::bell(kRows), b = draws::bell(kRows, 1, 2);
   Floats p(kRows * kRank);
   for (std::size_t i = 0; i < kRows; ++i) {
     const std::array<float, kRank> row = {a[i], 0.0F, 2 * a[i], b[i], a[i] - b[i]};

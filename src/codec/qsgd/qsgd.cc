@@ -108,11 +108,7 @@ const Codec qsgd_codec = {
     .doc = "even levels up to a bucket's norm, at random, unbiased (Alistarh et al. 2017)",
     .params = buckets::kParams,
     .phases = qsgd::kPhases,
-    .traits = {.fixed_size = true,
-               .unbiased = true,
-               .contraction = qsgd::contraction,
-               .error = qsgd::error,
-               .exact_constants = buckets::by_largest},
+    .traits = buckets::traits(qsgd::contraction, qsgd::error),
     .scratch = codec::no_scratch,
     .impls = qsgd::kImpls};
 

@@ -11,8 +11,8 @@
 namespace tithe {
 namespace {
 
-using testing::send;
-using testing::Sent;
+using worker::send;
+using worker::Sent;
 
 TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
   const Sent sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});

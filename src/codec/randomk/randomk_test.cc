@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "base/bytes.h"
+#include "codec/draws_for_test.h"
 #include "codec/registry.h"
 #include "tithe/spec.h"
 
@@ -49,14 +49,6 @@ Call call_of(const char* text) {
   return {.settings = spec->settings, .shared_seed = 5};
 }
 
-Values gaussian(std::size_t n, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> draw;
-  Values v(n);
-  for (float& x : v) x = draw(rng);
-  return v;
-}
-
 TEST(Randomk, OnePlaceOfEachStratum) {
   for (const std::size_t n : {0U, 1U, 7U, 100U, 1001U, 65'537U})
     for (const std::size_t count : {std::size_t{1}, n / 100, n / 3, n - 1, n}) {
@@ -95,7 +87,7 @@ TEST(Randomk, ContractsInExpectation) {
     Call call = call_of("randomk");
     call.settings.value[0] = ratio;
     for (const unsigned seed : {1U, 2U}) {
-      Values x = gaussian(n, seed);
+      Values x = draws::bell(n, 1, seed);
       if (seed == 2) x[137] = 100.0F;  // nearly all of the energy in one place
       double energy = 0;
       for (const float v : x) energy += double{v} * double{v};
@@ -144,7 +136,7 @@ TEST(Randomk, PayloadsAddUpAndRoundingStays) {
       Values want(n), left(n);
       std::vector<std::uint8_t> sum;
       for (unsigned rank = 0; rank < 3; ++rank) {
-        const Sent sent = send(call, gaussian(n, rank));
+        const Sent sent = send(call, draws::bell(n, 1, rank));
         for (std::size_t i = 0; i < n; ++i) want[i] += sent.values[i];
         if (rank == 0) {
           sum = sent.payload;

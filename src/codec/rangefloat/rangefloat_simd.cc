@@ -9,28 +9,14 @@
 #define HWY_TARGET_INCLUDE "codec/rangefloat/rangefloat_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/simd_inl.h"
+#include "codec/range_codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::rangefloat::HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-using simd::HWY_NAMESPACE::Floats;
-using simd::HWY_NAMESPACE::from_bits;
-using simd::HWY_NAMESPACE::lanes;
-using simd::HWY_NAMESPACE::take;
-using simd::HWY_NAMESPACE::VF;
-using simd::HWY_NAMESPACE::VW;
-using simd::HWY_NAMESPACE::whole;
-using simd::HWY_NAMESPACE::Words;
-
-using Ints = hn::RebindToSigned<Floats>;
-using Quarters = hn::Rebind<std::uint8_t, Floats>;
+using namespace range::HWY_NAMESPACE;
 
 constexpr std::size_t kBlockBytes = kBlockHead + kBlock;
-constexpr std::uint32_t kPositive = 127;
-
-HWY_INLINE VW set(std::uint32_t v) { return hn::Set(Words(), v); }
 
 #if HWY_TARGET == HWY_SCALAR  // has no two lanes to join, and whole() no values for it
 template <bool kResidual, bool kLeft>
@@ -85,7 +71,7 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
     const auto none = hn::Gt(hn::BitCast(SignedHalves(), half_eps), hn::BitCast(SignedHalves(), mag));
     const VH above = hn::SaturatedSub(hn::Add(mag, half_step), before);
     const VH code = hn::Max(hn::Min(hn::ShiftRightSame(above, shift), top), least);
-    const VH signed_code = hn::Add(code, hn::And(negative, half(kPositive)));
+    const VH signed_code = hn::Add(code, hn::And(negative, half(kPositive8)));
     const auto sent_code = hn::IfThenZeroElse(none, hn::BitCast(SignedHalves(), signed_code));
     const hn::Rebind<std::uint8_t, Halves> bytes;
     hn::StoreU(hn::DemoteTo(bytes, sent_code), bytes, at + i);
@@ -123,17 +109,8 @@ bool encode(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t
 // A vector never crosses a block's end.
 HWY_INLINE VF unpack(const std::uint8_t* payload, std::size_t i) {
   const std::uint8_t* block = payload + kHead + i / kBlock * kBlockBytes;
-  const int shift = 23 - payload[1];
-  const auto base = wire::get<std::uint32_t>(block);
-  const VW top = set(std::min(base + kPositive - 1, kLargest >> shift));
-  const VW code = hn::PromoteTo(Words(), hn::LoadU(Quarters(), block + kBlockHead + i % kBlock));
-  const auto signed_code = hn::BitCast(Ints(), code);
-  const auto some = hn::RebindMask(Words(), hn::Gt(signed_code, hn::Zero(Ints())));
-  const auto minus = hn::RebindMask(Words(), hn::Gt(signed_code, hn::Set(Ints(), 127)));
-  const VW past = hn::Add(hn::Sub(code, hn::IfThenElseZero(minus, set(kPositive))), set(base - 1));
-  const VW value =
-      hn::Or(hn::ShiftLeftSame(hn::Min(past, top), shift), hn::IfThenElseZero(minus, set(0x80000000U)));
-  return from_bits(hn::IfThenElseZero(some, value));
+  const Unpack8 value(payload[1], wire::get<std::uint32_t>(block));
+  return value(block + kBlockHead + i % kBlock);
 }
 
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {

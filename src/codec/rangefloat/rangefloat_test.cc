@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "codec/draws_for_test.h"
 #include "codec/registry.h"
+#include "codec/send_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::rangefloat {
@@ -18,37 +20,9 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
-
-struct Trip {
-  Bytes payload;
-  Floats values;  // what a reader sees
-  Floats left;
-};
-
-// By every impl, which must agree.
-Trip trip(const std::string& text, const Floats& grad) {
-  const Result<Spec> spec = parse_spec(text);
-  EXPECT_TRUE(spec.ok()) << spec.status().what();
-  Call call;
-  call.settings = spec->settings;
-  const std::size_t n = grad.size();
-  Trip all;
-  for (const Impl& impl : rangefloat_codec.impls) {
-    Trip now{Bytes(rangefloat_codec.phases[0].bound(call.settings, n)), Floats(n), Floats(n)};
-    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
-    EXPECT_TRUE(encoded.ok() && encoded->finite);
-    EXPECT_EQ(encoded->bytes, now.payload.size());
-    const ByteView view(now.payload);
-    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
-    if (&impl != &rangefloat_codec.impls.front()) {
-      EXPECT_EQ(now.payload, all.payload) << impl.name;
-      EXPECT_EQ(now.values, all.values) << impl.name;
-      EXPECT_EQ(now.left, all.left) << impl.name;
-    }
-    all = now;
-  }
-  return all;
-}
+using draws::Shape;
+using worker::send;
+using worker::Sent;
 
 // The paper's figure: N = 8, m = 3, eps = 0.125; 0.256 has the code 9 and comes back as 0.25.
 TEST(Rangefloat, WorkedExampleOfThePaper) {
@@ -93,7 +67,7 @@ TEST(Rangefloat, RoundsToNearestDownToHalfOfEps) {
 }
 
 TEST(Rangefloat, AGivenRangeHoldsWhatIsBeyond) {
-  const Trip t = trip("rangefloat:range=1,mantissa=4", {3.0F, -1.5F, 0.5F, 1.0F});
+  const Sent t = send("rangefloat:range=1,mantissa=4", {3.0F, -1.5F, 0.5F, 1.0F});
   EXPECT_EQ(t.values, (Floats{1.0F, -1.0F, 0.5F, 1.0F}));
   EXPECT_EQ(t.left, (Floats{2.0F, -0.5F, 0.0F, 0.0F}));
 }
@@ -103,7 +77,7 @@ TEST(Rangefloat, EachBlockHasItsOwnRange) {
   v[kBlock] = 1e-6F;
   v[kBlock + 1] = -1e-6F;
   v[kBlock + 2] = 0.0F;
-  const Trip t = trip("rangefloat", v);
+  const Sent t = send("rangefloat", v);
   EXPECT_EQ(t.values[0], 1024.0F);
   EXPECT_NEAR(t.values[kBlock], 1e-6F, 0.25e-6F);
   EXPECT_EQ(t.values[kBlock + 1], -t.values[kBlock]);
@@ -116,7 +90,7 @@ TEST(Rangefloat, AnyNumberOfBitsIsPacked) {
   Floats v(kBlock + 77);
   for (float& x : v) x = normal(rng);
   for (int bits = kLeastBits; bits <= kMostBits; ++bits) {
-    const Trip t = trip("rangefloat:bits=" + std::to_string(bits), v);
+    const Sent t = send("rangefloat:bits=" + std::to_string(bits), v);
     EXPECT_EQ(t.payload.size(), kHead + kBlockHead + 128U * static_cast<unsigned>(bits) + kBlockHead +
                                     (77U * static_cast<unsigned>(bits) + 7) / 8);
     EXPECT_EQ(t.payload[0], bits);
@@ -130,58 +104,42 @@ TEST(Rangefloat, AnyNumberOfBitsIsPacked) {
   }
 }
 
-Floats draw(const std::string& kind, std::size_t n) {
-  std::mt19937 rng(7);
-  std::normal_distribution<float> normal;
-  std::exponential_distribution<float> tail;
-  Floats v(n);
-  for (float& x : v) {
-    const float a = normal(rng);
-    if (kind == "gaussian") x = 0.05F * a;
-    if (kind == "laplace") x = std::copysign(0.05F * tail(rng), a);
-    if (kind == "constant") x = -0.0371F;
-    if (kind == "sparse") x = a > 2 ? 0.3F * a : 0.0F;
-    if (kind == "denormal") x = 1e-40F * a;
-    if (kind == "huge") x = 1e37F * a;
-    if (kind == "zeros") x = 0.0F;
-  }
-  return v;
-}
-
 // |v - sent| <= max(eps / 2, 2^-(m + 1) |v|), block by block, for every m and the one that is chosen.
 TEST(Rangefloat, ErrorsStayWithinTheirBound) {
-  for (const char* kind : {"gaussian", "laplace", "constant", "sparse", "denormal", "huge", "zeros"})
+  for (const Shape kind : draws::kShapes)
     for (int m = 0; m <= 6; ++m) {
-      const Floats v = draw(kind, 3000);
-      const Trip t = trip("rangefloat:mantissa=" + std::to_string(m), v);
+      const Floats v = draws::of(kind, 3000);
+      const Sent t = send("rangefloat:mantissa=" + std::to_string(m), v);
       const int chosen = t.payload[1];
       for (std::size_t i = 0; i < v.size(); ++i) {
         const auto base = wire::get<std::uint32_t>(&t.payload[kHead + i / kBlock * block_bytes(8, kBlock)]);
         const double eps = std::bit_cast<float>(base << (23 - chosen));
         const double allowed = std::max(eps / 2, std::ldexp(std::abs(double{v[i]}), -(chosen + 1)));
-        ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed) << kind << " m " << m << " " << i;
-        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << kind << " m " << m;
+        ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed)
+            << name(kind) << " m " << m << " " << i;
+        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << name(kind) << " m " << m;
       }
     }
 }
 
 TEST(Rangefloat, TheChosenMantissaIsTheBestOnTheSample) {
-  for (const char* kind : {"gaussian", "laplace", "huge"}) {
-    const Floats v = draw(kind, 256);  // all of it is the sample
+  for (const Shape kind : draws::kShapes) {
+    const Floats v = draws::of(kind, 256);  // all of it is the sample
     const auto error = [&](const std::string& spec) {
-      const Trip t = trip(spec, v);
+      const Sent t = send(spec, v);
       double sum = 0;
       for (std::size_t i = 0; i < v.size(); ++i) sum += std::pow(double{v[i]} - double{t.values[i]}, 2);
       return sum;
     };
     const double chosen = error("rangefloat");
-    for (int m = 1; m <= 6; ++m) EXPECT_LE(chosen, error("rangefloat:mantissa=" + std::to_string(m))) << kind;
+    for (int m = 1; m <= 6; ++m)
+      EXPECT_LE(chosen, error("rangefloat:mantissa=" + std::to_string(m))) << name(kind);
   }
 }
 
 TEST(Rangefloat, TheLargestFloatsStayFinite) {
   const float most = std::numeric_limits<float>::max();
-  const Trip t = trip("rangefloat", Floats(70, -most));
+  const Sent t = send("rangefloat", Floats(70, -most));
   for (std::size_t i = 0; i < 70; ++i) {
     EXPECT_TRUE(std::isfinite(t.values[i]));
     EXPECT_TRUE(std::isfinite(t.left[i]));
@@ -190,7 +148,7 @@ TEST(Rangefloat, TheLargestFloatsStayFinite) {
 
 TEST(Rangefloat, CheckRefusesWhatEncodeCannotWrite) {
   const auto check = rangefloat_codec.phases[0].check;
-  const Bytes good = trip("rangefloat:bits=5", {0.1F, -0.01F, 3.0F}).payload;
+  const Bytes good = send("rangefloat:bits=5", {0.1F, -0.01F, 3.0F}).payload;
   EXPECT_TRUE(check({}, 3, good).ok());
   const auto with = [&](std::size_t at, std::uint8_t byte) {
     Bytes p = good;

@@ -110,14 +110,6 @@ TEST(SidcoFit, ConstantsAndZerosHaveNoShape) {
   EXPECT_EQ(sidco::fitted(sidco::kFast, Fit::kPareto, 0.01, {}, room.data()), 0U);
 }
 
-Sent encode_all(const Call& call, const std::vector<float>& grad) {
-  const std::vector<float> residual(grad.size());
-  const Sent want = encode(sidco_codec.reference(), sidco_codec, call, grad, residual);
-  for (const Impl& impl : sidco_codec.impls)
-    EXPECT_TRUE(encode(impl, sidco_codec, call, grad, residual) == want) << impl.name;
-  return want;
-}
-
 TEST(Sidco, KeepsAboutTheRatio) {
   constexpr std::size_t n = 200'000;
   for (const char* shape : {"gaussian", "laplace", "power"})
@@ -127,14 +119,14 @@ TEST(Sidco, KeepsAboutTheRatio) {
       constexpr int kRounds = 3;
       for (std::uint32_t round = 0; round < kRounds; ++round) {
         call.round = round;
-        sum += static_cast<double>(encode_all(call, draw(shape, n, round)).index.size());
+        sum += static_cast<double>(encode_all(sidco_codec, call, draw(shape, n, round)).index.size());
       }
       EXPECT_NEAR(sum / kRounds / 2000, 1, 0.25) << shape << " " << fit;
     }
 }
 
 TEST(Sidco, EqualValuesAreSent) {
-  EXPECT_EQ(encode_all(call_of("sidco"), std::vector<float>(50'000, -2)).index.size(), 500U);
+  EXPECT_EQ(encode_all(sidco_codec, call_of("sidco"), std::vector<float>(50'000, -2)).index.size(), 500U);
 }
 
 }  // namespace

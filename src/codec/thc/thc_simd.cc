@@ -113,25 +113,6 @@ double squares(const Carry& block) {
   return block.residual ? squares_of<true>(block) : squares_of<false>(block);
 }
 
-// base/rng.h's draw_high for vectors.
-class HighDraws {
- public:
-  HWY_INLINE explicit HighDraws(std::uint64_t key)
-      : low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), static_cast<std::uint32_t>(key)))),
-        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
-  // For the vector of lanes from `index` on, a multiple of lanes().
-  HWY_INLINE VW at(std::size_t index) const {
-    VW x = hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_);
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
-    x = hn::Xor3(x, hn::ShiftRight<15>(x), high_);
-    return hn::Mul(x, hn::Set(Words(), kHighSecond));
-  }
-
- private:
-  VW low_;  // with the lane's number
-  VW high_;
-};
-
 template <bool kResidual>
 bool levels_of(const Grid& grid, std::uint64_t own, const Carry& block, Levels& out) {
   HWY_ALIGN float x[kBlock];

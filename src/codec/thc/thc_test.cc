@@ -31,7 +31,7 @@ TEST(Thc, TheTableIsThePublishedOne) {
   EXPECT_EQ(shape.top, 30U);
   EXPECT_EQ(lane::bits_for(shape.top, 8), 8U);
   EXPECT_NEAR(std::erfc(shape.reach / std::sqrt(2.0)), 1.0 / 32, 1e-12);
-  const Round round = round_of("thc:mode=literal", {bell(5000, 1)});
+  const Round round = round_of("thc:mode=literal", {bell(5000)});
   std::set<unsigned> used;
   for (std::size_t i = 0; i < lanes_for(5000); ++i)
     used.insert(lane::get(round.sum.data(), i, lane::head_of(round.sum).bits));
@@ -82,7 +82,7 @@ TEST(Thc, TwoValuesByHand) {
 TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
   for (const auto& [workers, bits] : {std::pair(1, 4), {2, 5}, {4, 6}, {8, 7}, {16, 8}}) {
     std::vector<Floats> x;
-    for (int w = 0; w < workers; ++w) x.push_back(bell(3000, static_cast<unsigned>(w)));
+    for (int w = 0; w < workers; ++w) x.push_back(bell(3000, 1, static_cast<unsigned>(w)));
     const Round round = round_of("thc", x);
     EXPECT_EQ(lane::head_of(round.sum).added, static_cast<unsigned>(workers));
     EXPECT_EQ(lane::head_of(round.sum).bits, static_cast<unsigned>(bits));
@@ -103,7 +103,7 @@ TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
 }
 
 TEST(Thc, MoreRanksThanStatedAreRefused) {
-  const Floats x = bell(100, 1);
+  const Floats x = bell(100);
   const Call call = rounds::call_of("thc:workers=2", 0);
   const Payload one = encode(call, x);
   Payload acc = one;
@@ -113,7 +113,7 @@ TEST(Thc, MoreRanksThanStatedAreRefused) {
 }
 
 TEST(Thc, RanksMustDrawTheSameSigns) {
-  const Floats x = bell(100, 1);
+  const Floats x = bell(100);
   Call call = rounds::call_of("thc", 0);
   Payload acc = encode(call, x);
   call.shared_seed += 1;
@@ -123,7 +123,7 @@ TEST(Thc, RanksMustDrawTheSameSigns) {
 
 // A block of small values beside one of large ones loses no more than by itself.
 TEST(Thc, EachBlockHasItsOwnRange) {
-  Floats x = bell(2 * kBlock, 1);
+  Floats x = bell(2 * kBlock);
   for (std::size_t i = kBlock; i < x.size(); ++i) x[i] *= 1e-6F;
   const Round round = round_of("thc", {x});
   for (const std::size_t first : {std::size_t{0}, kBlock}) {
@@ -138,7 +138,7 @@ TEST(Thc, EachBlockHasItsOwnRange) {
 
 TEST(Thc, NothingIsSentOfZerosAndDust) {
   for (const float scale : {0.0F, 1e-39F}) {
-    const Floats x = bell(1500, 1, scale);
+    const Floats x = bell(1500, scale);
     const Round round = round_of("thc", {x});
     EXPECT_EQ(round.result, Floats(1500));
     EXPECT_EQ(round.left[0], x);
