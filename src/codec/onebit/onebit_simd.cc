@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "codec/onebit/onebit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
+#include "codec/bit_codes_simd_inl.h"
 #include "codec/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -105,84 +106,16 @@ bool encode(const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-// Adds kPeers payloads' block onto base, or starts from the first one, and divides if asked to.
-template <std::size_t kPeers, bool kBase, bool kDivide>
-void decode_as(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
-               std::size_t len) {
-  constexpr std::size_t kAtOnce = 32;  // values whose bits are read as one word
-  constexpr std::size_t kVectors = kAtOnce / hn::MaxLanes(Floats());
-  VF neg[kPeers], pos[kPeers];
-  for (std::size_t p = 0; p < kPeers; ++p) {
-    neg[p] = hn::Set(Floats(), wire::get<float>(blocks[p]));
-    pos[p] = hn::Set(Floats(), wire::get<float>(blocks[p] + 4));
-  }
-  VW own_bit[kVectors];
-  for (std::size_t k = 0; k < kVectors; ++k)
-    own_bit[k] = hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), static_cast<std::uint32_t>(k * lanes())));
-  const VF by = hn::Set(Floats(), divide);
-  std::size_t i = 0;
-  for (; i + kAtOnce <= whole(len); i += kAtOnce) {
-    VF sum[kVectors];
-    for (std::size_t k = 0; kBase && k < kVectors; ++k) sum[k] = load(base + i + k * lanes());
-    for (std::size_t p = 0; p < kPeers; ++p) {
-      const VW signs = hn::Set(Words(), wire::get<std::uint32_t>(blocks[p] + kHead + i / 8));
-      for (std::size_t k = 0; k < kVectors; ++k) {
-        const Mask up = hn::RebindMask(Floats(), hn::TestBit(signs, own_bit[k]));
-        const VF v = hn::IfThenElse(up, pos[p], neg[p]);
-        sum[k] = kBase || p > 0 ? hn::Add(sum[k], v) : v;
-      }
-    }
-    for (std::size_t k = 0; k < kVectors; ++k)
-      hn::StoreU(kDivide ? hn::Div(sum[k], by) : sum[k], Floats(), out + i + k * lanes());
-  }
-  for (; i < len; ++i) {
-    float sum = kBase ? base[i] + value_of(blocks[0], i) : value_of(blocks[0], i);
-    for (std::size_t p = 1; p < kPeers; ++p) sum += value_of(blocks[p], i);
-    out[i] = kDivide ? sum / divide : sum;
-  }
-}
+struct Format {
+  static constexpr std::size_t kBlock = onebit::kBlock;
+  static constexpr std::size_t kHead = onebit::kHead;
+  static constexpr std::size_t kBlockBytes = onebit::kBlockBytes;
+  static float clear(const std::uint8_t* block) { return wire::get<float>(block); }
+  static float set(const std::uint8_t* block) { return wire::get<float>(block + 4); }
+};
 
-template <std::size_t kPeers>
-void decode_block(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
-                  std::size_t len) {
-  const bool divides = divide != 1.0F;
-  if (base)
-    divides ? decode_as<kPeers, true, true>(blocks, base, divide, out, len)
-            : decode_as<kPeers, true, false>(blocks, base, divide, out, len);
-  else
-    divides ? decode_as<kPeers, false, true>(blocks, base, divide, out, len)
-            : decode_as<kPeers, false, false>(blocks, base, divide, out, len);
-}
-
-// Up to four peers at a time; where there are more, the block stays in the nearest cache between them.
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  constexpr std::size_t kAtOnce = 4;
-  for (std::size_t first = 0; first < out.size(); first += kBlock) {
-    const std::size_t len = std::min(kBlock, out.size() - first);
-    float* to = out.data() + first;
-    const float* base = how.base ? how.base + first : nullptr;
-    for (std::size_t p = 0; p < payloads.size(); p += kAtOnce) {
-      const std::size_t peers = std::min(kAtOnce, payloads.size() - p);
-      const std::uint8_t* blocks[kAtOnce] = {};
-      for (std::size_t k = 0; k < peers; ++k)
-        blocks[k] = payloads[p + k].data() + first / kBlock * kBlockBytes;
-      const float divide = p + peers == payloads.size() ? how.divide : 1.0F;
-      switch (peers) {
-        case 1:
-          decode_block<1>(blocks, base, divide, to, len);
-          break;
-        case 2:
-          decode_block<2>(blocks, base, divide, to, len);
-          break;
-        case 3:
-          decode_block<3>(blocks, base, divide, to, len);
-          break;
-        default:
-          decode_block<4>(blocks, base, divide, to, len);
-      }
-      base = to;
-    }
-  }
+  bit_codes::HWY_NAMESPACE::decode<Format>(payloads, how, out);
 }
 
 }  // namespace

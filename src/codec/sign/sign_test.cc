@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/dense_for_test.h"
+#include "codec/twins_for_test.h"
 
 namespace tithe {
 namespace {
@@ -37,6 +38,10 @@ TEST(Sign, ScaleOneMakesVotes) {
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += vote.values[i];
   }
   EXPECT_EQ(sum, (std::vector<float>{-1, -1, 1}));
+}
+
+TEST(Sign, FastEqualsReferenceOnAnyFloats) {
+  for (const char* spec : {"sign", "sign:scale=0.25"}) twins::expect_same(spec);
 }
 
 TEST(Sign, CheckRefusesWhatEncodeCannotWrite) {

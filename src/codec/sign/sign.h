@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// sign: of each value its sign, of each block one size (signSGD, J. Bernstein et al., ICML 2018; with the mean
+// magnitude as size and with feedback, S. P. Karimireddy et al., ICML 2019).
+//
+// Layout   per block of kBlock values (the last one may be shorter), back to back:
+//          f32 scale, finite and not negative | ceil(len/8) bits, LSB first, 1 = negative; 0 past len
+// The mean magnitude is the best single size in the least-squares sense: |x - C(x)|^2 = |x|^2 - |x|_1^2 / len, never
+// more than (1 - 1 / len) |x|^2.
+#include "base/bytes.h"
+#include "codec/block.h"
+#include "codec/codes.h"
+
+namespace tithe::sign {
+
+enum Param : std::size_t { kScale };
+
+inline constexpr std::size_t kBlock = 2048;
+inline constexpr std::size_t kHead = 4;
+inline constexpr std::size_t kBlockBytes = kHead + kBlock / 8;
+
+inline std::size_t block_bytes(std::size_t len) { return kHead + codes::bytes_for(len, 1); }
+inline std::size_t bound(const Settings&, std::size_t n) {
+  return n / kBlock * kBlockBytes + (n % kBlock ? block_bytes(n % kBlock) : 0);
+}
+
+// What a block's signs stand for.
+inline float scale_of(const Call& call, const block::Look& found, std::size_t len) {
+  const auto given = static_cast<float>(call.settings[kScale]);
+  return !found.finite() ? 0.0F : given > 0.0F ? given : found.mean(len);
+}
+
+// Values [first, len) of a block whose bits are 0 from there on.
+inline void send_from(std::size_t first, float scale, const Carry& in, std::uint8_t* block) {
+  for (std::size_t i = first; i < in.n; ++i) {
+    const bool minus = in.take(i) < 0.0F;
+    codes::put(block + kHead, i, 1, minus ? 1U : 0U);
+    in.leave(i, minus ? -scale : scale);
+  }
+}
+
+// Value i of a block.
+inline float value_of(const std::uint8_t* block, std::size_t i) {
+  const float scale = wire::get<float>(block);
+  return codes::get(block + kHead, i, 1) != 0 ? -scale : scale;
+}
+
+// sign.cc: any payloads, none included.
+void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+
+// sign_simd.cc
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
+void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out);
+
+}  // namespace tithe::sign

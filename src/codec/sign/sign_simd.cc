@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/sign/sign.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/sign/sign_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/bit_codes_simd_inl.h"
+#include "codec/block_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::sign::HWY_NAMESPACE {
+namespace {
+using namespace block::HWY_NAMESPACE;
+
+template <bool kResidual, bool kLeft>
+bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    std::uint8_t* HWY_RESTRICT to = out + first / kBlock * kBlockBytes;
+    const block::Look found = look<kResidual, true>(values);
+    finite = finite && found.finite();
+    const float size = scale_of(call, found, values.n);
+    wire::put(to, size);
+    const VF scale = hn::Set(Floats(), size);
+    const std::size_t vectors = whole_pairs(values.n);
+    for (std::size_t i = 0; i < vectors; i += lanes()) {
+      const VF v = take<kResidual>(values, i);
+      const Mask minus = hn::Lt(v, hn::Zero(Floats()));
+      store_bits(minus, to + kHead, i);
+      if (kLeft)
+        hn::StoreU(hn::Sub(v, hn::IfThenElse(minus, hn::Neg(scale), scale)), Floats(), values.left + i);
+    }
+    std::fill(to + kHead + vectors / 8, to + block_bytes(values.n), std::uint8_t{0});
+    send_from(vectors, size, values, to);
+  }
+  return finite;
+}
+
+bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+  if (in.residual)
+    return in.left ? encode_as<true, true>(call, in, out) : encode_as<true, false>(call, in, out);
+  return in.left ? encode_as<false, true>(call, in, out) : encode_as<false, false>(call, in, out);
+}
+
+struct Format {
+  static constexpr std::size_t kBlock = sign::kBlock;
+  static constexpr std::size_t kHead = sign::kHead;
+  static constexpr std::size_t kBlockBytes = sign::kBlockBytes;
+  static float clear(const std::uint8_t* block) { return wire::get<float>(block); }
+  static float set(const std::uint8_t* block) { return -wire::get<float>(block); }
+};
+
+void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  bit_codes::HWY_NAMESPACE::decode<Format>(payloads, how, out);
+}
+
+}  // namespace
+}  // namespace tithe::sign::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::sign {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
+}
+void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  payloads.empty() ? decode_ref(call, payloads, how, out) : HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
+}
+
+}  // namespace tithe::sign
+#endif
