@@ -53,36 +53,53 @@ bool split_holds(std::size_t n, ByteView payload) {
          (n % 8 == 0 || (split.low[n / 8] >> (n % 8) == 0 && split.high[n / 8] >> (n % 8) == 0));
 }
 
+// Whether a burst payload's check lists the bytes of each group, which decode would have to find again.
+enum class List { kNo, kYes };
+constexpr std::size_t kGroups = kBlock / kGroup;
+
 // Blocks are walked several at a time, since a walk waits for its tags.
 template <std::size_t kAtOnce>
 using Begins = std::array<std::size_t, kAtOnce + 1>;  // of blocks one behind the other, and their end
 
 // Whether `groups` groups fill each block exactly; last becomes the tags that were read last.
-template <std::size_t kAtOnce>
-bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t groups, unsigned& last) {
+// lengths: of each block's groups.
+template <List kList, std::size_t kAtOnce>
+bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t groups, unsigned& last,
+                 std::uint8_t* lengths) {
   Begins<kAtOnce> at = begin;
   for (std::size_t g = 0; g < groups; ++g)
     for (std::size_t k = 0; k < kAtOnce; ++k) {
       if (at[k] + 2 > begin[k + 1]) return false;
       last = wire::get<std::uint16_t>(&payload[at[k]]);
-      at[k] += group_bytes(last);
+      const std::size_t bytes = group_bytes(last);
+      if (kList == List::kYes) lengths[k * kGroups + g] = static_cast<std::uint8_t>(bytes);
+      at[k] += bytes;
     }
   return std::equal(at.begin(), at.end() - 1, begin.begin() + 1);
 }
 
 // The same for whole blocks that no tags could lead past the payload's end.
-template <std::size_t kAtOnce>
-bool groups_fill_far_from_end(ByteView payload, const Begins<kAtOnce>& begin) {
+template <List kList, std::size_t kAtOnce>
+bool groups_fill_far_from_end(ByteView payload, const Begins<kAtOnce>& begin, std::uint8_t* lengths) {
   std::array<const std::uint8_t*, kAtOnce> at;
   for (std::size_t k = 0; k < kAtOnce; ++k) at[k] = payload.data() + begin[k];
-  for (std::size_t g = 0; g < kBlock / kGroup; ++g)
-    for (std::size_t k = 0; k < kAtOnce; ++k) at[k] += 2U + kQuadBytes[at[k][0]] + kQuadBytes[at[k][1]];
+  const std::uint8_t* const ahead = payload.data() + begin[kAtOnce];
+  const std::size_t left = payload.size() - begin[kAtOnce];
+  for (std::size_t g = 0; g < kGroups; ++g) {
+    __builtin_prefetch(ahead + std::min(64 * g, left));  // memory foresees no blocks that are read in turn
+    for (std::size_t k = 0; k < kAtOnce; ++k) {
+      const unsigned bytes = 2U + kQuadBytes[at[k][0]] + kQuadBytes[at[k][1]];
+      if (kList == List::kYes) lengths[k * kGroups + g] = static_cast<std::uint8_t>(bytes);
+      at[k] += bytes;
+    }
+  }
   bool fill = true;
   for (std::size_t k = 0; k < kAtOnce; ++k) fill = fill && at[k] == payload.data() + begin[k + 1];
   return fill;
 }
 
-bool burst_holds(std::size_t n, ByteView payload) {
+template <List kList>
+bool burst_holds(std::size_t n, ByteView payload, std::uint8_t* lengths) {
   constexpr std::size_t kAtOnce = 8;
   std::size_t at = kHead + 2 * blocks(n);  // which is less than check has asked for
   const auto end_of = [&](std::size_t block) {
@@ -95,22 +112,25 @@ bool burst_holds(std::size_t n, ByteView payload) {
       for (std::size_t k = 0; k < kAtOnce; ++k) begin[k + 1] = end_of(b + k);
       if (at > payload.size()) return false;
       const bool is_far = payload.size() - begin[kAtOnce - 1] >= kMostBlockBytes;
-      if (!(is_far ? groups_fill_far_from_end<kAtOnce>(payload, begin)
-                   : groups_fill<kAtOnce>(payload, begin, kBlock / kGroup, last)))
+      std::uint8_t* list = kList == List::kYes ? lengths + b * kGroups : nullptr;
+      if (!(is_far ? groups_fill_far_from_end<kList, kAtOnce>(payload, begin, list)
+                   : groups_fill<kList, kAtOnce>(payload, begin, kGroups, last, list)))
         return false;
       b += kAtOnce;
     } else {
       const Begins<1> begin{at, end_of(b)};
       if (at > payload.size()) return false;
       const std::size_t groups = (std::min(kBlock, n - b * kBlock) + kGroup - 1) / kGroup;
-      if (!groups_fill<1>(payload, begin, groups, last)) return false;
+      std::uint8_t* list = kList == List::kYes ? lengths + b * kGroups : nullptr;
+      if (!groups_fill<kList, 1>(payload, begin, groups, last, list)) return false;
       ++b;
     }
   }
   return at == payload.size() && (n % 8 == 0 || last >> (2 * (n % 8)) == 0);
 }
 
-Status check(const Settings&, std::size_t n, ByteView payload) {
+template <List kList>
+Status check_as(std::size_t n, ByteView payload, std::uint8_t* lengths) {
   const auto corrupt = [](const char* why) {
     return Status(Code::kCorrupt, std::string("inceptionn: ") + why);
   };
@@ -119,9 +139,18 @@ Status check(const Settings&, std::size_t n, ByteView payload) {
     return corrupt("unknown mode or layout");
   const Head head = head_of(payload);
   if (head.b < 1 || head.b > kMostB) return corrupt("no bound");
-  if (!(head.layout == kSplit ? split_holds(n, payload) : burst_holds(n, payload)))
+  if (!(head.layout == kSplit ? split_holds(n, payload) : burst_holds<kList>(n, payload, lengths)))
     return corrupt("tags and bytes do not fit");
   return {};
+}
+
+Status check(const Settings&, std::size_t n, ByteView payload) {
+  return check_as<List::kNo>(n, payload, nullptr);
+}
+
+// For the lengths of one burst payload's groups.
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return head_of(s).layout == kBurst ? blocks(n) * kGroups : 0;
 }
 
 // ---- The reference
@@ -249,7 +278,13 @@ Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Me
 
 Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
                    std::span<float> out) {
-  TITHE_TRY(codec::check_all(inceptionn_codec, call, payloads, out.size()));
+  std::uint8_t* lengths = nullptr;
+  if (payloads.size() == 1 && call.scratch.size() >= blocks(out.size()) * kGroups) {
+    lengths = call.scratch.data();
+    TITHE_TRY(check_as<List::kYes>(out.size(), payloads[0], lengths));
+  } else {
+    TITHE_TRY(codec::check_all(inceptionn_codec, call, payloads, out.size()));
+  }
   const auto all = [&](Layout layout) {
     return std::all_of(payloads.begin(), payloads.end(),
                        [layout](ByteView p) { return head_of(p).layout == layout; });
@@ -257,7 +292,7 @@ Status decode_simd(const Call& call, std::span<const ByteView> payloads, const M
   if (payloads.empty() || (!all(kSplit) && !all(kBurst)))  // no job mixes them
     merge_in_turn(payloads, how, out);
   else
-    all(kSplit) ? decode_split_simd(payloads, how, out) : decode_burst_simd(payloads, how, out);
+    all(kSplit) ? decode_split_simd(payloads, how, out) : decode_burst_simd(payloads, how, out, lengths);
   return {};
 }
 
@@ -311,7 +346,7 @@ const Codec inceptionn_codec = {
     .phases = inceptionn::kPhases,
     // No contraction: of values below the bound nothing is sent.
     .traits = {.exact_ledger = true, .error = inceptionn::error},
-    .scratch = codec::no_scratch,
+    .scratch = inceptionn::scratch,
     .impls = inceptionn::kImpls};
 
 }  // namespace tithe

@@ -95,7 +95,9 @@ void decode_split_simd(std::span<const ByteView> payloads, const Merge& how, std
 std::size_t value_bytes_simd(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane);
 // inceptionn_burst_simd.cc. Payloads are checked and all of them burst.
 Taken encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out);
-void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+// lengths: the bytes of each group of a lone payload, or nullptr.
+void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
+                       const std::uint8_t* lengths);
 // The reference's values [first, in.n), first a multiple of kGroup; their bytes go to `to`.
 Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to);
 

@@ -61,9 +61,7 @@ struct Units {
   explicit Units(const Classes&) {}
 };
 template <Put kPut>
-const std::uint8_t* decode_two(const Units&, const std::uint8_t* from, float*) {
-  return from;
-}
+void decode_two(const Units&, const std::uint8_t*, const std::uint8_t*, float*) {}
 #elif HWY_TARGET == HWY_AVX3_DL
 // By a value's tag, in each quarter of a vector.
 HWY_INLINE VW by_tag(std::uint32_t t1, std::uint32_t t2, std::uint32_t t3) {
@@ -82,10 +80,9 @@ struct Units {
   VW unit, places, tag_at, tags_between;
 };
 
-// Two groups. A byte goes to the top of its word, a half to the upper half: their signs stand where a float's does.
+// Two groups, at `from` and at `next`. A byte goes to the top of its word, a half to the upper half: their signs stand where a float's does.
 template <Put kPut>
-HWY_INLINE const std::uint8_t* decode_two(const Units& u, const std::uint8_t* from, float* out) {
-  const std::uint8_t* const next = from + 2U + kQuadBytes[from[0]] + kQuadBytes[from[1]];
+HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::uint8_t* next, float* out) {
   const auto load_tags = [](const std::uint8_t* p) HWY_ATTR { return wire::get<std::int32_t>(p); };
   const __m512i all_tags =
       _mm512_mask_set1_epi32(_mm512_set1_epi32(load_tags(from)), 0xff00, load_tags(next));
@@ -113,7 +110,6 @@ HWY_INLINE const std::uint8_t* decode_two(const Units& u, const std::uint8_t* fr
   const Mask full{_mm512_test_epi32_mask(places.raw, _mm512_set1_epi32(1))};
   const VF v = from_bits(hn::IfThenElse(full, code, coded));
   store(kPut == Put::kAdd ? hn::Add(load(out), v) : v, out, kPut == Put::kPastCaches);
-  return next + 2U + kQuadBytes[next[0]] + kQuadBytes[next[1]];
 }
 #else
 using Quad = hn::CappedTag<float, 4>;
@@ -149,16 +145,20 @@ HWY_INLINE void decode_quad(const Units& u, unsigned tags, const std::uint8_t* f
 }
 
 template <Put kPut>
-HWY_INLINE const std::uint8_t* decode_two(const Units& u, const std::uint8_t* from, float* out) {
-  for (std::size_t k = 0; k < 2 * kGroup; k += kGroup) {
-    const unsigned tags = wire::get<std::uint16_t>(from);
-    decode_quad<kPut>(u, tags & 255U, from + 2, out + k);
-    decode_quad<kPut>(u, tags >> 8, from + 2 + kQuadBytes[tags & 255U], out + k + 4);
-    from += group_bytes(tags);
-  }
-  return from;
+HWY_INLINE void decode_group(const Units& u, const std::uint8_t* from, float* out) {
+  decode_quad<kPut>(u, from[0], from + 2, out);
+  decode_quad<kPut>(u, from[1], from + 2 + kQuadBytes[from[0]], out + 4);
+}
+template <Put kPut>
+HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::uint8_t* next, float* out) {
+  decode_group<kPut>(u, from, out);
+  decode_group<kPut>(u, next, out + kGroup);
 }
 #endif
+
+HWY_INLINE const std::uint8_t* behind(const std::uint8_t* group) {
+  return group + 2U + kQuadBytes[group[0]] + kQuadBytes[group[1]];
+}
 
 // `values` values of kCursors blocks, which begin at `at`; returns where the last block's go on.
 template <std::size_t kCursors, Put kPut>
@@ -166,8 +166,24 @@ const std::uint8_t* decode_groups(const Classes& c, std::array<const std::uint8_
                                   std::size_t values, float* HWY_RESTRICT out) {
   const Units units(c);
   for (std::size_t i = 0; i < values; i += 2 * kGroup)
-    for (std::size_t k = 0; k < kCursors; ++k) at[k] = decode_two<kPut>(units, at[k], out + k * kBlock + i);
+    for (std::size_t k = 0; k < kCursors; ++k) {
+      const std::uint8_t* next = behind(at[k]);
+      decode_two<kPut>(units, at[k], next, out + k * kBlock + i);
+      at[k] = behind(next);
+    }
   return at[kCursors - 1];
+}
+
+// `values` values of groups whose lengths are known.
+template <Put kPut>
+void decode_listed(const Classes& c, const std::uint8_t* from, const std::uint8_t* HWY_RESTRICT lengths,
+                   std::size_t values, float* HWY_RESTRICT out) {
+  const Units units(c);
+  for (std::size_t i = 0; i < values; i += 2 * kGroup, lengths += 2) {
+    const std::uint8_t* next = from + lengths[0];
+    decode_two<kPut>(units, from, next, out + i);
+    from = next + lengths[1];
+  }
 }
 
 constexpr std::size_t kCursors = 4;
@@ -178,11 +194,12 @@ constexpr std::size_t kReach = 64;  // bytes that loads reach past a group
 class Reader {
  public:
   Reader() = default;
-  Reader(ByteView payload, std::size_t n)
+  Reader(ByteView payload, std::size_t n, const std::uint8_t* lengths)
       : c_(classes({static_cast<Mode>(payload[0]), static_cast<Layout>(payload[1]), payload[2]})),
         table_(payload.data() + kHead),
         at_(table_ + 2 * blocks(n)),
-        end_(payload.data() + payload.size()) {}
+        end_(payload.data() + payload.size()),
+        lengths_(lengths) {}
 
   // Sets out[0, len) to the next values, or adds them. len is kStretch but at the end.
   template <Put kPut>
@@ -195,7 +212,12 @@ class Reader {
         p += wire::get<std::uint16_t>(table_ + 2 * k);
       }
       if (static_cast<std::size_t>(end_ - p) >= kReach) {
-        decode_groups<kCursors, kPut>(c_, from, kBlock, out);
+        if (lengths_) {
+          decode_listed<kPut>(c_, at_, lengths_, kStretch, out);
+          lengths_ += kStretch / kGroup;
+        } else {
+          decode_groups<kCursors, kPut>(c_, from, kBlock, out);
+        }
         at_ = p;
         table_ += 2 * kCursors;
         return;
@@ -234,14 +256,17 @@ class Reader {
   const std::uint8_t* table_ = nullptr;  // of the next block
   const std::uint8_t* at_ = nullptr;
   const std::uint8_t* end_ = nullptr;
+  const std::uint8_t* lengths_ =
+      nullptr;  // of the groups from at_ on, if known; all stretches or none before the last
 };
 
 constexpr std::size_t kAtOnce =
     64;  // payloads that are added while a stretch of the output stays in the cache
 
-void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
+                 const std::uint8_t* lengths) {
   Reader readers[kAtOnce];
-  for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size());
+  for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size(), lengths);
   const bool past_caches = payloads.size() == 1 && how.divide == 1.0F && goes_past_caches(how, out);
   for (std::size_t first = 0; first < out.size(); first += kStretch) {
     const std::size_t len = std::min(kStretch, out.size() - first);
@@ -258,8 +283,12 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
   if (past_caches) hwy::FlushStream();
 }
 
-void decode_burst(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  codec::merge_in_groups(kAtOnce, payloads, how, out, decode_some);
+void decode_burst(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
+                  const std::uint8_t* lengths) {
+  codec::merge_in_groups(kAtOnce, payloads, how, out,
+                         [&](std::span<const ByteView> some, const Merge& step, std::span<float> to) {
+                           decode_some(some, step, to, lengths);
+                         });
 }
 
 }  // namespace
@@ -271,8 +300,9 @@ namespace tithe::inceptionn {
 
 HWY_EXPORT(decode_burst);
 
-void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode_burst)(payloads, how, out);
+void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
+                       const std::uint8_t* lengths) {
+  HWY_DYNAMIC_DISPATCH(decode_burst)(payloads, how, out, lengths);
 }
 
 }  // namespace tithe::inceptionn
