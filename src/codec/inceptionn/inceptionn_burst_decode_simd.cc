@@ -80,7 +80,8 @@ struct Units {
   VW unit, places, tag_at, tags_between;
 };
 
-// Two groups, at `from` and at `next`. A byte goes to the top of its word, a half to the upper half: their signs stand where a float's does.
+// Two groups, at `from` and at `next`. A byte goes to the top of its word, a half to the upper half: their signs stand
+// where a float's does.
 template <Put kPut>
 HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::uint8_t* next, float* out) {
   const auto load_tags = [](const std::uint8_t* p) HWY_ATTR { return wire::get<std::int32_t>(p); };
