@@ -23,6 +23,22 @@ inline unsigned get(const std::uint8_t* p, std::size_t i, unsigned bits) {
   return word >> (at % 8) & ((1U << bits) - 1);
 }
 
+// Eight codes, a byte each, to their `bits` bytes: neighbours move together, then pairs, then fours.
+inline std::uint64_t pack8(std::uint64_t octets, unsigned bits) {
+  octets = (octets & 0x00ff00ff00ff00ffU) | (octets >> 8 & 0x00ff00ff00ff00ffU) << bits;
+  octets = (octets & 0x0000ffff0000ffffU) | (octets >> 16 & 0x0000ffff0000ffffU) << (2 * bits);
+  return (octets & 0xffffffffU) | octets >> 32 << (4 * bits);
+}
+
+// And back, whatever lies above those bytes.
+inline std::uint64_t unpack8(std::uint64_t packed, unsigned bits) {
+  const std::uint64_t one = (1U << bits) - 1;
+  const std::uint64_t two = (1U << 2 * bits) - 1, four = (std::uint64_t{1} << 4 * bits) - 1;
+  packed = (packed & four) | (packed >> (4 * bits) & four) << 32;
+  packed = (packed & two * 0x100000001U) | (packed >> (2 * bits) & two * 0x100000001U) << 16;
+  return (packed & one * 0x0001000100010001U) | (packed >> bits & one * 0x0001000100010001U) << 8;
+}
+
 // The bits behind the last of `count` codes are 0.
 inline bool ends_clean(const std::uint8_t* p, std::size_t count, unsigned bits) {
   const std::size_t at = count * bits;

@@ -1,59 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// minmax: 2^bits evenly spaced levels between the smallest and the largest value (the b-bit range quantiser that
-// HiPress, SOSP 2021, and its language CompLL publish as "TernGrad").
-//
-// Layout   u8 bits, 1, 2, 4 or 8 | u8 codes in the last byte where it is not full, else 0 | f32 min | f32 max |
-//          ceil(n * bits / 8) bytes of codes, the lowest bit first, 0 behind the last one
-//          value = min + code * (max - min) / (2^bits - 1), in binary64 and rounded once
-// HiPress' header and byte order, with its published defects mended: an encoder that skips values, one end of the byte
-// for writing and the other for reading, a tail counted in levels instead of in codes.
-// round=stochastic: level floor(x + u), unbiased. round=nearest: less is lost in each round; for use with feedback.
-// mode=literal: as printed in HiPress (SOSP 2021, figure 5), for peers that speak it: the second byte is n mod 2^bits,
-// and gap, level and value are computed in fp32, where the largest value may come back a little off. Its layout is the
-// published one too; the published program's encoder is not copied, as its decoder cannot read it.
-// Zero need not be a level. Two passes over memory.
-#include "base/bytes.h"
-#include "base/finite.h"
-#include "codec/block.h"
-#include "codec/codes.h"
+#include "codec/minmax/minmax.h"
+
 #include "codec/registry.h"
 
 namespace tithe {
 namespace minmax {
 namespace {
 
-enum Param : std::size_t { kBits, kRound, kMode };
-
-constexpr std::size_t kHead = 10;
-constexpr int kDrawBits = 24;
-
-unsigned bits_of(const Settings& s) { return 1U << static_cast<unsigned>(s[kBits]); }
 std::uint8_t tail_of(const Settings& s, std::size_t n) {
-  return static_cast<std::uint8_t>(n % (s[kMode] != 0 ? 1U << bits_of(s) : 8 / bits_of(s)));
+  return static_cast<std::uint8_t>(n % (literal(s) ? 1U << bits_of(s) : 8 / bits_of(s)));
 }
 std::size_t bound(const Settings& s, std::size_t n) { return kHead + codes::bytes_for(n, bits_of(s)); }
-
-// Real: double, or float where HiPress is meant literally.
-template <typename Real>
-struct Range {
-  Real min;
-  Real max;
-  Real steps;  // levels but one
-
-  Range(const std::uint8_t* payload, unsigned bits)
-      : min(wire::get<float>(payload + 2)),
-        max(wire::get<float>(payload + 6)),
-        steps(static_cast<Real>((1U << bits) - 1)) {}
-  Real gap() const { return (max - min) / steps; }
-  float value(unsigned code) const { return static_cast<float>(min + static_cast<Real>(code) * gap()); }
-  // u: 0 <= u < 1, or 1/2 for the nearest level.
-  unsigned code(float v, double u) const {
-    if (!(gap() > 0)) return 0;
-    const Real level =
-        std::floor((std::clamp(static_cast<Real>(v), min, max) - min) / gap() + static_cast<Real>(u));
-    return static_cast<unsigned>(std::min(level, steps));
-  }
-};
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("minmax", payload.size(), bound(s, n)));
@@ -68,63 +25,33 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   return {};
 }
 
-// The smallest and the largest value, both halved where the distance between them is no float: so that no
-// value is further from its level than a float can say. 0 and 0 where a value is not finite.
-bool find(const Carry& in, float& min, float& max) {
-  bool finite = true;
-  min = max = in.n == 0 ? 0.0F : in.take(0);
+// Of several zeros the first one is the end.
+Ends find(const Carry& in) {
+  if (in.n == 0) return {};
+  Ends ends{in.take(0), in.take(0)};
   for (std::size_t i = 0; i < in.n; ++i) {
     const float v = in.take(i);
-    finite = finite && is_finite(v);
-    min = std::min(min, v);
-    max = std::max(max, v);
+    if (!is_finite(v)) return {.finite = false};
+    ends.min = std::min(ends.min, v);
+    ends.max = std::max(ends.max, v);
   }
-  if (!finite) min = max = 0.0F;
-  if (!is_finite(max - min)) {
-    min /= 2;
-    max /= 2;
-  }
-  return finite;
+  return ends;
 }
 
-template <typename Real>
-void send(const Call& call, const Carry& in, bool finite, std::uint8_t* out) {
-  const unsigned bits = bits_of(call.settings);
-  const bool nearest = call.settings[kRound] != 0;
-  const std::uint64_t key = block::key(call);
-  const Range<Real> range(out, bits);
-  for (std::size_t i = 0; i < in.n; ++i) {
-    const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits);
-    const unsigned code = finite ? range.code(in.take(i), nearest ? 0.5 : std::ldexp(draw, -kDrawBits)) : 0U;
-    codes::put(out + kHead, i, bits, code);
-    in.leave(i, range.value(code));
-  }
-}
-
-bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
-  float min = 0;
-  float max = 0;
-  const bool finite = find(in, min, max);
+// A code of 0 for each value: one that is not finite has none.
+bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+  const Ends ends = find(in);
   std::fill_n(out, bound(call.settings, in.n), std::uint8_t{0});
-  out[0] = static_cast<std::uint8_t>(bits_of(call.settings));
-  out[1] = tail_of(call.settings, in.n);
-  wire::put(out + 2, min);
-  wire::put(out + 6, max);
-  call.settings[kMode] != 0 ? send<float>(call, in, finite, out) : send<double>(call, in, finite, out);
-  return finite;
+  put_head(call.settings, in.n, ends, out);
+  literal(call.settings) ? send_from<float>(0, call, in, out) : send_from<double>(0, call, in, out);
+  return ends.finite;
 }
 
-template <typename Real>
-void merge(unsigned bits, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  codec::merge_values(payloads, how, out, [bits](ByteView p, std::size_t i) {
-    return Range<Real>(p.data(), bits).value(codes::get(p.data() + kHead, i, bits));
-  });
-}
-
-void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                std::span<float> out) {
   const unsigned bits = bits_of(call.settings);
-  call.settings[kMode] != 0 ? merge<float>(bits, payloads, how, out)
-                            : merge<double>(bits, payloads, how, out);
+  literal(call.settings) ? decode_from<float>(0, bits, payloads, how, out)
+                         : decode_from<double>(0, bits, payloads, how, out);
 }
 
 // A value is lost by a quarter of a squared gap at most; the two ends alone hold half of the squared range.
@@ -135,9 +62,9 @@ double contraction(const Settings& s, std::size_t n) {
 
 // A gap of the widest range; and what fp32 arithmetic rounds, where it is meant literally.
 double error(const Settings& s, double, double largest) {
-  return 2 * largest / ((1U << bits_of(s)) - 1) + (s[kMode] == 0 ? 0 : 0x1p-20 * largest);
+  return 2 * largest / ((1U << bits_of(s)) - 1) + (literal(s) ? 0x1p-20 * largest : 0);
 }
-bool exact_constants(const Settings& s) { return s[kMode] == 0; }
+bool exact_constants(const Settings& s) { return !literal(s); }
 
 constexpr std::string_view kWidths[] = {"1", "2", "4", "8"};
 constexpr std::string_view kRounds[] = {"stochastic", "nearest"};
@@ -149,12 +76,25 @@ constexpr ParamSpec kParams[] = {
      kModes}};
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref",
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = block::encode<minmax_codec, encode_simd>,
+                            .decode = block::decode<minmax_codec, decode_simd>},
+                           {.name = "ref",
                             .usable = codec::always,
-                            .encode = block::encode<minmax_codec, encode>,
-                            .decode = block::decode<minmax_codec, decode>}};
+                            .encode = block::encode<minmax_codec, encode_ref>,
+                            .decode = block::decode<minmax_codec, decode_ref>}};
 
 }  // namespace
+
+void put_head(const Settings& s, std::size_t n, Ends ends, std::uint8_t* payload) {
+  const float part = is_finite(ends.max - ends.min) ? 1.0F : 0.5F;
+  payload[0] = static_cast<std::uint8_t>(bits_of(s));
+  payload[1] = tail_of(s, n);
+  wire::put(payload + 2, ends.min * part);
+  wire::put(payload + 6, ends.max * part);
+}
+
 }  // namespace minmax
 
 const Codec minmax_codec = {.id = CodecId::minmax,

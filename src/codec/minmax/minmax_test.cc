@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "codec/dense_for_test.h"
+#include "codec/twins_for_test.h"
 
 namespace tithe {
 namespace {
@@ -78,6 +79,48 @@ TEST(Minmax, HugeRangesLeaveFiniteValues) {
       EXPECT_LE(std::fabs(sent.values[i]), kMost / 2);
     }
   }
+}
+
+TEST(Minmax, FastEqualsReferenceOnAnyFloats) {
+  for (const std::string bits : {"1", "2", "4", "8"})
+    for (const char* round : {"stochastic", "nearest"})
+      for (const char* mode : {"strict", "literal"})
+        twins::expect_same("minmax:bits=" + bits + ",round=" + round + ",mode=" + mode);
+}
+
+// Of several zeros the first one is the end, sign and all, whichever path looks for it.
+TEST(Minmax, TheFirstZeroIsTheEnd) {
+  for (const float sign : {1.0F, -1.0F})
+    for (const std::size_t at : {0, 1, 40, 63, 65, 99})
+      for (const float zero : {0.0F, -0.0F}) {
+        std::vector<float> grad(100, sign);
+        for (std::size_t i = at; i < grad.size(); i += 5) grad[i] = i == at ? zero : -zero;
+        const Spec spec = dense::spec_of("minmax");
+        for (const Impl& impl : spec.codec->impls) {
+          const Sent sent = send(spec, impl, grad);
+          EXPECT_EQ(std::signbit(wire::get<float>(&sent.payload[sign > 0 ? 2 : 6])), std::signbit(zero))
+              << impl.name << at;
+        }
+      }
+}
+
+// Values so close to the edge of a level, and ranges of such size, that arithmetic in fp32 would miss the level.
+TEST(Minmax, FastCodesAreThoseOfBinary64) {
+  for (const float range : {1.0F, 0.3F, 3e38F, 1e-30F, 1e-37F, 1e-44F})
+    for (const std::string bits : {"1", "2", "4", "8"}) {
+      const Spec spec = dense::spec_of("minmax:round=nearest,bits=" + bits);
+      const auto levels = static_cast<float>((1 << std::stoi(bits)) - 1);
+      std::vector<float> grad = {-range / 3, range - range / 3};
+      for (float k = 0.5F; k < levels; ++k) {
+        float v = grad[0] + k * (range / levels);
+        for (int step = -8; step < 8; ++step) v = std::nextafter(v, -range);
+        for (int step = 0; step < 16; ++step) grad.push_back(v = std::nextafter(v, range));
+      }
+      const Sent want = send(spec, spec.codec->reference(), grad);
+      const Sent got = send(spec, spec.codec->impls[0], grad);
+      EXPECT_TRUE(got.payload == want.payload) << range << " " << bits;
+      EXPECT_EQ(got.left, want.left) << range << " " << bits;
+    }
 }
 
 TEST(Minmax, CheckRefusesWhatEncodeCannotWrite) {

@@ -7,70 +7,14 @@
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/block_simd_inl.h"
+#include "codec/codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::qsgd::HWY_NAMESPACE {
 namespace {
 using namespace block::HWY_NAMESPACE;
 
-using Octets = hn::Rebind<std::uint8_t, Floats>;
-// Two codes of 4 bits make a byte where there are two lanes.
-constexpr bool kPairs = hn::MaxLanes(Floats()) > 1;
-
-// Puts the codes of the values from i on: their last bits.
-template <unsigned kWidth, typename D = Floats>
-HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
-  if constexpr (kWidth == 8) {
-    hn::StoreU(hn::TruncateTo(Octets(), code), Octets(), out + i);
-  } else if constexpr (kWidth == 4 && kPairs) {
-    using Doubles = hn::Repartition<std::uint64_t, D>;
-    using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
-    const auto pairs = hn::BitCast(Doubles(), hn::And(code, hn::Set(Words(), 15U)));
-    hn::StoreU(hn::TruncateTo(PairOctets(), hn::Or(pairs, hn::ShiftRight<28>(pairs))), PairOctets(),
-               out + i / 2);
-  } else {
-    std::uint32_t each[hn::MaxLanes(Floats())];
-    hn::StoreU(code, Words(), each);
-    for (std::size_t k = 0; k < lanes(); ++k) codes::put(out, i + k, kWidth, each[k] & ((1U << kWidth) - 1));
-  }
-}
-
-// Of the values from i on and of those from i + 16 on.
-template <unsigned kWidth, typename D = Floats>
-HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
-  if constexpr (kWidth == 4 && hn::MaxLanes(D()) == 16) {
-    using Doubles = hn::Repartition<std::uint64_t, D>;
-    const hn::Rebind<std::uint16_t, Doubles> shorts;
-    const hn::Repartition<std::uint8_t, decltype(shorts)> octets;
-    alignas(16) static constexpr std::uint8_t kApart[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                            1, 3, 5, 7, 9, 11, 13, 15};
-    const VW both =
-        hn::OrAnd(hn::And(a, hn::Set(Words(), 15U)), hn::ShiftLeft<8>(b), hn::Set(Words(), 0xf00U));
-    const auto pairs = hn::BitCast(Doubles(), both);
-    const auto bytes = hn::BitCast(octets, hn::TruncateTo(shorts, hn::Or(pairs, hn::ShiftRight<28>(pairs))));
-    hn::StoreU(hn::TableLookupBytes(bytes, hn::Load(octets, kApart)), octets, out + i / 2);
-  } else {
-    store_codes<kWidth>(a, out, i);
-    store_codes<kWidth>(b, out, i + 16);
-  }
-}
-
-template <unsigned kWidth, typename D = Floats>
-HWY_INLINE VW load_codes(const std::uint8_t* packed, std::size_t i) {
-  if constexpr (kWidth == 8) {
-    return hn::PromoteTo(Words(), hn::LoadU(Octets(), packed + i));
-  } else if constexpr (kPairs) {
-    using Doubles = hn::Repartition<std::uint64_t, D>;
-    using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
-    using PairWords = hn::Rebind<std::uint32_t, Doubles>;
-    const auto pairs =
-        hn::PromoteTo(Doubles(), hn::PromoteTo(PairWords(), hn::LoadU(PairOctets(), packed + i / 2)));
-    const VW apart = hn::BitCast(Words(), hn::Or(pairs, hn::ShiftLeft<28>(pairs)));
-    return hn::And(apart, hn::Set(Words(), 15U));
-  } else {
-    return hn::Set(Words(), codes::get(packed, i, kWidth));
-  }
-}
+using namespace codes::HWY_NAMESPACE;
 
 template <unsigned kWidth>
 class Values {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/dense_for_test.h"
 #include "codec/qsgd_format.h"
+#include "codec/twins_for_test.h"
 
 namespace tithe::qsgd {
 namespace {
@@ -107,6 +108,10 @@ TEST(Qsgd, CheckRefusesWhatEncodeCannotWrite) {
     codes.back() = 0;
     EXPECT_EQ(packed.codec->phases[0].check(packed.settings, 3, codes).code(), Code::kCorrupt) << text;
   }
+}
+
+TEST(Qsgd, FastEqualsReferenceOnAnyFloats) {
+  for (const int bits : kWidths) twins::expect_same(with_bits(bits));
 }
 
 }  // namespace

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// minmax: 2^bits evenly spaced levels between the smallest and the largest value (the b-bit range quantiser that
+// HiPress, SOSP 2021, and its language CompLL publish as "TernGrad").
+//
+// Layout   u8 bits, 1, 2, 4 or 8 | u8 codes in the last byte where it is not full, else 0 | f32 min | f32 max |
+//          ceil(n * bits / 8) bytes of codes, the lowest bit first, 0 behind the last one
+//          value = min + code * (max - min) / (2^bits - 1), in binary64 and rounded once
+// HiPress' header and byte order, with its published defects mended: an encoder that skips values, one end of the byte
+// for writing and the other for reading, a tail counted in levels instead of in codes.
+// round=stochastic: level floor(x + u), unbiased. round=nearest: less is lost in each round; for use with feedback.
+// mode=literal: as printed in HiPress (SOSP 2021, figure 5), for peers that speak it: the second byte is n mod 2^bits,
+// and gap, level and value are computed in fp32, where the largest value may come back a little off. Its layout is the
+// published one too; the published program's encoder is not copied, as its decoder cannot read it.
+// Zero need not be a level. Two passes over memory.
+#include "base/bytes.h"
+#include "base/finite.h"
+#include "codec/block.h"
+#include "codec/codes.h"
+
+namespace tithe::minmax {
+
+enum Param : std::size_t { kBits, kRound, kMode };
+
+inline constexpr std::size_t kHead = 10;
+inline constexpr int kDrawBits = 24;
+
+inline unsigned bits_of(const Settings& s) { return 1U << static_cast<unsigned>(s[kBits]); }
+inline bool literal(const Settings& s) { return s[kMode] != 0; }
+
+// The smallest and the largest value; 0 and 0 where a value is not finite.
+struct Ends {
+  float min = 0;
+  float max = 0;
+  bool finite = true;
+};
+
+// Everything in front of the codes. Ends whose distance is no float are halved: so that no value is further from its
+// level than a float can say.
+void put_head(const Settings& s, std::size_t n, Ends ends, std::uint8_t* payload);
+
+// Real: double, or float where HiPress is meant literally.
+template <typename Real>
+struct Range {
+  Real min;
+  Real max;
+  Real steps;  // levels but one
+
+  Range(const std::uint8_t* payload, unsigned bits)
+      : min(wire::get<float>(payload + 2)),
+        max(wire::get<float>(payload + 6)),
+        steps(static_cast<Real>((1U << bits) - 1)) {}
+  Real gap() const { return (max - min) / steps; }
+  float value(unsigned code) const { return static_cast<float>(min + static_cast<Real>(code) * gap()); }
+  // u: 0 <= u < 1, or 1/2 for the nearest level.
+  unsigned code(float v, double u) const {
+    if (!(gap() > 0)) return 0;
+    const Real level =
+        std::floor((std::clamp(static_cast<Real>(v), min, max) - min) / gap() + static_cast<Real>(u));
+    return static_cast<unsigned>(std::min(level, steps));
+  }
+};
+
+// Values [first, n), whose bytes of codes are 0, of a payload with its head.
+template <typename Real>
+void send_from(std::size_t first, const Call& call, const Carry& in, std::uint8_t* payload) {
+  const unsigned bits = bits_of(call.settings);
+  const bool nearest = call.settings[kRound] != 0;
+  const std::uint64_t key = block::key(call);
+  const Range<Real> range(payload, bits);
+  for (std::size_t i = first; i < in.n; ++i) {
+    const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits);
+    const unsigned code = range.code(in.take(i), nearest ? 0.5 : std::ldexp(draw, -kDrawBits));
+    codes::put(payload + kHead, i, bits, code);
+    in.leave(i, range.value(code));
+  }
+}
+
+// Values [first, n) of a decode.
+template <typename Real>
+void decode_from(std::size_t first, unsigned bits, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  codec::merge_values(
+      payloads, how, out,
+      [bits](ByteView p, std::size_t i) {
+        return Range<Real>(p.data(), bits).value(codes::get(p.data() + kHead, i, bits));
+      },
+      first);
+}
+
+// minmax_simd.cc
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
+void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out);
+
+}  // namespace tithe::minmax
