@@ -16,6 +16,8 @@ void add_dense_rows(std::vector<Row>& rows) {
   add_encode_beside(rows, "qsgd:bits=4", Beside::kSum, 0.75);
   add_encode_beside(rows, "qsgd:bits=8", Beside::kSum, 0.75);
   add_encode_beside(rows, "natural", Beside::kSum, 0.75);
+  add_encode_beside(rows, "nuqsgd:bits=4", Beside::kSum, 0.40);
+  add_encode(rows, "nuqsgd:bits=4", Residual::kInPlace, 0);
   add_encode_beside(rows, "minmax:bits=8", Beside::kSum, 0.50);
   add_encode_beside(rows, "minmax", Beside::kSum, 0);
   add_encode(rows, "minmax", Residual::kInPlace, 0);
@@ -26,6 +28,7 @@ void add_dense_rows(std::vector<Row>& rows) {
   add_decode(rows, "tbq", 4, 0);
   add_decode(rows, "qsgd", 4, 0);
   add_decode(rows, "natural", 4, 0);
+  add_decode(rows, "nuqsgd:bits=4", 4, 0);
   add_decode(rows, "minmax", 4, 0);
   add_decode(rows, "bf16", 4, 0);
   add_decode(rows, "fp16", 4, 0);

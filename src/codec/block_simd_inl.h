@@ -61,11 +61,12 @@ HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }
 
-// What base/rng.h's short draws share.
-HWY_INLINE VW mixed(VW x, VW high) {
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), kHighFirst));
+// What base/rng.h's short draws share, from their first multiplication on.
+HWY_INLINE VW stirred(VW x, VW high) {
+  x = hn::Mul(x, hn::Set(Words(), kHighFirst));
   return hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high), hn::Set(Words(), kHighSecond));
 }
+HWY_INLINE VW mixed(VW x, VW high) { return stirred(hn::Xor(x, hn::ShiftRight<16>(x)), high); }
 
 // draw_high for vectors.
 class HighDraws {
@@ -74,11 +75,34 @@ class HighDraws {
       : low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), static_cast<std::uint32_t>(key)))),
         high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
   // For the vector of lanes from `index` on, a multiple of lanes().
-  HWY_INLINE VW at(std::size_t index) const {
-    return mixed(hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_), high_);
-  }
+  HWY_INLINE VW at(std::size_t index) const { return mixed(from(index), high_); }
+
+  // The same for indices whose bits from 16 on are those of `first`.
+  class Run {
+   public:
+    HWY_INLINE Run(const HighDraws& draws, std::size_t first)
+        : low_(hn::Xor(draws.low_, hn::ShiftRight<16>(draws.from(first)))), high_(draws.high_) {}
+    HWY_INLINE VW at(std::size_t index) const { return stirred(from(index), high_); }
+    // at(index + 16) where bit 4 of index is 0.
+    HWY_INLINE VW at_next(std::size_t index) const {
+      return stirred(hn::Xor(from(index), hn::Set(Words(), 16U)), high_);
+    }
+
+   private:
+    HWY_INLINE VW from(std::size_t index) const {
+      return hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_);
+    }
+
+    VW low_;
+    VW high_;
+  };
+  static constexpr std::size_t kRun = std::size_t{1} << 16;
 
  private:
+  HWY_INLINE VW from(std::size_t index) const {
+    return hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_);
+  }
+
   VW low_;  // with the lane's number
   VW high_;
 };

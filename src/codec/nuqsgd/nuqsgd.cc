@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// nuqsgd: qsgd with the levels 0, 2^-(K - 1), ..., 1/2, 1 times a bucket's norm: closer together where most values
-// are (A. Ramezani-Kebrya et al., JMLR 2021).
-//
-// Layout   codec/buckets.h; a code is sign << (bits - 1) | k, its value 0 where k is 0, else 2^(k - K) * norm,
-//          rounded to fp32; K = 2^(bits - 1) - 1
-// Between two levels the draw decides so that the mean is the value, to within 2^-23 of the norm.
-#include "codec/buckets.h"
+#include "codec/nuqsgd/nuqsgd.h"
+
 #include "codec/registry.h"
 
 namespace tithe {
 namespace nuqsgd {
+
+void send_from(std::size_t first, std::size_t at, std::uint64_t key, const Shape& shape, float norm,
+               const Carry& in, std::uint8_t* codes) {
+  for (std::size_t i = first; i < in.n; ++i) {
+    const float v = in.take(i);
+    const float share = norm > 0.0F ? std::fabs(v) / norm : 0.0F;
+    const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(at + i)) >> (32 - kFraction);
+    const unsigned sign = unsigned{std::signbit(v)} << (shape.bits - 1);
+    const unsigned code = level_of(share, shape.steps(), draw) | sign;
+    codes::put(codes, i, shape.bits, code);
+    in.leave(i, value(code, shape, norm));
+  }
+}
+
+void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  codec::merge_values(
+      payloads, how, out,
+      [shape](ByteView p, std::size_t i) {
+        const std::uint8_t* bucket = &p[shape.start(i >> shape.log2_bucket)];
+        const unsigned code = codes::get(bucket + buckets::kHead, i & (shape.bucket() - 1), shape.bits);
+        return value(code, shape, wire::get<float>(bucket));
+      },
+      first);
+}
+
 namespace {
-
-using buckets::Shape;
-
-constexpr int kFraction = 23;
-constexpr std::uint32_t kOne = 127U << kFraction;  // the bits of 1.0F
-
-// k for a magnitude of `share` of the norm, 0 .. 1; draw: 23 random bits.
-unsigned level_of(float share, std::uint32_t most, std::uint32_t draw) {
-  const std::uint32_t least = kOne - ((most - 1) << kFraction);  // of the lowest level but 0
-  const auto bits = std::bit_cast<std::uint32_t>(share);
-  // A float's fraction says how far it is from one power of two to the next: a carry moves to the next.
-  if (bits >= least) return ((bits - least + draw) >> kFraction) + 1;
-  const float between = std::ldexp(share, static_cast<int>(most) - 1 + kFraction);
-  return static_cast<float>(draw) < between ? 1 : 0;
-}
-
-float value(unsigned code, const Shape& shape, float norm) {
-  const unsigned k = code & shape.steps();
-  const float size = k == 0 ? 0.0F : std::ldexp(norm, static_cast<int>(k) - static_cast<int>(shape.steps()));
-  return code >> (shape.bits - 1) != 0 ? -size : size;
-}
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   return buckets::check("nuqsgd", s, n, payload);
 }
 
-bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   const Shape shape(call.settings);
   const std::uint64_t key = block::key(call);
   bool finite = true;
@@ -54,26 +54,14 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
     const float norm = buckets::norm_of(call.settings, bucket, found);
     std::fill_n(to, shape.bucket_bytes(bucket.n), std::uint8_t{0});
     wire::put(to, norm);
-    for (std::size_t i = 0; i < bucket.n; ++i) {
-      const float v = bucket.take(i);
-      const float share = norm > 0.0F ? std::fabs(v) / norm : 0.0F;
-      const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(first + i)) >> (32 - kFraction);
-      const unsigned code = level_of(share, shape.steps(), draw) | unsigned{std::signbit(v)}
-                                                                       << (shape.bits - 1);
-      codes::put(to + buckets::kHead, i, shape.bits, code);
-      bucket.leave(i, value(code, shape, norm));
-    }
+    send_from(0, first, key, shape, norm, bucket, to + buckets::kHead);
   }
   return finite;
 }
 
-void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  const Shape shape(call.settings);
-  codec::merge_values(payloads, how, out, [shape](ByteView p, std::size_t i) {
-    const std::uint8_t* bucket = &p[shape.start(i >> shape.log2_bucket)];
-    const unsigned code = codes::get(bucket + buckets::kHead, i & (shape.bucket() - 1), shape.bits);
-    return value(code, shape, wire::get<float>(bucket));
-  });
+void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                std::span<float> out) {
+  decode_from(0, Shape(call.settings), payloads, how, out);
 }
 
 // An eighth between powers of two, and below the lowest level as qsgd.
@@ -92,10 +80,14 @@ double error(const Settings& s, double value, double largest) {
 
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "ref",
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = block::encode<nuqsgd_codec, encode_simd>,
+                            .decode = block::decode<nuqsgd_codec, decode_simd>},
+                           {.name = "ref",
                             .usable = codec::always,
-                            .encode = block::encode<nuqsgd_codec, encode>,
-                            .decode = block::decode<nuqsgd_codec, decode>}};
+                            .encode = block::encode<nuqsgd_codec, encode_ref>,
+                            .decode = block::decode<nuqsgd_codec, decode_ref>}};
 
 }  // namespace
 }  // namespace nuqsgd

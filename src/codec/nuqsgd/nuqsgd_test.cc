@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "codec/block.h"
 #include "codec/dense_for_test.h"
+#include "codec/twins_for_test.h"
 
 namespace tithe {
 namespace {
@@ -46,6 +48,41 @@ TEST(Nuqsgd, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
       grad[5] = -size;
       for (std::uint32_t round = 0; round < 8; ++round)
         ASSERT_EQ(send(std::string("nuqsgd:bits=") + bits, grad, round).values, grad) << size;
+    }
+}
+
+TEST(Nuqsgd, FastEqualsReferenceOnAnyFloats) {
+  for (const char* bits : {"2", "3", "4", "5", "6", "7", "8"})
+    twins::expect_same(std::string("nuqsgd:bucket=256,bits=") + bits);
+  twins::expect_same("nuqsgd:norm=l2");
+}
+
+// Shares on both sides of where each draw tips over, found from the draws themselves.
+TEST(Nuqsgd, FastEqualsReferenceWhereDrawsTipOver) {
+  constexpr std::size_t kValues = 4096;
+  Call call;
+  call.seed = 5;
+  call.round = 1;
+  const std::uint64_t key = block::key(call);
+  for (const int bits : {2, 4, 8})
+    for (const float norm : {1.0F, 0.7F, 3e38F, 1e-41F}) {
+      const Spec spec = dense::spec_of("nuqsgd:bits=" + std::to_string(bits));
+      const int most = (1 << (bits - 1)) - 1;
+      std::vector<float> grad(kValues);
+      for (std::size_t i = 0; i < kValues; ++i) {
+        const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> 9;
+        const int level = static_cast<int>(i / 16 % static_cast<unsigned>(most));
+        const float tips = level == 0
+                               ? std::ldexp(static_cast<float>(draw), -22 - most)
+                               : std::ldexp(2 - std::ldexp(static_cast<float>(draw), -23), level - most);
+        grad[i] = std::min(tips * norm, norm);
+        for (std::size_t step = 0; step < i % 5; ++step) grad[i] = std::nextafter(grad[i], i % 2 ? norm : 0);
+      }
+      for (std::size_t i = 0; i < kValues; i += 1024) grad[i] = norm;
+      const Sent want = send(spec, spec.codec->reference(), grad);
+      const Sent got = send(spec, spec.codec->impls[0], grad);
+      EXPECT_TRUE(got.payload == want.payload) << bits << " " << norm;
+      EXPECT_EQ(got.left, want.left) << bits << " " << norm;
     }
 }
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/nuqsgd/nuqsgd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/nuqsgd/nuqsgd_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/codes_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::nuqsgd::HWY_NAMESPACE {
+namespace {
+using namespace codes::HWY_NAMESPACE;
+using buckets::kHead;
+
+HWY_INLINE VW words(std::uint32_t v) { return hn::Set(Words(), v); }
+
+template <unsigned kWidth>
+constexpr std::uint32_t kSteps = (1U << (kWidth - 1)) - 1;
+
+HWY_INLINE VW high_bits(VW draw) { return hn::ShiftRight<32 - kFraction>(draw); }
+
+struct Two {
+  VW first;
+  VW second;
+};
+
+// level_of for the values of a bucket, without a division. A share found by multiplication is off by 6 of its last
+// places at most, so it says the level unless the draw tips over as near as that; then, and where the norm has no
+// comfortable reciprocal, shares are divided out. Below the lowest level that level is added: then a fraction says how
+// far it is from 0 to it, and the draw counts from the other end.
+template <unsigned kWidth>
+class Levels {
+ public:
+  HWY_INLINE explicit Levels(float norm) : norm_(hn::Set(Floats(), norm > 0.0F ? norm : 1.0F)) {
+    const bool comfortable = norm > 0x1p-100F && norm < 0x1p100F;
+    per_ = hn::Set(Floats(), comfortable ? 1 / norm : 0.0F);
+    behind_ = words(comfortable ? kAll - (2 * kNear - 1) : 0U);
+  }
+  // Of two vectors of magnitudes: one look at whether any is so near.
+  HWY_INLINE Two of(VF size, VW draw, VF other, VW other_draw) const {
+    const VW sum = summed(size, draw), other_sum = summed(other, other_draw);
+    const VW near = hn::Min(behind(sum), behind(other_sum));
+    if (HWY_LIKELY(hn::AllFalse(Words(), hn::Eq(near, hn::Zero(Words())))))
+      return {hn::ShiftRight<kFraction>(sum), hn::ShiftRight<kFraction>(other_sum)};
+    return {exact(size, draw), exact(other, other_draw)};
+  }
+
+ private:
+  static constexpr std::uint32_t kLeast = kOne - ((kSteps<kWidth> - 1) << kFraction);
+  static constexpr std::uint32_t kFirst = (kLeast >> kFraction) - 1;
+  static constexpr std::uint32_t kAll = (1U << kFraction) - 1;
+  static constexpr std::uint32_t kNear = 8;
+
+  // The level from bit kFraction on.
+  HWY_INLINE VW summed(VF size, VW draw) const {
+    const VF share = hn::Mul(size, per_);
+    const VF least = from_bits(words(kLeast));
+    const auto below = hn::Lt(share, least);
+    const VW some = bits(hn::IfThenElse(below, hn::Add(share, least), share));
+    // Exclusive-or puts what is to be added above the draw, and turns it where it counts from the other end.
+    const VW turn =
+        hn::IfThenElse(hn::RebindMask(Words(), below), words((0U - ((kFirst + 1) << kFraction)) | kAll),
+                       words(0U - (kFirst << kFraction)));
+    return hn::Add(some, hn::Xor(draw, turn));
+  }
+  HWY_INLINE VW behind(VW sum) const { return hn::And(hn::Add(sum, words(kNear)), behind_); }
+
+  HWY_NOINLINE VW exact(VF size, VW draw) const {
+    const VF share = hn::Div(size, norm_);
+    const VW above = hn::ShiftRight<kFraction>(hn::Add(bits(share), draw));
+    constexpr int kScale =
+        static_cast<int>(kSteps<kWidth>) - 1 + kFraction - 64;  // in two steps: no float is 2^149
+    const VF power = from_bits(words(static_cast<std::uint32_t>(127 + kScale) << kFraction));
+    const VF between = hn::Mul(hn::Mul(share, hn::Set(Floats(), 0x1p64F)), power);
+    const auto goes_up = hn::Lt(hn::ConvertTo(Floats(), hn::BitCast(Ints(), draw)), between);
+    const VW below = hn::IfThenElseZero(hn::RebindMask(Words(), goes_up), words(1));
+    const auto low = hn::RebindMask(Words(), hn::Lt(share, from_bits(words(kLeast))));
+    return hn::IfThenElse(low, below, hn::Sub(above, words(kFirst)));
+  }
+
+  VF norm_, per_;
+  VW behind_;
+};
+
+// What level k is worth, with the sign that is bit 31 of `sign`.
+template <unsigned kWidth>
+HWY_INLINE VF value_of(VW k, VW sign, VF norm) {
+  const VW power = hn::ShiftLeft<kFraction>(hn::Add(k, words(127 - kSteps<kWidth>)));
+  const VF size = hn::Mul(norm, from_bits(hn::IfThenZeroElse(hn::Eq(k, hn::Zero(Words())), power)));
+  return from_bits(hn::OrAnd(bits(size), sign, words(1U << 31)));
+}
+
+template <unsigned kWidth, bool kResidual, bool kLeft>
+HWY_INLINE void encode_bucket(const HighDraws& all, std::size_t at, float norm, const Carry& in,
+                              const float* ahead, std::uint8_t* HWY_RESTRICT to) {
+  const HighDraws::Run draws(all, at);
+  const Levels<kWidth> levels(norm);
+  const VF worth = hn::Set(Floats(), norm);
+  const auto code_of = [&](std::size_t i, VF v, VW k) HWY_ATTR {
+    if (kLeft) hn::StoreU(hn::Sub(v, value_of<kWidth>(k, bits(v), worth)), Floats(), in.left + i);
+    return hn::OrAnd(k, hn::ShiftRight<32 - kWidth>(bits(v)), words(1U << (kWidth - 1)));
+  };
+  for (std::size_t i = 0; i < whole_pairs(in.n); i += 32) {
+    if (!kResidual) hwy::Prefetch(ahead + i);
+    if (!kResidual) hwy::Prefetch(ahead + i + 16);
+    for (std::size_t j = i; j < i + 16; j += lanes()) {
+      const VF v = take<kResidual>(in, j), other = take<kResidual>(in, j + 16);
+      const Two k = levels.of(hn::Abs(v), high_bits(draws.at(at + j)), hn::Abs(other),
+                              high_bits(draws.at_next(at + j)));
+      store_two<kWidth>(code_of(j, v, k.first), code_of(j + 16, other, k.second), to, j);
+    }
+  }
+}
+
+template <unsigned kWidth, bool kResidual, bool kLeft>
+bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
+  const Shape shape(call.settings);
+  const std::uint64_t key = block::key(call);
+  const HighDraws draws(key);
+  const std::size_t bucket = shape.bucket();
+  static_assert(HighDraws::kRun >= 8192);
+  bool finite = true;
+  buckets::put_top(shape, out);
+  for (std::size_t first = 0; first < in.n; first += bucket) {
+    const Carry values = block::part(in, first, std::min(bucket, in.n - first));
+    std::uint8_t* to = out + shape.start(first >> shape.log2_bucket);
+    const block::Look found = look<kResidual, false>(values);
+    if (!found.finite()) {
+      finite = false;
+      buckets::send_nothing(shape, values, to);
+      continue;
+    }
+    const float norm = buckets::norm_of(call.settings, values, found);
+    wire::put(to, norm);
+    to += kHead;
+    const std::size_t done = whole_pairs(values.n);
+    encode_bucket<kWidth, kResidual, kLeft>(draws, first, norm, values, ahead_of(in, first, values.n), to);
+    std::fill(to + codes::bytes_for(done, kWidth), to + codes::bytes_for(values.n, kWidth), std::uint8_t{0});
+    send_from(done, first, key, shape, norm, values, to);
+  }
+  return finite;
+}
+
+template <unsigned kWidth>
+struct Bits {
+  static bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+    if (in.residual)
+      return in.left ? encode_as<kWidth, true, true>(call, in, out)
+                     : encode_as<kWidth, true, false>(call, in, out);
+    return in.left ? encode_as<kWidth, false, true>(call, in, out)
+                   : encode_as<kWidth, false, false>(call, in, out);
+  }
+  static std::size_t decode(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+                            std::span<float> out) {
+    return merge(payloads, how, out, [shape](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+      const std::uint8_t* bucket = p + shape.start(i >> shape.log2_bucket);
+      const VW code = load_codes<kWidth>(bucket + kHead, i & (shape.bucket() - 1));
+      return value_of<kWidth>(hn::And(code, words(kSteps<kWidth>)), hn::ShiftLeft<32 - kWidth>(code),
+                              hn::Set(Floats(), wire::get<float>(bucket)));
+    });
+  }
+};
+
+// Calls use(Bits<bits>()).
+template <typename Use>
+auto with_bits(unsigned bits, Use use) {
+  switch (bits) {
+    case 2:
+      return use(Bits<2>());
+    case 3:
+      return use(Bits<3>());
+    case 4:
+      return use(Bits<4>());
+    case 5:
+      return use(Bits<5>());
+    case 6:
+      return use(Bits<6>());
+    case 7:
+      return use(Bits<7>());
+    default:
+      return use(Bits<8>());
+  }
+}
+
+bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+  return with_bits(Shape(call.settings).bits, [&](auto with) { return with.encode(call, in, out); });
+}
+
+void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  const Shape shape(call.settings);
+  const std::size_t done =
+      with_bits(shape.bits, [&](auto with) { return with.decode(shape, payloads, how, out); });
+  decode_from(done, shape, payloads, how, out);
+}
+
+}  // namespace
+}  // namespace tithe::nuqsgd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::nuqsgd {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+
+bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
+}
+void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
+}
+
+}  // namespace tithe::nuqsgd
+#endif
