@@ -15,6 +15,27 @@
 #include "codec/block.h"
 #include "codec/simd_inl.h"
 
+#ifndef TITHE_CODEC_BLOCK_SIMD_TABLES_
+#define TITHE_CODEC_BLOCK_SIMD_TABLES_
+namespace tithe::block {
+
+// Of 16 words, byte 0 of each, then byte 2 of each; for 8 longer words the same.
+struct alignas(64) BytePlaces {
+  std::uint8_t from[64];
+};
+constexpr BytePlaces first_and_third(unsigned size) {
+  BytePlaces table{};
+  const unsigned words = 64 / size;
+  for (unsigned k = 0; k < 2 * words; ++k)
+    table.from[k] = static_cast<std::uint8_t>(k % words * size + k / words * 2);
+  return table;
+}
+inline constexpr BytePlaces kOfWords = first_and_third(4);
+inline constexpr BytePlaces kOfPairs = first_and_third(8);
+
+}  // namespace tithe::block
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace tithe::block::HWY_NAMESPACE {
 using namespace simd::HWY_NAMESPACE;
@@ -22,28 +43,46 @@ using namespace simd::HWY_NAMESPACE;
 using Mask = hn::Mask<Floats>;
 using Ints = hn::RebindToSigned<Floats>;
 
+// A vector's lanes added as Fold::total adds them.
+template <typename D>
+HWY_INLINE float total([[maybe_unused]] D d, hn::Vec<D> v) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(d) > 1) {
+    const hn::Half<D> half;
+    return total(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+#endif
+  return hn::GetLane(v);
+}
+
 template <bool kResidual, bool kSum>
 HWY_INLINE Look look(const Carry& in) {
-  constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
-  const std::size_t vectors = whole(in.n) / kFoldLanes * kFoldLanes;
+  constexpr std::size_t kStep = 4 * kFoldLanes;
+  constexpr std::size_t kVectors = kStep / hn::MaxLanes(Floats());
+  constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // sums have base/fold.h's shape
+  const std::size_t vectors = whole(in.n) / kStep * kStep;
   VW most[kVectors];
-  VF sum[kVectors];
-  for (std::size_t k = 0; k < kVectors; ++k) {
-    most[k] = hn::Zero(Words());
-    sum[k] = hn::Zero(Floats());
-  }
-  for (std::size_t i = 0; i < vectors; i += kFoldLanes)
+  VF sum[kSums];
+  for (VW& m : most) m = hn::Zero(Words());
+  for (VF& s : sum) s = hn::Zero(Floats());
+  for (std::size_t i = 0; i < vectors; i += kStep)
     for (std::size_t k = 0; k < kVectors; ++k) {
       const VW mag = magnitude(take<kResidual>(in, i + k * lanes()));
       most[k] = hn::Max(most[k], mag);
-      if (kSum) sum[k] = hn::Add(sum[k], from_bits(mag));
+      if (kSum) sum[k % kSums] = hn::Add(sum[k % kSums], from_bits(mag));
     }
   Look found;
-  Fold<float> fold;
-  for (std::size_t k = 0; k < kVectors; ++k) {
-    found.peak = std::max(found.peak, hn::GetLane(hn::MaxOfLanes(Words(), most[k])));
-    if (kSum) hn::StoreU(sum[k], Floats(), fold.lane.data() + k * lanes());
+  for (std::size_t k = 1; k < kVectors; ++k) most[0] = hn::Max(most[0], most[k]);
+  found.peak = hn::GetLane(hn::MaxOfLanes(Words(), most[0]));
+  if (kSum && vectors == in.n) {
+    for (std::size_t half = kSums / 2; half > 0; half /= 2)
+      for (std::size_t k = 0; k < half; ++k) sum[k] = hn::Add(sum[k], sum[k + half]);
+    found.sum = total(Floats(), sum[0]);
+    return found;
   }
+  Fold<float> fold;
+  for (std::size_t k = 0; kSum && k < kSums; ++k)
+    hn::StoreU(sum[k], Floats(), fold.lane.data() + k * lanes());
   for (std::size_t i = vectors; i < in.n; ++i) {
     const float v = in.take(i);
     found.peak = std::max(found.peak, magnitude_bits(v));
@@ -53,10 +92,11 @@ HWY_INLINE Look look(const Carry& in) {
   return found;
 }
 
-// Where memory is asked for while a block is computed: 1536 values ahead of the one in work, in range. One block ahead
-// comes too late for half of it; looking at the next block in the same loop costs half the pace from memory, though not
-// in cache: two streams at once. With a residual to read and write, asking ahead makes it slower.
-constexpr std::size_t kAhead = 1536;
+// Where the gradient is asked for while a block is computed: a little more than a block ahead of the value in work, in
+// range. A block ahead comes too late for some of it; half a block more runs ahead of what memory brings by itself.
+// Asking for the residual as well makes it slower: it is a third stream. So does looking at the next block in the loop
+// that sends this one.
+constexpr std::size_t kAhead = 1152;
 HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t len) {
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }
@@ -167,6 +207,19 @@ class RoundedSteps {
  private:
   VF per_;
 };
+
+using Octets = hn::Rebind<std::uint8_t, Floats>;
+
+// Bytes of values of which one vector's words hold two: value i's in byte 0, value i + 16's in byte 2.
+HWY_INLINE void store_two_bytes(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
+#if HWY_TARGET == HWY_AVX3_DL
+  const auto bytes = _mm512_permutexvar_epi8(_mm512_load_si512(kOfWords.from), both.raw);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_castsi512_si256(bytes));
+#else
+  hn::StoreU(hn::TruncateTo(Octets(), both), Octets(), out + i);
+  hn::StoreU(hn::TruncateTo(Octets(), hn::ShiftRight<16>(both)), Octets(), out + i + 16);
+#endif
+}
 
 // A vector's bits go to bit i, a multiple of lanes(); vectors have 16, 8 or 4 lanes.
 HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {

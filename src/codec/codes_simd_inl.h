@@ -15,7 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tithe::codes::HWY_NAMESPACE {
 using namespace block::HWY_NAMESPACE;
 
-using Octets = hn::Rebind<std::uint8_t, Floats>;
 // Two codes of 4 bits make a byte where there are two lanes.
 constexpr bool kPairs = hn::MaxLanes(Floats()) > 1;
 
@@ -116,20 +115,38 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   }
 }
 
-// Of the values from i on and of those from i + 16 on.
+// Codes of values of which one vector's words hold two: value i's in the lower half's last bits, value i + 16's in the
+// upper half's.
 template <unsigned kWidth, typename D = Floats>
-HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
-  if constexpr (kWidth == 4 && hn::MaxLanes(D()) == 16) {
+HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
+  if constexpr (kWidth == 8) {
+    store_two_bytes(both, out, i);
+  } else if constexpr (kWidth == 4 && kPairs) {
     using Doubles = hn::Repartition<std::uint64_t, D>;
-    const hn::Rebind<std::uint16_t, Doubles> shorts;
-    const hn::Repartition<std::uint8_t, decltype(shorts)> octets;
-    alignas(16) static constexpr std::uint8_t kApart[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                            1, 3, 5, 7, 9, 11, 13, 15};
-    const VW both =
-        hn::OrAnd(hn::And(a, hn::Set(Words(), 15U)), hn::ShiftLeft<8>(b), hn::Set(Words(), 0xf00U));
     const auto pairs = hn::BitCast(Doubles(), both);
-    const auto bytes = hn::BitCast(octets, hn::TruncateTo(shorts, hn::Or(pairs, hn::ShiftRight<28>(pairs))));
-    hn::StoreU(hn::TableLookupBytes(bytes, hn::Load(octets, kApart)), octets, out + i / 2);
+    const auto first = hn::Set(Doubles(), std::uint64_t{0x000f000f000f000f});
+    const auto next = hn::ShiftRight<28>(pairs);
+#if HWY_TARGET == HWY_AVX3_DL
+    const auto bytes = hn::IfVecThenElse(first, pairs, next);  // bit by bit; wanted are bytes 0 and 2
+    const auto packed = _mm512_permutexvar_epi8(_mm512_load_si512(block::kOfPairs.from), bytes.raw);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i / 2), _mm512_castsi512_si128(packed));
+#else
+    const auto bytes = hn::OrAnd(hn::And(pairs, first), next, hn::Not(first));
+    using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
+    hn::StoreU(hn::TruncateTo(PairOctets(), bytes), PairOctets(), out + i / 2);
+    hn::StoreU(hn::TruncateTo(PairOctets(), hn::ShiftRight<16>(bytes)), PairOctets(), out + i / 2 + 8);
+#endif
+  } else {
+    store_codes<kWidth>(both, out, i);
+    store_codes<kWidth>(hn::ShiftRight<16>(both), out, i + 16);
+  }
+}
+
+// Of the values from i on and of those from i + 16 on.
+template <unsigned kWidth>
+HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
+  if constexpr (kWidth == 4 || kWidth == 8) {
+    store_halves<kWidth>(hn::IfVecThenElse(hn::Set(Words(), 0xffffU), a, hn::ShiftLeft<16>(b)), out, i);
   } else {
     store_codes<kWidth>(a, out, i);
     store_codes<kWidth>(b, out, i + 16);

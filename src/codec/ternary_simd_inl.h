@@ -35,12 +35,12 @@ HWY_INLINE void encode_block(const Pick& pick, std::size_t at, const Carry& in, 
     store_bits(choice.sent, sent, i);
     store_bits(choice.minus, minus, i);
     if (kLeft)
-      hn::StoreU(hn::Sub(v, hn::IfThenElseZero(choice.sent, hn::CopySign(scale, v))), Floats(), in.left + i);
+      hn::StoreU(hn::IfThenElse(choice.sent, hn::Sub(v, hn::CopySign(scale, v)), v), Floats(), in.left + i);
   };
   std::size_t i = 0;
   for (; i < whole_pairs(in.n); i += 32) {
-    if (!kResidual) hwy::Prefetch(ahead + i);
-    if (!kResidual) hwy::Prefetch(ahead + i + 16);
+    hwy::Prefetch(ahead + i);
+    hwy::Prefetch(ahead + i + 16);
     for (std::size_t k = 0; k < 16; k += lanes()) {
       const auto two = sends.two();
       const VF a = take<kResidual>(in, i + k);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/natural/natural.h"
 
+#define HWY_WANT_AVX3_DL  // any byte to any place
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/natural/natural_simd.cc"
 #include <hwy/foreach_target.h>
@@ -12,8 +13,6 @@ namespace tithe::natural::HWY_NAMESPACE {
 namespace {
 using namespace block::HWY_NAMESPACE;
 
-using Octets = hn::Rebind<std::uint8_t, Floats>;
-
 // The float with the biased exponent base + k, or 0 where k is 0, and the sign that is bit 31 of `sign`.
 HWY_INLINE VF power(VW k, VW base, VW sign) {
   const VW size =
@@ -21,15 +20,14 @@ HWY_INLINE VF power(VW k, VW base, VW sign) {
   return from_bits(hn::OrAnd(size, sign, hn::Set(Words(), 0x80000000U)));
 }
 
-// Of the low byte `base` less, but not below 0; the bits above stay.
+// v's bytes less those of base, but not below 0. (A vector of one word, which has none, is never used: whole().)
 template <typename D = Words>
-HWY_INLINE VW low_byte_less(VW v, VW base) {
+HWY_INLINE VW bytes_less(VW v, VW base) {
   if constexpr (hn::MaxLanes(Floats()) > 1) {
     const hn::Repartition<std::uint8_t, D> bytes;
     return hn::BitCast(Words(), hn::SaturatedSub(hn::BitCast(bytes, v), hn::BitCast(bytes, base)));
   } else {
-    const VW low = hn::And(v, hn::Set(Words(), 255U));
-    return hn::Or(hn::Xor(v, low), hn::Sub(hn::Max(low, base), base));
+    return hn::Sub(v, base);
   }
 }
 
@@ -39,25 +37,28 @@ HWY_INLINE void encode_block(std::uint64_t key, std::size_t at, const Carry& in,
                              std::uint8_t* HWY_RESTRICT out) {
   Draws<kFraction> draws(key, at);
   const VW base = hn::Set(Words(), std::uint32_t{out[0]});
-  const auto send = [&](std::size_t i, VW draw) HWY_ATTR {
-    const VF v = take<kResidual>(in, i);
-    const VW up = hn::ShiftRight<kFraction>(hn::Add(bits(v), draw));  // sign << 8 | exponent
-    const VW k = low_byte_less(up, base);                             // 0 below the window; the sign stays
-    const VW code = hn::OrAnd(k, hn::ShiftRight<1>(k), hn::Set(Words(), 128U));
-    hn::StoreU(hn::TruncateTo(Octets(), code), Octets(), out + 1 + i);
-    if (kLeft)
-      hn::StoreU(hn::Sub(v, power(hn::And(k, hn::Set(Words(), kWindow)), base, bits(v))), Floats(),
-                 in.left + i);
+  const VW bases = hn::Set(Words(), std::uint32_t{out[0]} * 0x10001U);
+  const auto leave = [&](std::size_t i, VF v, VW k) HWY_ATTR {
+    hn::StoreU(hn::Sub(v, power(hn::And(k, hn::Set(Words(), kWindow)), base, bits(v))), Floats(),
+               in.left + i);
+  };
+  // Values i and i + 16 share a word, sign << 8 | exponent from bit 0 and from bit 16 on; nobody reads the rest.
+  const auto send = [&](std::size_t i, VW word) HWY_ATTR {
+    const VF a = take<kResidual>(in, i);
+    const VF b = take<kResidual>(in, i + 16);
+    const VW low = hn::ShiftRight<16>(hn::Add(bits(a), draws.upper(word)));
+    const VW high = hn::Add(bits(b), draws.lower(word));
+    const VW both = hn::OrAnd(low, high, hn::Set(Words(), 0xffff0000U));
+    const VW k = bytes_less(hn::ShiftRight<kFraction - 16>(both), bases);  // 0 below the window
+    store_two_bytes(hn::OrAnd(k, hn::ShiftRight<1>(k), hn::Set(Words(), 0x00800080U)), out + 1, i);
+    if (kLeft) leave(i, a, k);
+    if (kLeft) leave(i + 16, b, hn::ShiftRight<16>(k));
   };
   std::size_t i = 0;
   for (; i < whole_pairs(in.n); i += 32) {
-    if (!kResidual) hwy::Prefetch(ahead + i);
-    if (!kResidual) hwy::Prefetch(ahead + i + 16);
-    for (std::size_t k = 0; k < 16; k += lanes()) {
-      const VW word = draws.word();
-      send(i + k, draws.upper(word));
-      send(i + k + 16, draws.lower(word));
-    }
+    hwy::Prefetch(ahead + i);
+    hwy::Prefetch(ahead + i + 16);
+    for (std::size_t k = 0; k < 16; k += lanes()) send(i + k, draws.word());
   }
   send_from(i, at, key, in, out);
 }

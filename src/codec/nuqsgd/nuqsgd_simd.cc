@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/nuqsgd/nuqsgd.h"
 
+#define HWY_WANT_AVX3_DL  // any byte to any place
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/nuqsgd/nuqsgd_simd.cc"
 #include <hwy/foreach_target.h>

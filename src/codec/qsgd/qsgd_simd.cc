@@ -2,6 +2,7 @@
 // 4 and 8 bits are packed in vectors; for other widths codes are made in vectors and packed one by one.
 #include "codec/qsgd_format.h"
 
+#define HWY_WANT_AVX3_DL  // any byte to any place
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/qsgd/qsgd_simd.cc"
 #include <hwy/foreach_target.h>
@@ -33,6 +34,14 @@ class Values {
   VF norm_;
 };
 
+template <int kFrom>
+HWY_INLINE VW from_bit_16(VW v) {
+  if constexpr (kFrom < 16)
+    return hn::ShiftLeft<16 - kFrom>(v);
+  else
+    return hn::ShiftRight<kFrom - 16>(v);
+}
+
 template <unsigned kWidth, bool kResidual, bool kLeft>
 HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, float norm, std::size_t at,
                               const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT to) {
@@ -40,21 +49,24 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
   Draws<kFraction> draws(rounding.key, at);
   const RoundedSteps steps(rounding.steps);
   const Values<kWidth> values(Levels(shape, norm));
-  const auto code_of = [&](std::size_t i, VW draw) HWY_ATTR {
-    const VF v = take<kResidual>(in, i);
-    const VW code = hn::ShiftRight<kFraction>(steps.at(v, draw));
-    if (kLeft) hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.left + i);
-    return code;
+  const auto leave = [&](std::size_t i, VF v, VW code)
+                         HWY_ATTR { hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.left + i); };
+  // A code stands from bit kFraction on.
+  const auto send = [&](std::size_t i, VW word) HWY_ATTR {
+    const VF a = take<kResidual>(in, i);
+    const VF b = take<kResidual>(in, i + 16);
+    const VW low = hn::ShiftRight<kFraction>(steps.at(a, draws.upper(word)));
+    const VW code = steps.at(b, draws.lower(word));
+    const VW both = hn::IfVecThenElse(hn::Set(Words(), 0xffffU), low, from_bit_16<kFraction>(code));
+    store_halves<kWidth>(both, to, i);
+    if (kLeft) leave(i, a, low);
+    if (kLeft) leave(i + 16, b, hn::ShiftRight<kFraction>(code));
   };
   std::size_t i = 0;
   for (; i < whole_pairs(in.n); i += 32) {
-    if (!kResidual) hwy::Prefetch(ahead + i);
-    if (!kResidual) hwy::Prefetch(ahead + i + 16);
-    for (std::size_t k = 0; k < 16; k += lanes()) {
-      const VW word = draws.word();
-      const VW first = code_of(i + k, draws.upper(word));
-      store_two<kWidth>(first, code_of(i + k + 16, draws.lower(word)), to, i + k);
-    }
+    hwy::Prefetch(ahead + i);
+    hwy::Prefetch(ahead + i + 16);
+    for (std::size_t k = 0; k < 16; k += lanes()) send(i + k, draws.word());
   }
   std::fill(to + codes::bytes_for(i, kWidth), to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
   send_from(i, at, shape, rounding, norm, in, to);

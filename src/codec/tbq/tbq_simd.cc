@@ -21,8 +21,8 @@ class Sends {
   HWY_INLINE Two two() const { return {}; }
   template <bool kUpper>
   HWY_INLINE Choice at(VF v, Two) const {
-    const Mask minus = hn::Le(v, hn::Neg(least_));
-    return {hn::Or(minus, hn::Ge(v, least_)), minus};
+    const Mask sent = hn::Ge(hn::Abs(v), least_);
+    return {sent, hn::And(sent, hn::Lt(v, hn::Zero(Floats())))};
   }
 
  private:

@@ -25,8 +25,9 @@ class Sends {
     const VF held = kCut ? hn::Max(hn::Neg(scale_), hn::Min(v, scale_)) : v;
     const VW level = steps_.at(held, kUpper ? draws_.upper(word) : draws_.lower(word));  // + 2: 1, 2 or 3
     const Mask sent = hn::RebindMask(Floats(), hn::TestBit(level, hn::Set(Words(), 1U << kFraction)));
-    const Mask plus = hn::RebindMask(Floats(), hn::TestBit(level, hn::Set(Words(), 2U << kFraction)));
-    return {sent, hn::AndNot(plus, sent)};
+    const Mask minus = hn::RebindMask(
+        Floats(), hn::Eq(hn::And(level, hn::Set(Words(), 2U << kFraction)), hn::Zero(Words())));
+    return {sent, minus};
   }
 
  private:
