@@ -43,6 +43,8 @@ void add_dense_rows(std::vector<Row>& rows) {
   add_decode_beside(rows, "rangefloat", Beside::kFill, 0.50);
   add_encode(rows, "rangefloat", Residual::kInPlace, 0);
   add_decode(rows, "rangefloat", 4, 0);
+  add_encode_beside(rows, "fp8", Beside::kSum, 0);
+  add_decode_beside(rows, "fp8", Beside::kFill, 0);
   add_encode(rows, "fp8", Residual::kNone, 0);
   add_decode(rows, "fp8", 1, 0);
 }

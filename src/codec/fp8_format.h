@@ -36,19 +36,20 @@ inline constexpr std::uint32_t kLeastScale = 17;  // 2^-110
 
 template <int kMantissa, int kExponentBias, int kTopExponent, std::uint8_t kLargestCode>
 struct Format {
+  static constexpr std::uint8_t kNumber = kMantissa == 3 ? 0 : 1;  // in a payload
   static constexpr int kShift = 23 - kMantissa;
   static constexpr std::uint32_t kNormal = static_cast<std::uint32_t>(128 - kExponentBias) << 23;  // as fp32
   static constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kExponentBias) << 23;
   // The float whose last bit is the smallest subnormal: adding it rounds for us.
   static constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(128 - kExponentBias + kShift) << 23;
-  static constexpr std::uint32_t kLargest = kLargestCode;
-  static constexpr std::uint32_t kMostScale =
-      254 - kTopExponent;  // for which the largest code is 1.75 * 2^127
+  static constexpr std::uint32_t kLargest = kLargestCode;  // 1.75 * 2^kTop
+  static constexpr std::uint32_t kTop = kTopExponent;
+  static constexpr std::uint32_t kMostScale = 254 - kTop;  // for which the largest code is 1.75 * 2^127
 
-  // The scale for a block whose largest magnitude has these bits. The largest code is 1.75 * 2^kTopExponent.
+  // The scale for a block whose largest magnitude has these bits.
   TITHE_HD static std::uint32_t scale_of(std::uint32_t largest) {
     const std::uint32_t exponent = (largest + 0x1fffffU) >> 23;
-    return std::clamp(exponent, kLeastScale + kTopExponent, kMostScale + kTopExponent) - kTopExponent;
+    return std::clamp(exponent, kLeastScale + kTop, kMostScale + kTop) - kTop;
   }
   // What is beyond the largest code is the largest code.
   TITHE_HD static std::uint8_t pack(float v) {
@@ -80,6 +81,10 @@ using E5M2 = Format<2, 15, 15, 0x7b>;
 inline float scale_value(std::uint32_t scale) { return std::bit_cast<float>(scale << 23); }
 inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
+inline std::uint32_t most_scale(std::uint8_t format) {
+  return format == E4M3::kNumber ? E4M3::kMostScale : E5M2::kMostScale;
+}
+inline std::uint8_t format_of(const Settings& s) { return s[0] == 0 ? E4M3::kNumber : E5M2::kNumber; }
 inline std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 inline std::size_t bytes(std::size_t n) { return kHead + blocks(n) + n; }
 Status check_scales(std::string_view codec, std::uint8_t format, ByteView scales);

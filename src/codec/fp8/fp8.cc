@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "codec/fp8_format.h"
+#include "codec/fp8_kernels.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 
@@ -11,9 +11,13 @@ namespace tithe {
 namespace fp8 {
 
 Status check_scales(std::string_view codec, std::uint8_t format, ByteView scales) {
-  const std::uint32_t most = format == 0 ? E4M3::kMostScale : E5M2::kMostScale;
-  for (const std::uint8_t scale : scales)
-    if (scale < kLeastScale || scale > most) return {Code::kCorrupt, std::string(codec) + ": no scale"};
+  std::uint8_t low = 0xff, high = 0;
+  for (const std::uint8_t scale : scales) {
+    low = std::min(low, scale);
+    high = std::max(high, scale);
+  }
+  if (low < kLeastScale || high > most_scale(format))
+    return {Code::kCorrupt, std::string(codec) + ": no scale"};
   return {};
 }
 
@@ -38,41 +42,18 @@ namespace {
 std::size_t bound(const Settings&, std::size_t n) { return bytes(n); }
 Status check_payload(const Settings&, std::size_t n, ByteView payload) { return check("fp8", n, payload); }
 
-template <typename Float>
-bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
-  bool finite = true;
-  for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const std::size_t end = std::min(first + kBlock, in.n);
-    std::uint32_t largest = 0;
-    for (std::size_t i = first; i < end; ++i) largest = std::max(largest, magnitude(in.take(i)));
-    finite = finite && largest < 0x7f800000U;
-    const std::uint32_t scale = Float::scale_of(largest);
-    const float by = scale_value(scale);
-    const float inverse = scale_value(254 - scale);
-    *scales++ = static_cast<std::uint8_t>(scale);
-    for (std::size_t i = first; i < end; ++i) {
-      const std::uint8_t code = Float::pack(in.take(i) * inverse);
-      codes[i] = code;
-      in.leave(i, Float::unpack(code) * by);
-    }
-  }
-  return finite;
-}
-
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
-  TITHE_TRY(codec::check_room("fp8", out.size(), bound(call.settings, in.n)));
-  const bool e4m3 = call.settings[0] == 0;
-  out[0] = e4m3 ? 0 : 1;
+  TITHE_TRY(codec::check_room("fp8", out.size(), bytes(in.n)));
+  out[0] = format_of(call.settings);
   std::uint8_t* scales = out.data() + kHead;
-  std::uint8_t* codes = scales + blocks(in.n);
-  const bool finite = e4m3 ? encode_as<E4M3>(in, scales, codes) : encode_as<E5M2>(in, scales, codes);
-  return Encoded{bound(call.settings, in.n), finite};
+  return Encoded{bytes(in.n), kWith.encode(out[0], in, scales, scales + blocks(in.n))};
 }
 
+template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   TITHE_TRY(codec::check_all(fp8_codec, call, payloads, out.size()));
-  const std::size_t n = out.size();
-  codec::merge_values(payloads, how, out, [n](ByteView p, std::size_t i) { return value_at(p, i, n); });
+  kWith.decode(payloads, how, out);
   return {};
 }
 
@@ -87,7 +68,9 @@ double error(const Settings& s, double value, double largest) {
 
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check_payload}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<kSimd>, .decode = decode<kSimd>},
+    {.name = "ref", .usable = codec::always, .encode = encode<kReference>, .decode = decode<kReference>}};
 
 }  // namespace
 }  // namespace fp8

@@ -10,6 +10,7 @@
 #include "codec/fp8_format.h"
 #include "codec/registry.h"
 #include "codec/send_for_test.h"
+#include "codec/twins_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::fp8 {
@@ -124,6 +125,10 @@ TEST(Fp8, CheckRefusesWhatEncodeCannotWrite) {
   p[0] = 1;
   p[1] = 246;  // for e5m2 its largest code would be infinite
   EXPECT_EQ(check({}, 2, p).code(), Code::kCorrupt);
+}
+
+TEST(Fp8, FastEqualsReferenceOnAnyFloats) {
+  for (const char* spec : {"fp8", "fp8:format=e5m2"}) twins::expect_same(spec);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include <bit>
 
 #include "base/bytes.h"
-#include "codec/fp8_format.h"
+#include "codec/fp8_kernels.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 
@@ -26,13 +26,11 @@ namespace {
 using fp8::blocks;
 using fp8::E4M3;
 using fp8::E5M2;
-using fp8::kBlock;
+using fp8::format_of;
+using fp8::Kernels;
 
 constexpr std::size_t kTop = 3;  // bytes in front of the scales
 constexpr unsigned kMostRanks = 0xffff;
-
-bool is_e4m3(const Settings& s) { return s[0] == 0; }
-std::uint8_t format_of(const Settings& s) { return is_e4m3(s) ? 0 : 1; }
 
 std::size_t bound_scales(const Settings&, std::size_t n) { return kTop + blocks(n); }
 std::size_t bound_codes(const Settings&, std::size_t n) { return fp8::bytes(n); }
@@ -47,67 +45,41 @@ Status check_scales(const Settings& s, std::size_t n, ByteView payload) {
 Status check_codes(const Settings& s, std::size_t n, ByteView payload) {
   TITHE_TRY(fp8::check("fp8_shared", n, payload));
   if (payload[0] != format_of(s)) return {Code::kCorrupt, "fp8_shared: another format"};
-  const std::uint32_t largest = is_e4m3(s) ? E4M3::kLargest : E5M2::kLargest;
+  std::uint8_t largest = 0;
   for (const std::uint8_t code : payload.subspan(fp8::kHead + blocks(n)))
-    if ((code & 0x7fU) > largest) return {Code::kCorrupt, "fp8_shared: a code that is no number"};
+    largest = std::max(largest, static_cast<std::uint8_t>(code & 0x7fU));
+  if (largest > (payload[0] == 0 ? E4M3::kLargest : E5M2::kLargest))
+    return {Code::kCorrupt, "fp8_shared: a code that is no number"};
   return {};
 }
 
-template <typename Float>
-bool look(const Carry& in, std::uint8_t* scales) {
-  bool finite = true;
-  for (std::size_t first = 0; first < in.n; first += kBlock) {
-    std::uint32_t largest = 0;
-    for (std::size_t i = first; i < std::min(first + kBlock, in.n); ++i)
-      largest = std::max(largest, fp8::magnitude(in.take(i)));
-    finite = finite && largest < 0x7f800000U;
-    *scales++ = static_cast<std::uint8_t>(Float::scale_of(largest));
-  }
-  return finite;
-}
-
-Encoded encode_scales(const Call& call, const Carry& in, Bytes out) {
+Encoded encode_scales(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
   wire::put(out.data(), std::uint16_t{1});
   out[2] = format_of(call.settings);
-  std::uint8_t* scales = out.data() + kTop;
-  const bool finite = is_e4m3(call.settings) ? look<E4M3>(in, scales) : look<E5M2>(in, scales);
-  return {bound_scales(call.settings, in.n), finite};
+  return {bound_scales(call.settings, in.n), with.look(out[2], in, out.data() + kTop)};
 }
 
-template <typename Float>
-bool send(ByteView agreed, const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
-  const unsigned room = std::bit_width(wire::get<std::uint16_t>(agreed.data()) - 1U);
-  bool finite = true;
-  for (std::size_t b = 0; b < blocks(in.n); ++b) {
-    scales[b] = static_cast<std::uint8_t>(std::min(agreed[kTop + b] + room, Float::kMostScale));
-    for (std::size_t i = b * kBlock; i < std::min((b + 1) * kBlock, in.n); ++i) {
-      finite = finite && fp8::magnitude(in.take(i)) < 0x7f800000U;
-      codes[i] = Float::pack(in.take(i) * fp8::scale_value(254U - scales[b]));
-      in.leave(i, Float::unpack(codes[i]) * fp8::scale_value(scales[b]));
-    }
-  }
-  return finite;
-}
-
-Encoded encode_codes(const Call& call, const Carry& in, Bytes out) {
+Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
   out[0] = format_of(call.settings);
   std::uint8_t* scales = out.data() + fp8::kHead;
-  std::uint8_t* codes = scales + blocks(in.n);
-  const bool finite = is_e4m3(call.settings) ? send<E4M3>(call.context, in, scales, codes)
-                                             : send<E5M2>(call.context, in, scales, codes);
-  return {bound_codes(call.settings, in.n), finite};
+  const unsigned ranks = wire::get<std::uint16_t>(call.context.data());
+  const unsigned room = static_cast<unsigned>(std::bit_width(ranks - 1));
+  for (std::size_t b = 0; b < blocks(in.n); ++b)
+    scales[b] = static_cast<std::uint8_t>(std::min(call.context[kTop + b] + room, fp8::most_scale(out[0])));
+  return {bound_codes(call.settings, in.n), with.send(out[0], in, scales, scales + blocks(in.n))};
 }
 
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const Phase& phase = fp8_shared_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("fp8_shared", out.size(), phase.bound(call.settings, in.n)));
-  return call.phase == 0 ? encode_scales(call, in, out) : encode_codes(call, in, out);
+  return call.phase == 0 ? encode_scales(kWith, call, in, out) : encode_codes(kWith, call, in, out);
 }
 
+template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   TITHE_TRY(codec::check_all(fp8_shared_codec, call, payloads, out.size()));
-  const std::size_t n = out.size();
-  codec::merge_values(payloads, how, out, [n](ByteView p, std::size_t i) { return fp8::value_at(p, i, n); });
+  kWith.decode(payloads, how, out);
   return {};
 }
 
@@ -121,25 +93,14 @@ Status largest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*)
   return {};
 }
 
-// In fp64 sums of two codes are exact, so what goes to left is rounded once.
-template <typename Float>
-void add_codes(std::size_t n, Bytes acc, ByteView in, float* left) {
-  for (std::size_t i = 0; i < n; ++i) {
-    std::uint8_t& code = acc[fp8::kHead + blocks(n) + i];
-    const float a = Float::unpack(code), b = Float::unpack(in[fp8::kHead + blocks(n) + i]);
-    code = Float::pack(a + b);
-    if (!left) continue;
-    const double scale = fp8::scale_value(acc[fp8::kHead + i / kBlock]);
-    left[i] = static_cast<float>(left[i] + (double{a} + double{b} - double{Float::unpack(code)}) * scale);
-  }
-}
-
 Status add(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
   TITHE_TRY(check_codes(s, n, in));
   if (!std::equal(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(fp8::kHead + blocks(n)), acc.begin()))
     return {Code::kCorrupt, "fp8_shared: payloads under different scales"};
-  is_e4m3(s) ? add_codes<E4M3>(n, acc, in, left) : add_codes<E5M2>(n, acc, in, left);
+  const std::size_t codes = fp8::kHead + blocks(n);
+  const Kernels& with = this_machine().simd ? fp8::kSimd : fp8::kReference;
+  with.add(in[0], n, in.data() + fp8::kHead, acc.data() + codes, in.data() + codes, left);
   return {};
 }
 
@@ -148,7 +109,12 @@ constexpr Law kAdds[] = {Law::kSum};
 constexpr Phase kPhases[] = {
     {.name = "scales", .laws = kLargest, .bound = bound_scales, .check = check_scales, .combine = largest},
     {.name = "codes", .laws = kAdds, .bound = bound_codes, .check = check_codes, .combine = add}};
-constexpr Impl kImpls[] = {{.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Impl kImpls[] = {
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<fp8::kSimd>, .decode = decode<fp8::kSimd>},
+    {.name = "ref",
+     .usable = codec::always,
+     .encode = encode<fp8::kReference>,
+     .decode = decode<fp8::kReference>}};
 
 }  // namespace
 }  // namespace fp8_shared

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "codec/fp8_format.h"
 #include "codec/rounds_for_test.h"
+#include "codec/twins_for_test.h"
 
 namespace tithe::fp8 {
 namespace {
@@ -66,6 +67,11 @@ TEST(Fp8Shared, CodesThatAreNoNumbersAreRefused) {
   ++other[kHead];
   EXPECT_EQ(phase.combine({}, 5, acc, other, nullptr).code(), Code::kCorrupt);
   EXPECT_EQ(acc, round.sum);
+}
+
+TEST(Fp8Shared, FastEqualsReferenceOnAnyFloats) {
+  for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"})
+    for (const int workers : {1, 3}) twins::expect_same(spec, workers);
 }
 
 }  // namespace
