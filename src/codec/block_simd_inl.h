@@ -210,14 +210,24 @@ class RoundedSteps {
 
 using Octets = hn::Rebind<std::uint8_t, Floats>;
 
+// The last byte of each word. (Highway 1.0.3's TruncateTo gives others where bytes go to any place.)
+template <typename D = Octets>
+HWY_INLINE hn::Vec<D> last_bytes(VW v) {
+#if HWY_TARGET == HWY_AVX3_DL
+  return hn::Vec<D>{_mm512_cvtepi32_epi8(v.raw)};
+#else
+  return hn::TruncateTo(D(), v);
+#endif
+}
+
 // Bytes of values of which one vector's words hold two: value i's in byte 0, value i + 16's in byte 2.
 HWY_INLINE void store_two_bytes(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
 #if HWY_TARGET == HWY_AVX3_DL
   const auto bytes = _mm512_permutexvar_epi8(_mm512_load_si512(kOfWords.from), both.raw);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_castsi512_si256(bytes));
 #else
-  hn::StoreU(hn::TruncateTo(Octets(), both), Octets(), out + i);
-  hn::StoreU(hn::TruncateTo(Octets(), hn::ShiftRight<16>(both)), Octets(), out + i + 16);
+  hn::StoreU(last_bytes(both), Octets(), out + i);
+  hn::StoreU(last_bytes(hn::ShiftRight<16>(both)), Octets(), out + i + 16);
 #endif
 }
 

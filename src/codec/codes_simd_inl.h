@@ -25,7 +25,7 @@ struct Eights {
 };
 template <typename D = Octets>
 HWY_INLINE Eights eights_of(VW v) {
-  const auto octets = hn::TruncateTo(D(), v);
+  const auto octets = last_bytes(v);
   Eights to{};
   if constexpr (hn::MaxLanes(D()) >= 8) {
     const hn::Repartition<std::uint64_t, D> longs;
@@ -91,7 +91,7 @@ HWY_INLINE Eights load_eights(const std::uint8_t* packed, unsigned width, std::s
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 8) {
-    hn::StoreU(hn::TruncateTo(Octets(), code), Octets(), out + i);
+    hn::StoreU(last_bytes(code), Octets(), out + i);
   } else if constexpr (kWidth == 4 && kPairs) {
     using Doubles = hn::Repartition<std::uint64_t, D>;
     using PairOctets = hn::Rebind<std::uint8_t, Doubles>;
