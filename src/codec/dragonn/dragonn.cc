@@ -116,15 +116,6 @@ std::size_t scratch(const Settings& s, std::size_t n) {
   return sparse::scratch(form(s), own_scratch(s, n), most(s, n));
 }
 
-// Memory stays busy with the start of the next block while this one's candidates are hashed.
-void prefetch(const Carry& in, std::size_t start) {
-  const std::size_t stop = std::min(start + 2048, in.n);
-  for (std::size_t i = start; i < stop; i += select::kLine) {
-    __builtin_prefetch(in.grad + i);
-    if (in.residual) __builtin_prefetch(in.residual + i);
-  }
-}
-
 // A winner is found by asking the table for each candidate again, so slots need no mark for "empty" and the table
 // is never cleared: whatever is read was written by a candidate of the same block.
 Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
@@ -149,7 +140,6 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
     const std::size_t length = std::min(kBlock, in.n - start);
     const select::Found found = select::collect(in, start, length, threshold, index, value);
     peak = std::max(peak, found.peak);
-    if (start + length < in.n) prefetch(in, start + length);
     hash(index, found.count, key.hash, slots_of(call.settings, length), slot);
     for (std::size_t j = 0; j < found.count; ++j) table[slot[j]] = static_cast<std::uint32_t>(j);
     // Winners and losers are parted without a branch. A loser's index is overwritten by the next winner's, and there is
