@@ -18,7 +18,7 @@ void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::ui
 #else
 // A piece is added step by step: what a step takes is ready, so that no value waits for itself. Whole blocks.
 struct Piece {
-  static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kMost = 512;
   HWY_ALIGN std::int16_t sum[kMost];  // as binary16
   HWY_ALIGN float exact[kMost];  // of e4m3 the sum; of e5m2, whose sums need not be floats, the larger and
   HWY_ALIGN float more[kMost];   // the smaller
@@ -26,8 +26,9 @@ struct Piece {
 
 // Rounding to binary16 first changes no code: sums that it cannot hold are too near a code to be rounded to another.
 // False: acc has codes of e4m3 that are no numbers; those of e5m2 are none in binary16 either.
+// kExact: for leave(); `ahead` is what that reads of left a piece later, asked for while this one is computed.
 template <typename Float, bool kExact>
-HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::uint8_t* in,
+HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::uint8_t* in, const float* ahead,
                            Piece& HWY_RESTRICT piece) {
   const hn::Rebind<hwy::float16_t, Floats> d;
   VN most = hn::Zero(Narrow());
@@ -38,6 +39,7 @@ HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::ui
     const VF sum = hn::Add(a, b);
     hn::Store(hn::BitCast(Narrow(), hn::DemoteTo(d, sum)), Narrow(), piece.sum + i);
     if (!kExact) continue;
+    hwy::Prefetch(ahead + i);
     if (Float::kNumber == 0) {
       hn::Store(sum, Floats(), piece.exact + i);
     } else {
@@ -84,9 +86,9 @@ HWY_INLINE void leave(std::size_t n, const std::uint8_t* scales, const Piece& pi
 // False: nothing is written.
 template <typename Float, bool kLeft>
 HWY_INLINE bool add_piece(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-                          const std::uint8_t* in, float* left) {
+                          const std::uint8_t* in, float* left, const float* ahead) {
   Piece piece;
-  if (!add_halves<Float, kLeft>(n, acc, in, piece)) return false;
+  if (!add_halves<Float, kLeft>(n, acc, in, ahead, piece)) return false;
   round_halves<Float, kLeft>(n, piece, acc);
   if (kLeft) leave<Float>(n, scales, piece, left);
   return true;
@@ -99,7 +101,8 @@ void add_as(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const 
   for (std::size_t i = 0, len = 0; i < n; i += len) {
     len = i < whole ? std::min(Piece::kMost, whole - i) : n - i;
     float* const rest = kLeft ? left + i : nullptr;
-    if (i == whole || !add_piece<Float, kLeft>(len, scales + i / kBlock, acc + i, in + i, rest))
+    const float* ahead = kLeft && i + 2 * Piece::kMost <= n ? rest + Piece::kMost : rest;
+    if (i == whole || !add_piece<Float, kLeft>(len, scales + i / kBlock, acc + i, in + i, rest, ahead))
       kReference.add(Float::kNumber, len, scales + i / kBlock, acc + i, in + i, rest);
   }
 }
