@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs whose ranks agree on scales in a max phase and then add payloads: each step of a round of 4 ranks.
+// Codecs whose ranks agree on scales or on signs and then add payloads: each step of a round of 4 ranks.
 #include <fmt/format.h>
 
 #include <memory>
@@ -63,6 +63,22 @@ class Agree final : public SumCase {
   }
 };
 
+// The first phase's encode alone.
+class Vote final : public SumCase {
+ public:
+  using SumCase::SumCase;
+  void kernel() override {
+    call_.phase = 0;
+    call_.context = {};
+    encode({grad_.data(), residual_.data(), nullptr, grad_.size()}, votes_);
+  }
+  void reference() override { add(residual_.data(), grad_.data(), grad_.size()); }
+
+ private:
+  std::vector<std::uint8_t> votes_ =
+      std::vector<std::uint8_t>(codec_.phases[0].bound(call_.settings, grad_.size()));
+};
+
 class Send final : public SumCase {
  public:
   using SumCase::SumCase;
@@ -123,6 +139,10 @@ void add_sum_rows(std::vector<Row>& rows) {
     add_row<Add>(rows, spec, "add payloads", "the same bytes, a += b");
     add_row<Receive>(rows, spec, "decode", "fill past the caches");
   }
+  add_row<Vote>(rows, "sign_majority", "votes", "r += g");
+  add_row<Send>(rows, "sign_majority", "encode, feedback", "r += g");
+  rows.back().goal = 0.50;
+  add_row<Receive>(rows, "sign_majority", "decode", "fill past the caches");
 }
 
 }  // namespace tithe::bench

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bytes.h"
+
 namespace tithe::codes {
 
 inline std::size_t bytes_for(std::size_t count, unsigned bits) { return (count * bits + 7) / 8; }
@@ -37,6 +39,15 @@ inline std::uint64_t unpack8(std::uint64_t packed, unsigned bits) {
   packed = (packed & four) | (packed >> (4 * bits) & four) << 32;
   packed = (packed & two * 0x100000001U) | (packed >> (2 * bits) & two * 0x100000001U) << 16;
   return (packed & one * 0x0001000100010001U) | (packed >> bits & one * 0x0001000100010001U) << 8;
+}
+
+// Codes i .. i + 7, a byte each, where i is a multiple of 8 and all of them lie in `size` bytes.
+inline std::uint64_t get8(const std::uint8_t* p, std::size_t size, std::size_t i, unsigned bits) {
+  const std::size_t at = i / 8 * bits;
+  if (at + 8 <= size) return unpack8(wire::get<std::uint64_t>(p + at), bits);
+  std::uint64_t octets = 0;
+  for (unsigned k = 0; k < 8; ++k) octets |= std::uint64_t{get(p, i + k, bits)} << (8 * k);
+  return octets;
 }
 
 // The bits behind the last of `count` codes are 0.

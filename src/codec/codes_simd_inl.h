@@ -18,74 +18,86 @@ using namespace block::HWY_NAMESPACE;
 // Two codes of 4 bits make a byte where there are two lanes.
 constexpr bool kPairs = hn::MaxLanes(Floats()) > 1;
 
-// A byte for each lane, eight of them in a word; the last word may have bytes of no lane.
-constexpr std::size_t kEights = (hn::MaxLanes(Floats()) + 7) / 8;
-struct Eights {
-  std::uint64_t word[kEights];
-};
-template <typename D = Octets>
-HWY_INLINE Eights eights_of(VW v) {
-  const auto octets = last_bytes(v);
-  Eights to{};
-  if constexpr (hn::MaxLanes(D()) >= 8) {
-    const hn::Repartition<std::uint64_t, D> longs;
-    for (std::size_t k = 0; k < kEights; ++k) to.word[k] = hn::ExtractLane(hn::BitCast(longs, octets), k);
-  } else {
-    hn::StoreU(octets, D(), reinterpret_cast<std::uint8_t*>(to.word));
-  }
-  return to;
+// The largest word of at most kBytes bytes.
+template <std::size_t kBytes>
+using Part =
+    std::conditional_t<kBytes == 8, std::uint64_t,
+                       std::conditional_t<(kBytes >= 4), std::uint32_t,
+                                          std::conditional_t<(kBytes >= 2), std::uint16_t, std::uint8_t>>>;
+
+// kBytes bytes as a word's lowest, by two accesses that may overlap: pieces put together in memory would be waited for.
+template <std::size_t kBytes>
+HWY_INLINE std::uint64_t load_word(const std::uint8_t* p) {
+  using Piece = Part<kBytes>;
+  constexpr std::size_t kSecond = kBytes - sizeof(Piece);
+  return wire::get<Piece>(p) | std::uint64_t{wire::get<Piece>(p + kSecond)} << (8 * kSecond);
 }
-#if HWY_TARGET == HWY_SCALAR  // has no halves
-HWY_INLINE VW from_eights(Eights from) { return hn::Set(Words(), static_cast<std::uint8_t>(from.word[0])); }
+template <std::size_t kBytes>
+HWY_INLINE void store_word(std::uint64_t word, std::uint8_t* p) {
+  using Piece = Part<kBytes>;
+  constexpr std::size_t kSecond = kBytes - sizeof(Piece);
+  wire::put(p, static_cast<Piece>(word));
+  wire::put(p + kSecond, static_cast<Piece>(word >> (8 * kSecond)));
+}
+
+// Codes of any width, from code i on, a multiple of lanes(). Eight of them start and end with a byte: what pack8 and
+// unpack8 do of one such eight, of all in a vector.
+#if HWY_TARGET == HWY_SCALAR  // has no eights, and no use for them: whole() is 0
+template <unsigned kWidth>
+HWY_INLINE void store_eights(VW code, std::uint8_t* out, std::size_t i) {
+  put(out, i, kWidth, hn::GetLane(code));
+}
+template <unsigned kWidth>
+HWY_INLINE VW load_eights(const std::uint8_t* packed, std::size_t i) {
+  return hn::Set(Words(), get(packed, i, kWidth));
+}
 #else
-template <typename D = Octets>
-HWY_INLINE VW from_eights(Eights from) {
-  if constexpr (hn::MaxLanes(D()) >= 8) {
-    const hn::Repartition<std::uint64_t, D> longs;
-    const hn::CappedTag<std::uint64_t, 1> one;
-    if constexpr (kEights == 1)
-      return hn::PromoteTo(Words(), hn::BitCast(D(), hn::Set(longs, from.word[0])));
-    else
-      return hn::PromoteTo(Words(), hn::BitCast(D(), hn::Combine(longs, hn::Set(one, from.word[1]),
-                                                                 hn::Set(one, from.word[0]))));
+constexpr std::size_t kEights = hn::MaxLanes(Floats()) / 8;
+using Longs = hn::CappedTag<std::uint64_t, std::max<std::size_t>(1, kEights)>;
+
+template <unsigned kWidth>
+HWY_INLINE void store_eights(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
+  constexpr std::uint64_t kOne = 0x00ff00ff00ff00ffU, kTwo = 0x0000ffff0000ffffU, kFour = 0xffffffffU;
+  const Longs d;
+  const auto octets = last_bytes(code);
+  std::uint8_t* to = out + i * kWidth / 8;
+  if constexpr (kEights > 0) {
+    auto v = hn::BitCast(d, octets);
+    v = hn::OrAnd(hn::And(v, hn::Set(d, kOne)), hn::ShiftRight<8 - kWidth>(v), hn::Set(d, kOne << kWidth));
+    v = hn::OrAnd(hn::And(v, hn::Set(d, kTwo)), hn::ShiftRight<16 - 2 * kWidth>(v),
+                  hn::Set(d, kTwo << 2 * kWidth));
+    v = hn::OrAnd(hn::And(v, hn::Set(d, kFour)), hn::ShiftRight<32 - 4 * kWidth>(v),
+                  hn::Set(d, kFour << 4 * kWidth));
+    for (std::size_t k = 0; k < kEights; ++k) store_word<kWidth>(hn::ExtractLane(v, k), to + k * kWidth);
+  } else {  // four, which may begin in the middle of a byte
+    const hn::Repartition<std::uint32_t, Octets> word;
+    const std::size_t shift = i * kWidth % 8;
+    const std::uint64_t four = pack8(hn::GetLane(hn::BitCast(word, octets)), kWidth);
+    store_word<(4 * kWidth + 7) / 8>(four << shift | (shift != 0 ? *to : 0U), to);
+  }
+}
+
+template <unsigned kWidth>
+HWY_INLINE VW load_eights(const std::uint8_t* packed, std::size_t i) {
+  constexpr std::uint64_t kOne = (1U << kWidth) - 1, kTwo = (1U << 2 * kWidth) - 1,
+                          kFour = (std::uint64_t{1} << 4 * kWidth) - 1;
+  constexpr std::uint64_t kOnes = kOne * 0x0001000100010001U, kTwos = kTwo * 0x100000001U;
+  const Longs d;
+  const std::uint8_t* from = packed + i * kWidth / 8;
+  if constexpr (kEights > 0) {
+    auto v = hn::Set(d, load_word<kWidth>(from));
+    if constexpr (kEights == 2) v = hn::InsertLane(v, 1, load_word<kWidth>(from + kWidth));
+    v = hn::OrAnd(hn::And(v, hn::Set(d, kFour)), hn::ShiftLeft<32 - 4 * kWidth>(v), hn::Set(d, kFour << 32));
+    v = hn::OrAnd(hn::And(v, hn::Set(d, kTwos)), hn::ShiftLeft<16 - 2 * kWidth>(v), hn::Set(d, kTwos << 16));
+    v = hn::OrAnd(hn::And(v, hn::Set(d, kOnes)), hn::ShiftLeft<8 - kWidth>(v), hn::Set(d, kOnes << 8));
+    return hn::PromoteTo(Words(), hn::BitCast(Octets(), v));
   } else {
-    const hn::Repartition<std::uint32_t, D> word;
-    return hn::PromoteTo(Words(), hn::BitCast(D(), hn::Set(word, static_cast<std::uint32_t>(from.word[0]))));
+    const hn::Repartition<std::uint32_t, Octets> word;
+    const std::uint64_t four = unpack8(load_word<(4 * kWidth + 7) / 8>(from) >> (i * kWidth % 8), kWidth);
+    return hn::PromoteTo(Words(), hn::BitCast(Octets(), hn::Set(word, static_cast<std::uint32_t>(four))));
   }
 }
 #endif
-
-// Codes of any width, from code i on, a multiple of lanes(): eight of them start and end with a byte; four may begin
-// in the middle of one.
-HWY_INLINE void store_eights(Eights codes, unsigned width, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
-  std::uint8_t* to = out + i * width / 8;
-  if (lanes() >= 8) {
-    for (std::size_t k = 0; k < kEights; ++k) {
-      const std::uint64_t packed = pack8(codes.word[k], width);
-      std::memcpy(to + k * width, &packed, width);
-    }
-  } else {
-    const std::size_t shift = i * width % 8;
-    const std::uint64_t packed = pack8(codes.word[0], width) << shift | (shift != 0 ? *to : 0U);
-    std::memcpy(to, &packed, (lanes() * width + 7) / 8);
-  }
-}
-HWY_INLINE Eights load_eights(const std::uint8_t* packed, unsigned width, std::size_t i) {
-  const std::uint8_t* from = packed + i * width / 8;
-  Eights codes{};
-  if (lanes() >= 8) {
-    for (std::size_t k = 0; k < kEights; ++k) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, from + k * width, width);
-      codes.word[k] = unpack8(word, width);
-    }
-  } else {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from, (lanes() * width + 7) / 8);
-    codes.word[0] = unpack8(word >> (i * width % 8), width);
-  }
-  return codes;
-}
 
 // Puts the codes of the values from i on.
 template <unsigned kWidth, typename D = Floats>
@@ -111,7 +123,7 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   } else if constexpr (kWidth == 1) {
     store_bits(hn::RebindMask(Floats(), hn::TestBit(code, hn::Set(Words(), 1U))), out, i);
   } else {
-    store_eights(eights_of(hn::And(code, hn::Set(Words(), (1U << kWidth) - 1))), kWidth, out, i);
+    store_eights<kWidth>(hn::And(code, hn::Set(Words(), (1U << kWidth) - 1)), out, i);
   }
 }
 
@@ -176,7 +188,7 @@ HWY_INLINE VW load_codes(const std::uint8_t* packed, std::size_t i) {
     return hn::IfThenElseZero(hn::RebindMask(Words(), load_bits(packed, i, own_bits())),
                               hn::Set(Words(), 1U));
   } else {
-    return from_eights(load_eights(packed, kWidth, i));
+    return load_eights<kWidth>(packed, i);
   }
 }
 

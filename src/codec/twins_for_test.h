@@ -100,13 +100,16 @@ inline void expect_same(const std::string& text, int workers = 1) {
   SCOPED_TRACE(text);
   const Result<Spec> spec = parse_spec(text);
   ASSERT_TRUE(spec.ok()) << spec.status().what();
+  std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
+  targets.push_back(
+      0);  // what dispatch takes by itself: some have an instruction set that the others have not
   const auto hold = [&](const Floats& grad, const Floats& residual) {
     for (const Keep keep : kKeeps) {
       const Seen want = run(*spec, spec->codec->reference(), grad, residual, keep, workers);
-      for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
+      for (const std::int64_t target : targets)
         for (const Impl& impl : spec->codec->impls) {
           const conformance::OnlyTarget only(target);
-          SCOPED_TRACE(std::string(impl.name) + " " + hwy::TargetName(target));
+          SCOPED_TRACE(std::string(impl.name) + " " + (target == 0 ? "best" : hwy::TargetName(target)));
           const Seen got = run(*spec, impl, grad, residual, keep, workers);
           ASSERT_EQ(got.finite, want.finite);
           ASSERT_TRUE(got.payloads == want.payloads) << "keep " << static_cast<int>(keep);
@@ -117,7 +120,7 @@ inline void expect_same(const std::string& text, int workers = 1) {
         }
     }
   };
-  for (const std::size_t n : {std::size_t{37}, std::size_t{4219}}) {
+  for (const std::size_t n : {std::size_t{37}, std::size_t{2085}}) {
     for (const conformance::Data data : conformance::kData) {
       SCOPED_TRACE(conformance::kDataNames[static_cast<int>(data)]);
       hold(conformance::values(data, n, 1), conformance::values(data, n, 2));

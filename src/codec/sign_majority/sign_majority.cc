@@ -1,42 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// sign_majority: all ranks vote on the sign of each value, and the majority's sign arrives (signSGD with majority vote,
-// J. Bernstein et al., ICML 2018).
-//
-// Published for a server that counts single bits and answers with single bits. Here the counts themselves add up on the
-// way, in any strategy, and nobody decides: phase 0 sums how many voted minus; then every rank knows each majority M,
-// +1, -1, or 0 for a tie, and phase 1 sums one size per block. The outcome of a vote is no sum of what was voted. But
-// the way it is cut here, each rank sends size * M, so payloads still add up, taken == sent + left, and a rank that was
-// outvoted keeps the difference in its residual.
-// A rank's size is that of its own values along M, sum(v M) / sum(M M): the nearest multiple of M, so that whatever the
-// others voted |x - C(x)| <= |x|. Alone it is the mean magnitude, as in sign. Published: the same size for all; that is
-// scale=...,feedback=none.
-//
-// Layout   phase 0 (sum): u8 bits of a count | u8 voters, 1 .. 2^bits - 1 | n counts of minus, each <= voters, packed
-//                         without gaps, the lowest bit first, 0 behind the last one
-//          phase 1 (sum): f32 size per block of kBlock values (the last one may be shorter)
-// Payloads of phase 0 add up as one long number: no count grows beyond its bits.
+#include "codec/sign_majority/sign_majority.h"
+
+#include <cstring>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/finite.h"
-#include "codec/block.h"
-#include "codec/codes.h"
 #include "codec/registry.h"
 
 namespace tithe {
 namespace sign_majority {
 namespace {
 
-enum Param : std::size_t { kVoters, kScale };
-
-constexpr std::size_t kBlock = 2048;
-constexpr std::size_t kHead = 2;
-
-unsigned bits_of(const Settings& s) { return static_cast<unsigned>(s[kVoters]) + 1; }
 unsigned most_voters(const Settings& s) { return (1U << bits_of(s)) - 1; }
 
 std::size_t bound_votes(const Settings& s, std::size_t n) { return kHead + codes::bytes_for(n, bits_of(s)); }
 std::size_t bound_sizes(const Settings&, std::size_t n) { return (n + kBlock - 1) / kBlock * 4; }
+
+unsigned largest_count(ByteView counts, std::size_t n, unsigned bits) {
+  std::uint8_t most[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    std::uint8_t each[8];
+    const std::uint64_t eight = codes::get8(counts.data(), counts.size(), i, bits);
+    std::memcpy(each, &eight, 8);
+    for (std::size_t k = 0; k < 8; ++k) most[k] = std::max(most[k], each[k]);
+  }
+  unsigned found = *std::max_element(most, most + 8);
+  for (; i < n; ++i) found = std::max(found, codes::get(counts.data(), i, bits));
+  return found;
+}
 
 Status check_votes(const Settings& s, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("sign_majority", payload.size(), bound_votes(s, n)));
@@ -44,12 +35,11 @@ Status check_votes(const Settings& s, std::size_t n, ByteView payload) {
   const unsigned voters = payload[1];
   if (payload[0] != bits || voters == 0 || voters > most_voters(s))
     return {Code::kCorrupt, "sign_majority: other counts, or another number of voters"};
-  const std::uint8_t* counts = payload.data() + kHead;
-  if (!codes::ends_clean(counts, n, bits))
+  const ByteView counts = payload.subspan(kHead);
+  if (!codes::ends_clean(counts.data(), n, bits))
     return {Code::kCorrupt, "sign_majority: a bit past the last count"};
-  for (std::size_t i = 0; i < n; ++i)
-    if (codes::get(counts, i, bits) > voters)
-      return {Code::kCorrupt, "sign_majority: more votes than voters"};
+  if (largest_count(counts, n, bits) > voters)
+    return {Code::kCorrupt, "sign_majority: more votes than voters"};
   return {};
 }
 
@@ -57,69 +47,38 @@ Status check_sizes(const Settings& s, std::size_t n, ByteView payload) {
   return codec::check_size("sign_majority", payload.size(), bound_sizes(s, n));
 }
 
-// Of value i: 1, -1, or 0 for a tie.
-float majority(ByteView votes, std::size_t i) {
-  const unsigned voters = votes[1];
-  const unsigned minus = codes::get(votes.data() + kHead, i, votes[0]);
-  return 2 * minus < voters ? 1.0F : 2 * minus > voters ? -1.0F : 0.0F;
-}
-
-bool vote(const Call& call, const Carry& in, std::uint8_t* out) {
-  const unsigned bits = bits_of(call.settings);
+bool vote_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   std::fill_n(out, bound_votes(call.settings, in.n), std::uint8_t{0});
-  out[0] = static_cast<std::uint8_t>(bits);
-  out[1] = 1;
-  bool finite = true;
-  for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.take(i);
-    finite = finite && is_finite(v);
-    codes::put(out + kHead, i, bits, v < 0.0F ? 1U : 0U);
-  }
-  return finite;
+  put_head(bits_of(call.settings), out);
+  return vote_from(0, bits_of(call.settings), in, out);
 }
 
-// This rank's size for a block: what its values are along M, in the mean. In binary64: equal magnitudes have their own
-// as mean, exactly. No further from any value than a float can say.
-float size_of(ByteView votes, const Carry& in, std::size_t first, std::size_t len) {
-  Fold<double> sum;
-  double low = 0, high = 0;
-  unsigned decided = 0;
-  for (std::size_t i = 0; i < len; ++i) {
-    const float m = majority(votes, first + i);
-    const double along = double{in.take(first + i)} * double{m};
-    sum.add(i, along);
-    low = std::min(low, along);
-    high = std::max(high, along);
-    decided += m != 0.0F;
-  }
-  constexpr double kMost = std::numeric_limits<float>::max();
-  return decided == 0 ? 0.0F
-                      : static_cast<float>(std::clamp(sum.total() / decided, high - kMost, low + kMost));
-}
-
-bool send_sizes(const Call& call, const Carry& in, std::uint8_t* out) {
-  const auto given = static_cast<float>(call.settings[kScale]);
+// A block that holds a value that is not finite has a size of 0.
+bool send_sizes_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   bool finite = true;
-  for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.take(i));
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const std::size_t len = std::min(kBlock, in.n - first);
-    const float size = !finite ? 0.0F : given > 0.0F ? given : size_of(call.context, in, first, len);
+    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    Along along;
+    for (std::size_t i = 0; i < values.n; ++i)
+      along.see(i, values.take(i), majority(call.context, first + i));
+    finite = finite && along.finite;
+    const float size = along.size(given_of(call));
     wire::put(out + first / kBlock * 4, size);
-    for (std::size_t i = first; i < first + len; ++i) in.leave(i, size * majority(call.context, i));
+    for (std::size_t i = 0; i < values.n; ++i) values.leave(i, size * majority(call.context, first + i));
   }
   return finite;
 }
 
+void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                std::span<float> out) {
+  decode_from(0, call.context, payloads, how, out);
+}
+
+template <block::Encode kVote, block::Encode kSendSizes>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const std::size_t bytes = sign_majority_codec.phases[call.phase].bound(call.settings, in.n);
   TITHE_TRY(codec::check_room("sign_majority", out.size(), bytes));
-  return Encoded{bytes, call.phase == 0 ? vote(call, in, out.data()) : send_sizes(call, in, out.data())};
-}
-
-void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  codec::merge_values(payloads, how, out, [votes = call.context](ByteView p, std::size_t i) {
-    return wire::get<float>(&p[i / kBlock * 4]) * majority(votes, i);
-  });
+  return Encoded{bytes, call.phase == 0 ? kVote(call, in, out.data()) : kSendSizes(call, in, out.data())};
 }
 
 Status add_votes(const Settings& s, std::size_t, Bytes acc, ByteView in, float*) {
@@ -128,9 +87,16 @@ Status add_votes(const Settings& s, std::size_t, Bytes acc, ByteView in, float*)
   if (voters > most_voters(s))
     return {Code::kUnsupported, "sign_majority: more ranks than voters=" + std::to_string(most_voters(s))};
   acc[1] = static_cast<std::uint8_t>(voters);
-  unsigned carry = 0;
-  for (std::size_t at = kHead; at < acc.size(); ++at) {
-    carry += unsigned{acc[at]} + in[at];
+  std::size_t at = kHead;
+  std::uint64_t carry = 0;
+  for (; at + 8 <= acc.size(); at += 8) {
+    const auto mine = wire::get<std::uint64_t>(&acc[at]);
+    const std::uint64_t both = mine + wire::get<std::uint64_t>(&in[at]);
+    wire::put(&acc[at], both + carry);
+    carry = std::uint64_t{both < mine} | std::uint64_t{both + carry < both};
+  }
+  for (; at < acc.size(); ++at) {
+    carry += std::uint64_t{acc[at]} + in[at];
     acc[at] = static_cast<std::uint8_t>(carry);
     carry >>= 8;
   }
@@ -157,10 +123,14 @@ constexpr Law kLaws[] = {Law::kSum};
 constexpr Phase kPhases[] = {
     {.name = "votes", .laws = kLaws, .bound = bound_votes, .check = check_votes, .combine = add_votes},
     {.name = "sizes", .laws = kLaws, .bound = bound_sizes, .check = check_sizes, .combine = add_sizes}};
-constexpr Impl kImpls[] = {{.name = "ref",
+constexpr Impl kImpls[] = {{.name = "simd",
+                            .usable = codec::with_simd,
+                            .encode = encode<vote_simd, send_sizes_simd>,
+                            .decode = block::decode<sign_majority_codec, decode_simd>},
+                           {.name = "ref",
                             .usable = codec::always,
-                            .encode = encode,
-                            .decode = block::decode<sign_majority_codec, decode>}};
+                            .encode = encode<vote_ref, send_sizes_ref>,
+                            .decode = block::decode<sign_majority_codec, decode_ref>}};
 
 }  // namespace
 }  // namespace sign_majority

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/codes.h"
 #include "codec/dense_for_test.h"
+#include "codec/twins_for_test.h"
 
 namespace tithe {
 namespace {
@@ -80,6 +82,70 @@ TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
       has += outcome.left[r][i];
     }
     ASSERT_NEAR(had, has, 1e-5) << i;
+  }
+}
+
+TEST(SignMajority, FastEqualsReferenceOnAnyFloats) {
+  for (const char* voters : {"1", "3", "7", "15", "31", "63", "127", "255"})
+    twins::expect_same(std::string("sign_majority:voters=") + voters);
+  twins::expect_same("sign_majority:voters=7,scale=0.5", 3);
+}
+
+// Votes that differ: all majorities, ties among them, at every width.
+TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
+  constexpr std::size_t kValues = 5003;
+  const Floats grad = dense::bell(kValues), onto = dense::bell(kValues, 1, 2);
+  for (int k = 0; k < 8; ++k) {
+    const Spec spec = dense::spec_of("sign_majority:voters=" + std::to_string((2 << k) - 1));
+    const Codec& codec = *spec.codec;
+    Call call;
+    call.settings = spec.settings;
+    for (const unsigned voters : {1U, 1U << k, (2U << k) - 1}) {
+      Payload votes(codec.phases[0].bound(call.settings, kValues));
+      votes[0] = static_cast<std::uint8_t>(k + 1);
+      votes[1] = static_cast<std::uint8_t>(voters);
+      for (std::size_t i = 0; i < kValues; ++i)
+        codes::put(&votes[2], i, votes[0], static_cast<unsigned>(i * i % (voters + 1)));
+      EXPECT_TRUE(codec.phases[0].check(call.settings, kValues, votes).ok());
+      call.phase = 1;
+      call.context = votes;
+      std::vector<Payload> sizes;
+      std::vector<Floats> left, sums;
+      for (const Impl& impl : codec.impls) {
+        left.emplace_back(kValues);
+        sums.emplace_back(kValues);
+        sizes.emplace_back(codec.phases[1].bound(call.settings, kValues));
+        EXPECT_TRUE(
+            impl.encode(call, {grad.data(), onto.data(), left.back().data(), kValues}, sizes.back()).ok());
+        const ByteView view = sizes.back();
+        EXPECT_TRUE(impl.decode(call, {&view, 1}, {onto.data(), 3}, sums.back()).ok());
+        EXPECT_TRUE(sizes.back() == sizes[0]) << impl.name << voters;
+        EXPECT_TRUE(twins::same(left.back(), left[0])) << impl.name << voters;
+        EXPECT_TRUE(twins::same(sums.back(), sums[0])) << impl.name << voters;
+      }
+    }
+  }
+}
+
+// Counts that fill all their bits, beside each other: none reaches its neighbour, over the ends of words either.
+TEST(SignMajority, CountsAddAsOneLongNumber) {
+  constexpr std::size_t kValues = 301;
+  for (unsigned bits = 2; bits <= 8; ++bits) {
+    const unsigned most = (1U << bits) - 1;
+    const Spec spec = dense::spec_of("sign_majority:voters=" + std::to_string(most));
+    const Phase& votes = spec.codec->phases[0];
+    Payload acc(votes.bound(spec.settings, kValues)), in = acc;
+    acc[0] = in[0] = static_cast<std::uint8_t>(bits);
+    acc[1] = static_cast<std::uint8_t>(most - 1);
+    in[1] = 1;
+    const auto before = [&](std::size_t i) { return static_cast<unsigned>(i * 7) % most; };
+    for (std::size_t i = 0; i < kValues; ++i) {
+      codes::put(&acc[2], i, bits, before(i));
+      codes::put(&in[2], i, bits, i % 3 == 0);
+    }
+    ASSERT_TRUE(votes.combine(spec.settings, kValues, acc, in, nullptr).ok());
+    for (std::size_t i = 0; i < kValues; ++i)
+      ASSERT_EQ(codes::get(&acc[2], i, bits), before(i) + (i % 3 == 0)) << i << " of " << bits;
   }
 }
 

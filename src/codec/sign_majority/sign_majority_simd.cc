@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/sign_majority/sign_majority.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/sign_majority/sign_majority_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/codes_simd_inl.h"
+#include "codec/doubles_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::sign_majority::HWY_NAMESPACE {
+namespace {
+using namespace codes::HWY_NAMESPACE;
+
+template <unsigned kWidth, bool kResidual>
+bool vote_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+  put_head(kWidth, out);
+  std::uint8_t* HWY_RESTRICT counts = out + kHead;
+  Peak peak;
+  const std::size_t vectors = whole_pairs(in.n);
+  for (std::size_t i = 0; i < vectors; i += lanes()) {
+    const VF v = take<kResidual>(in, i);
+    peak.see(magnitude(v));
+    const auto minus = hn::RebindMask(Words(), hn::Lt(v, hn::Zero(Floats())));
+    store_codes<kWidth>(hn::IfThenElseZero(minus, hn::Set(Words(), 1U)), counts, i);
+  }
+  std::fill(counts + vectors * kWidth / 8, counts + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  return vote_from(vectors, kWidth, in, out) && peak.finite();
+}
+
+// The majorities of values from i on, a multiple of lanes().
+template <unsigned kWidth>
+class Majorities {
+ public:
+  HWY_INLINE explicit Majorities(ByteView votes)
+      : counts_(votes.data() + kHead), voters_(hn::Set(Ints(), std::int32_t{votes[1]})) {}
+  HWY_INLINE VF at(std::size_t i) const {
+    const auto minus = hn::BitCast(Ints(), load_codes<kWidth>(counts_, i));
+    const auto lead = hn::Sub(voters_, hn::Add(minus, minus));
+    return hn::ConvertTo(Floats(), hn::Max(hn::Min(lead, hn::Set(Ints(), 1)), hn::Set(Ints(), -1)));
+  }
+
+ private:
+  const std::uint8_t* counts_;
+  hn::Vec<Ints> voters_;
+};
+
+// Along::see for whole rows of a block, and their majorities.
+template <unsigned kWidth, bool kResidual>
+HWY_INLINE Along see_rows(const Carry& in, std::size_t first, const Majorities<kWidth>& majorities,
+                          std::size_t rows, float* HWY_RESTRICT kept) {
+  constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
+  Wide sum[kVectors];
+  for (Wide& s : sum) s = {hn::Zero(Doubles()), hn::Zero(Doubles())};
+  VF low = hn::Zero(Floats()), high = low, decided = low;
+  for (std::size_t i = 0; i < rows; i += kFoldLanes)
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      const std::size_t at = i + k * lanes();
+      const VF v = take<kResidual>(in, at);
+      const VF m = majorities.at(first + at);
+      const VF along = hn::Mul(v, m);
+      const Wide wide = widen(along);
+      hn::StoreU(m, Floats(), kept + at);
+      sum[k] = {hn::Add(sum[k].low, wide.low), hn::Add(sum[k].high, wide.high)};
+      low = hn::Min(low, along);
+      high = hn::Max(high, along);
+      decided = hn::Add(decided, hn::Abs(m));
+    }
+  Along found;
+  if (rows == 0) return found;
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    double* lane = found.sum.lane.data() + k * lanes();
+    hn::StoreU(sum[k].low, Doubles(), lane);
+    hn::StoreU(sum[k].high, Doubles(), lane + lanes() / 2);
+  }
+  found.low = hn::GetLane(hn::MinOfLanes(Floats(), low));
+  found.high = hn::GetLane(hn::MaxOfLanes(Floats(), high));
+  found.decided = static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(Floats(), decided)));
+  found.finite =
+      std::isfinite(found.sum.total());  // of 2048 floats: no sum overflows, and no NaN or Inf hides
+  return found;
+}
+
+template <unsigned kWidth, bool kResidual>
+bool send_sizes_as(const Call& call, const Carry& in, std::uint8_t* out) {
+  const Majorities<kWidth> majorities(call.context);
+  alignas(64) float kept[kBlock];
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += kBlock) {
+    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    const std::size_t rows = whole(values.n) / kFoldLanes * kFoldLanes;
+    Along along = see_rows<kWidth, kResidual>(values, first, majorities, rows, kept);
+    for (std::size_t i = rows; i < values.n; ++i) {
+      kept[i] = majority(call.context, first + i);
+      along.see(i, values.take(i), kept[i]);
+    }
+    finite = finite && along.finite;
+    const float size = along.size(given_of(call));
+    wire::put(out + first / kBlock * 4, size);
+    if (!in.left) continue;
+    const VF sizes = hn::Set(Floats(), size);
+    for (std::size_t i = 0; i < rows; i += lanes())
+      hn::StoreU(hn::Sub(take<kResidual>(values, i), hn::Mul(sizes, load(kept + i))), Floats(),
+                 values.left + i);
+    for (std::size_t i = rows; i < values.n; ++i) values.leave(i, size * kept[i]);
+  }
+  return finite;
+}
+
+template <unsigned kWidth>
+struct Bits {
+  static bool vote(const Carry& in, std::uint8_t* out) {
+    return in.residual ? vote_as<kWidth, true>(in, out) : vote_as<kWidth, false>(in, out);
+  }
+  static bool send_sizes(const Call& call, const Carry& in, std::uint8_t* out) {
+    return in.residual ? send_sizes_as<kWidth, true>(call, in, out)
+                       : send_sizes_as<kWidth, false>(call, in, out);
+  }
+  static std::size_t decode(ByteView votes, std::span<const ByteView> payloads, const Merge& how,
+                            std::span<float> out) {
+    const Majorities<kWidth> majorities(votes);
+    return merge(payloads, how, out, [&](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+      return hn::Mul(hn::Set(Floats(), wire::get<float>(p + i / kBlock * 4)), majorities.at(i));
+    });
+  }
+};
+
+// Calls use(Bits<bits>()).
+template <typename Use>
+auto with_bits(unsigned bits, Use use) {
+  switch (bits) {
+    case 1:
+      return use(Bits<1>());
+    case 2:
+      return use(Bits<2>());
+    case 3:
+      return use(Bits<3>());
+    case 4:
+      return use(Bits<4>());
+    case 5:
+      return use(Bits<5>());
+    case 6:
+      return use(Bits<6>());
+    case 7:
+      return use(Bits<7>());
+    default:
+      return use(Bits<8>());
+  }
+}
+
+bool vote(const Call& call, const Carry& in, std::uint8_t* out) {
+  return with_bits(bits_of(call.settings), [&](auto with) { return with.vote(in, out); });
+}
+
+bool send_sizes(const Call& call, const Carry& in, std::uint8_t* out) {
+  return with_bits(bits_of(call.settings), [&](auto with) { return with.send_sizes(call, in, out); });
+}
+
+void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  const ByteView votes = call.context;
+  const std::size_t done =
+      with_bits(bits_of(call.settings), [&](auto with) { return with.decode(votes, payloads, how, out); });
+  decode_from(done, votes, payloads, how, out);
+}
+
+}  // namespace
+}  // namespace tithe::sign_majority::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::sign_majority {
+
+HWY_EXPORT(vote);
+HWY_EXPORT(send_sizes);
+HWY_EXPORT(decode);
+
+bool vote_simd(const Call& call, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(vote)(call, in, out);
+}
+bool send_sizes_simd(const Call& call, const Carry& in, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(send_sizes)(call, in, out);
+}
+void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
+}
+
+}  // namespace tithe::sign_majority
+#endif
