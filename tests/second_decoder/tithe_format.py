@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from tithe_fft import Spectrum, values
 from tithe_numbers import f32, must
-from tithe_payloads import READERS, Sparse
+from tithe_payloads import READERS
+from tithe_sparse import Sparse
 from xxh3 import xxh3_64
 
 # ---- 2. Header ----

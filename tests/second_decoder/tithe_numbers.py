@@ -59,3 +59,9 @@ def mix32(x: int) -> int:
 
 def draw32(key: int, j: int) -> int:
     return mix32(key & 0xFFFFFFFF ^ mix32(j ^ key >> 32))
+
+
+def read_bf16(payload: bytes, n: int) -> list[float]:
+    must(len(payload) == 2 * n, "bf16: length")
+    widened = b"".join(b"\0\0" + payload[2 * i : 2 * i + 2] for i in range(n))
+    return f32_array(widened, 0, n)

@@ -3,7 +3,6 @@
 
 import math
 import struct
-from dataclasses import dataclass
 
 from tithe_few_bits import (
     read_majority_votes,
@@ -17,19 +16,22 @@ from tithe_few_bits import (
 )
 from tithe_fft import read_fft
 from tithe_lowrank import read_powersgd, read_powersgd_rows
-from tithe_numbers import draw32, f32, f32_array, must, range_floats, u32_array
+from tithe_numbers import f32_array, must, range_floats, read_bf16
+from tithe_sparse import (
+    read_blocks,
+    read_dct,
+    read_qtopk,
+    read_randomk,
+    read_scalecom,
+    read_scalecom_places,
+    read_sparse,
+)
 from tithe_sums import read_qsgd_shared, read_shared_norms, read_terngrad_shared, read_thc, read_thc_ranges
 
 
 def read_fp32(payload: bytes, n: int) -> list[float]:
     must(len(payload) == 4 * n, "fp32: length")
     return f32_array(payload, 0, n)
-
-
-def read_bf16(payload: bytes, n: int) -> list[float]:
-    must(len(payload) == 2 * n, "bf16: length")
-    widened = b"".join(b"\0\0" + payload[2 * i : 2 * i + 2] for i in range(n))
-    return f32_array(widened, 0, n)
 
 
 def read_fp16(payload: bytes, n: int) -> list[float]:
@@ -51,232 +53,6 @@ def read_onebit(payload: bytes, n: int) -> list[float]:
         at += 8 + sign_bytes
     must(at == len(payload), "onebit: length")
     return values
-
-
-@dataclass
-class Sparse:
-    indices: list[int]
-    values: list[float]
-
-
-def read_sparse(payload: bytes, n: int) -> Sparse:
-    must(len(payload) >= 4, "sparse: no count")
-    (count,) = u32_array(payload, 0, 1)
-    if count == 0xFFFFFFFF:
-        return read_packed(payload, n)
-    must(len(payload) == 4 + 8 * count, "sparse: length")
-    indices = u32_array(payload, 4, count)
-    check_indices(indices, n)
-    return Sparse(indices, f32_array(payload, 4 + 4 * count, count))
-
-
-def read_qtopk(payload: bytes, n: int) -> Sparse:
-    must(n < 2**32, "qtopk: too many values")
-    blocks = -(-n // 255)
-    must(len(payload) >= 6, "qtopk: no head")
-    count, top = struct.unpack_from("<IH", payload)
-    must(len(payload) == 6 + blocks + 2 * count, "qtopk: length")
-    in_block = payload[6 : 6 + blocks]
-    places, codes = payload[6 + blocks : 6 + blocks + count], payload[6 + blocks + count :]
-    must(sum(in_block) == count, "qtopk: counts of the blocks")
-    indices, at = [], 0
-    for block, here in enumerate(in_block):
-        mine = places[at : at + here]
-        must(all(a < b for a, b in zip(mine, mine[1:], strict=False)), "qtopk: places do not increase")
-        must(not mine or mine[-1] < min(255, n - 255 * block), "qtopk: place beyond the block")
-        indices += [255 * block + place for place in mine]
-        at += here
-    steps = [code & 127 for code in codes]
-    must(top <= 0x7F7 and min(steps, default=0) == 0 and all(s < top for s in steps), "qtopk: codes")
-    must(count > 0 or top == 0, "qtopk: top of nothing")
-    bits = [(code >> 7) << 31 | (top - s) << 20 for code, s in zip(codes, steps, strict=True)]
-    return Sparse(indices, f32_array(struct.pack(f"<{count}I", *bits), 0, count))
-
-
-def read_blocks(payload: bytes, n: int) -> Sparse:
-    blocks = -(-n // 256)
-    at = (blocks + 7) // 8
-    must(len(payload) >= at, "blocks: no bitmap")
-    bitmap = int.from_bytes(payload[:at], "little")
-    must(bitmap >> blocks == 0, "blocks: a bit past the last block")
-    indices: list[int] = []
-    values: list[float] = []
-    for block in range(blocks):
-        if bitmap >> block & 1:
-            length = min(256, n - 256 * block)
-            must(len(payload) >= at + 4 * length, "blocks: length")
-            here = f32_array(payload, at, length)
-            must(any(v != 0 for v in here), "blocks: a block of zeros")
-            indices += range(256 * block, 256 * block + length)
-            values += here
-            at += 4 * length
-    must(at == len(payload), "blocks: length")
-    return Sparse(indices, values)
-
-
-DCT = [
-    [f32((1 if f == 0 else math.sqrt(2)) / 8 * math.cos(math.pi * (2 * i + 1) * f / 128)) for i in range(64)]
-    for f in range(64)
-]
-
-
-def read_dct(payload: bytes, n: int) -> list[float]:
-    must(len(payload) >= 1 and 1 <= payload[0] <= 64, "dct: keep")
-    keep, chunks = payload[0], -(-n // 64)
-    must(len(payload) == 1 + 3 * keep * chunks, "dct: length")
-    values: list[float] = []
-    for at in range(1, len(payload), 3 * keep):
-        frequencies = payload[at : at + keep]
-        must(all(a < b for a, b in zip(frequencies, frequencies[1:], strict=False)), "dct: frequencies do not increase")
-        must(frequencies[-1] < 64, "dct: frequency")
-        coefficients = read_bf16(payload[at + keep : at + 3 * keep], keep)
-        must(all(map(math.isfinite, coefficients)), "dct: coefficient")
-        chunk = [0.0] * 64
-        for f, c in zip(frequencies, coefficients, strict=True):
-            chunk = [f32(v + f32(c * b)) for v, b in zip(chunk, DCT[f], strict=True)]
-        values += chunk
-    return values[:n]
-
-
-def read_scalecom_places(payload: bytes, n: int) -> list[int]:
-    must(len(payload) >= 4, "scalecom: no count")
-    (count,) = u32_array(payload, 0, 1)
-    must(len(payload) == 4 + 4 * count, "scalecom: length")
-    places = u32_array(payload, 4, count)
-    check_indices(places, n)
-    return places
-
-
-def read_scalecom(payload: bytes, n: int, places: list[int]) -> Sparse:
-    must(len(payload) == 4 * len(places), "scalecom: length")
-    return Sparse(places, f32_array(payload, 0, len(places)))
-
-
-def read_randomk(payload: bytes, n: int) -> Sparse:
-    must(len(payload) >= 16, "randomk: no head")
-    key, count, how, *zeros = struct.unpack_from("<QI4B", payload)
-    must(how <= 4 and not any(zeros), "randomk: unknown form")
-    must(count <= n < 2**32 - 1, "randomk: count")
-    must(len(payload) == 16 + value_bytes(how, count), "randomk: length")
-    starts = [j * n // count for j in range(count)] + [n]
-    indices = [a + (draw32(key, j) * (b - a) >> 32) for j, (a, b) in enumerate(zip(starts, starts[1:], strict=False))]
-    return Sparse(indices, read_values(how, payload[16:], count))
-
-
-def read_packed(payload: bytes, n: int) -> Sparse:
-    must(len(payload) >= 12, "sparse: no head")
-    (count,) = u32_array(payload, 4, 1)
-    how_values, how_indices, b, zero = payload[8:12]
-    must(how_values <= 5 and how_indices <= 2 and zero == 0, "sparse: unknown form")
-    must(how_values + how_indices > 0, "sparse: a plain payload is not packed")
-    must(count <= n, "sparse: count")
-    mean = (n - count) * 177 // 256 // count if count else 0
-    must(b == (mean.bit_length() - 1 if how_indices == 1 and mean else 0), "sparse: b")
-    size = value_bytes(how_values, count)
-    if how_values == 5 and count:
-        must(len(payload) >= 16, "sparse: length")
-        (size,) = u32_array(payload, len(payload) - 4, 1)
-    split_at = len(payload) - size
-    must(split_at >= 12, "sparse: length")
-    places = payload[12:split_at]
-    if how_indices == 0:
-        must(len(places) == 4 * count, "sparse: length")
-        indices = u32_array(places, 0, count)
-    elif how_indices == 1:
-        indices = read_gaps(places, count, b, n)
-    else:
-        must(len(places) == (n + 7) // 8, "sparse: length")
-        bits = int.from_bytes(places, "little")
-        must(bits >> n == 0 and bits.bit_count() == count, "sparse: bitmap")
-        indices = [i for i in range(n) if bits >> i & 1]
-    check_indices(indices, n)
-    return Sparse(indices, read_values(how_values, payload[split_at:], count))
-
-
-VALUE_BITS = (32, 16, 16, 8, 4, 0)
-VALUE_BLOCK = 128
-
-
-def value_bytes(how: int, count: int) -> int:
-    heads = 2 * -(-count // VALUE_BLOCK) if 2 <= how <= 4 else 0
-    return heads + (count * VALUE_BITS[how] + 7) // 8
-
-
-def read_values(how: int, data: bytes, count: int) -> list[float]:
-    if how == 0:
-        return f32_array(data, 0, count)
-    if how == 1:
-        return read_bf16(data, count)
-    if how == 5:
-        return read_classes(data, count)
-    values: list[float] = []
-    for first in range(0, count, VALUE_BLOCK):
-        length = min(VALUE_BLOCK, count - first)
-        (head,) = struct.unpack_from("<H", data, value_bytes(how, first))
-        body = data[value_bytes(how, first) + 2 : value_bytes(how, first + length)]
-        values += read_halves(head, body, length) if how == 2 else read_codes(how, head, body, length)
-    return values
-
-
-def read_classes(data: bytes, count: int) -> list[float]:
-    must(count == 0 or len(data) >= 4, "sparse: length")
-    values: list[float] = []
-    at = 0
-    for first in range(0, count, VALUE_BLOCK):
-        length = min(VALUE_BLOCK, count - first)
-        last = at + 1 + (length + 3) // 4
-        must(last <= len(data) - 4, "sparse: length")
-        e, tags = data[at], [byte >> bit & 3 for byte in data[at + 1 : last] for bit in (0, 2, 4, 6)]
-        must(e <= 254 and max(tags) <= 2 and not any(tags[length:]), "sparse: tags of a block")
-        at = last
-        for tag in tags[:length]:
-            must(at + tag <= len(data) - 4, "sparse: length")
-            code, places = int.from_bytes(data[at : at + tag], "little"), (0, 7, 15)[tag]
-            size = math.ldexp(code & (1 << places) - 1, e - 126 - (0, 12, 15)[tag])
-            values.append(-size if code >> places else size)
-            at += tag
-    must(at == max(0, len(data) - 4), "sparse: length")
-    return values
-
-
-def read_halves(e: int, body: bytes, length: int) -> list[float]:
-    must(e <= 254, "sparse: exponent of a block")
-    must(all(bits & 0x7FFF <= 0x77FF for bits in struct.unpack(f"<{length}H", body)), "sparse: half out of range")
-    return [math.ldexp(half, max(e, 15) - 141) for half in struct.unpack(f"<{length}e", body)]
-
-
-def read_codes(how: int, top: int, body: bytes, length: int) -> list[float]:
-    zero, shift, most = (127, 20, 0x7F7) if how == 3 else (7, 22, 0x1FD)
-    codes = list(body) if how == 3 else [byte >> half & 15 for byte in body for half in (0, 4)]
-    must(not any(codes[length:]), "sparse: padding")
-    must(top <= most, "sparse: top of a block")
-    words = []
-    for code in codes[:length]:
-        sign, s = divmod(code, zero + 1)
-        must(s == zero or s < top, "sparse: a code below the smallest value")
-        words.append(0 if s == zero else sign << 31 | (top - s) << shift)
-    return f32_array(struct.pack(f"<{length}I", *words), 0, length)
-
-
-def read_gaps(stream: bytes, count: int, b: int, n: int) -> list[int]:
-    bits, length, at = int.from_bytes(stream, "little"), 8 * len(stream), 0
-    indices: list[int] = []
-    for _ in range(count):
-        high = 0
-        while at < length and not bits >> at & 1:
-            high, at = high + 1, at + 1
-        must(at + 1 + b <= length and high <= n, "sparse: the gaps end early")
-        gap = high << b | (bits >> at + 1 & (1 << b) - 1)
-        indices.append((indices[-1] + 1 if indices else 0) + gap)
-        at += 1 + b
-    must((at + 7) // 8 == len(stream), "sparse: length")
-    must(bits >> at == 0, "sparse: padding")
-    return indices
-
-
-def check_indices(indices: list[int], n: int) -> None:
-    must(all(a < b for a, b in zip(indices, indices[1:], strict=False)), "sparse: indices do not increase")
-    must(n < 2**32 - 1 and (not indices or indices[-1] < n), "sparse: index beyond the last value")
 
 
 def read_inceptionn(payload: bytes, n: int) -> list[float]:

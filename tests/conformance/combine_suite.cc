@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds the codecs whose payloads add up to what their law says of the sum.
+#include "codec_fixture.h"
+
+namespace tithe::conformance {
+namespace {
+
+class CombineSuite : public CodecSuite {
+ protected:
+  void SetUp() override { agree(2); }
+};
+
+// combine(a, b) is the encoding of what a and b stand for, added; the rounding is in left. Where payloads add in
+// another domain, it decodes to what a and b stand for, added, but for the rounding that the trait allows.
+TEST_P(CombineSuite, CombineAddsAsOneEncodeWould) {
+  const auto combine = phase.combine;
+  for (const Data data : data_for(n)) {
+    SCOPED_TRACE(kDataNames[static_cast<int>(data)]);
+    const Payload a = encode(data, 1).payload, b = encode(data, 2).payload;
+    const Floats da = decode_one(a), db = decode_one(b), before = values(data, n, 3);
+    Floats sum(n);
+    for (std::size_t i = 0; i < n; ++i) sum[i] = da[i] + db[i];
+    const Payload want = encode(reference, sum, {}, Keep::kNothing).payload;
+    const bool transformed = codec.traits.adds_transformed;
+    const double rounding = transformed ? kTransformRounding * (largest(da) + largest(db)) : 0;
+    for (const std::size_t shift : {0, 1})
+      for (const bool keeps : {false, true}) {
+        Exact<std::uint8_t> acc(a.data(), a.size(), shift), in(b.data(), b.size(), shift);
+        Exact<float> left(before.data(), n, shift);
+        const Status s = combine(call.settings, n, acc.span(), in.span(), keeps ? left.data() : nullptr);
+        ASSERT_TRUE(s.ok()) << s.what();
+        const Payload got(acc.data(), acc.data() + a.size());
+        if (!transformed) {
+          ASSERT_TRUE(got == want);
+        }
+        const Floats now = decode_one(got);
+        for (std::size_t i = 0; i < n && (keeps || transformed); ++i) {
+          const double booked = keeps ? double{left.data()[i]} - double{before[i]} : 0;
+          const double off = double{now[i]} + booked - double{da[i]} - double{db[i]};
+          const float most =
+              std::max({std::abs(da[i]), std::abs(db[i]), std::abs(before[i]), std::abs(now[i])});
+          ASSERT_LE(std::abs(off), ulp(most) + rounding) << i;
+        }
+      }
+  }
+}
+
+TEST_P(CombineSuite, CombineRefusesOtherSizes) {
+  const auto combine = phase.combine;
+  const Payload good = encode(Data::kGaussian).payload;
+  Payload longer = good;
+  longer.push_back(1);
+  Payload acc = good;
+  EXPECT_EQ(combine(call.settings, n, acc, longer, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(acc, good);
+  EXPECT_EQ(combine(call.settings, n, longer, good, nullptr).code(), Code::kCorrupt);
+}
+
+std::vector<CodecCase> combine_cases() {
+  std::vector<CodecCase> some = codec_cases();
+  std::erase_if(some, [](const CodecCase& c) {
+    const auto laws = c.codec->phases.back().laws;
+    return std::find(laws.begin(), laws.end(), Law::kSum) == laws.end();
+  });
+  return some;
+}
+
+const auto kName = [](const auto& info) { return name_of(info.param); };
+INSTANTIATE_TEST_SUITE_P(All, CombineSuite, testing::ValuesIn(combine_cases()), kName);
+
+}  // namespace
+}  // namespace tithe::conformance
