@@ -29,7 +29,6 @@ void decode(std::span<const ByteView> payloads, const Merge& how, std::span<floa
 #else
 using namespace block::HWY_NAMESPACE;
 
-using Octets = hn::Rebind<std::uint8_t, Floats>;
 using Halves = hn::Repartition<std::uint16_t, Words>;  // of two vectors
 using VH = hn::Vec<Halves>;
 
@@ -69,7 +68,7 @@ HWY_INLINE void look_at_group(const Carry& in, std::uint8_t* HWY_RESTRICT scales
     peak.see(largest);
     const VW exponent = hn::ShiftRight<23>(hn::Add(largest, words(0x1fffffU)));
     const VW held = hn::Min(hn::Max(exponent, words(kLeastScale + kTop)), words(Float::kMostScale + kTop));
-    hn::StoreU(hn::TruncateTo(Octets(), hn::Sub(held, words(kTop))), Octets(), scales + b);
+    hn::StoreU(last_bytes(hn::Sub(held, words(kTop))), Octets(), scales + b);
   }
 }
 
@@ -163,6 +162,13 @@ HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
   return hn::AllTrue(d, hn::Eq(scale, held));
 }
 
+// Where the gradient is asked for while a group is sent, in range: beyond what the look, a group ahead, reads. A
+// quarter less comes too late, a quarter more runs ahead of what memory brings by itself.
+HWY_INLINE const float* asked_of(const Carry& in, std::size_t first) {
+  constexpr std::size_t kFurther = 1664;
+  return in.grad + (first + kGroupValues + kFurther <= in.n ? first + kFurther : 0);
+}
+
 // A group. kHeld: values may be beyond their scale.
 template <typename Float, bool kResidual, bool kLeft, bool kHeld>
 HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8_t* HWY_RESTRICT scales,
@@ -193,7 +199,7 @@ bool send_as(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
   bool finite = true;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues) {
-    const float* ahead = ahead_of(in, i, kGroupValues);
+    const float* ahead = asked_of(in, i);
     finite = send_group<Float, kResidual, kLeft, true>(block::part(in, i, kGroupValues), ahead,
                                                        scales + i / kBlock, codes + i) &&
              finite;
@@ -212,7 +218,7 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
   for (std::size_t i = 0; i < groups; i += kGroupValues) {
     const std::size_t next = i + kGroupValues;
     if (next < groups) look_at_group<Float, kResidual>(group(next), scales + next / kBlock, peak);
-    const float* ahead = ahead_of(in, i, kGroupValues);
+    const float* ahead = asked_of(in, i);
     send_group<Float, kResidual, kLeft, false>(group(i), ahead, scales + i / kBlock, codes + i);
   }
   const Carry rest = block::part(in, groups, in.n - groups);
