@@ -127,6 +127,19 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   }
 }
 
+// Two vectors in one: the lower halves of the first's words, the upper ones of the second's.
+HWY_INLINE VW in_halves(VW lower, VW upper) {
+  return hn::IfVecThenElse(hn::Set(Words(), 0xffffU), lower, upper);
+}
+// What stands from bit kFrom on, from bit 16 on.
+template <int kFrom>
+HWY_INLINE VW from_bit_16(VW v) {
+  if constexpr (kFrom < 16)
+    return hn::ShiftLeft<16 - kFrom>(v);
+  else
+    return hn::ShiftRight<kFrom - 16>(v);
+}
+
 // Codes of values of which one vector's words hold two: value i's in the lower half's last bits, value i + 16's in the
 // upper half's.
 template <unsigned kWidth, typename D = Floats>
@@ -148,6 +161,17 @@ HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_
     hn::StoreU(hn::TruncateTo(PairOctets(), bytes), PairOctets(), out + i / 2);
     hn::StoreU(hn::TruncateTo(PairOctets(), hn::ShiftRight<16>(bytes)), PairOctets(), out + i / 2 + 8);
 #endif
+#if HWY_TARGET == HWY_AVX3_DL
+  } else if constexpr (kWidth == 2) {
+    const auto pairs =
+        hn::BitCast(hn::Repartition<std::uint64_t, D>(), hn::And(both, hn::Set(Words(), 0x00030003U)));
+    const auto twos = hn::Or(pairs, hn::ShiftRight<30>(pairs));  // in bytes 0 and 2
+    const auto packed = _mm512_permutexvar_epi8(_mm512_load_si512(block::kOfPairs.from), twos.raw);
+    const hn::Full128<std::uint16_t> shorts;
+    const hn::Vec<decltype(shorts)> fours{_mm512_castsi512_si128(packed)};
+    const hn::Rebind<std::uint8_t, decltype(shorts)> octets;
+    hn::StoreU(hn::TruncateTo(octets, hn::Or(fours, hn::ShiftRight<4>(fours))), octets, out + i / 4);
+#endif
   } else {
     store_codes<kWidth>(both, out, i);
     store_codes<kWidth>(hn::ShiftRight<16>(both), out, i + 16);
@@ -158,7 +182,7 @@ HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_
 template <unsigned kWidth>
 HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 4 || kWidth == 8) {
-    store_halves<kWidth>(hn::IfVecThenElse(hn::Set(Words(), 0xffffU), a, hn::ShiftLeft<16>(b)), out, i);
+    store_halves<kWidth>(in_halves(a, hn::ShiftLeft<16>(b)), out, i);
   } else {
     store_codes<kWidth>(a, out, i);
     store_codes<kWidth>(b, out, i + 16);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/minmax/minmax.h"
 
+#define HWY_WANT_AVX3_DL  // any byte to any place
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/minmax/minmax_simd.cc"
 #include <hwy/foreach_target.h>
@@ -13,8 +14,6 @@ namespace tithe::minmax::HWY_NAMESPACE {
 namespace {
 using namespace codes::HWY_NAMESPACE;
 
-using VI = hn::Vec<Ints>;
-
 HWY_INLINE VF as_floats(VW code) { return hn::ConvertTo(Floats(), hn::BitCast(Ints(), code)); }
 // The upper 24 bits of a draw, as a share of 1.
 HWY_INLINE VF share_of(VW draw) {
@@ -26,10 +25,13 @@ HWY_INLINE VW low_bits(VW code) {
 }
 HWY_INLINE VW as_words(VF whole_number) { return hn::BitCast(Words(), hn::ConvertTo(Ints(), whole_number)); }
 
+constexpr std::size_t kGroup = 8;  // payloads at a time
+
 // What codes of kWidth bits stand for: from a table, where a vector holds it.
 template <unsigned kWidth, typename Real>
 class Values {
  public:
+  Values() = default;
   HWY_INLINE explicit Values(const Range<Real>& range) : min_(Set(range.min)), gap_(Set(range.gap())) {
     float table[hn::MaxLanes(Floats())] = {};
     for (unsigned code = 0; kTable && code < 1U << kWidth; ++code) table[code] = range.value(code);
@@ -55,10 +57,10 @@ class Values {
   VF table_;
 };
 
-// Range<double>::code in fixed point, kFraction bits behind the point. The sum of level and draw is off by less than 3
-// of its last places: 1 for what is cut off the draw, 1/2 for rounding, 3/4 for the rounded distance, factor and
-// product. Where no whole number is so near, the level is right. Elsewhere, and where the gap is no comfortable float,
-// binary64 decides. One float addition rounds to the point, as in block::Steps.
+// Range<double>::code in fixed point, kFraction bits behind the point. The sum of level and draw is off by less than 4
+// of its last places: 1 for what is cut off the draw, 1/2 each for the distance, factor and product as floats and for
+// rounding to the point. Where no whole number is so near, the level is right. Elsewhere, and where the gap is no
+// comfortable float, binary64 decides. One float addition rounds to the point, as in block::Steps.
 template <unsigned kWidth>
 class Strict {
  public:
@@ -71,20 +73,26 @@ class Strict {
         steps_(hn::Set(Doubles(), range.steps)) {
     const bool comfortable = range.gap() > 0x1p-100 && range.gap() < 0x1p100;
     per_ = hn::Set(Floats(), comfortable ? static_cast<float>((1 << kFraction) / range.gap()) : 0.0F);
-    near_ = hn::Set(Ints(), comfortable ? 3 << (32 - kFraction) : std::numeric_limits<std::int32_t>::max());
+    behind_ = hn::Set(Words(), comfortable ? (1U << kFraction) - 2 * kNear : 0U);
   }
-  // In the last kWidth bits.
-  HWY_INLINE VW code(VF v, VW draw) const {
-    const VF level = hn::MulAdd(hn::Sub(v, low_), per_, hn::Set(Floats(), 0x1.8p23F));
-    const VW sum = hn::Add(bits(level), hn::ShiftRight<32 - kFraction>(draw));
-    const VI behind = hn::BitCast(Ints(), hn::ShiftLeft<32 - kFraction>(sum));
-    if (HWY_LIKELY(hn::AllFalse(Ints(), hn::Lt(hn::Abs(behind), near_))))
-      return hn::ShiftRight<kFraction>(sum);
-    return exact(v, draw);
+  // In the last kWidth bits of the lower halves those of the first vector, of the upper halves those of the second.
+  HWY_INLINE VW codes(VF a, VW draw_a, VF b, VW draw_b) const {
+    const VW sum_a = summed(a, draw_a), sum_b = summed(b, draw_b);
+    const VW near = hn::Min(hn::And(sum_a, behind_), hn::And(sum_b, behind_));
+    if (HWY_LIKELY(hn::AllFalse(Words(), hn::Eq(near, hn::Zero(Words())))))
+      return in_halves(hn::ShiftRight<kFraction>(sum_a), from_bit_16<kFraction>(sum_b));
+    return in_halves(exact(a, draw_a), hn::ShiftLeft<16>(exact(b, draw_b)));
   }
 
  private:
-  static constexpr int kFraction = 22 - static_cast<int>(kWidth);
+  static constexpr int kFraction = 23 - static_cast<int>(kWidth);
+  static constexpr std::uint32_t kNear = 4;
+
+  // kNear more, so that what is too near is what is below 2 kNear behind the point.
+  HWY_INLINE VW summed(VF v, VW draw) const {
+    const VF level = hn::MulAdd(hn::Sub(v, low_), per_, hn::Set(Floats(), 0x1p23F + kNear));
+    return hn::Add(bits(level), hn::ShiftRight<32 - kFraction>(draw));
+  }
 
   HWY_NOINLINE VW exact(VF v, VW draw) const {
     const auto level = [&](VD at, VD u) HWY_ATTR {
@@ -97,7 +105,7 @@ class Strict {
   }
 
   VF low_, per_;
-  VI near_;
+  VW behind_;
   VD min_, max_, gap_, steps_;
 };
 
@@ -111,13 +119,17 @@ class Literal {
         max_(hn::Set(Floats(), range.max)),
         gap_(hn::Set(Floats(), range.gap())),
         steps_(hn::Set(Floats(), range.steps)) {}
+  HWY_INLINE VW codes(VF a, VW draw_a, VF b, VW draw_b) const {
+    return in_halves(code(a, draw_a), hn::ShiftLeft<16>(code(b, draw_b)));
+  }
+
+ private:
   HWY_INLINE VW code(VF v, VW draw) const {
     const VF held = hn::Min(hn::Max(v, min_), max_);
     const VF level = hn::Floor(hn::Add(hn::Div(hn::Sub(held, min_), gap_), share_of(draw)));
     return as_words(hn::Min(level, steps_));
   }
 
- private:
   VF min_, max_, gap_, steps_;
 };
 
@@ -157,21 +169,29 @@ void send_as(const Call& call, const Carry& in, std::uint8_t* HWY_RESTRICT paylo
   const Range<Real> range(payload, kWidth);
   const Math<kWidth> math(range);
   const Values<kWidth, Real> values(range);
-  const HighDraws draws(block::key(call));
-  const bool nearest = call.settings[kRound] != 0;
+  const HighDraws all(block::key(call));
+  const bool nearest = static_cast<int>(call.settings[kRound]) != 0;
+  const VW half = hn::Set(Words(), 1U << 31);
   const std::size_t vectors = whole_pairs(in.n);
   std::uint8_t* HWY_RESTRICT to = payload + kHead;
-  const auto send_one = [&](std::size_t i) HWY_ATTR {
-    const VF v = take<kResidual>(in, i);
-    const VW code = math.code(v, nearest ? hn::Set(Words(), 1U << 31) : draws.at(i));
-    store_codes<kWidth>(code, to, i);
-    if (in.left) hn::StoreU(hn::Sub(v, values.of(low_bits<kWidth>(code))), Floats(), in.left + i);
-  };
-  for (std::size_t i = 0; i < vectors; i += 32) {
-    const float* ahead = ahead_of(in, i, 32);
-    if (!kResidual) hwy::Prefetch(ahead);
-    if (!kResidual) hwy::Prefetch(ahead + 16);
-    for (std::size_t k = 0; k < 32; k += lanes()) send_one(i + k);
+  for (std::size_t first = 0; first < vectors; first += HighDraws::kRun) {
+    const HighDraws::Run draws(all, first);
+    const std::size_t end = std::min(vectors, first + HighDraws::kRun);
+    for (std::size_t i = first; i < end; i += 32) {
+      const float* ahead = ahead_of(in, i, 32);
+      if (!kResidual) hwy::Prefetch(ahead);
+      if (!kResidual) hwy::Prefetch(ahead + 16);
+      for (std::size_t j = i; j < i + 16; j += lanes()) {
+        const VF a = take<kResidual>(in, j), b = take<kResidual>(in, j + 16);
+        const VW both =
+            nearest ? math.codes(a, half, b, half) : math.codes(a, draws.at(j), b, draws.at_next(j));
+        store_halves<kWidth>(both, to, j);
+        if (!in.left) continue;
+        const VW upper = hn::ShiftRight<16>(both);
+        hn::StoreU(hn::Sub(a, values.of(low_bits<kWidth>(both))), Floats(), in.left + j);
+        hn::StoreU(hn::Sub(b, values.of(low_bits<kWidth>(upper))), Floats(), in.left + j + 16);
+      }
+    }
   }
   std::fill(to + vectors * kWidth / 8, to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
   send_from<Real>(vectors, call, in, payload);
@@ -211,19 +231,36 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
   }
 }
 
+// Where a payload's codes lie and what they stand for: found once, and merged in the payload's place.
 template <unsigned kWidth, typename Real>
-void decode_as(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  const std::size_t done = merge(payloads, how, out, [](const std::uint8_t* p, std::size_t i) HWY_ATTR {
-    return Values<kWidth, Real>(Range<Real>(p, kWidth)).of(load_codes<kWidth>(p + kHead, i));
-  });
+struct Source {
+  const std::uint8_t* codes;
+  Values<kWidth, Real> values;
+};
+
+template <unsigned kWidth, typename Real>
+void decode_group(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  using From = Source<kWidth, Real>;
+  From sources[kGroup];
+  ByteView views[kGroup];
+  for (std::size_t p = 0; p < payloads.size(); ++p) {
+    const std::uint8_t* payload = payloads[p].data();
+    sources[p] = {payload + kHead, Values<kWidth, Real>(Range<Real>(payload, kWidth))};
+    views[p] = {reinterpret_cast<const std::uint8_t*>(&sources[p]), sizeof(From)};
+  }
+  const std::size_t done =
+      merge({views, payloads.size()}, how, out, [](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+        const From& from = *reinterpret_cast<const From*>(p);
+        return from.values.of(load_codes<kWidth>(from.codes, i));
+      });
   decode_from<Real>(done, kWidth, payloads, how, out);
 }
 
 template <unsigned kWidth>
 void decode_bits(const Call& call, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out) {
-  literal(call.settings) ? decode_as<kWidth, float>(payloads, how, out)
-                         : decode_as<kWidth, double>(payloads, how, out);
+  codec::merge_in_groups(kGroup, payloads, how, out,
+                         literal(call.settings) ? decode_group<kWidth, float> : decode_group<kWidth, double>);
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {

@@ -34,14 +34,6 @@ class Values {
   VF norm_;
 };
 
-template <int kFrom>
-HWY_INLINE VW from_bit_16(VW v) {
-  if constexpr (kFrom < 16)
-    return hn::ShiftLeft<16 - kFrom>(v);
-  else
-    return hn::ShiftRight<kFrom - 16>(v);
-}
-
 template <unsigned kWidth, bool kResidual, bool kLeft>
 HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, float norm, std::size_t at,
                               const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT to) {
@@ -57,7 +49,7 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
     const VF b = take<kResidual>(in, i + 16);
     const VW low = hn::ShiftRight<kFraction>(steps.at(a, draws.upper(word)));
     const VW code = steps.at(b, draws.lower(word));
-    const VW both = hn::IfVecThenElse(hn::Set(Words(), 0xffffU), low, from_bit_16<kFraction>(code));
+    const VW both = in_halves(low, from_bit_16<kFraction>(code));
     store_halves<kWidth>(both, to, i);
     if (kLeft) leave(i, a, low);
     if (kLeft) leave(i + 16, b, hn::ShiftRight<kFraction>(code));
