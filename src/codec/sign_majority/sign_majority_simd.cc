@@ -34,16 +34,25 @@ template <unsigned kWidth>
 class Majorities {
  public:
   HWY_INLINE explicit Majorities(ByteView votes)
-      : counts_(votes.data() + kHead), voters_(hn::Set(Ints(), std::int32_t{votes[1]})) {}
+      : counts_(votes.data() + kHead),
+        plus_below_(hn::Set(Ints(), (votes[1] + 1) / 2)),
+        minus_above_(hn::Set(Ints(), votes[1] / 2)) {}
   HWY_INLINE VF at(std::size_t i) const {
-    const auto minus = hn::BitCast(Ints(), load_codes<kWidth>(counts_, i));
-    const auto lead = hn::Sub(voters_, hn::Add(minus, minus));
-    return hn::ConvertTo(Floats(), hn::Max(hn::Min(lead, hn::Set(Ints(), 1)), hn::Set(Ints(), -1)));
+    std::size_t ties = 0;
+    return at(i, ties);
+  }
+  HWY_INLINE VF at(std::size_t i, std::size_t& decided) const {
+    const auto count = hn::BitCast(Ints(), load_codes<kWidth>(counts_, i));
+    const auto plus = hn::Lt(count, plus_below_), minus = hn::Gt(count, minus_above_);
+    decided += hn::CountTrue(Ints(), plus) + hn::CountTrue(Ints(), minus);
+    const VF up = hn::IfThenElseZero(hn::RebindMask(Floats(), plus), hn::Set(Floats(), 1.0F));
+    return hn::IfThenElse(hn::RebindMask(Floats(), minus), hn::Set(Floats(), -1.0F), up);
   }
 
  private:
   const std::uint8_t* counts_;
-  hn::Vec<Ints> voters_;
+  hn::Vec<Ints> plus_below_;
+  hn::Vec<Ints> minus_above_;
 };
 
 // Along::see for whole rows of a block, and their majorities.
@@ -53,32 +62,31 @@ HWY_INLINE Along see_rows(const Carry& in, std::size_t first, const Majorities<k
   constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
   Wide sum[kVectors];
   for (Wide& s : sum) s = {hn::Zero(Doubles()), hn::Zero(Doubles())};
-  VF low = hn::Zero(Floats()), high = low, decided = low;
+  VF low = hn::Zero(Floats()), high = low;
+  Along found;
   for (std::size_t i = 0; i < rows; i += kFoldLanes)
     for (std::size_t k = 0; k < kVectors; ++k) {
       const std::size_t at = i + k * lanes();
       const VF v = take<kResidual>(in, at);
-      const VF m = majorities.at(first + at);
+      const VF m = majorities.at(first + at, found.decided);
       const VF along = hn::Mul(v, m);
       const Wide wide = widen(along);
       hn::StoreU(m, Floats(), kept + at);
       sum[k] = {hn::Add(sum[k].low, wide.low), hn::Add(sum[k].high, wide.high)};
       low = hn::Min(low, along);
       high = hn::Max(high, along);
-      decided = hn::Add(decided, hn::Abs(m));
     }
-  Along found;
   if (rows == 0) return found;
   for (std::size_t k = 0; k < kVectors; ++k) {
     double* lane = found.sum.lane.data() + k * lanes();
     hn::StoreU(sum[k].low, Doubles(), lane);
     hn::StoreU(sum[k].high, Doubles(), lane + lanes() / 2);
+    // Of so few floats no sum overflows, and no NaN or Inf hides in one.
+    const auto finite = hn::And(hn::IsFinite(sum[k].low), hn::IsFinite(sum[k].high));
+    found.finite = found.finite && hn::AllTrue(Doubles(), finite);
   }
   found.low = hn::GetLane(hn::MinOfLanes(Floats(), low));
   found.high = hn::GetLane(hn::MaxOfLanes(Floats(), high));
-  found.decided = static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(Floats(), decided)));
-  found.finite =
-      std::isfinite(found.sum.total());  // of 2048 floats: no sum overflows, and no NaN or Inf hides
   return found;
 }
 
