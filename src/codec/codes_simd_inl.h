@@ -53,15 +53,14 @@ HWY_INLINE VW load_eights(const std::uint8_t* packed, std::size_t i) {
 }
 #else
 constexpr std::size_t kEights = hn::MaxLanes(Floats()) / 8;
-using Longs = hn::CappedTag<std::uint64_t, std::max<std::size_t>(1, kEights)>;
 
-template <unsigned kWidth>
+template <unsigned kWidth, typename D = Octets>
 HWY_INLINE void store_eights(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   constexpr std::uint64_t kOne = 0x00ff00ff00ff00ffU, kTwo = 0x0000ffff0000ffffU, kFour = 0xffffffffU;
-  const Longs d;
-  const auto octets = last_bytes(code);
+  const hn::Vec<D> octets = last_bytes<D>(code);
   std::uint8_t* to = out + i * kWidth / 8;
   if constexpr (kEights > 0) {
+    const hn::Repartition<std::uint64_t, D> d;
     auto v = hn::BitCast(d, octets);
     v = hn::OrAnd(hn::And(v, hn::Set(d, kOne)), hn::ShiftRight<8 - kWidth>(v), hn::Set(d, kOne << kWidth));
     v = hn::OrAnd(hn::And(v, hn::Set(d, kTwo)), hn::ShiftRight<16 - 2 * kWidth>(v),
@@ -70,31 +69,31 @@ HWY_INLINE void store_eights(VW code, std::uint8_t* HWY_RESTRICT out, std::size_
                   hn::Set(d, kFour << 4 * kWidth));
     for (std::size_t k = 0; k < kEights; ++k) store_word<kWidth>(hn::ExtractLane(v, k), to + k * kWidth);
   } else {  // four, which may begin in the middle of a byte
-    const hn::Repartition<std::uint32_t, Octets> word;
+    const hn::Repartition<std::uint32_t, D> word;
     const std::size_t shift = i * kWidth % 8;
     const std::uint64_t four = pack8(hn::GetLane(hn::BitCast(word, octets)), kWidth);
     store_word<(4 * kWidth + 7) / 8>(four << shift | (shift != 0 ? *to : 0U), to);
   }
 }
 
-template <unsigned kWidth>
+template <unsigned kWidth, typename D = Octets>
 HWY_INLINE VW load_eights(const std::uint8_t* packed, std::size_t i) {
   constexpr std::uint64_t kOne = (1U << kWidth) - 1, kTwo = (1U << 2 * kWidth) - 1,
                           kFour = (std::uint64_t{1} << 4 * kWidth) - 1;
   constexpr std::uint64_t kOnes = kOne * 0x0001000100010001U, kTwos = kTwo * 0x100000001U;
-  const Longs d;
   const std::uint8_t* from = packed + i * kWidth / 8;
   if constexpr (kEights > 0) {
+    const hn::Repartition<std::uint64_t, D> d;
     auto v = hn::Set(d, load_word<kWidth>(from));
     if constexpr (kEights == 2) v = hn::InsertLane(v, 1, load_word<kWidth>(from + kWidth));
     v = hn::OrAnd(hn::And(v, hn::Set(d, kFour)), hn::ShiftLeft<32 - 4 * kWidth>(v), hn::Set(d, kFour << 32));
     v = hn::OrAnd(hn::And(v, hn::Set(d, kTwos)), hn::ShiftLeft<16 - 2 * kWidth>(v), hn::Set(d, kTwos << 16));
     v = hn::OrAnd(hn::And(v, hn::Set(d, kOnes)), hn::ShiftLeft<8 - kWidth>(v), hn::Set(d, kOnes << 8));
-    return hn::PromoteTo(Words(), hn::BitCast(Octets(), v));
+    return hn::PromoteTo(Words(), hn::BitCast(D(), v));
   } else {
-    const hn::Repartition<std::uint32_t, Octets> word;
+    const hn::Repartition<std::uint32_t, D> word;
     const std::uint64_t four = unpack8(load_word<(4 * kWidth + 7) / 8>(from) >> (i * kWidth % 8), kWidth);
-    return hn::PromoteTo(Words(), hn::BitCast(Octets(), hn::Set(word, static_cast<std::uint32_t>(four))));
+    return hn::PromoteTo(Words(), hn::BitCast(D(), hn::Set(word, static_cast<std::uint32_t>(four))));
   }
 }
 #endif
