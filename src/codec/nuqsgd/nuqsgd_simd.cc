@@ -84,23 +84,41 @@ class Levels {
   VW behind_;
 };
 
-// What level k is worth, with the sign that is bit 31 of `sign`.
+// What codes are worth: a share of the norm, from a table where a vector holds it.
 template <unsigned kWidth>
-HWY_INLINE VF value_of(VW k, VW sign, VF norm) {
-  const VW power = hn::ShiftLeft<kFraction>(hn::Add(k, words(127 - kSteps<kWidth>)));
-  const VF size = hn::Mul(norm, from_bits(hn::IfThenZeroElse(hn::Eq(k, hn::Zero(Words())), power)));
-  return from_bits(hn::OrAnd(bits(size), sign, words(1U << 31)));
-}
+class Worth {
+ public:
+  HWY_INLINE explicit Worth(const Shape& shape) {
+    float shares[hn::MaxLanes(Floats())] = {};
+    for (unsigned code = 0; kTable && code < 1U << kWidth; ++code) shares[code] = value(code, shape, 1.0F);
+    shares_ = load(shares);
+  }
+  HWY_INLINE VF of(VW code, VF norm) const {
+    if constexpr (kTable) {
+      return hn::Mul(norm, hn::TableLookupLanes(shares_, hn::IndicesFromVec(Floats(), code)));
+    } else {
+      const VW k = hn::And(code, words(kSteps<kWidth>));
+      const VW power = hn::ShiftLeft<kFraction>(hn::Add(k, words(127 - kSteps<kWidth>)));
+      const VF size = hn::Mul(norm, from_bits(hn::IfThenZeroElse(hn::Eq(k, hn::Zero(Words())), power)));
+      return from_bits(hn::OrAnd(bits(size), hn::ShiftLeft<32 - kWidth>(code), words(1U << 31)));
+    }
+  }
+
+ private:
+  static constexpr bool kTable = (1U << kWidth) <= hn::MaxLanes(Floats());
+  VF shares_;
+};
 
 template <unsigned kWidth, bool kResidual, bool kLeft>
-HWY_INLINE void encode_bucket(const HighDraws& all, std::size_t at, float norm, const Carry& in,
-                              const float* ahead, std::uint8_t* HWY_RESTRICT to) {
+HWY_INLINE void encode_bucket(const HighDraws& all, const Worth<kWidth>& worth, std::size_t at, float norm,
+                              const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT to) {
   const HighDraws::Run draws(all, at);
   const Levels<kWidth> levels(norm);
-  const VF worth = hn::Set(Floats(), norm);
+  const VF size = hn::Set(Floats(), norm);
   const auto code_of = [&](std::size_t i, VF v, VW k) HWY_ATTR {
-    if (kLeft) hn::StoreU(hn::Sub(v, value_of<kWidth>(k, bits(v), worth)), Floats(), in.left + i);
-    return hn::OrAnd(k, hn::ShiftRight<32 - kWidth>(bits(v)), words(1U << (kWidth - 1)));
+    const VW code = hn::OrAnd(k, hn::ShiftRight<32 - kWidth>(bits(v)), words(1U << (kWidth - 1)));
+    if (kLeft) hn::StoreU(hn::Sub(v, worth.of(code, size)), Floats(), in.left + i);
+    return code;
   };
   for (std::size_t i = 0; i < whole_pairs(in.n); i += 32) {
     if (!kResidual) hwy::Prefetch(ahead + i);
@@ -119,6 +137,7 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
   const Shape shape(call.settings);
   const std::uint64_t key = block::key(call);
   const HighDraws draws(key);
+  const Worth<kWidth> worth(shape);
   const std::size_t bucket = shape.bucket();
   static_assert(HighDraws::kRun >= 8192);
   bool finite = true;
@@ -136,7 +155,8 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
     wire::put(to, norm);
     to += kHead;
     const std::size_t done = whole_pairs(values.n);
-    encode_bucket<kWidth, kResidual, kLeft>(draws, first, norm, values, ahead_of(in, first, values.n), to);
+    encode_bucket<kWidth, kResidual, kLeft>(draws, worth, first, norm, values, ahead_of(in, first, values.n),
+                                            to);
     std::fill(to + codes::bytes_for(done, kWidth), to + codes::bytes_for(values.n, kWidth), std::uint8_t{0});
     send_from(done, first, key, shape, norm, values, to);
   }
@@ -154,11 +174,11 @@ struct Bits {
   }
   static std::size_t decode(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
                             std::span<float> out) {
-    return merge(payloads, how, out, [shape](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+    const Worth<kWidth> worth(shape);
+    return merge(payloads, how, out, [&](const std::uint8_t* p, std::size_t i) HWY_ATTR {
       const std::uint8_t* bucket = p + shape.start(i >> shape.log2_bucket);
       const VW code = load_codes<kWidth>(bucket + kHead, i & (shape.bucket() - 1));
-      return value_of<kWidth>(hn::And(code, words(kSteps<kWidth>)), hn::ShiftLeft<32 - kWidth>(code),
-                              hn::Set(Floats(), wire::get<float>(bucket)));
+      return worth.of(code, hn::Set(Floats(), wire::get<float>(bucket)));
     });
   }
 };
