@@ -224,7 +224,13 @@ Status Unit::store(const Step& step, int lane) {
         if (state(f).flags != kFlagEmpty) source = f;
     if (state(source).flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", state(source).source};
     whole = payload(source);
+    const auto sound = [&]() -> Status {
+      const Status s =
+          codec.phases[step.phase].check(settings_[static_cast<std::size_t>(step.part)], w.n, whole);
+      return s.ok() ? s : Status(s.code(), s.what(), state(source).source);
+    };
     if (step.slot >= 0) {  // several: combined here, and one rank keeps the rounding that all make alike
+      TITHE_TRY(sound());  // what others add to it must not make it good
       const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes);
       if (whole.size() > acc.size())
         return {Code::kCorrupt, "payload longer than its bound", state(source).source};
@@ -235,9 +241,7 @@ Status Unit::store(const Step& step, int lane) {
     }
     payloads = {&whole, 1};
     if (!last_phase(step, w)) {
-      const Status s =
-          codec.phases[step.phase].check(settings_[static_cast<std::size_t>(step.part)], w.n, whole);
-      if (!s.ok()) return {s.code(), s.what(), state(source).source};
+      TITHE_TRY(sound());
       w.chunk.context = whole;
       w.chunk.own_bytes = 0;
       w.chunk.present = false;

@@ -170,18 +170,19 @@ TEST_P(FailureSuite, DifferingRankIsNamed) {
   }
 }
 
-// Changes every frame of a kind on its way out.
+// Changes every frame of a kind on its way out, `change(frame)`.
 class Tampering final : public Transport {
  public:
-  Tampering(std::unique_ptr<Transport> inner, bool control, std::size_t offset)
-      : inner_(std::move(inner)), control_(control), offset_(offset) {}
+  using Change = std::function<void(Bytes)>;
+  Tampering(std::unique_ptr<Transport> inner, bool control, Change change)
+      : inner_(std::move(inner)), control_(control), change_(std::move(change)) {}
   std::string_view kind() const override { return inner_->kind(); }
   Rank rank() const override { return inner_->rank(); }
   int world() const override { return inner_->world(); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
-    if ((channel == 0) != control_ || bytes.size() <= offset_) return inner_->send(peer, channel, bytes, op);
+    if ((channel == 0) != control_) return inner_->send(peer, channel, bytes, op);
     copies_.emplace_back(bytes.begin(), bytes.end());
-    copies_.back()[offset_] ^= 0x10;
+    change_(copies_.back());
     return inner_->send(peer, channel, copies_.back(), op);
   }
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
@@ -199,14 +200,21 @@ class Tampering final : public Transport {
   std::deque<std::vector<std::uint8_t>> copies_;
   std::unique_ptr<Transport> inner_;  // goes first
   const bool control_;
-  const std::size_t offset_;
+  const Change change_;
 };
+
+Tampering::Change flipped(std::size_t offset) {
+  return [offset](Bytes frame) {
+    if (frame.size() > offset) frame[offset] ^= 0x10;
+  };
+}
 
 TEST_P(FailureSuite, OtherVersionIsNamed) {
   const Rank odd = world() - 1;
   constexpr std::size_t kVersionAt = 4;
   Ranks all = ranks(
-      odd, [&](auto t) { return std::make_unique<Tampering>(std::move(t), true, kVersionAt); }, options());
+      odd, [&](auto t) { return std::make_unique<Tampering>(std::move(t), true, flipped(kVersionAt)); },
+      options());
   all.each([&](Rank r) {
     Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
     const Status s = synchronise(all[r], kSomeSizes, v);
@@ -220,7 +228,8 @@ TEST_P(FailureSuite, OtherVersionIsNamed) {
 TEST_P(FailureSuite, CorruptFrameIsNamed) {
   const Rank odd = world() - 1;
   Ranks all = ranks(
-      odd, [&](auto t) { return std::make_unique<Tampering>(std::move(t), false, kFrameHeaderBytes); },
+      odd,
+      [&](auto t) { return std::make_unique<Tampering>(std::move(t), false, flipped(kFrameHeaderBytes)); },
       options());
   all.each([&](Rank r) {
     Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
@@ -229,6 +238,28 @@ TEST_P(FailureSuite, CorruptFrameIsNamed) {
     EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
     EXPECT_EQ(s.peer(), odd) << text(s);
     EXPECT_NE(s.what().find("checksum"), std::string::npos) << text(s);
+  });
+}
+
+// A payload that no encode writes, in a frame that is whole: what others add to it must not make it good.
+TEST_P(FailureSuite, ForgedPayloadIsNamed) {
+  const Rank odd = 0;  // first in every order in which frames are combined
+  const auto forge = [](Bytes frame) {
+    const Result<ParsedFrame> parsed = parse_frame(frame);
+    if (!parsed.ok() || parsed->header.codec != CodecId::fp8_shared || parsed->header.phase != 0) return;
+    frame[kFrameHeaderBytes] = frame[kFrameHeaderBytes + 1] = 0;  // scales of no rank
+    ASSERT_TRUE(seal_frame(parsed->header, frame).ok());
+  };
+  Ranks all = ranks(
+      odd, [&](auto t) { return std::make_unique<Tampering>(std::move(t), false, forge); },
+      options("fp8_shared"));
+  all.each([&](Rank r) {
+    Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
+    const Status s = synchronise(all[r], kSomeSizes, v);
+    if (r == odd && s.ok()) return;  // it had all it needed before it was told
+    EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
+    EXPECT_EQ(s.peer(), odd) << text(s);
+    EXPECT_NE(s.what().find("fp8_shared: "), std::string::npos) << text(s);
   });
 }
 
