@@ -25,8 +25,9 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
-enum class Section { kGoals, kInCacheGoals, kInformation };
+enum class Section { kGoals, kInCacheGoals, kInformation, kEveryCodec };
 Section section_of(const Row& row) {
+  if (row.of_every_codec) return Section::kEveryCodec;
   if (row.goal == 0) return Section::kInformation;
   return row.n == kInCache ? Section::kInCacheGoals : Section::kGoals;
 }
@@ -101,8 +102,8 @@ class Table {
 void ratios(const std::vector<Row>& rows, const Options& options, bool only_goals, Table& table) {
   for (const auto& [section, title] :
        {std::pair{Section::kGoals, "From memory"}, std::pair{Section::kInCacheGoals, "In cache"},
-        std::pair{Section::kInformation, "For information"}}) {
-    if (only_goals && section == Section::kInformation) continue;
+        std::pair{Section::kInformation, "For information"}, std::pair{Section::kEveryCodec, "Every codec"}}) {
+    if (only_goals && section >= Section::kInformation) continue;
     bool begun = false;
     for (const Row& row : rows) {
       if (section_of(row) != section) continue;
@@ -110,6 +111,7 @@ void ratios(const std::vector<Row>& rows, const Options& options, bool only_goal
       begun = true;
       Options o = options;
       if (row.n == kInCache) o.rounds *= 3;
+      if (row.of_every_codec) o.rounds = (o.rounds + 1) / 2;
       table.row(row, measure(row, o), o.threads, o.threads == 1 ? row.goal : 0);
     }
   }

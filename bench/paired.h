@@ -57,6 +57,7 @@ struct Row {
   double goal = 0;        // ratio to reach on one thread; 0: none
   std::function<std::unique_ptr<Case>(std::size_t n)> make;
   bool bound_by_traffic = true;  // the reference moves the bytes that the kernel must, and does no more
+  bool of_every_codec = false;   // one that each codec of the list has
 };
 
 struct Options {
