@@ -102,7 +102,8 @@ class Table {
 void ratios(const std::vector<Row>& rows, const Options& options, bool only_goals, Table& table) {
   for (const auto& [section, title] :
        {std::pair{Section::kGoals, "From memory"}, std::pair{Section::kInCacheGoals, "In cache"},
-        std::pair{Section::kInformation, "For information"}, std::pair{Section::kEveryCodec, "Every codec"}}) {
+        std::pair{Section::kInformation, "For information"},
+        std::pair{Section::kEveryCodec, "Every codec"}}) {
     if (only_goals && section >= Section::kInformation) continue;
     bool begun = false;
     for (const Row& row : rows) {

@@ -85,9 +85,8 @@ void add_row(std::vector<Row>& rows, const Codec& codec, const char* what, const
   rows.push_back({.name = fmt::format("{} {}, default settings", codec.name, what),
                   .reference = reference,
                   .n = kFromMemory,
-                  .make = [spec = std::string(codec.name)](std::size_t n) {
-                    return std::make_unique<Kernel>(spec_of(spec), n);
-                  },
+                  .make = [spec = std::string(codec.name)](
+                              std::size_t n) { return std::make_unique<Kernel>(spec_of(spec), n); },
                   .of_every_codec = true});
 }
 
