@@ -179,8 +179,8 @@ HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8
     const Rounding<kHeld> round(kGrids<Float>.at[scales[first / kBlock]]);
     for (std::size_t i = first; i < first + kBlock; i += 2 * lanes()) {
       const std::size_t j = i + lanes();
-      if (!kResidual) hwy::Prefetch(ahead + i);
-      if (!kResidual) hwy::Prefetch(ahead + j);
+      hwy::Prefetch(ahead + i);
+      hwy::Prefetch(ahead + j);
       const VF v0 = take<kResidual>(in, i), v1 = take<kResidual>(in, j);
       const VW mag0 = magnitude(v0), mag1 = magnitude(v1);
       if (kHeld) peak.see(hn::Max(mag0, mag1));

@@ -121,8 +121,8 @@ HWY_INLINE void encode_bucket(const HighDraws& all, const Worth<kWidth>& worth, 
     return code;
   };
   for (std::size_t i = 0; i < whole_pairs(in.n); i += 32) {
-    if (!kResidual) hwy::Prefetch(ahead + i);
-    if (!kResidual) hwy::Prefetch(ahead + i + 16);
+    hwy::Prefetch(ahead + i);
+    hwy::Prefetch(ahead + i + 16);
     for (std::size_t j = i; j < i + 16; j += lanes()) {
       const VF v = take<kResidual>(in, j), other = take<kResidual>(in, j + 16);
       const Two k = levels.of(hn::Abs(v), high_bits(draws.at(at + j)), hn::Abs(other),
