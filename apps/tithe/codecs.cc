@@ -47,12 +47,19 @@ double contraction(const Codec& codec) {
   return codec.traits.contraction ? codec.traits.contraction(defaults(codec), kSample) : 1.0;
 }
 
+// Whether what is not sent must wait in the residual, or training suffers.
+const char* needs_feedback(const Codec& codec) {
+  if (codec.traits.lossless) return "nothing is lost";
+  if (codec.traits.unbiased) return "no";
+  return contraction(codec) < 1e-3 ? "hardly" : "yes";
+}
+
 Result<Report> list_codecs() {
   const std::vector<float> sample = bell_values(kSample, 1);
   Report report;
   report.json = {{"codecs", Json::array()}, {"feedback", Json::array()}};
-  report.text = fmt::format("{:<15} {:>3} {:>11} {:<7} {:<33} {}\n", "name", "id", "bits/value", "ledger",
-                            "phases (laws)", "parameters");
+  report.text = fmt::format("{:<15} {:>3} {:>11} {:<15} {:<7} {:>9} {:<33} {}\n", "name", "id", "bits/value",
+                            "needs feedback", "ledger", "loses", "phases (laws)", "parameters");
   for (const Codec* codec : all_codecs()) {
     Result<double> bits = bits_per_value(*codec, sample);
     if (!bits.ok()) return bits.status();
@@ -88,11 +95,22 @@ Result<Report> list_codecs() {
                                      {"fixed_size", codec->traits.fixed_size},
                                      {"unbiased", codec->traits.unbiased},
                                      {"contraction", contraction(*codec)},
+                                     {"needs_feedback", needs_feedback(*codec)},
                                      {"impls", impls}});
-    report.text += fmt::format(
-        "{:<15} {:>3} {:>11.4f} {:<7} {:<33} {}\n", codec->name, static_cast<int>(codec->id), *bits,
-        codec->traits.exact_ledger ? "exact" : "rounded", phase_text, param_list.empty() ? "-" : param_list);
+    report.text += fmt::format("{:<15} {:>3} {:>11.4f} {:<15} {:<7} {:>9.4g} {:<33} {}\n", codec->name,
+                               static_cast<int>(codec->id), *bits, needs_feedback(*codec),
+                               codec->traits.exact_ledger ? "exact" : "rounded", contraction(*codec),
+                               phase_text, param_list.empty() ? "-" : param_list);
   }
+  report.text +=
+      "\n"
+      "needs feedback  yes: what is not sent must wait in the residual, or training suffers; no: no error on "
+      "average\n"
+      "ledger          exact: what is sent and what is left give back the gradient bit for bit; rounded: to "
+      "one rounding\n"
+      "loses           at most, in one round: the part of the squared norm that is not sent; on average, if "
+      "drawn\n"
+      "Speed and accuracy: docs/codecs.md.\n";
   report.text += "\nFor every codec, after the same colon:\n";
   for (const ParamSpec& p : feedback_params()) {
     report.json["feedback"].push_back(param_json(p));

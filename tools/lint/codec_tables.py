@@ -59,14 +59,6 @@ def accuracies() -> dict[str, str]:
     return {name: cell(mine) for name, mine in rows.items()}
 
 
-def feedback(codec: dict) -> str:
-    if codec["lossless"]:
-        return "nothing is lost"
-    if codec["unbiased"]:
-        return "no"
-    return "hardly" if codec["contraction"] < 1e-3 else "yes"
-
-
 def tables(listing: dict) -> dict[str, str]:
     speed, accuracy = speeds(), accuracies()
     codecs = [
@@ -75,7 +67,7 @@ def tables(listing: dict) -> dict[str, str]:
             str(c["id"]),
             f"{c['bits_per_value']:.4g}",
             "; ".join(f"{p['name']}: {', '.join(p['laws'])}" for p in c["phases"]),
-            feedback(c),
+            c["needs_feedback"],
             "exact" if c["exact_ledger"] else "rounded",
             f"{c['contraction']:.4g}",
             speed.get((c["name"], "encode"), ""),
