@@ -16,11 +16,22 @@ inline std::vector<float> bell(std::size_t n, float scale = 1, std::size_t seed 
   return v;
 }
 
-enum class Shape { kGaussian, kLaplace, kPowerLaw, kCorrelated, kConstant, kSparse, kDenormal, kHuge };
-inline constexpr Shape kShapes[] = {Shape::kGaussian, Shape::kLaplace, Shape::kPowerLaw, Shape::kCorrelated,
-                                    Shape::kConstant, Shape::kSparse,  Shape::kDenormal, Shape::kHuge};
-inline constexpr const char* kShapeNames[] = {"gaussian", "laplace", "power law", "correlated",
-                                              "constant", "sparse",  "denormal",  "huge"};
+enum class Shape {
+  kGaussian,
+  kLaplace,
+  kPowerLaw,
+  kCorrelated,
+  kConstant,
+  kSparse,
+  kPeaks,
+  kDenormal,
+  kHuge
+};
+inline constexpr Shape kShapes[] = {Shape::kGaussian,   Shape::kLaplace,  Shape::kPowerLaw,
+                                    Shape::kCorrelated, Shape::kConstant, Shape::kSparse,
+                                    Shape::kPeaks,      Shape::kDenormal, Shape::kHuge};
+inline constexpr const char* kShapeNames[] = {"gaussian", "laplace", "power law", "correlated", "constant",
+                                              "sparse",   "peaks",   "denormal",  "huge"};
 inline const char* name(Shape shape) { return kShapeNames[static_cast<int>(shape)]; }
 
 inline std::vector<float> of(Shape shape, std::size_t n) {
@@ -50,6 +61,9 @@ inline std::vector<float> of(Shape shape, std::size_t n) {
         break;
       case Shape::kSparse:
         x[i] = rng() % 64 == 0 ? a : 0.0F;
+        break;
+      case Shape::kPeaks:  // one in 128, each 500 times what lies around it
+        x[i] = i % 128 == 77 ? 0.51F : sign * 0.00097F;
         break;
       case Shape::kDenormal:
         x[i] = 1e-39F * a;

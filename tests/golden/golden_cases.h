@@ -51,6 +51,8 @@ inline std::vector<Case> cases() {
     const std::string much = has_param(*c, "ratio") ? "ratio=0.2," : "";
     if (has_param(*c, "indices"))
       all.push_back({codec + "_packed", c, longest(*c), 1, much + "values=bf16,indices=delta"});
+    else if (has_param(*c, "values"))
+      all.push_back({codec + "_8bit", c, 300, 1, much + "values=8bit"});
     if (c->id == CodecId::topk)  // the other forms, which all sparsifiers share
       for (const std::string form :
            {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap", "inceptionn,indices=delta"})

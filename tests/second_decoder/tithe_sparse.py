@@ -50,22 +50,24 @@ def read_qtopk(payload: bytes, n: int) -> Sparse:
 
 def read_blocks(payload: bytes, n: int) -> Sparse:
     blocks = -(-n // 256)
-    at = (blocks + 7) // 8
+    at = 1 + (blocks + 7) // 8
     must(len(payload) >= at, "blocks: no bitmap")
-    bitmap = int.from_bytes(payload[:at], "little")
+    how, bitmap = payload[0], int.from_bytes(payload[1:at], "little")
+    must(how <= 5, "blocks: unknown form")
     must(bitmap >> blocks == 0, "blocks: a bit past the last block")
-    indices: list[int] = []
-    values: list[float] = []
-    for block in range(blocks):
-        if bitmap >> block & 1:
-            length = min(256, n - 256 * block)
-            must(len(payload) >= at + 4 * length, "blocks: length")
-            here = f32_array(payload, at, length)
-            must(any(v != 0 for v in here), "blocks: a block of zeros")
-            indices += range(256 * block, 256 * block + length)
-            values += here
-            at += 4 * length
-    must(at == len(payload), "blocks: length")
+    sent = [range(256 * b, min(256 * b + 256, n)) for b in range(blocks) if bitmap >> b & 1]
+    indices = [i for block in sent for i in block]
+    if how != 5:
+        must(len(payload) == at + value_bytes(how, len(indices)), "blocks: length")
+    elif indices:
+        must(len(payload) >= at + 4, "blocks: length")
+        must(u32_array(payload, len(payload) - 4, 1) == [len(payload) - at], "blocks: length")
+    values = read_values(how, payload[at:], len(indices))
+    first = 0
+    for block in sent:
+        here = values[first : first + len(block)]
+        must(how > 0 or any(v != 0 for v in here), "blocks: a block of zeros")
+        first += len(block)
     return Sparse(indices, values)
 
 

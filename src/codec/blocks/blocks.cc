@@ -3,10 +3,13 @@
 // With a ratio below 1, only that share of all blocks: those of the largest squared norm, the lower one first among
 // equals.
 //
-// Layout   one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
-//          f32 values of the blocks that are sent, in order; the last block may be shorter
+// Layout   u8 values: how they are written (codec/sparse_values.h)
+//          one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
+//          value array of the blocks that are sent, in order; the last block may be shorter
+// Places are always that bitmap: where one block in a hundred is sent, it is a hundredth of the payload.
 #include "codec/blocks/blocks.h"
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -21,29 +24,47 @@ namespace tithe {
 namespace blocks {
 namespace {
 
-enum Param : std::size_t { kRatio };
-constexpr ParamSpec kParams[] = {{"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most"}};
+using sparse::ValueForm;
+
+enum Param : std::size_t { kRatio, kValues };
+constexpr ParamSpec kParams[] = {{"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most"},
+                                 sparse::kValuesParam};
 
 constexpr std::size_t kAtOnce = 64;   // payloads in one pass over the output
 constexpr std::size_t kLookedAt = 4;  // blocks that are looked at, then sent: they stay in the nearest cache
 
+constexpr std::size_t kBitmap = 1;  // where it begins
 std::size_t bitmap_bytes(std::size_t n) { return (count(n) + 7) / 8; }
+std::size_t head(std::size_t n) { return kBitmap + bitmap_bytes(n); }
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], count(n)); }
+std::size_t most_values(const Settings& s, std::size_t n) { return std::min(n, kBlock * most(s, n)); }
+ValueForm form_of(const Settings& s) { return static_cast<ValueForm>(static_cast<int>(s[kValues])); }
 
 std::size_t bound(const Settings& s, std::size_t n) {
-  return bitmap_bytes(n) + 4 * std::min(n, kBlock * most(s, n));
+  return head(n) + sparse::value_bytes(form_of(s), most_values(s, n));
 }
 
-std::size_t scratch(const Settings&, std::size_t n) {
-  return count(n) * (sizeof(Held) + sizeof(std::uint32_t));
+// Beside what is known of each block, the values that another form than fp32 is written from.
+std::size_t held_bytes(std::size_t n) {
+  return (count(n) * (sizeof(Held) + sizeof(std::uint32_t)) + 63) / 64 * 64;
+}
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return held_bytes(n) + (form_of(s) == ValueForm::kF32 ? 0 : 4 * most_values(s, n));
 }
 
-// The blocks that are sent hold at least their share of the energy.
+// The blocks that are sent hold at least their share of the energy; a rounded form takes some of that.
 double contraction(const Settings& s, std::size_t n) {
-  return 1 - static_cast<double>(most(s, n)) / static_cast<double>(count(n));
+  return 1 - sparse::kKeptEnergy[static_cast<std::size_t>(form_of(s))] * static_cast<double>(most(s, n)) /
+                 static_cast<double>(count(n));
 }
 
 bool is_sent(const std::uint8_t* bitmap, std::size_t block) { return bitmap[block / 8] >> block % 8 & 1U; }
+
+std::size_t sent_values(const std::uint8_t* bitmap, std::size_t n) {
+  std::size_t values = 0;
+  for (std::size_t b = 0; b < count(n); ++b) values += is_sent(bitmap, b) ? length(n, b) : 0;
+  return values;
+}
 
 // Zeros alone are never sent.
 bool says_nothing(const std::uint8_t* values, std::size_t len) {
@@ -54,21 +75,26 @@ bool says_nothing(const std::uint8_t* values, std::size_t len) {
 
 Status check(const Settings& s, std::size_t n, ByteView payload) {
   const auto corrupt = [](const char* why) { return Status(Code::kCorrupt, std::string("blocks: ") + why); };
-  const std::size_t head = bitmap_bytes(n);
-  if (payload.size() < head) return corrupt("the bitmap is cut off");
-  if (count(n) % 8 != 0 && payload[head - 1] >> count(n) % 8 != 0)
+  if (payload.size() < head(n)) return corrupt("the bitmap is cut off");
+  if (payload[0] > sparse::kLastValueForm) return corrupt("unknown form");
+  const auto form = static_cast<ValueForm>(payload[0]);
+  const std::uint8_t* bitmap = &payload[kBitmap];
+  if (count(n) % 8 != 0 && bitmap[bitmap_bytes(n) - 1] >> count(n) % 8 != 0)
     return corrupt("a bit past the last block");
-  std::size_t sent = 0, at = head;
-  for (std::size_t b = 0; b < count(n); ++b) {
-    if (!is_sent(payload.data(), b)) continue;
-    const std::size_t len = length(n, b);
-    if (payload.size() - at < 4 * len) return corrupt("too short for the blocks that it names");
-    if (says_nothing(&payload[at], len)) return corrupt("a block of zeros");
-    at += 4 * len;
-    ++sent;
-  }
-  if (at != payload.size()) return corrupt("too long for the blocks that it names");
+  std::size_t sent = 0;
+  for (std::size_t b = 0; b < count(n); ++b) sent += is_sent(bitmap, b);
   if (sent > most(s, n)) return corrupt("more blocks than the ratio allows");
+  const ByteView array = payload.subspan(head(n));
+  const std::size_t values = sent_values(bitmap, n);
+  if (sparse::array_bytes(form, array, values) != array.size())
+    return corrupt("another length than that of the blocks it names");
+  if (!sparse::values_hold(form, array, values)) return corrupt("a code that no writer writes");
+  std::size_t at = 0;
+  for (std::size_t b = 0; b < count(n) && form == ValueForm::kF32; ++b) {  // others may round all to zero
+    if (!is_sent(bitmap, b)) continue;
+    if (says_nothing(array.data() + at, length(n, b))) return corrupt("a block of zeros");
+    at += 4 * length(n, b);
+  }
   return {};
 }
 
@@ -98,9 +124,47 @@ bool choose(std::span<const Held> held, std::size_t most, std::uint32_t* chosen,
   return finite;
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+// The values of the blocks that are sent, to be written in another form than fp32.
+class Gathered {
+ public:
+  Gathered(const Call& call, std::size_t n)
+      : values_(reinterpret_cast<float*>(call.scratch.data() + held_bytes(n))) {}
+  void add(float v) { values_[count_++] = v; }
+  void add(std::span<const float> values) {
+    std::copy(values.begin(), values.end(), values_ + count_);
+    count_ += values.size();
+  }
+  // Writes them, and leaves what that rounds off. Returns where the payload ends.
+  std::uint8_t* write(ValueForm form, const std::uint8_t* bitmap, const Carry& in, std::uint8_t* to) const {
+    std::uint8_t* const end = sparse::write_values(form, {values_, count_}, to);
+    sparse::ValueReader sent(form, to, count_);
+    const float* value = values_;
+    for (std::size_t b = 0; in.left && b < count(in.n); ++b) {
+      if (!is_sent(bitmap, b)) continue;
+      for (std::size_t first = 0; first < length(in.n, b); first += sparse::kValueBlock) {
+        std::array<float, sparse::kValueBlock> sends;
+        const std::size_t some = std::min(sparse::kValueBlock, length(in.n, b) - first);
+        sent.read({sends.data(), some});
+        for (std::size_t k = 0; k < some; ++k) in.left[b * kBlock + first + k] = *value++ - sends[k];
+      }
+    }
+    return end;
+  }
+
+ private:
+  float* values_;
+  std::size_t count_ = 0;
+};
+
+Status prepare(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("blocks", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("blocks", call.scratch.size(), scratch(call.settings, in.n)));
+  out[0] = static_cast<std::uint8_t>(form_of(call.settings));
+  return {};
+}
+
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(prepare(call, in, out));
   const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), count(in.n));
   auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + held.size());
   for (std::size_t b = 0; b < held.size(); ++b) {
@@ -113,16 +177,21 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
     }
     held[b].squares = squares.total();
   }
-  const bool finite = choose(held, most(call.settings, in.n), chosen, out.data());
-  std::uint8_t* p = out.data() + bitmap_bytes(in.n);
+  std::uint8_t* const bitmap = &out[kBitmap];
+  const bool finite = choose(held, most(call.settings, in.n), chosen, bitmap);
+  const ValueForm form = form_of(call.settings);
+  Gathered gathered(call, in.n);
+  std::uint8_t* p = out.data() + head(in.n);
   for (std::size_t b = 0; b < count(in.n); ++b) {
-    const bool sends = is_sent(out.data(), b);
+    const bool sends = is_sent(bitmap, b);
     for (std::size_t i = b * kBlock; i < b * kBlock + length(in.n, b); ++i) {
       const float v = in.take(i);
-      if (sends) wire::put(p, v), p += 4;
+      if (sends && form == ValueForm::kF32) wire::put(p, v), p += 4;
+      if (sends && form != ValueForm::kF32) gathered.add(v);
       in.leave(i, sends ? v : 0.0F);
     }
   }
+  if (form != ValueForm::kF32) p = gathered.write(form, bitmap, in, p);
   return Encoded{static_cast<std::size_t>(p - out.data()), finite};
 }
 
@@ -137,18 +206,24 @@ std::uint8_t* send_left(const Carry& in, std::size_t block, std::uint8_t* p) {
   }
   return p + 4 * len;
 }
+void gather_left(const Carry& in, std::size_t block, Gathered& gathered) {
+  const std::size_t first = block * kBlock, len = length(in.n, block);
+  if (in.left) return gathered.add({in.left + first, len});
+  for (std::size_t i = 0; i < len; ++i) gathered.add(in.take(first + i));
+}
 
 // All blocks are left whole, then the chosen ones are sent: at once, where every block may be.
 Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
-  TITHE_TRY(codec::check_room("blocks", out.size(), bound(call.settings, in.n)));
-  TITHE_TRY(codec::check_scratch("blocks", call.scratch.size(), scratch(call.settings, in.n)));
+  TITHE_TRY(prepare(call, in, out));
   const std::size_t blocks = count(in.n);
   const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), blocks);
   auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + blocks);
-  const bool all = most(call.settings, in.n) == blocks;
-  std::uint8_t* p = out.data() + bitmap_bytes(in.n);
+  const ValueForm form = form_of(call.settings);
+  const bool all = most(call.settings, in.n) == blocks && form == ValueForm::kF32;
+  std::uint8_t* const bitmap = &out[kBitmap];
+  std::uint8_t* p = out.data() + head(in.n);
   bool finite = true;
-  if (all) std::fill_n(out.data(), bitmap_bytes(in.n), std::uint8_t{0});
+  if (all) std::fill_n(bitmap, bitmap_bytes(in.n), std::uint8_t{0});
   for (std::size_t b = 0; b < blocks; b += kLookedAt) {
     const std::size_t first = b * kBlock, end = std::min(b + kLookedAt, blocks);
     look({in.grad + first, in.residual ? in.residual + first : nullptr, in.left ? in.left + first : nullptr,
@@ -157,31 +232,61 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
     for (std::size_t s = b; all && s < end; ++s) {
       finite = finite && held[s].largest < sparse::kFirstNonFinite;
       if (held[s].largest == 0) continue;
-      mark(out.data(), s);
+      mark(bitmap, s);
       p = send_left(in, s, p);
     }
   }
-  if (!all) {
-    finite = choose(held, most(call.settings, in.n), chosen, out.data());
-    for (std::size_t b = 0; b < blocks; ++b)
-      if (is_sent(out.data(), b)) p = send_left(in, b, p);
+  if (all) return Encoded{static_cast<std::size_t>(p - out.data()), finite};
+  finite = choose(held, most(call.settings, in.n), chosen, bitmap);
+  Gathered gathered(call, in.n);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    if (!is_sent(bitmap, b)) continue;
+    if (form == ValueForm::kF32)
+      p = send_left(in, b, p);
+    else
+      gather_left(in, b, gathered);
   }
+  if (form != ValueForm::kF32) p = gathered.write(form, bitmap, in, p);
   return Encoded{static_cast<std::size_t>(p - out.data()), finite};
 }
 
+// A payload whose blocks are read in turn, as bytes of f32.
+class Reader {
+ public:
+  Reader() = default;
+  Reader(ByteView payload, std::size_t n)
+      : form_(static_cast<ValueForm>(payload[0])), bitmap_(&payload[kBitmap]), at_(payload.data() + head(n)) {
+    if (form_ != ValueForm::kF32) values_ = {form_, at_, sent_values(bitmap_, n)};
+  }
+  bool has(std::size_t block) const { return is_sent(bitmap_, block); }
+  const std::uint8_t* read(std::size_t len, float* buffer) {
+    const std::uint8_t* here = at_;
+    if (form_ == ValueForm::kF32) return at_ += 4 * len, here;
+    for (std::size_t k = 0; k < len; k += sparse::kValueBlock)
+      values_.read({buffer + k, std::min(sparse::kValueBlock, len - k)});
+    return reinterpret_cast<const std::uint8_t*>(buffer);
+  }
+
+ private:
+  ValueForm form_ = ValueForm::kF32;
+  const std::uint8_t* bitmap_ = nullptr;
+  const std::uint8_t* at_ = nullptr;
+  sparse::ValueReader values_;
+};
+
 // One block of the output: base, then what each payload has for it.
-void merge_block(std::span<const ByteView> payloads, std::size_t* at, std::size_t block, const float* base,
-                 float divide, std::span<float> out) {
+void merge_block(std::span<Reader> payloads, std::size_t block, const float* base, float divide,
+                 std::span<float> out) {
+  std::array<float, kBlock> buffer;
   bool started = base != nullptr;
   if (base && base != out.data()) std::copy_n(base, out.size(), out.data());
-  for (std::size_t p = 0; p < payloads.size(); ++p) {
-    if (!is_sent(payloads[p].data(), block)) continue;
-    const std::uint8_t* values = payloads[p].data() + at[p];
+  for (Reader& payload : payloads) {
+    if (!payload.has(block)) continue;
+    const std::uint8_t* values = payload.read(out.size(), buffer.data());
     for (std::size_t i = 0; i < out.size(); ++i) {
       const float v = wire::get<float>(values + 4 * i);
       out[i] = started ? out[i] + v : 0.0F + v;
     }
-    at[p] += 4 * out.size();
     started = true;
   }
   if (!started) std::fill(out.begin(), out.end(), 0.0F);
@@ -189,14 +294,15 @@ void merge_block(std::span<const ByteView> payloads, std::size_t* at, std::size_
     for (float& v : out) v /= divide;
 }
 
-void merge_block_fast(std::span<const ByteView> payloads, std::size_t* at, std::size_t block,
-                      const float* base, float divide, std::span<float> out) {
+void merge_block_fast(std::span<Reader> payloads, std::size_t block, const float* base, float divide,
+                      std::span<float> out) {
+  std::array<std::array<float, kBlock>, kAtOnce> buffer;
   const std::uint8_t* sent[kAtOnce];
   std::size_t senders = 0;
-  for (std::size_t p = 0; p < payloads.size(); ++p) {
-    if (!is_sent(payloads[p].data(), block)) continue;
-    sent[senders++] = payloads[p].data() + at[p];
-    at[p] += 4 * out.size();
+  for (Reader& payload : payloads) {
+    if (!payload.has(block)) continue;
+    sent[senders] = payload.read(out.size(), buffer[senders].data());
+    ++senders;
   }
   if (senders == 0 && base == out.data() && divide == 1.0F) return;
   merge_sent({sent, senders}, base, divide, out);
@@ -209,13 +315,13 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   const float* base = merge.base;
   std::size_t first = 0;
   do {
-    const auto now = payloads.subspan(first, std::min(kAtOnce, payloads.size() - first));
-    first += now.size();
-    std::size_t at[kAtOnce];
-    std::fill_n(at, kAtOnce, bitmap_bytes(out.size()));
+    std::array<Reader, kAtOnce> now;
+    const std::size_t readers = std::min(kAtOnce, payloads.size() - first);
+    for (std::size_t p = 0; p < readers; ++p) now[p] = Reader(payloads[first + p], out.size());
+    first += readers;
     const float divide = first == payloads.size() ? merge.divide : 1.0F;
     for (std::size_t b = 0; b < count(out.size()); ++b)
-      kMergeBlock(now, at, b, base ? base + b * kBlock : nullptr, divide,
+      kMergeBlock({now.data(), readers}, b, base ? base + b * kBlock : nullptr, divide,
                   out.subspan(b * kBlock, length(out.size(), b)));
     base = out.data();
   } while (first < payloads.size());
