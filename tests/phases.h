@@ -25,9 +25,10 @@ inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, con
     if (!done.ok()) return {};
     payload.resize(done->bytes);
     const Phase& phase = codec.phases[p];
-    context = payload;
+    std::vector<std::uint8_t> combined = payload;
     for (int w = 1; w < workers && phase.combine != nullptr; ++w)
-      if (!phase.combine(call.settings, in.n, context, payload, nullptr).ok()) return {};
+      if (!phase.combine(call, in.n, combined, payload, nullptr).ok()) return {};
+    context = std::move(combined);
   }
   return context;
 }

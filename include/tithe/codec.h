@@ -130,9 +130,9 @@ struct Phase {
   Status (*check)(const Settings&, std::size_t n, ByteView payload);
   // kSum and kMax: acc := acc (+ or max) in, payload arrays of equal size; beside its maxima a payload of kMax may
   // hold a count of workers, which adds up. Rounding that the stated type
-  // forces goes to left (n values, or nullptr), so that the ledger stays whole. nullptr where the laws do not
-  // need it.
-  Status (*combine)(const Settings&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
+  // forces goes to left (n values, or nullptr), so that the ledger stays whole. Of the call it reads settings and
+  // context. nullptr where the laws do not need it.
+  Status (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
 };
 
 struct Traits {

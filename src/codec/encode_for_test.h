@@ -3,11 +3,10 @@
 // One encode with all its buffers, for the unit tests of the sparsifiers.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "codec/scratch_for_test.h"
 #include "codec/sparse.h"
 #include "tithe/spec.h"
 
@@ -26,10 +25,8 @@ inline Sent encode(const Impl& impl, const Codec& codec, const Call& proto, cons
                    const std::vector<float>& residual) {
   Call call = proto;
   const std::size_t n = grad.size();
-  const std::size_t room = (codec.scratch(call.settings, n) + 64) / 64 * 64;
-  const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
-      static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), std::free);
-  call.scratch = {scratch.get(), room};
+  const ScratchForTest scratch(codec, call.settings, n);
+  call.scratch = scratch;
   Sent sent;
   sent.left = residual;
   sent.payload.resize(codec.phases[0].bound(call.settings, n));

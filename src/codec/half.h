@@ -74,9 +74,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 }
 
 template <typename Format, void (*kBody)(std::size_t, std::uint8_t*, const std::uint8_t*, float*)>
-Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
-  TITHE_TRY(check<Format>(s, n, acc));
-  TITHE_TRY(check<Format>(s, n, in));
+Status combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+  TITHE_TRY(check<Format>(call.settings, n, acc));
+  TITHE_TRY(check<Format>(call.settings, n, in));
   kBody(n, acc.data(), in.data(), left);
   return {};
 }

@@ -63,7 +63,7 @@ inline Round round_by(const Impl& impl, const std::string& spec, const std::vect
         all = mine;
         continue;
       }
-      const Status s = codec.phases[phase].combine(call.settings, n, all, mine, round.rounding.data());
+      const Status s = codec.phases[phase].combine(call, n, all, mine, round.rounding.data());
       EXPECT_TRUE(s.ok()) << s.what();
     }
   }

@@ -3,11 +3,10 @@
 // What one worker sends of a gradient and what a reader sees of it, by every impl of a codec, which must agree.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "codec/scratch_for_test.h"
 #include "tithe/spec.h"
 
 namespace tithe::worker {
@@ -30,10 +29,8 @@ inline Sent send(std::string_view text, const std::vector<float>& grad, std::uin
   call.seed = seed;
   const std::size_t n = grad.size();
   for (const Impl& impl : codec.impls) {
-    const std::size_t room = (codec.scratch(call.settings, n) + 64) / 64 * 64;
-    const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
-        static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), &std::free);
-    call.scratch = Bytes(scratch.get(), room);
+    const ScratchForTest scratch(codec, call.settings, n);
+    call.scratch = scratch;
     Sent now{std::vector<std::uint8_t>(codec.phases[0].bound(call.settings, n)), std::vector<float>(n),
              std::vector<float>(n)};
     const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);

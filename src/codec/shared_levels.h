@@ -84,11 +84,11 @@ struct Made {
   static Status check_levels(const Settings& s, std::size_t n, ByteView p) {
     return kBody.check_levels(s, n, p);
   }
-  static Status largest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
-    return kBody.largest(s, n, acc, in);
+  static Status largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+    return kBody.largest(call.settings, n, acc, in);
   }
-  static Status add(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
-    return kBody.add(s, n, acc, in);
+  static Status add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+    return kBody.add(call.settings, n, acc, in);
   }
   template <const Kernels& kWith>
   static Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {

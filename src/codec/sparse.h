@@ -94,6 +94,14 @@ class Pairs {
 std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t> index, const float* value,
                   float* left, Bytes out);
 
+// The places alone, for values that travel in a payload of their own:
+//
+//   plain     u32 count | u32 index[count]
+//   packed    as above without the value array, in another Form than {fp32, u32}; `values` says how values will be written
+std::size_t places_bound(const Form& form, std::size_t most, std::size_t n);
+std::size_t write_places(const Form& form, std::size_t n, std::span<const std::uint32_t> index, Bytes out);
+Status check_places(std::string_view codec, std::size_t n, std::size_t most, ByteView payload);
+
 // The fast forms write plain payloads. For another form they write into the end of their scratch, and this packs it:
 // `first` is where the form stands in the settings, own_scratch what the plain encode needs.
 std::size_t scratch(const Form& form, std::size_t own_scratch, std::size_t most);
@@ -128,29 +136,41 @@ class Cursor {
   float value_ = 0;
 };
 
-// The same a batch at a time, for those who read much.
-class Unpacker {
+// The places of a checked payload, a batch at a time.
+class PlaceReader {
  public:
-  static constexpr std::size_t kMost = kValueBlock;
-  explicit Unpacker(ByteView payload);
+  explicit PlaceReader(ByteView payload);
   std::size_t count() const { return count_; }
-  // The next pairs, at most kMost: how many; 0 at the end.
-  std::size_t read(std::uint32_t* index, float* value);
+  Form form() const { return form_; }
+  // The next ones; how many: less than there is room for only at the end.
+  std::size_t read(std::span<std::uint32_t> index);
 
  private:
-  void read_bitmap(std::uint32_t* index, std::size_t size);
-  void read_gaps(std::uint32_t* index, std::size_t size);
+  void read_bitmap(std::span<std::uint32_t> index);
+  void read_gaps(std::span<std::uint32_t> index);
 
   const std::uint8_t* places_;
-  const std::uint8_t* values_;
   const std::uint8_t* end_;  // of the payload
-  ValueReader reader_;
   std::size_t count_;
   std::size_t read_ = 0;
   std::size_t bit_ = 0;
   Form form_;
   unsigned rice_ = 0;
   std::uint32_t expected_ = 0;  // the place after the last one read
+};
+
+// Reads as Cursor does, a batch at a time, for those who read much.
+class Unpacker {
+ public:
+  static constexpr std::size_t kMost = kValueBlock;
+  explicit Unpacker(ByteView payload);
+  std::size_t count() const { return places_.count(); }
+  // The next pairs, at most kMost: how many; 0 at the end.
+  std::size_t read(std::uint32_t* index, float* value);
+
+ private:
+  PlaceReader places_;
+  ValueReader values_;
 };
 
 // Calls sent(index) for every value but 0 that a payload carries, in increasing order: what momentum masking clears.

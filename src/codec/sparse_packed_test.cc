@@ -63,6 +63,19 @@ TEST(SparsePacked, PlacesComeBackWithinTheBound) {
           ASSERT_EQ(std::bit_cast<std::uint32_t>(sent[k]), std::bit_cast<std::uint32_t>(c.value()));
         }
       ASSERT_TRUE(c.done());
+
+      std::vector<std::uint8_t> alone(places_bound(form, index.size(), n));
+      alone.resize(write_places(form, n, index, alone));
+      ASSERT_TRUE(check_places("t", n, n, alone).ok()) << check_places("t", n, n, alone).what();
+      std::vector<std::uint32_t> all(index.size() + 1);
+      PlaceReader reader(alone);
+      ASSERT_EQ(reader.read(std::span(all).first(1)), std::min<std::size_t>(1, index.size()));
+      ASSERT_EQ(reader.read(std::span(all).subspan(1)),
+                index.size() - std::min<std::size_t>(1, index.size()));
+      all.pop_back();
+      ASSERT_EQ(all, index);
+      alone.push_back(0);
+      ASSERT_FALSE(check_places("t", n, n, alone).ok());
     }
   };
   for (std::size_t n = 0; n <= 9; ++n)
@@ -213,7 +226,7 @@ std::vector<std::string> packing() {
       return std::any_of(codec->params.begin(), codec->params.end(),
                          [&](const ParamSpec& p) { return p.name == name; });
     };
-    if (has("values") && has("indices")) all.emplace_back(codec->name);
+    if (codec->phases.size() == 1 && has("values") && has("indices")) all.emplace_back(codec->name);
   }
   return all;
 }

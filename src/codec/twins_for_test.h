@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/finite.h"
+#include "codec/scratch_for_test.h"
 #include "conformance/codec_case.h"
 #include "phases.h"
 #include "tithe/spec.h"
@@ -53,6 +54,8 @@ inline Seen run(const Spec& spec, const Impl& impl, const Floats& grad, Floats r
     call.seed = 5;
     call.phase = p;
     call.context = context;
+    const ScratchForTest scratch(codec, call.settings, n);
+    call.scratch = scratch;
     const bool last = p == phases::last_phase(codec);
     Carry carry{grad.data(), nullptr, nullptr, n};
     if (keep == Keep::kApart || keep == Keep::kInPlace) carry.residual = residual.data();
@@ -77,9 +80,10 @@ inline Seen run(const Spec& spec, const Impl& impl, const Floats& grad, Floats r
             seen.results.push_back(result);
           }
     }
-    context = out;
+    Payload combined = out;
     for (int w = 1; w < workers && codec.phases[p].combine != nullptr; ++w)
-      EXPECT_TRUE(codec.phases[p].combine(call.settings, n, context, out, nullptr).ok());
+      EXPECT_TRUE(codec.phases[p].combine(call, n, combined, out, nullptr).ok());
+    context = std::move(combined);
   }
   return seen;
 }

@@ -162,8 +162,7 @@ Status Unit::check(const Step& step) {
 
 Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, float* rounding) {
   const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Status s =
-      phase.combine(settings_[static_cast<std::size_t>(step.part)], w.n, acc, payload(frame), rounding);
+  const Status s = phase.combine(call(step, w, 0), w.n, acc, payload(frame), rounding);
   return s.ok() ? s : Status(s.code(), s.what(), state(frame).source);
 }
 

@@ -95,18 +95,25 @@ def read_dct(payload: bytes, n: int) -> list[float]:
     return values[:n]
 
 
-def read_scalecom_places(payload: bytes, n: int) -> list[int]:
+def read_scalecom_places(payload: bytes, n: int) -> tuple[int, list[int]]:
+    """How values will be written, and their places."""
     must(len(payload) >= 4, "scalecom: no count")
     (count,) = u32_array(payload, 0, 1)
+    if count == 0xFFFFFFFF:
+        how, places, end = read_packed_places(payload, n, values_behind=False)
+        must(how != 5, "scalecom: values of no fixed size")
+        must(end == len(payload), "scalecom: length")
+        return how, places
     must(len(payload) == 4 + 4 * count, "scalecom: length")
     places = u32_array(payload, 4, count)
     check_indices(places, n)
-    return places
+    return 0, places
 
 
-def read_scalecom(payload: bytes, n: int, places: list[int]) -> Sparse:
-    must(len(payload) == 4 * len(places), "scalecom: length")
-    return Sparse(places, f32_array(payload, 0, len(places)))
+def read_scalecom(payload: bytes, n: int, agreed: tuple[int, list[int]]) -> Sparse:
+    how, places = agreed
+    must(len(payload) == value_bytes(how, len(places)), "scalecom: length")
+    return Sparse(places, read_values(how, payload, len(places)))
 
 
 def read_randomk(payload: bytes, n: int) -> Sparse:
@@ -121,6 +128,12 @@ def read_randomk(payload: bytes, n: int) -> Sparse:
 
 
 def read_packed(payload: bytes, n: int) -> Sparse:
+    how, indices, split_at = read_packed_places(payload, n, values_behind=True)
+    return Sparse(indices, read_values(how, payload[split_at:], len(indices)))
+
+
+def read_packed_places(payload: bytes, n: int, values_behind: bool) -> tuple[int, list[int], int]:
+    """How values are written, the places, and where these end."""
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
     how_values, how_indices, b, zero = payload[8:12]
@@ -129,8 +142,8 @@ def read_packed(payload: bytes, n: int) -> Sparse:
     must(count <= n, "sparse: count")
     mean = (n - count) * 177 // 256 // count if count else 0
     must(b == (mean.bit_length() - 1 if how_indices == 1 and mean else 0), "sparse: b")
-    size = value_bytes(how_values, count)
-    if how_values == 5 and count:
+    size = value_bytes(how_values, count) if values_behind else 0
+    if how_values == 5 and count and values_behind:
         must(len(payload) >= 16, "sparse: length")
         (size,) = u32_array(payload, len(payload) - 4, 1)
     split_at = len(payload) - size
@@ -147,7 +160,7 @@ def read_packed(payload: bytes, n: int) -> Sparse:
         must(bits >> n == 0 and bits.bit_count() == count, "sparse: bitmap")
         indices = [i for i in range(n) if bits >> i & 1]
     check_indices(indices, n)
-    return Sparse(indices, read_values(how_values, payload[split_at:], count))
+    return how_values, indices, split_at
 
 
 VALUE_BITS = (32, 16, 16, 8, 4, 0)

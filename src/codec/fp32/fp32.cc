@@ -31,9 +31,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check(s, n, acc));
-  TITHE_TRY(check(s, n, in));
+Status combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check(call.settings, n, acc));
+  TITHE_TRY(check(call.settings, n, in));
   this_machine().simd ? combine_simd(n, acc.data(), in.data()) : combine_from(0, n, acc.data(), in.data());
   return {};
 }

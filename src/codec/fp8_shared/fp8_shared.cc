@@ -83,9 +83,9 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status largest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+Status largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
-  TITHE_TRY(check_scales(s, n, in));
+  TITHE_TRY(check_scales(call.settings, n, in));
   const unsigned ranks = wire::get<std::uint16_t>(acc.data()) + wire::get<std::uint16_t>(in.data());
   if (ranks > kMostRanks) return {Code::kUnsupported, "fp8_shared: more than 65535 ranks"};
   wire::put(acc.data(), static_cast<std::uint16_t>(ranks));
@@ -93,9 +93,9 @@ Status largest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*)
   return {};
 }
 
-Status add(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
+Status add(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
-  TITHE_TRY(check_codes(s, n, in));
+  TITHE_TRY(check_codes(call.settings, n, in));
   if (!std::equal(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(fp8::kHead + blocks(n)), acc.begin()))
     return {Code::kCorrupt, "fp8_shared: payloads under different scales"};
   const std::size_t codes = fp8::kHead + blocks(n);

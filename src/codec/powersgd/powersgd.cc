@@ -262,16 +262,16 @@ Status add(Bytes acc, ByteView in, std::size_t from) {
     wire::put(&acc[at], wire::get<float>(&acc[at]) + wire::get<float>(&in[at]));
   return {};
 }
-Status add_p(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check_p(s, n, acc));
-  TITHE_TRY(check_p(s, n, in));
+Status add_p(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check_p(call.settings, n, acc));
+  TITHE_TRY(check_p(call.settings, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
     return {Code::kCorrupt,
             "powersgd: ranks remember different factors: all must restore states of one round, or none"};
   return add(acc, in, kHead);
 }
-Status add_q(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check_q(s, n, acc));
+Status add_q(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check_q(call.settings, n, acc));
   return add(acc, in, 0);
 }
 

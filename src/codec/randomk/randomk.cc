@@ -16,23 +16,21 @@
 #include "codec/randomk/randomk.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/leave.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
+#include "codec/shared_places.h"
 #include "codec/sparse.h"
 
 namespace tithe {
 namespace randomk {
 namespace {
 
-using sparse::kValueBlock;
 using sparse::ValueForm;
 
 enum Param : std::size_t { kRatio, kValues };
@@ -40,9 +38,6 @@ constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the value
                                  sparse::kFixedValuesParam};
 
 enum Offset : std::size_t { kAtCount = 8, kAtForm = 12, kAtZeros = 13, kHead = 16 };
-
-constexpr std::size_t kMerged =
-    8192;  // values that all payloads are added to before the next: they stay there too
 
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 ValueForm form(const Settings& s) { return static_cast<ValueForm>(static_cast<int>(s[kValues])); }
@@ -89,92 +84,33 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
              : corrupt("a code that no writer writes");
 }
 
-// The places of a payload, drawn a thousand at a time.
-class Listed {
+// The places of a payload.
+class Drawn {
  public:
-  Listed(std::uint64_t key, std::size_t n, std::size_t count) : key_(key), n_(n), count_(count) {}
-  // The next places that are below `end`, or the first of them; none: there are no more.
-  std::span<const std::uint32_t> below(std::size_t end) {
-    if (next_ == held_) {
-      drawn_ += held_;
-      next_ = 0;
-      held_ = std::min(kMost, count_ - drawn_);
-      list_places(key_, n_, count_, drawn_, {place_.data(), held_});
-    }
-    const std::size_t first = next_;
-    while (next_ < held_ && place_[next_] < end) ++next_;
-    return {place_.data() + first, next_ - first};
+  Drawn(std::uint64_t key, std::size_t n, std::size_t count) : key_(key), n_(n), count_(count) {}
+  std::size_t read(std::span<std::uint32_t> places) {
+    const std::size_t some = std::min(places.size(), count_ - drawn_);
+    list_places(key_, n_, count_, drawn_, places.first(some));
+    drawn_ += some;
+    return some;
   }
 
  private:
-  static constexpr std::size_t kMost = 1024;
   std::uint64_t key_;
   std::size_t n_;
   std::size_t count_;
-  std::array<std::uint32_t, kMost> place_;
-  std::size_t held_ = 0;
-  std::size_t next_ = 0;
-  std::size_t drawn_ = 0;  // before those held
+  std::size_t drawn_ = 0;
 };
 
-// Writes a payload, values in their order, and leaves what their form rounds off.
-class Writer {
- public:
-  Writer(const Call& call, const Carry& in, Bytes out)
-      : in_(in),
-        form_(form(call.settings)),
-        key_(rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase)),
-        out_(out.data()) {
-    wire::put(out_, key_);
-    wire::put(out_ + kAtCount, static_cast<std::uint32_t>(most(call.settings, in.n)));
-    out_[kAtForm] = static_cast<std::uint8_t>(form_);
-    std::fill(out_ + kAtZeros, out_ + kHead, std::uint8_t{0});
-  }
-  std::uint64_t key() const { return key_; }
-
-  void send(std::uint32_t place, float v) {
-    place_[held_] = place;
-    value_[held_++] = v + 0.0F;  // -0 becomes +0, as it would in a sum
-    if (held_ == kValueBlock) flush();
-  }
-  // Values that have been left whole.
-  void send_left(std::span<const std::uint32_t> places) {
-    if (form_ != ValueForm::kF32) {
-      for (const std::uint32_t i : places) send(i, codec::left_value(in_, i));
-      return;
-    }
-    std::uint8_t* to = out_ + kHead + 4 * written_;
-    for (const std::uint32_t i : places) {
-      wire::put(to, codec::left_value(in_, i) + 0.0F), to += 4;
-      if (in_.left) in_.left[i] = 0.0F;
-    }
-    written_ += places.size();
-  }
-  std::size_t finish() {
-    flush();
-    return kHead + sparse::value_bytes(form_, written_);
-  }
-
- private:
-  void flush() {
-    std::uint8_t* array = out_ + kHead + sparse::value_bytes(form_, written_);
-    sparse::write_values(form_, {value_.data(), held_}, array);
-    if (in_.left)
-      for (std::size_t k = 0; k < held_; ++k)
-        in_.left[place_[k]] = value_[k] - sparse::value_at(form_, array, k);
-    written_ += held_;
-    held_ = 0;
-  }
-
-  const Carry& in_;
-  ValueForm form_;
-  std::uint64_t key_;
-  std::uint8_t* out_;
-  std::array<std::uint32_t, kValueBlock> place_{};
-  std::array<float, kValueBlock> value_{};
-  std::size_t held_ = 0;
-  std::size_t written_ = 0;
-};
+// Writes the head; the key of the places.
+std::uint64_t begin(const Call& call, std::size_t n, Bytes out) {
+  const std::uint64_t key = rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase);
+  wire::put(out.data(), key);
+  wire::put(&out[kAtCount], static_cast<std::uint32_t>(most(call.settings, n)));
+  out[kAtForm] = static_cast<std::uint8_t>(form(call.settings));
+  std::fill(&out[kAtZeros], out.data() + kHead, std::uint8_t{0});
+  return key;
+}
 
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
@@ -186,21 +122,20 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
     finite = finite && is_finite(values[i]);
     in.leave(i, 0.0F);
   }
-  Writer writer(call, in, out);
-  for (Places p(writer.key(), in.n, most(call.settings, in.n)); !p.done(); p.next())
+  const std::uint64_t key = begin(call, in.n, out);
+  sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
+  for (Places p(key, in.n, most(call.settings, in.n)); !p.done(); p.next())
     writer.send(p.place(), values[p.place()]);
-  return Encoded{.bytes = writer.finish(), .finite = finite};
+  return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
 Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
-  Writer writer(call, in, out);
-  Listed places(writer.key(), in.n, most(call.settings, in.n));
-  const bool finite = codec::leave_and_pick(in, [&](std::size_t end) {
-    for (auto some = places.below(end); !some.empty(); some = places.below(end)) writer.send_left(some);
-  });
-  return Encoded{.bytes = writer.finish(), .finite = finite};
+  const std::uint64_t key = begin(call, in.n, out);
+  sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
+  const bool finite = sparse::leave_and_send(in, Drawn(key, in.n, most(call.settings, in.n)), writer);
+  return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
@@ -220,65 +155,26 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-// Part after part of the output.
 Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                    std::span<float> out) {
   TITHE_TRY(codec::check_all(randomk_codec, call, payloads, out.size()));
-  struct Read {
-    View view;
-    Listed places;
-    std::size_t j = 0;
-  };
-  std::vector<Read> all;
+  std::vector<sparse::Placed<Drawn>> all;
   for (const ByteView payload : payloads) {
     const View view(payload);
-    all.push_back({view, Listed(view.key, out.size(), view.count)});
+    all.push_back({view.values, view.array, sparse::Listed(Drawn(view.key, out.size(), view.count))});
   }
-  for (std::size_t start = 0; start < out.size(); start += kMerged) {
-    const std::size_t end = std::min(start + kMerged, out.size());
-    if (merge.base == nullptr)
-      std::fill_n(out.data() + start, end - start, 0.0F);
-    else if (merge.base != out.data())
-      std::copy_n(merge.base + start, end - start, out.data() + start);
-    for (Read& p : all)
-      for (auto some = p.places.below(end); !some.empty(); some = p.places.below(end)) {
-        const std::uint8_t* from = p.view.array + 4 * p.j;
-        if (p.view.values == ValueForm::kF32)
-          for (const std::uint32_t i : some) out[i] += wire::get<float>(from), from += 4;
-        else
-          for (std::size_t k = 0; k < some.size(); ++k) out[some[k]] += p.view.value(p.j + k);
-        p.j += some.size();
-      }
-    if (merge.divide != 1.0F)
-      for (float& v : out.subspan(start, end - start)) v /= merge.divide;
-  }
+  sparse::merge_arrays(std::span(all), merge, out);
   return {};
 }
 
-Status combine(const Settings& s, std::size_t n, Bytes acc, ByteView in, float* left) {
-  TITHE_TRY(check(s, n, acc));
-  TITHE_TRY(check(s, n, in));
+Status combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+  TITHE_TRY(check(call.settings, n, acc));
+  TITHE_TRY(check(call.settings, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
     return {Code::kCorrupt, "randomk: payloads of other places or another form cannot be added"};
   const View a(acc);
-  const View b(in);
-  const bool rounds = left != nullptr && a.values != ValueForm::kF32;
-  Places p(a.key, n, a.count);
-  for (std::size_t first = 0; first < a.count; first += kValueBlock) {
-    const std::size_t length = std::min(kValueBlock, a.count - first);
-    std::array<float, kValueBlock> had{};
-    std::array<float, kValueBlock> sum{};
-    for (std::size_t k = 0; k < length; ++k) {
-      had[k] = a.value(first + k);
-      sum[k] = had[k] + b.value(first + k);
-    }
-    sparse::write_values(a.values, {sum.data(), length},
-                         acc.data() + kHead + sparse::value_bytes(a.values, first));
-    for (std::size_t k = 0; rounds && k < length; ++k, p.next()) {
-      const float sent = a.value(first + k);
-      left[p.place()] += is_finite(sum[k]) ? sum[k] - sent : had[k] - sent + b.value(first + k);
-    }
-  }
+  sparse::add_arrays(a.values, a.count, acc.data() + kHead, in.data() + kHead, left,
+                     Drawn(a.key, n, a.count));
   return {};
 }
 

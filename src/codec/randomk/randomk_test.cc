@@ -141,7 +141,7 @@ TEST(Randomk, PayloadsAddUpAndRoundingStays) {
         if (rank == 0) {
           sum = sent.payload;
         } else {
-          ASSERT_TRUE(combine(call.settings, n, sum, sent.payload, left.data()).ok());
+          ASSERT_TRUE(combine({.settings = call.settings}, n, sum, sent.payload, left.data()).ok());
         }
       }
       ASSERT_TRUE(randomk_codec.phases[0].check(call.settings, n, sum).ok());
@@ -161,7 +161,7 @@ TEST(Randomk, RefusesToAddOtherPlaces) {
   call.round = 9;
   const std::vector<std::uint8_t> other = send(call, x).payload;
   const auto combine = randomk_codec.phases[0].combine;
-  EXPECT_EQ(combine(call.settings, 500, one, other, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(combine({.settings = call.settings}, 500, one, other, nullptr).code(), Code::kCorrupt);
   EXPECT_EQ(one, before);
 }
 

@@ -5,28 +5,39 @@
 //
 // The published form also smooths the residual; feedback=decay comes near to that.
 //
-// Layout   phase 0 (leader): u32 count | u32 index[count], increasing, count <= k = max(1, ceil(ratio n))
-//          phase 1 (sum):    f32 value[count]
+// Layout   phase 0 (leader): count <= k = max(1, ceil(ratio n)) places (codec/sparse.h), and how values will be written
+//          phase 1 (sum):    value array (codec/sparse_values.h)
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
-#include "codec/leave.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
+#include "codec/shared_places.h"
 #include "codec/sparse.h"
 
 namespace tithe {
 namespace scalecom {
 namespace {
 
-enum Param : std::size_t { kRatio };
-constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"}};
+using sparse::PlaceReader;
+using sparse::ValueForm;
+
+enum Param : std::size_t { kRatio, kValues, kIndices };
+constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"},
+                                 sparse::kFixedValuesParam,
+                                 sparse::kIndicesParam};
 
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
-std::size_t bound_places(const Settings& s, std::size_t n) { return 4 + 4 * most(s, n); }
-std::size_t bound_values(const Settings& s, std::size_t n) { return 4 * most(s, n); }
+sparse::Form form(const Settings& s) { return sparse::form_of(s, kValues); }
+std::size_t bound_places(const Settings& s, std::size_t n) {
+  return sparse::places_bound(form(s), most(s, n), n);
+}
+std::size_t bound_values(const Settings& s, std::size_t n) {
+  return sparse::value_bytes(form(s).values, most(s, n));
+}
 
 // The choice is topk's.
 Settings choice(const Settings& s) {
@@ -41,31 +52,35 @@ std::size_t scratch(const Settings& s, std::size_t n) {
   return choice_scratch(s, n) + sparse::bytes(most(s, n));
 }
 
-std::size_t count_of(ByteView places) { return wire::get<std::uint32_t>(places.data()); }
-std::uint32_t place(ByteView places, std::size_t j) {
-  return wire::get<std::uint32_t>(places.data() + 4 + 4 * j);
+Status check_places(const Settings& s, std::size_t n, ByteView payload) {
+  TITHE_TRY(sparse::check_places("scalecom", n, most(s, n), payload));
+  if (PlaceReader(payload).form().values == form(s).values) return {};
+  return {Code::kCorrupt, "scalecom: values in another form than is set"};
 }
 
-Status check_places(const Settings& s, std::size_t n, ByteView payload) {
-  const auto corrupt = [](const char* why) {
-    return Status(Code::kCorrupt, std::string("scalecom: ") + why);
-  };
-  if (payload.size() < 4) return corrupt("no count of places");
-  const std::size_t count = count_of(payload);
-  if (count > most(s, n)) return corrupt("more places than the ratio allows");
-  if (payload.size() != 4 + 4 * count) return corrupt("another length than its count says");
-  std::uint64_t least = 0;
-  for (std::size_t j = 0; j < count; ++j) {
-    if (place(payload, j) < least || place(payload, j) >= n) return corrupt("places do not increase below n");
-    least = std::uint64_t{place(payload, j)} + 1;
-  }
+// How many values there must be is in the places, which decode and combine know: here, that there is a number of them
+// that takes so many bytes, and of several the largest.
+Status check_values(const Settings& s, std::size_t n, ByteView payload) {
+  const ValueForm values = form(s).values;
+  std::size_t count = 0;
+  for (std::size_t step = std::bit_floor(most(s, n)); step > 0; step /= 2)
+    if (count + step <= most(s, n) && sparse::value_bytes(values, count + step) <= payload.size())
+      count += step;
+  if (sparse::value_bytes(values, count) != payload.size())
+    return {Code::kCorrupt, "scalecom: " + std::to_string(payload.size()) + " bytes are no list of values"};
+  if (!sparse::values_hold(values, payload, count))
+    return {Code::kCorrupt, "scalecom: a code that no writer writes"};
   return {};
 }
 
-// How many values there must be is in the places, which decode knows.
-Status check_values(const Settings& s, std::size_t n, ByteView payload) {
-  if (payload.size() % 4 == 0 && payload.size() <= bound_values(s, n)) return {};
-  return {Code::kCorrupt, "scalecom: " + std::to_string(payload.size()) + " bytes are no list of values"};
+// The same, knowing the places.
+Status check_array(ByteView places, ByteView payload) {
+  const PlaceReader reader(places);
+  const ValueForm values = reader.form().values;
+  TITHE_TRY(codec::check_size("scalecom", payload.size(), sparse::value_bytes(values, reader.count())));
+  if (!sparse::values_hold(values, payload, reader.count()))
+    return {Code::kCorrupt, "scalecom: a code that no writer writes"};
+  return {};
 }
 
 Result<Encoded> name_places(const Impl& topk, const Call& call, const Carry& in, Bytes out) {
@@ -78,39 +93,33 @@ Result<Encoded> name_places(const Impl& topk, const Call& call, const Carry& in,
   const Bytes pairs = call.scratch.subspan(own);
   const Result<Encoded> done = topk.encode(chooses, {in.grad, in.residual, nullptr, in.n}, pairs);
   if (!done.ok()) return done;
-  const std::size_t bytes = 4 + 4 * count_of(pairs);  // a plain payload begins with its places
-  std::memcpy(out.data(), pairs.data(), bytes);
-  return Encoded{.bytes = bytes, .finite = done->finite};
+  const std::size_t count = sparse::Pairs(pairs).count();
+  const auto* index = reinterpret_cast<const std::uint32_t*>(pairs.data() + sparse::kHead);
+  return Encoded{.bytes = sparse::write_places(form(call.settings), in.n, {index, count}, out),
+                 .finite = done->finite};
 }
 
 Result<Encoded> send_values(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("scalecom", out.size(), bound_values(call.settings, in.n)));
-  const std::size_t count = count_of(call.context);
-  for (std::size_t j = 0; j < count; ++j)  // 0 +: sums of -0 and +0 have one sign everywhere
-    wire::put(&out[4 * j], 0.0F + in.take(place(call.context, j)));
+  std::vector<float> values(in.n);
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < in.n; ++i) {
-    largest = std::max(largest, sparse::magnitude(in.take(i)));
+    values[i] = in.take(i);
+    largest = std::max(largest, sparse::magnitude(values[i]));
     in.leave(i, 0.0F);
   }
-  if (in.left)
-    for (std::size_t j = 0; j < count; ++j) in.left[place(call.context, j)] = 0.0F;
-  return Encoded{.bytes = 4 * count, .finite = largest < sparse::kFirstNonFinite};
+  PlaceReader places(call.context);
+  sparse::ArrayWriter writer(places.form().values, in, out.data());
+  for (std::uint32_t place = 0; places.read({&place, 1}) > 0;) writer.send(place, values[place]);
+  return Encoded{.bytes = writer.finish(), .finite = largest < sparse::kFirstNonFinite};
 }
 
 Result<Encoded> send_values_fast(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("scalecom", out.size(), bound_values(call.settings, in.n)));
-  const std::size_t count = count_of(call.context);
-  std::size_t j = 0;
-  const bool finite = codec::leave_and_pick(in, [&](std::size_t end) {
-    for (; j < count; ++j) {
-      const std::size_t i = place(call.context, j);
-      if (i >= end) break;
-      wire::put(&out[4 * j], 0.0F + codec::left_value(in, i));
-      if (in.left) in.left[i] = 0.0F;
-    }
-  });
-  return Encoded{.bytes = 4 * count, .finite = finite};
+  const PlaceReader places(call.context);
+  sparse::ArrayWriter writer(places.form().values, in, out.data());
+  const bool finite = sparse::leave_and_send(in, places, writer);
+  return Encoded{.bytes = writer.finish(), .finite = finite};
 }
 
 template <bool kFast>
@@ -120,37 +129,45 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return name_places(kFast ? topk_codec.impls.front() : topk_codec.reference(), call, in, out);
 }
 
-// Part after part of the output, each of which stays in the nearest cache until all payloads have been added.
-template <bool kFast>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
-  TITHE_TRY(codec::check_all(scalecom_codec, call, payloads, out.size()));
-  const std::size_t count = count_of(call.context);
-  for (const ByteView p : payloads) TITHE_TRY(codec::check_size("scalecom", p.size(), 4 * count));
-  constexpr std::size_t kMerged = 8192;
-  const std::size_t part = kFast ? kMerged : std::max<std::size_t>(1, out.size());
-  std::size_t j = 0;
-  for (std::size_t start = 0; start < out.size(); start += part) {
-    const std::span<float> now = out.subspan(start, std::min(part, out.size() - start));
-    if (!merge.base)
-      std::fill(now.begin(), now.end(), 0.0F);
-    else if (merge.base != out.data())
-      std::copy_n(merge.base + start, now.size(), now.begin());
-    for (; j < count; ++j) {
-      const std::size_t i = place(call.context, j);
-      if (i >= start + now.size()) break;
-      for (const ByteView p : payloads) out[i] += wire::get<float>(p.data() + 4 * j);
-    }
-    if (merge.divide != 1.0F)
-      for (float& v : now) v /= merge.divide;
-  }
+Status check_arrays(const Call& call, std::span<const ByteView> payloads, std::size_t n) {
+  TITHE_TRY(codec::check_all(scalecom_codec, call, payloads, n));
+  for (const ByteView p : payloads) TITHE_TRY(check_array(call.context, p));
   return {};
 }
 
-Status add(const Settings&, std::size_t, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(codec::check_size("scalecom", in.size(), acc.size()));
-  for (std::size_t at = 0; at < acc.size(); at += 4)
-    wire::put(&acc[at], wire::get<float>(&acc[at]) + wire::get<float>(&in[at]));
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(check_arrays(call, payloads, out.size()));
+  if (!merge.base)
+    std::fill(out.begin(), out.end(), 0.0F);
+  else if (merge.base != out.data())
+    std::copy_n(merge.base, out.size(), out.begin());
+  for (const ByteView p : payloads) {
+    PlaceReader places(call.context);
+    std::uint32_t place = 0;
+    for (std::size_t j = 0; places.read({&place, 1}) > 0; ++j)
+      out[place] += sparse::value_at(places.form().values, p.data(), j);
+  }
+  if (merge.divide != 1.0F)
+    for (float& v : out) v /= merge.divide;
+  return {};
+}
+
+Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                   std::span<float> out) {
+  TITHE_TRY(check_arrays(call, payloads, out.size()));
+  const PlaceReader places(call.context);
+  std::vector<sparse::Placed<PlaceReader>> all;
+  for (const ByteView p : payloads) all.push_back({places.form().values, p.data(), sparse::Listed(places)});
+  sparse::merge_arrays(std::span(all), merge, out);
+  return {};
+}
+
+Status add(const Call& call, std::size_t, Bytes acc, ByteView in, float* left) {
+  TITHE_TRY(check_array(call.context, acc));
+  TITHE_TRY(check_array(call.context, in));
+  const PlaceReader places(call.context);
+  sparse::add_arrays(places.form().values, places.count(), acc.data(), in.data(), left, places);
   return {};
 }
 
@@ -160,8 +177,8 @@ constexpr Phase kPhases[] = {
     {.name = "places", .laws = kLeads, .bound = bound_places, .check = check_places},
     {.name = "values", .laws = kAdds, .bound = bound_values, .check = check_values, .combine = add}};
 constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode<true>},
-    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode<false>}};
+    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode_fast},
+    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode}};
 
 }  // namespace
 }  // namespace scalecom

@@ -81,11 +81,12 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return Encoded{bytes, call.phase == 0 ? kVote(call, in, out.data()) : kSendSizes(call, in, out.data())};
 }
 
-Status add_votes(const Settings& s, std::size_t, Bytes acc, ByteView in, float*) {
+Status add_votes(const Call& call, std::size_t, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("sign_majority", in.size(), acc.size()));
   const unsigned voters = unsigned{acc[1]} + in[1];
-  if (voters > most_voters(s))
-    return {Code::kUnsupported, "sign_majority: more ranks than voters=" + std::to_string(most_voters(s))};
+  if (voters > most_voters(call.settings))
+    return {Code::kUnsupported,
+            "sign_majority: more ranks than voters=" + std::to_string(most_voters(call.settings))};
   acc[1] = static_cast<std::uint8_t>(voters);
   std::size_t at = kHead;
   std::uint64_t carry = 0;
@@ -103,7 +104,7 @@ Status add_votes(const Settings& s, std::size_t, Bytes acc, ByteView in, float*)
   return {};
 }
 
-Status add_sizes(const Settings&, std::size_t, Bytes acc, ByteView in, float*) {
+Status add_sizes(const Call&, std::size_t, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("sign_majority", in.size(), acc.size()));
   for (std::size_t at = 0; at < acc.size(); at += 4)
     wire::put(&acc[at], wire::get<float>(&acc[at]) + wire::get<float>(&in[at]));

@@ -35,7 +35,7 @@ Outcome poll(const std::string& text, const std::vector<Floats>& ranks) {
       if (r == 0)
         total = own;
       else
-        EXPECT_TRUE(codec.phases[phase].combine(call.settings, n, total, own, nullptr).ok());
+        EXPECT_TRUE(codec.phases[phase].combine(call, n, total, own, nullptr).ok());
       if (phase == 1) outcome.left.push_back(left);
     }
     EXPECT_TRUE(codec.phases[phase].check(call.settings, n, total).ok());
@@ -143,7 +143,7 @@ TEST(SignMajority, CountsAddAsOneLongNumber) {
       codes::put(&acc[2], i, bits, before(i));
       codes::put(&in[2], i, bits, i % 3 == 0);
     }
-    ASSERT_TRUE(votes.combine(spec.settings, kValues, acc, in, nullptr).ok());
+    ASSERT_TRUE(votes.combine({.settings = spec.settings}, kValues, acc, in, nullptr).ok());
     for (std::size_t i = 0; i < kValues; ++i)
       ASSERT_EQ(codes::get(&acc[2], i, bits), before(i) + (i % 3 == 0)) << i << " of " << bits;
   }
@@ -153,7 +153,7 @@ TEST(SignMajority, MoreRanksThanVotersAreRefused) {
   const Spec spec = dense::spec_of("sign_majority:voters=3");
   const Phase& votes = spec.codec->phases[0];
   Payload full = {2, 3, 0b11}, one = {2, 1, 0b01};
-  EXPECT_EQ(votes.combine(spec.settings, 1, full, one, nullptr).code(), Code::kUnsupported);
+  EXPECT_EQ(votes.combine({.settings = spec.settings}, 1, full, one, nullptr).code(), Code::kUnsupported);
   EXPECT_EQ(full, (Payload{2, 3, 0b11}));
 }
 

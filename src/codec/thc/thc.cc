@@ -114,11 +114,11 @@ Status check_lanes(const Settings& s, std::size_t n, ByteView payload) {
   return lane::check(form(s, n), payload);
 }
 
-Status widest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
+Status widest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("thc", in.size(), acc.size()));
-  TITHE_TRY(check_ranges(s, n, in));
+  TITHE_TRY(check_ranges(call.settings, n, in));
   if (key_of(acc) != key_of(in)) return {Code::kCorrupt, "thc: ranks draw different signs"};
-  const Result<std::uint16_t> workers = lane::count(form(s, n), acc.data(), in.data());
+  const Result<std::uint16_t> workers = lane::count(form(call.settings, n), acc.data(), in.data());
   if (!workers.ok()) return workers.status();
   wire::put(acc.data(), *workers);
   for (std::size_t b = 0; b < blocks(n); ++b)
@@ -126,8 +126,8 @@ Status widest(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) 
   return {};
 }
 
-Status add(const Settings& s, std::size_t n, Bytes acc, ByteView in, float*) {
-  return lane::add(form(s, n), acc, in);
+Status add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  return lane::add(form(call.settings, n), acc, in);
 }
 
 // ---- Encode and decode

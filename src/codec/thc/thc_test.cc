@@ -108,8 +108,8 @@ TEST(Thc, MoreRanksThanStatedAreRefused) {
   const Payload one = encode(call, x);
   Payload acc = one;
   const Phase& phase = thc_codec.phases[0];
-  ASSERT_TRUE(phase.combine(call.settings, 100, acc, one, nullptr).ok());
-  EXPECT_EQ(phase.combine(call.settings, 100, acc, one, nullptr).code(), Code::kUnsupported);
+  ASSERT_TRUE(phase.combine(call, 100, acc, one, nullptr).ok());
+  EXPECT_EQ(phase.combine(call, 100, acc, one, nullptr).code(), Code::kUnsupported);
 }
 
 TEST(Thc, RanksMustDrawTheSameSigns) {
@@ -117,7 +117,7 @@ TEST(Thc, RanksMustDrawTheSameSigns) {
   Call call = rounds::call_of("thc", 0);
   Payload acc = encode(call, x);
   call.shared_seed += 1;
-  EXPECT_EQ(thc_codec.phases[0].combine(call.settings, 100, acc, encode(call, x), nullptr).code(),
+  EXPECT_EQ(thc_codec.phases[0].combine(call, 100, acc, encode(call, x), nullptr).code(),
             Code::kCorrupt);
 }
 

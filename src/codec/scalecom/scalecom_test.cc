@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "codec/draws_for_test.h"
+#include "codec/registry.h"
+#include "codec/scratch_for_test.h"
+#include "codec/twins_for_test.h"
+#include "tithe/spec.h"
+
+namespace tithe {
+namespace {
+
+using Floats = std::vector<float>;
+using Payload = std::vector<std::uint8_t>;
+
+constexpr const char* kValues[] = {"fp32", "bf16", "fp16", "8bit", "4bit"};
+constexpr const char* kIndices[] = {"u32", "delta", "bitmap", "auto"};
+
+Payload send(const Call& call, const Floats& x, Floats* left) {
+  const Phase& phase = scalecom_codec.phases[call.phase];
+  Payload out(phase.bound(call.settings, x.size()));
+  const ScratchForTest scratch(scalecom_codec, call.settings, x.size());
+  Call with = call;
+  with.scratch = scratch;
+  const Result<Encoded> done = scalecom_codec.reference().encode(
+      with, {x.data(), nullptr, left ? left->data() : nullptr, x.size()}, out);
+  EXPECT_TRUE(done.ok()) << done.status().what();
+  out.resize(done.ok() ? done->bytes : 0);
+  EXPECT_TRUE(phase.check(call.settings, x.size(), out).ok());
+  return out;
+}
+
+TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
+  constexpr std::size_t kCount = 5000, kRanks = 5;
+  for (const std::string values : kValues)
+    for (const std::string indices : kIndices) {
+      const std::string text = "scalecom:ratio=0.05,values=" + values + ",indices=" + indices;
+      SCOPED_TRACE(text);
+      Call call{.settings = parse_spec(text)->settings};
+      Floats owed(kCount), rounded(kCount), got(kCount);
+      Payload places, sum;
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        const Floats x = draws::bell(kCount, 0.01F, rank);
+        if (rank == 0) places = send(call, x, nullptr);
+        call.phase = 1;
+        call.context = places;
+        Floats left(kCount);
+        const Payload mine = send(call, x, &left);
+        for (std::size_t i = 0; i < kCount; ++i) owed[i] += x[i] - left[i];
+        if (rank == 0)
+          sum = mine;
+        else
+          ASSERT_TRUE(scalecom_codec.phases[1].combine(call, kCount, sum, mine, rounded.data()).ok());
+      }
+      const ByteView view = sum;
+      ASSERT_TRUE(scalecom_codec.reference().decode(call, {&view, 1}, {}, got).ok());
+      std::size_t sent = 0;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        sent += got[i] != 0;
+        ASSERT_NEAR(got[i] + rounded[i], owed[i], 1e-7) << i;
+      }
+      EXPECT_GT(sent, 200U);
+      EXPECT_LE(sent, 250U);
+    }
+}
+
+TEST(Scalecom, FormsOfPlacesAndValuesAreAsShortAsTheySay) {
+  const Floats x = draws::bell(100'000);
+  const auto bytes = [&](const std::string& how) {
+    Call call{.settings = parse_spec("scalecom:ratio=0.01" + how)->settings};
+    const Payload places = send(call, x, nullptr);
+    call.phase = 1;
+    call.context = places;
+    return places.size() + send(call, x, nullptr).size();
+  };
+  EXPECT_EQ(bytes(""), 4 + 8 * 1000U);
+  EXPECT_EQ(bytes(",values=bf16"), 12 + 4 * 1000U + 2 * 1000U);
+  EXPECT_LT(bytes(",values=bf16,indices=auto"), 8004U / 2.5);
+  EXPECT_LT(bytes(",values=8bit,indices=auto"), 2150U);
+}
+
+TEST(Scalecom, ArraysOfAnotherFormThanThePlacesSayAreRefused) {
+  const Floats x = draws::bell(1000);
+  const Settings plain = parse_spec("scalecom")->settings,
+                 half = parse_spec("scalecom:values=bf16")->settings;
+  const Payload places = send({.settings = half}, x, nullptr);
+  EXPECT_EQ(scalecom_codec.phases[0].check(plain, x.size(), places).code(), Code::kCorrupt);
+  const Call call{.settings = half, .phase = 1, .context = places};
+  Payload sum = send(call, x, nullptr);
+  const Payload before = sum;
+  Payload longer = sum;
+  longer.resize(2 * sum.size());
+  EXPECT_EQ(scalecom_codec.phases[1].combine(call, x.size(), sum, longer, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(sum, before);
+}
+
+TEST(Scalecom, FastEqualsReferenceInEveryForm) {
+  for (const std::string values : kValues)
+    for (const std::string indices : kIndices)
+      twins::expect_same("scalecom:ratio=0.1,values=" + values + ",indices=" + indices, 3);
+}
+
+}  // namespace
+}  // namespace tithe
