@@ -98,8 +98,8 @@ bool leave_and_send(const Carry& in, Source source, ArrayWriter& writer) {
   });
 }
 
-// acc += in, value by value in fp32, written in the arrays' form. What that rounds off goes to left at the value's place,
-// if there is a left.
+// acc += in, value by value in fp32, written in the arrays' form. What that rounds off goes to left, if there is one,
+// at the value's place.
 template <typename Source>
 void add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std::uint8_t* in, float* left,
                 Source places) {

@@ -97,7 +97,7 @@ std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t
 // The places alone, for values that travel in a payload of their own:
 //
 //   plain     u32 count | u32 index[count]
-//   packed    as above without the value array, in another Form than {fp32, u32}; `values` says how values will be written
+//   packed    as above but no value array, in another Form than {fp32, u32}; `values` says how they will be written
 std::size_t places_bound(const Form& form, std::size_t most, std::size_t n);
 std::size_t write_places(const Form& form, std::size_t n, std::span<const std::uint32_t> index, Bytes out);
 Status check_places(std::string_view codec, std::size_t n, std::size_t most, ByteView payload);

@@ -35,8 +35,8 @@ inline constexpr std::uint8_t kLastFixedForm = 4;  // of those whose arrays have
 inline constexpr std::size_t kValueBlock = 128;
 
 // The least share of the energy of normal floats that each form sends: 1 - error^2, and where up to 127 of a block are
-// too small to be sent beside its largest (v < 2^-3 of it with 4bit), the worst that they can make of it; with fp16 they
-// err by 2^-39 of it. inceptionn: 128 errors of 2^-9 of the largest.
+// too small to be sent beside its largest (v < 2^-3 of it with 4bit), the worst that they can make of it; with fp16
+// they err by 2^-39 of it. inceptionn: 128 errors of 2^-9 of the largest.
 inline constexpr double kKeptEnergy[] = {1, 1 - 0x1p-16, 1 - 0x1.0001p-22, 1 - 0x1p-7, 0.25, 1 - 0x1p-11};
 
 // Bytes of an array of `count` values, with inceptionn the most; where count is a multiple of kValueBlock and the form
