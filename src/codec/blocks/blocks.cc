@@ -10,6 +10,7 @@
 #include "codec/blocks/blocks.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -60,10 +61,16 @@ double contraction(const Settings& s, std::size_t n) {
 
 bool is_sent(const std::uint8_t* bitmap, std::size_t block) { return bitmap[block / 8] >> block % 8 & 1U; }
 
+std::size_t sent_blocks(const std::uint8_t* bitmap, std::size_t n) {
+  std::size_t sent = 0, k = 0;
+  for (; k + 8 <= bitmap_bytes(n); k += 8)
+    sent += static_cast<std::size_t>(std::popcount(wire::get<std::uint64_t>(bitmap + k)));
+  for (; k < bitmap_bytes(n); ++k) sent += static_cast<std::size_t>(std::popcount(bitmap[k]));
+  return sent;
+}
 std::size_t sent_values(const std::uint8_t* bitmap, std::size_t n) {
-  std::size_t values = 0;
-  for (std::size_t b = 0; b < count(n); ++b) values += is_sent(bitmap, b) ? length(n, b) : 0;
-  return values;
+  const std::size_t sent = sent_blocks(bitmap, n), last = count(n) - 1;
+  return n > 0 && is_sent(bitmap, last) ? kBlock * (sent - 1) + length(n, last) : kBlock * sent;
 }
 
 // Zeros alone are never sent.
@@ -81,9 +88,7 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   const std::uint8_t* bitmap = &payload[kBitmap];
   if (count(n) % 8 != 0 && bitmap[bitmap_bytes(n) - 1] >> count(n) % 8 != 0)
     return corrupt("a bit past the last block");
-  std::size_t sent = 0;
-  for (std::size_t b = 0; b < count(n); ++b) sent += is_sent(bitmap, b);
-  if (sent > most(s, n)) return corrupt("more blocks than the ratio allows");
+  if (sent_blocks(bitmap, n) > most(s, n)) return corrupt("more blocks than the ratio allows");
   const ByteView array = payload.subspan(head(n));
   const std::size_t values = sent_values(bitmap, n);
   if (sparse::array_bytes(form, array, values) != array.size())
@@ -274,15 +279,14 @@ class Reader {
   sparse::ValueReader values_;
 };
 
-// One block of the output: base, then what each payload has for it.
-void merge_block(std::span<Reader> payloads, std::size_t block, const float* base, float divide,
-                 std::span<float> out) {
-  std::array<float, kBlock> buffer;
+// One block of the output: base, then what each payload has for it. `buffer` holds a block per payload.
+void merge_block(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
+                 float divide, std::span<float> out) {
   bool started = base != nullptr;
   if (base && base != out.data()) std::copy_n(base, out.size(), out.data());
   for (Reader& payload : payloads) {
     if (!payload.has(block)) continue;
-    const std::uint8_t* values = payload.read(out.size(), buffer.data());
+    const std::uint8_t* values = payload.read(out.size(), buffer);
     for (std::size_t i = 0; i < out.size(); ++i) {
       const float v = wire::get<float>(values + 4 * i);
       out[i] = started ? out[i] + v : 0.0F + v;
@@ -294,14 +298,13 @@ void merge_block(std::span<Reader> payloads, std::size_t block, const float* bas
     for (float& v : out) v /= divide;
 }
 
-void merge_block_fast(std::span<Reader> payloads, std::size_t block, const float* base, float divide,
-                      std::span<float> out) {
-  std::array<std::array<float, kBlock>, kAtOnce> buffer;
+void merge_block_fast(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
+                      float divide, std::span<float> out) {
   const std::uint8_t* sent[kAtOnce];
   std::size_t senders = 0;
   for (Reader& payload : payloads) {
     if (!payload.has(block)) continue;
-    sent[senders] = payload.read(out.size(), buffer[senders].data());
+    sent[senders] = payload.read(out.size(), buffer + kBlock * senders);
     ++senders;
   }
   if (senders == 0 && base == out.data() && divide == 1.0F) return;
@@ -313,15 +316,16 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
               std::span<float> out) {
   TITHE_TRY(codec::check_all(blocks_codec, call, payloads, out.size()));
   const float* base = merge.base;
+  std::array<float, kBlock * kAtOnce> buffer;
+  std::array<Reader, kAtOnce> now;
   std::size_t first = 0;
   do {
-    std::array<Reader, kAtOnce> now;
     const std::size_t readers = std::min(kAtOnce, payloads.size() - first);
     for (std::size_t p = 0; p < readers; ++p) now[p] = Reader(payloads[first + p], out.size());
     first += readers;
     const float divide = first == payloads.size() ? merge.divide : 1.0F;
     for (std::size_t b = 0; b < count(out.size()); ++b)
-      kMergeBlock({now.data(), readers}, b, base ? base + b * kBlock : nullptr, divide,
+      kMergeBlock({now.data(), readers}, b, buffer.data(), base ? base + b * kBlock : nullptr, divide,
                   out.subspan(b * kBlock, length(out.size(), b)));
     base = out.data();
   } while (first < payloads.size());
