@@ -63,7 +63,8 @@ class Workers {
         if (w == 0)
           total = payload;
         else
-          EXPECT_TRUE(powersgd_codec.phases[phase].combine({.settings = settings_}, n, total, payload, nullptr).ok());
+          EXPECT_TRUE(
+              powersgd_codec.phases[phase].combine({.settings = settings_}, n, total, payload, nullptr).ok());
       }
       if (phase == 0)
         factor_ = total;
@@ -255,7 +256,9 @@ TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
   second.round({m});
   Bytes_ acc = first.factor();
   const auto add = [&](const Bytes_& in) {
-    return powersgd_codec.phases[0].combine({.settings = first.settings()}, m.size(), acc, in, nullptr).code();
+    return powersgd_codec.phases[0]
+        .combine({.settings = first.settings()}, m.size(), acc, in, nullptr)
+        .code();
   };
   EXPECT_EQ(add(second.factor()), Code::kOk);
   second.round({m});

@@ -117,8 +117,7 @@ TEST(Thc, RanksMustDrawTheSameSigns) {
   Call call = rounds::call_of("thc", 0);
   Payload acc = encode(call, x);
   call.shared_seed += 1;
-  EXPECT_EQ(thc_codec.phases[0].combine(call, 100, acc, encode(call, x), nullptr).code(),
-            Code::kCorrupt);
+  EXPECT_EQ(thc_codec.phases[0].combine(call, 100, acc, encode(call, x), nullptr).code(), Code::kCorrupt);
 }
 
 // A block of small values beside one of large ones loses no more than by itself.
