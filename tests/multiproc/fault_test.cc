@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Seconds kPatience{60.0};  // only a failing test waits this long
-constexpr Seconds kPromised{10.0};  // issue 3: a killed rank is named within this time
+constexpr Seconds kPromised{10.0};  // a killed rank is named within this time
 constexpr std::size_t kValues = 300'000;
 
 struct Case {
