@@ -37,8 +37,10 @@ struct Step {
   Rank peer = -1;
   int slot = -1;      // the frame that it writes, checks or sends
   int own_slot = -1;  // concat: where the own payload waits to be joined
+  int before = 0;     // merge: so many of its frames, the first ones, come from lower ranks
   int waits = 0;      // steps that come before it
   Range frames;       // slots: merge, store; encode under the concat law: what was merged
+  Range makers;       // encode, check: the ranks whose payloads the frame holds; the first made it
   Range next;         // steps that wait for it
 };
 
