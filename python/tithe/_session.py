@@ -134,7 +134,7 @@ class Session:
         return self._core.last_round_dropped
 
     def state(self) -> bytes:
-        """Residuals and counters of this rank (docs/format.md)."""
+        """Residuals and counters of this rank (docs/format.md); of the last commit after a failure or close()."""
         return self._core.state()
 
     def restore(self, state: bytes) -> None:

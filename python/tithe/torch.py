@@ -14,8 +14,12 @@ What DDP users rely on, and how it is here:
   mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
   no waiting       the hook starts the exchange and returns; a worker thread completes the future
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step
-  keyed            residuals belong to parameters, by name with attach(), else by the order in which DDP first hands
-                   them over, which is the same on all ranks; DDP may rebuild its buckets after the first step
+  keyed            residuals belong to parameters, by name with attach() or State(parameters=model.named_parameters()),
+                   else by the order in which DDP first hands them over, which is the same on all ranks; DDP may
+                   rebuild its buckets after the first step. Without names a saved state is taken back only by
+                   parameters that have, one by one, the values with which they were saved
+  one model        a State belongs to one model: parameters of another one are refused
+  together         a step's gradients come back together, when it is known whether the step counts
   not finite       a NaN or Inf on one rank gives NaN on all ranks: GradScaler skips the step on all of them, and
                    residuals stay as they were. With a GradScaler pass loss_scale=scaler.get_scale, so that residuals
                    stay in true gradient units when the scale changes
@@ -25,7 +29,9 @@ What DDP users rely on, and how it is here:
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
   unused           find_unused_parameters works; what was owed to a parameter that no rank used in a step goes out
                    with that step, and DDP drops it as it drops the whole gradient
-  errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint
+  errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint:
+                   state_dict() still gives the state of the last step that counted, also after close()
+  Ctrl-C           ends whatever waits, on the main thread; the session is over then, and peers hear of it
   fork             a forked child must not run backward with the parent's State; DataLoader workers are fine
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
@@ -44,13 +50,14 @@ from torch.nn.parallel import DistributedDataParallel
 from tithe import _core
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options
+from tithe._torch_keys import Keys, by_name, check_order
 from tithe._torch_live import Job, Live
 
 __all__ = ["State", "attach", "hook"]
 
 _log = logging.getLogger(__name__)
 
-_STATE_FORMAT = 2
+_STATE_FORMAT = 3
 
 
 class _Slots:
@@ -94,7 +101,7 @@ class State(_Slots):
         self.loss_scale = loss_scale
         self.options = options
         self._live: Live | None = None
-        self._names = {id(p): (name, p) for name, p in parameters}
+        self._names = by_name(parameters)
         self._saved: Mapping[str, Any] | None = None
         self._session_options()
 
@@ -122,17 +129,19 @@ class State(_Slots):
             options,
         )
         evaluations = Evaluations(options)
-        loaded: dict[str, int] = {}
+        keys = Keys(self._names, {})
         if self._saved is not None:
-            self._restore(session, evaluations, self._saved)
-            loaded = dict(self._saved["parameters"])
+            self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, self._names, loaded)
+        self._live = Live(session, evaluations, keys)
 
     def close(self) -> None:
-        """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave."""
+        """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave.
+
+        state_dict() still gives the state of the last step.
+        """
         if self._live is not None:
-            self._live.stop()
+            self._live.close()
 
     def _group(self) -> dist.ProcessGroup:
         group = self.process_group if self.process_group is not None else dist.group.WORLD
@@ -154,12 +163,11 @@ class State(_Slots):
             if scale != 1.0:
                 buffer.div_(scale)
             with record_function("tithe::sync"):
-                ticket = live.session.sync_at(layout, buffer.data_ptr())
+                ticket = live.session.sync_at(layout, buffer.detach())
         except Exception:
-            live.stop()  # so that the other ranks hear of it now, not after their timeout
+            live.close()  # so that the other ranks hear of it now, not after their timeout
             raise
         job = Job(ticket, buffer, bucket.is_last(), scale)
-        live.last = job
         future = job.future.then(_value)
         live.jobs.put(job)
         if torch._C._current_graph_task_id() != -1:
@@ -198,40 +206,42 @@ class State(_Slots):
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and counters, as a uint8 tensor and plain values: save one per rank.
 
-        Call it between steps, on all ranks at the same step.
+        Call it between steps, on all ranks at the same step. After a failure, and after close(), it is the state of the
+        last step that was committed.
         """
         if self._live is None:
             if self._saved is not None:
                 return dict(self._saved)
             raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
         self._live.drain()
-        session = self._live.session
         return {
             "format": _STATE_FORMAT,
-            "world": session.world,
-            "rank": session.rank,
+            "world": self._live.world,
+            "rank": self._live.rank,
             "codec": _core.check_spec(self.codec),
-            "parameters": self._live.parameters(),
+            "parameters": self._live.keys.table(),
             "evaluates": self._live.evaluations.kind,
-            "session": torch.frombuffer(bytearray(session.state()), dtype=torch.uint8),
+            "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
-        ValueError for another world size, rank or codec; nothing changes then. Load before the first step.
+        ValueError for another world size, rank or codec; nothing changes then. Load before the first step. A State
+        without names refuses what it could not tell apart, here or in the first step.
         """
         missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
         if missing or state["format"] != _STATE_FORMAT:
             raise ValueError("not a state of this version of tithe.torch.State")
+        if not self._nothing_unsent(state):
+            check_order(state["parameters"], self._names)
         if self._live is None:
             self._saved = dict(state)
             return
-        if self._live.keys:
+        if self._live.keys.known:
             raise ValueError("load the state before the first step: make a new DDP model and State, then load")
-        self._check_saved(state, self._live.session.rank, self._live.session.world)
-        self._restore(self._live.session, self._live.evaluations, state)
-        self._live.loaded = dict(state["parameters"])
+        self._check_saved(state, self._live.rank, self._live.world)
+        self._restore(self._live.session, self._live.evaluations, self._live.keys, state)
 
     def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
         if state["world"] != world:
@@ -245,11 +255,16 @@ class State(_Slots):
                 "save and load one state per rank"
             )
 
-    def _restore(self, session: _core.Session, evaluations: Evaluations, state: Mapping[str, Any]) -> None:
-        if _core.is_lossless(self.codec) and _core.is_lossless(state["codec"]):
-            return  # nothing is ever left unsent, so any rank's state will do
+    def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
+        return _core.is_lossless(self.codec) and _core.is_lossless(state["codec"])  # so any rank's state will do
+
+    def _restore(self, session: _core.Session, evaluations: Evaluations, keys: Keys, state: Mapping[str, Any]) -> None:
+        if self._nothing_unsent(state):
+            return
+        check_order(state["parameters"], self._names)
         session.restore(state["session"].contiguous().numpy().tobytes())
         evaluations.kind = state["evaluates"]
+        keys.saved = dict(state["parameters"])
 
     # ---- copies
 
@@ -304,7 +319,7 @@ class State(_Slots):
         session = self._running()
         self._live.drain()
         out = torch.empty(parameter.shape, dtype=torch.float32)
-        session.residual(self._live.key(parameter), out.view(-1).numpy())
+        session.residual(self._live.keys.find(parameter), out.view(-1).numpy())
         return out
 
     def _running(self) -> _core.Session:

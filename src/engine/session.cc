@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
+#include "tithe/limits.h"
 
 namespace tithe {
 namespace {
@@ -36,8 +37,12 @@ bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
 }
 
 Status check_bucket(std::span<const Tensor> bucket) {
+  std::size_t values = 0;
   for (const Tensor& t : bucket) {
     if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
+    if (t.n > kMostValues || (values += t.n) > kMostValues)
+      return {Code::kInvalid, fmt::format("tensor '{}' of {} values: a bucket holds at most {} in all", t.key,
+                                          t.n, kMostValues)};
     if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
     if (t.row > 0 && t.n % t.row != 0)
       return {Code::kInvalid,
