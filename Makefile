@@ -55,7 +55,7 @@ study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA
 	@$(MAKE) --no-print-directory build
 	@exec $(PY) demo/study.py
 
-study-optimizers: ## which codecs hold under SGD, momentum, AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
+study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
 	@tools/setup.sh build demo
 	@$(MAKE) --no-print-directory build
 	@exec $(PY) demo/study_optimizers.py

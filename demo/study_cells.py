@@ -20,7 +20,7 @@ MOMENTUM = 0.9
 class Cell:
     model: str
     optimizer: str
-    rate: float  # fp32's best of powers of two (see RATES in study_optimizers.py)
+    rate: float  # suits fp32 (RATES in study_optimizers.py)
     batch: int  # per rank
     steps: int
 
@@ -35,13 +35,10 @@ class Cell:
 
 _SHAPES = {"mlp": (16, 400), "convnet": (8, 250), "transformer": (4, 200)}  # batch per rank, steps
 _RATES = {
-    ("mlp", "SGD"): 0.4,
     ("mlp", "SGD 0.9"): 0.05,
     ("mlp", "AdamW"): 4e-3,
-    ("convnet", "SGD"): 0.4,
     ("convnet", "SGD 0.9"): 0.05,
     ("convnet", "AdamW"): 8e-3,
-    ("transformer", "SGD"): 0.8,
     ("transformer", "SGD 0.9"): 0.4,
     ("transformer", "AdamW"): 8e-3,
 }
@@ -52,7 +49,7 @@ def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.opti
     if cell.optimizer == "AdamW":
         return torch.optim.AdamW(model.parameters(), lr=cell.rate)
     # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
-    momentum = 0.0 if cell.optimizer == "SGD" or "feedback=momentum" in codec else MOMENTUM
+    momentum = 0.0 if "feedback=momentum" in codec else MOMENTUM
     return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum)
 
 

@@ -8,7 +8,7 @@ loses the runs at hand; RESUME=1 goes on.
 Environment:
     SEEDS=3
     CODECS="a b"          spec strings; all codecs if unset
-    OPTIMIZERS="a, b"     of SGD, SGD 0.9, AdamW; all if unset
+    OPTIMIZERS="a, b"     of SGD 0.9, AdamW; both if unset
     FP32_SEEDS=8          of the reference: its spread is the noise that others are measured by
     JOBS=2                processes
     RESUME=1              keeps what OUT/study_optimizers.json holds and trains only what is missing

@@ -4,7 +4,6 @@ the documents' tables can be checked without torch."""
 
 import statistics
 
-DECIDING = ("SGD 0.9", "AdamW")  # the optimizers whose cells make the verdict; SGD is shown beside them
 FLOOR = {"%": 0.3, "nats": 0.01}  # what is called noise at any rate, per unit of the score
 NEAR = "within noise"
 
@@ -23,9 +22,6 @@ class Study:
             self.scores.setdefault(key, {})[run["seed"]] = run["score"]
             self.sent[key] = run["bytes_per_step"] / run["values"]
         self.codecs = list(dict.fromkeys(run["codec"] for run in details["runs"]))
-
-    def deciding(self) -> list[str]:
-        return [name for name, cell in self.cells.items() if cell["optimizer"] in DECIDING]
 
     def differences(self, cell: str, codec: str) -> list[float | None]:
         """Seed by seed, the score less fp32's; None where the run did not stay finite."""
@@ -60,8 +56,8 @@ class Study:
         return bool(self.differences(cell, codec))
 
     def safe(self, codec: str, optimizer: str | None = None) -> bool | None:
-        """Within noise in all deciding cells, or in all of one optimizer; None if one was not run."""
-        cells = [c for c, v in self.cells.items() if v["optimizer"] == optimizer] if optimizer else self.deciding()
+        """Within noise in all cells, or in all of one optimizer; None if one was not run."""
+        cells = [name for name, cell in self.cells.items() if optimizer in (None, cell["optimizer"])]
         if not all(self.has(cell, codec) for cell in cells):
             return None
         return all(self.near(cell, codec) for cell in cells)
@@ -90,12 +86,11 @@ def shown_gap(study: Study, cell: str, codec: str) -> str:
 
 
 def verdict(study: Study, codec: str) -> str:
-    """Of the deciding cells."""
-    ran = [cell for cell in study.deciding() if study.has(cell, codec)]
+    ran = [cell for cell in study.cells if study.has(cell, codec)]
     far = [cell for cell in ran if not study.near(cell, codec)]
     if not ran:
         return ""
-    if len(ran) < len(study.deciding()):
+    if len(ran) < len(study.cells):
         return f"{len(ran) - len(far)} of {len(ran)} run"
     return "**yes**" if not far else f"no: {len(far)} of {len(ran)} cells short"
 
@@ -145,8 +140,8 @@ def text(details: dict) -> str:
 
 PAGE = """# Which codecs hold under which optimizer
 
-{ranks} ranks, strategy {strategy}, codecs at their defaults, plain torch optimizers (SGD; SGD with momentum 0.9; AdamW,
-its defaults), the learning rate that suits fp32, up over a tenth of the steps and then down to zero. Nothing is tuned
+{ranks} ranks, strategy {strategy}, codecs at their defaults, plain torch optimizers (SGD with momentum 0.9; AdamW, its
+defaults), the learning rate that suits fp32, up over a tenth of the steps and then down to zero. Nothing is tuned
 for a codec. Accuracy on Fashion-MNIST (mlp, convnet), nats per character on licence texts (transformer, two blocks of
 width 64).
 
@@ -162,8 +157,7 @@ Made from `study_optimizers.json` by `demo/study_verdict.py`: see [the note](REA
 Differences from fp32 with the same seeds, in points of accuracy and in nats; less than 0 is worse. Bold: worse than
 noise, which is two standard errors of the paired differences, though no more than fp32's own seeds give, and at least
 {floor[%]} points or {floor[nats]} nats. Bytes are whole frames that a rank sends in a step, over the values of the
-model, a mean over the three models: small tensors travel raw and are in it. The verdict is on the six cells with
-momentum or AdamW.
+model, a mean over the three models: small tensors travel raw and are in it.
 
 {gaps}"""
 
