@@ -52,9 +52,9 @@ struct Tensor {
 using Ticket = std::uint64_t;
 
 struct SessionOptions {
-  std::string codec = "bf16";       // a spec string (tithe/spec.h)
+  std::string codec = "fp8";        // a spec string (tithe/spec.h); why this one: docs/choosing.md
   std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
-  std::string strategy = "gather";  // a name in strategies.def
+  std::string strategy = "server";  // a name in strategies.def
   std::string schedule = "none";    // how the codec's ratio changes between rounds (tithe/schedule.h)
   int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
   bool average = true;  // divide by the world size

@@ -3,12 +3,13 @@
 
     import tithe.torch
     model = DistributedDataParallel(model)
-    tithe.torch.attach(model, codec="qtopk:ratio=0.03")
+    tithe.torch.attach(model)                              # a quarter of the bytes, any optimizer
+    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or what suits yours: docs/choosing.md
 
 or the standard pair, for trainers that register hooks themselves (Lightning: `DDPStrategy(ddp_comm_state=State(...),
 ddp_comm_hook=hook)`):
 
-    model.register_comm_hook(State(codec="qtopk:ratio=0.03"), hook)
+    model.register_comm_hook(State(), hook)
 
 What DDP users rely on, and how it is here:
   mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
@@ -58,6 +59,7 @@ __all__ = ["State", "attach", "hook"]
 _log = logging.getLogger(__name__)
 
 _STATE_FORMAT = 3
+_DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 
 class _Slots:
@@ -86,8 +88,8 @@ class State(_Slots):
         self,
         process_group: dist.ProcessGroup | None = None,
         *,
-        codec: str = "qtopk:ratio=0.03",
-        strategy: str = "server",
+        codec: str = _DEFAULT.codec,
+        strategy: str = _DEFAULT.strategy,
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
         loss_scale: Callable[[], float] | None = None,
         **options: Any,
@@ -362,8 +364,8 @@ def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Te
 
 def attach(
     model: DistributedDataParallel,
-    codec: str = "qtopk:ratio=0.03",
-    strategy: str = "server",
+    codec: str = _DEFAULT.codec,
+    strategy: str = _DEFAULT.strategy,
     **options: Any,
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.

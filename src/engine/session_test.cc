@@ -153,7 +153,8 @@ TEST(Session, MomentumFollowsItsDefinition) {
 
 // What waits is worth less every round; what is sent is sent whole.
 TEST(Session, DecayForgetsAPartOfWhatWaits) {
-  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .min_values = 0});
+  Ranks ranks(open_loop(2),
+              {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
   ranks.each([&](Rank r) {
     float waits = 0;
     for (int round = 0; round < 4; ++round) {
