@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tag matching over UCX: a message's tag is (channel, source rank). How a peer's end is learnt:
+// Tag matching over UCX: a message's tag is (channel, source rank).
+//
+// UCX says nothing of a message before it is whole, and over a slow link that takes minutes. So a long message
+// travels in pieces: an announcement under the message's tag says how long it is and which number it has among
+// its sender's long messages, and the pieces follow under a tag that is made of this number. The receiver posts
+// for them once it has the announcement, straight into the caller's buffer; where that is too small, or was
+// withdrawn, it receives the pieces into nothing. A sender that withdraws a message in the middle ends it with an
+// empty piece.
+//
+// How a peer's end is learnt:
 //   killed     the connection breaks, or the process' descriptor says that it ended (on this machine: over
 //              shared memory UCX would not know), or UCX's keep-alive (1 s) finds it gone: its operations
 //              complete with kPeerLost
@@ -38,6 +47,7 @@ class UcxTransport final : public Transport {
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  std::uint64_t bytes_received(Rank peer) const override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -56,8 +66,13 @@ class UcxTransport final : public Transport {
     bool closed = false;            // our endpoint is being closed ...
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
+    std::uint32_t long_messages = 0;  // sent to it: the next one's number
+    std::uint64_t bytes_received = 0;
     Status gone = {};  // not ok: why nothing more can be exchanged
   };
+
+  // What goes before the pieces of a long message. Little-endian, like everything that travels.
+  static constexpr std::size_t kAnnouncementBytes = 24;
 
   struct Op {
     UcxTransport* self = nullptr;
@@ -70,6 +85,30 @@ class UcxTransport final : public Transport {
     void* request = nullptr;
     std::size_t place = 0;  // in active_
     Clock::time_point let_go = {};
+    std::uint8_t* data = nullptr;  // the caller's bytes; only read where this sends
+    std::size_t room = 0;          // for so many
+
+    // A long message, once it is announced.
+    bool in_pieces = false;
+    bool busy = false;          // its pieces are being posted or cancelled just now: callbacks leave it alone
+    bool drains = false;        // what comes is received into nothing
+    bool stopped = false;       // nothing more comes or goes
+    std::uint32_t number = 0;   // the message's
+    std::size_t total = 0;      // its bytes
+    std::size_t next = 0;       // where the next piece begins
+    std::size_t left = 0;       // pieces not yet posted
+    std::size_t in_flight = 0;  // requests that UCX holds
+    std::size_t in_use = 0;     // of these, such as touch the caller's bytes
+    Status trouble = {};        // why it will not end well
+    std::array<std::uint8_t, kAnnouncementBytes> announcement = {};
+  };
+
+  struct Piece {
+    Op* op = nullptr;
+    void* request = nullptr;
+    std::size_t bytes = 0;  // what it must hold
+    bool drains = false;
+    bool ended = false;
   };
 
   Op* take_op(Rank peer, OpId id, bool is_recv);
@@ -77,8 +116,18 @@ class UcxTransport final : public Transport {
   void finish(Op* op, std::size_t bytes, ucs_status_t status);
   void answer(Op* op, std::size_t bytes, Status status);
   void withdraw(Op* op);
+  Status why_not(const Op& op) const;  // of one that did not come to its end
+  void cancel_requests(Op* op);
+
+  void send_long(Peer& peer, Channel channel, Op* op);
+  void announced(Op* op, const std::uint8_t* announcement);
+  void feed(Op* op);  // posts pieces, as many as may be in flight, and ends the message after the last
+  bool post_piece(Op* op);
+  void piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes);
+  void end_long(Op* op);
 
   void say(Peer& peer, Word word);
+  void send_nothing(Peer& peer, ucp_tag_t tag);
   void listen();
   void hear(ucp_tag_t tag);
   void break_off(Peer& peer, std::string why);
@@ -91,6 +140,10 @@ class UcxTransport final : public Transport {
 
   static void on_sent(void* request, ucs_status_t status, void* arg);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* arg);
+  static void on_announced(void* request, ucs_status_t status, void* arg);
+  static void on_piece_sent(void* request, ucs_status_t status, void* arg);
+  static void on_piece_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                                void* arg);
   static void on_said(void* request, ucs_status_t status, void* arg);
   static void on_heard(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* arg);
   static void on_closed(void* request, ucs_status_t status, void* arg);
@@ -103,11 +156,14 @@ class UcxTransport final : public Transport {
   std::deque<Op> ops_;  // storage; addresses stay
   std::vector<Op*> free_;
   std::vector<Op*> active_;
+  std::deque<Piece> pieces_;
+  std::vector<Piece*> free_pieces_;
   std::vector<Completion> done_;  // from next_ on: not yet handed out
   std::size_t next_ = 0;
   bool listening_ = false;  // the receive for words stands
   void* word_ = nullptr;    // its request
   bool must_tend_ = false;
+  bool is_over_ = false;  // nothing more is posted
   std::size_t withdrawn_ = 0;
   std::uint64_t bytes_sent_ = 0;
 };
