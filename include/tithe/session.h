@@ -64,6 +64,9 @@ struct SessionOptions {
   std::uint64_t seed = 0;                     // of all random draws; equal on all ranks
   std::uint64_t run = 0;                      // a number that frames of this job carry
   bool force_reference = false;               // slow truth: the last impl of every codec
+  // What a frame's tag covers between processes (docs/security.md): "headers", "payloads", or "auto", which covers
+  // payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
+  std::string authenticate = "auto";
 };
 
 // Sums since open(); times in nanoseconds of lane time, so they may add up to more than the wall clock.
@@ -77,6 +80,7 @@ struct SessionStats {
   std::uint64_t merge_ns = 0;  // merge and store: decode, add, divide
   std::uint64_t send_ns = 0;   // from posting a frame to its completion
   std::uint64_t wait_ns = 0;   // callers blocked in wait()
+  std::uint64_t strange = 0;   // control messages that were not heard: they did not carry the job's tag
 };
 
 // One event of the trace: a node of a graph as it ran.

@@ -39,6 +39,9 @@ class Transport {
   virtual std::string_view kind() const = 0;  // its name in transports.def
   virtual Rank rank() const = 0;
   virtual int world() const = 0;
+  // A key that the ranks of this job alone share, new each time they meet: frames are tagged with it. Empty where no
+  // stranger can send: ranks as threads of one process.
+  virtual ByteView key() const { return {}; }
 
   // Bytes stay untouched (send) or unread (recv) until the operation completes. Never blocks.
   virtual Status send(Rank peer, Channel channel, ByteView bytes, OpId op) = 0;

@@ -59,7 +59,7 @@ Status check_bucket(std::span<const Tensor> bucket) {
 class Session::Impl {
  public:
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, Spec spec, const Strategy& strategy,
-       Schedule schedule)
+       Schedule schedule, engine::Authenticate authenticate)
       : options_(std::move(options)),
         spec_(spec),
         strategy_(strategy),
@@ -69,7 +69,11 @@ class Session::Impl {
                 .seed = options_.seed,
                 .run = options_.run,
                 .force_reference = options_.force_reference,
-                .workers = std::max(1, options_.lanes)},
+                .workers = std::max(1, options_.lanes),
+                .tagging = {!transport->key().empty(), authenticate},
+                .tags = transport->key().empty()
+                            ? nullptr
+                            : std::make_shared<Tags>(transport->key(), std::max(1, options_.lanes))},
         schedule_(schedule),
         runner_(std::move(transport), member_, options_.lanes, options_.timeout) {}
 
@@ -408,8 +412,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   if (const auto laws = engine::choose_laws(spec, *strategy); !laws.ok()) return laws.status();
   Result<Schedule> schedule = Schedule::parse(options.schedule, spec);
   if (!schedule.ok()) return schedule.status();
-  return std::unique_ptr<Session>(
-      new Session(std::make_unique<Impl>(std::move(transport), options, spec, *strategy, *schedule)));
+  const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
+  if (!authenticate.ok()) return authenticate.status();
+  return std::unique_ptr<Session>(new Session(
+      std::make_unique<Impl>(std::move(transport), options, spec, *strategy, *schedule, *authenticate)));
 }
 
 int Session::rank() const { return impl_->member().me; }

@@ -68,7 +68,7 @@ Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, By
 Status Unit::own(const Step& step, int lane) {
   const Where w = where(step);
   if (w.chunk.poisoned || !leads(w)) return {};
-  const Result<Encoded> done = encode_into(step, w, lane, slot(step.own_slot).subspan(kFrameHeaderBytes));
+  const Result<Encoded> done = encode_into(step, w, lane, room(step.own_slot));
   if (!done.ok()) return done.status();
   w.chunk.own_bytes = done->bytes;
   w.chunk.present = true;
@@ -86,7 +86,7 @@ Status Unit::encode(const Step& step, int lane) {
     flags = kFlagNonFinite;
   } else if (step.direct) {
     if (leads(w)) {
-      const Result<Encoded> done = encode_into(step, w, lane, frame.subspan(kFrameHeaderBytes));
+      const Result<Encoded> done = encode_into(step, w, lane, room(step.slot));
       if (!done.ok()) return done.status();
       bytes = done->finite ? done->bytes : 0;
       flags = done->finite ? 0 : kFlagNonFinite;
@@ -94,7 +94,7 @@ Status Unit::encode(const Step& step, int lane) {
       flags = kFlagEmpty;
     }
   } else if (w.law == Law::kConcat) {
-    TITHE_TRY(join(step, frame, bytes, parts));
+    TITHE_TRY(join(step, frame.first(frame.size() - member_.tagging.trailer()), bytes, parts));
     flags = kFlagConcat;
   } else {
     bytes = w.chunk.own_bytes;
@@ -104,7 +104,11 @@ Status Unit::encode(const Step& step, int lane) {
   h.flags = flags;
   h.parts = parts;
   h.payload_bytes = bytes;
-  TITHE_TRY(seal_frame(h, frame));
+  if (member_.tags == nullptr) {
+    TITHE_TRY(seal_frame(h, frame));
+  } else {
+    TITHE_TRY(seal_frame(h, frame, member_.tags->lane(lane), member_.tags->next(), step.cover));
+  }
   state(step.slot) = {flags, parts, step.makers, kFrameHeaderBytes + bytes};
   return {};
 }
@@ -136,11 +140,21 @@ Status Unit::join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16
   return {};
 }
 
-Status Unit::check(const Step& step) {
+Status Unit::check(const Step& step, int lane) {
   const Where w = where(step);
-  const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes);
-  const Result<ParsedFrame> parsed = parse_frame(bytes);
-  if (!parsed.ok()) return Status(parsed.status().code(), parsed.status().what(), step.peer);
+  const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes + member_.tagging.trailer());
+  const Result<ParsedFrame> parsed =
+      member_.tags == nullptr ? parse_frame(bytes) : parse_frame(bytes, member_.tags->lane(lane), step.cover);
+  if (!parsed.ok()) {
+    // Without its tag a frame says nothing about who sent it.
+    const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();
+    return Status(parsed.status().code(), parsed.status().what(), sender);
+  }
+  if (std::uint64_t& last = heard_[static_cast<std::size_t>(step.slot)]; member_.tags != nullptr) {
+    if (parsed->number <= last)
+      return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round"};
+    last = parsed->number;
+  }
   const FrameHeader& h = parsed->header;
   const Rank maker = list(step.makers)[0];
   if (h.source != maker)
@@ -154,7 +168,7 @@ Status Unit::check(const Step& step) {
                 "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
                 h.source),
             h.source};
-  TITHE_TRY(check_frame(h, header(step, w), slot(step.slot).size() - kFrameHeaderBytes));
+  TITHE_TRY(check_frame(h, header(step, w), room(step.slot).size()));
   const bool joined = w.law == Law::kConcat && h.flags != kFlagNonFinite;
   const bool odd = (h.flags == kFlagConcat && w.law != Law::kConcat) ||
                    (h.flags == kFlagEmpty && w.law != Law::kLeader) ||
@@ -164,7 +178,7 @@ Status Unit::check(const Step& step) {
             fmt::format("frame from rank {}: flags {} with {} parts under the {} law", h.source, h.flags,
                         h.parts, name(w.law)),
             maker};
-  state(step.slot) = {h.flags, h.parts, step.makers, bytes.size()};
+  state(step.slot) = {h.flags, h.parts, step.makers, kFrameHeaderBytes + parsed->payload.size()};
   return {};
 }
 
@@ -251,7 +265,7 @@ Status Unit::store(const Step& step, int lane) {
     whole = payload(source);
     if (step.slot >= 0) {  // several: combined here, and one rank keeps the rounding that all make alike
       TITHE_TRY(sound(step, w, source));  // what others add to it must not make it good
-      const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes);
+      const Bytes acc = room(step.slot);
       if (whole.size() > acc.size()) return {Code::kCorrupt, "payload longer than its bound", maker(source)};
       if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
       for (const int f : frames.subspan(1))

@@ -33,9 +33,10 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
       plan_hash_(plan_.hash(member.world)),
       round_hash_(plan_hash_),
       first_part_(first_part),
-      program_(compile(plan_, member.me, member.world, ratios)),
+      program_(compile(plan_, member.me, member.world, ratios, member.tagging)),
       arena_(make_arena(program_.arena_bytes)),
       frames_(program_.slots.size()),
+      heard_(program_.slots.size()),
       chunks_(static_cast<std::size_t>(program_.chunks)),
       bucket_(tensors_.size()),
       flat_(plan_.parts.size()) {
@@ -176,12 +177,15 @@ void Unit::adopt(const TensorLayout& t, std::span<const float> from) {
 
 ByteView Unit::outgoing(const Step& step) const {
   const Slot& s = program_.slots[static_cast<std::size_t>(step.slot)];
-  return {arena_.get() + s.offset, frames_[static_cast<std::size_t>(step.slot)].bytes};
+  return {arena_.get() + s.offset,
+          frames_[static_cast<std::size_t>(step.slot)].bytes + member_.tagging.trailer()};
 }
 
 Bytes Unit::incoming(const Step& step) { return slot(step.slot); }
 
-void Unit::received(const Step& step, std::size_t bytes) { state(step.slot).bytes = bytes; }
+void Unit::received(const Step& step, std::size_t bytes) {
+  state(step.slot).bytes = bytes - std::min(bytes, member_.tagging.trailer());
+}
 
 // ---- Steps
 
@@ -210,7 +214,7 @@ Status Unit::run(const Step& step, int lane) {
     case StepKind::kEncode:
       return encode(step, lane);
     case StepKind::kCheck:
-      return check(step);
+      return check(step, lane);
     case StepKind::kMerge:
       return merge(step, lane);
     case StepKind::kStore:

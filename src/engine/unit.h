@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/program.h"
+#include "frame/tagger.h"
 #include "tithe/frame.h"
 #include "tithe/session.h"
 
@@ -27,6 +28,8 @@ struct Member {
   std::uint64_t run = 0;
   bool force_reference = false;
   int workers = 1;  // lane numbers are 0..workers-1
+  Tagging tagging;
+  std::shared_ptr<Tags> tags;  // null: frames are not tagged
 };
 
 struct TensorLayout {
@@ -88,7 +91,7 @@ class Unit {
     std::uint8_t flags = 0;
     std::uint16_t parts = 1;
     Range makers = {};      // the ranks whose payloads it holds (Program::indices); the first made it
-    std::size_t bytes = 0;  // of the whole frame
+    std::size_t bytes = 0;  // of header and payload
   };
   struct ChunkState {
     const float* source = nullptr;  // what encode reads as gradient
@@ -124,6 +127,11 @@ class Unit {
     const Slot& s = program_.slots[static_cast<std::size_t>(index)];
     return {arena_.get() + s.offset, s.bytes};
   }
+  // Where a payload stands in a slot: all but header and trailer.
+  Bytes room(int index) {
+    const Bytes s = slot(index);
+    return s.subspan(kFrameHeaderBytes, s.size() - kFrameHeaderBytes - member_.tagging.trailer());
+  }
   ByteView payload(int index) { return slot(index).first(state(index).bytes).subspan(kFrameHeaderBytes); }
   ParsedFrame parsed(int index) {  // of a frame that passed check() or was made here
     const FrameState& s = state(index);
@@ -152,7 +160,7 @@ class Unit {
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
   Status join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16_t& parts);
-  Status check(const Step& step);
+  Status check(const Step& step, int lane);
   Status merge(const Step& step, int lane);
   Status store(const Step& step, int lane);
   Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
@@ -177,6 +185,7 @@ class Unit {
   std::vector<Arena> scratch_;                // by lane
   std::vector<std::vector<ByteView>> views_;  // by lane
   std::vector<FrameState> frames_;            // by slot
+  std::vector<std::uint64_t> heard_;          // by slot: the number of its last tagged frame; they only rise
   std::vector<ChunkState> chunks_;
   std::vector<char> carries_;  // by part: encode reads and writes residuals
   std::vector<char> adopted_;  // by part: it carries only until what it adopted is sent

@@ -69,12 +69,14 @@ Status gone(Rank peer) {
 
 class Loop final : public Transport {
  public:
-  Loop(std::shared_ptr<Hub> hub, Rank me) : hub_(std::move(hub)), me_(me) {}
+  Loop(std::shared_ptr<Hub> hub, Rank me, ByteView key)
+      : hub_(std::move(hub)), me_(me), key_(key.begin(), key.end()) {}
   ~Loop() override;
 
   std::string_view kind() const override { return "loop"; }
   Rank rank() const override { return me_; }
   int world() const override { return static_cast<int>(hub_->places.size()); }
+  ByteView key() const override { return key_; }
 
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
@@ -100,6 +102,7 @@ class Loop final : public Transport {
 
   std::shared_ptr<Hub> hub_;
   const Rank me_;
+  const std::vector<std::uint8_t> key_;
 };
 
 Status Loop::send(Rank peer, Channel channel, ByteView bytes, OpId op) {
@@ -279,10 +282,10 @@ Loop::~Loop() {
 }  // namespace
 }  // namespace loop
 
-std::vector<std::unique_ptr<Transport>> open_loop(int world) {
+std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key) {
   const auto hub = std::make_shared<loop::Hub>(world);
   std::vector<std::unique_ptr<Transport>> all;
-  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r));
+  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r, key));
   return all;
 }
 

@@ -81,7 +81,8 @@ Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   }
   op->data = into.data();
   op->room = into.size();
-  const bool small = into.size() < kAnnouncementBytes;  // the message is copied: an announcement may come instead
+  const bool small =
+      into.size() < kAnnouncementBytes;  // the message is copied: an announcement may come instead
   const ucp_request_param_t param = receive_of(op, on_received);
   ucs_status_ptr_t r =
       ucp_tag_recv_nbx(worker_->handle(), small ? op->announcement.data() : into.data(),
@@ -274,9 +275,8 @@ bool UcxTransport::post_piece(Op* op) {
   }
   Piece* piece = free_pieces_.back();
   free_pieces_.pop_back();
-  *piece = {.op = op,
-            .bytes = op->drains ? 0 : std::min(kPieceBytes, op->total - op->next),
-            .drains = op->drains};
+  *piece = {
+      .op = op, .bytes = op->drains ? 0 : std::min(kPieceBytes, op->total - op->next), .drains = op->drains};
   std::uint8_t* at = piece->drains ? nullptr : op->data + op->next;
   op->next += piece->bytes;
   --op->left;
@@ -347,7 +347,7 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
 void UcxTransport::end_long(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   const bool whole = op->left == 0 && !op->stopped;
-  if (!whole && op->withdrawn && !op->is_recv && p.gone.ok()) send_nothing(p, piece_tag(op->number, rank_));
+  if (!whole && op->withdrawn && !op->is_recv && p.gone.ok()) send_short(p, piece_tag(op->number, rank_), {});
   if (whole && op->trouble.ok() && !op->drains)
     answer(op, op->is_recv ? op->total : 0, {});
   else

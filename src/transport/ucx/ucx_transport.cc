@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "transport/ucx/tags.h"
 
 namespace tithe::ucx {
@@ -21,17 +22,31 @@ constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
 
 }  // namespace
 
-UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker)
-    : rank_(rank), worker_(std::move(worker)), peers_(static_cast<std::size_t>(world)) {
+UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key)
+    : rank_(rank), key_(key), worker_(std::move(worker)), peers_(static_cast<std::size_t>(world)) {
   for (int r = 0; r < world; ++r) {
-    peers_[static_cast<std::size_t>(r)].self = this;
-    peers_[static_cast<std::size_t>(r)].rank = r;
+    Peer& p = peers_[static_cast<std::size_t>(r)];
+    p.self = this;
+    p.rank = r;
+    for (int w = 0; w < kWords; ++w) {
+      p.says[static_cast<std::size_t>(w)] = proof(static_cast<Word>(w), rank_, r);
+      p.shall[static_cast<std::size_t>(w)] = proof(static_cast<Word>(w), r, rank_);
+    }
   }
+}
+
+// A stranger cannot say farewell for a rank; a word that was recorded says nothing new to whom it was said.
+Secret UcxTransport::proof(Word word, Rank from, Rank to) const {
+  std::uint8_t what[12];
+  wire::put(what, static_cast<std::uint32_t>(word));
+  wire::put(what + 4, static_cast<std::uint32_t>(from));
+  wire::put(what + 8, static_cast<std::uint32_t>(to));
+  return derive(key_, "tithe word", {what});
 }
 
 UcxTransport::~UcxTransport() { close_now(); }
 
-Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::seconds timeout) {
+Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout) {
   const Home me = my_home();
   listen();
   for (Peer& p : peers_) {
@@ -54,7 +69,9 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
   }
   const auto deadline = Clock::now() + timeout;
   const auto late = [&](const Peer& p) {
-    return Status(Code::kTimeout, fmt::format("rank {} did not connect within {} s", p.rank, timeout.count()),
+    return Status(Code::kTimeout,
+                  fmt::format("rank {} did not connect within {:.3g} s", p.rank,
+                              std::chrono::duration<double>(timeout).count()),
                   p.rank);
   };
   for (Peer& p : peers_) {
@@ -115,15 +132,16 @@ std::uint64_t UcxTransport::bytes_received(Rank peer) const {
 // ------------------------------------------------------------------------------------------------------
 
 void UcxTransport::say(Peer& peer, Word word) {
-  send_nothing(peer, tag_of(static_cast<Channel>(word), rank_) | kWordBit);
+  send_short(peer, tag_of(static_cast<Channel>(word), rank_) | kWordBit,
+             peer.says[static_cast<std::size_t>(word)]);
 }
 
-void UcxTransport::send_nothing(Peer& peer, ucp_tag_t tag) {
+void UcxTransport::send_short(Peer& peer, ucp_tag_t tag, ByteView bytes) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_said;
   param.user_data = &peer;
-  ucs_status_ptr_t r = ucp_tag_send_nbx(peer.ep, nullptr, 0, tag, &param);
+  ucs_status_ptr_t r = ucp_tag_send_nbx(peer.ep, bytes.data(), bytes.size(), tag, &param);
   if (UCS_PTR_IS_PTR(r))
     ++peer.words_in_flight;
   else if (UCS_PTR_IS_ERR(r))
@@ -147,7 +165,8 @@ void UcxTransport::listen() {
   param.user_data = this;
   for (listening_ = false; !listening_;) {
     listening_ = true;  // until on_heard
-    ucs_status_ptr_t r = ucp_tag_recv_nbx(worker_->handle(), nullptr, 0, kWordBit, kWordBit, &param);
+    ucs_status_ptr_t r =
+        ucp_tag_recv_nbx(worker_->handle(), heard_.data(), heard_.size(), kWordBit, kWordBit, &param);
     if (UCS_PTR_IS_ERR(r)) return;
     word_ = r;
   }
@@ -157,23 +176,24 @@ void UcxTransport::on_heard(void* request, ucs_status_t status, const ucp_tag_re
   auto* self = static_cast<UcxTransport*>(arg);
   self->listening_ = false;
   self->must_tend_ = true;
-  if (status == UCS_OK) self->hear(info->sender_tag);
+  if (status == UCS_OK) self->hear(info->sender_tag, info->length);
   ucp_request_free(request);
 }
 
-void UcxTransport::hear(ucp_tag_t tag) {
+void UcxTransport::hear(ucp_tag_t tag, std::size_t bytes) {
   const auto source = static_cast<Rank>(tag & kSourceBits);
   if (!valid(source)) return;
   Peer& p = peers_[static_cast<std::size_t>(source)];
+  const auto word = static_cast<std::size_t>(tag >> 32);
+  if (word >= kWords || !equal_secrets(p.shall[word], ByteView(heard_).first(bytes))) return;
   must_tend_ = true;
-  switch (static_cast<Word>(tag >> 32)) {
+  switch (static_cast<Word>(word)) {
     case Word::kHello:
       p.greeted = true;
       break;
     case Word::kFarewell:
       p.left = p.answered = p.waits_for_answer = true;
-      if (p.gone.ok())
-        p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
+      if (p.gone.ok()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
       break;
     case Word::kAnswer:
       p.answered = true;
@@ -189,8 +209,7 @@ void UcxTransport::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
 void UcxTransport::break_off(Peer& peer, std::string why) {
   peer.broken = true;
   must_tend_ = true;
-  if (peer.gone.ok())
-    peer.gone = {Code::kPeerLost, std::move(why), peer.rank};
+  if (peer.gone.ok()) peer.gone = {Code::kPeerLost, std::move(why), peer.rank};
 }
 
 // Ends receives that no message has met; those that one has met end with the connection.
@@ -244,8 +263,7 @@ void UcxTransport::tend(Peer& p) {
     give_up_receives(p);
     // UCX forgets a receive whose message had begun to arrive: no byte can follow, so it ends here.
     for (Op* op : active_)
-      if (op->peer == p.rank)
-        answer(op, 0, why_not(*op));
+      if (op->peer == p.rank) answer(op, 0, why_not(*op));
   }
 }
 

@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/secret.h"
 #include "tithe/transport.h"
 #include "transport/ucx/hello.h"
 #include "transport/ucx/watch.h"
@@ -30,16 +31,17 @@ namespace tithe::ucx {
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker);
+  UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key);
   ~UcxTransport() override;
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
   // connected to this rank. kTimeout names the first that did not.
-  Status connect(const std::vector<HeardHello>& hellos, std::chrono::seconds timeout);
+  Status connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout);
 
   std::string_view kind() const override { return "ucx"; }
   Rank rank() const override { return rank_; }
   int world() const override { return static_cast<int>(peers_.size()); }
+  ByteView key() const override { return key_; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
@@ -53,6 +55,7 @@ class UcxTransport final : public Transport {
   using Clock = std::chrono::steady_clock;
 
   enum class Word : std::uint32_t { kHello, kFarewell, kAnswer };  // what transports say to each other
+  static constexpr int kWords = 3;
 
   struct Peer {
     UcxTransport* self = nullptr;
@@ -68,7 +71,9 @@ class UcxTransport final : public Transport {
     int words_in_flight = 0;
     std::uint32_t long_messages = 0;  // sent to it: the next one's number
     std::uint64_t bytes_received = 0;
-    Status gone = {};  // not ok: why nothing more can be exchanged
+    std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
+    std::array<Secret, kWords> shall = {};  // ... and of its own
+    Status gone = {};                       // not ok: why nothing more can be exchanged
   };
 
   // What goes before the pieces of a long message. Little-endian, like everything that travels.
@@ -127,9 +132,10 @@ class UcxTransport final : public Transport {
   void end_long(Op* op);
 
   void say(Peer& peer, Word word);
-  void send_nothing(Peer& peer, ucp_tag_t tag);
+  void send_short(Peer& peer, ucp_tag_t tag, ByteView bytes);  // bytes stay until UCX is done with them
   void listen();
-  void hear(ucp_tag_t tag);
+  void hear(ucp_tag_t tag, std::size_t bytes);
+  Secret proof(Word word, Rank from, Rank to) const;  // that a rank of this job says it
   void break_off(Peer& peer, std::string why);
   void give_up_receives(Peer& peer);
   bool nap(std::chrono::nanoseconds most);  // true if woken
@@ -150,6 +156,7 @@ class UcxTransport final : public Transport {
   static void on_error(void* arg, ucp_ep_h ep, ucs_status_t status);
 
   Rank rank_;
+  Secret key_;
   std::unique_ptr<Worker> worker_;
   Watch watch_;
   std::vector<Peer> peers_;
@@ -162,6 +169,7 @@ class UcxTransport final : public Transport {
   std::size_t next_ = 0;
   bool listening_ = false;  // the receive for words stands
   void* word_ = nullptr;    // its request
+  Secret heard_ = {};       // what it received
   bool must_tend_ = false;
   bool is_over_ = false;  // nothing more is posted
   std::size_t withdrawn_ = 0;
