@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "codec/leave.h"
 #include "engine/feedback.h"
 #include "engine/unit.h"
 
@@ -160,10 +161,15 @@ Status Unit::check(const Step& step) {
   return {};
 }
 
-Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, float* rounding) {
+Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
+                     float* rounding) {
   const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Status s = phase.combine(call(step, w, 0), w.n, acc, payload(frame), rounding);
-  return s.ok() ? s : Status(s.code(), s.what(), state(frame).source);
+  Call c = call(step, w, 0);
+  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
+  const Result<Combined> done = phase.combine(c, w.n, acc, payload(frame), rounding);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), state(frame).source);
+  if (!done->finite) w.chunk.poisoned = true;
+  return {};
 }
 
 Status Unit::merge(const Step& step, int lane) {
@@ -182,7 +188,8 @@ Status Unit::merge(const Step& step, int lane) {
     case Law::kSum:
     case Law::kMax: {
       const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes, w.chunk.own_bytes);
-      for (const int f : list(step.frames)) TITHE_TRY(combine(step, w, acc, f, left(step, w)));
+      std::size_t after = list(step.frames).size();
+      for (const int f : list(step.frames)) TITHE_TRY(combine(step, w, acc, f, --after, left(step, w)));
       return {};
     }
     case Law::kLeader:
@@ -234,8 +241,14 @@ Status Unit::store(const Step& step, int lane) {
       if (whole.size() > acc.size())
         return {Code::kCorrupt, "payload longer than its bound", state(source).source};
       if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
+      std::size_t after = frames.size() - 1;
       for (const int f : frames.subspan(1))
-        TITHE_TRY(combine(step, w, acc.first(whole.size()), f, member_.me == 0 ? left(step, w) : nullptr));
+        TITHE_TRY(
+            combine(step, w, acc.first(whole.size()), f, --after, member_.me == 0 ? left(step, w) : nullptr));
+      if (w.chunk.poisoned) {
+        finite_ = false;
+        return {};
+      }
       whole = acc.first(whole.size());
     }
     payloads = {&whole, 1};
@@ -247,7 +260,13 @@ Status Unit::store(const Step& step, int lane) {
       return {};
     }
   }
-  return decode(step, w, lane, payloads, {.divide = member_.divide});
+  TITHE_TRY(decode(step, w, lane, payloads, {.divide = member_.divide}));
+  // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike.
+  if (!codec::all_finite(w.values)) {
+    w.chunk.poisoned = true;
+    finite_ = false;
+  }
+  return {};
 }
 
 // The payloads of a step's frames, in the order of the graph.
