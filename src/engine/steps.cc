@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "codec/leave.h"
 #include "engine/feedback.h"
 #include "engine/unit.h"
 
@@ -182,10 +183,15 @@ Status Unit::check(const Step& step, int lane) {
   return {};
 }
 
-Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, float* rounding) {
+Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
+                     float* rounding) {
   const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Status s = phase.combine(call(step, w, 0), w.n, acc, payload(frame), rounding);
-  return s.ok() ? s : Status(s.code(), s.what(), maker(frame));
+  Call c = call(step, w, 0);
+  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
+  const Result<Combined> done = phase.combine(c, w.n, acc, payload(frame), rounding);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), maker(frame));
+  if (!done->finite) w.chunk.poisoned = true;
+  return {};
 }
 
 // A payload by itself, before others are added to it.
@@ -215,22 +221,27 @@ Status Unit::merge(const Step& step, int lane) {
       // the first of them, where it was received.
       const std::span<const int> frames = list(step.frames);
       const auto before = static_cast<std::size_t>(step.before);
+      std::size_t after = frames.size();
       if (before > 1) {
         TITHE_TRY(sound(step, w, frames[0]));
         const Bytes lower = slot(frames[0]).subspan(kFrameHeaderBytes, payload(frames[0]).size());
-        for (const int f : frames.subspan(1, before - 1))
-          TITHE_TRY(combine(step, w, lower, f, left(step, w)));
-        TITHE_TRY(combine(step, w, acc, frames[0], left(step, w)));
+        for (const int f : frames.subspan(1, before - 1)) {
+          TITHE_TRY(combine(step, w, lower, f, --after, left(step, w)));
+          if (w.chunk.poisoned) return {};  // what they make is no payload now
+        }
+        TITHE_TRY(combine(step, w, acc, frames[0], --after, left(step, w)));
       }
-      for (const int f : frames.subspan(before > 1 ? before : 0))
-        TITHE_TRY(combine(step, w, acc, f, left(step, w)));
+      for (const int f : frames.subspan(before > 1 ? before : 0)) {
+        if (w.chunk.poisoned) return {};
+        TITHE_TRY(combine(step, w, acc, f, --after, left(step, w)));
+      }
       return {};
     }
     case Law::kLeader:
       for (const int f : list(step.frames)) {
         if (state(f).flags == kFlagEmpty) continue;
         if (w.chunk.present) return {Code::kCorrupt, fmt::format("rank {} leads too", maker(f)), maker(f)};
-        TITHE_TRY(sound(step, w, f));  // from here on it travels in this rank\'s name
+        TITHE_TRY(sound(step, w, f));  // from here on it travels in this rank's name
         const ByteView p = payload(f);
         if (!p.empty()) std::memcpy(slot(step.slot).data() + kFrameHeaderBytes, p.data(), p.size());
         w.chunk.own_bytes = p.size();
@@ -268,8 +279,14 @@ Status Unit::store(const Step& step, int lane) {
       const Bytes acc = room(step.slot);
       if (whole.size() > acc.size()) return {Code::kCorrupt, "payload longer than its bound", maker(source)};
       if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
+      std::size_t after = frames.size() - 1;
       for (const int f : frames.subspan(1))
-        TITHE_TRY(combine(step, w, acc.first(whole.size()), f, member_.me == 0 ? left(step, w) : nullptr));
+        TITHE_TRY(
+            combine(step, w, acc.first(whole.size()), f, --after, member_.me == 0 ? left(step, w) : nullptr));
+      if (w.chunk.poisoned) {
+        finite_ = false;
+        return {};
+      }
       whole = acc.first(whole.size());
     }
     payloads = {&whole, 1};
@@ -281,7 +298,13 @@ Status Unit::store(const Step& step, int lane) {
       return {};
     }
   }
-  return decode(step, w, lane, payloads, {.divide = member_.divide});
+  TITHE_TRY(decode(step, w, lane, payloads, {.divide = member_.divide}));
+  // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike.
+  if (!codec::all_finite(w.values)) {
+    w.chunk.poisoned = true;
+    finite_ = false;
+  }
+  return {};
 }
 
 // The payloads of a step's frames, in the order of the graph.

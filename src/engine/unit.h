@@ -166,7 +166,8 @@ class Unit {
   Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                 const Merge& merge);
   Status collect(const Step& step, int lane, std::span<const ByteView>& out);
-  Status combine(const Step& step, const Where& w, Bytes acc, int frame, float* left);
+  // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
+  Status combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after, float* left);
   Status sound(const Step& step, const Where& w, int frame);
   Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
 
