@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core.h"
+#include "patient.h"
 #include "tithe/frame.h"
 #include "tithe/graph.h"
 #include "tithe/limits.h"
@@ -101,7 +102,7 @@ nb::bytes encode(std::string_view text, const Floats& values) {
   Encoded done;
   Status status;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     Scratch scratch(spec.codec->scratch(spec.settings, n));
     const Call call{.settings = spec.settings, .scratch = scratch.view};
     const Carry carry{.grad = values.data(), .residual = nullptr, .left = nullptr, .n = n};
@@ -196,7 +197,7 @@ void decode(const nb::bytes& data, const nb::ndarray<float, nb::c_contig, nb::de
   check(check_claim(frame, codec, settings, kMostValues));
   Status status;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     status = decode_into(frame, codec, settings, {out.data(), out.size()});
   }
   check(other_settings(status, text.has_value()));

@@ -16,7 +16,20 @@ constexpr std::chrono::milliseconds kLook{50};  // how often the main thread loo
 // Python's main thread is the process's, but where an interpreter is embedded; there a call waits as it is.
 bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
+bool interpreter_ends() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 }  // namespace
+
+WithoutGil::~WithoutGil() {
+  while (interpreter_ends() && !on_main_thread()) pause();
+  PyEval_RestoreThread(state_);
+}
 
 bool Desk::ask(const std::function<void()>& errand) {
   if (same_thread_) {
@@ -40,7 +53,7 @@ void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work
   if (!on_main_thread()) {
     desk->same_thread_ = true;
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       work();
     }
     if (desk->in_errand_) throw nb::python_error(std::move(*desk->in_errand_));
@@ -60,7 +73,7 @@ void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work
   for (bool done = false; !done;) {
     const std::function<void()>* errand = nullptr;
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       std::unique_lock lock(desk->mutex_);
       desk->changed_.wait_for(lock, kLook, [&] { return desk->done_ || desk->errand_ != nullptr; });
       done = desk->done_;
@@ -79,7 +92,7 @@ void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work
     if (PyErr_CheckSignals() == 0) continue;
     const nb::python_error raised;  // takes what the handler raised
     if (give_up) {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       give_up();
       worker.join();
     } else {

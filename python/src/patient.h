@@ -13,6 +13,19 @@
 
 namespace tithe::python {
 
+// As nb::gil_scoped_release, but for a thread that comes back after the interpreter has begun to end: Python 3.11 ends such
+// a thread on the spot, and unwinding it through C++ ends the program. It rests here instead, as from Python 3.14 on.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 // Where a call's own thread leaves what only the calling thread may do: Python code of the caller's.
 class Desk {
  public:

@@ -96,7 +96,7 @@ class PySession {
   // From any thread. Ends what other threads wait for; the state can still be taken.
   void cancel() {
     const std::shared_ptr<Session> session = get();
-    const nb::gil_scoped_release release;
+    const WithoutGil released;
     session->cancel();
   }
 
@@ -113,7 +113,7 @@ class PySession {
     }
     std::optional<Result<std::vector<std::uint8_t>>> last;
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       session->cancel();
       if (keep_state) last.emplace(session->state());
       session.reset();
@@ -131,7 +131,7 @@ class PySession {
   template <typename F>
   auto run(F&& f) const {  // f(session) without the GIL, which does not wait
     const std::shared_ptr<Session> session = get();
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     return f(*session);
   }
 

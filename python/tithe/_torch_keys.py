@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+_NO_WALK = -1  # as torch numbers them
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
 _CURE = "make the State with parameters=model.named_parameters(), as attach() does, when saving and when loading"
 
@@ -58,15 +59,16 @@ class Keys:
         self.whole = False  # a step is over: DDP has handed over all parameters that the model has
         self.step: set[int] = set()  # ids that the open step has brought
         self.places: set[int] = set()  # bucket numbers likewise
+        self.walk = _NO_WALK  # the walk through the autograd graph that the last whole step was part of
 
-    def begin(self, place: int, parameters: Sequence[torch.Tensor]) -> bool:
+    def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
         """Notes a bucket. True if an earlier step was left before its end and is begun anew.
 
         ValueError where two models share the State and their backward passes interleave.
         """
         ids = {id(p) for p in parameters}
         again = not self.step.isdisjoint(ids)
-        if not again and place in self.places:
+        if (not again and place in self.places) or (not self.step and walk == self.walk != _NO_WALK):
             raise ValueError(_two_models("their backward passes interleave"))
         if again:
             self.step, self.places = set(), set()
@@ -74,9 +76,10 @@ class Keys:
         self.places.add(place)
         return again
 
-    def end(self) -> None:
-        """The step's last bucket has been noted."""
+    def end(self, walk: int) -> None:
+        """The step's last bucket has been noted. A walk has one step of a model: DDP waits for it at the walk's end."""
         self.step, self.places = set(), set()
+        self.walk = walk
         self.whole = True
 
     def of(self, parameter: torch.nn.Parameter) -> str:

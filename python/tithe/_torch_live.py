@@ -140,11 +140,12 @@ class Live:
     def layout(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> _core.Layout:
         """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
         parameters = bucket.parameters()
-        if self.keys.begin(bucket.index(), parameters):
+        walk = torch._C._current_graph_task_id()
+        if self.keys.begin(bucket.index(), parameters, walk):
             self.drain(ends_step=True)
         layout = self._layout(bucket.index(), parameters, buffer)
         if bucket.is_last():
-            self.keys.end()
+            self.keys.end(walk)
         return layout
 
     def _layout(self, place: int, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout:
