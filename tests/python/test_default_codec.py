@@ -21,6 +21,7 @@ import study_models  # noqa: E402
 WORLD = 2
 MARGIN = 0.03  # nats of loss, after training
 SPARSE = "qtopk:ratio=0.03"
+SMALL = 2.0**-12  # of the loss: AdamW does not care how large gradients are, and codecs should not either
 
 
 class Text:
@@ -61,7 +62,7 @@ class Images:
         self.inputs = stripes[:, None]
 
 
-def trained(rank, world, job, options):
+def trained(rank, world, job, options, scale=1.0):
     """Loss on fixed data after training through attach(model, **options), the rate going up and then down to zero."""
     torch.manual_seed(0)
     job = job()
@@ -73,7 +74,8 @@ def trained(rank, world, job, options):
         job.optimizer.param_groups[0]["lr"] = peak * min((step + 1) / 10, 1 - step / job.steps)
         chosen = torch.randint(len(job.inputs), (16,), generator=random)
         job.optimizer.zero_grad()
-        cross_entropy(model(job.inputs[chosen]).flatten(0, -2), job.targets[chosen].flatten()).backward()
+        loss = cross_entropy(model(job.inputs[chosen]).flatten(0, -2), job.targets[chosen].flatten())
+        (scale * loss).backward()
         job.optimizer.step()
     state.close()
     with torch.no_grad():
@@ -87,6 +89,9 @@ def train_all(rank, world):
         "text fp32": (Text, {"codec": "fp32"}),
         "text default": (Text, {}),
         "text sparse": (Text, {"codec": SPARSE, "strategy": "server"}),
+        "small text fp32": (Text, {"codec": "fp32"}, SMALL),
+        "small text default": (Text, {}, SMALL),
+        "small text inceptionn": (Text, {"codec": "inceptionn"}, SMALL),
         "images fp32": (Images, {"codec": "fp32"}),
         "images default": (Images, {}),
     }
@@ -98,10 +103,14 @@ def losses():
     return run_ranks(WORLD, train_all)[0]
 
 
-@pytest.mark.parametrize("job", ["text", "images"])
+@pytest.mark.parametrize("job", ["text", "images", "small text"])
 def test_the_default_ends_where_fp32_does(job):
     assert losses()[f"{job} default"] < losses()[f"{job} fp32"] + MARGIN, losses()
 
 
 def test_the_comparison_notices_a_sparse_codec_under_adamw():
     assert losses()["text sparse"] > losses()["text fp32"] + 3 * MARGIN, losses()
+
+
+def test_the_comparison_notices_a_codec_with_an_absolute_bound():
+    assert losses()["small text inceptionn"] > losses()["small text fp32"] + 3 * MARGIN, losses()
