@@ -156,6 +156,7 @@ class PySession {
     d["merge_ns"] = s.merge_ns;
     d["send_ns"] = s.send_ns;
     d["wait_ns"] = s.wait_ns;
+    d["strange"] = s.strange;
     return d;
   }
 
@@ -212,22 +213,34 @@ PySession* open(Result<std::unique_ptr<Transport>> transport, const SessionOptio
   return new PySession(unwrap(Session::open(std::move(*transport), options)));  // Python takes it over
 }
 
+// One timeout governs a session from its first word on; the job token comes from the environment.
+UcxOptions ucx_options(const std::string& transports, const std::string& devices,
+                       const SessionOptions& options) {
+  return {.transports = transports,
+          .devices = devices,
+          .token = unwrap(token_from_environment()).token,
+          .timeout = options.timeout};
+}
+
 PySession* open_over_ucx(int rank, int world, const nb::callable& all_gather, const std::string& transports,
                          const std::string& devices, const SessionOptions& options) {
   const AllGather gather = python_all_gather(all_gather);
+  const UcxOptions ucx = ucx_options(transports, devices, options);
   const auto connect = [&] {
     nb::gil_scoped_release release;
-    return open_ucx(rank, world, gather, {.transports = transports, .devices = devices});
+    return open_ucx(rank, world, gather, ucx);
   };
   return open(connect(), options);
 }
 
 PySession* open_from_environment(const std::string& transports, const std::string& devices,
                                  const SessionOptions& options) {
-  const Launch launch = unwrap(launch_from_environment());
+  Launch launch = unwrap(launch_from_environment());
+  launch.timeout = options.timeout;
+  const UcxOptions ucx = ucx_options(transports, devices, options);
   const auto connect = [&] {
     nb::gil_scoped_release release;
-    return open_ucx(launch.rank, launch.world, meet(launch), {.transports = transports, .devices = devices});
+    return open_ucx(launch.rank, launch.world, meet(launch), ucx);
   };
   return open(connect(), options);
 }
@@ -258,7 +271,8 @@ void bind_options(nb::module_& m) {
           "Seconds without progress with a peer, after which the peer is named.")
       .def_rw("seed", &SessionOptions::seed)
       .def_rw("run", &SessionOptions::run)
-      .def_rw("force_reference", &SessionOptions::force_reference);
+      .def_rw("force_reference", &SessionOptions::force_reference)
+      .def_rw("authenticate", &SessionOptions::authenticate);
 }
 
 }  // namespace

@@ -76,9 +76,8 @@ std::size_t seal(Kind kind, const Voice& voice, std::size_t bytes, Bytes out) {
                       .source = static_cast<std::uint16_t>(voice.me),
                       .payload_bytes = bytes - kFrameHeaderBytes};
   Tags* tags = voice.tags;
-  const Status s = tags == nullptr
-                       ? seal_frame(h, out)
-                       : seal_frame(h, out, tags->control(), tags->next_control(), Cover::kFrame);
+  const Status s = tags == nullptr ? seal_frame(h, out)
+                                   : seal_frame(h, out, tags->control(), tags->next_control(), Cover::kFrame);
   TITHE_ASSERT(s.ok());
   return !s.ok() ? 0 : tags == nullptr ? bytes : bytes + kFrameTrailerBytes;
 }

@@ -50,7 +50,8 @@ TEST(Control, blamed_is_a_rank_or_nobody) {
 
 TEST(Control, texts_of_peers_are_printable) {
   Numbers numbers;
-  const auto control = read_control(changed(kBlamed + 10, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
+  const auto control =
+      read_control(changed(kBlamed + 10, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
   ASSERT_TRUE(control.ok()) << control.status().what();
   EXPECT_EQ(control->farewell.what, "?[?  2 is gone");
   Farewell longer = kGone;
@@ -73,7 +74,8 @@ TEST(Control, a_forged_message_is_nobodys) {
     EXPECT_FALSE(s.ok());
     EXPECT_EQ(s.peer(), Status::kNoPeer);
   }
-  EXPECT_FALSE(read(farewell(kGone, {.me = 2, .world = 4, .tags = &theirs}), reader).ok());  // on rank 1's line
+  EXPECT_FALSE(
+      read(farewell(kGone, {.me = 2, .world = 4, .tags = &theirs}), reader).ok());  // on rank 1's line
 }
 
 TEST(Control, a_message_counts_once) {

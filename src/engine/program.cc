@@ -282,7 +282,8 @@ Cover Tagging::cover(std::size_t bound, std::size_t n) const {
                                                                                    : Cover::kHeader;
 }
 
-Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios, const Tagging& tagging) {
+Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios,
+                const Tagging& tagging) {
   return Compiler(plan, me, world, ratios, tagging).run();
 }
 

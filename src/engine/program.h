@@ -32,7 +32,7 @@ struct Range {  // of Program::indices
 struct Step {
   StepKind kind{};
   std::uint8_t phase = 0;
-  bool direct = false;  // encode: nothing was merged, so the payload is written where it leaves
+  bool direct = false;           // encode: nothing was merged, so the payload is written where it leaves
   Cover cover = Cover::kHeader;  // encode, check: what the frame's tag speaks for, where frames have tags
   int part = 0;
   Chunk chunk = 0;
@@ -90,6 +90,7 @@ struct Tagging {
 Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy);
 
 // The plan's parts must have passed choose_laws. Memory fits every one of `ratios`, and the codecs' own.
-Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios, const Tagging& tagging = {});
+Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios,
+                const Tagging& tagging = {});
 
 }  // namespace tithe::engine

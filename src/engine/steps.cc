@@ -144,8 +144,7 @@ Status Unit::check(const Step& step, int lane) {
   const Where w = where(step);
   const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes + member_.tagging.trailer());
   const Result<ParsedFrame> parsed =
-      member_.tags == nullptr ? parse_frame(bytes)
-                              : parse_frame(bytes, member_.tags->lane(lane), step.cover);
+      member_.tags == nullptr ? parse_frame(bytes) : parse_frame(bytes, member_.tags->lane(lane), step.cover);
   if (!parsed.ok()) {
     // Without its tag a frame says nothing about who sent it.
     const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();

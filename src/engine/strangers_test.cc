@@ -176,9 +176,8 @@ TEST(Strangers, authenticate_is_one_of_its_words) {
 
 TEST(Strangers, ranks_that_differ_in_authenticate_are_named) {
   SessionOptions o = options();
-  Ranks ranks(open_loop(2, kKey), o, [](Rank r, SessionOptions& mine) {
-    mine.authenticate = r == 0 ? "payloads" : "headers";
-  });
+  Ranks ranks(open_loop(2, kKey), o,
+              [](Rank r, SessionOptions& mine) { mine.authenticate = r == 0 ? "payloads" : "headers"; });
   ranks.each([&](Rank r) {
     const Status s = round(ranks[r], 100'000);
     if (r != 0) return;

@@ -139,7 +139,8 @@ void Unit::adopted(const TensorLayout& t) {
 
 ByteView Unit::outgoing(const Step& step) const {
   const Slot& s = program_.slots[static_cast<std::size_t>(step.slot)];
-  return {arena_.get() + s.offset, frames_[static_cast<std::size_t>(step.slot)].bytes + member_.tagging.trailer()};
+  return {arena_.get() + s.offset,
+          frames_[static_cast<std::size_t>(step.slot)].bytes + member_.tagging.trailer()};
 }
 
 Bytes Unit::incoming(const Step& step) { return slot(step.slot); }

@@ -11,8 +11,8 @@
 #include <fstream>
 
 #include "base/bytes.h"
-#include "base/text.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "tithe/frame.h"
 
 namespace tithe::ucx {
@@ -95,8 +95,9 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
   if (wire::get<std::uint64_t>(end.data()) != XXH3_64bits(blob.data(), blob.size() - kEndBytes))
     return wrong(Code::kCorrupt, "its address blob was damaged on its way");
   if (!equal_secrets(tag_of(blob.first(blob.size() - kSecretBytes), token), end.subspan(8)))
-    return wrong(Code::kMismatch,
-                 "has another job token than this rank, or is a stranger: set the same TITHE_TOKEN on all ranks");
+    return wrong(
+        Code::kMismatch,
+        "has another job token than this rank, or is a stranger: set the same TITHE_TOKEN on all ranks");
   if (const auto w = wire::get<std::uint32_t>(&blob[8]); w != static_cast<std::uint32_t>(world))
     return wrong(Code::kMismatch, fmt::format("was started with world size {}, this rank with {}", w, world));
   if (const auto r = wire::get<std::uint32_t>(&blob[12]); r != static_cast<std::uint32_t>(rank))

@@ -99,8 +99,9 @@ TEST(Hello, the_key_of_a_job_is_of_this_job) {
 
 TEST(Hello, carries_trouble) {
   const Status s =
-      read_hello(
-          write_hello({.rank = 1, .world = 2, .trouble = {Code::kIo, "no such device"}, .address = {}}, kToken), 1, 2, kToken)
+      read_hello(write_hello({.rank = 1, .world = 2, .trouble = {Code::kIo, "no such device"}, .address = {}},
+                             kToken),
+                 1, 2, kToken)
           .status();
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_EQ(s.peer(), 1);
@@ -147,9 +148,9 @@ TEST(OpenUcx, one_timeout_governs_connecting) {
     return all;
   };
   const auto begin = std::chrono::steady_clock::now();
-  const Status s =
-      open_ucx(0, 2, exchange, {.transports = "tcp", .devices = "", .timeout = std::chrono::milliseconds(700)})
-          .status();
+  const Status s = open_ucx(0, 2, exchange,
+                            {.transports = "tcp", .devices = "", .timeout = std::chrono::milliseconds(700)})
+                       .status();
   EXPECT_FALSE(s.ok());
   EXPECT_EQ(s.peer(), 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));

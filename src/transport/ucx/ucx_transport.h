@@ -61,7 +61,7 @@ class UcxTransport final : public Transport {
     int words_in_flight = 0;
     std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
     std::array<Secret, kWords> shall = {};  // ... and of its own
-    Status gone = {};  // not ok: why nothing more can be exchanged
+    Status gone = {};                       // not ok: why nothing more can be exchanged
   };
 
   struct Op {
