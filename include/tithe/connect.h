@@ -26,8 +26,8 @@ struct Launch {
   int port = 0;
   std::string file;  // a path that all ranks can reach; empty when host and port are used
   std::chrono::milliseconds timeout{60'000};
-  Token token;              // at least 16 bytes; empty: none was given
-  bool unguarded = false;   // without a token: meet anybody who comes to an address that others can reach
+  Token token;             // at least 16 bytes; empty: none was given
+  bool unguarded = false;  // without a token: meet anybody who comes to an address that others can reach
 };
 
 // Reads, in this order: RANK/WORLD_SIZE (torchrun), OMPI_COMM_WORLD_*, PMI_*, SLURM_PROCID/SLURM_NTASKS for

@@ -64,7 +64,8 @@ typedef struct tithe_options {
   int64_t timeout_ms;
   uint64_t seed;
   uint64_t run;
-  const char* schedule; /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
+  const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
+  const char* authenticate; /* what tags cover: auto, headers, payloads; NULL: auto */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 

@@ -49,6 +49,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options
 from tithe._torch_keys import Keys, by_name, check_order
@@ -119,13 +120,19 @@ class State(_Slots):
             return
         group = self._group()
         rank, world = dist.get_rank(group), dist.get_world_size(group)
-        if self._saved is not None:
-            self._check_saved(self._saved, rank, world)
-        options = self._session_options()
+
+        def prepare() -> _core.Options:
+            if self._saved is not None:
+                self._check_saved(self._saved, rank, world)
+            return self._session_options()
+
+        # The options may be wrong here alone, so the timeout of the meeting must not come from checking them.
+        patience = float(self.options.get("timeout", _core.Options().timeout))
+        options = together(group, patience, "tithe.torch.State.open()", prepare)
         session = _core.open_ucx(
             rank,
             world,
-            lambda mine: _all_gather_bytes(mine, group),
+            lambda mine: all_gather_bytes(mine, group, patience, "tithe.torch.State.open()"),
             self.options.get("transports", ""),
             self.options.get("devices", ""),
             options,
@@ -194,8 +201,14 @@ class State(_Slots):
         self.open()
         self._live.drain()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
-        mine = json.dumps({name: None if value is None else float(value) for name, value in given.items()})
-        told = [json.loads(blob) for blob in _all_gather_bytes(mine.encode(), self._group())]
+        group, doing = self._group(), "tithe.torch.State.evaluated()"
+        patience = self._session_options().timeout
+
+        def numbers() -> str:
+            return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
+
+        mine = together(group, patience, doing, numbers)
+        told = [json.loads(blob) for blob in all_gather_bytes(mine.encode(), group, patience, doing)]
         self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
 
     @property
@@ -338,21 +351,6 @@ def _raise_errors(job: Job) -> None:
     job.done.wait()
     if job.error is not None:
         raise job.error
-
-
-def _all_gather_bytes(mine: bytes, group: dist.ProcessGroup) -> list[bytes]:
-    """The bytes of all ranks, in rank order, over the process group as byte tensors."""
-    kinds = {device.type for device in group._device_types}
-    device = torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())
-    world = dist.get_world_size(group)
-    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world)]
-    dist.all_gather(sizes, torch.tensor([len(mine)], dtype=torch.int64, device=device), group=group)
-    longest = max(int(size) for size in sizes)
-    padded = torch.zeros(longest, dtype=torch.uint8, device=device)
-    padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8).to(device)
-    blobs = [torch.zeros_like(padded) for _ in range(world)]
-    dist.all_gather(blobs, padded, group=group)
-    return [blob[: int(size)].cpu().numpy().tobytes() for blob, size in zip(blobs, sizes, strict=True)]
 
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -37,9 +37,8 @@ Secret derive(ByteView key, std::string_view purpose, std::initializer_list<Byte
   static constexpr std::uint8_t kNothing = 0;
   Secret out{};
   unsigned bytes = 0;
-  const bool done =
-      HMAC(EVP_sha256(), key.empty() ? &kNothing : key.data(), static_cast<int>(key.size()), message.data(),
-           message.size(), out.data(), &bytes) != nullptr;
+  const bool done = HMAC(EVP_sha256(), key.empty() ? &kNothing : key.data(), static_cast<int>(key.size()),
+                         message.data(), message.size(), out.data(), &bytes) != nullptr;
   TITHE_ASSERT(done && bytes == out.size());
   static_cast<void>(done);
   return out;

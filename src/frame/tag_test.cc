@@ -89,7 +89,8 @@ struct Sealed {
                      .source = 2,
                      .values = 25,
                      .payload_bytes = 100};
-  std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(kFrameHeaderBytes + 100 + kFrameTrailerBytes, 9);
+  std::vector<std::uint8_t> bytes =
+      std::vector<std::uint8_t>(kFrameHeaderBytes + 100 + kFrameTrailerBytes, 9);
   explicit Sealed(Tagger& tagger, Cover cover, std::uint64_t number = 1) {
     EXPECT_TRUE(seal_frame(header, bytes, tagger, number, cover).ok());
   }

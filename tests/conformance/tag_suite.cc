@@ -60,8 +60,8 @@ std::vector<TagCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TagSuite, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return info.param.law.label + "_" + std::string(info.param.strategy->name);
+INSTANTIATE_TEST_SUITE_P(All, TagSuite, ::testing::ValuesIn(cases()), [](const auto& one) {
+  return one.param.law.label + "_" + std::string(one.param.strategy->name);
 });
 
 }  // namespace

@@ -120,7 +120,8 @@ void read_control_frame(const Input& bytes, Tags* tags) {
     return;
   }
   const engine::Farewell& f = control->farewell;
-  if (!control->is_card && (f.blamed < -1 || f.blamed >= 4 || f.code == Code::kOk || f.code >= Code::kCancelled))
+  if (!control->is_card &&
+      (f.blamed < -1 || f.blamed >= 4 || f.code == Code::kOk || f.code >= Code::kCancelled))
     fail("a farewell that no rank says");
   if (printable(f.what, 400) != f.what || printable(control->card.codec, 400) != control->card.codec)
     fail("a text that is not printable");
@@ -128,7 +129,8 @@ void read_control_frame(const Input& bytes, Tags* tags) {
   Input again(engine::kControlBytes);
   again.resize(control->is_card ? engine::write_card(control->card, writer, again)
                                 : engine::write_farewell(control->farewell, writer, again));
-  const Result<engine::Control> twice = engine::read_control(again, reader, 1, numbers);
+  engine::Numbers fresh;
+  const Result<engine::Control> twice = engine::read_control(again, reader, 1, fresh);
   if (!twice.ok() || !(twice->card == control->card) || twice->farewell.what != f.what)
     fail("a control message is written as another one than was read");
 }
@@ -136,7 +138,8 @@ void read_control_frame(const Input& bytes, Tags* tags) {
 Target control_target() {
   const engine::Voice writer{.me = 1, .world = 4};
   Input card(engine::kControlBytes);
-  card.resize(engine::write_card({.world = 4, .tensors = 2, .codec = "topk", .strategy = "ring"}, writer, card));
+  card.resize(
+      engine::write_card({.world = 4, .tensors = 2, .codec = "topk", .strategy = "ring"}, writer, card));
   Input farewell(engine::kControlBytes);
   farewell.resize(engine::write_farewell({.code = Code::kPeerLost, .blamed = 2, .round = 7, .what = "gone"},
                                          writer, farewell));
@@ -154,9 +157,8 @@ Target tagged_target() {
   static const Secret kKey = derive(kSession, "tithe frames", {});  // as Tags makes it
   const auto sealed = [](FrameHeader h, ByteView payload, Cover cover) {
     Tagger tagger(kKey);
-    Input bytes(kFrameHeaderBytes);
-    bytes.insert(bytes.end(), payload.begin(), payload.end());
-    bytes.resize(bytes.size() + kFrameTrailerBytes);
+    Input bytes(kFrameHeaderBytes + payload.size() + kFrameTrailerBytes);
+    std::copy(payload.begin(), payload.end(), bytes.begin() + kFrameHeaderBytes);
     h.payload_bytes = payload.size();
     if (const Status s = seal_frame(h, bytes, tagger, 5, cover); !s.ok()) fail(s.what());
     return bytes;
@@ -166,36 +168,38 @@ Target tagged_target() {
   Input farewell(engine::kControlBytes);
   farewell.resize(engine::write_farewell({.code = Code::kTimeout, .blamed = 2, .round = 7, .what = "still"},
                                          {.me = 1, .world = 4, .tags = &tags}, farewell));
-  const std::vector<Input> seeds{sealed(plain, Input(12), Cover::kHeader), sealed(plain, Input(12), Cover::kFrame),
-                                 farewell};
-  return {"tagged",
-          [seeds](ByteView bytes) {
-            Tagger tagger(kKey);
-            Input frame = copy_of(bytes);
-            if (parse_frame(frame, tagger, Cover::kHeader).ok() &&
-                std::find(seeds.begin(), seeds.end(), frame) == seeds.end())
-              fail("a frame passes that no rank made");
-            Tags mine(kSession, 1);
-            read_control_frame(frame, &mine);
-            if (frame.size() < kFrameHeaderBytes + kFrameTrailerBytes) return;
-            // As a rank of the job would have sealed these bytes.
-            Input body(frame.begin(), frame.end() - kFrameTrailerBytes);
-            body[27] = static_cast<std::uint8_t>((body[27] & ~24U) | 16U);
-            body = with_right_frame(body);
-            const std::uint64_t number = Tags::kControlNumber | 9;
-            const Tag tag = tagger.tag(wire::get<std::uint16_t>(&body[28]), number, {body});
-            body.resize(body.size() + 8);
-            wire::put(&body[body.size() - 8], number);
-            body.insert(body.end(), tag.begin(), tag.end());
-            const Result<ParsedFrame> parsed = parse_frame(body, tagger, Cover::kFrame);
-            if (parsed.ok()) {
-              Input again = body;
-              if (!seal_frame(parsed->header, again, tagger, parsed->number, Cover::kFrame).ok() || again != body)
-                fail("seal_frame writes another tagged frame than was parsed");
-            }
-            read_control_frame(body, &mine);
-          },
-          seeds};
+  const std::vector<Input> seeds{sealed(plain, Input(12), Cover::kHeader),
+                                 sealed(plain, Input(12), Cover::kFrame), farewell};
+  return {
+      "tagged",
+      [seeds](ByteView bytes) {
+        Tagger tagger(kKey);
+        Input frame = copy_of(bytes);
+        if (parse_frame(frame, tagger, Cover::kHeader).ok() &&
+            std::find(seeds.begin(), seeds.end(), frame) == seeds.end())
+          fail("a frame passes that no rank made");
+        Tags mine(kSession, 1);
+        read_control_frame(frame, &mine);
+        if (frame.size() < kFrameHeaderBytes + kFrameTrailerBytes) return;
+        // As a rank of the job would have sealed these bytes.
+        Input body(frame.begin(), frame.end() - kFrameTrailerBytes);
+        body[27] = static_cast<std::uint8_t>((body[27] & ~24U) | 16U);
+        body = with_right_frame(body);
+        const std::uint64_t number = Tags::kControlNumber | 9;
+        const Tag tag = tagger.tag(wire::get<std::uint16_t>(&body[28]), number, {body});
+        const std::size_t end = body.size();
+        body.resize(end + kFrameTrailerBytes);
+        wire::put(&body[end], number);
+        std::copy(tag.begin(), tag.end(), body.end() - kFrameTagBytes);
+        const Result<ParsedFrame> parsed = parse_frame(body, tagger, Cover::kFrame);
+        if (parsed.ok()) {
+          Input again = body;
+          if (!seal_frame(parsed->header, again, tagger, parsed->number, Cover::kFrame).ok() || again != body)
+            fail("seal_frame writes another tagged frame than was parsed");
+        }
+        read_control_frame(body, &mine);
+      },
+      seeds};
 }
 
 // What rank 0 reads of a visitor and a visitor of rank 0: as it comes, and as who has the token would have said it.
@@ -233,8 +237,9 @@ Target meeting_target() {
                                printable(told.status().what(), 2000) != told.status().what()))
               fail("a refusal that rank 0 cannot have sent");
           },
-          {write_knock(shake.visitor), write_challenge(shake), head(claim, kClaimBytes), behind(claim, kClaimBytes),
-           head(answer, kAnswerBytes), behind(answer, kAnswerBytes), behind(refusal, kAnswerBytes)}};
+          {write_knock(shake.visitor), write_challenge(shake), head(claim, kClaimBytes),
+           behind(claim, kClaimBytes), head(answer, kAnswerBytes), behind(answer, kAnswerBytes),
+           behind(refusal, kAnswerBytes)}};
 }
 
 Target hello_target() {

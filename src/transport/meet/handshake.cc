@@ -42,7 +42,8 @@ Secret secret(const Handshake& shake, std::string_view purpose, ByteView what = 
 }
 
 constexpr std::string_view kHostProof = "tithe meeting: rank 0", kVisitorProof = "tithe meeting: visitor",
-                           kToHost = "tithe meeting: box to rank 0", kToVisitor = "tithe meeting: box to visitor";
+                           kToHost = "tithe meeting: box to rank 0",
+                           kToVisitor = "tithe meeting: box to visitor";
 
 struct FreeContext {
   void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }

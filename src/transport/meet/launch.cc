@@ -65,8 +65,8 @@ Result<Token> token_from(std::string_view digits, const std::string& where) {
   }
   if (!good || token.size() < kLeastTokenBytes || token.size() > 1024)
     return Status(Code::kInvalid,
-                  fmt::format("{}: a job token is an even number of hexadecimal digits, at least {}: {}", where,
-                              2 * kLeastTokenBytes, kMakeOne));
+                  fmt::format("{}: a job token is an even number of hexadecimal digits, at least {}: {}",
+                              where, 2 * kLeastTokenBytes, kMakeOne));
   return token;
 }
 
@@ -83,8 +83,8 @@ Result<Token> token_in_file(const std::string& path) {
   close(fd);
   if (!known || !S_ISREG(s.st_mode)) return wrong("it is no file");
   if ((s.st_mode & 077) != 0)
-    return wrong(fmt::format("others than its owner can use it (mode {:o}): chmod 600 '{}'", s.st_mode & 0777,
-                             path));
+    return wrong(
+        fmt::format("others than its owner can use it (mode {:o}): chmod 600 '{}'", s.st_mode & 0777, path));
   if (n < 0) return wrong("cannot be read");
   std::string_view digits(text, static_cast<std::size_t>(n));
   while (!digits.empty() && std::strchr(" \t\r\n", digits.back()) != nullptr) digits.remove_suffix(1);
@@ -96,7 +96,8 @@ Result<Token> token_in_file(const std::string& path) {
 Result<TokenGiven> token_from_environment() {
   const char* digits = variable("TITHE_TOKEN");
   const char* path = variable("TITHE_TOKEN_FILE");
-  if (digits != nullptr && std::string_view(digits) == "none") return TokenGiven{.token = {}, .unguarded = true};
+  if (digits != nullptr && std::string_view(digits) == "none")
+    return TokenGiven{.token = {}, .unguarded = true};
   if (digits == nullptr && path == nullptr) return TokenGiven{};
   Result<Token> token = digits != nullptr ? token_from(digits, "TITHE_TOKEN") : token_in_file(path);
   if (!token.ok()) return token.status();

@@ -21,9 +21,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kProveTime{5};    // a visitor has this long to prove the token
-constexpr std::chrono::seconds kAnswerTime{10};  // rank 0 answers a knock at once; what does not is not rank 0
-constexpr std::chrono::seconds kHangUpTime{3};   // what hangs up on every knock for this long neither
+constexpr std::chrono::seconds kProveTime{5};  // a visitor has this long to prove the token
+constexpr std::chrono::seconds kAnswerTime{
+    10};                                        // rank 0 answers a knock at once; what does not is not rank 0
+constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every knock for this long neither
 constexpr milliseconds kPause{50};
 
 // Rank 0's answer about who is missing may come this much later than this rank's own deadline.
@@ -32,7 +33,8 @@ milliseconds grace(const Launch& launch) {
 }
 
 std::string taken_text() {
-  return "under torchrun, torch's own store holds MASTER_PORT: exchange addresses through torch as tithe.torch "
+  return "under torchrun, torch's own store holds MASTER_PORT: exchange addresses through torch as "
+         "tithe.torch "
          "does, or give tithe another port";
 }
 
@@ -64,8 +66,7 @@ class Host {
   Result<std::vector<Blob>> run() {
     const auto deadline = Clock::now() + launch_.timeout;
     int why = 0;
-    Result<std::vector<Socket>> listeners =
-        listen_at(launch_.host, launch_.port, is_guarded(launch_), &why);
+    Result<std::vector<Socket>> listeners = listen_at(launch_.host, launch_.port, is_guarded(launch_), &why);
     if (!listeners.ok()) {
       if (why != EADDRINUSE) return listeners.status();
       return Status(Code::kIo, fmt::format("{} ({})", listeners.status().what(), taken_text()));
@@ -103,11 +104,12 @@ class Host {
   Status nobody_came() const {
     const Status s = nobody_from(missing(), launch_);
     if (strangers_ == 0) return s;
-    return {s.code(),
-            fmt::format("{} ({} visitor{} knocked and did not prove this job's token: is TITHE_TOKEN the same "
-                        "on all ranks?)",
-                        s.what(), strangers_, strangers_ == 1 ? "" : "s"),
-            s.peer()};
+    return {
+        s.code(),
+        fmt::format("{} ({} visitor{} knocked and did not prove this job's token: is TITHE_TOKEN the same "
+                    "on all ranks?)",
+                    s.what(), strangers_, strangers_ == 1 ? "" : "s"),
+        s.peer()};
   }
 
   // Waits for something to happen and takes it in. Not ok: a rank that proved the token and is of another world.
@@ -236,20 +238,21 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   const std::size_t first = 4;
   Status s = recv_all(socket, std::span(challenge).first(first), soon);
   if (s.ok() && !begins_as_ours(challenge))
-    return Status(Code::kMismatch, fmt::format("what answers at {}:{} is not tithe's rank 0 ({})", launch.host,
-                                               launch.port, taken_text()),
+    return Status(Code::kMismatch,
+                  fmt::format("what answers at {}:{} is not tithe's rank 0 ({})", launch.host, launch.port,
+                              taken_text()),
                   0);
   if (s.ok()) s = recv_all(socket, std::span(challenge).subspan(first), soon);
   if (s.code() == Code::kTimeout && soon < deadline)
-    return Status(Code::kTimeout,
-                  fmt::format("nothing answered at {}:{} for {} s: rank 0 stands still, or what listens there is "
-                              "not tithe's rank 0 ({})",
-                              launch.host, launch.port, std::chrono::duration<double>(attention).count(), taken_text()),
-                  0);
+    return Status(
+        Code::kTimeout,
+        fmt::format("nothing answered at {}:{} for {} s: rank 0 stands still, or what listens there is "
+                    "not tithe's rank 0 ({})",
+                    launch.host, launch.port, std::chrono::duration<double>(attention).count(), taken_text()),
+        0);
   TITHE_TRY(s);
   if (const Status wrong = read_challenge(challenge, shake); !wrong.ok()) return here(wrong);
-  TITHE_TRY(send_all(socket,
-                     write_claim(shake, static_cast<std::uint32_t>(launch.world), launch.rank, mine),
+  TITHE_TRY(send_all(socket, write_claim(shake, static_cast<std::uint32_t>(launch.world), launch.rank, mine),
                      deadline));
   Blob answer(kAnswerBytes);
   const auto patience = deadline + grace(launch);
@@ -261,10 +264,11 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
     s = recv_all(socket, answer, patience);
   }
   if (s.code() == Code::kTimeout)
-    return Status(Code::kTimeout,
-                  fmt::format("rank 0 is at {}:{}, but did not say within {} s that all ranks came", launch.host,
-                              launch.port, std::chrono::duration<double>(launch.timeout).count()),
-                  0);
+    return Status(
+        Code::kTimeout,
+        fmt::format("rank 0 is at {}:{}, but did not say within {} s that all ranks came", launch.host,
+                    launch.port, std::chrono::duration<double>(launch.timeout).count()),
+        0);
   TITHE_TRY(s);
   return open_answer(answer, shake, launch.world);
 }
@@ -285,15 +289,17 @@ Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
       if (hung_up == Clock::time_point{}) hung_up = Clock::now();
       if (Clock::now() - hung_up >= kHangUpTime)
         return Status(Code::kMismatch,
-                      fmt::format("what listens at {}:{} hangs up: it is not tithe's rank 0 ({})", launch.host,
-                                  launch.port, taken_text()),
+                      fmt::format("what listens at {}:{} hangs up: it is not tithe's rank 0 ({})",
+                                  launch.host, launch.port, taken_text()),
                       0);
     } else {
       hung_up = {};
     }
     std::this_thread::sleep_for(kPause);
   }
-  if (!last.ok() && last.code() != Code::kIo && (last.peer() != Status::kNoPeer || last.code() != Code::kTimeout)) return last;
+  if (!last.ok() && last.code() != Code::kIo &&
+      (last.peer() != Status::kNoPeer || last.code() != Code::kTimeout))
+    return last;
   const Status timeout = nobody_from({0}, launch);
   return Status(timeout.code(), timeout.what() + (last.ok() ? "" : fmt::format(" ({})", last.what())), 0);
 }
@@ -306,10 +312,11 @@ Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
   if (!is_guarded(launch) && !is_loopback(launch.host))
     return Status(
         Code::kInvalid,
-        fmt::format("others can reach {}, and this job has no token: set TITHE_TOKEN to the same value on all "
-                    "ranks (openssl rand -hex 32 makes one), or TITHE_TOKEN=none where every machine that can "
-                    "reach it is trusted (docs/security.md)",
-                    launch.host));
+        fmt::format(
+            "others can reach {}, and this job has no token: set TITHE_TOKEN to the same value on all "
+            "ranks (openssl rand -hex 32 makes one), or TITHE_TOKEN=none where every machine that can "
+            "reach it is trusted (docs/security.md)",
+            launch.host));
   return launch.rank == 0 ? Host(launch, mine).run() : visit(launch, mine);
 }
 

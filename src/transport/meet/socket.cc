@@ -38,7 +38,8 @@ Result<Addresses> resolve(const std::string& host, int port, int flags = 0) {
 bool is_loopback(const sockaddr* a) {
   if (a->sa_family == AF_INET)
     return ntohl(reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr) >> 24 == 127;
-  return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr);
+  return a->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr);
 }
 
 }  // namespace
@@ -151,8 +152,7 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) 
 }
 
 bool send_some(const Socket& socket, std::span<const std::uint8_t> bytes) {
-  return ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(bytes.size());
+  return ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
 }
 
 Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline) {

@@ -297,7 +297,8 @@ TEST_F(TokenFrom, the_environment) {
   ASSERT_TRUE(t.ok()) << t.status().what();
   EXPECT_EQ(t->token.size(), 16U);
   EXPECT_EQ(t->token[10], 0xaa);
-  for (const std::string& odd : {digits_.substr(1), digits_.substr(2), digits_ + "xy", std::string("secret")}) {
+  for (const std::string& odd :
+       {digits_.substr(1), digits_.substr(2), digits_ + "xy", std::string("secret")}) {
     const Status s = given(odd.c_str()).status();
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_NE(s.what().find("TITHE_TOKEN"), std::string::npos);
