@@ -292,27 +292,25 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
                       spell(now - std::max(p.gained, p.began)))});
     return false;
   }
-  if (const nanoseconds waited = now - std::max(since, p.gained); waited >= limits_.patience) {
-    blame_idle(peer, waited);
+  if (const nanoseconds waited = now - std::max(since, p.gained); waited >= limits_.patience && p.answers > 0) {
+    blame_idle(waited);
     return false;
   }
   return true;
 }
 
-// Ranks that answer and give nothing: whom do they wait for?
-void Runner::blame_idle(Rank peer, nanoseconds waited) {
-  Rank last = peer;
-  for (int hops = 0; hops < member_.world && last != member_.me; ++hops) {
-    const Report& r = at(last).report;
-    if (r.state != Report::State::kWaits || r.waits_for == Status::kNoPeer) {
-      return fail(Finding::kIdle, {Code::kTimeout,
-                                   fmt::format("rank {} is alive, but has not handed over its buckets or ended the "
-                                               "round for {}",
-                                               last, spell(waited)),
-                                   last});
-    }
-    last = r.waits_for;
-  }
+// Ranks that answer and give nothing: the lowest that waits for nobody is the one that all wait for in the end.
+void Runner::blame_idle(nanoseconds waited) {
+  for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
+    for (Rank r = 0; r < member_.world; ++r)
+      if (r != member_.me && at(r).report.state == state)
+        return fail(Finding::kIdle,
+                    {Code::kTimeout,
+                     state == Report::State::kIdle
+                         ? fmt::format("rank {} is alive, but has not handed over its buckets or ended the round for {}",
+                                       r, spell(waited))
+                         : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
+                     r});
   fail(Finding::kIdle,
        {Code::kTimeout, fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "
                                     "over the same buckets in the same order?",
