@@ -37,7 +37,7 @@ std::vector<Rank> Runner::awaited() const {
 
 void Runner::check_timeout() {
   if (life_ != Life::kOpen || active_ == 0 || running_ > 0 || !ready_.empty() || !post_.empty()) return;
-  if (Clock::now() - last_progress_ < timeout_) return;
+  if (now() - last_progress_ < timeout_) return;
   const std::vector<Rank> peers = awaited();
   if (peers.empty()) return;
   std::string list;
@@ -63,7 +63,7 @@ void Runner::complete_control(const Completion& done) {
           return fail({Code::kPeerLost, done.status.what(), peer});
     return;
   }
-  last_progress_ = Clock::now();
+  last_progress_ = now();
   const Result<Control> control =
       read_control(ByteView(inbox_[static_cast<std::size_t>(peer)].get(), done.bytes));
   listen(peer);
@@ -94,7 +94,7 @@ void Runner::fail(Status why) {
   if (life_ != Life::kOpen) return;
   life_ = Life::kParting;
   why_ = std::move(why);
-  parting_since_ = Clock::now();
+  parting_since_ = now();
   parting_begun_ = false;
   ready_.clear();
   post_.clear();
@@ -135,7 +135,7 @@ void Runner::part() {
 // Whether nothing moves any more, and the others have said what they had to say or had the time for it.
 bool Runner::parted() {
   if (running_ > 0) return false;
-  const auto since = Clock::now() - parting_since_;
+  const auto since = now() - parting_since_;
   const bool asks = why_.code() == Code::kTimeout || why_.code() == Code::kPeerLost;
   const nanoseconds grace =
       asks ? std::clamp<nanoseconds>(timeout_ / 4, milliseconds(200), milliseconds(1000)) : milliseconds(200);

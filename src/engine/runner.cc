@@ -48,7 +48,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       lanes_(lanes),
       timeout_(timeout),
       transport_(std::move(transport)),
-      last_progress_(Clock::now()),
+      last_progress_(transport_->now()),
       completions_(64),
       cards_(static_cast<std::size_t>(member.world)),
       gone_(static_cast<std::size_t>(member.world)),
@@ -117,7 +117,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   for (std::size_t s = 0; s < job.waits.size(); ++s) job.waits[s] = job.unit->program().steps[s].waits;
   job.left = job.waits.size();
   job.state = Job::State::kAwaitsCards;
-  if (active_++ == 0) last_progress_ = Clock::now();
+  if (active_++ == 0) last_progress_ = now();
   stats_.values += job.unit->values();
   if (!job.agreed) cards_to_send_.push(&job);
   release(job);
@@ -181,7 +181,7 @@ void Runner::release_next(Job& job, const Step& step) {
 }
 
 void Runner::finish(Job& job, const Step& step) {
-  last_progress_ = Clock::now();
+  last_progress_ = now();
   if (step.kind != StepKind::kSend)
     release_next(job, step);  // a send's followers waited for its posting only
   if (--job.left > 0) return;
@@ -199,7 +199,7 @@ Status Runner::wait(Job& job) {
       return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone);
     });
   } else {
-    last_progress_ = Clock::now();
+    last_progress_ = now();
     while (life_ != Life::kOver && !(life_ == Life::kOpen && job.state == Job::State::kDone)) {
       while (run_one(lock, 0)) post(lock);
       if (job.state != Job::State::kDone || life_ != Life::kOpen) turn(lock, kIdle);

@@ -64,6 +64,7 @@ class Runner {
   };
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
+  Clock::time_point now() const { return transport_->now(); }
 
   // All below hold mutex_, except where they say that they let go of it.
   void release(Job& job);
