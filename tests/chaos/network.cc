@@ -2,6 +2,8 @@
 #include "chaos/network.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "chaos/threads.h"
@@ -378,9 +380,18 @@ bool Network::advance() {
   return true;
 }
 
+bool Network::all_away() const {
+  return std::all_of(places_.begin(), places_.end(), [](const Place& p) { return p.away; });
+}
+
 void Network::pass_time() {
   const bool moved = advance();
-  if (hung_ && !moved) std::abort();  // not even errors end this: a debugger shows who waits for what
+  if (hung_ && !moved) {  // not even errors end this
+    for (std::size_t r = 0; r < places_.size(); ++r)
+      std::fprintf(stderr, "chaos: rank %zu is stuck: polling %d, away %d, dead %d, %zu completions\n", r,
+                   places_[r].polling, places_[r].away, places_[r].dead, places_[r].done.size());
+    std::abort();
+  }
   if (!moved || (!hung_ && now_ - start_ > most_time_)) end_all();
 }
 
@@ -402,7 +413,7 @@ void Network::schedule() {
       return grant(r);
     }
     if (!ready.empty() || one_event()) continue;
-    if (std::all_of(places_.begin(), places_.end(), [](const Place& p) { return p.away; })) return;
+    if (all_away()) return;
     pass_time();
   }
 }
@@ -428,7 +439,10 @@ void Network::keep_time(Threads& threads) {
     lock.unlock();
     const bool asleep = threads.asleep();
     lock.lock();
-    if (seen != activity_ || stop_ || !runnable_ranks().empty()) continue;
+    if (seen != activity_ || stop_ || !runnable_ranks().empty() || begun_ < places_.size() || all_away()) {
+      keeper_.wait_for(lock, std::chrono::microseconds(20));
+      continue;
+    }
     if (asleep) {
       pass_time();
     } else {
@@ -462,11 +476,14 @@ void Network::run(const std::function<void(Rank)>& body) {
   std::vector<std::thread> threads;
   for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r)
     threads.emplace_back([&, r] {
-      if (stepped_) {
+      {
         Lock lock(mutex_);
-        if (r == 0) schedule();
-        at(r).turn.wait(lock, [&] { return at(r).granted; });
-        at(r).granted = false;
+        ++begun_;
+        if (stepped_) {
+          if (r == 0) schedule();
+          at(r).turn.wait(lock, [&] { return at(r).granted; });
+          at(r).granted = false;
+        }
       }
       body(r);
       const Lock lock(mutex_);

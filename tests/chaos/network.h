@@ -170,6 +170,7 @@ class Network {
   void schedule();   // stepped: gives the turn to somebody
   void grant(Rank r);
   void end_all();
+  bool all_away() const;
   void pass_time();
   void keep_time(class Threads& threads);  // threaded
 
@@ -184,6 +185,7 @@ class Network {
   std::vector<Departure> departures_;
   Time start_, now_;
   std::uint64_t activity_ = 0, polls_ = 0;
+  std::size_t begun_ = 0;  // ranks
   bool struck_ = false, armed_ = false, hung_ = false, stop_ = false;
   Time struck_at_;
   std::string changed_;

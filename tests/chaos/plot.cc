@@ -79,7 +79,7 @@ void draw_fault(Dice& dice, Plot& p) {
   if (f.kind == kSlow) {
     std::size_t values = 0;
     for (const Shape& t : p.tensors) values += t.n;
-    const double seconds = dice.any({0.05, 0.4, 3.0}) * std::chrono::duration<double>(kTimeout).count();
+    const double seconds = dice.any({0.05, 1.0, 10.0, 30.0}) * std::chrono::duration<double>(kTimeout).count();
     f.rate = (4.0 * static_cast<double>(values) + 1000.0) / seconds;
   }
 }
