@@ -19,6 +19,7 @@
 //   TITHE_TRY((*s)->commit());            // end of the step
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,10 +57,17 @@ struct SessionOptions {
   bool average = true;  // divide by the world size
   std::size_t min_values = 4096;  // PlanRules::min_values
   std::size_t part_values = 1U << 22;
-  std::chrono::milliseconds timeout{30'000};  // no progress with a peer for this long: kTimeout names it
+  // Nothing is heard for this long from a peer that owes something: kTimeout names it. Bytes that arrive count, and
+  // answers: with lanes, a rank that evaluates or saves for minutes answers. Without lanes it cannot, and this must
+  // be longer than the longest time between two of its calls.
+  std::chrono::milliseconds timeout{30'000};
+  // A peer answers, but does not hand over its buckets for this long: kTimeout names it. At least `timeout`.
+  std::chrono::milliseconds patience{1'800'000};
   std::uint64_t seed = 0;                     // of all random draws; equal on all ranks
   std::uint64_t run = 0;                      // a number that frames of this job carry
   bool force_reference = false;               // slow truth: the last impl of every codec
+  // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
+  std::function<bool()> interrupted = {};
 };
 
 // Sums since open(); times in nanoseconds of lane time, so they may add up to more than the wall clock.
@@ -105,8 +113,8 @@ class Session {
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);
 
-  // Ends the round: waits for all its tickets, then residuals move on (or stay, if any bucket was
-  // non-finite).
+  // Ends the round: waits for all its tickets, and until all ranks have ended theirs; then residuals move on (or stay,
+  // if any bucket was non-finite). No rank commits a round that another one reports as failed.
   Status commit();
 
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later

@@ -55,6 +55,8 @@ class Transport {
   virtual Status peer_status(Rank peer) const = 0;
   // Payload bytes handed to the wire so far, all peers (frames as the engine sees them).
   virtual std::uint64_t bytes_sent() const = 0;
+  // Payload bytes from this peer that have arrived so far, all channels, finished messages or not. Never falls.
+  virtual std::uint64_t bytes_received(Rank peer) const = 0;
 };
 
 }  // namespace tithe

@@ -12,7 +12,6 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kControlTensor = 0xffffffff;
-enum Kind : std::uint8_t { kCard = 0, kFarewell = 1 };
 constexpr std::size_t kMostText = 400;
 
 // Fixed fields in order, then each text as u16 length and bytes.
@@ -68,9 +67,9 @@ class Reader {
   bool whole_ = true;
 };
 
-std::size_t seal(Kind kind, Rank me, std::size_t bytes, Bytes out) {
+std::size_t seal(ControlKind kind, Rank me, std::size_t bytes, Bytes out) {
   const FrameHeader h{.tensor = kControlTensor,
-                      .phase = kind,
+                      .phase = static_cast<std::uint8_t>(kind),
                       .source = static_cast<std::uint16_t>(me),
                       .payload_bytes = bytes - kFrameHeaderBytes};
   const Status s = seal_frame(h, out);
@@ -111,7 +110,7 @@ std::size_t write_card(const Card& card, Rank me, Bytes out) {
   w.number(card.average);
   w.text(card.codec);
   w.text(card.strategy);
-  return seal(kCard, me, w.bytes(), out);
+  return seal(ControlKind::kCard, me, w.bytes(), out);
 }
 
 std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out) {
@@ -120,7 +119,34 @@ std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out) {
   w.number(static_cast<std::int32_t>(farewell.blamed));
   w.number(farewell.round);
   w.text(farewell.what);
-  return seal(kFarewell, me, w.bytes(), out);
+  return seal(ControlKind::kFarewell, me, w.bytes(), out);
+}
+
+std::size_t write_evidence(const Evidence& evidence, Rank me, Bytes out) {
+  Writer w(out);
+  w.number(static_cast<std::uint8_t>(evidence.finding));
+  w.number(static_cast<std::int32_t>(evidence.witness));
+  const std::size_t unheard = std::min(evidence.unheard.size(), kMostUnheard);
+  w.number(static_cast<std::uint16_t>(unheard));
+  for (std::size_t k = 0; k < unheard; ++k) w.number(static_cast<std::uint16_t>(evidence.unheard[k]));
+  return seal(ControlKind::kEvidence, me, w.bytes(), out);
+}
+
+std::size_t write_report(ControlKind kind, const Report& report, Rank me, Bytes out) {
+  Writer w(out);
+  w.number(report.number);
+  w.number(report.round);
+  w.number(static_cast<std::uint8_t>(report.state));
+  w.number(static_cast<std::int32_t>(report.waits_for));
+  w.number(report.received);
+  w.number(report.sent);
+  return seal(kind, me, w.bytes(), out);
+}
+
+std::size_t write_done(std::uint64_t ended, Rank me, Bytes out) {
+  Writer w(out);
+  w.number(ended);
+  return seal(ControlKind::kDone, me, w.bytes(), out);
 }
 
 Result<Control> read_control(ByteView frame) {
@@ -128,26 +154,56 @@ Result<Control> read_control(ByteView frame) {
   if (!parsed.ok()) return parsed.status();
   Reader r(parsed->payload);
   Control c;
-  c.is_card = parsed->header.phase == kCard;
-  if (c.is_card) {
-    c.card.number = r.number<std::uint32_t>();
-    c.card.world = r.number<std::uint32_t>();
-    for (std::uint64_t* v : {&c.card.run, &c.card.seed, &c.card.tensors, &c.card.values, &c.card.layout,
-                             &c.card.plan, &c.card.round})
-      *v = r.number<std::uint64_t>();
-    c.card.average = r.number<std::uint8_t>();
-    c.card.codec = r.text();
-    c.card.strategy = r.text();
-  } else {
-    const auto code = r.number<std::uint8_t>();
-    c.farewell.code =
-        static_cast<Code>(std::clamp<std::uint8_t>(code, 1, static_cast<int>(Code::kCancelled)));
-    c.farewell.blamed = r.number<std::int32_t>();
-    c.farewell.round = r.number<std::uint32_t>();
-    c.farewell.what = r.text();
+  c.kind = static_cast<ControlKind>(parsed->header.phase);
+  c.is_card = c.kind == ControlKind::kCard;
+  bool known = parsed->header.tensor == kControlTensor;
+  switch (c.kind) {
+    case ControlKind::kCard:
+      c.card.number = r.number<std::uint32_t>();
+      c.card.world = r.number<std::uint32_t>();
+      for (std::uint64_t* v : {&c.card.run, &c.card.seed, &c.card.tensors, &c.card.values, &c.card.layout,
+                               &c.card.plan, &c.card.round})
+        *v = r.number<std::uint64_t>();
+      c.card.average = r.number<std::uint8_t>();
+      c.card.codec = r.text();
+      c.card.strategy = r.text();
+      break;
+    case ControlKind::kFarewell: {
+      const auto code = r.number<std::uint8_t>();
+      c.farewell.code =
+          static_cast<Code>(std::clamp<std::uint8_t>(code, 1, static_cast<int>(Code::kCancelled)));
+      c.farewell.blamed = r.number<std::int32_t>();
+      c.farewell.round = r.number<std::uint32_t>();
+      c.farewell.what = r.text();
+      break;
+    }
+    case ControlKind::kEvidence: {
+      c.evidence.finding = static_cast<Finding>(r.number<std::uint8_t>());
+      c.evidence.witness = r.number<std::int32_t>();
+      const auto unheard = r.number<std::uint16_t>();
+      known = known && c.evidence.finding < Finding::kCount && unheard <= kMostUnheard;
+      for (std::uint16_t k = 0; known && k < unheard; ++k)
+        c.evidence.unheard.push_back(r.number<std::uint16_t>());
+      break;
+    }
+    case ControlKind::kAsk:
+    case ControlKind::kHere: {
+      c.report.number = r.number<std::uint32_t>();
+      c.report.round = r.number<std::uint32_t>();
+      c.report.state = static_cast<Report::State>(r.number<std::uint8_t>());
+      known = known && c.report.state <= Report::State::kWaits;
+      c.report.waits_for = r.number<std::int32_t>();
+      c.report.received = r.number<std::uint64_t>();
+      c.report.sent = r.number<std::uint64_t>();
+      break;
+    }
+    case ControlKind::kDone:
+      c.ended = r.number<std::uint64_t>();
+      break;
+    default:
+      known = false;
   }
-  if (!r.whole() || parsed->header.tensor != kControlTensor || parsed->header.phase > kFarewell)
-    return Status(Code::kCorrupt, "not a control frame", parsed->header.source);
+  if (!known || !r.whole()) return Status(Code::kCorrupt, "not a control frame", parsed->header.source);
   return c;
 }
 

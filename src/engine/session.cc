@@ -65,7 +65,8 @@ class Session::Impl {
                 .force_reference = options_.force_reference,
                 .workers = std::max(1, options_.lanes)},
         schedule_(schedule),
-        runner_(std::move(transport), member_, options_.lanes, options_.timeout) {}
+        runner_(std::move(transport), member_, options_.lanes,
+                {options_.timeout, options_.patience, options_.interrupted}) {}
 
   Result<Ticket> sync(std::span<const Tensor> bucket);
   Status wait(Ticket ticket);
@@ -231,8 +232,9 @@ Status Session::Impl::commit() {
   }
   for (Entry* e : open_) TITHE_TRY(runner_.wait(*e->job));
   TITHE_TRY(runner_.status());
-  const std::lock_guard lock(mutex_);
   if (open_.empty()) return {};
+  TITHE_TRY(runner_.agree());
+  const std::lock_guard lock(mutex_);
   const bool finite =
       std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
   for (Entry* e : open_) {
@@ -353,6 +355,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   if (options.lanes < 0 || options.lanes > 256)
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
+  if (options.patience < options.timeout)
+    return Status(Code::kInvalid, fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
+                                              "for ranks that answer",
+                                              options.patience.count(), options.timeout.count()));
   Spec spec;
   if (options.spec) {
     spec = *options.spec;

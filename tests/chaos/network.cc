@@ -45,7 +45,7 @@ class Line final : public Transport {
     const Network::Lock lock(net_.mutex_);
     return net_.at(me_).sent;
   }
-  std::uint64_t bytes_received(Rank peer) const { return net_.bytes_received(me_, peer); }
+  std::uint64_t bytes_received(Rank peer) const override { return net_.bytes_received(me_, peer); }
 
  private:
   Network& net_;

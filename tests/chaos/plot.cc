@@ -137,6 +137,7 @@ SessionOptions Plot::options(int with_lanes) const {
           .min_values = min_values,
           .part_values = part_values,
           .timeout = kTimeout,
+          .patience = 4 * kTimeout,
           .seed = seed};
 }
 

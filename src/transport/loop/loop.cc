@@ -48,6 +48,7 @@ struct Place {  // one rank's end
   bool closed = false;
   int being_read = 0;  // of this rank's send buffers
   std::uint64_t sent = 0;
+  std::map<Rank, std::uint64_t> received;
 };
 
 struct Hub {
@@ -78,6 +79,7 @@ class Loop final : public Transport {
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override;
+  std::uint64_t bytes_received(Rank peer) const override;
 
  private:
   Status check_peer(Rank peer) const {
@@ -156,6 +158,7 @@ void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
     lock.lock();
     if (--source.being_read == 0) source.changed.notify_all();
   }
+  if (fits) mine.received[from] += m.bytes.size();
   Status status;
   if (!fits)
     status = {Code::kTooSmall,
@@ -235,6 +238,13 @@ Status Loop::peer_status(Rank peer) const {
 std::uint64_t Loop::bytes_sent() const {
   const std::lock_guard lock(hub_->mutex);
   return hub_->at(me_).sent;
+}
+
+std::uint64_t Loop::bytes_received(Rank peer) const {
+  const std::lock_guard lock(hub_->mutex);
+  const auto& received = hub_->at(me_).received;
+  const auto it = received.find(peer);
+  return it == received.end() ? 0 : it->second;
 }
 
 Loop::~Loop() {

@@ -214,6 +214,7 @@ void UcxTransport::answer(Op* op, std::size_t bytes, Status status) {
 void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   if (status == UCS_OK) {
+    if (op->is_recv) p.received += bytes;
     answer(op, bytes, {});
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
     answer(op, 0,

@@ -38,6 +38,9 @@ class UcxTransport final : public Transport {
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  std::uint64_t bytes_received(Rank peer) const override {
+    return valid(peer) ? peers_[static_cast<std::size_t>(peer)].received : 0;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -56,6 +59,7 @@ class UcxTransport final : public Transport {
     bool closed = false;            // our endpoint is being closed ...
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
+    std::uint64_t received = 0;  // bytes of finished messages
     Status gone = {};  // not ok: why nothing more can be exchanged
   };
 
