@@ -79,8 +79,10 @@ void draw_fault(Dice& dice, Plot& p) {
   if (f.kind == kSlow) {
     std::size_t values = 0;
     for (const Shape& t : p.tensors) values += t.n;
-    const double seconds = dice.any({0.05, 1.0, 10.0, 30.0}) * std::chrono::duration<double>(kTimeout).count();
-    f.rate = (4.0 * static_cast<double>(values) + 1000.0) / seconds;
+    const double seconds =
+        dice.any({0.05, 1.0, 10.0, 30.0}) * std::chrono::duration<double>(kTimeout).count();
+    // Not below what the small messages of the control channel need in a fraction of the timeout.
+    f.rate = std::max(4000.0, 4.0 * static_cast<double>(values) / seconds);
   }
 }
 
@@ -137,7 +139,7 @@ SessionOptions Plot::options(int with_lanes) const {
           .min_values = min_values,
           .part_values = part_values,
           .timeout = kTimeout,
-          .patience = 4 * kTimeout,
+          .patience = (fault.kind == FaultKind::kSlow ? 10'000 : 4) * kTimeout,
           .seed = seed};
 }
 
