@@ -203,9 +203,7 @@ def play(name, phase, strategy, binary, folder):
         files=[r.line("files") for r in others],
         shm=shared_memory() - shm_before,
         processes=len(command("ps", "-e", "-o", "comm=").split("chaos_rank")) - 1,
-        other_words=sorted(
-            {t for r in ranks for _, t in r.said if t.split()[0:1] and t.split()[0] not in KNOWN}
-        )[:4],
+        other_words=sorted({t for r in ranks for _, t in r.said if t.split()[0:1] and t.split()[0] not in KNOWN})[:4],
     )
     return seen
 
@@ -273,20 +271,21 @@ def in_namespaces(cell, binary):
         return json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         text = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return dict(zip(("fault", "phase", "strategy"), cell), broken=str(text))
+        return dict(zip(("fault", "phase", "strategy"), cell, strict=True), broken=str(text))
 
 
 def table(results, took, args):
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line), "?")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
     head = ["fault", "phase", "strategy", "noticed in", "named right", "hung", "leaked", "continued"]
     lines = [
         "# Faults on real processes",
         "",
         f"`make chaos`: {RANKS} ranks, each a process in a network namespace of its own behind a link of {LINK}, over",
         f"TCP through UCX; timeout {TIMEOUT:.0f} s, fp32, {VALUES} values, rank {VICTIM} is the victim. The columns:",
-        "the time from the fault to the last survivor's error; how many survivors named the victim (or, where nobody is",
-        "at fault, whom they blamed); processes that did not end; what was left behind; and whether the job did all its",
-        "rounds or after which round the survivors' states were saved.",
+        "the time from the fault to the last survivor's error; how many survivors named the victim (or, where nobody",
+        "is at fault, whom they blamed); processes that did not end; what was left behind; and whether the job did",
+        "all its rounds or after which round the survivors' states were saved.",
         "",
         f"{os.cpu_count()} cores, {cpu}, Linux {platform.release()}, {took / 60:.0f} min, "
         f"{args.jobs} cells at a time, load {os.getloadavg()[1]:.1f}. "
@@ -319,8 +318,15 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args.rank), wanted), 1):
             results.append(result)
-            print(f"{n}/{len(wanted)}", result["fault"], result["phase"], result["strategy"], *spell(result),
-                  sep=" | ", file=sys.stderr)
+            print(
+                f"{n}/{len(wanted)}",
+                result["fault"],
+                result["phase"],
+                result["strategy"],
+                *spell(result),
+                sep=" | ",
+                file=sys.stderr,
+            )
     if args.raw:
         Path(args.raw).write_text("".join(json.dumps(r) + "\n" for r in results))
     text = table(results, time.monotonic() - begin, args)
