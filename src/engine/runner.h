@@ -161,7 +161,7 @@ class Runner {
 
   // Watching.
   std::vector<Awaited> awaited_;  // reused
-  Instant floor_ = {};            // no clock counts from before: this rank was away, or waited for nobody
+  Instant floor_ = {};            // no clock counts from before: this rank waited for nobody
   Instant looked_ = {}, look_at_ = {};
   bool post_notes_ = false;  // some outbox has something to send
 
