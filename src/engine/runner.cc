@@ -226,6 +226,12 @@ Status Runner::wait(Job& job) {
   return verdict();
 }
 
+bool Runner::owes_notes() const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
+    return &p != &at(member_.me) && !p.gone && (p.told_done < done_ || p.out_busy);
+  });
+}
+
 Status Runner::agree() {
   Lock lock(mutex_);
   if (life_ != Life::kOpen) {
@@ -241,6 +247,9 @@ Status Runner::agree() {
   post_notes_ = true;
   nudge();
   block(lock, [&] { return life_ == Life::kOver || agreed_; });
+  // Without lanes nobody sends it later. A peer that takes nothing is waited for in the rounds to come.
+  for (int tries = 0; lanes_ == 0 && tries < 50 && life_ == Life::kOpen && owes_notes(); ++tries)
+    turn(lock, milliseconds(1));
   agreeing_ = false;
   return agreed_ ? Status{} : verdict();
 }

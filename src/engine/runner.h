@@ -130,7 +130,8 @@ class Runner {
   Report report_to(Rank peer, std::uint32_t number);
   Instant watch(Instant now);  // asks, and fails where it must; when to look again
   bool look_at(Rank peer, const Awaited& a, Instant now);
-  void blame_idle(Rank peer, std::chrono::nanoseconds waited);
+  void blame_idle(std::chrono::nanoseconds waited);
+  bool owes_notes() const;     // the end of a round, to somebody
   void flush_outboxes(Lock& lock);  // lets go of it
 
   // parting.cc
@@ -165,7 +166,7 @@ class Runner {
 
   // Watching.
   std::vector<Awaited> awaited_;  // reused
-  Instant floor_ = {};            // no clock counts from before: this rank was away, or waited for nobody
+  Instant floor_ = {};            // no clock counts from before: this rank waited for nobody
   Instant looked_ = {}, look_at_ = {};
   bool post_notes_ = false;  // some outbox has something to send
 

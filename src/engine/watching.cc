@@ -10,7 +10,7 @@
 //              the one at the end of the chain of those that wait for each other is named.
 // A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
 // hears. Bytes that are on the way and do not move for `timeout` are a link that is stuck, and nobody's fault.
-// A rank that did not look for a while (it was frozen, or has no lane) starts all clocks anew.
+// Time in which this rank did not look (it was frozen, or computed without a lane) counts against nobody.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -230,11 +230,13 @@ Report Runner::report_to(Rank peer, std::uint32_t number) {
 
 Instant Runner::watch(Instant now) {
   const nanoseconds quarter = limits_.timeout / 4;
-  if (now - looked_ > quarter) {
-    floor_ = now;
+  if (const nanoseconds away = now - looked_; away > quarter) {
+    const auto later = [&](Instant& t) { t = std::min(now, t + away); };
     for (Peer& p : peers_) {
-      p.unanswered.reset();
-      p.on_the_way.reset();
+      later(p.heard);
+      later(p.gained);
+      if (p.unanswered) later(*p.unanswered);
+      if (p.on_the_way) later(*p.on_the_way);
     }
   }
   looked_ = now;
@@ -245,10 +247,11 @@ Instant Runner::watch(Instant now) {
   for (Rank r = 0; r < member_.world; ++r) {
     const Awaited& a = awaited_[static_cast<std::size_t>(r)];
     if (!a.owed && !a.takes) continue;
+    at(r).heard = std::max({at(r).heard, a.since, floor_});
+    at(r).gained = std::max({at(r).gained, a.since, floor_});
     if (!look_at(r, a, now)) return now;
-    const Instant since = std::max(a.since, floor_);
-    ask = ask || now - since >= quarter;
-    next = std::min(next, std::max(since, at(r).heard) + limits_.timeout);
+    ask = ask || now - std::max(a.since, floor_) >= quarter;
+    next = std::min(next, at(r).heard + limits_.timeout);
   }
   if (ask)
     for (Rank r = 0; r < member_.world; ++r) {
@@ -264,7 +267,6 @@ Instant Runner::watch(Instant now) {
 // False: the session has failed.
 bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
   const Peer& p = at(peer);
-  const Instant since = std::max(a.since, floor_);
   if (a.says && p.left) {
     fail(Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer);
     return false;
@@ -273,13 +275,13 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
     fail(lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer});
     return false;
   }
-  if (const nanoseconds quiet = now - std::max(since, p.heard);
+  if (const nanoseconds quiet = now - p.heard;
       quiet >= limits_.timeout && p.unanswered && now - *p.unanswered >= limits_.timeout / 4) {
     fail(Finding::kSilent,
          {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limits_.timeout)), peer});
     return false;
   }
-  if (a.owed && p.on_the_way && now - std::max(since, *p.on_the_way) >= limits_.timeout &&
+  if (a.owed && p.on_the_way && now - *p.on_the_way >= limits_.timeout &&
       p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
     const std::uint64_t came = p.received - p.received_before;
     const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());
@@ -292,27 +294,25 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
                       spell(now - std::max(p.gained, p.began)))});
     return false;
   }
-  if (const nanoseconds waited = now - std::max(since, p.gained); waited >= limits_.patience) {
-    blame_idle(peer, waited);
+  if (const nanoseconds waited = now - p.gained; waited >= limits_.patience && p.answers > 0) {
+    blame_idle(waited);
     return false;
   }
   return true;
 }
 
-// Ranks that answer and give nothing: whom do they wait for?
-void Runner::blame_idle(Rank peer, nanoseconds waited) {
-  Rank last = peer;
-  for (int hops = 0; hops < member_.world && last != member_.me; ++hops) {
-    const Report& r = at(last).report;
-    if (r.state != Report::State::kWaits || r.waits_for == Status::kNoPeer) {
-      return fail(Finding::kIdle, {Code::kTimeout,
-                                   fmt::format("rank {} is alive, but has not handed over its buckets or ended the "
-                                               "round for {}",
-                                               last, spell(waited)),
-                                   last});
-    }
-    last = r.waits_for;
-  }
+// Ranks that answer and give nothing: the lowest that waits for nobody is the one that all wait for in the end.
+void Runner::blame_idle(nanoseconds waited) {
+  for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
+    for (Rank r = 0; r < member_.world; ++r)
+      if (r != member_.me && at(r).report.state == state)
+        return fail(Finding::kIdle,
+                    {Code::kTimeout,
+                     state == Report::State::kIdle
+                         ? fmt::format("rank {} is alive, but has not handed over its buckets or ended the round for {}",
+                                       r, spell(waited))
+                         : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
+                     r});
   fail(Finding::kIdle,
        {Code::kTimeout, fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "
                                     "over the same buckets in the same order?",
