@@ -10,7 +10,8 @@
 //   apart       operations with other peers go on
 //   counted     the bytes of a long message count as received while the rest of it is still on its way
 //   quiet       no thread of its own, nothing printed
-// One thread at a time calls a transport; wake() alone may be called from any thread.
+//   its_clock   time passes as now() says: a simulated transport has a clock of its own
+// One thread at a time calls a transport; wake() and now() may be called from any thread.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,8 @@ class Transport {
   // Makes progress; returns how many completions were stored. Waits at most `wait` for the first one.
   virtual std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) = 0;
   virtual void wake() = 0;  // ends a waiting poll early
+  // What timeouts are measured with.
+  virtual std::chrono::steady_clock::time_point now() const { return std::chrono::steady_clock::now(); }
 
   virtual void cancel(OpId op) = 0;  // completes it with kCancelled, unless it completes first
   // kPeerLost once this peer is known to be gone. A graceful close by the peer counts as gone.

@@ -33,7 +33,7 @@ std::vector<Rank> Runner::unheard() const {
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = at(r);
     if (r == member_.me) continue;
-    const bool silent = p.unanswered && Clock::now() - *p.unanswered >= limits_.timeout / 2;
+    const bool silent = p.unanswered && instant() - *p.unanswered >= limits_.timeout / 2;
     if (p.gone ? lost(p.why_gone) == Finding::kSilent : silent) out.push_back(r);
   }
   return out;
@@ -44,7 +44,7 @@ void Runner::fail(Finding finding, Status why, Rank witness) {
   life_ = Life::kParting;
   said_[static_cast<std::size_t>(member_.me)] =
       Testimony{finding, why.code(), witness, why.peer(), uncommitted(), unheard(), why.what()};
-  parting_since_ = Clock::now();
+  parting_since_ = instant();
   parting_begun_ = false;
   ready_.clear();
   post_.clear();
@@ -124,7 +124,7 @@ void Runner::part() {
 // memory is the jobs', and the caller's tensors are used by compute steps alone.
 bool Runner::parted() {
   if (running_ > 0) return false;
-  const nanoseconds since = Clock::now() - parting_since_;
+  const nanoseconds since = instant() - parting_since_;
   // Who withdraws needs to know only whether the round that it had ended is committed by others.
   const bool asks = !withdrawn_ || (agreeing_ && !agreed_);
   const nanoseconds grace =

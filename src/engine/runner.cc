@@ -15,10 +15,6 @@ constexpr std::size_t kTraceEvents = 65536;
 constexpr nanoseconds kIdle = std::chrono::hours(1);
 constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 std::string_view op_name(StepKind kind) {
   switch (kind) {
     case StepKind::kOwn:
@@ -113,7 +109,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   for (std::size_t s = 0; s < job.waits.size(); ++s) job.waits[s] = job.unit->program().steps[s].waits;
   job.left = job.waits.size();
   job.state = Job::State::kAwaitsCards;
-  job.began = Clock::now();
+  job.began = instant();
   if (!watching()) begin_watch();
   ++active_;
   stats_.values += job.unit->values();
@@ -203,10 +199,10 @@ bool Runner::interrupted(Lock& lock) {
 
 void Runner::block(Lock& lock, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
-  Clock::time_point ask = Clock::now() + kInterrupts;
+  Clock::time_point ask = instant() + kInterrupts;
   while (!over()) {
-    if (limits_.interrupted && Clock::now() >= ask) {
-      ask = Clock::now() + kInterrupts;
+    if (limits_.interrupted && instant() >= ask) {
+      ask = instant() + kInterrupts;
       if (interrupted(lock)) withdraw();
     }
     if (lanes_ > 0) {
@@ -216,7 +212,7 @@ void Runner::block(Lock& lock, const std::function<bool()>& over) {
         news_.wait(lock);
       continue;
     }
-    while ((!limits_.interrupted || Clock::now() < ask) && run_one(lock, 0)) post(lock);
+    while ((!limits_.interrupted || instant() < ask) && run_one(lock, 0)) post(lock);
     if (!over()) turn(lock, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
   }
   stats_.wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
@@ -244,7 +240,7 @@ Status Runner::agree() {
   if (!watching()) begin_watch();
   agreeing_ = true;
   agreed_ = false;
-  agreeing_since_ = Clock::now();
+  agreeing_since_ = instant();
   ++done_;
   settle();
   post_notes_ = true;
@@ -350,7 +346,7 @@ void Runner::turn(Lock& lock, nanoseconds wait) {
     if (parted()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));
   } else if (watching()) {
-    wait = std::clamp<nanoseconds>(look_at_ - Clock::now(), nanoseconds(0), wait);
+    wait = std::clamp<nanoseconds>(look_at_ - instant(), nanoseconds(0), wait);
   }
   if (stop_) return;
   polling_ = true;
@@ -360,7 +356,7 @@ void Runner::turn(Lock& lock, nanoseconds wait) {
   polling_ = false;
   for (std::size_t k = 0; k < count; ++k) complete(completions_[k]);
   if (!watching()) return;
-  if (const Instant now = Clock::now(); now >= look_at_) look_at_ = watch(now);
+  if (const Instant now = instant(); now >= look_at_) look_at_ = watch(now);
 }
 
 void Runner::complete(const Completion& done) {
@@ -380,7 +376,7 @@ void Runner::complete(const Completion& done) {
   }
   if (step.kind == StepKind::kRecv) {
     job.unit->received(step, done.bytes);
-    hear(at(step.peer), Clock::now(), true);
+    hear(at(step.peer), instant(), true);
   }
   note(job, step, 0, begin, end);
   finish(job, step);

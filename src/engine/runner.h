@@ -90,6 +90,11 @@ class Runner {
   };
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
+  // By the transport's clock, everything: a simulated one passes at once.
+  Instant instant() const { return transport_->now(); }
+  std::int64_t now_ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(instant().time_since_epoch()).count();
+  }
 
   // All below hold mutex_, except where they say that they let go of it.
   void release(Job& job);
@@ -163,7 +168,7 @@ class Runner {
 
   // Watching.
   std::vector<Awaited> awaited_;  // reused
-  Instant floor_ = {};            // no clock counts from before: this rank was away, or waited for nobody
+  Instant floor_ = {};            // no clock counts from before: this rank waited for nobody
   Instant looked_ = {}, look_at_ = {};
   bool post_notes_ = false;  // some outbox has something to send
 

@@ -47,7 +47,7 @@ std::uint32_t failed_round(const Testimonies& said);
 // What a transport's kPeerLost is evidence of: an end that it saw, or that it heard nothing for a while.
 Finding lost(const Status& status);
 
-// Whether some testimony says that nothing can be heard of this rank.
+// Whether some testimony says that nothing more can be heard of this rank, or nothing that counts.
 bool given_up(Rank rank, const Testimonies& said);
 
 }  // namespace tithe::engine

@@ -10,7 +10,7 @@
 //              the one at the end of the chain of those that wait for each other is named.
 // A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
 // hears. Bytes that are on the way and do not move for `timeout` are a link that is stuck, and nobody's fault.
-// A rank that did not look for a while (it was frozen, or has no lane) starts all clocks anew.
+// Time in which this rank did not look (it was frozen, or computed without a lane) counts against nobody.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -93,7 +93,7 @@ void Runner::take(Rank peer, Control& control) {
                                  control.ended, done_ + 1),
                      peer});
       p.done = control.ended;
-      hear(p, Clock::now(), true);
+      hear(p, instant(), true);
       return settle();
     case ControlKind::kCard:
       return take_card(peer, control.card);
@@ -119,7 +119,7 @@ void Runner::take_card(Rank peer, Card& card) {
                              "seen",
                              peer, kMostCardsAhead),
                  peer});
-  if (card.number < jobs_.size()) hear(p, Clock::now(), true);
+  if (card.number < jobs_.size()) hear(p, instant(), true);
   p.cards.push(std::move(card));
   for (const auto& job : jobs_) release(*job);
 }
@@ -128,7 +128,7 @@ void Runner::take_report(Rank peer, const Control& control) {
   if (life_ != Life::kOpen) return;
   Peer& p = at(peer);
   const Report& r = control.report;
-  const Instant now = Clock::now();
+  const Instant now = instant();
   if (control.kind == ControlKind::kAsk) {
     p.owes_answer = post_notes_ = true;
     p.answer_number = r.number;
@@ -178,7 +178,7 @@ void Runner::count_bytes(Instant now) {
 }
 
 void Runner::begin_watch() {
-  const Instant now = Clock::now();
+  const Instant now = instant();
   floor_ = looked_ = now;
   look_at_ = now + limits_.timeout / 8;
   for (Peer& p : peers_) {
@@ -235,11 +235,13 @@ Report Runner::report_to(Rank peer, std::uint32_t number) {
 
 Instant Runner::watch(Instant now) {
   const nanoseconds quarter = limits_.timeout / 4;
-  if (now - looked_ > quarter) {
-    floor_ = now;
+  if (const nanoseconds away = now - looked_; away > quarter) {
+    const auto later = [&](Instant& t) { t = std::min(now, t + away); };
     for (Peer& p : peers_) {
-      p.unanswered.reset();
-      p.on_the_way.reset();
+      later(p.heard);
+      later(p.gained);
+      if (p.unanswered) later(*p.unanswered);
+      if (p.on_the_way) later(*p.on_the_way);
     }
   }
   looked_ = now;
@@ -250,10 +252,11 @@ Instant Runner::watch(Instant now) {
   for (Rank r = 0; r < member_.world; ++r) {
     const Awaited& a = awaited_[static_cast<std::size_t>(r)];
     if (!a.owed && !a.takes) continue;
+    at(r).heard = std::max({at(r).heard, a.since, floor_});
+    at(r).gained = std::max({at(r).gained, a.since, floor_});
     if (!look_at(r, a, now)) return now;
-    const Instant since = std::max(a.since, floor_);
-    ask = ask || now - since >= quarter;
-    next = std::min(next, std::max(since, at(r).heard) + limits_.timeout);
+    ask = ask || now - std::max(a.since, floor_) >= quarter;
+    next = std::min(next, at(r).heard + limits_.timeout);
   }
   if (ask)
     for (Rank r = 0; r < member_.world; ++r) {
@@ -269,7 +272,6 @@ Instant Runner::watch(Instant now) {
 // False: the session has failed.
 bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
   const Peer& p = at(peer);
-  const Instant since = std::max(a.since, floor_);
   if (a.says && p.left) {
     fail(Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer);
     return false;
@@ -278,13 +280,13 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
     fail(lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer});
     return false;
   }
-  if (const nanoseconds quiet = now - std::max(since, p.heard);
+  if (const nanoseconds quiet = now - p.heard;
       quiet >= limits_.timeout && p.unanswered && now - *p.unanswered >= limits_.timeout / 4) {
     fail(Finding::kSilent,
          {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limits_.timeout)), peer});
     return false;
   }
-  if (a.owed && p.on_the_way && now - std::max(since, *p.on_the_way) >= limits_.timeout &&
+  if (a.owed && p.on_the_way && now - *p.on_the_way >= limits_.timeout &&
       p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
     const std::uint64_t came = p.received - p.received_before;
     const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());
@@ -298,8 +300,7 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
               spell(now - std::max(p.gained, p.began)))});
     return false;
   }
-  if (const nanoseconds waited = now - std::max(since, p.gained);
-      waited >= limits_.patience && p.answers > 0) {
+  if (const nanoseconds waited = now - p.gained; waited >= limits_.patience && p.answers > 0) {
     blame_idle(waited);
     return false;
   }
