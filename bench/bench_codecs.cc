@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "codec/machine.h"
 #include "codec_rows.h"
 
 namespace tithe::bench {
@@ -157,7 +158,10 @@ int main(int argc, char** argv) {
   app.add_flag("--scaling", scale,
                "threads (two, or --threads) beside one, instead of kernels beside references");
   app.add_flag("--json", json, "one JSON document instead of the table");
+  std::string target;
+  app.add_option("--target", target, "the vector instructions to hold all kernels to");
   CLI11_PARSE(app, argc, argv);
+  if (!target.empty()) if (auto st = tithe::codec::use_target(target); !st.ok()) { fmt::print(stderr, "{}\n", st.what()); return 2; }
 
   std::vector<Row> rows = all_rows();
   std::erase_if(rows, [&](const Row& row) { return row.name.find(filter) == std::string::npos; });

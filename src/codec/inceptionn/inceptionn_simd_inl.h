@@ -7,6 +7,7 @@
 #define TITHE_CODEC_INCEPTIONN_SIMD_INL_H_
 #endif
 
+#include "codec/compress_simd_inl.h"
 #include "codec/inceptionn/inceptionn.h"
 #include "codec/simd_inl.h"
 
@@ -17,11 +18,7 @@ using namespace simd::HWY_NAMESPACE;
 using Ints = hn::RebindToSigned<Floats>;
 using Mask = hn::Mask<Words>;
 
-HWY_INLINE std::uint64_t bits_of(Mask mask) {
-  std::uint8_t room[8] = {};
-  hn::StoreMaskBits(Words(), mask, room);
-  return wire::get<std::uint16_t>(room);
-}
+HWY_INLINE std::uint64_t bits_of(Mask mask) { return set_of(Words(), mask); }
 
 struct Edges {
   HWY_INLINE explicit Edges(const Classes& c)
