@@ -143,18 +143,6 @@ HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, S
   in.leave(i, s.value);
 }
 
-// Values that are asked for before they are used: sorting into classes takes longer than processors look ahead.
-constexpr std::size_t kAhead = 512;
-
-// A word of them, from i on.
-template <bool kResidual>
-HWY_INLINE void ask_for(const Carry& in, std::size_t i) {
-  for (std::size_t k = 0; k < kWord; k += 16) {
-    hwy::Prefetch(in.grad + i + k);
-    if (kResidual) hwy::Prefetch(in.residual + i + k);
-  }
-}
-
 template <bool kResidual, bool kLeft>
 Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   const Classes c = classes(head);
@@ -175,7 +163,7 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
     std::size_t i = first;
     for (; i + kWord <= std::min(end, words); i += kWord) {
       std::uint64_t tags[2];
-      if (i + kAhead < words) ask_for<kResidual>(in, i + kAhead);
+      ask_ahead<kResidual>(in, i, kWord);
       encode_word<kResidual, kLeft>(edges, in, i, to, count, peak, tags[0], tags[1]);
       wire::put(low + i / 8, tags[0]);
       wire::put(high + i / 8, tags[1]);

@@ -20,6 +20,19 @@ using Mask = hn::Mask<Words>;
 
 HWY_INLINE std::uint64_t bits_of(Mask mask) { return set_of(Words(), mask); }
 
+// Asks for the values that come kAhead behind those from i on: encoding computes too long per value for the processor to
+// look that far ahead by itself.
+template <bool kResidual>
+HWY_INLINE void ask_ahead(const Carry& in, std::size_t i, std::size_t values) {
+  constexpr std::size_t kAhead = 512;
+  constexpr std::size_t kLine = 16;  // values in a line of the cache
+  if (in.n - i < kAhead + values) return;
+  for (std::size_t k = i + kAhead; k < i + kAhead + values; k += kLine) {
+    hwy::Prefetch(in.grad + k);
+    if (kResidual) hwy::Prefetch(in.residual + k);
+  }
+}
+
 struct Edges {
   HWY_INLINE explicit Edges(const Classes& c)
       : below{last_below(c.low), last_below(c.middle), last_below(c.top)},
