@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "tithe/machine.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -107,7 +108,8 @@ int run(int argc, char** argv) {
   }
   for (const Chosen& choice : choices) {
     if (!choice.app->parsed()) continue;
-    Result<Report> report = choice.run();
+    const Status environment = check_environment();
+    Result<Report> report = environment.ok() ? choice.run() : environment;
     if (!report.ok()) {
       const Status why = report.status();
       return fail(json, why.code() == Code::kInvalid ? kUsage : kFailed, name(why.code()), why.peer(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one file of the library that reads the environment for the codecs (docs/cli.md has the table).
-#include "codec/machine.h"
+#include "tithe/machine.h"
 
 #include <fmt/format.h>
 #define HWY_WANT_AVX3_DL  // some kernels have code for it
@@ -18,11 +18,11 @@
 namespace tithe {
 namespace {
 
-std::string name_of(std::int64_t target) {
-  std::string name = hwy::TargetName(target);
+std::string lower(std::string name) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name;
 }
+std::string name_of(std::int64_t target) { return lower(hwy::TargetName(target)); }
 
 // Those that this processor has and that kernels are compiled for. Highway gives a better target a lower bit.
 std::int64_t own_targets() {
@@ -41,7 +41,7 @@ Status choose(std::string_view name) {
   std::string known;
   for (std::int64_t left = own_targets(); left != 0; left &= left - 1) {
     const std::int64_t target = best_of(left);
-    if (name_of(target) == name) {
+    if (name_of(target) == lower(std::string(name))) {
       hwy::DisableTargets(target - 1);
       in_use() = target;
       return {};
@@ -74,8 +74,6 @@ const Environment& environment() {
 
 const Machine& this_machine() { return environment().machine; }
 
-namespace codec {
-
 std::vector<std::string> targets() {
   std::vector<std::string> names;
   for (std::int64_t left = own_targets(); left != 0; left &= left - 1)
@@ -95,5 +93,4 @@ Status use_target(std::string_view name) {
 
 Status check_environment() { return environment().trouble; }
 
-}  // namespace codec
 }  // namespace tithe

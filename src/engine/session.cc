@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
+#include "tithe/machine.h"
 
 namespace tithe {
 namespace {
@@ -349,6 +350,7 @@ Session::~Session() = default;
 
 Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options) {
+  TITHE_TRY(check_environment());
   if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
   if (options.lanes < 0 || options.lanes > 256)
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));

@@ -12,15 +12,15 @@
 
 #include "tithe/status.h"
 
-namespace tithe::codec {
+namespace tithe {
 
 std::vector<std::string> targets();  // of this processor, best first, whatever is in use
 std::string target();                // the one in use
 
-// kInvalid names the targets that there are, and changes nothing. Not while a kernel runs.
+// In capitals or not. kInvalid names the targets that there are, and changes nothing. Not while a kernel runs.
 Status use_target(std::string_view name);
 
-// Whether the environment can be followed: every program asks before it begins, and stops where this is not ok.
+// Whether the environment can be followed. A program that uses codecs asks before it begins; Session::open asks itself.
 Status check_environment();
 
-}  // namespace tithe::codec
+}  // namespace tithe
