@@ -43,9 +43,9 @@ fuzz: ## libFuzzer on every decoder and reader: TARGETS= SECONDS_EACH=600 JOBS= 
 	@cmake --build --preset fuzz --parallel $(JOBS) --target fuzz_binaries
 	@JOBS=$(JOBS) tools/fuzz_all.sh
 
-bench-codecs: build ## paired speed ratios of every codec, a row per goal, and how two threads compare with one
-	@$(BUILD)/bench/bench_codecs
-	@$(BUILD)/bench/bench_codecs --scaling
+bench-codecs: build ## paired speed ratios of every codec, the machine's best and AVX2, and two threads beside one: ROUNDS=21 OUT= WITH=
+	@{ $(WITH) $(BUILD)/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
+	   $(WITH) $(BUILD)/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
 
 bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
 	@$(PY) bench/gloo_vs_tithe.py

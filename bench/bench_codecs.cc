@@ -56,9 +56,10 @@ class Table {
 
   void head(const std::string& what, const char* kernel, const char* reference) {
     if (json_) return;
-    fmt::print("\n{:<60}", what);
-    for (const std::string& target : targets_) fmt::print("   {:<{}}", target, kGroupWidth);
-    fmt::print("\n{:<46} {:>9} {:>3}", "row", "values", "thr");
+    std::string over = fmt::format("{:<60}", what);
+    for (const std::string& target : targets_) over += fmt::format(" | {:<{}}", target, kGroupWidth);
+    over.erase(over.find_last_not_of(' ') + 1);
+    fmt::print("\n{}\n{:<46} {:>9} {:>3}", over, "row", "values", "thr");
     for (std::size_t t = 0; t < targets_.size(); ++t)
       fmt::print(" | {:>6} {:>6} {:>6} {:>13} {:>5} {:<6} {:>6}", kernel, reference, "ratio", "quartiles",
                  t == 0 ? "goal" : "", "", "kept");

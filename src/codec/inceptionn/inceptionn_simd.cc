@@ -206,9 +206,9 @@ class Reader {
         at_(split_.values),
         end_(payload.data() + payload.size()) {}
 
-  // Sets out[0, len) to the values from `first` on, or adds them.
+  // Sets out[0, len) to the values from `first` on, or adds them. Asks for len values at `next_base` meanwhile.
   template <Put kPut>
-  void block(std::size_t first, std::size_t len, float* HWY_RESTRICT out) {
+  void block(std::size_t first, std::size_t len, float* HWY_RESTRICT out, const float* next_base) {
     const std::size_t words = whole(len) / kWord;
     std::size_t count[4] = {};  // by tag
     for (std::size_t w = 0; w < words; ++w) {
@@ -234,6 +234,8 @@ class Reader {
     for (std::size_t w = 0; w < words; ++w) {
       const auto low = wire::get<std::uint64_t>(split_.low + first / 8 + 8 * w);
       const auto high = wire::get<std::uint64_t>(split_.high + first / 8 + 8 * w);
+      for (std::size_t k = 0; k < kWord && next_base != nullptr; k += 16)
+        hwy::Prefetch(next_base + w * kWord + k);
       for (std::size_t k = 0; k < kWord; k += lanes())
         vector<kPut>(low >> k & kLaneBits, high >> k & kLaneBits, narrow, wide, next, out + w * kWord + k);
     }
@@ -297,11 +299,13 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
     float* to = out.data() + first;
     std::size_t p = 0;
     if (how.base == nullptr)
-      past_caches ? readers[p++].block<Put::kPastCaches>(first, len, to)
-                  : readers[p++].block<Put::kSet>(first, len, to);
+      past_caches ? readers[p++].block<Put::kPastCaches>(first, len, to, nullptr)
+                  : readers[p++].block<Put::kSet>(first, len, to, nullptr);
     else if (how.base != out.data())
       std::memcpy(to, how.base + first, 4 * len);
-    for (; p < payloads.size(); ++p) readers[p].block<Put::kAdd>(first, len, to);
+    const bool base_goes_on = how.base != nullptr && out.size() - first >= 2 * kBlock;
+    for (; p < payloads.size(); ++p)
+      readers[p].block<Put::kAdd>(first, len, to, base_goes_on && p == 0 ? how.base + first + kBlock : nullptr);
     if (how.divide == 1.0F) continue;
     std::size_t i = 0;
     for (; i < whole(len); i += lanes()) hn::StoreU(hn::Div(load(to + i), divide), Floats(), to + i);
