@@ -62,9 +62,9 @@ tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 	@cmake --build --preset tsan --parallel $(JOBS) --target threads_tests
 	@TITHE_CHAOS_SEEDS=$(or $(SEEDS),300) $(BUILD)/tsan/tests/threads_tests --gtest_brief=1 --gtest_filter='$(TSAN_TESTS)'
 
-bench-codecs: build ## paired speed ratios of every codec, a row per goal, and how two threads compare with one
-	@$(BUILD)/bench/bench_codecs
-	@$(BUILD)/bench/bench_codecs --scaling
+bench-codecs: build ## paired speed ratios of every codec, the machine's best and AVX2, and two threads beside one: ROUNDS=21 OUT= WITH=
+	@{ $(WITH) $(BUILD)/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
+	   $(WITH) $(BUILD)/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
 
 bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
 	@$(PY) bench/gloo_vs_tithe.py

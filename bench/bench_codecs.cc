@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paired speed ratios of the codecs, a row per kernel and size (method: paired.h). Rows with a goal come first.
+// Paired speed ratios of the codecs, a row per kernel and size, for the vector instructions that this machine has and for
+// AVX2 (method: paired.h). Rows with a goal come first.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,9 +9,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "codec_rows.h"
+#include "tithe/machine.h"
 
 namespace tithe::bench {
 namespace {
@@ -45,18 +48,54 @@ std::string machine() {
   return fmt::format("{}, {} of them, load {:.2f}", model, std::thread::hardware_concurrency(), load);
 }
 
+// Per row a group of figures for each target. Goals are held by the first one.
 class Table {
  public:
-  explicit Table(bool json) : json_(json) {}
+  Table(bool json, std::vector<std::string> targets) : json_(json), targets_(std::move(targets)) {}
+  const std::vector<std::string>& targets() const { return targets_; }
 
   void head(const std::string& what, const char* kernel, const char* reference) {
-    if (!json_)
-      fmt::print("\n{}\n{:<46} {:>9} {:>3} {:>7} {:>7} {:>6} {:>13} {:>5} {:<6} {:>7}  {}\n", what, "row",
-                 "values", "thr", kernel, reference, "ratio", "quartiles", "goal", "", "kept", "reference");
+    if (json_) return;
+    std::string over = fmt::format("{:<60}", what);
+    for (const std::string& target : targets_) over += fmt::format(" | {:<{}}", target, kGroupWidth);
+    over.erase(over.find_last_not_of(' ') + 1);
+    fmt::print("\n{}\n{:<46} {:>9} {:>3}", over, "row", "values", "thr");
+    for (std::size_t t = 0; t < targets_.size(); ++t)
+      fmt::print(" | {:>6} {:>6} {:>6} {:>13} {:>5} {:<6} {:>6}", kernel, reference, "ratio", "quartiles",
+                 t == 0 ? "goal" : "", "", "kept");
+    fmt::print(" | reference\n");
   }
 
-  // goal 0: none.
-  void row(const Row& row, const Outcome& out, int threads, double goal, const char* otherwise = "") {
+  // One outcome per target. goal 0: none.
+  void row(const Row& row, std::span<const Outcome> outcomes, int threads, double goal,
+           const char* otherwise = "") {
+    if (!json_) fmt::print("{:<46} {:>9} {:>3}", row.name, row.n, threads);
+    for (std::size_t t = 0; t < outcomes.size(); ++t) {
+      group(row, outcomes[t], targets_[t], threads, t == 0 ? goal : 0, t == 0 ? otherwise : "");
+    }
+    if (json_) return;
+    const std::string& note = outcomes.front().note;
+    fmt::print(" | {}{}{}\n", row.reference, note.empty() ? "" : "; ", note);
+    std::fflush(stdout);
+  }
+
+  void note(const std::string& text) const {
+    if (!json_) fmt::print("{}\n", text);
+  }
+
+  void end() const {
+    if (json_)
+      fmt::print("{}\n", document_.dump(2));
+    else
+      fmt::print("\n{} rows with a goal: {} pass, {} short, {} noisy\n", pass_ + short_ + noisy_, pass_,
+                 short_, noisy_);
+  }
+
+ private:
+  static constexpr int kGroupWidth = 54;
+
+  void group(const Row& row, const Outcome& out, const std::string& target, int threads, double goal,
+             const char* otherwise) {
     const bool measured = out.kept >= 5;  // fewer undisturbed pairs say nothing
     const char* verdict = !measured ? "noisy" : goal == 0 ? otherwise : out.ratio >= goal ? "pass" : "short";
     if (goal > 0) ++(!measured ? noisy_ : out.ratio >= goal ? pass_ : short_);
@@ -64,6 +103,7 @@ class Table {
       document_.push_back({{"row", row.name},
                            {"n", row.n},
                            {"threads", threads},
+                           {"target", target},
                            {"kernel_gbs", out.kernel_gbs},
                            {"reference_gbs", out.reference_gbs},
                            {"reference", row.reference},
@@ -77,27 +117,33 @@ class Table {
                            {"note", out.note}});
       return;
     }
-    fmt::print("{:<46} {:>9} {:>3} {:>7.1f} {:>7.1f} {:>6.2f} {:>13} {:>5} {:<6} {:>7}  {}{}{}\n", row.name,
-               row.n, threads, out.kernel_gbs, out.reference_gbs, out.ratio,
-               fmt::format("{:.2f}..{:.2f}", out.low, out.high), goal > 0 ? fmt::format("{:.2f}", goal) : "",
-               verdict, fmt::format("{}/{}", out.kept, out.tried), row.reference,
-               out.note.empty() ? "" : "; ", out.note);
-    std::fflush(stdout);
+    fmt::print(" | {:>6.1f} {:>6.1f} {:>6.2f} {:>13} {:>5} {:<6} {:>6}", out.kernel_gbs, out.reference_gbs,
+               out.ratio, fmt::format("{:.2f}..{:.2f}", out.low, out.high),
+               goal > 0 ? fmt::format("{:.2f}", goal) : "", verdict,
+               fmt::format("{}/{}", out.kept, out.tried));
   }
 
-  void end() const {
-    if (json_)
-      fmt::print("{}\n", document_.dump(2));
-    else
-      fmt::print("\n{} rows with a goal: {} pass, {} short, {} noisy\n", pass_ + short_ + noisy_, pass_,
-                 short_, noisy_);
-  }
-
- private:
   const bool json_;
+  const std::vector<std::string> targets_;
   nlohmann::json document_ = nlohmann::json::array();
   int pass_ = 0, short_ = 0, noisy_ = 0;
 };
+
+void hold_to(const std::string& target) {
+  if (const Status used = use_target(target); !used.ok()) {
+    fmt::print(stderr, "bench_codecs: {}\n", used.what());
+    std::exit(2);
+  }
+}
+
+// What the machine has, and AVX2, so that it is measured on every machine that has it.
+std::vector<std::string> usual_targets() {
+  std::vector<std::string> usual{target()};
+  const std::vector<std::string> all = targets();
+  const auto in_use = std::ranges::find(all, target());
+  if (std::find(in_use, all.end(), "avx2") != all.end() && target() != "avx2") usual.emplace_back("avx2");
+  return usual;
+}
 
 void ratios(const std::vector<Row>& rows, const Options& options, bool only_goals, Table& table) {
   for (const auto& [section, title] :
@@ -113,7 +159,12 @@ void ratios(const std::vector<Row>& rows, const Options& options, bool only_goal
       Options o = options;
       if (row.n == kInCache) o.rounds *= 3;
       if (row.of_every_codec) o.rounds = (o.rounds + 1) / 2;
-      table.row(row, measure(row, o), o.threads, o.threads == 1 ? row.goal : 0);
+      std::vector<Outcome> outcomes;
+      for (const std::string& target : table.targets()) {
+        hold_to(target);
+        outcomes.push_back(measure(row, o));
+      }
+      table.row(row, outcomes, o.threads, o.threads == 1 ? row.goal : 0);
     }
   }
 }
@@ -121,22 +172,26 @@ void ratios(const std::vector<Row>& rows, const Options& options, bool only_goal
 // A kernel is bound by memory where even 1.6 times its speed on one thread is more than the least traffic reaches on
 // all.
 void scaling(const std::vector<Row>& rows, const Options& options, Table& table) {
-  table.head(fmt::format("{} threads beside one; 'memory': no {} x to be had, by the reference's own speed",
-                         options.threads, kScalingGoal),
-             "GB/s", "1 thr");
+  table.head(fmt::format("{} threads beside one", options.threads), "GB/s", "1 thr");
   for (const Row& row : rows) {
     if (section_of(row) != Section::kGoals) continue;
-    Outcome kernel = measure_scaling(row, options, Side::kKernel);
-    bool memory = false;
-    if (row.bound_by_traffic) {
-      const Outcome least = measure_scaling(row, options, Side::kReference);
-      memory = kScalingGoal * kernel.reference_gbs > least.kernel_gbs;
-      kernel.note = fmt::format("{:.1f} GB/s on {} threads, {:.1f} on one", least.kernel_gbs, options.threads,
-                                least.reference_gbs);
+    std::vector<Outcome> outcomes;
+    bool memory = false;  // of the first target, which has the goals
+    for (const std::string& target : table.targets()) {
+      hold_to(target);
+      Outcome kernel = measure_scaling(row, options, Side::kKernel);
+      if (row.bound_by_traffic && outcomes.empty()) {
+        const Outcome least = measure_scaling(row, options, Side::kReference);
+        memory = kScalingGoal * kernel.reference_gbs > least.kernel_gbs;
+        kernel.note = fmt::format("{:.1f} GB/s on {} threads, {:.1f} on one", least.kernel_gbs,
+                                  options.threads, least.reference_gbs);
+      }
+      outcomes.push_back(kernel);
     }
-    table.row(row, kernel, options.threads, options.threads == 2 && !memory ? kScalingGoal : 0,
+    table.row(row, outcomes, options.threads, options.threads == 2 && !memory ? kScalingGoal : 0,
               memory ? "memory" : "");
   }
+  table.note(fmt::format("'memory': no {} x to be had, by the reference's own speed", kScalingGoal));
 }
 
 }  // namespace
@@ -157,12 +212,23 @@ int main(int argc, char** argv) {
   app.add_flag("--scaling", scale,
                "threads (two, or --threads) beside one, instead of kernels beside references");
   app.add_flag("--json", json, "one JSON document instead of the table");
+  std::vector<std::string> targets;
+  app.add_option(
+      "--target", targets,
+      "hold all kernels to these vector instructions; may stand several times, a group of columns each; "
+      "else the machine's best, and avx2 (with --scaling: the best alone)");
   CLI11_PARSE(app, argc, argv);
+  if (const tithe::Status environment = tithe::check_environment(); !environment.ok()) {
+    fmt::print(stderr, "bench_codecs: {}\n", environment.what());
+    return 2;
+  }
+  if (targets.empty()) targets = scale ? std::vector{tithe::target()} : usual_targets();
+  for (const std::string& target : targets) hold_to(target);
 
   std::vector<Row> rows = all_rows();
   std::erase_if(rows, [&](const Row& row) { return row.name.find(filter) == std::string::npos; });
   if (!json) fmt::print("{}\n", machine());
-  Table table(json);
+  Table table(json, targets);
   if (scale) {
     if (threads->count() == 0) options.threads = 2;
     scaling(rows, options, table);

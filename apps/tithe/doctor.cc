@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "tithe/codec.h"
+#include "tithe/machine.h"
 #include "value_file.h"
 #include "verb.h"
 
@@ -78,6 +79,8 @@ Finding processor() {
     text += fmt::format("{}{}", text.empty() ? "" : " ", target);
   }
   Finding f{"processor", true, fmt::format("{}, {} usable cores, vectors: {}", model, cores, text), {}};
+  if (target() != tithe::targets().front())
+    f.what += fmt::format("; TITHE_TARGET holds them to {}", target());
   if (!this_machine().simd) f.what += "; TITHE_FORCE_REFERENCE=1 turns vectors off";
   f.details = {{"model", model}, {"cores", cores}, {"targets", targets}, {"simd", this_machine().simd}};
   return f;

@@ -15,6 +15,7 @@
 
 #include "interrupt.h"
 #include "tithe/limits.h"
+#include "tithe/machine.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -147,7 +148,8 @@ int run(int argc, char** argv) {
   }
   for (const Chosen& choice : choices) {
     if (!choice.app->parsed()) continue;
-    Result<Report> report = guarded(choice.run);
+    const Status environment = check_environment();
+    Result<Report> report = environment.ok() ? guarded(choice.run) : environment;
     if (!report.ok()) {
       const Status why = report.status();
       return fail(json, why.code() == Code::kInvalid ? kUsage : kFailed, name(why.code()), why.peer(),

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "tithe/machine.h"
+
 namespace tithe::python {
 namespace {
 
@@ -74,6 +76,7 @@ NB_MODULE(_core, m) {
       "peer: the rank that is to blame, or None.  code: the word of docs/errors.md, e.g. 'peer_lost'.",
       PyExc_RuntimeError, nullptr);
   m.attr("Error") = nb::borrow(error_type);
+  m.def("check_environment", [] { check(tithe::check_environment()); });
   bind_codecs(m);
   bind_session(m);
 }

@@ -6,7 +6,7 @@ import tithe.torch      the two lines for PyTorch's DistributedDataParallel
 """
 
 from tithe._codec import check_spec, codecs, decode, encode, strategies
-from tithe._core import Error, __version__
+from tithe._core import Error, __version__, check_environment
 from tithe._session import Session
 
 __all__ = [
@@ -19,3 +19,6 @@ __all__ = [
     "encode",
     "strategies",
 ]
+
+check_environment()  # ValueError where TITHE_TARGET names what this machine has not
+del check_environment

@@ -1,29 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file of the library that reads the environment (docs/cli.md has the table).
+// The one file of the library that reads the environment for the codecs (docs/cli.md has the table).
+#include "tithe/machine.h"
+
+#include <fmt/format.h>
+#define HWY_WANT_AVX3_DL  // some kernels have code for it
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdint>
 #include <cstdlib>
-#include <string_view>
+#include <iterator>
 
 #include "codec/machine_for_test.h"
 #include "tithe/codec.h"
 
 namespace tithe {
 namespace {
-const Machine* in_its_place = nullptr;
+const Machine* in_its_place = nullptr;  // while a test says so
+
+std::string lower(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
 }
+std::string name_of(std::int64_t target) { return lower(hwy::TargetName(target)); }
+
+// Those that this processor has and that kernels are compiled for. Highway gives a better target a lower bit.
+std::int64_t own_targets() {
+  static const std::int64_t kOwn = hwy::SupportedTargets() & HWY_TARGETS;
+  return kOwn;
+}
+
+std::int64_t best_of(std::int64_t targets) { return targets & -targets; }
+
+std::atomic<std::int64_t>& in_use() {
+  static std::atomic<std::int64_t> target{best_of(own_targets())};
+  return target;
+}
+
+Status choose(std::string_view name) {
+  std::string known;
+  for (std::int64_t left = own_targets(); left != 0; left &= left - 1) {
+    const std::int64_t target = best_of(left);
+    if (name_of(target) == lower(std::string(name))) {
+      hwy::DisableTargets(target - 1);
+      in_use() = target;
+      return {};
+    }
+    fmt::format_to(std::back_inserter(known), "{}{}", known.empty() ? "" : ", ", name_of(target));
+  }
+  return {Code::kInvalid, fmt::format("no target '{}': this machine has {}", name, known)};
+}
+
+struct Environment {
+  Machine machine;
+  Status trouble;
+};
+
+const Environment& environment() {
+  static const Environment kEnvironment = [] {
+    Environment e;
+    const char* force = std::getenv("TITHE_FORCE_REFERENCE");
+    e.machine.simd = force == nullptr || std::string_view(force) != "1";
+    const char* target = std::getenv("TITHE_TARGET");
+    if (target != nullptr && *target != '\0')
+      if (const Status used = choose(target); !used.ok())
+        e.trouble = Status(Code::kInvalid, fmt::format("TITHE_TARGET: {}", used.what()));
+    return e;
+  }();
+  return kEnvironment;
+}
+
+}  // namespace
 
 codec::MachineForTest::MachineForTest(Machine machine) : machine_(machine), before_(in_its_place) {
   in_its_place = &machine_;
 }
 codec::MachineForTest::~MachineForTest() { in_its_place = before_; }
 
-const Machine& this_machine() {
-  static const Machine kMachine = [] {
-    Machine m;
-    const char* force = std::getenv("TITHE_FORCE_REFERENCE");
-    m.simd = force == nullptr || std::string_view(force) != "1";
-    return m;
-  }();
-  return in_its_place != nullptr ? *in_its_place : kMachine;
+const Machine& this_machine() { return in_its_place != nullptr ? *in_its_place : environment().machine; }
+
+std::vector<std::string> targets() {
+  std::vector<std::string> names;
+  for (std::int64_t left = own_targets(); left != 0; left &= left - 1)
+    names.push_back(name_of(best_of(left)));
+  return names;
 }
+
+std::string target() {
+  environment();
+  return name_of(in_use());
+}
+
+Status use_target(std::string_view name) {
+  environment();  // comes first: what is asked for here replaces what it says
+  return choose(name);
+}
+
+Status check_environment() { return environment().trouble; }
 
 }  // namespace tithe

@@ -16,10 +16,13 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "codec/compress_simd_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tithe::select::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = tithe::simd::HWY_NAMESPACE;
 
 constexpr std::size_t kBlock = 1024;  // values per round of collect: 4 KiB of each stream stay in L1
 constexpr std::size_t kWord = 64;
@@ -49,11 +52,7 @@ HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& p
     if constexpr (kLeft) hn::StoreU(v, d, in.left + i + j);
     const VI m = Magnitude(v);
     peak = hn::Max(peak, m);
-    std::uint8_t bits[8] = {};
-    hn::StoreMaskBits(DI(), hn::Gt(m, below), bits);
-    std::uint16_t some;
-    std::memcpy(&some, bits, sizeof some);
-    word |= std::uint64_t{some} << j;
+    word |= std::uint64_t{simd::set_of(DI(), hn::Gt(m, below))} << j;
   }
   return word;
 }
@@ -184,8 +183,7 @@ std::size_t Narrow(const void* source, std::size_t n, std::size_t& k, Window& wi
   for (i = 0; i + lanes <= n; i += lanes) {
     const auto m = hn::And(hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(from) + i), sign_off);
     const auto hit = hn::Eq(hn::Min(hn::ShiftRightSame(hn::Sub(m, low), window.shift), last), wanted);
-    hn::StoreU(hn::Compress(m, hit), d, work + count);
-    count += hn::CountTrue(d, hit);
+    count += simd::compress_store(d, m, hit, work + count);
   }
   for (; i < n; ++i) {
     const std::uint32_t m = magnitude(i);
@@ -232,9 +230,7 @@ std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::
   for (; i + lanes <= n; i += lanes) {
     const auto m = load(i);
     const auto hit = hn::RebindMask(du, hn::Gt(hn::BitCast(DI(), m), below));
-    if (hn::AllFalse(du, hit)) continue;
-    hn::StoreU(hn::Compress(m, hit), du, work + count);
-    count += hn::CountTrue(du, hit);
+    if (!hn::AllFalse(du, hit)) count += simd::compress_store(du, m, hit, work + count);
   }
   for (; i < n; ++i) {
     work[count] = std::bit_cast<std::uint32_t>(value[i]) & 0x7fffffffU;
@@ -287,11 +283,10 @@ void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n
       }
       const auto keep_u = hn::RebindMask(du, keep);
       const auto keep_f = hn::RebindMask(d, keep);
-      hn::StoreU(hn::Compress(at, keep_u), du, reinterpret_cast<std::uint32_t*>(to_index) + kept);
-      hn::StoreU(hn::Compress(v, keep_f), d, reinterpret_cast<float*>(to_value) + kept);
-      hn::StoreU(hn::Compress(at, hn::Not(keep_u)), du, lost_index + lost);
-      hn::StoreU(hn::Compress(v, hn::Not(keep_f)), d, lost_value + lost);
-      const std::size_t hits = hn::CountTrue(DI(), keep);
+      simd::compress_store(du, at, keep_u, reinterpret_cast<std::uint32_t*>(to_index) + kept);
+      const std::size_t hits = simd::compress_store(d, v, keep_f, reinterpret_cast<float*>(to_value) + kept);
+      simd::compress_store(du, at, hn::Not(keep_u), lost_index + lost);
+      simd::compress_store(d, v, hn::Not(keep_f), lost_value + lost);
       kept += hits;
       lost += lanes - hits;
     }

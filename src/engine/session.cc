@@ -10,6 +10,7 @@
 #include "engine/carry_store.h"
 #include "engine/runner.h"
 #include "tithe/limits.h"
+#include "tithe/machine.h"
 
 namespace tithe {
 namespace {
@@ -392,6 +393,7 @@ Session::~Session() = default;
 
 Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options) {
+  TITHE_TRY(check_environment());
   if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
   if (options.lanes < 0 || options.lanes > 256)
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));

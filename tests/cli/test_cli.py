@@ -193,6 +193,28 @@ def test_a_frame_cannot_make_it_allocate(folder):
     assert "--max-values" in done.stderr
 
 
+def test_a_target_that_the_machine_has_not_is_refused_with_the_list(folder):
+    done = run("encode onebit values.npy refused.tithe", folder, env=os.environ | {"TITHE_TARGET": "avx9"})
+    assert done.returncode == 2
+    assert re.fullmatch(r"tithe: TITHE_TARGET: no target 'avx9': this machine has [a-z0-9_, ]+\n", done.stderr)
+    assert not (folder / "refused.tithe").exists()
+
+
+@pytest.mark.parametrize("spec", ["onebit", "topk:ratio=0.3", "inceptionn", "inceptionn:layout=burst", "sidco", "qsgd"])
+def test_every_target_writes_the_same_bytes(spec, folder):
+    refusal = run("codecs", folder, env=os.environ | {"TITHE_TARGET": "avx9"}).stderr
+    targets = refusal.split("this machine has ")[1].strip().split(", ")
+    assert targets
+    frames = set()
+    for target in targets:
+        held = os.environ | {"TITHE_TARGET": target}
+        assert run(f"encode {spec} values.npy of_target.tithe", folder, env=held).returncode == 0
+        assert run("decode of_target.tithe of_target.f32", folder, env=held).returncode == 0
+        frames.add((folder / "of_target.tithe").read_bytes() + (folder / "of_target.f32").read_bytes())
+        assert f"vectors: {target.upper()}" in run("doctor", folder, env=held).stdout
+    assert len(frames) == 1
+
+
 def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
     found = json.loads(run("doctor --json", folder).stdout)
     names = [f["name"] for f in found["findings"]]

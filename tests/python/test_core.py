@@ -239,3 +239,16 @@ def test_ranks_meet_through_the_environment(tmp_path):
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert out.split() == [str(rank), "2", "0.5", "0.5"]
+
+
+def test_a_target_that_the_machine_has_not_is_refused_at_import():
+    done = subprocess.run(
+        [sys.executable, "-c", "import tithe"],
+        env=os.environ | {"PYTHONPATH": PACKAGE, "TITHE_TARGET": "avx9"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ValueError: TITHE_TARGET: no target 'avx9': this machine has " in done.stderr

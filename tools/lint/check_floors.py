@@ -32,7 +32,7 @@ FLOORS = {
 PUBLIC = {
     "status": "base", "byte_view": "base", "hd": "base", "limits": "base",
     "frame": "frame",
-    "codec": "codec", "codecs": "codec", "spec": "codec",
+    "codec": "codec", "codecs": "codec", "spec": "codec", "machine": "codec",
     "transport": "transport", "transports": "transport", "connect": "transport",
     "graph": "strategy", "strategies": "strategy",
     "plan": "plan", "schedule": "plan",

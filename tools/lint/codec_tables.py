@@ -33,14 +33,24 @@ def default(p: dict) -> str:
     return p["default"] if isinstance(p["default"], str) else f"{p['default']:g}"
 
 
-# A line of codecs.txt: name, values, threads, GB/s of gradient.
-SPEED = re.compile(r"^(?P<codec>\S+) (?P<what>encode|decode), default settings +\d+ +1 +(?P<speed>[\d.]+) +[\d.]+ ")
+# A line of codecs.txt: name, values, threads, and per target: GB/s of gradient, what comes after them, kept/tried.
+SPEED = re.compile(r"^(?P<codec>\S+) (?P<what>encode|decode), default settings +\d+ +1 \|(?P<groups>.+)\|")
+GROUP = re.compile(r"^ *(?P<speed>[\d.]+) +[\d.]+ +[\d.]+ (?P<rest>.*)$")
+SECTION = "Every codec"
 
 
-def speeds() -> dict[tuple[str, str], str]:
-    """GB/s by codec and "encode" or "decode", 25M values from memory, one thread, at default settings."""
-    rows = map(SPEED.match, (RESULTS / "codecs.txt").read_text().splitlines())
-    return {(r["codec"], r["what"]): r["speed"] for r in rows if r and " noisy " not in r.string}
+def speeds() -> tuple[list[str], dict[tuple[str, str], str]]:
+    """The targets, and GB/s for each of them by codec and "encode" or "decode": 25M values from memory, one thread, at
+    default settings. A target that was too noisy is a dash, a row without any is no row."""
+    lines = (RESULTS / "codecs.txt").read_text().splitlines()
+    targets = next((line.removeprefix(SECTION).replace("|", " ").split() for line in lines if line.startswith(SECTION)), [])
+    found = {}
+    for row in filter(None, map(SPEED.match, lines)):
+        groups = list(filter(None, map(GROUP.match, row["groups"].split("|"))))
+        cells = ["-" if "noisy" in group["rest"] else group["speed"] for group in groups]
+        if set(cells) != {"-"}:
+            found[row["codec"], row["what"]] = " / ".join(cells)
+    return targets, found
 
 
 def accuracies() -> dict[str, str]:
@@ -60,7 +70,7 @@ def accuracies() -> dict[str, str]:
 
 
 def tables(listing: dict) -> dict[str, str]:
-    speed, accuracy = speeds(), accuracies()
+    (targets, speed), accuracy = speeds(), accuracies()
     codecs = [
         [
             f"`{c['name']}`",
@@ -82,7 +92,7 @@ def tables(listing: dict) -> dict[str, str]:
         for p in params
     ]
     head = ["codec", "id", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
-    head += ["encode GB/s", "decode GB/s", "points vs fp32, bytes"]
+    head += [f"encode GB/s: {' / '.join(targets)}", f"decode GB/s: {' / '.join(targets)}", "points vs fp32, bytes"]
     return {
         "codecs": table(head, codecs),
         "parameters": table(["codec", "parameter", "default", "allowed", "what it is"], parameters),

@@ -185,8 +185,10 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
     std::uint8_t* const begin = is_apart ? apart : at;
     std::uint8_t* to = begin;
     std::size_t i = first;
-    for (; i + Step::kValues <= whole(to_end.n); i += Step::kValues)
+    for (; i + Step::kValues <= whole(to_end.n); i += Step::kValues) {
+      ask_ahead<kResidual>(in, i, Step::kValues);
       to = step.template encode<kResidual, kLeft>(to_end, i, to, peak);
+    }
     const Taken rest = encode_groups(c, to_end, i, to);
     finite = finite && rest.finite;
     const auto bytes = static_cast<std::size_t>(to - begin) + rest.bytes;

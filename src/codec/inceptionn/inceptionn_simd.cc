@@ -13,6 +13,7 @@
 #define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
+#include "codec/compress_simd_inl.h"
 #include "codec/inceptionn/inceptionn_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,20 +29,6 @@ HWY_INLINE Mask mask_of(std::uint64_t set) {
   std::uint8_t room[8];
   wire::put(room, set);
   return hn::LoadMaskBits(Words(), room);
-}
-
-// Lane k of v goes to the place of the k-th set bit; the other lanes are 0.
-HWY_INLINE VW spread(VW v, std::uint64_t set) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  return VW{_mm512_maskz_expand_epi32(static_cast<__mmask16>(set), v.raw)};
-#else
-  const VW own = hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), 0U));
-  const VW all = hn::Set(Words(), static_cast<std::uint32_t>(set));
-  const VW rank = hn::PopulationCount(hn::And(all, hn::Sub(own, hn::Set(Words(), 1U))));
-  // No lane's rank exceeds its own number, so every index is one.
-  const VW moved = hn::TableLookupLanes(v, hn::IndicesFromVec(Words(), rank));
-  return hn::IfThenElseZero(hn::TestBit(all, own), moved);
-#endif
 }
 
 // ---- Encode
@@ -72,15 +59,18 @@ HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, St
   low = is_byte | is_full;
   high = is_wide;
 
-  const VW byte = hn::Compress(hn::Or(s.q, hn::ShiftRight<24>(s.sign)), hn::AndNot(s.wide, s.some));
+  const auto bits32 = [](std::uint64_t set) { return static_cast<std::uint32_t>(set); };
+  const VW byte =
+      compress(Words(), hn::Or(s.q, hn::ShiftRight<24>(s.sign)), hn::AndNot(s.wide, s.some), bits32(is_byte));
   hn::StoreU(hn::TruncateTo(Quarters(), byte), Quarters(), to.bytes + count.bytes);
   count.bytes += static_cast<std::size_t>(std::popcount(is_byte));
-  const VW half = hn::Compress(hn::Or(s.q, hn::ShiftRight<16>(s.sign)), hn::AndNot(s.full, s.wide));
+  const VW half =
+      compress(Words(), hn::Or(s.q, hn::ShiftRight<16>(s.sign)), hn::AndNot(s.full, s.wide), bits32(is_half));
   hn::StoreU(hn::TruncateTo(Halves(), half), Halves(), to.halves + count.halves);
   count.halves += static_cast<std::size_t>(std::popcount(is_half));
   if (is_full != 0) {
     peak.see(s.mag);
-    hn::StoreU(hn::Compress(bits(s.taken), s.full), Words(), to.words + count.words);
+    hn::StoreU(compress(Words(), bits(s.taken), s.full, bits32(is_full)), Words(), to.words + count.words);
     count.words += static_cast<std::size_t>(std::popcount(is_full));
   }
   if (kLeft) s.leave(c, in.left + i);
@@ -173,6 +163,7 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
     std::size_t i = first;
     for (; i + kWord <= std::min(end, words); i += kWord) {
       std::uint64_t tags[2];
+      ask_ahead<kResidual>(in, i, kWord);
       encode_word<kResidual, kLeft>(edges, in, i, to, count, peak, tags[0], tags[1]);
       wire::put(low + i / 8, tags[0]);
       wire::put(high + i / 8, tags[1]);
@@ -215,9 +206,9 @@ class Reader {
         at_(split_.values),
         end_(payload.data() + payload.size()) {}
 
-  // Sets out[0, len) to the values from `first` on, or adds them.
+  // Sets out[0, len) to the values from `first` on, or adds them. Asks for len values at `next_base` meanwhile.
   template <Put kPut>
-  void block(std::size_t first, std::size_t len, float* HWY_RESTRICT out) {
+  void block(std::size_t first, std::size_t len, float* HWY_RESTRICT out, const float* next_base) {
     const std::size_t words = whole(len) / kWord;
     std::size_t count[4] = {};  // by tag
     for (std::size_t w = 0; w < words; ++w) {
@@ -243,6 +234,8 @@ class Reader {
     for (std::size_t w = 0; w < words; ++w) {
       const auto low = wire::get<std::uint64_t>(split_.low + first / 8 + 8 * w);
       const auto high = wire::get<std::uint64_t>(split_.high + first / 8 + 8 * w);
+      for (std::size_t k = 0; k < kWord && next_base != nullptr; k += 16)
+        hwy::Prefetch(next_base + w * kWord + k);
       for (std::size_t k = 0; k < kWord; k += lanes())
         vector<kPut>(low >> k & kLaneBits, high >> k & kLaneBits, narrow, wide, next, out + w * kWord + k);
     }
@@ -273,7 +266,7 @@ class Reader {
         hn::PromoteTo(Words(), hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(next.halves)));
     next.bytes += std::popcount(is_byte);
     next.halves += 2 * std::popcount(is_half);
-    const VW code = hn::Or(spread(hn::ShiftLeft<8>(byte), is_byte), spread(half, is_half));
+    const VW code = hn::Or(spread(Words(), hn::ShiftLeft<8>(byte), is_byte), spread(Words(), half, is_half));
     const VW sign = hn::AndNot(hn::Set(Words(), 0x7fffffffU), hn::ShiftLeft<16>(code));
     const VW q = hn::And(code, hn::Set(Words(), 0x7fffU));
     const VF unit = hn::IfThenElse(hn::RebindMask(Floats(), mask_of(high)), wide, narrow);
@@ -281,7 +274,7 @@ class Reader {
     VW v = hn::Or(bits(size), sign);
     if (is_whole != 0) {
       const VW word = hn::LoadU(Words(), reinterpret_cast<const std::uint32_t*>(next.words));
-      v = hn::IfThenElse(mask_of(is_whole), spread(word, is_whole), v);
+      v = hn::IfThenElse(mask_of(is_whole), spread(Words(), word, is_whole), v);
       next.words += 4 * std::popcount(is_whole);
     }
     store(kPut == Put::kAdd ? hn::Add(load(out), from_bits(v)) : from_bits(v), out, kPut == Put::kPastCaches);
@@ -306,11 +299,13 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
     float* to = out.data() + first;
     std::size_t p = 0;
     if (how.base == nullptr)
-      past_caches ? readers[p++].block<Put::kPastCaches>(first, len, to)
-                  : readers[p++].block<Put::kSet>(first, len, to);
+      past_caches ? readers[p++].block<Put::kPastCaches>(first, len, to, nullptr)
+                  : readers[p++].block<Put::kSet>(first, len, to, nullptr);
     else if (how.base != out.data())
       std::memcpy(to, how.base + first, 4 * len);
-    for (; p < payloads.size(); ++p) readers[p].block<Put::kAdd>(first, len, to);
+    const bool base_goes_on = how.base != nullptr && out.size() - first >= 2 * kBlock;
+    for (; p < payloads.size(); ++p)
+      readers[p].block<Put::kAdd>(first, len, to, base_goes_on && p == 0 ? how.base + first + kBlock : nullptr);
     if (how.divide == 1.0F) continue;
     std::size_t i = 0;
     for (; i < whole(len); i += lanes()) hn::StoreU(hn::Div(load(to + i), divide), Floats(), to + i);

@@ -7,6 +7,7 @@
 #define TITHE_CODEC_INCEPTIONN_SIMD_INL_H_
 #endif
 
+#include "codec/compress_simd_inl.h"
 #include "codec/inceptionn/inceptionn.h"
 #include "codec/simd_inl.h"
 
@@ -17,10 +18,19 @@ using namespace simd::HWY_NAMESPACE;
 using Ints = hn::RebindToSigned<Floats>;
 using Mask = hn::Mask<Words>;
 
-HWY_INLINE std::uint64_t bits_of(Mask mask) {
-  std::uint8_t room[8] = {};
-  hn::StoreMaskBits(Words(), mask, room);
-  return wire::get<std::uint16_t>(room);
+HWY_INLINE std::uint64_t bits_of(Mask mask) { return set_of(Words(), mask); }
+
+// Asks for the values that come kAhead behind those from i on: encoding computes too long per value for the processor to
+// look that far ahead by itself.
+template <bool kResidual>
+HWY_INLINE void ask_ahead(const Carry& in, std::size_t i, std::size_t values) {
+  constexpr std::size_t kAhead = 512;
+  constexpr std::size_t kLine = 16;  // values in a line of the cache
+  if (in.n - i < kAhead + values) return;
+  for (std::size_t k = i + kAhead; k < i + kAhead + values; k += kLine) {
+    hwy::Prefetch(in.grad + k);
+    if (kResidual) hwy::Prefetch(in.residual + k);
+  }
 }
 
 struct Edges {

@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "codec/sidco/sidco_fit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
+#include "codec/compress_simd_inl.h"
 #include "codec/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -107,9 +108,7 @@ std::size_t keep(std::span<const float> values, float t, float* HWY_RESTRICT kep
   std::size_t count = 0, i = 0;
   for (; i < whole(values.size()); i += lanes()) {
     const VF m = hn::Abs(load(&values[i]));
-    const auto beyond = hn::Ge(m, from);
-    hn::StoreU(hn::Compress(m, beyond), Floats(), kept + count);
-    count += hn::CountTrue(Floats(), beyond);
+    count += compress_store(Floats(), m, hn::Ge(m, from), kept + count);
   }
   return count + keep_ref(values.subspan(i), t, kept + count);
 }
