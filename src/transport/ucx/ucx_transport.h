@@ -125,9 +125,9 @@ class UcxTransport final : public Transport {
   bool post_piece(Op* op);
   void piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes);
   void end_long(Op* op);
+  void end_early(Op* op);
 
   void say(Peer& peer, Word word);
-  void send_nothing(Peer& peer, ucp_tag_t tag);
   void listen();
   void hear(ucp_tag_t tag);
   void break_off(Peer& peer, std::string why);

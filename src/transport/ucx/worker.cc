@@ -9,6 +9,7 @@
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,8 @@
 
 namespace tithe::ucx {
 namespace {
+
+constexpr std::int64_t kMostProbes = 120;  // the kernel takes up to 127
 
 using Config = std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)>;
 
@@ -72,6 +75,20 @@ Status modify(ucp_config_t* config, const char* key, const std::string& value) {
 
 }  // namespace
 
+std::string how_it_ended(ucs_status_t status) {
+  switch (status) {
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_TIMED_OUT:
+      return "its connection ended by a timeout";
+    case UCS_ERR_CONNECTION_RESET:
+      return "its connection was reset";
+    case UCS_ERR_UNREACHABLE:
+      return "it cannot be reached";
+    default:
+      return fmt::format("its connection failed: {}", ucs_status_string(status));
+  }
+}
+
 Status ucx_error(std::string_view doing, ucs_status_t status) {
   return {Code::kIo, fmt::format("UCX, {}: {}", doing, ucs_status_string(status))};
 }
@@ -92,6 +109,13 @@ Status Worker::start(const UcxOptions& options) {
   if (!options.transports.empty()) TITHE_TRY(modify(raw, "TLS", options.transports));
   if (!options.devices.empty()) TITHE_TRY(modify(raw, "NET_DEVICES", options.devices));
   TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));  // idle connections; UCX's default is 20 s
+  // Over TCP it is the kernel that asks, after a second without traffic and then so many times. It gives up after
+  // UCX's own 19 s otherwise, also where a session waits longer. With data under way it asks nothing and sends again
+  // for many minutes: there the session's timeout decides.
+  const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.silence).count());
+  const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
+  TITHE_TRY(modify(raw, "TCP_KEEPINTVL", fmt::format("{}s", interval)));
+  TITHE_TRY(modify(raw, "TCP_KEEPCNT", fmt::format("{}", (probes + interval - 1) / interval)));
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
   // 8 KiB, several times slower than TCP between processes that sleep while they wait.

@@ -42,6 +42,7 @@ class Worker {
   int wake_ = -1;    // eventfd
 };
 
+std::string how_it_ended(ucs_status_t status);                    // of a connection: "its connection was reset"
 Status ucx_error(std::string_view doing, ucs_status_t status);  // kIo
 
 }  // namespace tithe::ucx
