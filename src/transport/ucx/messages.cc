@@ -81,7 +81,8 @@ Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   }
   op->data = into.data();
   op->room = into.size();
-  const bool small = into.size() < kAnnouncementBytes;  // the message is copied: an announcement may come instead
+  const bool small =
+      into.size() < kAnnouncementBytes;  // the message is copied: an announcement may come instead
   const ucp_request_param_t param = receive_of(op, on_received);
   ucs_status_ptr_t r =
       ucp_tag_recv_nbx(worker_->handle(), small ? op->announcement.data() : into.data(),
@@ -275,9 +276,8 @@ bool UcxTransport::post_piece(Op* op) {
   }
   Piece* piece = free_pieces_.back();
   free_pieces_.pop_back();
-  *piece = {.op = op,
-            .bytes = op->drains ? 0 : std::min(kPieceBytes, op->total - op->next),
-            .drains = op->drains};
+  *piece = {
+      .op = op, .bytes = op->drains ? 0 : std::min(kPieceBytes, op->total - op->next), .drains = op->drains};
   std::uint8_t* at = piece->drains ? nullptr : op->data + op->next;
   op->next += piece->bytes;
   --op->left;

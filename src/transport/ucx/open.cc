@@ -19,7 +19,7 @@ Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGathe
   if (world < 1 || rank < 0 || rank >= world)
     return Status(Code::kInvalid, fmt::format("rank {} of world size {}", rank, world));
   ucx::Hello mine{.rank = rank, .world = world, .address = {}};
-  Result<std::unique_ptr<ucx::Worker>> worker = ucx::Worker::open(options);
+  Result<std::unique_ptr<ucx::Worker>> worker = ucx::Worker::open(options, world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
     if (address.ok())

@@ -169,8 +169,7 @@ void UcxTransport::hear(ucp_tag_t tag) {
       break;
     case Word::kFarewell:
       p.left = p.answered = p.waits_for_answer = true;
-      if (p.gone.ok())
-        p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
+      if (p.gone.ok()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
       break;
     case Word::kAnswer:
       p.answered = true;
@@ -186,8 +185,7 @@ void UcxTransport::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
 void UcxTransport::break_off(Peer& peer, std::string why) {
   peer.broken = true;
   must_tend_ = true;
-  if (peer.gone.ok())
-    peer.gone = {Code::kPeerLost, std::move(why), peer.rank};
+  if (peer.gone.ok()) peer.gone = {Code::kPeerLost, std::move(why), peer.rank};
 }
 
 // Ends receives that no message has met; those that one has met end with the connection.
@@ -241,8 +239,7 @@ void UcxTransport::tend(Peer& p) {
     give_up_receives(p);
     // UCX forgets a receive whose message had begun to arrive: no byte can follow, so it ends here.
     for (Op* op : active_)
-      if (op->peer == p.rank)
-        answer(op, 0, why_not(*op));
+      if (op->peer == p.rank) answer(op, 0, why_not(*op));
   }
 }
 
