@@ -299,7 +299,8 @@ UcxOptions ucx_options(const std::string& transports, const std::string& devices
   return {.transports = transports,
           .devices = devices,
           .token = unwrap(token_from_environment()).token,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .silence = options.timeout};
 }
 
 PySession* open_over_ucx(int rank, int world, const nb::callable& all_gather, const std::string& transports,
