@@ -8,7 +8,7 @@ BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python
 
-.PHONY: help setup build demo test lint fuzz bench-codecs bench-sync study clean
+.PHONY: help setup build demo test lint fuzz bench-codecs bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -54,6 +54,11 @@ study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA
 	@tools/setup.sh build demo
 	@$(MAKE) --no-print-directory build
 	@exec $(PY) demo/study.py
+
+study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
+	@tools/setup.sh build demo
+	@$(MAKE) --no-print-directory build
+	@exec $(PY) demo/study_optimizers.py
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) python/tithe/*.so

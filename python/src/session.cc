@@ -228,6 +228,7 @@ class PySession {
     d["merge_ns"] = s.merge_ns;
     d["send_ns"] = s.send_ns;
     d["wait_ns"] = s.wait_ns;
+    d["strange"] = s.strange;
     return d;
   }
 
@@ -292,24 +293,31 @@ PySession* open(const std::shared_ptr<Desk>& desk, std::function<Opened()> conne
   return new PySession(unwrap(Session::open(std::move(**transport), options)));  // Python takes it over
 }
 
+// One timeout governs a session from its first word on; the job token comes from the environment.
+UcxOptions ucx_options(const std::string& transports, const std::string& devices,
+                       const SessionOptions& options) {
+  return {.transports = transports,
+          .devices = devices,
+          .token = unwrap(token_from_environment()).token,
+          .timeout = options.timeout};
+}
+
 PySession* open_over_ucx(int rank, int world, const nb::callable& all_gather, const std::string& transports,
                          const std::string& devices, const SessionOptions& options) {
   const auto desk = std::make_shared<Desk>();
   const AllGather gather = python_all_gather(all_gather, desk);
+  const UcxOptions ucx = ucx_options(transports, devices, options);
   return open(
-      desk, [=] { return open_ucx(rank, world, gather, {.transports = transports, .devices = devices}); },
-      options);
+      desk, [=] { return open_ucx(rank, world, gather, ucx); }, options);
 }
 
 PySession* open_from_environment(const std::string& transports, const std::string& devices,
                                  const SessionOptions& options) {
-  const Launch launch = unwrap(launch_from_environment());
+  Launch launch = unwrap(launch_from_environment());
+  launch.timeout = options.timeout;
+  const UcxOptions ucx = ucx_options(transports, devices, options);
   return open(
-      std::make_shared<Desk>(),
-      [=] {
-        return open_ucx(launch.rank, launch.world, meet(launch),
-                        {.transports = transports, .devices = devices});
-      },
+      std::make_shared<Desk>(), [=] { return open_ucx(launch.rank, launch.world, meet(launch), ucx); },
       options);
 }
 
@@ -344,7 +352,8 @@ void bind_options(nb::module_& m) {
           "Seconds without progress with a peer, after which the peer is named.")
       .def_rw("seed", &SessionOptions::seed)
       .def_rw("run", &SessionOptions::run)
-      .def_rw("force_reference", &SessionOptions::force_reference);
+      .def_rw("force_reference", &SessionOptions::force_reference)
+      .def_rw("authenticate", &SessionOptions::authenticate);
 }
 
 }  // namespace

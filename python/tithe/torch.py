@@ -3,12 +3,13 @@
 
     import tithe.torch
     model = DistributedDataParallel(model)
-    tithe.torch.attach(model, codec="qtopk:ratio=0.03")
+    tithe.torch.attach(model)                              # a quarter of the bytes, any optimizer
+    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or what suits yours: docs/choosing.md
 
 or the standard pair, for trainers that register hooks themselves (Lightning: `DDPStrategy(ddp_comm_state=State(...),
 ddp_comm_hook=hook)`):
 
-    model.register_comm_hook(State(codec="qtopk:ratio=0.03"), hook)
+    model.register_comm_hook(State(), hook)
 
 What DDP users rely on, and how it is here:
   mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
@@ -48,6 +49,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options
 from tithe._torch_keys import Keys, by_name, check_order
@@ -58,6 +60,7 @@ __all__ = ["State", "attach", "hook"]
 _log = logging.getLogger(__name__)
 
 _STATE_FORMAT = 3
+_DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 
 class _Slots:
@@ -86,8 +89,8 @@ class State(_Slots):
         self,
         process_group: dist.ProcessGroup | None = None,
         *,
-        codec: str = "qtopk:ratio=0.03",
-        strategy: str = "server",
+        codec: str = _DEFAULT.codec,
+        strategy: str = _DEFAULT.strategy,
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
         loss_scale: Callable[[], float] | None = None,
         **options: Any,
@@ -117,13 +120,19 @@ class State(_Slots):
             return
         group = self._group()
         rank, world = dist.get_rank(group), dist.get_world_size(group)
-        if self._saved is not None:
-            self._check_saved(self._saved, rank, world)
-        options = self._session_options()
+
+        def prepare() -> _core.Options:
+            if self._saved is not None:
+                self._check_saved(self._saved, rank, world)
+            return self._session_options()
+
+        # The options may be wrong here alone, so the timeout of the meeting must not come from checking them.
+        patience = float(self.options.get("timeout", _core.Options().timeout))
+        options = together(group, patience, "tithe.torch.State.open()", prepare)
         session = _core.open_ucx(
             rank,
             world,
-            lambda mine: _all_gather_bytes(mine, group),
+            lambda mine: all_gather_bytes(mine, group, patience, "tithe.torch.State.open()"),
             self.options.get("transports", ""),
             self.options.get("devices", ""),
             options,
@@ -192,8 +201,14 @@ class State(_Slots):
         self.open()
         self._live.drain()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
-        mine = json.dumps({name: None if value is None else float(value) for name, value in given.items()})
-        told = [json.loads(blob) for blob in _all_gather_bytes(mine.encode(), self._group())]
+        group, doing = self._group(), "tithe.torch.State.evaluated()"
+        patience = self._session_options().timeout
+
+        def numbers() -> str:
+            return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
+
+        mine = together(group, patience, doing, numbers)
+        told = [json.loads(blob) for blob in all_gather_bytes(mine.encode(), group, patience, doing)]
         self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
 
     @property
@@ -338,21 +353,6 @@ def _raise_errors(job: Job) -> None:
         raise job.error
 
 
-def _all_gather_bytes(mine: bytes, group: dist.ProcessGroup) -> list[bytes]:
-    """The bytes of all ranks, in rank order, over the process group as byte tensors."""
-    kinds = {device.type for device in group._device_types}
-    device = torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())
-    world = dist.get_world_size(group)
-    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world)]
-    dist.all_gather(sizes, torch.tensor([len(mine)], dtype=torch.int64, device=device), group=group)
-    longest = max(int(size) for size in sizes)
-    padded = torch.zeros(longest, dtype=torch.uint8, device=device)
-    padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8).to(device)
-    blobs = [torch.zeros_like(padded) for _ in range(world)]
-    dist.all_gather(blobs, padded, group=group)
-    return [blob[: int(size)].cpu().numpy().tobytes() for blob, size in zip(blobs, sizes, strict=True)]
-
-
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook)."""
     if not isinstance(state, State):
@@ -362,8 +362,8 @@ def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Te
 
 def attach(
     model: DistributedDataParallel,
-    codec: str = "qtopk:ratio=0.03",
-    strategy: str = "server",
+    codec: str = _DEFAULT.codec,
+    strategy: str = _DEFAULT.strategy,
     **options: Any,
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.

@@ -39,7 +39,8 @@ TEST(Limits, NoSizeOverflowsUpToTheMostValues) {
   for (const Codec* codec : all_codecs())
     for (const Settings& settings : corners(*codec)) {
       std::string text(codec->name);
-      for (std::size_t i = 0; i < codec->params.size(); ++i) text += " " + std::to_string(settings[i]);
+      for (std::size_t i = 0; i < codec->params.size(); ++i)
+        text.append(" ").append(std::to_string(settings[i]));
       std::size_t before = 0;  // all phases together: the shape that powersgd chooses moves bytes between two
       for (const std::size_t n : sizes) {
         std::size_t bound = 0;
@@ -54,7 +55,9 @@ TEST(Limits, NoSizeOverflowsUpToTheMostValues) {
       }
       for (const std::size_t n : sizes) {
         ASSERT_LE(codec->scratch(settings, n), 512 * n + (1U << 24)) << text << ", " << n << " values";
-        if (codec->memory) ASSERT_LE(codec->memory(settings, n), 512 * n + 4096) << text << ", " << n;
+        if (codec->memory) {
+          ASSERT_LE(codec->memory(settings, n), 512 * n + 4096) << text << ", " << n;
+        }
       }
     }
 }

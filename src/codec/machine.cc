@@ -3,9 +3,18 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "codec/machine_for_test.h"
 #include "tithe/codec.h"
 
 namespace tithe {
+namespace {
+const Machine* in_its_place = nullptr;
+}
+
+codec::MachineForTest::MachineForTest(Machine machine) : machine_(machine), before_(in_its_place) {
+  in_its_place = &machine_;
+}
+codec::MachineForTest::~MachineForTest() { in_its_place = before_; }
 
 const Machine& this_machine() {
   static const Machine kMachine = [] {
@@ -14,7 +23,7 @@ const Machine& this_machine() {
     m.simd = force == nullptr || std::string_view(force) != "1";
     return m;
   }();
-  return kMachine;
+  return in_its_place != nullptr ? *in_its_place : kMachine;
 }
 
 }  // namespace tithe

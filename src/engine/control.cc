@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace tithe::engine {
 namespace {
@@ -25,7 +26,8 @@ class Writer {
     at_ += sizeof v;
   }
   void text(std::string_view s) {
-    s = s.substr(0, kMostText);
+    const std::string shown = printable(s, kMostText);
+    s = shown;
     number(static_cast<std::uint16_t>(s.size()));
     if (!s.empty()) std::memcpy(&out_[at_], s.data(), s.size());
     at_ += s.size();
@@ -57,9 +59,9 @@ class Reader {
       whole_ = false;
       return {};
     }
-    std::string s(in_.begin(), in_.begin() + n);
+    const std::string s(in_.begin(), in_.begin() + n);
     in_ = in_.subspan(n);
-    return s;
+    return printable(s, kMostText);
   }
   bool whole() const { return whole_ && in_.empty(); }
 
@@ -68,14 +70,21 @@ class Reader {
   bool whole_ = true;
 };
 
-std::size_t seal(Kind kind, Rank me, std::size_t bytes, Bytes out) {
+std::size_t seal(Kind kind, const Voice& voice, std::size_t bytes, Bytes out) {
   const FrameHeader h{.tensor = kControlTensor,
                       .phase = kind,
-                      .source = static_cast<std::uint16_t>(me),
+                      .source = static_cast<std::uint16_t>(voice.me),
                       .payload_bytes = bytes - kFrameHeaderBytes};
-  const Status s = seal_frame(h, out);
+  Tags* tags = voice.tags;
+  const Status s = tags == nullptr ? seal_frame(h, out)
+                                   : seal_frame(h, out, tags->control(), tags->next_control(), Cover::kFrame);
   TITHE_ASSERT(s.ok());
-  return s.ok() ? bytes : 0;
+  return !s.ok() ? 0 : tags == nullptr ? bytes : bytes + kFrameTrailerBytes;
+}
+
+// What a rank may say of the end of its session: it has failed, and how.
+bool can_be_farewell(std::uint8_t code) {
+  return code > static_cast<std::uint8_t>(Code::kOk) && code < static_cast<std::uint8_t>(Code::kCancelled);
 }
 
 std::string difference(const Card& is, const Card& should) {
@@ -101,7 +110,7 @@ std::string difference(const Card& is, const Card& should) {
 
 }  // namespace
 
-std::size_t write_card(const Card& card, Rank me, Bytes out) {
+std::size_t write_card(const Card& card, const Voice& voice, Bytes out) {
   Writer w(out);
   w.number(card.number);
   w.number(card.world);
@@ -111,23 +120,43 @@ std::size_t write_card(const Card& card, Rank me, Bytes out) {
   w.number(card.average);
   w.text(card.codec);
   w.text(card.strategy);
-  return seal(kCard, me, w.bytes(), out);
+  return seal(kCard, voice, w.bytes(), out);
 }
 
-std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out) {
+std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out) {
   Writer w(out);
   w.number(static_cast<std::uint8_t>(farewell.code));
   w.number(static_cast<std::int32_t>(farewell.blamed));
   w.number(farewell.round);
   w.text(farewell.what);
-  return seal(kFarewell, me, w.bytes(), out);
+  return seal(kFarewell, voice, w.bytes(), out);
 }
 
-Result<Control> read_control(ByteView frame) {
-  const Result<ParsedFrame> parsed = parse_frame(frame);
-  if (!parsed.ok()) return parsed.status();
+bool Numbers::take(std::uint64_t number) {
+  if (number > top_) {
+    const std::uint64_t by = number - top_;
+    seen_ = by < 64 ? seen_ << by | 1 : 1;
+    top_ = number;
+    return true;
+  }
+  const std::uint64_t back = top_ - number;
+  if (back >= 64 || (seen_ >> back & 1) != 0) return false;
+  seen_ |= std::uint64_t{1} << back;
+  return true;
+}
+
+Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used) {
+  const bool tagged = voice.tags != nullptr;
+  const Result<ParsedFrame> parsed =
+      tagged ? parse_frame(frame, voice.tags->control(), Cover::kFrame) : parse_frame(frame);
+  if (!parsed.ok())
+    return Status(parsed.status().code(), parsed.status().what(), tagged ? Status::kNoPeer : peer);
+  if (tagged && (parsed->header.source != peer || (parsed->number & Tags::kControlNumber) == 0 ||
+                 !used.take(parsed->number & ~Tags::kControlNumber)))
+    return Status(Code::kCorrupt, fmt::format("not a new control message of rank {}", peer));
   Reader r(parsed->payload);
   Control c;
+  bool sound = true;
   c.is_card = parsed->header.phase == kCard;
   if (c.is_card) {
     c.card.number = r.number<std::uint32_t>();
@@ -140,14 +169,16 @@ Result<Control> read_control(ByteView frame) {
     c.card.strategy = r.text();
   } else {
     const auto code = r.number<std::uint8_t>();
-    c.farewell.code =
-        static_cast<Code>(std::clamp<std::uint8_t>(code, 1, static_cast<int>(Code::kCancelled)));
+    sound = can_be_farewell(code);
+    c.farewell.code = static_cast<Code>(code);
     c.farewell.blamed = r.number<std::int32_t>();
+    sound = sound && c.farewell.blamed >= Status::kNoPeer && c.farewell.blamed < voice.world;
     c.farewell.round = r.number<std::uint32_t>();
     c.farewell.what = r.text();
   }
-  if (!r.whole() || parsed->header.tensor != kControlTensor || parsed->header.phase > kFarewell)
-    return Status(Code::kCorrupt, "not a control frame", parsed->header.source);
+  if (!sound || !r.whole() || parsed->header.tensor != kControlTensor || parsed->header.phase > kFarewell ||
+      parsed->header.source != peer)
+    return Status(Code::kCorrupt, fmt::format("rank {} sent what is no control message", peer), peer);
   return c;
 }
 

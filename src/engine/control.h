@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tithe/frame.h"
+#include "frame/tagger.h"
 #include "tithe/transport.h"
 
 namespace tithe::engine {
@@ -43,10 +43,31 @@ struct Control {
   Farewell farewell;
 };
 
+// Who writes or reads: its messages carry tags where there are any.
+struct Voice {
+  Rank me = 0;
+  int world = 1;
+  Tags* tags = nullptr;
+};
+
 // Texts that are too long are cut. Returns the bytes of the frame.
-std::size_t write_card(const Card& card, Rank me, Bytes out);
-std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out);
-Result<Control> read_control(ByteView frame);
+std::size_t write_card(const Card& card, const Voice& voice, Bytes out);
+std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out);
+
+// Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
+class Numbers {
+ public:
+  bool take(std::uint64_t number);  // false: it was used, or is too old to tell
+
+ private:
+  std::uint64_t top_ = 0;   // the highest that was taken
+  std::uint64_t seen_ = 1;  // bit k: top_ - k was taken
+};
+
+// What `peer` said. Where there are tags, kCorrupt without a peer for a message that has not the right one, that names
+// another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt that names
+// `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
+Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used);
 
 // Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie
 // goes to the side of the lowest rank.

@@ -63,10 +63,15 @@ void Runner::complete_control(const Completion& done) {
           return fail({Code::kPeerLost, done.status.what(), peer});
     return;
   }
-  last_progress_ = Clock::now();
   const Result<Control> control =
-      read_control(ByteView(inbox_[static_cast<std::size_t>(peer)].get(), done.bytes));
+      read_control(ByteView(inbox_[static_cast<std::size_t>(peer)].get(), done.bytes), voice(), peer,
+                   numbers_[static_cast<std::size_t>(peer)]);
   listen(peer);
+  if (!control.ok() && control.status().peer() == Status::kNoPeer) {  // not from that rank: as if never sent
+    ++stats_.strange;
+    return;
+  }
+  last_progress_ = Clock::now();
   if (!control.ok()) return fail({control.status().code(), control.status().what(), peer});
   if (!control->is_card) return heard(peer, control->farewell);
   cards_[static_cast<std::size_t>(peer)].push_back(control->card);
@@ -121,7 +126,7 @@ void Runner::part() {
   Farewell farewell{why_.code(), why_.peer(), round_, why_.what()};
   if (why_.code() == Code::kCancelled)
     farewell = {Code::kPeerLost, member_.me, round_, "it left in the middle of a round"};
-  const std::size_t bytes = write_farewell(farewell, member_.me, {farewell_frame_.get(), kControlBytes});
+  const std::size_t bytes = write_farewell(farewell, voice(), {farewell_frame_.get(), kControlBytes});
   for (Rank r = 0; r < member_.world; ++r) {
     if (r == member_.me || gone_[static_cast<std::size_t>(r)]) continue;
     if (transport_->send(r, kControlChannel, {farewell_frame_.get(), bytes}, control_op(kFarewellOp, r)).ok())

@@ -50,6 +50,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       transport_(std::move(transport)),
       last_progress_(Clock::now()),
       completions_(64),
+      numbers_(static_cast<std::size_t>(member.world)),
       cards_(static_cast<std::size_t>(member.world)),
       gone_(static_cast<std::size_t>(member.world)),
       has_farewell_(static_cast<std::size_t>(member.world)),
@@ -96,7 +97,7 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   job->waits.resize(steps);
   job->posted_ns.resize(steps);
   job->card_frame = make_arena(kControlBytes);
-  job->card_bytes = write_card(job->card, member_.me, {job->card_frame.get(), kControlBytes});
+  job->card_bytes = write_card(job->card, voice(), {job->card_frame.get(), kControlBytes});
   capacity_ += steps;
   ready_.reserve(capacity_);
   post_.reserve(capacity_);

@@ -111,6 +111,8 @@ class Runner {
   std::vector<Completion> completions_;
 
   // Control channel, by rank.
+  Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }
+  std::vector<Numbers> numbers_;
   std::vector<Arena> inbox_;
   std::vector<std::vector<Card>> cards_;
   std::vector<char> gone_;

@@ -195,6 +195,7 @@ class Tampering final : public Transport {
   void cancel(OpId op) override { inner_->cancel(op); }
   Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
   std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+  std::uint64_t bytes_received(Rank peer) const override { return inner_->bytes_received(peer); }
 
  private:
   std::deque<std::vector<std::uint8_t>> copies_;
