@@ -49,8 +49,9 @@ class Session:
             session.commit()                               # end of the step
 
     Calls of one session come from one thread at a time; only sync() may run beside a wait().
-    Caller's mistakes raise ValueError; a failed peer raises tithe.Error with `peer`. A session does not
-    survive fork().
+    Caller's mistakes raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. Arrays are kept alive
+    until commit(). Ctrl-C on the main thread ends what waits, and the session with it. A session does not survive
+    fork().
     """
 
     def __init__(self, core: _core.Session, evaluations: Evaluations) -> None:
