@@ -62,6 +62,11 @@ class Study:
             return None
         return all(self.near(cell, codec) for cell in cells)
 
+    def seeds(self, codec: str) -> str:
+        """How many seeds are compared in each cell: one number, or the least and the most."""
+        found = [len(self.differences(cell, codec)) for cell in self.cells if self.has(cell, codec)]
+        return "" if not found else str(found[0]) if min(found) == max(found) else f"{min(found)} to {max(found)}"
+
     def bytes_per_value(self, codec: str) -> float | None:
         """Sent by a rank in a step: mean over the models. Small tensors, which travel raw, are in it."""
         models = {cell["model"]: name for name, cell in self.cells.items() if (name, codec) in self.sent}
@@ -104,12 +109,13 @@ def markdown(head: list[str], rows: list[list[str]], numbers: int = 0) -> str:
 def gaps(study: Study) -> str:
     """The large table: a row per codec, most bytes first."""
     cells = list(study.cells)
-    head = ["codec", "bytes per value", "fp32's bytes", *cells, "within noise in all six"]
+    head = ["codec", "bytes per value", "fp32's bytes", "seeds", *cells, "within noise in all six"]
     rows = [
         [
             f"`{codec}`",
             f"{study.bytes_per_value(codec):.3g}",
             f"1/{study.smaller(codec):.3g}",
+            study.seeds(codec),
             *(shown_gap(study, cell, codec) for cell in cells),
             "" if codec == "fp32" else verdict(study, codec),
         ]
