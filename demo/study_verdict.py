@@ -5,7 +5,7 @@ the documents' tables can be checked without torch."""
 import statistics
 
 FLOOR = {"%": 0.3, "nats": 0.01}  # what is called noise at any rate, per unit of the score
-NEAR = "within noise"
+GUESSING = {"%": 10.0, "nats": -4.852}  # the score of one who has learnt nothing: ten classes, 128 characters
 
 
 def unit(cell: str) -> str:
@@ -24,9 +24,10 @@ class Study:
         self.codecs = list(dict.fromkeys(run["codec"] for run in details["runs"]))
 
     def differences(self, cell: str, codec: str) -> list[float | None]:
-        """Seed by seed, the score less fp32's; None where the run did not stay finite."""
+        """Seed by seed, the score less fp32's; None where the run diverged: not finite, or no better than guessing."""
         plain, mine = self.scores.get((cell, "fp32"), {}), self.scores.get((cell, codec), {})
-        return [None if mine[s] is None else mine[s] - plain[s] for s in sorted(mine) if s in plain]
+        pairs = [(mine[s], plain[s]) for s in sorted(mine) if s in plain]
+        return [None if score is None or score <= GUESSING[unit(cell)] else score - fp32 for score, fp32 in pairs]
 
     def gap(self, cell: str, codec: str) -> float | None:
         """Mean difference from fp32: less than 0 is worse. None where a run diverged, or where there is none."""
