@@ -8,7 +8,7 @@ BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python
 
-.PHONY: help setup build demo test lint fuzz bench-codecs bench-sync study clean
+.PHONY: help setup build demo test lint fuzz chaos chaos-seeds tsan bench-codecs bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,6 +43,25 @@ fuzz: ## libFuzzer on every decoder and reader: TARGETS= SECONDS_EACH=600 JOBS= 
 	@cmake --build --preset fuzz --parallel $(JOBS) --target fuzz_binaries
 	@JOBS=$(JOBS) tools/fuzz_all.sh
 
+chaos-seeds: build ## 100,000 seeded worlds of ranks, delays and faults: SEEDS= FIRST= JOBS= (tests/chaos/README.md)
+	@export TITHE_CHAOS_SEEDS=$(or $(SEEDS),100000) TITHE_CHAOS_FIRST=$(or $(FIRST),1) GTEST_TOTAL_SHARDS=$(JOBS); \
+	  for ((i = 0; i < $(JOBS); ++i)); do \
+	    GTEST_SHARD_INDEX=$$i $(BUILD)/tests/chaos_tests --gtest_brief=1 & all+=($$!); \
+	  done; \
+	  status=0; for one in "$${all[@]}"; do wait "$$one" || status=1; done; exit $$status
+
+chaos: build ## kills, freezes and cuts off real processes in network namespaces: ONLY= OUT= (tests/chaos/README.md)
+	@$(PY) tests/chaos/hosts/matrix.py --rank $(CURDIR)/$(BUILD)/tests/chaos_rank --only "$(ONLY)" \
+	  --out $(or $(OUT),$(if $(ONLY),/dev/stdout,bench/results/chaos.md))
+
+# UCX is not built for ThreadSanitizer, which takes its waiting for races: its kinds are left out. Large worlds are, for time.
+TSAN_TESTS := *Session*:*Runner*:*transport/*loop*:*TransportSuite*loop*:*FailureSuite*ring_3*:*FailureSuite*server_3*:*LawSuite*loop_3:Chaos*
+tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
+	@tools/setup.sh build
+	@cmake --preset tsan $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) -DTITHE_BENCH=OFF >/dev/null
+	@cmake --build --preset tsan --parallel $(JOBS) --target threads_tests
+	@TITHE_CHAOS_SEEDS=$(or $(SEEDS),300) $(BUILD)/tsan/tests/threads_tests --gtest_brief=1 --gtest_filter='$(TSAN_TESTS)'
+
 bench-codecs: build ## paired speed ratios of every codec, the machine's best and AVX2, and two threads beside one: ROUNDS=21 OUT= WITH=
 	@{ $(WITH) $(BUILD)/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
 	   $(WITH) $(BUILD)/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
@@ -54,6 +73,11 @@ study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA
 	@tools/setup.sh build demo
 	@$(MAKE) --no-print-directory build
 	@exec $(PY) demo/study.py
+
+study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
+	@tools/setup.sh build demo
+	@$(MAKE) --no-print-directory build
+	@exec $(PY) demo/study_optimizers.py
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) python/tithe/*.so

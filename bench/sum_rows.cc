@@ -41,8 +41,8 @@ class SumCase : public CodecCase {
   }
   void send(const Carry& carry) { bytes_ = encode(carry, payload_.span()); }
   void combine(std::size_t phase, Bytes acc, ByteView in) {
-    const Status s = codec_.phases[phase].combine(call_, grad_.size(), acc, in, nullptr);
-    if (!s.ok()) fail(s);
+    const Result<Combined> done = codec_.phases[phase].combine(call_, grad_.size(), acc, in, nullptr);
+    if (!done.ok()) fail(done.status());
   }
   Bytes payload() { return payload_.span().first(bytes_); }
 

@@ -19,7 +19,8 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 
 model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)))
-state = tithe.torch.attach(model, codec=os.environ.get("CODEC", "qtopk:ratio=0.03"))
+options = {"codec": os.environ["CODEC"]} if "CODEC" in os.environ else {}  # none: the default, for any optimizer
+state = tithe.torch.attach(model, **options)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
 truth = torch.randn(256, 10)

@@ -13,9 +13,10 @@ inline std::uint8_t last_phase(const Codec& codec) {
 }
 
 // Call::context of the last phase, when `workers` with equal values take part; empty for codecs of one phase, and where
-// an earlier encode refuses (the last one then meets a context that its check would not have let through).
+// an earlier encode refuses (the last one then meets a context that its check would not have let through). *finite
+// becomes false where the values are reported.
 inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, const Impl& impl, Call call,
-                                            const Carry& in) {
+                                            const Carry& in, bool* finite = nullptr) {
   std::vector<std::uint8_t> context;
   for (std::uint8_t p = 0; p < last_phase(codec); ++p) {
     std::vector<std::uint8_t> payload(codec.phases[p].bound(call.settings, in.n));
@@ -24,10 +25,14 @@ inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, con
     const Result<Encoded> done = impl.encode(call, {in.grad, in.residual, nullptr, in.n}, payload);
     if (!done.ok()) return {};
     payload.resize(done->bytes);
+    if (finite != nullptr) *finite = *finite && done->finite;
     const Phase& phase = codec.phases[p];
     std::vector<std::uint8_t> combined = payload;
-    for (int w = 1; w < workers && phase.combine != nullptr; ++w)
-      if (!phase.combine(call, in.n, combined, payload, nullptr).ok()) return {};
+    for (int w = 1; w < workers && phase.combine != nullptr; ++w) {
+      const auto sum = phase.combine(call, in.n, combined, payload, nullptr);
+      if (!sum.ok()) return {};
+      if (finite != nullptr) *finite = *finite && sum->finite;
+    }
     context = std::move(combined);
   }
   return context;

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages_build=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
-  libxxhash-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux
+  libxxhash-dev libssl-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux
   libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev) # these four: what bench_codecs measures the codecs against
 packages_demo=(dataset-fashion-mnist)
 packages_lint=(clang-format clang-tidy)

@@ -96,7 +96,9 @@ Result<Report> bench_codec(const Args& args) {
 Run declare(CLI::App& app) {
   auto args = std::make_shared<Args>();
   app.add_option("CODEC", args->codec, "codec with its parameters, e.g. topk:ratio=0.01")->required();
-  app.add_option("--n", args->n, "values over all threads")->capture_default_str();
+  app.add_option("--n", args->n, "values over all threads")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32))
+      ->capture_default_str();
   app.add_option("--threads", args->threads, "each on a core of its own")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -70,6 +70,7 @@ std::string read_all(int descriptor) {
   int pipe_descriptor = -1;
   if (std::sscanf(who, "%d %d %d", &me, &board_descriptor, &pipe_descriptor) != 3) _exit(3);
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the command
+  std::signal(SIGINT, SIG_IGN);      // which says alone that it was interrupted
   Result<SyncBoard> board = SyncBoard::join(board_descriptor);
   if (!board.ok()) _exit(3);
   SyncOutcome outcome;

@@ -12,12 +12,12 @@ namespace {
 struct Args {
   std::string in;
   std::string out;
-  std::size_t most_values = kMostValues;
+  std::size_t most_values = kUsualMostValues;
 };
 
 Result<Report> decode(const Args& args) {
   const auto named = [&](const Status& s) { return Status(s.code(), args.in + ": " + s.what()); };
-  Result<std::vector<std::uint8_t>> bytes = read_file(args.in);
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
   Result<FrameFile> file = open_frame(*bytes);
   if (!file.ok()) return named(file.status());
@@ -41,7 +41,7 @@ Run declare(CLI::App& app) {
   app.add_option("IN", args->in, "a frame")->required();
   app.add_option("OUT", args->out, "values: .npy where the name ends so, else bare little-endian float32")
       ->required();
-  app.add_option("--max-values", args->most_values, "refuse a frame that claims more")->capture_default_str();
+  add_most_values(app, args->most_values);
   return [args] { return decode(*args); };
 }
 

@@ -3,20 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "one_shot.h"
 #include "tithe/frame.h"
+#include "tithe/limits.h"
 #include "value_file.h"
 #include "verb.h"
 
 namespace tithe::cli {
 namespace {
 
+// Empty, or what is wrong: the parser's own conversion takes -1, and cuts what is too large.
+std::string whole_number(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
+}
+
 struct Args {
   std::string codec;
   std::string in;
   std::string out;
   std::uint64_t seed = 0;
+  std::size_t most_values = kUsualMostValues;
 };
 
 Result<Report> encode(const Args& args) {
@@ -26,9 +37,9 @@ Result<Report> encode(const Args& args) {
     return Status(Code::kUnsupported,
                   fmt::format("{} takes {} exchanges between ranks; a file can hold only one",
                               spec->codec->name, phases));
-  Result<std::vector<std::uint8_t>> bytes = read_file(args.in);
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
-  Result<std::vector<float>> values = parse_values(args.in, *bytes);
+  Result<std::vector<float>> values = parse_values(args.in, *bytes, args.most_values);
   if (!values.ok()) return values.status();
   Result<Lossy> encoded = encode_once(*spec, *values, args.seed);
   if (!encoded.ok()) return Status(encoded.status().code(), args.in + ": " + encoded.status().what());
@@ -63,7 +74,10 @@ Run declare(CLI::App& app) {
   app.add_option("CODEC", args->codec, "codec with its parameters, e.g. topk:ratio=0.01")->required();
   app.add_option("IN", args->in, "values: .npy (float32) or bare little-endian float32")->required();
   app.add_option("OUT", args->out, "the frame")->required();
-  app.add_option("--seed", args->seed, "of the codec's random draws")->capture_default_str();
+  app.add_option("--seed", args->seed, "of the codec's random draws")
+      ->check(whole_number)
+      ->capture_default_str();
+  add_most_values(app, args->most_values);
   return [args] { return encode(*args); };
 }
 

@@ -6,11 +6,9 @@
 
 #include "tithe/codec.h"
 #include "tithe/frame.h"
+#include "tithe/limits.h"
 
 namespace tithe::cli {
-
-inline constexpr std::size_t kMostValues = std::size_t{1}
-                                           << 30;  // 4 GiB; a file cannot make us allocate more unasked
 
 struct FrameFile {
   ParsedFrame frame;

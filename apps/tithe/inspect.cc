@@ -16,7 +16,7 @@ namespace {
 
 struct Args {
   std::string in;
-  std::size_t most_values = kMostValues;
+  std::size_t most_values = kUsualMostValues;
 };
 
 // A double that JSON can hold.
@@ -141,10 +141,10 @@ Result<Report> inspect_frame(const Args& args, ByteView bytes) {
 }
 
 Result<Report> inspect(const Args& args) {
-  Result<std::vector<std::uint8_t>> bytes = read_file(args.in);
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
   if (looks_like_frame(*bytes)) return inspect_frame(args, *bytes);
-  Result<std::vector<float>> values = parse_values(args.in, *bytes);
+  Result<std::vector<float>> values = parse_values(args.in, *bytes, args.most_values);
   if (!values.ok()) return values.status();
   Report report;
   report.json["kind"] = "values";
@@ -157,8 +157,7 @@ Result<Report> inspect(const Args& args) {
 Run declare(CLI::App& app) {
   auto args = std::make_shared<Args>();
   app.add_option("IN", args->in, "values (.npy or bare little-endian float32), or a frame")->required();
-  app.add_option("--max-values", args->most_values, "do not decode a frame that claims more")
-      ->capture_default_str();
+  add_most_values(app, args->most_values);
   return [args] { return inspect(*args); };
 }
 

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line: verbs come from verbs.def, each in a file of its name.
 //
-// Exit codes (docs/cli.md): 0 done; 1 the data, the machine or a peer is the trouble; 2 the command line is.
+// Exit codes (docs/cli.md): 0 done; 1 the data, the machine or a peer is the trouble; 2 the command line is; 128 + the
+// signal's number if interrupted.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <stdexcept>
 #include <vector>
 
+#include "interrupt.h"
+#include "tithe/limits.h"
 #include "tithe/machine.h"
 #include "verb.h"
 
@@ -71,14 +79,46 @@ std::string unknown_verb(const CLI::App& root, int argc, char** argv) {
   return {};
 }
 
+// What is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
+std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
+
+// False if standard output does not take it, and errno says why.
+bool print(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+void complain(std::string_view what) {  // if stderr is gone too, the exit code is all that is left
+  const std::string line = fmt::format("tithe: {}\n", what);
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+}
+
 int fail(bool json, int exit_code, std::string_view code, int peer, std::string_view what) {
-  fmt::print(stderr, "tithe: {}\n", what);
+  complain(what);
   if (json) {
     Json error = {{"code", code}, {"what", what}};
     if (peer != Status::kNoPeer) error["peer"] = peer;
-    fmt::print("{}\n", Json{{"error", error}}.dump(2));
+    static_cast<void>(print(dump(Json{{"error", error}})));
   }
   return exit_code;
+}
+
+int answer(const Report& report, bool json) {
+  if (print(json ? dump(report.json) : report.text)) return report.failed ? kFailed : 0;
+  complain(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  return kFailed;
+}
+
+// Containers throw where there is no memory; nothing else of ours does.
+Result<Report> guarded(const Run& run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kUnsupported, "not enough memory for this");
+  } catch (const std::length_error&) {
+    return Status(Code::kUnsupported, "not enough memory for this");
+  } catch (const std::exception& e) {
+    return Status(Code::kIo, e.what());
+  }
 }
 
 int run(int argc, char** argv) {
@@ -109,22 +149,28 @@ int run(int argc, char** argv) {
   for (const Chosen& choice : choices) {
     if (!choice.app->parsed()) continue;
     const Status environment = check_environment();
-    Result<Report> report = environment.ok() ? choice.run() : environment;
+    Result<Report> report = environment.ok() ? guarded(choice.run) : environment;
     if (!report.ok()) {
       const Status why = report.status();
       return fail(json, why.code() == Code::kInvalid ? kUsage : kFailed, name(why.code()), why.peer(),
                   why.what());
     }
-    if (json)
-      fmt::print("{}\n", report->json.dump(2));
-    else
-      fmt::print("{}", report->text);
-    return report->failed ? kFailed : 0;
+    return answer(*report, json);
   }
   return kUsage;
 }
 
 }  // namespace
+
+void add_most_values(CLI::App& app, std::size_t& most_values) {
+  app.add_option("--max-values", most_values, "refuse an input that holds more, or says that it does")
+      ->check(CLI::Range(std::size_t{0}, kMostValues))
+      ->capture_default_str();
+}
+
 }  // namespace tithe::cli
 
-int main(int argc, char** argv) { return tithe::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  tithe::cli::watch_interrupts();
+  return tithe::cli::run(argc, argv);
+}

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <new>
 
 #include "base/rng.h"
 #include "tithe/spec.h"
@@ -136,7 +137,14 @@ class RankRun {
 
 Status run_rank(Rank me, std::unique_ptr<Transport> transport, const SyncArgs& args, SyncBoard& board,
                 SyncOutcome* outcome) {
-  const Status s = RankRun(me, args, board).run(std::move(transport), outcome);
+  const Status s = [&]() -> Status {
+    try {
+      return RankRun(me, args, board).run(std::move(transport), outcome);
+    } catch (const std::bad_alloc&) {
+      return {Code::kUnsupported,
+              fmt::format("not enough memory for {} ranks of {} values", args.ranks, args.n)};
+    }
+  }();
   if (!s.ok()) board.fail(s);
   return s;
 }

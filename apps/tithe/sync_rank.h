@@ -13,8 +13,8 @@ namespace tithe::cli {
 struct SyncArgs {
   int ranks = 4;
   std::string transport = "loop";
-  std::string codec = "bf16";
-  std::string strategy = "gather";
+  std::string codec = SessionOptions{}.codec;
+  std::string strategy = SessionOptions{}.strategy;
   std::size_t n = 1'000'000;
   int rounds = 10;
   int lanes = 1;

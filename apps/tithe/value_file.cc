@@ -4,12 +4,7 @@
 #include "value_file.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -18,10 +13,6 @@ namespace tithe::cli {
 namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
-
-Status io(const fs::path& path, std::string_view what, int error) {
-  return {Code::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(error))};
-}
 
 // What stands behind 'key': in the header's dict, up to the comma that ends it.
 std::string_view entry(std::string_view dict, std::string_view key) {
@@ -33,79 +24,44 @@ std::string_view entry(std::string_view dict, std::string_view key) {
   return rest.substr(0, tuple ? rest.find(')') + 1 : rest.find_first_of(",}"));
 }
 
-Result<std::vector<float>> bare(const fs::path& path, ByteView bytes) {
+Result<std::vector<float>> bare(const fs::path& path, ByteView bytes, std::size_t most_values) {
   if (bytes.size() % 4 != 0)
     return Status(Code::kInvalid, fmt::format("{}: {} bytes are neither a .npy file nor whole float32 values",
                                               path.string(), bytes.size()));
+  if (bytes.size() / 4 > most_values)
+    return Status(Code::kUnsupported, fmt::format("{}: holds {} values; --max-values allows {}",
+                                                  path.string(), bytes.size() / 4, most_values));
   std::vector<float> values(bytes.size() / 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = wire::get<float>(&bytes[4 * i]);
   return values;
 }
 
-// Product of the numbers in "(3, 4)"; false on overflow.
+// Product of a shape as numpy writes it: "()", "(3,)", "(3, 4)". False for any other text, and on overflow.
 bool count_of(std::string_view shape, std::size_t* count) {
   *count = 1;
-  std::size_t number = 0;
-  bool digits = false;
-  for (const char c : shape) {
-    if (c >= '0' && c <= '9') {
-      if (number > (SIZE_MAX - 9) / 10) return false;
-      number = 10 * number + static_cast<std::size_t>(c - '0');
-      digits = true;
-    } else if (digits) {
-      if (__builtin_mul_overflow(*count, number, count)) return false;
-      number = 0;
-      digits = false;
-    }
+  if (!shape.starts_with('(') || !shape.ends_with(')') || shape.size() < 2) return false;
+  shape = shape.substr(1, shape.size() - 2);
+  for (bool first = true; !shape.empty(); first = false) {
+    std::size_t number = 0, digits = 0;
+    for (; digits < shape.size() && shape[digits] >= '0' && shape[digits] <= '9'; ++digits)
+      if (__builtin_mul_overflow(number, 10, &number) ||
+          __builtin_add_overflow(number, static_cast<std::size_t>(shape[digits] - '0'), &number))
+        return false;
+    if (digits == 0 || __builtin_mul_overflow(*count, number, count)) return false;
+    shape.remove_prefix(digits);
+    if (shape.empty()) return !first;  // one number alone needs its comma
+    if (shape.front() != ',') return false;
+    shape.remove_prefix(1);
+    if (shape.starts_with(' ')) shape.remove_prefix(1);
   }
   return true;
 }
 
 }  // namespace
 
-Result<std::vector<std::uint8_t>> read_file(const fs::path& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return io(path, "cannot read", EISDIR);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return io(path, "cannot open", errno);
-  std::vector<std::uint8_t> bytes;
-  for (std::size_t have = 0; in;) {
-    bytes.resize(have + (std::size_t{1} << 20) + have / 2);
-    in.read(reinterpret_cast<char*>(bytes.data() + have), static_cast<std::streamsize>(bytes.size() - have));
-    have += static_cast<std::size_t>(in.gcount());
-    if (!in) bytes.resize(have);
-  }
-  if (in.bad()) return io(path, "cannot read", errno);
-  return bytes;
-}
-
-Status write_file(const fs::path& path, ByteView bytes) {
-  std::string other = path.string() + ".XXXXXX";
-  const int fd = mkstemp(other.data());
-  if (fd < 0) return io(path, "cannot write beside it", errno);
-  const auto give_up = [&](std::string_view what) {
-    const Status s = io(path, what, errno);
-    close(fd);
-    unlink(other.c_str());
-    return s;
-  };
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return give_up("cannot write");
-    done += static_cast<std::size_t>(n);
-  }
-  const mode_t mask = umask(0);
-  umask(mask);
-  if (fchmod(fd, 0666 & ~mask) != 0 || fsync(fd) != 0) return give_up("cannot write");
-  if (rename(other.c_str(), path.c_str()) != 0) return give_up("cannot rename to it");
-  close(fd);
-  return {};
-}
-
-Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes) {
+Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!text.starts_with(kNpyMagic)) return bare(path, bytes);
+  if (!text.starts_with(kNpyMagic)) return bare(path, bytes, most_values);
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInvalid, fmt::format("{}: {}", path.string(), what));
   };
@@ -123,14 +79,16 @@ Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes) {
   if (type != "'<f4'")
     return wrong(fmt::format(
         "holds values of type {}, need '<f4'; in Python: numpy.save(path, a.astype('<f4'))", type));
-  if (entry(dict, "fortran_order") != "False" && shape.find(',') + 2 < shape.size())
-    return wrong("is in Fortran order; in Python: numpy.save(path, numpy.ascontiguousarray(a))");
+  const std::string_view order = entry(dict, "fortran_order");
+  if (order != "False" && order != "True") return wrong("a .npy file that does not say its order");
   std::size_t count = 0;
-  if (shape.empty() || !count_of(shape, &count) || count > bytes.size() / 4 ||
-      4 * count != bytes.size() - at - header_bytes)
+  if (!count_of(shape, &count)) return wrong(fmt::format("its shape {} is not one", shape));
+  if (order == "True" && shape.find(',') + 2 < shape.size())
+    return wrong("is in Fortran order; in Python: numpy.save(path, numpy.ascontiguousarray(a))");
+  if (count > bytes.size() / 4 || 4 * count != bytes.size() - at - header_bytes)
     return wrong(fmt::format("its shape {} does not fit the {} bytes of values", shape,
                              bytes.size() - at - header_bytes));
-  return bare(path, bytes.subspan(at + header_bytes));
+  return bare(path, bytes.subspan(at + header_bytes), most_values);
 }
 
 Status write_values(const fs::path& path, std::span<const float> values) {

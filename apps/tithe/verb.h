@@ -20,6 +20,9 @@ struct Report {
   bool failed = false;  // the answer is "no": exit code 1, though nothing went wrong in finding it out
 };
 
+// --max-values, of the verbs that read a file.
+void add_most_values(CLI::App& app, std::size_t& most_values);
+
 using Run = std::function<Result<Report>()>;
 
 struct Verb {

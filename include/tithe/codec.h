@@ -9,7 +9,9 @@
 //   additive  decode of N payloads onto a base is base + p0 + p1 + ... in that order, then divided: to the bit, but for
 //             traits.adds_transformed
 //   honest    decode answers any bytes with values or a Status; it never reads past them
-//   finite    a NaN or Inf among the taken values is reported, whatever the bytes then are
+//   finite    a NaN or Inf among the taken values is reported, whatever the bytes then are; so is a sum that overflows
+//             where payloads combine, and whatever else would leave a NaN or Inf in a residual. A payload that encode
+//             wrote and did not report decodes to finite values alone
 // A codec knows nothing of ranks, layers, sockets, streams or the environment.
 #include <array>
 #include <cstddef>
@@ -91,7 +93,10 @@ struct Call {
   std::uint16_t chunk = 0;
   std::uint8_t phase = 0;
   ByteView context = {};  // the combined payload of the phase before; empty in phase 0
-  Bytes scratch = {};     // at least scratch(settings, n) bytes, 64-byte aligned; holds nothing between calls
+  // Of combine: how many ranks may stand in acc and in together, where payloads count them; 0: as many as the settings
+  // allow.
+  std::uint32_t ranks = 0;
+  Bytes scratch = {};  // at least scratch(settings, n) bytes, 64-byte aligned; holds nothing between calls
   // Of codecs with a memory: what the last committed round left, memory(settings, n) bytes or none; zeros, like none,
   // are the memory of a beginner. The same on all ranks.
   ByteView memory = {};
@@ -101,7 +106,14 @@ struct Call {
 
 struct Encoded {
   std::size_t bytes = 0;
-  bool finite = true;  // false: some taken value was NaN or Inf; the payload must not be used
+  // false: some taken value was NaN or Inf, or is too large for this codec to send and to leave as finite numbers; the
+  // payload must not be used
+  bool finite = true;
+};
+
+// What became of two payloads.
+struct Combined {
+  bool finite = true;  // false: a sum overflowed, or what it leaves; neither acc nor left may be used
 };
 
 // What the processor this process runs on can do; chosen once per process, never in a loop.
@@ -130,9 +142,12 @@ struct Phase {
   Status (*check)(const Settings&, std::size_t n, ByteView payload);
   // kSum and kMax: acc := acc (+ or max) in, payload arrays of equal size; beside its maxima a payload of kMax may
   // hold a count of workers, which adds up. Rounding that the stated type
-  // forces goes to left (n values, or nullptr), so that the ledger stays whole. Of the call it reads settings and
-  // context. nullptr where the laws do not need it.
-  Status (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
+  // forces goes to left (n values, or nullptr), so that the ledger stays whole. Of the call it reads settings, context
+  // and ranks. nullptr where the laws do not need it.
+  // kCorrupt when `in` is not what encode and combine write, kUnsupported when more workers come together than the
+  // settings allow; nothing is written then. acc has passed check, or is this rank's own.
+  // Whether a sum is finite depends on the payloads alone where left holds what encode left, and all ranks decide alike.
+  Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
 };
 
 struct Traits {

@@ -5,6 +5,7 @@
 //   whole      a frame that was cut, lengthened or changed in any bit is refused (checksum over all of it)
 //   known      lengths are compared with what this rank already knows before a payload byte is touched
 //   apart      parse() reads the header, check() holds it against expectations: two functions
+//   tagged     between processes a frame ends in a tag, which only the ranks of its job can write (docs/security.md)
 #include <cstddef>
 #include <cstdint>
 
@@ -19,6 +20,9 @@ inline constexpr std::uint32_t kFrameMagic = 0x48544954;  // "TITH" in file orde
 inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::size_t kFrameHeaderBytes = 64;
 inline constexpr std::size_t kMaxParts = 256;  // payloads in one frame: one per rank under the concat law
+
+inline constexpr std::size_t kFrameTagBytes = 16;
+inline constexpr std::size_t kFrameTrailerBytes = 8 + kFrameTagBytes;  // number and tag, after the payload
 
 enum FrameFlag : std::uint8_t {
   kFlagNonFinite = 1,  // some rank's gradient held a NaN or Inf here: no payload, decode as NaN
@@ -48,12 +52,25 @@ Status seal_frame(const FrameHeader& header, Bytes frame);
 
 struct ParsedFrame {
   FrameHeader header;
-  ByteView payload;  // points into the bytes that were parsed
+  ByteView payload;          // points into the bytes that were parsed
+  std::uint64_t number = 0;  // of a tagged frame: its source gives each out once
 };
 
 // Syntax only: magic, version, sizes that add up to bytes.size(), checksum. kCorrupt, or kMismatch for
 // another version; the header's source is named as the peer where it can be read.
 Result<ParsedFrame> parse_frame(ByteView bytes);
+
+// What a tag speaks for. The header holds a checksum of the payload, which an attacker can keep; a tag over the whole
+// frame leaves nothing to change.
+enum class Cover : std::uint8_t { kHeader, kFrame };
+class Tagger;  // src/frame/tagger.h
+
+// The same with a trailer behind the payload: kTooSmall when frame is shorter than 64 + payload_bytes + 24. `number`
+// must be new under the tagger's key.
+Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::uint64_t number, Cover cover);
+// kCorrupt without naming a peer for a frame without a tag, with a wrong one, or with one that covers less than `least`:
+// who sent it is not known.
+Result<ParsedFrame> parse_frame(ByteView bytes, Tagger& tagger, Cover least);
 
 // Meaning: every field that `expected` fixes. kMismatch for codec, plan, values, run; kCorrupt for the rest.
 // source, flags, parts and payload_bytes of `expected` are not compared; payload_bytes must be <= most_bytes.

@@ -25,6 +25,7 @@ struct Part {
   Spec spec;
   const Strategy* strategy = nullptr;
   std::string why;
+  bool scheduled = false;  // its ratio is the one that the session's schedule moves
   friend bool operator==(const Part&, const Part&) = default;
 };
 

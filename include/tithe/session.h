@@ -3,9 +3,12 @@
 // A Session is what a user holds: it averages tensors over all ranks, keeps what was not sent, and can be saved.
 //
 //   mean      after wait(), every tensor of the bucket holds the mean (or the sum) over ranks, bit-identical on all
+//   alone     a tensor's result depends on its values, its key, the ranks and the strategy: not on the bucket that it is
+//             in, nor on its place there
 //   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/flow.md)
 //   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were
-//   together  a NaN or Inf on one rank makes every tensor of that bucket NaN on all ranks
+//   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the end
+//             of wait(), the others by the end of commit()
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout, sync() and wait() allocate nothing
@@ -19,6 +22,7 @@
 //   TITHE_TRY((*s)->commit());            // end of the step
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,7 +41,8 @@ enum class DType : std::uint8_t { kF32, kBF16, kF16 };
 // One named parameter's gradient, in place.
 struct Tensor {
   std::string_view key;  // the same on all ranks and in every step
-  void* data = nullptr;  // n values of dtype, host memory; read by sync(), written before wait() returns
+  void* data =
+      nullptr;  // n values of dtype, host memory; read by sync(), written before wait() and commit() return
   std::size_t n = 0;
   DType dtype = DType::kF32;
   // Values per row of the matrix that it is: of all dimensions but the first; n for a vector. 0: not known. Codecs that
@@ -48,18 +53,28 @@ struct Tensor {
 using Ticket = std::uint64_t;
 
 struct SessionOptions {
-  std::string codec = "bf16";       // a spec string (tithe/spec.h)
+  std::string codec = "fp8";        // a spec string (tithe/spec.h); why this one: docs/choosing.md
   std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
-  std::string strategy = "gather";  // a name in strategies.def
+  std::string strategy = "server";  // a name in strategies.def
   std::string schedule = "none";    // how the codec's ratio changes between rounds (tithe/schedule.h)
   int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
   bool average = true;  // divide by the world size
   std::size_t min_values = 4096;  // PlanRules::min_values
   std::size_t part_values = 1U << 22;
-  std::chrono::milliseconds timeout{30'000};  // no progress with a peer for this long: kTimeout names it
-  std::uint64_t seed = 0;                     // of all random draws; equal on all ranks
-  std::uint64_t run = 0;                      // a number that frames of this job carry
-  bool force_reference = false;               // slow truth: the last impl of every codec
+  // Nothing is heard for this long from a peer that owes something: kTimeout names it. Bytes that arrive count, and
+  // answers: with lanes, a rank that evaluates or saves for minutes answers. Without lanes it cannot, and this must
+  // be longer than the longest time between two of its calls.
+  std::chrono::milliseconds timeout{30'000};
+  // A peer answers, but does not hand over its buckets for this long: kTimeout names it. At least `timeout`.
+  std::chrono::milliseconds patience{1'800'000};
+  std::uint64_t seed = 0;        // of all random draws; equal on all ranks
+  std::uint64_t run = 0;         // a number that frames of this job carry
+  bool force_reference = false;  // slow truth: the last impl of every codec
+  // What a frame's tag covers between processes (docs/security.md): "headers", "payloads", or "auto", which covers
+  // payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
+  std::string authenticate = "auto";
+  // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
+  std::function<bool()> interrupted = {};
 };
 
 // Sums since open(); times in nanoseconds of lane time, so they may add up to more than the wall clock.
@@ -73,6 +88,7 @@ struct SessionStats {
   std::uint64_t merge_ns = 0;  // merge and store: decode, add, divide
   std::uint64_t send_ns = 0;   // from posting a frame to its completion
   std::uint64_t wait_ns = 0;   // callers blocked in wait()
+  std::uint64_t strange = 0;   // control messages that were not heard: they did not carry the job's tag
 };
 
 // One event of the trace: a node of a graph as it ran.
@@ -96,17 +112,18 @@ class Session {
   int rank() const;
   int world() const;
 
-  // Starts to synchronise a bucket; its tensors must stay alive and untouched until wait(ticket) returns.
+  // Starts to synchronise a bucket; its tensors must stay untouched until wait(ticket) returns, and alive until
+  // commit(): only the round says whether all of it was finite.
   // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
-  // kMismatch names the rank that differs. A key that is already part of the open round commits that round
-  // first.
+  // kMismatch names the rank that differs. kInvalid for a key that is part of the open round already: commit() first.
   Result<Ticket> sync(std::span<const Tensor> bucket);
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);
 
-  // Ends the round: waits for all its tickets, then residuals move on (or stay, if any bucket was
-  // non-finite).
+  // Ends the round: waits for all its tickets, and until all ranks have ended theirs. Then residuals move on; or stay, if
+  // any bucket was not finite, and then all buckets of the round are filled with NaN. Apply the results after it. No rank
+  // commits a round that another one reports as failed.
   Status commit();
 
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later
@@ -126,7 +143,7 @@ class Session {
   bool last_round_dropped() const;
 
   // Residuals, what codecs remember, and counters of this rank as bytes (docs/format.md, "state"). Commits the open
-  // round first.
+  // round first. After a failure, or cancel(), it gives those of the last commit.
   Result<std::vector<std::uint8_t>> state();
   // kInvalid for another rank, codec, schedule or world size (the text says what to do); nothing changes then.
   Status restore(ByteView state);

@@ -64,7 +64,8 @@ typedef struct tithe_options {
   int64_t timeout_ms;
   uint64_t seed;
   uint64_t run;
-  const char* schedule; /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
+  const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
+  const char* authenticate; /* what tags cover: auto, headers, payloads; NULL: auto */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -77,23 +78,24 @@ int tithe_world(const tithe_session* session);
 typedef enum tithe_dtype { TITHE_F32 = 0, TITHE_BF16 = 1, TITHE_F16 = 2 } tithe_dtype;
 typedef struct tithe_tensor {
   const char* key; /* the same on all ranks and in every step */
-  void* data;      /* n values, replaced by the result before tithe_wait returns */
+  void* data;      /* n values, replaced by the result; alive and untouched until tithe_commit */
   size_t n;
   int dtype;  /* tithe_dtype */
   size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
 } tithe_tensor;
 
+/* A key that is part of the open round is refused: tithe_commit first. */
 int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
                tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
-int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step */
+int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step: results are final */
 /* What a schedule follows, between steps and the same on all ranks. */
 int tithe_evaluated(tithe_session* session, double loss, tithe_error* error);
 int tithe_learning_rate(tithe_session* session, double rate, tithe_error* error);
 void tithe_cancel(tithe_session* session);                  /* from any thread */
 int tithe_last_round_dropped(const tithe_session* session); /* 1: some rank was not finite */
 
-/* Residuals and counters of this rank; *bytes is freed by tithe_free. */
+/* Residuals and counters of this rank, after a failure those of the last commit; *bytes is freed by tithe_free. */
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
 int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error);
 int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error);

@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "core.h"
+#include "patient.h"
 #include "tithe/frame.h"
 #include "tithe/graph.h"
+#include "tithe/limits.h"
 #include "tithe/schedule.h"
 #include "tithe/spec.h"
 
@@ -100,7 +102,7 @@ nb::bytes encode(std::string_view text, const Floats& values) {
   Encoded done;
   Status status;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     Scratch scratch(spec.codec->scratch(spec.settings, n));
     const Call call{.settings = spec.settings, .scratch = scratch.view};
     const Carry carry{.grad = values.data(), .residual = nullptr, .left = nullptr, .n = n};
@@ -133,34 +135,72 @@ Status decode_into(const ParsedFrame& frame, const Codec& codec, const Settings&
   return codec.best(this_machine()).decode(call, parts, {}, out);
 }
 
+const Codec& codec_of(const FrameHeader& header) {
+  const Codec* codec = find_codec(header.codec);
+  if (codec == nullptr)
+    raise({Code::kUnsupported,
+           "codec id " + std::to_string(static_cast<int>(header.codec)) + " is not in this build of tithe"});
+  return *codec;
+}
+
+Settings settings_for(const Codec& codec, std::optional<std::string_view> text) {
+  if (!text) return defaults(codec);
+  const Spec spec = alone(*text);
+  if (spec.codec != &codec)
+    raise({Code::kInvalid, "the frame was written by " + std::string(codec.name) + ", not by " +
+                               std::string(spec.codec->name)});
+  return spec.settings;
+}
+
+Status other_settings(const Status& s, bool said) {
+  if (s.code() != Code::kCorrupt || said) return s;
+  return {Code::kCorrupt, s.what() + " (if it was written with other settings, pass spec=)"};
+}
+
+// What the payload can mean, before there is room for it: a claim costs its writer nothing.
+Status check_claim(const ParsedFrame& frame, const Codec& codec, const Settings& settings, std::size_t most) {
+  const FrameHeader& header = frame.header;
+  if (header.values > std::min(most, kMostValues))
+    return {Code::kInvalid, "the frame says that it holds " + std::to_string(header.values) +
+                                " values; max_values allows " + std::to_string(std::min(most, kMostValues))};
+  if ((header.flags & (kFlagNonFinite | kFlagEmpty)) != 0) return {};
+  if (codec.phases.size() != 1)
+    return {Code::kUnsupported, std::string(codec.name) +
+                                    " needs several exchanges between ranks: its frames "
+                                    "mean nothing alone"};
+  std::vector<ByteView> parts(std::max<std::size_t>(header.parts, 1));
+  TITHE_TRY(split_parts(frame, parts));
+  for (const ByteView part : parts) TITHE_TRY(codec.phases[0].check(settings, header.values, part));
+  return {};
+}
+
+ByteView view_of(const nb::bytes& data) {
+  return {static_cast<const std::uint8_t*>(data.data()), data.size()};
+}
+
+std::uint64_t frame_values(const nb::bytes& data, std::optional<std::string_view> text, std::size_t most) {
+  const ParsedFrame frame = unwrap(parse_frame(view_of(data)));
+  const Codec& codec = codec_of(frame.header);
+  check(other_settings(check_claim(frame, codec, settings_for(codec, text), most), text.has_value()));
+  return frame.header.values;
+}
+
 // Writes into `out`, so that the array that Python sees is the only copy.
 void decode(const nb::bytes& data, const nb::ndarray<float, nb::c_contig, nb::device::cpu>& out,
             std::optional<std::string_view> text) {
-  const ByteView bytes(static_cast<const std::uint8_t*>(data.data()), data.size());
-  const ParsedFrame frame = unwrap(parse_frame(bytes));
-  const Codec* codec = find_codec(frame.header.codec);
-  if (codec == nullptr)
-    raise({Code::kUnsupported, "codec id " + std::to_string(static_cast<int>(frame.header.codec)) +
-                                   " is not in this build of tithe"});
-  Settings settings = defaults(*codec);
-  if (text) {
-    const Spec spec = alone(*text);
-    if (spec.codec != codec)
-      raise({Code::kInvalid, "the frame was written by " + std::string(codec->name) + ", not by " +
-                                 std::string(spec.codec->name)});
-    settings = spec.settings;
-  }
+  const ParsedFrame frame = unwrap(parse_frame(view_of(data)));
+  const Codec& codec = codec_of(frame.header);
+  const Settings settings = settings_for(codec, text);
   if (frame.header.values != out.size())
     raise({Code::kInvalid, "the frame holds " + std::to_string(frame.header.values) + " values, not " +
                                std::to_string(out.size())});
+  check(check_claim(frame, codec, settings, kMostValues));
   Status status;
   {
-    nb::gil_scoped_release release;
-    status = decode_into(frame, *codec, settings, {out.data(), out.size()});
+    const WithoutGil released;
+    status = decode_into(frame, codec, settings, {out.data(), out.size()});
   }
-  if (status.code() == Code::kCorrupt && !text)
-    status = {Code::kCorrupt, status.what() + " (if it was written with other settings, pass spec=)"};
-  check(status);
+  check(other_settings(status, text.has_value()));
 }
 
 }  // namespace
@@ -199,14 +239,12 @@ void bind_codecs(nb::module_& m) {
       "Whether it follows losses, and whether it follows the learning rate. ValueError says what is wrong "
       "with it.");
   m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
-  m.def(
-      "frame_values",
-      [](const nb::bytes& data) {
-        const ByteView bytes(static_cast<const std::uint8_t*>(data.data()), data.size());
-        return unwrap(parse_frame(bytes)).header.values;
-      },
-      nb::arg("data"), "How many values a frame stands for.");
-  m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
+  m.def("frame_values", &frame_values, nb::arg("data"), nb::arg("spec") = nb::none(),
+        nb::arg("max_values") = kUsualMostValues,
+        "How many values a frame stands for. ValueError if it says more than max_values.");
+  m.def("decode", &decode, nb::arg("data"), nb::arg("out").noconvert(), nb::arg("spec") = nb::none());
+  m.attr("USUAL_MOST_VALUES") = kUsualMostValues;
+  m.attr("MOST_VALUES") = kMostValues;
 }
 
 }  // namespace tithe::python

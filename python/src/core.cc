@@ -31,14 +31,19 @@ std::string_view cure(const Status& status) {
   }
 }
 
+// Text that peers and files had a say in: what is no UTF-8 becomes U+FFFD.
+nb::object readable(std::string_view text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
 }  // namespace
 
 void raise(const Status& status) {
   const Code code = status.code();
   if (code == Code::kInvalid || code == Code::kTooSmall || code == Code::kUnsupported)
-    throw nb::value_error(status.what().c_str());
+    throw_as(PyExc_ValueError, status.what());
   const std::string text = status.what() + std::string(cure(status));
-  nb::object error = nb::borrow(error_type)(nb::str(text.data(), text.size()));
+  nb::object error = nb::borrow(error_type)(readable(text));
   if (status.peer() == Status::kNoPeer)
     error.attr("peer") = nb::none();
   else
@@ -48,10 +53,21 @@ void raise(const Status& status) {
   throw nb::python_error();
 }
 
+void throw_as(PyObject* type, std::string_view text) {
+  PyErr_SetObject(type, readable(text).ptr());
+  throw nb::python_error();
+}
+
 }  // namespace tithe::python
 
 NB_MODULE(_core, m) {
   using namespace tithe::python;
+#ifdef NDEBUG
+  // An error that ends the program keeps its frames, and so sessions and layouts, until after the extension has gone:
+  // Python does not promise to destroy what lives then. Nothing is lost by it, and a report of leaks below the error
+  // only hides what happened.
+  nb::set_leak_warnings(false);
+#endif
   m.doc() = "The C++ engine of tithe. Use it through the package `tithe`.";
   m.attr("__version__") = TITHE_VERSION;
   error_type = PyErr_NewExceptionWithDoc(

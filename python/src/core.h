@@ -3,6 +3,8 @@
 // What the files of the extension share. This is the only place where a Status becomes a Python exception.
 #include <nanobind/nanobind.h>
 
+#include <string_view>
+
 #include "tithe/status.h"
 
 namespace tithe::python {
@@ -12,6 +14,9 @@ namespace nb = nanobind;
 // kInvalid, kTooSmall, kUnsupported: ValueError. The rest: tithe.Error (a RuntimeError) with `peer` (rank or
 // None), `code` and the cure at the end of its text. Needs the GIL.
 [[noreturn]] void raise(const Status& status);
+
+// A Python exception of this type. The text may hold anything.
+[[noreturn]] void throw_as(PyObject* type, std::string_view text);
 
 inline void check(const Status& status) {
   if (!status.ok()) raise(status);

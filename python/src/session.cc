@@ -8,16 +8,24 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core.h"
+#include "patient.h"
 #include "tithe/connect.h"
+#include "tithe/limits.h"
 
 namespace tithe::python {
 namespace {
+
+constexpr int kMostLoopRanks = 256;
+constexpr double kMostSeconds = 1e9;  // about 30 years; more would not be a number of milliseconds any longer
 
 using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
@@ -47,24 +55,54 @@ struct Layout {
     if (rows.empty()) rows.resize(keys.size());
     if (keys.size() != sizes.size() || keys.size() != rows.size())
       raise({Code::kInvalid, "a layout needs one size per key, and one row per key or none"});
+    for (const std::size_t size : sizes)
+      if (size > kMostValues || (values += size) > kMostValues)
+        raise({Code::kInvalid, "a layout of more than " + std::to_string(kMostValues) + " values"});
   }
   std::vector<std::string> keys;
   std::vector<std::size_t> sizes;
   std::vector<std::size_t> rows;  // Tensor::row
+  std::size_t values = 0;         // of all
   DType dtype;
 };
+
+std::string key_of(const nb::handle key) {
+  std::string text;
+  if (!PyUnicode_Check(key.ptr()) || !nb::try_cast(key, text, false))
+    throw_as(PyExc_TypeError,
+             "a key must be a str that UTF-8 can hold, not " + std::string(nb::repr(key).c_str()));
+  return text;
+}
+
+template <typename Array>
+Array array_of(std::string_view key, const nb::handle given) {
+  Array array;
+  if (!nb::try_cast(given, array, false))
+    throw_as(PyExc_ValueError,
+             "'" + std::string(key) +
+                 "': needs a writable, C-contiguous array in host memory, in this machine's byte order");
+  return array;
+}
 
 // The Python object. close() and calls of other threads may meet: each call keeps the session alive for itself,
 // and the pointer changes only under the GIL.
 class PySession {
  public:
   explicit PySession(std::unique_ptr<Session> session) : session_(std::move(session)), pid_(getpid()) {}
-  ~PySession() { close(); }
+  ~PySession() { close(false); }
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
 
+  // From any thread. Ends what other threads wait for; the state can still be taken.
+  void cancel() {
+    const std::shared_ptr<Session> session = get();
+    const WithoutGil released;
+    session->cancel();
+  }
+
+  // The state is kept where it may be asked for later: after close() it is that of the last commit.
   // A forked child has none of the threads that the destructor would wait for: it leaves the session alone.
-  void close() {
+  void close(bool keep_state) {
     std::shared_ptr<Session> session = std::move(session_);
     session_ = nullptr;
     kept_.clear();
@@ -73,9 +111,14 @@ class PySession {
       new std::shared_ptr<Session>(std::move(session));  // NOLINT(*-owning-memory): kept for good, on purpose
       return;
     }
-    nb::gil_scoped_release release;
-    session->cancel();
-    session.reset();
+    std::optional<Result<std::vector<std::uint8_t>>> last;
+    {
+      const WithoutGil released;
+      session->cancel();
+      if (keep_state) last.emplace(session->state());
+      session.reset();
+    }
+    last_state_ = std::move(last);
   }
 
   std::shared_ptr<Session> get() const {
@@ -86,10 +129,20 @@ class PySession {
   }
 
   template <typename F>
-  auto run(F&& f) const {  // f(session) without the GIL
+  auto run(F&& f) const {  // f(session) without the GIL, which does not wait
     const std::shared_ptr<Session> session = get();
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     return f(*session);
+  }
+
+  // The same for what may wait: Ctrl-C ends it, and with it the session.
+  template <typename F>
+  auto run_patiently(F f) const {
+    const std::shared_ptr<Session> session = get();
+    std::optional<decltype(f(*session))> result;
+    python::run_patiently(
+        std::make_shared<Desk>(), [&] { result.emplace(f(*session)); }, [&] { session->cancel(); });
+    return std::move(*result);
   }
 
   Ticket sync(const nb::list& items) {
@@ -97,14 +150,13 @@ class PySession {
     kept.keys.reserve(items.size());
     std::vector<Tensor> bucket;
     for (const nb::handle item : items) {
-      const auto pair = nb::cast<nb::tuple>(item);
-      kept.keys.push_back(nb::cast<std::string>(pair[0]));
-      AnyArray array;
-      if (!nb::try_cast(pair[1], array, false))
-        raise({Code::kInvalid,
-               "'" + kept.keys.back() + "': needs a writable, C-contiguous array in host memory"});
+      if (!PyTuple_Check(item.ptr()) || nb::len(item) != 2)
+        throw_as(PyExc_TypeError, "sync takes a list of (key, array) pairs");
+      kept.keys.push_back(key_of(item[0]));
+      const std::string& key = kept.keys.back();
+      auto array = array_of<AnyArray>(key, item[1]);
       const bool matrix = array.ndim() > 1 && array.size() > 0;
-      bucket.push_back({kept.keys.back(), array.data(), array.size(), dtype_of(kept.keys.back(), array),
+      bucket.push_back({key, array.data(), array.size(), dtype_of(key, array),
                         matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
       kept.arrays.push_back(std::move(array));
     }
@@ -113,31 +165,51 @@ class PySession {
     return ticket;
   }
 
-  Ticket sync_at(const Layout& layout, std::uintptr_t address) {
+  Ticket sync_at(const Layout& layout, const nb::handle tensor) {
+    auto array = array_of<AnyArray>("the bucket", tensor);
+    if (array.size() != layout.values || dtype_of("the bucket", array) != layout.dtype)
+      raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
+    auto* at = static_cast<std::uint8_t*>(array.data());
     std::vector<Tensor> bucket(layout.keys.size());
     for (std::size_t i = 0; i < bucket.size(); ++i) {
-      // A tensor of Python is known by its address alone.
-      void* data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-      bucket[i] = {layout.keys[i], data, layout.sizes[i], layout.dtype, layout.rows[i]};
-      address += layout.sizes[i] * bytes_of(layout.dtype);
+      bucket[i] = {layout.keys[i], at, layout.sizes[i], layout.dtype, layout.rows[i]};
+      at += layout.sizes[i] * bytes_of(layout.dtype);
     }
-    return unwrap(run([&](Session& s) { return s.sync(bucket); }));
+    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket); }));
+    Kept kept;
+    kept.arrays.push_back(std::move(array));
+    kept_.emplace(ticket, std::move(kept));
+    return ticket;
   }
 
   void wait(Ticket ticket) {
-    const Status status = run([&](Session& s) { return s.wait(ticket); });
-    kept_.erase(ticket);
-    check(status);
+    check(run_patiently([=](Session& s) { return s.wait(ticket); }));
+  }
+
+  // The result of a round is settled here, so its tensors are kept until then.
+  void commit() {
+    std::vector<Ticket> tickets;
+    for (const auto& [ticket, kept] : kept_) tickets.push_back(ticket);  // sync() may run beside this
+    check(run_patiently([](Session& s) { return s.commit(); }));
+    for (const Ticket ticket : tickets) kept_.erase(ticket);
   }
 
   nb::bytes state() {
-    const std::vector<std::uint8_t> bytes = unwrap(run([](Session& s) { return s.state(); }));
+    const std::vector<std::uint8_t> bytes =
+        unwrap(!session_ && last_state_ ? *last_state_ : run_patiently([](Session& s) { return s.state(); }));
     return nb::bytes(bytes.data(), bytes.size());
   }
 
   void restore(const nb::bytes& data) {
     const ByteView view(static_cast<const std::uint8_t*>(data.data()), data.size());
-    check(run([&](Session& s) { return s.restore(view); }));
+    check(run_patiently([=](Session& s) { return s.restore(view); }));
+  }
+
+  void evaluated(double loss) {
+    check(run_patiently([=](Session& s) { return s.evaluated(loss); }));
+  }
+  void learning_rate(double rate) {
+    check(run_patiently([=](Session& s) { return s.learning_rate(rate); }));
   }
 
   void residual(std::string_view key, const nb::ndarray<float, nb::c_contig, nb::device::cpu>& out) {
@@ -156,6 +228,7 @@ class PySession {
     d["merge_ns"] = s.merge_ns;
     d["send_ns"] = s.send_ns;
     d["wait_ns"] = s.wait_ns;
+    d["strange"] = s.strange;
     return d;
   }
 
@@ -186,57 +259,76 @@ class PySession {
   std::shared_ptr<Session> session_;
   pid_t pid_;
   std::unordered_map<Ticket, Kept> kept_;
+  std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()
 };
 
-// Calls Python under the GIL; an exception there becomes a Status, since the library has none.
-AllGather python_all_gather(const nb::callable& gather) {
-  return [&gather](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
-    const nb::gil_scoped_acquire acquire;
-    try {
-      const nb::object blobs = gather(nb::bytes(mine.data(), mine.size()));
-      std::vector<std::vector<std::uint8_t>> all;
+// The caller's exchange, on the caller's own thread. What it raises reaches the caller as it is.
+AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Desk>& desk) {
+  return [gather = gather.ptr(), desk](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
+    std::vector<std::vector<std::uint8_t>> all;
+    bool whole = false;
+    const bool asked = desk->ask([&] {
+      const nb::object blobs = nb::borrow<nb::callable>(gather)(nb::bytes(mine.data(), mine.size()));
       for (const nb::handle blob : blobs) {
-        const auto b = nb::cast<nb::bytes>(blob);
-        const auto* p = static_cast<const std::uint8_t*>(b.data());
-        all.emplace_back(p, p + b.size());
+        if (!PyBytes_Check(blob.ptr())) throw_as(PyExc_TypeError, "all_gather must return a list of bytes");
+        const auto* p = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(blob.ptr()));
+        all.emplace_back(p, p + PyBytes_GET_SIZE(blob.ptr()));
       }
-      return all;
-    } catch (const std::exception& e) {  // nb::python_error, nb::cast_error
-      return Status(Code::kIo, std::string("the exchange of addresses failed: ") + e.what());
-    }
+      whole = true;
+    });
+    if (!asked || !whole) return Status(Code::kCancelled, "the exchange of addresses was given up");
+    return all;
   };
 }
 
-PySession* open(Result<std::unique_ptr<Transport>> transport, const SessionOptions& options) {
-  if (!transport.ok()) raise(transport.status());
-  return new PySession(unwrap(Session::open(std::move(*transport), options)));  // Python takes it over
+using Opened = Result<std::unique_ptr<Transport>>;
+
+// Connecting cannot be withdrawn: after Ctrl-C it runs into its own timeout while Python goes on.
+PySession* open(const std::shared_ptr<Desk>& desk, std::function<Opened()> connect,
+                const SessionOptions& options) {
+  const auto transport = std::make_shared<Opened>(Status(Code::kCancelled, "not open"));
+  run_patiently(
+      desk, [transport, connect = std::move(connect)] { *transport = connect(); }, nullptr);
+  if (!transport->ok()) raise(transport->status());
+  return new PySession(unwrap(Session::open(std::move(**transport), options)));  // Python takes it over
+}
+
+// One timeout governs a session from its first word on; the job token comes from the environment.
+UcxOptions ucx_options(const std::string& transports, const std::string& devices,
+                       const SessionOptions& options) {
+  return {.transports = transports,
+          .devices = devices,
+          .token = unwrap(token_from_environment()).token,
+          .timeout = options.timeout};
 }
 
 PySession* open_over_ucx(int rank, int world, const nb::callable& all_gather, const std::string& transports,
                          const std::string& devices, const SessionOptions& options) {
-  const AllGather gather = python_all_gather(all_gather);
-  const auto connect = [&] {
-    nb::gil_scoped_release release;
-    return open_ucx(rank, world, gather, {.transports = transports, .devices = devices});
-  };
-  return open(connect(), options);
+  const auto desk = std::make_shared<Desk>();
+  const AllGather gather = python_all_gather(all_gather, desk);
+  const UcxOptions ucx = ucx_options(transports, devices, options);
+  return open(
+      desk, [=] { return open_ucx(rank, world, gather, ucx); }, options);
 }
 
 PySession* open_from_environment(const std::string& transports, const std::string& devices,
                                  const SessionOptions& options) {
-  const Launch launch = unwrap(launch_from_environment());
-  const auto connect = [&] {
-    nb::gil_scoped_release release;
-    return open_ucx(launch.rank, launch.world, meet(launch), {.transports = transports, .devices = devices});
-  };
-  return open(connect(), options);
+  Launch launch = unwrap(launch_from_environment());
+  launch.timeout = options.timeout;
+  const UcxOptions ucx = ucx_options(transports, devices, options);
+  return open(
+      std::make_shared<Desk>(), [=] { return open_ucx(launch.rank, launch.world, meet(launch), ucx); },
+      options);
 }
 
 nb::list open_over_loop(int world, const SessionOptions& options) {
-  if (world < 1) raise({Code::kInvalid, "world must be at least 1"});
+  if (world < 1 || world > kMostLoopRanks)
+    raise({Code::kInvalid,
+           "world=" + std::to_string(world) + ": must lie in 1 .. " + std::to_string(kMostLoopRanks)});
   nb::list ranks;
   for (std::unique_ptr<Transport>& transport : open_loop(world))
-    ranks.append(nb::cast(open(std::move(transport), options), nb::rv_policy::take_ownership));
+    ranks.append(nb::cast(new PySession(unwrap(Session::open(std::move(transport), options))),
+                          nb::rv_policy::take_ownership));
   return ranks;
 }
 
@@ -253,12 +345,15 @@ void bind_options(nb::module_& m) {
       .def_prop_rw(
           "timeout", [](const SessionOptions& o) { return std::chrono::duration<double>(o.timeout).count(); },
           [](SessionOptions& o, double seconds) {
+            if (!(std::fabs(seconds) <= kMostSeconds))
+              raise({Code::kInvalid, "timeout: must be a number of seconds, at most 1e9"});
             o.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
           },
           "Seconds without progress with a peer, after which the peer is named.")
       .def_rw("seed", &SessionOptions::seed)
       .def_rw("run", &SessionOptions::run)
-      .def_rw("force_reference", &SessionOptions::force_reference);
+      .def_rw("force_reference", &SessionOptions::force_reference)
+      .def_rw("authenticate", &SessionOptions::authenticate);
 }
 
 }  // namespace
@@ -273,29 +368,26 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
       .def("sync", &PySession::sync, nb::arg("items"))
-      .def("sync_at", &PySession::sync_at, nb::arg("layout"), nb::arg("address"),
-           "The same for a layout at an address, whose memory the caller keeps alive until wait().")
+      .def("sync_at", &PySession::sync_at, nb::arg("layout"), nb::arg("bucket"),
+           "The same for one array that holds the tensors of a layout.")
       .def("wait", &PySession::wait, nb::arg("ticket"))
-      .def("commit", [](PySession& s) { check(s.run([](Session& x) { return x.commit(); })); })
-      .def(
-          "evaluated",
-          [](PySession& s, double loss) { check(s.run([=](Session& x) { return x.evaluated(loss); })); },
-          nb::arg("loss"))
-      .def(
-          "learning_rate",
-          [](PySession& s, double rate) { check(s.run([=](Session& x) { return x.learning_rate(rate); })); },
-          nb::arg("rate"))
+      .def("commit", &PySession::commit)
+      .def("evaluated", &PySession::evaluated, nb::arg("loss"))
+      .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
       .def_prop_ro("ratio", [](const PySession& s) { return s.get()->ratio(); })
       .def_prop_ro("last_round_dropped", [](const PySession& s) { return s.get()->last_round_dropped(); })
       .def("state", &PySession::state)
       .def("restore", &PySession::restore, nb::arg("state"))
-      .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out"))
+      .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out").noconvert())
       .def("stats", &PySession::stats)
       .def("plan_text", [](const PySession& s) { return s.get()->plan_text(); })
       .def(
           "trace", [](PySession& s, bool on) { s.get()->trace(on); }, nb::arg("on"))
       .def("take_trace", &PySession::take_trace)
-      .def("close", &PySession::close);
+      .def("cancel", &PySession::cancel,
+           "Ends what other threads wait for, and the session; state() still works.")
+      .def("close", &PySession::close, nb::arg("keep_state") = true,
+           "Lets go of the network. With keep_state, state() still gives the last commit.");
   m.def("open_loop", &open_over_loop, nb::arg("world"), nb::arg("options"));
   m.def("open_ucx", &open_over_ucx, nb::arg("rank"), nb::arg("world"), nb::arg("all_gather"),
         nb::arg("transports"), nb::arg("devices"), nb::arg("options"));

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tithe import _core
+from tithe._core import MOST_VALUES, USUAL_MOST_VALUES
 
 
 def codecs() -> list[dict[str, Any]]:
@@ -34,14 +35,18 @@ def encode(spec: str, values: npt.ArrayLike) -> bytes:
     return _core.encode(spec, np.ascontiguousarray(values, dtype=np.float32).reshape(-1))
 
 
-def decode(data: bytes, n: int | None = None, *, spec: str | None = None) -> npt.NDArray[np.float32]:
+def decode(
+    data: bytes, n: int | None = None, *, spec: str | None = None, max_values: int = USUAL_MOST_VALUES
+) -> npt.NDArray[np.float32]:
     """The values of a frame that encode() wrote, 1-D.
 
     n: how many values the caller expects; another number raises ValueError before anything is decoded.
     spec: the codec's settings where they were not the defaults.
+    max_values: without n, a frame that says it holds more raises ValueError before anything is allocated for it: a few
+    bytes can stand for any number of zeros. 2**26 unless given, at most 2**40.
     Bytes that no encoder wrote raise tithe.Error with code "corrupt".
     """
-    values = _core.frame_values(data)
+    values = _core.frame_values(data, spec, MOST_VALUES if n is not None else max_values)
     if n is not None and n != values:
         raise ValueError(f"the frame holds {values} values, not {n}")
     out = np.empty(values, dtype=np.float32)

@@ -41,7 +41,7 @@ class Session:
 
     Open one with `loop` (ranks in this process), `ucx` (an exchange of addresses that you provide) or
     `from_environment` (torchrun, mpirun, Slurm). Options are those of include/tithe/session.h:
-    codec="bf16", strategy="gather", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
+    codec="fp8", strategy="server", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
     timeout=30.0 (seconds), seed=0, run=0, force_reference=False.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
@@ -134,7 +134,7 @@ class Session:
         return self._core.last_round_dropped
 
     def state(self) -> bytes:
-        """Residuals and counters of this rank (docs/format.md)."""
+        """Residuals and counters of this rank (docs/format.md); of the last commit after a failure or close()."""
         return self._core.state()
 
     def restore(self, state: bytes) -> None:

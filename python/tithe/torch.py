@@ -3,19 +3,24 @@
 
     import tithe.torch
     model = DistributedDataParallel(model)
-    tithe.torch.attach(model, codec="qtopk:ratio=0.03")
+    tithe.torch.attach(model)                              # a quarter of the bytes, any optimizer
+    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or what suits yours: docs/choosing.md
 
 or the standard pair, for trainers that register hooks themselves (Lightning: `DDPStrategy(ddp_comm_state=State(...),
 ddp_comm_hook=hook)`):
 
-    model.register_comm_hook(State(codec="qtopk:ratio=0.03"), hook)
+    model.register_comm_hook(State(), hook)
 
 What DDP users rely on, and how it is here:
   mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
   no waiting       the hook starts the exchange and returns; a worker thread completes the future
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step
-  keyed            residuals belong to parameters, by name with attach(), else by the order in which DDP first hands
-                   them over, which is the same on all ranks; DDP may rebuild its buckets after the first step
+  keyed            residuals belong to parameters, by name with attach() or State(parameters=model.named_parameters()),
+                   else by the order in which DDP first hands them over, which is the same on all ranks; DDP may
+                   rebuild its buckets after the first step. Without names a saved state is taken back only by
+                   parameters that have, one by one, the values with which they were saved
+  one model        a State belongs to one model: parameters of another one are refused
+  together         a step's gradients come back together, when it is known whether the step counts
   not finite       a NaN or Inf on one rank gives NaN on all ranks: GradScaler skips the step on all of them, and
                    residuals stay as they were. With a GradScaler pass loss_scale=scaler.get_scale, so that residuals
                    stay in true gradient units when the scale changes
@@ -25,7 +30,9 @@ What DDP users rely on, and how it is here:
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
   unused           find_unused_parameters works; what was owed to a parameter that no rank used in a step goes out
                    with that step, and DDP drops it as it drops the whole gradient
-  errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint
+  errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint:
+                   state_dict() still gives the state of the last step that counted, also after close()
+  Ctrl-C           ends whatever waits, on the main thread; the session is over then, and peers hear of it
   fork             a forked child must not run backward with the parent's State; DataLoader workers are fine
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
@@ -42,15 +49,18 @@ from torch.autograd.profiler import record_function
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options
+from tithe._torch_keys import Keys, by_name, check_order
 from tithe._torch_live import Job, Live
 
 __all__ = ["State", "attach", "hook"]
 
 _log = logging.getLogger(__name__)
 
-_STATE_FORMAT = 2
+_STATE_FORMAT = 3
+_DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 
 class _Slots:
@@ -79,8 +89,8 @@ class State(_Slots):
         self,
         process_group: dist.ProcessGroup | None = None,
         *,
-        codec: str = "qtopk:ratio=0.03",
-        strategy: str = "server",
+        codec: str = _DEFAULT.codec,
+        strategy: str = _DEFAULT.strategy,
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
         loss_scale: Callable[[], float] | None = None,
         **options: Any,
@@ -94,7 +104,7 @@ class State(_Slots):
         self.loss_scale = loss_scale
         self.options = options
         self._live: Live | None = None
-        self._names = {id(p): (name, p) for name, p in parameters}
+        self._names = by_name(parameters)
         self._saved: Mapping[str, Any] | None = None
         self._session_options()
 
@@ -110,29 +120,37 @@ class State(_Slots):
             return
         group = self._group()
         rank, world = dist.get_rank(group), dist.get_world_size(group)
-        if self._saved is not None:
-            self._check_saved(self._saved, rank, world)
-        options = self._session_options()
+
+        def prepare() -> _core.Options:
+            if self._saved is not None:
+                self._check_saved(self._saved, rank, world)
+            return self._session_options()
+
+        # The options may be wrong here alone, so the timeout of the meeting must not come from checking them.
+        patience = float(self.options.get("timeout", _core.Options().timeout))
+        options = together(group, patience, "tithe.torch.State.open()", prepare)
         session = _core.open_ucx(
             rank,
             world,
-            lambda mine: _all_gather_bytes(mine, group),
+            lambda mine: all_gather_bytes(mine, group, patience, "tithe.torch.State.open()"),
             self.options.get("transports", ""),
             self.options.get("devices", ""),
             options,
         )
         evaluations = Evaluations(options)
-        loaded: dict[str, int] = {}
+        keys = Keys(self._names, {})
         if self._saved is not None:
-            self._restore(session, evaluations, self._saved)
-            loaded = dict(self._saved["parameters"])
+            self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, self._names, loaded)
+        self._live = Live(session, evaluations, keys)
 
     def close(self) -> None:
-        """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave."""
+        """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave.
+
+        state_dict() still gives the state of the last step.
+        """
         if self._live is not None:
-            self._live.stop()
+            self._live.close()
 
     def _group(self) -> dist.ProcessGroup:
         group = self.process_group if self.process_group is not None else dist.group.WORLD
@@ -154,12 +172,11 @@ class State(_Slots):
             if scale != 1.0:
                 buffer.div_(scale)
             with record_function("tithe::sync"):
-                ticket = live.session.sync_at(layout, buffer.data_ptr())
+                ticket = live.session.sync_at(layout, buffer.detach())
         except Exception:
-            live.stop()  # so that the other ranks hear of it now, not after their timeout
+            live.close()  # so that the other ranks hear of it now, not after their timeout
             raise
         job = Job(ticket, buffer, bucket.is_last(), scale)
-        live.last = job
         future = job.future.then(_value)
         live.jobs.put(job)
         if torch._C._current_graph_task_id() != -1:
@@ -184,8 +201,14 @@ class State(_Slots):
         self.open()
         self._live.drain()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
-        mine = json.dumps({name: None if value is None else float(value) for name, value in given.items()})
-        told = [json.loads(blob) for blob in _all_gather_bytes(mine.encode(), self._group())]
+        group, doing = self._group(), "tithe.torch.State.evaluated()"
+        patience = self._session_options().timeout
+
+        def numbers() -> str:
+            return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
+
+        mine = together(group, patience, doing, numbers)
+        told = [json.loads(blob) for blob in all_gather_bytes(mine.encode(), group, patience, doing)]
         self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
 
     @property
@@ -198,40 +221,42 @@ class State(_Slots):
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and counters, as a uint8 tensor and plain values: save one per rank.
 
-        Call it between steps, on all ranks at the same step.
+        Call it between steps, on all ranks at the same step. After a failure, and after close(), it is the state of the
+        last step that was committed.
         """
         if self._live is None:
             if self._saved is not None:
                 return dict(self._saved)
             raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
         self._live.drain()
-        session = self._live.session
         return {
             "format": _STATE_FORMAT,
-            "world": session.world,
-            "rank": session.rank,
+            "world": self._live.world,
+            "rank": self._live.rank,
             "codec": _core.check_spec(self.codec),
-            "parameters": self._live.parameters(),
+            "parameters": self._live.keys.table(),
             "evaluates": self._live.evaluations.kind,
-            "session": torch.frombuffer(bytearray(session.state()), dtype=torch.uint8),
+            "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
-        ValueError for another world size, rank or codec; nothing changes then. Load before the first step.
+        ValueError for another world size, rank or codec; nothing changes then. Load before the first step. A State
+        without names refuses what it could not tell apart, here or in the first step.
         """
         missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
         if missing or state["format"] != _STATE_FORMAT:
             raise ValueError("not a state of this version of tithe.torch.State")
+        if not self._nothing_unsent(state):
+            check_order(state["parameters"], self._names)
         if self._live is None:
             self._saved = dict(state)
             return
-        if self._live.keys:
+        if self._live.keys.known:
             raise ValueError("load the state before the first step: make a new DDP model and State, then load")
-        self._check_saved(state, self._live.session.rank, self._live.session.world)
-        self._restore(self._live.session, self._live.evaluations, state)
-        self._live.loaded = dict(state["parameters"])
+        self._check_saved(state, self._live.rank, self._live.world)
+        self._restore(self._live.session, self._live.evaluations, self._live.keys, state)
 
     def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
         if state["world"] != world:
@@ -245,11 +270,16 @@ class State(_Slots):
                 "save and load one state per rank"
             )
 
-    def _restore(self, session: _core.Session, evaluations: Evaluations, state: Mapping[str, Any]) -> None:
-        if _core.is_lossless(self.codec) and _core.is_lossless(state["codec"]):
-            return  # nothing is ever left unsent, so any rank's state will do
+    def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
+        return _core.is_lossless(self.codec) and _core.is_lossless(state["codec"])  # so any rank's state will do
+
+    def _restore(self, session: _core.Session, evaluations: Evaluations, keys: Keys, state: Mapping[str, Any]) -> None:
+        if self._nothing_unsent(state):
+            return
+        check_order(state["parameters"], self._names)
         session.restore(state["session"].contiguous().numpy().tobytes())
         evaluations.kind = state["evaluates"]
+        keys.saved = dict(state["parameters"])
 
     # ---- copies
 
@@ -304,7 +334,7 @@ class State(_Slots):
         session = self._running()
         self._live.drain()
         out = torch.empty(parameter.shape, dtype=torch.float32)
-        session.residual(self._live.key(parameter), out.view(-1).numpy())
+        session.residual(self._live.keys.find(parameter), out.view(-1).numpy())
         return out
 
     def _running(self) -> _core.Session:
@@ -323,21 +353,6 @@ def _raise_errors(job: Job) -> None:
         raise job.error
 
 
-def _all_gather_bytes(mine: bytes, group: dist.ProcessGroup) -> list[bytes]:
-    """The bytes of all ranks, in rank order, over the process group as byte tensors."""
-    kinds = {device.type for device in group._device_types}
-    device = torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())
-    world = dist.get_world_size(group)
-    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world)]
-    dist.all_gather(sizes, torch.tensor([len(mine)], dtype=torch.int64, device=device), group=group)
-    longest = max(int(size) for size in sizes)
-    padded = torch.zeros(longest, dtype=torch.uint8, device=device)
-    padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8).to(device)
-    blobs = [torch.zeros_like(padded) for _ in range(world)]
-    dist.all_gather(blobs, padded, group=group)
-    return [blob[: int(size)].cpu().numpy().tobytes() for blob, size in zip(blobs, sizes, strict=True)]
-
-
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook)."""
     if not isinstance(state, State):
@@ -347,8 +362,8 @@ def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Te
 
 def attach(
     model: DistributedDataParallel,
-    codec: str = "qtopk:ratio=0.03",
-    strategy: str = "server",
+    codec: str = _DEFAULT.codec,
+    strategy: str = _DEFAULT.strategy,
     **options: Any,
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.

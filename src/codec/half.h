@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "codec/raw.h"
+#include "codec/sums.h"
 
 namespace tithe::half {
 
@@ -35,18 +36,22 @@ bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-// acc := acc + in, added in fp32 and rounded once; what the rounding takes goes to left.
+// acc := acc + in, added in fp32 and rounded once; what the rounding takes goes to left. True if all sums are finite, and
+// all that is left.
 template <typename Format>
-void combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  bool finite = true;
   for (std::size_t i = first; i < n; ++i) {
-    const float a = Format::unpack(wire::get<std::uint16_t>(&acc[2 * i]));
-    const float b = Format::unpack(wire::get<std::uint16_t>(&in[2 * i]));
-    const float sum = a + b;
+    const float sum = Format::unpack(wire::get<std::uint16_t>(&acc[2 * i])) +
+                      Format::unpack(wire::get<std::uint16_t>(&in[2 * i]));
+    finite = finite && is_finite(sum);
     const std::uint16_t h = Format::pack(sum);
     wire::put(&acc[2 * i], h);
-    const float sent = Format::unpack(h);
-    if (left) left[i] += is_finite(sum) ? sum - sent : a - sent + b;
+    if (!left) continue;
+    left[i] += sum - Format::unpack(h);
+    finite = finite && is_finite(left[i]);
   }
+  return finite;
 }
 
 // Values [first, n) of a decode.
@@ -73,12 +78,13 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-template <typename Format, void (*kBody)(std::size_t, std::uint8_t*, const std::uint8_t*, float*)>
-Status combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+template <typename Format, bool (*kBody)(std::size_t, std::uint8_t*, const std::uint8_t*, float*)>
+Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
   TITHE_TRY(check<Format>(call.settings, n, acc));
   TITHE_TRY(check<Format>(call.settings, n, in));
-  kBody(n, acc.data(), in.data(), left);
-  return {};
+  const bool finite = kBody(n, acc.data(), in.data(), left);
+  if (!finite) sums::clear(acc, {left, left ? n : 0});
+  return Combined{finite};
 }
 
 // The reference.

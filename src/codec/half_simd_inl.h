@@ -57,24 +57,25 @@ void decode_all(std::span<const ByteView> payloads, const Merge& how, std::span<
 }
 
 template <typename Format, typename Pack, bool kLeft>
-void combine_as(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+bool combine_as(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  Peak peak;
   std::size_t i = 0;
   for (; i < whole(n); i += lanes()) {
-    const VF a = Pack::unpack(acc + 2 * i);
-    const VF b = Pack::unpack(in + 2 * i);
-    const VF sum = hn::Add(a, b);
+    const VF sum = hn::Add(Pack::unpack(acc + 2 * i), Pack::unpack(in + 2 * i));
+    peak.see(magnitude(sum));
     const VF sent = Pack::pack(sum, acc + 2 * i);
     if (!kLeft) continue;
-    const auto finite = hn::RebindMask(Floats(), hn::Lt(magnitude(sum), hn::Set(Words(), 0x7f800000U)));
-    const VF lost = hn::IfThenElse(finite, hn::Sub(sum, sent), hn::Add(hn::Sub(a, sent), b));
-    hn::StoreU(hn::Add(load(left + i), lost), Floats(), left + i);
+    const VF now = hn::Add(load(left + i), hn::Sub(sum, sent));
+    peak.see(magnitude(now));
+    hn::StoreU(now, Floats(), left + i);
   }
-  combine_from<Format>(i, n, acc, in, left);
+  return combine_from<Format>(i, n, acc, in, left) && peak.finite();
 }
 
 template <typename Format, typename Pack>
-void combine_all(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  left ? combine_as<Format, Pack, true>(n, acc, in, left) : combine_as<Format, Pack, false>(n, acc, in, left);
+bool combine_all(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  return left ? combine_as<Format, Pack, true>(n, acc, in, left)
+              : combine_as<Format, Pack, false>(n, acc, in, left);
 }
 
 }  // namespace tithe::half::HWY_NAMESPACE

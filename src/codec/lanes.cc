@@ -59,13 +59,14 @@ Status check(const Form& form, ByteView payload) {
   return {};
 }
 
-Status add(const Form& form, Bytes acc, ByteView in) {
+Status add(const Form& form, const Call& call, Bytes acc, ByteView in) {
   TITHE_TRY(codec::check_size(form.codec, in.size(), acc.size()));
   TITHE_TRY(check(form, in));
   const Head mine = head_of(acc), other = head_of(in);
   if (mine.bits != other.bits || acc[3] != 0)
     return {Code::kCorrupt, std::string(form.codec) + ": lanes of two widths"};
   const unsigned added = mine.added + other.added;
+  TITHE_TRY(codec::check_ranks(form.codec, call, added));
   if (added > form.most || bits_for(form.top, added) > mine.bits)
     return {Code::kUnsupported, std::string(form.codec) + ": " + std::to_string(added) +
                                     " payloads come together, more than were counted before"};
@@ -75,11 +76,14 @@ Status add(const Form& form, Bytes acc, ByteView in) {
   return {};
 }
 
-Result<std::uint16_t> count(const Form& form, std::uint8_t* acc, const std::uint8_t* in) {
-  const unsigned workers = wire::get<std::uint16_t>(acc) + wire::get<std::uint16_t>(in);
-  if (workers <= form.most) return static_cast<std::uint16_t>(workers);
-  return Status(Code::kUnsupported, std::string(form.codec) + ": " + std::to_string(workers) +
-                                        " ranks or more; raise workers=" + std::to_string(form.most));
+Status count(const Form& form, const Call& call, Bytes acc, ByteView in) {
+  const unsigned workers = wire::get<std::uint16_t>(acc.data()) + wire::get<std::uint16_t>(in.data());
+  TITHE_TRY(codec::check_ranks(form.codec, call, workers));
+  if (workers > form.most)
+    return {Code::kUnsupported, std::string(form.codec) + ": " + std::to_string(workers) +
+                                    " ranks or more; raise workers=" + std::to_string(form.most)};
+  wire::put(acc.data(), static_cast<std::uint16_t>(workers));
+  return {};
 }
 
 }  // namespace tithe::lane

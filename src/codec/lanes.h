@@ -83,10 +83,10 @@ struct Form {
   unsigned most;
 };
 Status check(const Form& form, ByteView payload);
-// kUnsupported, and nothing is added, where more come together than the lanes are made for.
-Status add(const Form& form, Bytes acc, ByteView in);
-// How many workers a phase counts together; kUnsupported with the cure where that is too many.
-Result<std::uint16_t> count(const Form& form, std::uint8_t* acc, const std::uint8_t* in);
+// Phase::combine of lanes, and of a payload that begins with the number of workers whose maxima follow. kUnsupported, and
+// nothing is added, where more come together than the lanes are made for.
+Status add(const Form& form, const Call& call, Bytes acc, ByteView in);
+Status count(const Form& form, const Call& call, Bytes acc, ByteView in);
 
 // The largest number of a word; more than any where a bit above the last lane is set.
 inline std::uint32_t largest_of(std::uint32_t word, unsigned bits) {

@@ -16,6 +16,10 @@ inline constexpr std::size_t kSegment = 1024;
 // Leaves all values whole: left, where there is one, becomes what is taken. True if all of it is finite.
 bool leave_all(const Carry& in);
 
+inline bool all_finite(std::span<const float> v) {
+  return leave_all({.grad = v.data(), .residual = nullptr, .left = nullptr, .n = v.size()});
+}
+
 // The same; after each segment pick(end) is called, which may send what lies below `end`: left_value(in, i) is then the
 // value taken, and 0 belongs into in.left[i], where there is one.
 template <typename Pick>

@@ -3,6 +3,8 @@
 // What fixed-size codecs share: the checks that stand in front of every encode and decode.
 #include <string>
 
+#include "base/bytes.h"
+#include "base/finite.h"
 #include "tithe/codec.h"
 
 namespace tithe::codec {
@@ -23,6 +25,13 @@ inline Status check_size(std::string_view codec, std::size_t have, std::size_t w
   if (have == want) return {};
   return {Code::kCorrupt, std::string(codec) + ": payload of " + std::to_string(have) + " bytes, expected " +
                               std::to_string(want)};
+}
+
+// Ranks that payloads count, of which two come together.
+inline Status check_ranks(std::string_view codec, const Call& call, std::size_t ranks) {
+  if (call.ranks == 0 || ranks <= call.ranks) return {};
+  return {Code::kCorrupt, std::string(codec) + ": payloads that count " + std::to_string(ranks) +
+                              " ranks, where " + std::to_string(call.ranks) + " can stand in them"};
 }
 
 // Runs the phase's check over all payloads before anything is written.
@@ -59,6 +68,17 @@ void merge_in_groups(std::size_t most, std::span<const ByteView> payloads, const
   }
   step.divide = merge.divide;
   pass(payloads, step, out);
+}
+
+// acc += in, arrays of f32. True if all sums are finite.
+inline bool add_floats(Bytes acc, ByteView in) {
+  bool finite = true;
+  for (std::size_t at = 0; at < acc.size(); at += 4) {
+    const float sum = wire::get<float>(&acc[at]) + wire::get<float>(&in[at]);
+    finite = finite && is_finite(sum);
+    wire::put(&acc[at], sum);
+  }
+  return finite;
 }
 
 inline std::size_t no_scratch(const Settings&, std::size_t) { return 0; }

@@ -74,15 +74,14 @@ Status Body::check_norms(const Settings& s, std::size_t n, ByteView payload) con
   return {};
 }
 
-Status Body::largest(const Settings& s, std::size_t n, Bytes acc, ByteView in) const {
+Result<Combined> Body::largest(const Call& call, std::size_t n, Bytes acc, ByteView in) const {
+  const Settings& s = call.settings;
   TITHE_TRY(codec::check_size(codec.name, in.size(), acc.size()));
   TITHE_TRY(check_norms(s, n, in));
-  const Result<std::uint16_t> ranks = lane::count({codec.name, n, 0, kind.most(s)}, acc.data(), in.data());
-  if (!ranks.ok()) return ranks.status();
-  wire::put(acc.data(), *ranks);
+  TITHE_TRY(lane::count({codec.name, n, 0, kind.most(s)}, call, acc, in));
   for (std::size_t b = 0; b < buckets_of(kind.shape(s), n); ++b)
     wire::put(&acc[kTop + 4 * b], std::max(norm_at(acc, b), norm_at(in, b)));
-  return {};
+  return Combined{};
 }
 
 // ---- Phase 1
@@ -95,8 +94,10 @@ Status Body::check_levels(const Settings& s, std::size_t n, ByteView payload) co
   return lane::check({codec.name, n, top_of(kind.shape(s)), kind.most(s)}, payload);
 }
 
-Status Body::add(const Settings& s, std::size_t n, Bytes acc, ByteView in) const {
-  return lane::add({codec.name, n, top_of(kind.shape(s)), kind.most(s)}, acc, in);
+Result<Combined> Body::add(const Call& call, std::size_t n, Bytes acc, ByteView in) const {
+  const Settings& s = call.settings;
+  TITHE_TRY(lane::add({codec.name, n, top_of(kind.shape(s)), kind.most(s)}, call, acc, in));
+  return Combined{};
 }
 
 Result<Encoded> Body::encode(const Kernels& with, const Call& call, const Carry& in, Bytes out) const {
@@ -133,7 +134,7 @@ Status Body::decode(const Kernels& with, const Call& call, std::span<const ByteV
   const Shape shape = kind.shape(call.settings);
   const unsigned bits = lane::bits_for(top_of(shape), ranks_of(call.context));
   for (const ByteView p : payloads)
-    if (lane::head_of(p).bits != bits)
+    if (lane::head_of(p).bits != bits || lane::head_of(p).added > ranks_of(call.context))
       return {Code::kCorrupt, std::string(codec.name) + ": lanes for another number of ranks"};
   std::uint32_t numbers[kPiece];
   each_piece(shape, out.size(), [&](std::size_t first, std::size_t len, std::size_t b) {

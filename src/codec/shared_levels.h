@@ -64,8 +64,8 @@ struct Body {
   std::size_t bound_levels(const Settings& s, std::size_t n) const;
   Status check_norms(const Settings& s, std::size_t n, ByteView payload) const;
   Status check_levels(const Settings& s, std::size_t n, ByteView payload) const;
-  Status largest(const Settings& s, std::size_t n, Bytes acc, ByteView in) const;
-  Status add(const Settings& s, std::size_t n, Bytes acc, ByteView in) const;
+  Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in) const;
+  Result<Combined> add(const Call& call, std::size_t n, Bytes acc, ByteView in) const;
   Result<Encoded> encode(const Kernels&, const Call&, const Carry&, Bytes out) const;
   Status decode(const Kernels&, const Call&, std::span<const ByteView>, const Merge&,
                 std::span<float> out) const;
@@ -84,11 +84,11 @@ struct Made {
   static Status check_levels(const Settings& s, std::size_t n, ByteView p) {
     return kBody.check_levels(s, n, p);
   }
-  static Status largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-    return kBody.largest(call.settings, n, acc, in);
+  static Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+    return kBody.largest(call, n, acc, in);
   }
-  static Status add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-    return kBody.add(call.settings, n, acc, in);
+  static Result<Combined> add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+    return kBody.add(call, n, acc, in);
   }
   template <const Kernels& kWith>
   static Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {

@@ -119,7 +119,7 @@ TEST(SharedLevels, MoreRanksThanStatedAreRefused) {
     const rounds::Payload one = rounds::encode(codec, codec.reference(), call, Floats(10, 1.0F));
     rounds::Payload acc = one;
     for (const Code want : {Code::kOk, Code::kOk, Code::kUnsupported})
-      EXPECT_EQ(codec.phases[0].combine(call, 10, acc, one, nullptr).code(), want) << spec;
+      EXPECT_EQ(codec.phases[0].combine(call, 10, acc, one, nullptr).status().code(), want) << spec;
   }
 }
 

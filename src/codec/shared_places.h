@@ -6,6 +6,8 @@
 //                                                       the end
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -98,29 +100,36 @@ bool leave_and_send(const Carry& in, Source source, ArrayWriter& writer) {
   });
 }
 
+// Sums that are rounded are to be smaller: 256 ranks may leave all that a form takes of each, and it is finite together.
+inline constexpr float kMostRoundedSum = 0x1p119F;
+
 // acc += in, value by value in fp32, written in the arrays' form. What that rounds off goes to left, if there is one,
-// at the value's place.
+// at the value's place. False: a sum is not finite, or too large to be rounded; it becomes 0.
 template <typename Source>
-void add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std::uint8_t* in, float* left,
+bool add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std::uint8_t* in, float* left,
                 Source places) {
   const bool rounds = left != nullptr && form != ValueForm::kF32;
+  const float most = form == ValueForm::kF32 ? std::numeric_limits<float>::max() : kMostRoundedSum;
+  bool finite = true;
   std::array<std::uint32_t, kValueBlock> place{};
   for (std::size_t first = 0; first < count; first += kValueBlock) {
     const std::size_t length = std::min(kValueBlock, count - first);
-    std::array<float, kValueBlock> had{};
     std::array<float, kValueBlock> sum{};
     for (std::size_t k = 0; k < length; ++k) {
-      had[k] = value_at(form, acc, first + k);
-      sum[k] = had[k] + value_at(form, in, first + k);
+      sum[k] = value_at(form, acc, first + k) + value_at(form, in, first + k);
+      const bool held = std::fabs(sum[k]) <= most;
+      finite = finite && held;
+      if (!held) sum[k] = 0.0F;
     }
     write_values(form, {sum.data(), length}, acc + value_bytes(form, first));
     if (!rounds) continue;
     places.read({place.data(), length});
     for (std::size_t k = 0; k < length; ++k) {
-      const float sent = value_at(form, acc, first + k);
-      left[place[k]] += is_finite(sum[k]) ? sum[k] - sent : had[k] - sent + value_at(form, in, first + k);
+      left[place[k]] += sum[k] - value_at(form, acc, first + k);
+      finite = finite && is_finite(left[place[k]]);
     }
   }
+  return finite;
 }
 
 // An array and where its values belong.

@@ -77,6 +77,7 @@ Result<SessionOptions> read(const tithe_options& o) {
   out.codec = o.codec;
   out.strategy = o.strategy;
   if (o.schedule != nullptr) out.schedule = o.schedule;
+  if (o.authenticate != nullptr) out.authenticate = o.authenticate;
   out.lanes = o.lanes;
   out.average = o.average != 0;
   out.min_values = o.min_values;
@@ -106,6 +107,9 @@ int tithe_open_ucx(int rank, int world, tithe_all_gather gather, void* user, con
   tithe::UcxOptions options;
   if (transports != nullptr) options.transports = transports;
   if (devices != nullptr) options.devices = devices;
+  auto given = tithe::token_from_environment();
+  if (!given.ok()) return report(given.status(), error);
+  options.token = std::move(given->token);
   return tithe::give(tithe::open_ucx(rank, world, tithe::padded(world, gather, user), options), out, error);
 }
 
@@ -113,17 +117,20 @@ int tithe_open_environment(tithe_transport** out, tithe_error* error) {
   if (out == nullptr) return tithe::invalid("open_environment: out is NULL", error);
   const auto launch = tithe::launch_from_environment();
   if (!launch.ok()) return report(launch.status(), error);
-  return tithe::give(tithe::open_ucx(launch->rank, launch->world, tithe::meet(*launch)), out, error);
+  return tithe::give(
+      tithe::open_ucx(launch->rank, launch->world, tithe::meet(*launch),
+                      {.transports = {}, .devices = {}, .token = launch->token, .timeout = launch->timeout}),
+      out, error);
 }
 
 void tithe_transport_free(tithe_transport* transport) { delete transport; }
 
 void tithe_options_init(tithe_options* options) {
   static const tithe::SessionOptions kDefaults;
-  *options = {sizeof(tithe_options), kDefaults.codec.c_str(),   kDefaults.strategy.c_str(),
-              kDefaults.lanes,       kDefaults.average,         kDefaults.min_values,
-              kDefaults.part_values, kDefaults.timeout.count(), kDefaults.seed,
-              kDefaults.run,         kDefaults.schedule.c_str()};
+  *options = {sizeof(tithe_options), kDefaults.codec.c_str(),    kDefaults.strategy.c_str(),
+              kDefaults.lanes,       kDefaults.average,          kDefaults.min_values,
+              kDefaults.part_values, kDefaults.timeout.count(),  kDefaults.seed,
+              kDefaults.run,         kDefaults.schedule.c_str(), kDefaults.authenticate.c_str()};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,

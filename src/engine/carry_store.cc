@@ -8,12 +8,13 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/finite.h"
 
 namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
-constexpr std::uint32_t kStateVersion = 2;
+constexpr std::uint32_t kStateVersion = 3;
 
 template <typename T>
 void put(std::vector<std::uint8_t>& out, T v) {
@@ -113,6 +114,10 @@ ByteView CarryStore::memory(const Home& h) {
   return h.unit == nullptr ? ByteView(h.memory) : h.unit->memory(h.unit->tensors()[h.tensor]);
 }
 
+std::uint64_t CarryStore::memory_kind(const Home& h) {
+  return h.unit == nullptr ? h.memory_kind : h.unit->memory_kind(h.unit->tensors()[h.tensor]);
+}
+
 void CarryStore::move_in(Home& home, Unit& unit, std::size_t index) {
   if (home.unit == &unit) return;
   const TensorLayout& t = unit.tensors()[index];
@@ -123,10 +128,11 @@ void CarryStore::move_in(Home& home, Unit& unit, std::size_t index) {
     else
       std::copy(from.begin(), from.end(), to.begin());
   };
-  move(residual(home), unit.residual(t));
+  unit.adopt(t, residual(home));
   move(velocity(home), unit.velocity(t));
   const std::span<std::uint8_t> memory = unit.memory(t);
-  if (const ByteView had = CarryStore::memory(home); had.size() == memory.size())
+  const ByteView had = CarryStore::memory(home);
+  if (had.size() == memory.size() && memory_kind(home) == unit.memory_kind(t))
     std::copy(had.begin(), had.end(), memory.begin());
   else
     std::fill(memory.begin(), memory.end(), std::uint8_t{0});
@@ -136,7 +142,6 @@ void CarryStore::move_in(Home& home, Unit& unit, std::size_t index) {
   home.residual = {};
   home.velocity = {};
   home.memory = {};
-  unit.adopted(t);
 }
 
 std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store) {
@@ -157,7 +162,9 @@ std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store) {
     put(out, static_cast<std::uint64_t>(home.n));
     put_floats(out, tidy(CarryStore::residual(home)));
     put_floats(out, tidy(CarryStore::velocity(home)));
-    put_bytes(out, tidy(CarryStore::memory(home)));
+    const ByteView memory = tidy(CarryStore::memory(home));
+    put(out, memory.empty() ? std::uint64_t{0} : CarryStore::memory_kind(home));
+    put_bytes(out, memory);
   }
   put(out, static_cast<std::uint64_t>(XXH3_64bits(out.data(), out.size())));
   return out;
@@ -190,11 +197,15 @@ Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::le
     h.n = r.number<std::uint64_t>();
     h.residual = r.floats();
     h.velocity = r.floats();
+    h.memory_kind = r.number<std::uint64_t>();
     const ByteView memory = r.bytes(r.number<std::uint64_t>(), 1);
     h.memory.assign(memory.begin(), memory.end());
     if ((!h.residual.empty() && h.residual.size() != h.n) ||
         (!h.velocity.empty() && h.velocity.size() != h.n))
       return corrupt;
+    if (!all_finite(h.residual) || !all_finite(h.velocity))
+      return {Code::kCorrupt, "the saved state holds a NaN or Inf for tensor '" + key +
+                                  "': it would spread to every rank; resume from an earlier one"};
     homes.emplace(std::move(key), std::move(h));
   }
   return r.done() ? Status{} : corrupt;

@@ -17,6 +17,7 @@ struct Home {
   std::uint64_t used = 0;                 // 1 + the last round that synchronised it
   std::vector<float> residual, velocity;  // loose; empty stands for zeros
   std::vector<std::uint8_t> memory;       // likewise
+  std::uint64_t memory_kind = 0;          // Unit::memory_kind where that memory was made
 };
 
 class CarryStore {
@@ -24,13 +25,14 @@ class CarryStore {
   // The home of a key, made on first sight.
   Home& home(std::string_view key);
   const Home* find(std::string_view key) const;
-  // Moves what is kept for tensor `index` of `unit` there. A memory of another size is of values that are cut in
-  // another way now: it begins anew.
+  // Moves what is kept for tensor `index` of `unit` there. A memory of another kind is of another codec, or of values
+  // that are cut in another way now: it begins anew.
   void move_in(Home& home, Unit& unit, std::size_t index);
 
   static std::span<const float> residual(const Home& home);
   static std::span<const float> velocity(const Home& home);
   static ByteView memory(const Home& home);
+  static std::uint64_t memory_kind(const Home& home);
 
   const std::map<std::string, Home, std::less<>>& all() const { return homes_; }
   std::map<std::string, Home, std::less<>>& all() { return homes_; }
@@ -49,7 +51,8 @@ struct SavedHead {
   Schedule::Told told = {};
 };
 std::vector<std::uint8_t> save(const SavedHead& head, const CarryStore& store);
-// Into `head` and loose homes. kCorrupt for bytes that save() did not write.
+// Into `head` and loose homes. kCorrupt for bytes that save() did not write, and for a residual or velocity that is not
+// finite.
 Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::less<>>& homes);
 
 }  // namespace tithe::engine

@@ -7,12 +7,12 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kControlTensor = 0xffffffff;
-enum Kind : std::uint8_t { kCard = 0, kFarewell = 1 };
 constexpr std::size_t kMostText = 400;
 
 // Fixed fields in order, then each text as u16 length and bytes.
@@ -25,7 +25,8 @@ class Writer {
     at_ += sizeof v;
   }
   void text(std::string_view s) {
-    s = s.substr(0, kMostText);
+    const std::string shown = printable(s, kMostText);
+    s = shown;
     number(static_cast<std::uint16_t>(s.size()));
     if (!s.empty()) std::memcpy(&out_[at_], s.data(), s.size());
     at_ += s.size();
@@ -57,9 +58,9 @@ class Reader {
       whole_ = false;
       return {};
     }
-    std::string s(in_.begin(), in_.begin() + n);
+    const std::string s(in_.begin(), in_.begin() + n);
     in_ = in_.subspan(n);
-    return s;
+    return printable(s, kMostText);
   }
   bool whole() const { return whole_ && in_.empty(); }
 
@@ -68,14 +69,21 @@ class Reader {
   bool whole_ = true;
 };
 
-std::size_t seal(Kind kind, Rank me, std::size_t bytes, Bytes out) {
+std::size_t seal(ControlKind kind, const Voice& voice, std::size_t bytes, Bytes out) {
   const FrameHeader h{.tensor = kControlTensor,
-                      .phase = kind,
-                      .source = static_cast<std::uint16_t>(me),
+                      .phase = static_cast<std::uint8_t>(kind),
+                      .source = static_cast<std::uint16_t>(voice.me),
                       .payload_bytes = bytes - kFrameHeaderBytes};
-  const Status s = seal_frame(h, out);
+  Tags* tags = voice.tags;
+  const Status s = tags == nullptr ? seal_frame(h, out)
+                                   : seal_frame(h, out, tags->control(), tags->next_control(), Cover::kFrame);
   TITHE_ASSERT(s.ok());
-  return s.ok() ? bytes : 0;
+  return !s.ok() ? 0 : tags == nullptr ? bytes : bytes + kFrameTrailerBytes;
+}
+
+// What a rank may say of the end of its session: it has failed, and how.
+bool can_be_farewell(std::uint8_t code) {
+  return code > static_cast<std::uint8_t>(Code::kOk) && code < static_cast<std::uint8_t>(Code::kCancelled);
 }
 
 std::string difference(const Card& is, const Card& should) {
@@ -101,7 +109,7 @@ std::string difference(const Card& is, const Card& should) {
 
 }  // namespace
 
-std::size_t write_card(const Card& card, Rank me, Bytes out) {
+std::size_t write_card(const Card& card, const Voice& voice, Bytes out) {
   Writer w(out);
   w.number(card.number);
   w.number(card.world);
@@ -111,43 +119,123 @@ std::size_t write_card(const Card& card, Rank me, Bytes out) {
   w.number(card.average);
   w.text(card.codec);
   w.text(card.strategy);
-  return seal(kCard, me, w.bytes(), out);
+  return seal(ControlKind::kCard, voice, w.bytes(), out);
 }
 
-std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out) {
+std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out) {
   Writer w(out);
   w.number(static_cast<std::uint8_t>(farewell.code));
   w.number(static_cast<std::int32_t>(farewell.blamed));
   w.number(farewell.round);
   w.text(farewell.what);
-  return seal(kFarewell, me, w.bytes(), out);
+  return seal(ControlKind::kFarewell, voice, w.bytes(), out);
 }
 
-Result<Control> read_control(ByteView frame) {
-  const Result<ParsedFrame> parsed = parse_frame(frame);
-  if (!parsed.ok()) return parsed.status();
+std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes out) {
+  Writer w(out);
+  w.number(static_cast<std::uint8_t>(evidence.finding));
+  w.number(static_cast<std::int32_t>(evidence.witness));
+  const std::size_t unheard = std::min(evidence.unheard.size(), kMostUnheard);
+  w.number(static_cast<std::uint16_t>(unheard));
+  for (std::size_t k = 0; k < unheard; ++k) w.number(static_cast<std::uint16_t>(evidence.unheard[k]));
+  return seal(ControlKind::kEvidence, voice, w.bytes(), out);
+}
+
+std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice, Bytes out) {
+  Writer w(out);
+  w.number(report.number);
+  w.number(report.round);
+  w.number(static_cast<std::uint8_t>(report.state));
+  w.number(static_cast<std::int32_t>(report.waits_for));
+  w.number(report.received);
+  w.number(report.sent);
+  return seal(kind, voice, w.bytes(), out);
+}
+
+std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out) {
+  Writer w(out);
+  w.number(ended);
+  return seal(ControlKind::kDone, voice, w.bytes(), out);
+}
+
+bool Numbers::take(std::uint64_t number) {
+  if (number > top_) {
+    const std::uint64_t by = number - top_;
+    seen_ = by < 64 ? seen_ << by | 1 : 1;
+    top_ = number;
+    return true;
+  }
+  const std::uint64_t back = top_ - number;
+  if (back >= 64 || (seen_ >> back & 1) != 0) return false;
+  seen_ |= std::uint64_t{1} << back;
+  return true;
+}
+
+Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used) {
+  const bool tagged = voice.tags != nullptr;
+  const Result<ParsedFrame> parsed =
+      tagged ? parse_frame(frame, voice.tags->control(), Cover::kFrame) : parse_frame(frame);
+  if (!parsed.ok())
+    return Status(parsed.status().code(), parsed.status().what(), tagged ? Status::kNoPeer : peer);
+  if (tagged && (parsed->header.source != peer || (parsed->number & Tags::kControlNumber) == 0 ||
+                 !used.take(parsed->number & ~Tags::kControlNumber)))
+    return Status(Code::kCorrupt, fmt::format("not a new control message of rank {}", peer));
   Reader r(parsed->payload);
   Control c;
-  c.is_card = parsed->header.phase == kCard;
-  if (c.is_card) {
-    c.card.number = r.number<std::uint32_t>();
-    c.card.world = r.number<std::uint32_t>();
-    for (std::uint64_t* v : {&c.card.run, &c.card.seed, &c.card.tensors, &c.card.values, &c.card.layout,
-                             &c.card.plan, &c.card.round})
-      *v = r.number<std::uint64_t>();
-    c.card.average = r.number<std::uint8_t>();
-    c.card.codec = r.text();
-    c.card.strategy = r.text();
-  } else {
-    const auto code = r.number<std::uint8_t>();
-    c.farewell.code =
-        static_cast<Code>(std::clamp<std::uint8_t>(code, 1, static_cast<int>(Code::kCancelled)));
-    c.farewell.blamed = r.number<std::int32_t>();
-    c.farewell.round = r.number<std::uint32_t>();
-    c.farewell.what = r.text();
+  c.kind = static_cast<ControlKind>(parsed->header.phase);
+  c.is_card = c.kind == ControlKind::kCard;
+  bool known = parsed->header.tensor == kControlTensor && parsed->header.source == peer;
+  const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < voice.world; };
+  switch (c.kind) {
+    case ControlKind::kCard:
+      c.card.number = r.number<std::uint32_t>();
+      c.card.world = r.number<std::uint32_t>();
+      for (std::uint64_t* v : {&c.card.run, &c.card.seed, &c.card.tensors, &c.card.values, &c.card.layout,
+                               &c.card.plan, &c.card.round})
+        *v = r.number<std::uint64_t>();
+      c.card.average = r.number<std::uint8_t>();
+      c.card.codec = r.text();
+      c.card.strategy = r.text();
+      break;
+    case ControlKind::kFarewell: {
+      const auto code = r.number<std::uint8_t>();
+      c.farewell.code = static_cast<Code>(code);
+      c.farewell.blamed = r.number<std::int32_t>();
+      known = known && can_be_farewell(code) && in_world(c.farewell.blamed);
+      c.farewell.round = r.number<std::uint32_t>();
+      c.farewell.what = r.text();
+      break;
+    }
+    case ControlKind::kEvidence: {
+      c.evidence.finding = static_cast<Finding>(r.number<std::uint8_t>());
+      c.evidence.witness = r.number<std::int32_t>();
+      known = known && in_world(c.evidence.witness);
+      const auto unheard = r.number<std::uint16_t>();
+      known = known && c.evidence.finding < Finding::kCount && unheard <= kMostUnheard;
+      for (std::uint16_t k = 0; known && k < unheard; ++k)
+        c.evidence.unheard.push_back(r.number<std::uint16_t>());
+      break;
+    }
+    case ControlKind::kAsk:
+    case ControlKind::kHere: {
+      c.report.number = r.number<std::uint32_t>();
+      c.report.round = r.number<std::uint32_t>();
+      c.report.state = static_cast<Report::State>(r.number<std::uint8_t>());
+      known = known && c.report.state <= Report::State::kWaits;
+      c.report.waits_for = r.number<std::int32_t>();
+      known = known && in_world(c.report.waits_for);
+      c.report.received = r.number<std::uint64_t>();
+      c.report.sent = r.number<std::uint64_t>();
+      break;
+    }
+    case ControlKind::kDone:
+      c.ended = r.number<std::uint64_t>();
+      break;
+    default:
+      known = false;
   }
-  if (!r.whole() || parsed->header.tensor != kControlTensor || parsed->header.phase > kFarewell)
-    return Status(Code::kCorrupt, "not a control frame", parsed->header.source);
+  if (!known || !r.whole())
+    return Status(Code::kCorrupt, fmt::format("rank {} sent what is no control message", peer), peer);
   return c;
 }
 

@@ -4,15 +4,30 @@
 // (docs/format.md, "Control"):
 //   card       before the first round of a layout: everything that ranks must agree on
 //   farewell   the session is over: why, and which rank is to blame
+//   evidence   right before a farewell: how this rank knows, and whom it does not hear
+//   ask        a rank that waits wants to know how the other is; it says how it is itself
+//   here       the answer to an ask
+//   done       all work of this rank for the round is complete
 #include <string>
 #include <vector>
 
-#include "tithe/frame.h"
+#include "engine/verdict.h"
+#include "frame/tagger.h"
 #include "tithe/transport.h"
 
 namespace tithe::engine {
 
 inline constexpr std::size_t kControlBytes = 1024;
+inline constexpr std::size_t kMostUnheard = 256;
+
+enum class ControlKind : std::uint8_t {
+  kCard = 0,
+  kFarewell = 1,
+  kEvidence = 2,
+  kAsk = 3,
+  kHere = 4,
+  kDone = 5
+};
 
 struct Card {
   std::uint32_t number = 0;  // of the layout, counted from 0 on every rank
@@ -30,23 +45,69 @@ struct Card {
   friend bool operator==(const Card&, const Card&) = default;
 };
 
+// How a rank is, as it says in `ask` and `here`.
+struct Report {
+  enum class State : std::uint8_t { kIdle = 0, kWorks = 1, kWaits = 2 };
+  std::uint32_t number = 0;  // of the ask; an answer repeats it
+  std::uint32_t round = 0;
+  State state = State::kIdle;        // idle: the application has handed nothing over
+  Rank waits_for = Status::kNoPeer;  // the one who is told, where it owes something; else the first that does
+  std::uint64_t received = 0,
+                sent = 0;  // payload bytes of this session's frames, from and to the one who is told
+};
+
 struct Farewell {
   Code code{};
   Rank blamed = Status::kNoPeer;
-  std::uint32_t round = 0;
+  std::uint32_t round = 0;  // the first that its sender has not committed
   std::string what;
 };
 
+struct Evidence {
+  Finding finding{};
+  Rank witness = Status::kNoPeer;
+  std::vector<Rank> unheard;
+};
+
 struct Control {
+  ControlKind kind{};
   bool is_card = false;
   Card card;
   Farewell farewell;
+  Evidence evidence;
+  Report report;
+  std::uint64_t ended = 0;  // of done: rounds whose work the sender has ended since the session began
+};
+
+// Who writes or reads: its messages carry tags where there are any.
+struct Voice {
+  Rank me = 0;
+  int world = 1;
+  Tags* tags = nullptr;
 };
 
 // Texts that are too long are cut. Returns the bytes of the frame.
-std::size_t write_card(const Card& card, Rank me, Bytes out);
-std::size_t write_farewell(const Farewell& farewell, Rank me, Bytes out);
-Result<Control> read_control(ByteView frame);
+std::size_t write_card(const Card& card, const Voice& voice, Bytes out);
+std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out);
+std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes out);
+std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice,
+                         Bytes out);  // kAsk or kHere
+std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out);
+
+// Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
+class Numbers {
+ public:
+  bool take(std::uint64_t number);  // false: it was used, or is too old to tell
+
+ private:
+  std::uint64_t top_ = 0;   // the highest that was taken
+  std::uint64_t seen_ = 1;  // bit k: top_ - k was taken
+};
+
+// What `peer` said. Where there are tags, kCorrupt without a peer for a message that has not the right one, that names
+// another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt that names
+// `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
+Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used);
 
 // Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie
 // goes to the side of the lowest rank.

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "tithe/frame.h"
 #include "tithe/plan.h"
 #include "tithe/schedule.h"
 
@@ -31,14 +32,17 @@ struct Range {  // of Program::indices
 struct Step {
   StepKind kind{};
   std::uint8_t phase = 0;
-  bool direct = false;  // encode: nothing was merged, so the payload is written where it leaves
+  bool direct = false;           // encode: nothing was merged, so the payload is written where it leaves
+  Cover cover = Cover::kHeader;  // encode, check: what the frame's tag speaks for, where frames have tags
   int part = 0;
   Chunk chunk = 0;
   Rank peer = -1;
   int slot = -1;      // the frame that it writes, checks or sends
   int own_slot = -1;  // concat: where the own payload waits to be joined
+  int before = 0;     // merge: so many of its frames, the first ones, come from lower ranks
   int waits = 0;      // steps that come before it
   Range frames;       // slots: merge, store; encode under the concat law: what was merged
+  Range makers;       // encode, check: the ranks whose payloads the frame holds; the first made it
   Range next;         // steps that wait for it
 };
 
@@ -70,11 +74,25 @@ struct Program {
   std::size_t most_views = 0;     // payloads that one step may read
 };
 
+// What tags cover, by the word in SessionOptions::authenticate. kInvalid for another word.
+enum class Authenticate : std::uint8_t { kAuto, kHeaders, kPayloads };
+Result<Authenticate> parse_authenticate(std::string_view word);
+
+// How the frames of a session are tagged, if at all.
+struct Tagging {
+  bool on = false;
+  Authenticate what = Authenticate::kAuto;
+  std::size_t trailer() const { return on ? kFrameTrailerBytes : 0; }
+  // Of a frame for n values whose payload has at most `bound` bytes; the same on all ranks.
+  Cover cover(std::size_t bound, std::size_t n) const;
+};
+
 // The laws by which the phases of a part combine: the strategy's first that the codec's phase knows.
 // kInvalid where there is none; kUnsupported where phases stand in an order that no engine can run.
 Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy);
 
 // The plan's parts must have passed choose_laws. Memory fits every one of `ratios`, and the codecs' own.
-Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios);
+Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios,
+                const Tagging& tagging = {});
 
 }  // namespace tithe::engine

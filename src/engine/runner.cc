@@ -13,10 +13,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t kTraceEvents = 65536;
 constexpr nanoseconds kIdle = std::chrono::hours(1);
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
 
 std::string_view op_name(StepKind kind) {
   switch (kind) {
@@ -43,19 +40,20 @@ std::string_view op_name(StepKind kind) {
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, nanoseconds timeout)
+Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits)
     : member_(member),
       lanes_(lanes),
-      timeout_(timeout),
+      limits_(std::move(limits)),
+      peers_(static_cast<std::size_t>(member.world)),
       transport_(std::move(transport)),
-      last_progress_(Clock::now()),
       completions_(64),
-      cards_(static_cast<std::size_t>(member.world)),
-      gone_(static_cast<std::size_t>(member.world)),
-      has_farewell_(static_cast<std::size_t>(member.world)),
-      farewells_(static_cast<std::size_t>(member.world)),
-      farewell_frame_(make_arena(kControlBytes)) {
-  for (Rank r = 0; r < member_.world; ++r) inbox_.push_back(make_arena(kControlBytes));
+      awaited_(static_cast<std::size_t>(member.world)),
+      said_(static_cast<std::size_t>(member.world)),
+      farewell_frames_(make_arena(2 * kControlBytes)) {
+  for (Peer& p : peers_) {
+    p.out = make_arena(kControlBytes);
+    p.in = make_arena(kControlBytes);
+  }
   for (Rank r = 0; r < member_.world; ++r) listen(r);
   if (lanes_ == 0) return;
   threads_.emplace_back([this] { communicate(); });
@@ -77,13 +75,6 @@ Runner::~Runner() {
   for (std::thread& t : threads_) t.join();
 }
 
-void Runner::listen(Rank peer) {
-  if (peer == member_.me || gone_[static_cast<std::size_t>(peer)]) return;
-  const Bytes into(inbox_[static_cast<std::size_t>(peer)].get(), kControlBytes);
-  if (!transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)).ok())
-    gone_[static_cast<std::size_t>(peer)] = true;
-}
-
 // ---- Jobs
 
 Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
@@ -96,7 +87,7 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   job->waits.resize(steps);
   job->posted_ns.resize(steps);
   job->card_frame = make_arena(kControlBytes);
-  job->card_bytes = write_card(job->card, member_.me, {job->card_frame.get(), kControlBytes});
+  job->card_bytes = write_card(job->card, voice(), {job->card_frame.get(), kControlBytes});
   capacity_ += steps;
   ready_.reserve(capacity_);
   post_.reserve(capacity_);
@@ -106,18 +97,21 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
 
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round) {
   const Lock lock(mutex_);
+  if (life_ != Life::kOpen) return verdict();
   round_ = round;
   round_open_ = true;
-  if (put_off_ != Status::kNoPeer) {
-    const Farewell& farewell = farewells_[static_cast<std::size_t>(put_off_)];
-    if (farewell.round <= round) heard(put_off_, farewell);
-  }
-  if (life_ != Life::kOpen) return verdict();
+  for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
+    if (at(r).left && said_[static_cast<std::size_t>(r)]) {
+      fail(Finding::kLeft, {Code::kPeerLost, said_[static_cast<std::size_t>(r)]->what, r}, r);
+      return {};
+    }
   job.unit->begin(bucket, round);
   for (std::size_t s = 0; s < job.waits.size(); ++s) job.waits[s] = job.unit->program().steps[s].waits;
   job.left = job.waits.size();
   job.state = Job::State::kAwaitsCards;
-  if (active_++ == 0) last_progress_ = Clock::now();
+  job.began = instant();
+  if (!watching()) begin_watch();
+  ++active_;
   stats_.values += job.unit->values();
   if (!job.agreed) cards_to_send_.push(&job);
   release(job);
@@ -131,19 +125,23 @@ void Runner::release(Job& job) {
   if (!job.agreed) {
     std::vector<Card> all;
     for (Rank r = 0; r < member_.world; ++r) {
-      const std::vector<Card>& theirs = cards_[static_cast<std::size_t>(r)];
+      Peer& p = at(r);
       if (r == member_.me)
         all.push_back(job.card);
-      else if (theirs.size() > job.number)
-        all.push_back(theirs[job.number]);
-      else if (gone_[static_cast<std::size_t>(
-                   r)])  // its farewell came before this job, and nothing else will
-        return fail({Code::kPeerLost, "it left before this layout was agreed on", r});
+      else if (p.first_card == job.number && !p.cards.empty())
+        all.push_back(p.cards.front());
+      else if (p.gone)  // its card did not come before it went, and nothing else will
+        return fail(lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r});
       else
         return;
     }
-    if (Status s = compare_cards(all); !s.ok()) return fail(std::move(s));
+    if (Status s = compare_cards(all); !s.ok()) return fail(Finding::kAccused, std::move(s));
     job.agreed = true;
+    for (Rank r = 0; r < member_.world; ++r)
+      if (r != member_.me) {
+        at(r).cards.pop();
+        ++at(r).first_card;
+      }
   }
   job.state = Job::State::kRuns;
   const auto& steps = job.unit->program().steps;
@@ -181,7 +179,6 @@ void Runner::release_next(Job& job, const Step& step) {
 }
 
 void Runner::finish(Job& job, const Step& step) {
-  last_progress_ = Clock::now();
   if (step.kind != StepKind::kSend)
     release_next(job, step);  // a send's followers waited for its posting only
   if (--job.left > 0) return;
@@ -191,22 +188,69 @@ void Runner::finish(Job& job, const Step& step) {
   news_.notify_all();
 }
 
-Status Runner::wait(Job& job) {
-  Lock lock(mutex_);
+// Asks the caller's own question, without the lock: it may need a lock of the caller's (Python's).
+bool Runner::interrupted(Lock& lock) {
+  if (!limits_.interrupted) return false;
+  lock.unlock();
+  const bool yes = limits_.interrupted();
+  lock.lock();
+  return yes;
+}
+
+void Runner::block(Lock& lock, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
-  if (lanes_ > 0) {
-    news_.wait(lock, [&] {
-      return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone);
-    });
-  } else {
-    last_progress_ = Clock::now();
-    while (life_ != Life::kOver && !(life_ == Life::kOpen && job.state == Job::State::kDone)) {
-      while (run_one(lock, 0)) post(lock);
-      if (job.state != Job::State::kDone || life_ != Life::kOpen) turn(lock, kIdle);
+  Clock::time_point ask = instant() + kInterrupts;
+  while (!over()) {
+    if (limits_.interrupted && instant() >= ask) {
+      ask = instant() + kInterrupts;
+      if (interrupted(lock)) withdraw();
     }
+    if (lanes_ > 0) {
+      if (limits_.interrupted)
+        news_.wait_until(lock, ask);
+      else
+        news_.wait(lock);
+      continue;
+    }
+    while ((!limits_.interrupted || instant() < ask) && run_one(lock, 0)) post(lock);
+    if (!over()) turn(lock, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
   }
   stats_.wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
+}
+
+Status Runner::wait(Job& job) {
+  Lock lock(mutex_);
+  block(lock,
+        [&] { return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone); });
   return verdict();
+}
+
+bool Runner::owes_notes() const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
+    return &p != &at(member_.me) && !p.gone && (p.told_done < done_ || p.out_busy);
+  });
+}
+
+Status Runner::agree() {
+  Lock lock(mutex_);
+  if (life_ != Life::kOpen) {
+    block(lock, [&] { return life_ == Life::kOver; });
+    return verdict();
+  }
+  if (!watching()) begin_watch();
+  agreeing_ = true;
+  agreed_ = false;
+  agreeing_since_ = instant();
+  ++done_;
+  settle();
+  post_notes_ = true;
+  nudge();
+  block(lock, [&] { return life_ == Life::kOver || agreed_; });
+  // Without lanes nobody sends it later. A peer that takes nothing is waited for in the rounds to come.
+  for (int tries = 0; lanes_ == 0 && tries < 50 && life_ == Life::kOpen && owes_notes(); ++tries)
+    turn(lock, milliseconds(1));
+  agreeing_ = false;
+  return agreed_ ? Status{} : verdict();
 }
 
 Status Runner::status() const {
@@ -238,7 +282,7 @@ bool Runner::run_one(Lock& lock, int lane) {
   if (status.ok())
     finish(*task.job, step);
   else
-    fail(std::move(status));
+    fail(Finding::kAccused, std::move(status));
   return true;
 }
 
@@ -273,7 +317,6 @@ void Runner::post(Lock& lock) {
     const Step& step = job.unit->program().steps[static_cast<std::size_t>(task.step)];
     const bool sends = step.kind == StepKind::kSend;
     job.posted_ns[static_cast<std::size_t>(task.step)] = now_ns();
-    ++in_flight_;
     lock.unlock();
     const OpId op = step_op(job, task.step);
     const Channel channel = job.unit->channel(step.part);
@@ -286,6 +329,7 @@ void Runner::post(Lock& lock) {
       continue;
     }
     if (sends) {
+      at(step.peer).sent += out.size();
       ++stats_.frames_sent;
       stats_.bytes_sent += out.size();
       release_next(job, step);
@@ -296,12 +340,13 @@ void Runner::post(Lock& lock) {
 // One turn of the communication lane: posts, waits for the transport, takes what it completed.
 void Runner::turn(Lock& lock, nanoseconds wait) {
   post(lock);
+  flush_outboxes(lock);
   if (life_ == Life::kParting) {
     part();
     if (parted()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));
-  } else if (life_ == Life::kOpen && active_ > 0) {
-    wait = std::min<nanoseconds>(wait, timeout_);
+  } else if (watching()) {
+    wait = std::clamp<nanoseconds>(look_at_ - instant(), nanoseconds(0), wait);
   }
   if (stop_) return;
   polling_ = true;
@@ -310,7 +355,8 @@ void Runner::turn(Lock& lock, nanoseconds wait) {
   lock.lock();
   polling_ = false;
   for (std::size_t k = 0; k < count; ++k) complete(completions_[k]);
-  check_timeout();
+  if (!watching()) return;
+  if (const Instant now = instant(); now >= look_at_) look_at_ = watch(now);
 }
 
 void Runner::complete(const Completion& done) {
@@ -319,15 +365,19 @@ void Runner::complete(const Completion& done) {
   const auto s = static_cast<std::size_t>(done.op & 0xffffffffU);
   const Step& step = job.unit->program().steps[s];
   const std::int64_t begin = std::exchange(job.posted_ns[s], 0);
-  --in_flight_;
   const std::int64_t end = now_ns();
   if (step.kind == StepKind::kSend) stats_.send_ns += static_cast<std::uint64_t>(end - begin);
   if (life_ != Life::kOpen) return;
   if (!done.status.ok()) {
+    if (done.status.code() == Code::kPeerLost)
+      return fail(lost(done.status), {Code::kPeerLost, done.status.what(), step.peer});
     const Code code = done.status.code() == Code::kTooSmall ? Code::kCorrupt : done.status.code();
-    return fail({code, done.status.what(), step.peer});
+    return fail(Finding::kAccused, {code, done.status.what(), step.peer});
   }
-  if (step.kind == StepKind::kRecv) job.unit->received(step, done.bytes);
+  if (step.kind == StepKind::kRecv) {
+    job.unit->received(step, done.bytes);
+    hear(at(step.peer), instant(), true);
+  }
   note(job, step, 0, begin, end);
   finish(job, step);
 }

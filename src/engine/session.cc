@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "base/finite.h"
 #include "base/rng.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
+#include "tithe/limits.h"
 #include "tithe/machine.h"
 
 namespace tithe {
@@ -36,8 +38,12 @@ bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
 }
 
 Status check_bucket(std::span<const Tensor> bucket) {
+  std::size_t values = 0;
   for (const Tensor& t : bucket) {
     if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
+    if (t.n > kMostValues || (values += t.n) > kMostValues)
+      return {Code::kInvalid, fmt::format("tensor '{}' of {} values: a bucket holds at most {} in all", t.key,
+                                          t.n, kMostValues)};
     if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
     if (t.row > 0 && t.n % t.row != 0)
       return {Code::kInvalid,
@@ -54,7 +60,7 @@ Status check_bucket(std::span<const Tensor> bucket) {
 class Session::Impl {
  public:
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, Spec spec, const Strategy& strategy,
-       Schedule schedule)
+       Schedule schedule, engine::Authenticate authenticate)
       : options_(std::move(options)),
         spec_(spec),
         strategy_(strategy),
@@ -64,9 +70,14 @@ class Session::Impl {
                 .seed = options_.seed,
                 .run = options_.run,
                 .force_reference = options_.force_reference,
-                .workers = std::max(1, options_.lanes)},
+                .workers = std::max(1, options_.lanes),
+                .tagging = {!transport->key().empty(), authenticate},
+                .tags = transport->key().empty()
+                            ? nullptr
+                            : std::make_shared<Tags>(transport->key(), std::max(1, options_.lanes))},
         schedule_(schedule),
-        runner_(std::move(transport), member_, options_.lanes, options_.timeout) {}
+        runner_(std::move(transport), member_, options_.lanes,
+                {options_.timeout, options_.patience, options_.interrupted}) {}
 
   Result<Ticket> sync(std::span<const Tensor> bucket);
   Status wait(Ticket ticket);
@@ -100,9 +111,8 @@ class Session::Impl {
     return to_string(spec_) + (schedule_.active() ? " with schedule " + schedule_.text() : "");
   }
   Result<Entry*> entry_of(std::span<const Tensor> bucket);
-  bool meets_open_round(const Entry& e) const {
-    return std::any_of(e.homes.begin(), e.homes.end(), [&](const Home* h) { return h->used == round_ + 1; });
-  }
+  Status meets_open_round(const Entry& e) const;
+  Status check_carry();
 
   const SessionOptions options_;
   const Spec spec_;
@@ -115,6 +125,7 @@ class Session::Impl {
   engine::CarryStore store_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> open_;  // reused by commit()
+  Status broken_;             // not ok: what this rank is owed cannot be sent
   std::uint64_t round_ = 0;
   Ticket last_ticket_ = 0;
   std::uint32_t next_part_ = 0;
@@ -156,6 +167,8 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
                          .min_values = options_.min_values,
                          .part_values = options_.part_values},
                         rows);
+  for (const Part& p : plan.parts)
+    if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
   const auto parts = static_cast<std::uint32_t>(plan.parts.size());
   auto unit =
       std::make_unique<Unit>(member_, std::move(tensors), std::move(plan), next_part_, schedule_.ratios());
@@ -183,18 +196,27 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   return entries_.back().get();
 }
 
+// A round's results are final at its commit, so the next one does not begin by itself.
+Status Session::Impl::meets_open_round(const Entry& e) const {
+  for (std::size_t i = 0; i < e.homes.size(); ++i)
+    if (e.homes[i]->used == round_ + 1)
+      return {Code::kInvalid,
+              fmt::format("tensor '{}' is part of round {} already: commit() ends that round, call it first",
+                          e.job->unit->tensors()[i].key, round_)};
+  if (e.open)
+    return {Code::kInvalid, fmt::format("this bucket is part of round {} already: commit() first", round_)};
+  return {};
+}
+
 Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   TITHE_TRY(runner_.status());
   TITHE_TRY(check_bucket(bucket));
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
+  TITHE_TRY(broken_);
   Result<Entry*> found = entry_of(bucket);
   if (!found.ok()) return found.status();
   Entry& e = **found;
-  if (meets_open_round(e) || e.open) {
-    lock.unlock();
-    TITHE_TRY(commit());
-    lock.lock();
-  }
+  TITHE_TRY(meets_open_round(e));
   for (std::size_t i = 0; i < e.homes.size(); ++i) {
     store_.move_in(*e.homes[i], *e.job->unit, i);
     e.homes[i]->used = round_ + 1;
@@ -232,8 +254,9 @@ Status Session::Impl::commit() {
   }
   for (Entry* e : open_) TITHE_TRY(runner_.wait(*e->job));
   TITHE_TRY(runner_.status());
-  const std::lock_guard lock(mutex_);
   if (open_.empty()) return {};
+  TITHE_TRY(runner_.agree());
+  const std::lock_guard lock(mutex_);
   const bool finite =
       std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
   for (Entry* e : open_) {
@@ -243,11 +266,29 @@ Status Session::Impl::commit() {
   last_round_dropped_ = !finite;
   runner_.end_round(!finite);
   ++round_;
+  return finite ? Status{} : check_carry();
+}
+
+// Encoders and sums report what is not finite before it is left unsent, so this finds a mistake of ours. It is looked
+// for where it would show: such a residual drops every round to come.
+Status Session::Impl::check_carry() {
+  for (const auto& [key, home] : store_.all())
+    if (!all_finite(engine::CarryStore::residual(home)) || !all_finite(engine::CarryStore::velocity(home))) {
+      TITHE_ASSERT(false);
+      return broken_ = {
+                 Code::kCorrupt,
+                 fmt::format(
+                     "what rank {} still owes of tensor '{}' is not finite, which is a bug in codec {}: "
+                     "resume from an earlier state, and please report it",
+                     member_.me, key, spec_.codec->name),
+                 member_.me};
+    }
   return {};
 }
 
 Result<std::vector<std::uint8_t>> Session::Impl::state() {
-  TITHE_TRY(commit());
+  // A session that is over has its last commit still: steps of a round write beside it.
+  if (const Status s = commit(); !s.ok() && runner_.status().ok()) return s;
   const std::lock_guard lock(mutex_);
   return engine::save(
       {member_.me, member_.world, round_, to_string(spec_), schedule_.text(), schedule_.told()}, store_);
@@ -286,6 +327,7 @@ Status Session::Impl::restore(ByteView bytes) {
     home.residual = {};
     home.velocity = {};
     home.memory = {};
+    home.memory_kind = 0;
   }
   for (auto& [key, saved] : homes) {
     Home& home = store_.home(key);
@@ -293,6 +335,7 @@ Status Session::Impl::restore(ByteView bytes) {
     home.residual = std::move(saved.residual);
     home.velocity = std::move(saved.velocity);
     home.memory = std::move(saved.memory);
+    home.memory_kind = saved.memory_kind;
   }
   for (auto& [key, home] : store_.all()) home.used = 0;
   round_ = head.round;
@@ -355,6 +398,11 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   if (options.lanes < 0 || options.lanes > 256)
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
+  if (options.patience < options.timeout)
+    return Status(Code::kInvalid,
+                  fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
+                              "for ranks that answer",
+                              options.patience.count(), options.timeout.count()));
   Spec spec;
   if (options.spec) {
     spec = *options.spec;
@@ -373,8 +421,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   if (const auto laws = engine::choose_laws(spec, *strategy); !laws.ok()) return laws.status();
   Result<Schedule> schedule = Schedule::parse(options.schedule, spec);
   if (!schedule.ok()) return schedule.status();
-  return std::unique_ptr<Session>(
-      new Session(std::make_unique<Impl>(std::move(transport), options, spec, *strategy, *schedule)));
+  const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
+  if (!authenticate.ok()) return authenticate.status();
+  return std::unique_ptr<Session>(new Session(
+      std::make_unique<Impl>(std::move(transport), options, spec, *strategy, *schedule, *authenticate)));
 }
 
 int Session::rank() const { return impl_->member().me; }

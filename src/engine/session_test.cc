@@ -153,7 +153,8 @@ TEST(Session, MomentumFollowsItsDefinition) {
 
 // What waits is worth less every round; what is sent is sent whole.
 TEST(Session, DecayForgetsAPartOfWhatWaits) {
-  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .min_values = 0});
+  Ranks ranks(open_loop(2),
+              {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
   ranks.each([&](Rank r) {
     float waits = 0;
     for (int round = 0; round < 4; ++round) {
@@ -206,17 +207,22 @@ TEST(Session, ResidualsFollowTheirKeys) {
     }
 }
 
-TEST(Session, AKeySeenAgainCommitsTheRound) {
+TEST(Session, AKeyOfTheOpenRoundIsRefusedUntilItIsCommitted) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
     for (int step = 0; step < 3; ++step) {
-      std::vector<float> v(10, 1.0F);
-      const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
-      const Result<Ticket> ticket = ranks[r].sync({&t, 1});
-      ASSERT_TRUE(ticket.ok());
-      EXPECT_EQ(ranks[r].stats().rounds, static_cast<std::uint64_t>(step));
+      std::vector<float> v(10, 1.0F), w(5, 2.0F);
+      const Tensor both[] = {{.key = "v", .data = v.data(), .n = v.size()},
+                             {.key = "w", .data = w.data(), .n = w.size()}};
+      const Result<Ticket> ticket = ranks[r].sync({&both[0], 1});
+      ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+      EXPECT_EQ(ranks[r].sync({&both[0], 1}).status().code(), Code::kInvalid);
+      EXPECT_NE(ranks[r].sync(both).status().what().find("commit()"), std::string::npos);
       ASSERT_TRUE(ranks[r].wait(*ticket).ok());
       EXPECT_EQ(ranks[r].wait(*ticket).code(), Code::kInvalid);
+      EXPECT_EQ(ranks[r].sync({&both[0], 1}).status().code(), Code::kInvalid) << "done, but not committed";
+      ASSERT_TRUE(ranks[r].commit().ok());
+      EXPECT_EQ(ranks[r].stats().rounds, static_cast<std::uint64_t>(step) + 1);
     }
   });
 }

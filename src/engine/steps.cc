@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "codec/leave.h"
 #include "engine/feedback.h"
 #include "engine/unit.h"
 
@@ -68,7 +69,7 @@ Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, By
 Status Unit::own(const Step& step, int lane) {
   const Where w = where(step);
   if (w.chunk.poisoned || !leads(w)) return {};
-  const Result<Encoded> done = encode_into(step, w, lane, slot(step.own_slot).subspan(kFrameHeaderBytes));
+  const Result<Encoded> done = encode_into(step, w, lane, room(step.own_slot));
   if (!done.ok()) return done.status();
   w.chunk.own_bytes = done->bytes;
   w.chunk.present = true;
@@ -86,7 +87,7 @@ Status Unit::encode(const Step& step, int lane) {
     flags = kFlagNonFinite;
   } else if (step.direct) {
     if (leads(w)) {
-      const Result<Encoded> done = encode_into(step, w, lane, frame.subspan(kFrameHeaderBytes));
+      const Result<Encoded> done = encode_into(step, w, lane, room(step.slot));
       if (!done.ok()) return done.status();
       bytes = done->finite ? done->bytes : 0;
       flags = done->finite ? 0 : kFlagNonFinite;
@@ -94,7 +95,7 @@ Status Unit::encode(const Step& step, int lane) {
       flags = kFlagEmpty;
     }
   } else if (w.law == Law::kConcat) {
-    TITHE_TRY(join(step, frame, bytes, parts));
+    TITHE_TRY(join(step, frame.first(frame.size() - member_.tagging.trailer()), bytes, parts));
     flags = kFlagConcat;
   } else {
     bytes = w.chunk.own_bytes;
@@ -104,8 +105,12 @@ Status Unit::encode(const Step& step, int lane) {
   h.flags = flags;
   h.parts = parts;
   h.payload_bytes = bytes;
-  TITHE_TRY(seal_frame(h, frame));
-  state(step.slot) = {flags, parts, h.source, kFrameHeaderBytes + bytes};
+  if (member_.tags == nullptr) {
+    TITHE_TRY(seal_frame(h, frame));
+  } else {
+    TITHE_TRY(seal_frame(h, frame, member_.tags->lane(lane), member_.tags->next(), step.cover));
+  }
+  state(step.slot) = {flags, parts, step.makers, kFrameHeaderBytes + bytes};
   return {};
 }
 
@@ -136,34 +141,64 @@ Status Unit::join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16
   return {};
 }
 
-Status Unit::check(const Step& step) {
+Status Unit::check(const Step& step, int lane) {
   const Where w = where(step);
-  const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes);
-  const Result<ParsedFrame> parsed = parse_frame(bytes);
-  if (!parsed.ok()) return Status(parsed.status().code(), parsed.status().what(), step.peer);
+  const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes + member_.tagging.trailer());
+  const Result<ParsedFrame> parsed =
+      member_.tags == nullptr ? parse_frame(bytes) : parse_frame(bytes, member_.tags->lane(lane), step.cover);
+  if (!parsed.ok()) {
+    // Without its tag a frame says nothing about who sent it.
+    const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();
+    return Status(parsed.status().code(), parsed.status().what(), sender);
+  }
+  if (std::uint64_t& last = heard_[static_cast<std::size_t>(step.slot)]; member_.tags != nullptr) {
+    if (parsed->number <= last)
+      return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round"};
+    last = parsed->number;
+  }
   const FrameHeader& h = parsed->header;
+  const Rank maker = list(step.makers)[0];
+  if (h.source != maker)
+    return {Code::kCorrupt,
+            fmt::format("frame from rank {}: it calls itself rank {}'s, where rank {}'s is due", step.peer,
+                        h.source, maker),
+            step.peer};
   if (h.plan != round_hash_ && round_hash_ != plan_hash_ && h.run == member_.run)
     return {Code::kMismatch,
             fmt::format(
                 "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
                 h.source),
             h.source};
-  TITHE_TRY(check_frame(h, header(step, w), slot(step.slot).size() - kFrameHeaderBytes));
-  const bool odd = (h.flags == kFlagConcat && (w.law != Law::kConcat || h.parts > member_.world)) ||
-                   (h.flags == kFlagEmpty && w.law != Law::kLeader) || h.source >= member_.world;
+  TITHE_TRY(check_frame(h, header(step, w), room(step.slot).size()));
+  const bool joined = w.law == Law::kConcat && h.flags != kFlagNonFinite;
+  const bool odd = (h.flags == kFlagConcat && w.law != Law::kConcat) ||
+                   (h.flags == kFlagEmpty && w.law != Law::kLeader) ||
+                   (joined && h.parts != step.makers.count);
   if (odd)
     return {Code::kCorrupt,
             fmt::format("frame from rank {}: flags {} with {} parts under the {} law", h.source, h.flags,
                         h.parts, name(w.law)),
-            step.peer};
-  state(step.slot) = {h.flags, h.parts, h.source, bytes.size()};
+            maker};
+  state(step.slot) = {h.flags, h.parts, step.makers, kFrameHeaderBytes + parsed->payload.size()};
   return {};
 }
 
-Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, float* rounding) {
+Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
+                     float* rounding) {
   const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Status s = phase.combine(call(step, w, 0), w.n, acc, payload(frame), rounding);
-  return s.ok() ? s : Status(s.code(), s.what(), state(frame).source);
+  Call c = call(step, w, 0);
+  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
+  const Result<Combined> done = phase.combine(c, w.n, acc, payload(frame), rounding);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), maker(frame));
+  if (!done->finite) w.chunk.poisoned = true;
+  return {};
+}
+
+// A payload by itself, before others are added to it.
+Status Unit::sound(const Step& step, const Where& w, int frame) {
+  const Phase& phase = w.part.spec.codec->phases[step.phase];
+  const Status s = phase.check(settings_[static_cast<std::size_t>(step.part)], w.n, payload(frame));
+  return s.ok() ? s : Status(s.code(), s.what(), maker(frame));
 }
 
 Status Unit::merge(const Step& step, int lane) {
@@ -182,14 +217,31 @@ Status Unit::merge(const Step& step, int lane) {
     case Law::kSum:
     case Law::kMax: {
       const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes, w.chunk.own_bytes);
-      for (const int f : list(step.frames)) TITHE_TRY(combine(step, w, acc, f, left(step, w)));
+      // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to
+      // the first of them, where it was received.
+      const std::span<const int> frames = list(step.frames);
+      const auto before = static_cast<std::size_t>(step.before);
+      std::size_t after = frames.size();
+      if (before > 1) {
+        TITHE_TRY(sound(step, w, frames[0]));
+        const Bytes lower = slot(frames[0]).subspan(kFrameHeaderBytes, payload(frames[0]).size());
+        for (const int f : frames.subspan(1, before - 1)) {
+          TITHE_TRY(combine(step, w, lower, f, --after, left(step, w)));
+          if (w.chunk.poisoned) return {};  // what they make is no payload now
+        }
+        TITHE_TRY(combine(step, w, acc, frames[0], --after, left(step, w)));
+      }
+      for (const int f : frames.subspan(before > 1 ? before : 0)) {
+        if (w.chunk.poisoned) return {};
+        TITHE_TRY(combine(step, w, acc, f, --after, left(step, w)));
+      }
       return {};
     }
     case Law::kLeader:
       for (const int f : list(step.frames)) {
         if (state(f).flags == kFlagEmpty) continue;
-        if (w.chunk.present)
-          return {Code::kCorrupt, fmt::format("rank {} leads too", state(f).source), state(f).source};
+        if (w.chunk.present) return {Code::kCorrupt, fmt::format("rank {} leads too", maker(f)), maker(f)};
+        TITHE_TRY(sound(step, w, f));  // from here on it travels in this rank's name
         const ByteView p = payload(f);
         if (!p.empty()) std::memcpy(slot(step.slot).data() + kFrameHeaderBytes, p.data(), p.size());
         w.chunk.own_bytes = p.size();
@@ -211,7 +263,6 @@ Status Unit::store(const Step& step, int lane) {
     finite_ = false;
     return {};
   }
-  const Codec& codec = *w.part.spec.codec;
   std::span<const ByteView> payloads;
   ByteView whole;
   if (w.law == Law::kDecode || w.law == Law::kConcat) {
@@ -221,33 +272,39 @@ Status Unit::store(const Step& step, int lane) {
     if (w.law == Law::kLeader)
       for (const int f : frames)
         if (state(f).flags != kFlagEmpty) source = f;
-    if (state(source).flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", state(source).source};
+    if (state(source).flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", maker(source)};
     whole = payload(source);
-    const auto sound = [&]() -> Status {
-      const Status s =
-          codec.phases[step.phase].check(settings_[static_cast<std::size_t>(step.part)], w.n, whole);
-      return s.ok() ? s : Status(s.code(), s.what(), state(source).source);
-    };
     if (step.slot >= 0) {  // several: combined here, and one rank keeps the rounding that all make alike
-      TITHE_TRY(sound());  // what others add to it must not make it good
-      const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes);
-      if (whole.size() > acc.size())
-        return {Code::kCorrupt, "payload longer than its bound", state(source).source};
+      TITHE_TRY(sound(step, w, source));  // what others add to it must not make it good
+      const Bytes acc = room(step.slot);
+      if (whole.size() > acc.size()) return {Code::kCorrupt, "payload longer than its bound", maker(source)};
       if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
+      std::size_t after = frames.size() - 1;
       for (const int f : frames.subspan(1))
-        TITHE_TRY(combine(step, w, acc.first(whole.size()), f, member_.me == 0 ? left(step, w) : nullptr));
+        TITHE_TRY(
+            combine(step, w, acc.first(whole.size()), f, --after, member_.me == 0 ? left(step, w) : nullptr));
+      if (w.chunk.poisoned) {
+        finite_ = false;
+        return {};
+      }
       whole = acc.first(whole.size());
     }
     payloads = {&whole, 1};
     if (!last_phase(step, w)) {
-      TITHE_TRY(sound());
+      if (step.slot < 0) TITHE_TRY(sound(step, w, source));
       w.chunk.context = whole;
       w.chunk.own_bytes = 0;
       w.chunk.present = false;
       return {};
     }
   }
-  return decode(step, w, lane, payloads, {.divide = member_.divide});
+  TITHE_TRY(decode(step, w, lane, payloads, {.divide = member_.divide}));
+  // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike.
+  if (!codec::all_finite(w.values)) {
+    w.chunk.poisoned = true;
+    finite_ = false;
+  }
+  return {};
 }
 
 // The payloads of a step's frames, in the order of the graph.
@@ -255,8 +312,7 @@ Status Unit::collect(const Step& step, int lane, std::span<const ByteView>& out)
   std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
   std::size_t k = 0;
   for (const int f : list(step.frames)) {
-    if (k + state(f).parts > views.size())
-      return {Code::kCorrupt, "more payloads than ranks", state(f).source};
+    if (k + state(f).parts > views.size()) return {Code::kCorrupt, "more payloads than ranks", maker(f)};
     TITHE_TRY(split_parts(parsed(f), std::span(views).subspan(k)));
     k += state(f).parts;
   }
@@ -269,9 +325,20 @@ Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const 
   Call c = call(step, w, lane);
   if (step.kind == StepKind::kStore) c.next_memory = memory(step, w, 1 - now_);
   const Status s = impl(*w.part.spec.codec).decode(c, payloads, merge, w.values);
-  if (s.ok()) return s;
-  const int source = step.frames.count == 1 ? int{state(list(step.frames)[0]).source} : s.peer();
-  return {s.code(), s.what(), source};
+  return s.ok() ? s : Status(s.code(), s.what(), culprit(step, w, payloads));
+}
+
+// Whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is named.
+Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
+  const Phase& phase = w.part.spec.codec->phases[step.phase];
+  const Settings& settings = settings_[static_cast<std::size_t>(step.part)];
+  std::size_t k = 0;
+  for (const int f : list(step.frames))
+    for (const Rank r : list(frames_[static_cast<std::size_t>(f)].makers)) {
+      if (k == payloads.size()) return Status::kNoPeer;  // added up before: each passed by itself
+      if (!phase.check(settings, w.n, payloads[k++]).ok()) return r;
+    }
+  return step.frames.count == 1 ? maker(list(step.frames)[0]) : Status::kNoPeer;
 }
 
 }  // namespace tithe::engine

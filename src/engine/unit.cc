@@ -33,9 +33,10 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
       plan_hash_(plan_.hash(member.world)),
       round_hash_(plan_hash_),
       first_part_(first_part),
-      program_(compile(plan_, member.me, member.world, ratios)),
+      program_(compile(plan_, member.me, member.world, ratios, member.tagging)),
       arena_(make_arena(program_.arena_bytes)),
       frames_(program_.slots.size()),
+      heard_(program_.slots.size()),
       chunks_(static_cast<std::size_t>(program_.chunks)),
       bucket_(tensors_.size()),
       flat_(plan_.parts.size()) {
@@ -47,6 +48,7 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
                                 [&](const TensorLayout& l) { return p.first < l.first + l.n; });
     draws_.push_back(draw_number(t->key, p.first - t->first));
     carries_.push_back(keeps_residual(p.spec));
+    adopted_.push_back(false);
     settings_.push_back(p.spec.settings);
     residuals = residuals || keeps_residual(p.spec);
     velocities = velocities || keeps_velocity(p.spec);
@@ -75,7 +77,8 @@ void Unit::each_tensor(const Part& p, Body body) {
 }
 
 void Unit::use_ratio(double ratio) {
-  for (std::size_t i = 0; i < plan_.parts.size(); ++i) settings_[i] = with_ratio(plan_.parts[i].spec, ratio);
+  for (std::size_t i = 0; i < plan_.parts.size(); ++i)
+    if (plan_.parts[i].scheduled) settings_[i] = with_ratio(plan_.parts[i].spec, ratio);
   round_hash_ = mix64(plan_hash_ ^ std::bit_cast<std::uint64_t>(ratio));
 }
 
@@ -99,7 +102,10 @@ void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
 }
 
 void Unit::end() {
-  if (finite_) return;
+  if (!finite_) fill_with_nan();
+}
+
+void Unit::fill_with_nan() {
   for (const Tensor& t : bucket_) {
     if (t.dtype == DType::kF32) {
       std::fill_n(static_cast<float*>(t.data), t.n, std::numeric_limits<float>::quiet_NaN());
@@ -111,7 +117,17 @@ void Unit::end() {
 }
 
 void Unit::commit(bool keep) {
-  if (keep) now_ = 1 - now_;
+  if (!keep) {
+    if (finite_) fill_with_nan();
+    return;
+  }
+  now_ = 1 - now_;
+  for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+    if (!adopted_[p]) continue;  // else a lossless codec sent all of it
+    carries_[p] = adopted_[p] = false;
+    for (std::vector<float>& r : residual_)
+      std::fill_n(r.begin() + static_cast<std::ptrdiff_t>(plan_.parts[p].first), plan_.parts[p].n, 0.0F);
+  }
 }
 
 // A part with a memory lies within one tensor, and parts stand in the order of their values: one run of bytes.
@@ -128,22 +144,48 @@ std::span<std::uint8_t> Unit::memory(const TensorLayout& t) {
   return std::span(memory_[now_]).subspan(first, bytes);
 }
 
-void Unit::adopted(const TensorLayout& t) {
-  const std::span<const float> r = residual(t);
-  if (std::all_of(r.begin(), r.end(), [](float v) { return v == 0.0F; })) return;
-  for (std::size_t p = 0; p < plan_.parts.size(); ++p)
-    if (plan_.parts[p].first < t.first + t.n && t.first < plan_.parts[p].first + plan_.parts[p].n)
-      carries_[p] = true;
+std::uint64_t Unit::memory_kind(const TensorLayout& t) const {
+  std::uint64_t kind = 0;
+  for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+    const Part& part = plan_.parts[p];
+    const PartLayout& layout = program_.parts[p];
+    if (layout.memory.front() == layout.memory.back() || part.first < t.first || part.first >= t.first + t.n)
+      continue;
+    for (const char c : to_string(part.spec)) kind = mix64(kind ^ static_cast<unsigned char>(c));
+    for (const std::size_t start : layout.starts) kind = mix64(kind ^ (part.first - t.first + start));
+  }
+  return kind;
+}
+
+void Unit::adopt(const TensorLayout& t, std::span<const float> from) {
+  const bool owed = std::any_of(from.begin(), from.end(), [](float v) { return v != 0.0F; });
+  if (owed)
+    for (std::vector<float>& r : residual_) r.resize(values_);
+  if (has_residual()) {
+    const std::span<float> to = residual(t);
+    std::fill(to.begin(), to.end(), 0.0F);
+    std::copy(from.begin(), from.end(), to.begin());
+  }
+  if (!owed) return;
+  for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+    const Part& part = plan_.parts[p];
+    if (carries_[p] || part.first >= t.first + t.n || t.first >= part.first + part.n) continue;
+    carries_[p] = true;
+    adopted_[p] = part.spec.codec->traits.lossless;
+  }
 }
 
 ByteView Unit::outgoing(const Step& step) const {
   const Slot& s = program_.slots[static_cast<std::size_t>(step.slot)];
-  return {arena_.get() + s.offset, frames_[static_cast<std::size_t>(step.slot)].bytes};
+  return {arena_.get() + s.offset,
+          frames_[static_cast<std::size_t>(step.slot)].bytes + member_.tagging.trailer()};
 }
 
 Bytes Unit::incoming(const Step& step) { return slot(step.slot); }
 
-void Unit::received(const Step& step, std::size_t bytes) { state(step.slot).bytes = bytes; }
+void Unit::received(const Step& step, std::size_t bytes) {
+  state(step.slot).bytes = bytes - std::min(bytes, member_.tagging.trailer());
+}
 
 // ---- Steps
 
@@ -172,7 +214,7 @@ Status Unit::run(const Step& step, int lane) {
     case StepKind::kEncode:
       return encode(step, lane);
     case StepKind::kCheck:
-      return check(step);
+      return check(step, lane);
     case StepKind::kMerge:
       return merge(step, lane);
     case StepKind::kStore:
@@ -201,16 +243,19 @@ void Unit::load(int part) {
       }
     });
 
-  const std::span<float> grad(flat, p.n);
   const FeedbackPolicy& policy = p.spec.feedback;
-  const float s = clip_factor(grad, policy.clip);
   const float* source = flat;
-  if (keeps_velocity(p.spec)) {
-    apply_momentum(policy, s, grad, velocity_[now_].data() + p.first, velocity_[1 - now_].data() + p.first);
-    if (!policy.nesterov) source = velocity_[1 - now_].data() + p.first;
-  } else if (s != 1.0F) {
-    for (float& v : grad) v *= s;
-  }
+  // Each tensor by itself: which others share its part is no matter of its own.
+  each_tensor(p, [&](const Tensor&, const TensorLayout&, std::size_t from, std::size_t to) {
+    const std::span<float> grad(flat + (from - p.first), to - from);
+    const float s = clip_factor(grad, policy.clip);
+    if (keeps_velocity(p.spec)) {
+      apply_momentum(policy, s, grad, velocity_[now_].data() + from, velocity_[1 - now_].data() + from);
+    } else if (s != 1.0F) {
+      for (float& v : grad) v *= s;
+    }
+  });
+  if (keeps_velocity(p.spec) && !policy.nesterov) source = velocity_[1 - now_].data() + p.first;
   for (Chunk c = 0; c < layout.chunks; ++c)
     chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
         source + layout.at(c);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/program.h"
+#include "frame/tagger.h"
 #include "tithe/frame.h"
 #include "tithe/session.h"
 
@@ -27,6 +28,8 @@ struct Member {
   std::uint64_t run = 0;
   bool force_reference = false;
   int workers = 1;  // lane numbers are 0..workers-1
+  Tagging tagging;
+  std::shared_ptr<Tags> tags;  // null: frames are not tagged
 };
 
 struct TensorLayout {
@@ -57,7 +60,7 @@ class Unit {
   std::size_t values() const { return values_; }
   Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
 
-  // For the rounds to come: the ratio of every part whose codec has one. All ranks must use the same.
+  // For the rounds to come: the ratio of every part that follows the schedule. All ranks must use the same.
   void use_ratio(double ratio);
   // A round begins: where this round's gradients lie, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
@@ -71,22 +74,24 @@ class Unit {
   void end();
   bool finite() const { return finite_; }
 
-  // Residuals and memories move on (keep) or stay as they were.
+  // Residuals and memories move on (keep), or stay as they were and the bucket is filled with NaN.
   void commit(bool keep);
   bool has_residual() const { return !residual_[0].empty(); }
   bool has_velocity() const { return !velocity_[0].empty(); }
   std::span<float> residual(const TensorLayout& t) { return slice(residual_[now_], t); }
   std::span<float> velocity(const TensorLayout& t) { return slice(velocity_[now_], t); }
   std::span<std::uint8_t> memory(const TensorLayout& t);  // of its codec; empty where that has none
-  // A tensor's residual came from elsewhere: parts that keep none must still send what is in it.
-  void adopted(const TensorLayout& t);
+  // What a memory of this tensor means: the codecs, their settings and where they cut. 0 where there is none.
+  std::uint64_t memory_kind(const TensorLayout& t) const;
+  // What a tensor is owed comes from elsewhere. Parts that keep no residual send it all the same.
+  void adopt(const TensorLayout& t, std::span<const float> residual);
 
  private:
   struct FrameState {
     std::uint8_t flags = 0;
     std::uint16_t parts = 1;
-    std::uint16_t source = 0;
-    std::size_t bytes = 0;  // of the whole frame
+    Range makers = {};      // the ranks whose payloads it holds (Program::indices); the first made it
+    std::size_t bytes = 0;  // of header and payload
   };
   struct ChunkState {
     const float* source = nullptr;  // what encode reads as gradient
@@ -122,11 +127,18 @@ class Unit {
     const Slot& s = program_.slots[static_cast<std::size_t>(index)];
     return {arena_.get() + s.offset, s.bytes};
   }
+  // Where a payload stands in a slot: all but header and trailer.
+  Bytes room(int index) {
+    const Bytes s = slot(index);
+    return s.subspan(kFrameHeaderBytes, s.size() - kFrameHeaderBytes - member_.tagging.trailer());
+  }
   ByteView payload(int index) { return slot(index).first(state(index).bytes).subspan(kFrameHeaderBytes); }
   ParsedFrame parsed(int index) {  // of a frame that passed check() or was made here
     const FrameState& s = state(index);
-    return {{.flags = s.flags, .source = s.source, .parts = s.parts}, payload(index)};
+    return {{.flags = s.flags, .source = static_cast<std::uint16_t>(maker(index)), .parts = s.parts},
+            payload(index)};
   }
+  Rank maker(int index) const { return list(frames_[static_cast<std::size_t>(index)].makers)[0]; }
   FrameState& state(int index) { return frames_[static_cast<std::size_t>(index)]; }
   std::span<const int> list(Range r) const { return std::span(program_.indices).subspan(r.first, r.count); }
   bool last_phase(const Step& step, const Where& w) const {
@@ -141,19 +153,23 @@ class Unit {
   std::span<std::uint8_t> memory(const Step& step, const Where& w, int which);  // of the step's chunk
   FrameHeader header(const Step& step, const Where& w) const;
 
+  void fill_with_nan();
   void load(int part);
   void unload(int part);
   Result<Encoded> encode_into(const Step& step, const Where& w, int lane, Bytes out);
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
   Status join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16_t& parts);
-  Status check(const Step& step);
+  Status check(const Step& step, int lane);
   Status merge(const Step& step, int lane);
   Status store(const Step& step, int lane);
   Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                 const Merge& merge);
   Status collect(const Step& step, int lane, std::span<const ByteView>& out);
-  Status combine(const Step& step, const Where& w, Bytes acc, int frame, float* left);
+  // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
+  Status combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after, float* left);
+  Status sound(const Step& step, const Where& w, int frame);
+  Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
 
   const Member member_;
   const std::vector<TensorLayout> tensors_;
@@ -170,8 +186,10 @@ class Unit {
   std::vector<Arena> scratch_;                // by lane
   std::vector<std::vector<ByteView>> views_;  // by lane
   std::vector<FrameState> frames_;            // by slot
+  std::vector<std::uint64_t> heard_;          // by slot: the number of its last tagged frame; they only rise
   std::vector<ChunkState> chunks_;
   std::vector<char> carries_;  // by part: encode reads and writes residuals
+  std::vector<char> adopted_;  // by part: it carries only until what it adopted is sent
   std::vector<float> residual_[2], velocity_[2];
   std::vector<std::uint8_t> memory_[2];
   int now_ = 0;  // which of the two is committed

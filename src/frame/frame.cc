@@ -5,9 +5,11 @@
 #define XXH_STATIC_LINKING_ONLY  // the state on the stack
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "base/bytes.h"
+#include "frame/tagger.h"
 
 namespace tithe {
 namespace {
@@ -35,6 +37,11 @@ static_assert(kAtChecksum + sizeof(std::uint64_t) == kFrameHeaderBytes);
 
 constexpr unsigned kAllFlags = kFlagNonFinite | kFlagConcat | kFlagEmpty;
 
+// On the wire alone: which trailer follows the payload. At most one of the two.
+constexpr std::uint8_t kFlagTagged = 8;        // a tag over the header
+constexpr std::uint8_t kFlagTaggedWhole = 16;  // a tag over header and payload
+constexpr std::uint8_t kTagFlags = kFlagTagged | kFlagTaggedWhole;
+
 // XXH3-64, seed 0, over the header up to the checksum and then the payload.
 std::uint64_t checksum(ByteView header, ByteView payload) {
   XXH3_state_t state;
@@ -58,12 +65,11 @@ std::string contradiction(const FrameHeader& h) {
   return {};
 }
 
-}  // namespace
-
-Status seal_frame(const FrameHeader& header, Bytes frame) {
-  if (frame.size() < kFrameHeaderBytes || frame.size() - kFrameHeaderBytes < header.payload_bytes)
+Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_flag, std::size_t trailer) {
+  if (frame.size() < kFrameHeaderBytes + trailer ||
+      frame.size() - kFrameHeaderBytes - trailer < header.payload_bytes)
     return {Code::kTooSmall, fmt::format("frame: room for {} bytes, header and payload need {} + {}",
-                                         frame.size(), kFrameHeaderBytes, header.payload_bytes)};
+                                         frame.size(), kFrameHeaderBytes + trailer, header.payload_bytes)};
   if (std::string wrong = contradiction(header); !wrong.empty())
     return {Code::kInvalid, "frame: " + std::move(wrong)};
   std::uint8_t* p = frame.data();
@@ -76,7 +82,7 @@ Status seal_frame(const FrameHeader& header, Bytes frame) {
   wire::put(p + kAtTensor, header.tensor);
   wire::put(p + kAtChunk, header.chunk);
   wire::put(p + kAtPhase, header.phase);
-  wire::put(p + kAtFlags, header.flags);
+  wire::put(p + kAtFlags, static_cast<std::uint8_t>(header.flags | tag_flag));
   wire::put(p + kAtSource, header.source);
   wire::put(p + kAtParts, header.parts);
   wire::put(p + kAtValues, header.values);
@@ -87,7 +93,13 @@ Status seal_frame(const FrameHeader& header, Bytes frame) {
   return {};
 }
 
-Result<ParsedFrame> parse_frame(ByteView bytes) {
+// The bytes that a tag covers follow from its flag, which is in the header.
+Tag tag_of(Tagger& tagger, std::uint64_t number, ByteView header, ByteView payload, std::uint8_t flag) {
+  const auto source = wire::get<std::uint16_t>(header.data() + kAtSource);
+  return tagger.tag(source, number, {header, flag == kFlagTaggedWhole ? payload : ByteView{}});
+}
+
+Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least) {
   if (bytes.size() < kFrameHeaderBytes)
     return Status(Code::kCorrupt,
                   fmt::format("frame: {} bytes, a header alone has {}", bytes.size(), kFrameHeaderBytes));
@@ -109,8 +121,9 @@ Result<ParsedFrame> parse_frame(ByteView bytes) {
   h.payload_bytes = wire::get<std::uint64_t>(p + kAtPayloadBytes);
   h.plan = wire::get<std::uint64_t>(p + kAtPlan);
 
+  // Where frames have tags, what a header says of its source counts once the tag was right.
   const auto refuse = [&](Code code, std::string_view why) {
-    return Status(code, fmt::format("frame: {}", why), h.source);
+    return Status(code, fmt::format("frame: {}", why), tagger == nullptr ? int{h.source} : Status::kNoPeer);
   };
   if (const auto version = wire::get<std::uint8_t>(p + kAtVersion); version != kFrameVersion)
     return refuse(Code::kMismatch,
@@ -119,14 +132,58 @@ Result<ParsedFrame> parse_frame(ByteView bytes) {
       header_bytes != kFrameHeaderBytes)
     return refuse(Code::kCorrupt, fmt::format("a header of {} bytes, version {} has {}", header_bytes,
                                               kFrameVersion, kFrameHeaderBytes));
-  const ByteView payload = bytes.subspan(kFrameHeaderBytes);
+  const auto tag_flag = static_cast<std::uint8_t>(h.flags & kTagFlags);
+  h.flags = static_cast<std::uint8_t>(h.flags & ~kTagFlags);
+  if (tagger == nullptr && tag_flag != 0)
+    return refuse(Code::kMismatch, "it carries a tag, which only ranks of its job can check");
+  if (tagger != nullptr && tag_flag == 0) return refuse(Code::kCorrupt, "it does not carry the job's tag");
+  const std::size_t trailer = tag_flag == 0 ? 0 : kFrameTrailerBytes;
+  if (bytes.size() < kFrameHeaderBytes + trailer || tag_flag == kTagFlags)
+    return refuse(Code::kCorrupt, fmt::format("{} bytes cannot hold header and trailer", bytes.size()));
+  const ByteView payload = bytes.subspan(kFrameHeaderBytes, bytes.size() - kFrameHeaderBytes - trailer);
   if (h.payload_bytes != payload.size())
     return refuse(Code::kCorrupt,
                   fmt::format("header says {} payload bytes, {} are there", h.payload_bytes, payload.size()));
+  std::uint64_t number = 0;
+  if (tagger != nullptr) {
+    const ByteView end = bytes.last(kFrameTrailerBytes);
+    number = wire::get<std::uint64_t>(end.data());
+    const Tag right = tag_of(*tagger, number, bytes.first(kFrameHeaderBytes), payload, tag_flag);
+    if (!equal_secrets(right, end.subspan(8)))
+      return refuse(Code::kCorrupt,
+                    "its tag is wrong: it was changed on its way, or came from outside of this job");
+    if (least == Cover::kFrame && tag_flag != kFlagTaggedWhole)
+      return Status(Code::kMismatch,
+                    fmt::format("frame from rank {}: its tag does not cover the payload: give all ranks "
+                                "the same authenticate=",
+                                h.source),
+                    h.source);
+  }
   if (std::string wrong = contradiction(h); !wrong.empty()) return refuse(Code::kCorrupt, wrong);
   if (checksum(bytes, payload) != wire::get<std::uint64_t>(p + kAtChecksum))
     return refuse(Code::kCorrupt, "checksum differs: the bytes were changed on their way");
-  return ParsedFrame{h, payload};
+  return ParsedFrame{h, payload, number};
+}
+
+}  // namespace
+
+Status seal_frame(const FrameHeader& header, Bytes frame) { return write_header(header, frame, 0, 0); }
+
+Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::uint64_t number, Cover cover) {
+  const std::uint8_t flag = cover == Cover::kFrame ? kFlagTaggedWhole : kFlagTagged;
+  TITHE_TRY(write_header(header, frame, flag, kFrameTrailerBytes));
+  const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
+  const Bytes trailer = frame.subspan(kFrameHeaderBytes + header.payload_bytes, kFrameTrailerBytes);
+  const Tag tag = tag_of(tagger, number, frame.first(kFrameHeaderBytes), payload, flag);
+  wire::put(trailer.data(), number);
+  std::copy(tag.begin(), tag.end(), trailer.begin() + sizeof number);
+  return {};
+}
+
+Result<ParsedFrame> parse_frame(ByteView bytes) { return parse(bytes, nullptr, Cover::kHeader); }
+
+Result<ParsedFrame> parse_frame(ByteView bytes, Tagger& tagger, Cover least) {
+  return parse(bytes, &tagger, least);
 }
 
 Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t most_bytes) {

@@ -85,7 +85,8 @@ Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules,
       const std::size_t first = cut_at(n, cols, k, pieces);
       plan.parts.push_back(
           {at + first, cut_at(n, cols, k + 1, pieces) - first, spec, rules.strategy,
-           pieces == 1 ? std::string("as asked") : fmt::format("as asked, piece {} of {}", k + 1, pieces)});
+           pieces == 1 ? std::string("as asked") : fmt::format("as asked, piece {} of {}", k + 1, pieces),
+           true});
     }
     at += n;
     raw_from = at;
@@ -96,7 +97,8 @@ Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules,
 
 std::uint64_t Plan::hash(int world) const {
   std::uint64_t h = mix(mix(0, kFrameVersion), static_cast<std::uint64_t>(world));
-  for (const Part& p : parts) h = mix(mix(mix(mix(h, p.first), p.n), to_string(p.spec)), p.strategy->name);
+  for (const Part& p : parts)
+    h = mix(mix(mix(mix(mix(h, p.first), p.n), to_string(p.spec)), p.strategy->name), p.scheduled ? 1U : 0U);
   return h;
 }
 

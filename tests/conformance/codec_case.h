@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
@@ -134,6 +135,48 @@ inline std::vector<float> values(Data data, std::size_t n, unsigned seed) {
         break;
       case Data::kTies:
         x = 0.25F * static_cast<float>(static_cast<int>(dice % 5) - 2);
+        break;
+    }
+  }
+  return v;
+}
+
+// Finite values at which sums overflow and roundings vanish. A codec may report them, so they are not among kData.
+//   top      all at 3e38, as no two of which add up to a float
+//   mixed    both signs at the top, where some sums fit and some do not; among small ones
+//   lone     one at the top among ordinary ones
+//   third    1.2e38: two add up to a float, three do not
+//   bottom   the smallest floats there are: all sums are floats
+enum class Extreme { kTop, kMixed, kLone, kThird, kBottom };
+inline constexpr Extreme kExtremes[] = {Extreme::kTop, Extreme::kMixed, Extreme::kLone, Extreme::kThird,
+                                        Extreme::kBottom};
+inline constexpr const char* kExtremeNames[] = {"top", "mixed", "lone", "third", "bottom"};
+
+inline std::vector<float> extremes(Extreme kind, std::size_t n, unsigned seed) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  constexpr float kTops[] = {kMost, -kMost, 3e38F, -3e38F, kMost / 2, -1.2e38F, 1.0F, 0.0F, -0.0F, -1e-40F};
+  constexpr float kBottoms[] = {1e-45F, -1e-45F, 1e-40F, -1e-39F, kLeast, -kLeast, 2 * kLeast, 0.0F, -0.0F};
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  const std::size_t lone = n == 0 ? 0 : rng() % n;
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    switch (kind) {
+      case Extreme::kTop:
+        v[i] = 3e38F;
+        break;
+      case Extreme::kMixed:
+        v[i] = kTops[rng() % std::size(kTops)];
+        break;
+      case Extreme::kLone:
+        v[i] = i == lone ? -kMost : normal(rng);
+        break;
+      case Extreme::kThird:
+        v[i] = 1.2e38F;
+        break;
+      case Extreme::kBottom:
+        v[i] = kBottoms[rng() % std::size(kBottoms)];
         break;
     }
   }

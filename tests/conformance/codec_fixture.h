@@ -71,13 +71,16 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
 
   // Where there are earlier phases, what they agreed on does not depend on the values that a test sends.
   void SetUp() override { agree(1); }
-  void agree(int workers) {
-    if (codec.phases.size() == 1) return;
-    const Floats x = values(Data::kHeavy, n, 1);
+  void agree(int workers) { agree(workers, values(Data::kHeavy, n, 1)); }
+  // Of workers with these values; false where they are reported.
+  bool agree(int workers, const Floats& x) {
+    if (codec.phases.size() == 1) return true;
+    bool finite = true;
     context_ = with_scratch([&](const Call& c) {
-      return phases::context_of(workers, codec, reference, c, {x.data(), nullptr, nullptr, n});
+      return phases::context_of(workers, codec, reference, c, {x.data(), nullptr, nullptr, n}, &finite);
     });
     call.context = context_;
+    return finite;
   }
 
   // shift: elements by which every pointer is moved off its natural place.

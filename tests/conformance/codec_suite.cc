@@ -204,6 +204,39 @@ TEST_P(CodecSuite, FiniteReportsNanAndInfAnywhere) {
     }
 }
 
+// At the ends of the floats a codec may report what it cannot send, on every impl alike. What it does not report it keeps:
+// all that is sent and all that is left is finite, and the ledger holds.
+TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
+  for (const Extreme kind : kExtremes)
+    for (const Keep keep : kKeeps)
+      for (const int workers : {1, 3}) {
+        if (workers > 1 && codec.phases.size() == 1) continue;
+        SCOPED_TRACE(kExtremeNames[static_cast<int>(kind)]);
+        const Floats grad = extremes(kind, n, 1), before = extremes(Extreme::kBottom, n, 2);
+        if (!agree(workers, grad)) continue;
+        const Sent want = encode(reference, grad, before, keep), got = encode(impl, grad, before, keep, 1);
+        ASSERT_EQ(got.finite, want.finite) << "keep " << static_cast<int>(keep) << " " << workers;
+        if (kind == Extreme::kBottom) {
+          ASSERT_TRUE(got.finite);
+        }
+        if (!got.finite) continue;
+        ASSERT_TRUE(got.payload == want.payload);
+        ASSERT_TRUE(check(got.payload).ok()) << check(got.payload).what();
+        const Floats decoded = decode_one(got.payload);
+        for (std::size_t i = 0; i < n; ++i) ASSERT_TRUE(std::isfinite(decoded[i])) << i << " of " << grad[i];
+        if (keep == Keep::kNothing) continue;
+        ASSERT_TRUE(same_bits(got.left, want.left));
+        for (std::size_t i = 0; i < n; ++i) {
+          ASSERT_TRUE(std::isfinite(got.left[i])) << i << " of " << grad[i] << ", sent " << decoded[i];
+          const float taken = grad[i] + before[i];
+          const double off = double{decoded[i]} + double{got.left[i]} - double{taken};
+          ASSERT_LE(std::abs(off),
+                    codec.traits.exact_ledger ? 0 : ulp(std::max(std::abs(taken), std::abs(decoded[i]))))
+              << i;
+        }
+      }
+}
+
 // The phases before the last: the same bytes by every impl, within their bound, checked as honestly.
 TEST_P(CodecSuite, EarlierPhasesArePureBoundedAndHonest) {
   for (const Data data : data_for(n)) {

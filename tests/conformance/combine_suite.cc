@@ -27,8 +27,8 @@ TEST_P(CombineSuite, CombineAddsAsOneEncodeWould) {
       for (const bool keeps : {false, true}) {
         Exact<std::uint8_t> acc(a.data(), a.size(), shift), in(b.data(), b.size(), shift);
         Exact<float> left(before.data(), n, shift);
-        const Status s = combine(call, n, acc.span(), in.span(), keeps ? left.data() : nullptr);
-        ASSERT_TRUE(s.ok()) << s.what();
+        const auto s = combine(call, n, acc.span(), in.span(), keeps ? left.data() : nullptr);
+        ASSERT_TRUE(s.ok()) << s.status().what();
         const Payload got(acc.data(), acc.data() + a.size());
         if (!transformed) {
           ASSERT_TRUE(got == want);
@@ -51,9 +51,9 @@ TEST_P(CombineSuite, CombineRefusesOtherSizes) {
   Payload longer = good;
   longer.push_back(1);
   Payload acc = good;
-  EXPECT_EQ(combine(call, n, acc, longer, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(combine(call, n, acc, longer, nullptr).status().code(), Code::kCorrupt);
   EXPECT_EQ(acc, good);
-  EXPECT_EQ(combine(call, n, longer, good, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(combine(call, n, longer, good, nullptr).status().code(), Code::kCorrupt);
 }
 
 std::vector<CodecCase> combine_cases() {

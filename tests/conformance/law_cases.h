@@ -7,8 +7,10 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 
+#include "conformance/codec_case.h"
 #include "conformance/phase_codecs.h"
 #include "conformance/ranks.h"
 #include "conformance/transport_world.h"
@@ -63,14 +65,43 @@ inline std::string label(const ::testing::TestParamInfo<Combination>& info) {
 
 // Gradients of one rank in one round: one tensor per size.
 using Values = std::vector<std::vector<float>>;
-enum class Data { kDyadic, kGaussian };
+enum class Data {
+  kDyadic,
+  kGaussian,
+  kBottom,
+  kTop,
+  kMixed,
+  kLone,
+  kThird
+};  // from the third on: conformance::extremes
+inline constexpr Data kExtremeData[] = {Data::kBottom, Data::kTop, Data::kMixed, Data::kLone, Data::kThird};
+
+inline std::optional<conformance::Extreme> extreme_of(Data data) {
+  using conformance::Extreme;
+  switch (data) {
+    case Data::kBottom:
+      return Extreme::kBottom;
+    case Data::kTop:
+      return Extreme::kTop;
+    case Data::kMixed:
+      return Extreme::kMixed;
+    case Data::kLone:
+      return Extreme::kLone;
+    case Data::kThird:
+      return Extreme::kThird;
+    default:
+      return std::nullopt;
+  }
+}
 
 inline Values gradients(std::span<const std::size_t> sizes, Data data, Rank rank, int round) {
   std::mt19937 rng(static_cast<unsigned>(1 + rank + 100 * round));
   Values all;
   for (const std::size_t n : sizes) {
     std::vector<float> v(n);
-    if (data == Data::kDyadic) {  // multiples of 1/4 up to 8: every sum in a test is exact in fp32
+    if (const auto extreme = extreme_of(data)) {
+      v = conformance::extremes(*extreme, n, static_cast<unsigned>(rng()));
+    } else if (data == Data::kDyadic) {  // multiples of 1/4 up to 8: every sum in a test is exact in fp32
       for (float& x : v) x = static_cast<float>(static_cast<int>(rng() % 65) - 32) / 4;
     } else {
       std::normal_distribution<float> normal(0.01F, 1e-3F);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The four laws (docs/flow.md) over every codec x strategy x world x size, through whole sessions.
 #include "conformance/law_cases.h"
+#include "conformance/ledger.h"
 #include "conformance/shaken.h"
 
 namespace tithe {
@@ -9,6 +10,7 @@ namespace {
 using testing::Combination;
 using testing::Data;
 using testing::gradients;
+using testing::imbalance;
 using testing::Ranks;
 using testing::residuals;
 using testing::same_bits;
@@ -44,37 +46,6 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
 };
 
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-
-// The largest imbalance of a round, in units of what is allowed; 0 where every value balances to the bit.
-//
-// Allowed where a codec is not exact: each rank rounds once per value in take(), once in leave(), at most
-// `world` times in adding others' payloads and as often in the rounding that it books for a sum law, and the
-// final sum rounds `world` times; each by at most half an ulp of a term that is no larger than the sum S of all
-// magnitudes that take part. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S. Where payloads
-// add in another domain, S is the largest of its tensor's: what is rounded there is spread over many values.
-double imbalance(const std::vector<Values>& grads, const std::vector<Values>& before, const Values& result,
-                 const std::vector<Values>& after, const Traits& traits, bool exact) {
-  double worst = 0;
-  const auto world = static_cast<double>(grads.size());
-  for (std::size_t k = 0; k < result.size(); ++k) {
-    std::vector<double> balance, magnitude;
-    for (std::size_t i = 0; i < result[k].size(); ++i) {
-      balance.push_back(-double{result[k][i]});
-      magnitude.push_back(std::fabs(result[k][i]));
-      for (std::size_t r = 0; r < grads.size(); ++r) {
-        balance[i] += double{grads[r][k][i]} + double{before[r][k][i]} - double{after[r][k][i]};
-        magnitude[i] += std::fabs(grads[r][k][i]) + std::fabs(before[r][k][i]) + std::fabs(after[r][k][i]);
-      }
-    }
-    if (traits.adds_transformed && !magnitude.empty())
-      std::fill(magnitude.begin(), magnitude.end(), *std::max_element(magnitude.begin(), magnitude.end()));
-    for (std::size_t i = 0; i < balance.size(); ++i) {
-      const double allowed = exact ? 0 : 4 * (world + 1) * 0x1p-24 * magnitude[i];
-      if (balance[i] != 0) worst = std::max(worst, std::fabs(balance[i]) / std::max(allowed, 1e-300));
-    }
-  }
-  return worst;
-}
 
 TEST_P(LawSuite, LedgerAndIdentity) {
   const Traits& traits = GetParam().law.spec.codec->traits;
@@ -174,6 +145,51 @@ TEST_P(LawSuite, Honesty) {
     }
     kept = std::move(after);
   }
+}
+
+// Honest values at the ends of the floats ruin nothing: a round whose sums are no floats is dropped by all ranks and
+// leaves the residuals as they were; one that is kept is whole, and all that it leaves is finite.
+TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
+  if (GetParam().transport != "loop") GTEST_SKIP() << "the same frames";
+  const Traits& traits = GetParam().law.spec.codec->traits;
+  Ranks all = ranks(options());
+  auto before = by_rank<Values>();
+  for (Rank r = 0; r < world(); ++r) before[at(r)] = residuals(all[r], kFewSizes);
+  int round = 0;
+  for (const Data data : testing::kExtremeData)
+    for (const Data now : {data, Data::kGaussian}) {
+      auto grads = by_rank<Values>();
+      auto result = by_rank<Values>();
+      auto after = by_rank<Values>();
+      auto dropped = by_rank<int>();
+      all.each([&](Rank r) {
+        grads[at(r)] = gradients(kFewSizes, now, r, round);
+        result[at(r)] = grads[at(r)];
+        const Status s = synchronise(all[r], kFewSizes, result[at(r)]);
+        EXPECT_TRUE(s.ok()) << text(s);
+        dropped[at(r)] = all[r].last_round_dropped() ? 1 : 0;
+        after[at(r)] = residuals(all[r], kFewSizes);
+      });
+      for (Rank r = 0; r < world(); ++r) {
+        ASSERT_EQ(dropped[at(r)], dropped[0]) << "rank " << r << ", round " << round;
+        ASSERT_TRUE(same_bits(result[0], result[at(r)])) << "rank " << r << ", round " << round;
+        if (dropped[at(r)] != 0) {
+          ASSERT_TRUE(same_bits(before[at(r)], after[at(r)])) << "rank " << r << ", round " << round;
+          continue;
+        }
+        for (const Values* values : {&result[at(r)], &after[at(r)]})
+          for (const std::vector<float>& v : *values)
+            for (const float x : v) ASSERT_TRUE(std::isfinite(x)) << "rank " << r << ", round " << round;
+      }
+      if (dropped[0] == 0) {
+        ASSERT_LE(imbalance(grads, before, result[0], after, traits, false), 1) << "round " << round;
+      }
+      if (round < 2) {  // the smallest floats, and ordinary ones
+        ASSERT_EQ(dropped[0], 0) << "round " << round;
+      }
+      before = std::move(after);
+      ++round;
+    }
 }
 
 // A saved session goes on, bit for bit, in sessions of the same world; another world is refused with the cure.

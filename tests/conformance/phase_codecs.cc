@@ -68,18 +68,18 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status combine_step(const Call&, std::size_t, Bytes acc, ByteView in, float*) {
+Result<Combined> combine_step(const Call&, std::size_t, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("shared_step", in.size(), acc.size()));
   wire::put(acc.data(), std::max(wire::get<float>(acc.data()), wire::get<float>(in.data())));
-  return {};
+  return Combined{};
 }
 
-Status combine_counts(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> combine_counts(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("shared_step", in.size(), acc.size()));
   for (std::size_t i = 0; i < n; ++i)
     wire::put(&acc[2 * i], static_cast<std::int16_t>(wire::get<std::int16_t>(&acc[2 * i]) +
                                                      wire::get<std::int16_t>(&in[2 * i])));
-  return {};
+  return Combined{};
 }
 
 constexpr Law kMaxLaw[] = {Law::kMax};
@@ -152,11 +152,11 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status combine(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> combine(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("led_places", in.size(), acc.size()));
   for (std::size_t k = 0; k < count_of(n); ++k)
     wire::put(&acc[4 * k], wire::get<float>(&acc[4 * k]) + wire::get<float>(&in[4 * k]));
-  return {};
+  return Combined{};
 }
 
 constexpr Law kLeaderLaw[] = {Law::kLeader};
@@ -218,13 +218,13 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status combine(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> combine(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("kept_step", in.size(), acc.size()));
   if (wire::get<float>(acc.data()) != wire::get<float>(in.data()))
-    return {Code::kCorrupt, "kept_step: ranks remember different steps"};
+    return Status(Code::kCorrupt, "kept_step: ranks remember different steps");
   for (std::size_t i = 1; i <= n; ++i)
     wire::put(&acc[4 * i], wire::get<std::int32_t>(&acc[4 * i]) + wire::get<std::int32_t>(&in[4 * i]));
-  return {};
+  return Combined{};
 }
 
 constexpr Law kSumLaw[] = {Law::kSum};

@@ -77,6 +77,7 @@ class Shaken final : public Transport {
   }
   Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
   std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+  std::uint64_t bytes_received(Rank peer) const override { return dead() ? 0 : inner_->bytes_received(peer); }
 
  private:
   std::size_t poll_late(std::span<Completion> out, std::chrono::nanoseconds wait) {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, spec strings, control frames and states. What a checksum protects is also tried with the checksum put right,
+// Frames, spec strings, control frames, meetings, hellos and states. What a checksum protects is also tried with the checksum put right,
 // so that the search gets past it.
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "engine/carry_store.h"
 #include "engine/control.h"
+#include "frame/tagger.h"
 #include "fuzz/targets.h"
 #include "tithe/frame.h"
 #include "tithe/spec.h"
+#include "transport/meet/handshake.h"
+#include "transport/ucx/hello.h"
 
 namespace tithe::fuzz {
 namespace {
@@ -103,27 +108,190 @@ Target spec_target() {
            text("dragonn:slots=4,sample=0.5,feedback=none"), text("onebit:feedback=default")}};
 }
 
+Input spelled(const engine::Control& control, const engine::Voice& voice) {
+  Input out(engine::kControlBytes);
+  const auto write = [&]() -> std::size_t {
+    switch (control.kind) {
+      case engine::ControlKind::kCard:
+        return engine::write_card(control.card, voice, out);
+      case engine::ControlKind::kFarewell:
+        return engine::write_farewell(control.farewell, voice, out);
+      case engine::ControlKind::kEvidence:
+        return engine::write_evidence(control.evidence, voice, out);
+      case engine::ControlKind::kAsk:
+      case engine::ControlKind::kHere:
+        return engine::write_report(control.kind, control.report, voice, out);
+      case engine::ControlKind::kDone:
+        return engine::write_done(control.ended, voice, out);
+    }
+    fail("a kind of control message that is none");
+  };
+  out.resize(write());
+  return out;
+}
+
+// What is read is written and read again as the same: texts are printable by then.
+void read_control_frame(const Input& bytes, Tags* tags) {
+  engine::Numbers numbers;
+  const engine::Voice reader{.me = 0, .world = 4, .tags = tags};
+  Result<engine::Control> control = engine::read_control(bytes, reader, 1, numbers);
+  if (!control.ok()) {
+    if (control.status().peer() != (tags == nullptr ? 1 : Status::kNoPeer) &&
+        control.status().code() != Code::kCorrupt)
+      fail("read_control names somebody else");
+    return;
+  }
+  const engine::Farewell& f = control->farewell;
+  if (control->kind == engine::ControlKind::kFarewell &&
+      (f.blamed < -1 || f.blamed >= 4 || f.code == Code::kOk || f.code >= Code::kCancelled))
+    fail("a farewell that no rank says");
+  if (printable(f.what, 400) != f.what || printable(control->card.codec, 400) != control->card.codec)
+    fail("a text that is not printable");
+  engine::Numbers fresh;
+  const Result<engine::Control> twice =
+      engine::read_control(spelled(*control, {.me = 1, .world = 4, .tags = tags}), reader, 1, fresh);
+  const engine::Voice plain{.me = 1, .world = 4};
+  if (!twice.ok() || spelled(*twice, plain) != spelled(*control, plain))
+    fail("a control message is written as another one than was read");
+}
+
 Target control_target() {
+  const engine::Voice writer{.me = 1, .world = 4};
   Input card(engine::kControlBytes);
-  card.resize(engine::write_card({.world = 4, .tensors = 2, .codec = "topk", .strategy = "ring"}, 1, card));
+  card.resize(
+      engine::write_card({.world = 4, .tensors = 2, .codec = "topk", .strategy = "ring"}, writer, card));
   Input farewell(engine::kControlBytes);
   farewell.resize(engine::write_farewell({.code = Code::kPeerLost, .blamed = 2, .round = 7, .what = "gone"},
-                                         1, farewell));
-  const auto read = [](const Input& bytes) {
-    Result<engine::Control> control = engine::read_control(bytes);
-    if (!control.ok()) return;
-    Input again(engine::kControlBytes + bytes.size());
-    const auto source = static_cast<Rank>(wire::get<std::uint16_t>(&bytes[28]));
-    again.resize(control->is_card ? engine::write_card(control->card, source, again)
-                                  : engine::write_farewell(control->farewell, source, again));
-    if (again.size() != bytes.size()) fail("a control frame is written with another length than it was read");
-  };
+                                         writer, farewell));
   return {"control",
-          [read](ByteView bytes) {
-            read(copy_of(bytes));
-            read(with_right_frame(bytes));
+          [](ByteView bytes) {
+            read_control_frame(copy_of(bytes), nullptr);
+            read_control_frame(with_right_frame(bytes), nullptr);
           },
-          {card, farewell}};
+          {card, farewell,
+           spelled({.kind = engine::ControlKind::kEvidence,
+                    .evidence = {.finding = engine::Finding::kSilent, .witness = 1, .unheard = {2, 3}}},
+                   writer),
+           spelled({.kind = engine::ControlKind::kHere,
+                    .report = {.number = 3, .round = 9, .waits_for = 2, .received = 100, .sent = 200}},
+                   writer),
+           spelled({.kind = engine::ControlKind::kDone, .ended = 10}, writer)}};
+}
+
+// Tagged frames: as they come, which must be refused where a bit differs, and with the tag put right.
+Target tagged_target() {
+  static const Secret kSession{1};
+  static const Secret kKey = derive(kSession, "tithe frames", {});  // as Tags makes it
+  const auto sealed = [](FrameHeader h, ByteView payload, Cover cover) {
+    Tagger tagger(kKey);
+    Input bytes(kFrameHeaderBytes + payload.size() + kFrameTrailerBytes);
+    std::copy(payload.begin(), payload.end(), bytes.begin() + kFrameHeaderBytes);
+    h.payload_bytes = payload.size();
+    if (const Status s = seal_frame(h, bytes, tagger, 5, cover); !s.ok()) fail(s.what());
+    return bytes;
+  };
+  const FrameHeader plain{.codec = CodecId::fp32, .source = 1, .values = 3};
+  Tags tags(kSession, 1);
+  Input farewell(engine::kControlBytes);
+  farewell.resize(engine::write_farewell({.code = Code::kTimeout, .blamed = 2, .round = 7, .what = "still"},
+                                         {.me = 1, .world = 4, .tags = &tags}, farewell));
+  const std::vector<Input> seeds{sealed(plain, Input(12), Cover::kHeader),
+                                 sealed(plain, Input(12), Cover::kFrame), farewell};
+  return {
+      "tagged",
+      [seeds](ByteView bytes) {
+        Tagger tagger(kKey);
+        Input frame = copy_of(bytes);
+        if (parse_frame(frame, tagger, Cover::kHeader).ok() &&
+            std::find(seeds.begin(), seeds.end(), frame) == seeds.end())
+          fail("a frame passes that no rank made");
+        Tags mine(kSession, 1);
+        read_control_frame(frame, &mine);
+        if (frame.size() < kFrameHeaderBytes + kFrameTrailerBytes) return;
+        // As a rank of the job would have sealed these bytes.
+        Input body(frame.begin(), frame.end() - kFrameTrailerBytes);
+        body[27] = static_cast<std::uint8_t>((body[27] & ~24U) | 16U);
+        body = with_right_frame(body);
+        const std::uint64_t number = Tags::kControlNumber | 9;
+        const Tag tag = tagger.tag(wire::get<std::uint16_t>(&body[28]), number, {body});
+        const std::size_t end = body.size();
+        body.resize(end + kFrameTrailerBytes);
+        wire::put(&body[end], number);
+        std::copy(tag.begin(), tag.end(), body.end() - kFrameTagBytes);
+        const Result<ParsedFrame> parsed = parse_frame(body, tagger, Cover::kFrame);
+        if (parsed.ok()) {
+          Input again = body;
+          if (!seal_frame(parsed->header, again, tagger, parsed->number, Cover::kFrame).ok() || again != body)
+            fail("seal_frame writes another tagged frame than was parsed");
+        }
+        read_control_frame(body, &mine);
+      },
+      seeds};
+}
+
+// What rank 0 reads of a visitor and a visitor of rank 0: as it comes, and as who has the token would have said it.
+Target meeting_target() {
+  using namespace meeting;
+  const Handshake shake{.token = Token(32, 3), .visitor = {1}, .host = {2}};
+  const std::vector<Blob> items{Blob(3, 1), Blob(5, 2)};
+  const std::string text = "rank 1 differs";
+  const Blob why(text.begin(), text.end());
+  const auto behind = [](const Blob& message, std::size_t head) {
+    return Input(message.begin() + static_cast<std::ptrdiff_t>(head), message.end());
+  };
+  const Blob claim = write_claim(shake, 2, 1, Blob(7, 9));
+  const Blob answer = write_answer(shake, {}, items);
+  const Blob refusal = write_answer(shake, {Code::kMismatch, text, 1}, std::span(&why, 1));
+  const auto head = [](const Blob& message, std::size_t n) {
+    return Input(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(n));
+  };
+  return {"meeting",
+          [shake](ByteView bytes) {
+            static_cast<void>(read_knock(bytes));
+            Handshake visitor = shake;
+            static_cast<void>(read_challenge(bytes, visitor));
+            if (const auto c = read_claim(bytes, shake); c && (c->world != 2 || c->rank != 1))
+              fail("a claim passes that nobody with the token made");
+            if (const auto n = read_answer(bytes, 2); n && *n > 2 * (kMaxBlobBytes + 4) + 64)
+              fail("an answer without measure");
+            if (const auto blob = open_claim(bytes, shake); blob && *blob != Blob(7, 9))
+              fail("a box opens that was not sealed so");
+            static_cast<void>(open_answer(bytes, shake, 2));
+            // The plain bytes of an answer, sealed as rank 0 would.
+            const auto told = open_answer(seal_for_visitor(shake, bytes), shake, 2);
+            if (told.ok() && told->size() != 2) fail("an answer of another world");
+            if (!told.ok() && (told.status().peer() < -1 || told.status().peer() >= 2 ||
+                               printable(told.status().what(), 2000) != told.status().what()))
+              fail("a refusal that rank 0 cannot have sent");
+          },
+          {write_knock(shake.visitor), write_challenge(shake), head(claim, kClaimBytes),
+           behind(claim, kClaimBytes), head(answer, kAnswerBytes), behind(answer, kAnswerBytes),
+           behind(refusal, kAnswerBytes)}};
+}
+
+Target hello_target() {
+  const Token token(32, 4);
+  const Input good = ucx::write_hello({.rank = 1, .world = 2, .trouble = {}, .address = {1, 2, 3}}, token);
+  const Input trouble =
+      ucx::write_hello({.rank = 1, .world = 2, .trouble = {Code::kIo, "no device"}, .address = {}}, token);
+  return {"hello",
+          [token, good, trouble](ByteView bytes) {
+            Input blob = copy_of(bytes);
+            const auto heard = ucx::read_hello(blob, 1, 2, token);
+            if (heard.ok() && blob != good) fail("a hello passes that no rank wrote");
+            constexpr std::size_t kEnd = 8 + kSecretBytes;
+            if (blob.size() < kEnd) return;
+            const std::size_t body = blob.size() - kEnd;
+            wire::put(&blob[body], static_cast<std::uint64_t>(XXH3_64bits(blob.data(), body)));
+            const Secret tag = derive(token, "tithe hello", {ByteView(blob).first(body + 8)});
+            std::copy(tag.begin(), tag.end(), blob.end() - kSecretBytes);
+            const auto right = ucx::read_hello(blob, 1, 2, token);
+            if (right.ok() && right->address.empty()) fail("an address without a byte");
+            if (!right.ok() && (right.status().peer() != 1 ||
+                                printable(right.status().what(), 4000) != right.status().what()))
+              fail("a refusal that is not about rank 1, or cannot be shown");
+          },
+          {good, trouble}};
 }
 
 Target state_target() {
@@ -168,6 +336,9 @@ void add_reader_targets(std::vector<Target>& targets) {
   targets.push_back(frame_target());
   targets.push_back(spec_target());
   targets.push_back(control_target());
+  targets.push_back(tagged_target());
+  targets.push_back(meeting_target());
+  targets.push_back(hello_target());
   targets.push_back(state_target());
 }
 

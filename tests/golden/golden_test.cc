@@ -150,10 +150,11 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                   .average = 1,
                                   .codec = "dgc:ratio=0.02",
                                   .strategy = "gather"},
-                                 2, card));
+                                 {.me = 2, .world = 4}, card));
   std::vector<std::uint8_t> farewell(engine::kControlBytes);
-  farewell.resize(engine::write_farewell(
-      {.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"}, 2, farewell));
+  farewell.resize(
+      engine::write_farewell({.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"},
+                             {.me = 2, .world = 4}, farewell));
   engine::CarryStore store;
   store.home("layer.bias").n = 2;
   store.home("layer.bias").residual = {0.25F, -3.0F};
@@ -178,11 +179,13 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
     if (rewriting()) write(folder() / name, bytes_as_string(bytes));
     EXPECT_EQ(bytes, read(folder() / name)) << name;
   }
-  const auto card = engine::read_control(read(folder() / "control_card.bin"));
+  engine::Numbers none;
+  const engine::Voice reader{.me = 0, .world = 4};
+  const auto card = engine::read_control(read(folder() / "control_card.bin"), reader, 2, none);
   ASSERT_TRUE(card.ok());
   EXPECT_EQ((*card).card.codec, "dgc:ratio=0.02");
   EXPECT_EQ((*card).card.round, 9U);
-  const auto farewell = engine::read_control(read(folder() / "control_farewell.bin"));
+  const auto farewell = engine::read_control(read(folder() / "control_farewell.bin"), reader, 2, none);
   ASSERT_TRUE(farewell.ok());
   EXPECT_EQ((*farewell).farewell.blamed, 3);
   const auto state = read(folder() / "state.state");

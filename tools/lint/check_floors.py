@@ -30,7 +30,7 @@ FLOORS = {
 }
 # A public header stands on the floor of the folder that keeps its promises.
 PUBLIC = {
-    "status": "base", "byte_view": "base", "hd": "base",
+    "status": "base", "byte_view": "base", "hd": "base", "limits": "base",
     "frame": "frame",
     "codec": "codec", "codecs": "codec", "spec": "codec", "machine": "codec",
     "transport": "transport", "transports": "transport", "connect": "transport",

@@ -42,6 +42,7 @@ part floors "$python" tools/lint/check_floors.py
 part links "$python" tools/lint/check_links.py
 part clang-tidy "$python" tools/lint/run_clang_tidy.py "$build"
 part "codec tables" "$python" tools/lint/codec_tables.py
+part choosing "$python" tools/lint/choosing.py
 part "doc examples" "$python" tools/lint/run_doc_examples.py
 if [ "$status" -eq 0 ]; then echo "lint: green"; else echo "lint: FAILED"; fi
 exit "$status"

@@ -11,8 +11,9 @@ namespace tithe {
 namespace bf16 {
 namespace {
 
-void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  this_machine().simd ? combine_simd(n, acc, in, left) : half::combine_from<Format>(0, n, acc, in, left);
+bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  return this_machine().simd ? combine_simd(n, acc, in, left)
+                             : half::combine_from<Format>(0, n, acc, in, left);
 }
 
 double contraction(const Settings&, std::size_t) { return 0x1p-16; }  // 8 bits: at most one part in 256 off

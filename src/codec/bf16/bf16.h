@@ -11,6 +11,6 @@ namespace tithe::bf16 {
 // bf16_simd.cc: the bodies of codec/half.h with vectors.
 bool encode_simd(const Carry& in, std::uint8_t* out);
 void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
-void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left);
+bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left);
 
 }  // namespace tithe::bf16

@@ -11,8 +11,9 @@ namespace tithe {
 namespace fp16 {
 namespace {
 
-void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  this_machine().simd ? combine_simd(n, acc, in, left) : half::combine_from<Format>(0, n, acc, in, left);
+bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  return this_machine().simd ? combine_simd(n, acc, in, left)
+                             : half::combine_from<Format>(0, n, acc, in, left);
 }
 
 // Half of the last of 11 bits, or of the smallest value; what is beyond the largest is sent as that.

@@ -32,8 +32,8 @@ bool encode(const Carry& in, std::uint8_t* out) { return encode_all<Format, Pack
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   decode_all<Format, Pack>(payloads, how, out);
 }
-void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  combine_all<Format, Pack>(n, acc, in, left);
+bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  return combine_all<Format, Pack>(n, acc, in, left);
 }
 
 }  // namespace
@@ -51,8 +51,8 @@ bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPAT
 void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
 }
-void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  HWY_DYNAMIC_DISPATCH(combine)(n, acc, in, left);
+bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+  return HWY_DYNAMIC_DISPATCH(combine)(n, acc, in, left);
 }
 
 }  // namespace tithe::fp16

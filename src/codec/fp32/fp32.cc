@@ -2,6 +2,7 @@
 #include "codec/fp32/fp32.h"
 
 #include "codec/registry.h"
+#include "codec/sums.h"
 
 namespace tithe {
 namespace fp32 {
@@ -31,11 +32,13 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(check(call.settings, n, acc));
   TITHE_TRY(check(call.settings, n, in));
-  this_machine().simd ? combine_simd(n, acc.data(), in.data()) : combine_from(0, n, acc.data(), in.data());
-  return {};
+  const bool finite = this_machine().simd ? combine_simd(n, acc.data(), in.data())
+                                          : combine_from(0, n, acc.data(), in.data());
+  if (!finite) sums::clear(acc, {});
+  return Combined{finite};
 }
 
 double contraction(const Settings&, std::size_t) { return 0; }

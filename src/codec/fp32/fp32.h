@@ -29,14 +29,20 @@ inline void decode_from(std::size_t first, std::span<const ByteView> payloads, c
       payloads, how, out, [](ByteView p, std::size_t i) { return wire::get<float>(&p[4 * i]); }, first);
 }
 
-inline void combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
-  for (std::size_t i = first; i < n; ++i)
-    wire::put(&acc[4 * i], wire::get<float>(&acc[4 * i]) + wire::get<float>(&in[4 * i]));
+// True if all sums are finite.
+inline bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+  bool finite = true;
+  for (std::size_t i = first; i < n; ++i) {
+    const float sum = wire::get<float>(&acc[4 * i]) + wire::get<float>(&in[4 * i]);
+    finite = finite && is_finite(sum);
+    wire::put(&acc[4 * i], sum);
+  }
+  return finite;
 }
 
 // fp32_simd.cc: the same with vectors.
 bool encode_simd(const Carry& in, std::uint8_t* out);
 void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
-void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in);
+bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in);
 
 }  // namespace tithe::fp32

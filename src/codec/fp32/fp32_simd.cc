@@ -38,10 +38,15 @@ void decode(std::span<const ByteView> payloads, const Merge& how, std::span<floa
   decode_from(done, payloads, how, out);
 }
 
-void combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+  Peak peak;
   std::size_t i = 0;
-  for (; i < whole(n); i += lanes()) store(hn::Add(load(acc + 4 * i), load(in + 4 * i)), acc + 4 * i);
-  combine_from(i, n, acc, in);
+  for (; i < whole(n); i += lanes()) {
+    const VF sum = hn::Add(load(acc + 4 * i), load(in + 4 * i));
+    peak.see(magnitude(sum));
+    store(sum, acc + 4 * i);
+  }
+  return combine_from(i, n, acc, in) && peak.finite();
 }
 
 }  // namespace
@@ -59,8 +64,8 @@ bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPAT
 void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
 }
-void combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
-  HWY_DYNAMIC_DISPATCH(combine)(n, acc, in);
+bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+  return HWY_DYNAMIC_DISPATCH(combine)(n, acc, in);
 }
 
 }  // namespace tithe::fp32

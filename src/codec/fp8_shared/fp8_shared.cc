@@ -3,7 +3,8 @@
 // there one scale per tensor).
 //
 //   scales   per block of 32 values the largest of all ranks' (max phase), times the smallest power of two that is not
-//            below the number of ranks: no sum saturates. The published 1 / sqrt(ranks) takes the risk. What it costs
+//            below the number of ranks: no sum saturates, and values for which there is no such scale are reported as
+//            not finite. The published 1 / sqrt(ranks) takes the risk. What it costs
 //            are the lowest octaves of 17 (e5m2: 31), not precision
 //   add      codes as floats; the sum is rounded to a code again. What that takes goes to the residual of the rank
 //            that added, as in bf16
@@ -12,10 +13,12 @@
 //
 // Layout   phase 0 (max): u16 ranks counted | u8 format | u8 s per block
 //          phase 1 (sum): a payload of fp8
+#include <algorithm>
 #include <bit>
 
 #include "base/bytes.h"
 #include "codec/fp8_kernels.h"
+#include "codec/leave.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 
@@ -64,10 +67,21 @@ Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Byt
   std::uint8_t* scales = out.data() + fp8::kHead;
   const unsigned ranks = wire::get<std::uint16_t>(call.context.data());
   const unsigned room = static_cast<unsigned>(std::bit_width(ranks - 1));
-  for (std::size_t b = 0; b < blocks(in.n); ++b)
-    scales[b] = static_cast<std::uint8_t>(std::min(call.context[kTop + b] + room, fp8::most_scale(out[0])));
-  return {bound_codes(call.settings, in.n), with.send(out[0], in, scales, scales + blocks(in.n))};
+  const unsigned most = fp8::most_scale(out[0]);
+  // An addition takes at most 1/8 of a sum (e5m2), and a rank makes one per other rank: below this scale all that they
+  // take together is finite, too.
+  const unsigned highest = most - room - (room > 3 ? room - 3 : 0);
+  bool fits = true;
+  for (std::size_t b = 0; b < blocks(in.n); ++b) {
+    const unsigned scale = call.context[kTop + b];
+    fits = fits && scale <= highest;
+    scales[b] = static_cast<std::uint8_t>(std::min(scale + room, most));
+  }
+  return {bound_codes(call.settings, in.n), with.send(out[0], in, scales, scales + blocks(in.n)) && fits};
 }
+
+// What adding may leave: the largest code, times a scale up to this one, does not bring any float to overflow.
+unsigned harmless_scale(std::uint8_t format) { return format == E4M3::kNumber ? 220 : 213; }
 
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
@@ -83,25 +97,30 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
   TITHE_TRY(check_scales(call.settings, n, in));
   const unsigned ranks = wire::get<std::uint16_t>(acc.data()) + wire::get<std::uint16_t>(in.data());
-  if (ranks > kMostRanks) return {Code::kUnsupported, "fp8_shared: more than 65535 ranks"};
+  TITHE_TRY(codec::check_ranks("fp8_shared", call, ranks));
+  if (ranks > kMostRanks) return Status(Code::kUnsupported, "fp8_shared: more than 65535 ranks");
   wire::put(acc.data(), static_cast<std::uint16_t>(ranks));
   for (std::size_t b = kTop; b < acc.size(); ++b) acc[b] = std::max(acc[b], in[b]);
-  return {};
+  return Combined{};
 }
 
-Status add(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+Result<Combined> add(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
   TITHE_TRY(check_codes(call.settings, n, in));
   if (!std::equal(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(fp8::kHead + blocks(n)), acc.begin()))
-    return {Code::kCorrupt, "fp8_shared: payloads under different scales"};
+    return Status(Code::kCorrupt, "fp8_shared: payloads under different scales");
   const std::size_t codes = fp8::kHead + blocks(n);
   const Kernels& with = this_machine().simd ? fp8::kSimd : fp8::kReference;
   with.add(in[0], n, in.data() + fp8::kHead, acc.data() + codes, in.data() + codes, left);
-  return {};
+  const ByteView scales = in.subspan(fp8::kHead, blocks(n));
+  const bool harmless = left == nullptr || std::all_of(scales.begin(), scales.end(), [&](std::uint8_t s) {
+                          return s <= harmless_scale(in[0]);
+                        });
+  return Combined{harmless || codec::all_finite({left, n})};
 }
 
 constexpr Law kLargest[] = {Law::kMax};

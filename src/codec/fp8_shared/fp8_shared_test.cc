@@ -62,10 +62,10 @@ TEST(Fp8Shared, CodesThatAreNoNumbersAreRefused) {
   bad[kHead + 1] = 0x7f;  // behind the one scale
   std::vector<std::uint8_t> acc = round.sum;
   EXPECT_EQ(phase.check({}, 5, bad).code(), Code::kCorrupt);
-  EXPECT_EQ(phase.combine({}, 5, acc, bad, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(phase.combine({}, 5, acc, bad, nullptr).status().code(), Code::kCorrupt);
   std::vector<std::uint8_t> other = round.sum;
   ++other[kHead];
-  EXPECT_EQ(phase.combine({}, 5, acc, other, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(phase.combine({}, 5, acc, other, nullptr).status().code(), Code::kCorrupt);
   EXPECT_EQ(acc, round.sum);
 }
 

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
+#include "codec/sums.h"
 
 namespace tithe {
 namespace powersgd {
@@ -256,23 +257,19 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status add(Bytes acc, ByteView in, std::size_t from) {
-  TITHE_TRY(codec::check_size("powersgd", in.size(), acc.size()));
-  for (std::size_t at = from; at < acc.size(); at += 4)
-    wire::put(&acc[at], wire::get<float>(&acc[at]) + wire::get<float>(&in[at]));
-  return {};
-}
-Status add_p(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> add_p(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(check_p(call.settings, n, acc));
   TITHE_TRY(check_p(call.settings, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
-    return {Code::kCorrupt,
-            "powersgd: ranks remember different factors: all must restore states of one round, or none"};
-  return add(acc, in, kHead);
+    return Status(
+        Code::kCorrupt,
+        "powersgd: ranks remember different factors: all must restore states of one round, or none");
+  return Combined{sums::add(acc.subspan(kHead), in.subspan(kHead))};
 }
-Status add_q(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> add_q(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(check_q(call.settings, n, acc));
-  return add(acc, in, 0);
+  TITHE_TRY(check_q(call.settings, n, in));
+  return Combined{sums::add(acc, in)};
 }
 
 constexpr Law kSumLaw[] = {Law::kSum};

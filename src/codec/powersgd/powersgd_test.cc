@@ -258,6 +258,7 @@ TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
   const auto add = [&](const Bytes_& in) {
     return powersgd_codec.phases[0]
         .combine({.settings = first.settings()}, m.size(), acc, in, nullptr)
+        .status()
         .code();
   };
   EXPECT_EQ(add(second.factor()), Code::kOk);

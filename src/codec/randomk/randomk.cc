@@ -167,15 +167,14 @@ Status decode_fast(const Call& call, std::span<const ByteView> payloads, const M
   return {};
 }
 
-Status combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
   TITHE_TRY(check(call.settings, n, acc));
   TITHE_TRY(check(call.settings, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
-    return {Code::kCorrupt, "randomk: payloads of other places or another form cannot be added"};
+    return Status(Code::kCorrupt, "randomk: payloads of other places or another form cannot be added");
   const View a(acc);
-  sparse::add_arrays(a.values, a.count, acc.data() + kHead, in.data() + kHead, left,
-                     Drawn(a.key, n, a.count));
-  return {};
+  return Combined{sparse::add_arrays(a.values, a.count, acc.data() + kHead, in.data() + kHead, left,
+                                     Drawn(a.key, n, a.count))};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};

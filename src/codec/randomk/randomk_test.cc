@@ -161,7 +161,7 @@ TEST(Randomk, RefusesToAddOtherPlaces) {
   call.round = 9;
   const std::vector<std::uint8_t> other = send(call, x).payload;
   const auto combine = randomk_codec.phases[0].combine;
-  EXPECT_EQ(combine({.settings = call.settings}, 500, one, other, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(combine({.settings = call.settings}, 500, one, other, nullptr).status().code(), Code::kCorrupt);
   EXPECT_EQ(one, before);
 }
 

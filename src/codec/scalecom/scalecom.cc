@@ -163,12 +163,12 @@ Status decode_fast(const Call& call, std::span<const ByteView> payloads, const M
   return {};
 }
 
-Status add(const Call& call, std::size_t, Bytes acc, ByteView in, float* left) {
+Result<Combined> add(const Call& call, std::size_t, Bytes acc, ByteView in, float* left) {
   TITHE_TRY(check_array(call.context, acc));
   TITHE_TRY(check_array(call.context, in));
   const PlaceReader places(call.context);
-  sparse::add_arrays(places.form().values, places.count(), acc.data(), in.data(), left, places);
-  return {};
+  return Combined{
+      sparse::add_arrays(places.form().values, places.count(), acc.data(), in.data(), left, places)};
 }
 
 constexpr Law kLeads[] = {Law::kLeader};

@@ -93,7 +93,8 @@ TEST(Scalecom, ArraysOfAnotherFormThanThePlacesSayAreRefused) {
   const Payload before = sum;
   Payload longer = sum;
   longer.resize(2 * sum.size());
-  EXPECT_EQ(scalecom_codec.phases[1].combine(call, x.size(), sum, longer, nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(scalecom_codec.phases[1].combine(call, x.size(), sum, longer, nullptr).status().code(),
+            Code::kCorrupt);
   EXPECT_EQ(sum, before);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "codec/registry.h"
+#include "codec/sums.h"
 
 namespace tithe {
 namespace sign_majority {
@@ -14,6 +15,19 @@ unsigned most_voters(const Settings& s) { return (1U << bits_of(s)) - 1; }
 
 std::size_t bound_votes(const Settings& s, std::size_t n) { return kHead + codes::bytes_for(n, bits_of(s)); }
 std::size_t bound_sizes(const Settings&, std::size_t n) { return (n + kBlock - 1) / kBlock * 4; }
+
+// Where `most` is all ones its counts are those without a bit above it, and eight of them take whole bytes.
+bool none_above_ones(ByteView counts, unsigned bits, unsigned most) {
+  std::uint8_t above[8 * 8] = {};  // of 64 counts
+  for (std::size_t i = 0; i < 64; ++i) codes::put(above, i, bits, ((1U << bits) - 1) & ~most);
+  std::uint64_t found = 0;
+  std::size_t at = 0;
+  for (; at + 8 * bits <= counts.size(); at += 8 * bits)
+    for (std::size_t k = 0; k < 8 * bits; k += 8)
+      found |= wire::get<std::uint64_t>(&counts[at + k]) & wire::get<std::uint64_t>(above + k);
+  for (std::size_t k = 0; at < counts.size(); ++at, ++k) found |= counts[at] & above[k];
+  return found == 0;
+}
 
 unsigned largest_count(ByteView counts, std::size_t n, unsigned bits) {
   std::uint8_t most[8] = {};
@@ -38,7 +52,8 @@ Status check_votes(const Settings& s, std::size_t n, ByteView payload) {
   const ByteView counts = payload.subspan(kHead);
   if (!codes::ends_clean(counts.data(), n, bits))
     return {Code::kCorrupt, "sign_majority: a bit past the last count"};
-  if (largest_count(counts, n, bits) > voters)
+  const bool all_ones = (voters & (voters + 1)) == 0;
+  if (all_ones ? !none_above_ones(counts, bits, voters) : largest_count(counts, n, bits) > voters)
     return {Code::kCorrupt, "sign_majority: more votes than voters"};
   return {};
 }
@@ -81,12 +96,14 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return Encoded{bytes, call.phase == 0 ? kVote(call, in, out.data()) : kSendSizes(call, in, out.data())};
 }
 
-Status add_votes(const Call& call, std::size_t, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(codec::check_size("sign_majority", in.size(), acc.size()));
+Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(codec::check_size("sign_majority", acc.size(), bound_votes(call.settings, n)));
+  TITHE_TRY(check_votes(call.settings, n, in));
   const unsigned voters = unsigned{acc[1]} + in[1];
+  TITHE_TRY(codec::check_ranks("sign_majority", call, voters));
   if (voters > most_voters(call.settings))
-    return {Code::kUnsupported,
-            "sign_majority: more ranks than voters=" + std::to_string(most_voters(call.settings))};
+    return Status(Code::kUnsupported,
+                  "sign_majority: more ranks than voters=" + std::to_string(most_voters(call.settings)));
   acc[1] = static_cast<std::uint8_t>(voters);
   std::size_t at = kHead;
   std::uint64_t carry = 0;
@@ -101,14 +118,13 @@ Status add_votes(const Call& call, std::size_t, Bytes acc, ByteView in, float*) 
     acc[at] = static_cast<std::uint8_t>(carry);
     carry >>= 8;
   }
-  return {};
+  return Combined{};
 }
 
-Status add_sizes(const Call&, std::size_t, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(codec::check_size("sign_majority", in.size(), acc.size()));
-  for (std::size_t at = 0; at < acc.size(); at += 4)
-    wire::put(&acc[at], wire::get<float>(&acc[at]) + wire::get<float>(&in[at]));
-  return {};
+Result<Combined> add_sizes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check_sizes(call.settings, n, acc));
+  TITHE_TRY(check_sizes(call.settings, n, in));
+  return Combined{sums::add(acc, in)};
 }
 
 double contraction(const Settings& s, std::size_t n) {

@@ -153,8 +153,49 @@ TEST(SignMajority, MoreRanksThanVotersAreRefused) {
   const Spec spec = dense::spec_of("sign_majority:voters=3");
   const Phase& votes = spec.codec->phases[0];
   Payload full = {2, 3, 0b11}, one = {2, 1, 0b01};
-  EXPECT_EQ(votes.combine({.settings = spec.settings}, 1, full, one, nullptr).code(), Code::kUnsupported);
+  EXPECT_EQ(votes.combine({.settings = spec.settings}, 1, full, one, nullptr).status().code(),
+            Code::kUnsupported);
   EXPECT_EQ(full, (Payload{2, 3, 0b11}));
+}
+
+// Of three ranks one says that all voted minus, in its own name or in that of two: neither is added.
+TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
+  const Spec spec = dense::spec_of("sign_majority:voters=7");
+  const Phase& votes = spec.codec->phases[0];
+  const Payload honest = {3, 1, 0b00'000'000};
+  for (const Payload& forged : {Payload{3, 1, 0b00'010'010}, Payload{3, 1, 0b01'001'001},
+                                Payload{3, 2, 0b00'010'010}, Payload{3, 0, 0}, Payload{2, 1, 0}}) {
+    Payload acc = honest;
+    const Result<Combined> done =
+        votes.combine({.settings = spec.settings, .ranks = 2}, 2, acc, forged, nullptr);
+    EXPECT_EQ(done.status().code(), Code::kCorrupt) << int{forged[1]} << " " << int{forged[2]};
+    EXPECT_EQ(acc, honest);
+  }
+}
+
+// Counts up to 2^k - 1 are checked by their bits: over the ends of words, at every place and width.
+TEST(SignMajority, NoCountIsAboveItsVoters) {
+  for (unsigned bits = 1; bits <= 8; ++bits)
+    for (unsigned voters = 1; voters < 1U << bits; ++voters) {
+      const Spec spec = dense::spec_of("sign_majority:voters=" + std::to_string((1U << bits) - 1));
+      const Phase& votes = spec.codec->phases[0];
+      for (const std::size_t n : {1U, 7U, 64U, 65U, 200U}) {
+        Payload good(votes.bound(spec.settings, n));
+        good[0] = static_cast<std::uint8_t>(bits);
+        good[1] = static_cast<std::uint8_t>(voters);
+        for (std::size_t i = 0; i < n; ++i) codes::put(&good[2], i, bits, voters);
+        ASSERT_TRUE(votes.check(spec.settings, n, good).ok()) << bits << " " << voters;
+        if (voters + 1 == 1U << bits) continue;
+        for (std::size_t at = 0; at < n; at += 1 + n / 9) {
+          Payload bad(votes.bound(spec.settings, n));
+          bad[0] = good[0];
+          bad[1] = good[1];
+          for (std::size_t i = 0; i < n; ++i) codes::put(&bad[2], i, bits, i == at ? voters + 1 : voters);
+          ASSERT_EQ(votes.check(spec.settings, n, bad).code(), Code::kCorrupt)
+              << bits << " " << voters << " " << at;
+        }
+      }
+    }
 }
 
 TEST(SignMajority, CheckRefusesWhatNoVotesAddUpTo) {

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <numbers>
+#include <span>
 
 #include "base/finite.h"
 #include "base/fold.h"
+#include "codec/leave.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
 
@@ -62,7 +64,7 @@ void values(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
     x[i] = static_cast<std::int32_t>(2 * sums[i]) - static_cast<std::int32_t>(added * grid.top);
   transform(x, grid.width);
   for (std::size_t i = 0; i < grid.width; ++i) {
-    const float v = std::clamp(static_cast<float>(x[i]) * grid.unit, -kMost, kMost);
+    const float v = static_cast<float>(x[i]) * grid.unit;
     out[i] = with_sign(v, grid.signs(i / 32), i);
   }
 }
@@ -114,20 +116,19 @@ Status check_lanes(const Settings& s, std::size_t n, ByteView payload) {
   return lane::check(form(s, n), payload);
 }
 
-Status widest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> widest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("thc", in.size(), acc.size()));
   TITHE_TRY(check_ranges(call.settings, n, in));
-  if (key_of(acc) != key_of(in)) return {Code::kCorrupt, "thc: ranks draw different signs"};
-  const Result<std::uint16_t> workers = lane::count(form(call.settings, n), acc.data(), in.data());
-  if (!workers.ok()) return workers.status();
-  wire::put(acc.data(), *workers);
+  if (key_of(acc) != key_of(in)) return Status(Code::kCorrupt, "thc: ranks draw different signs");
+  TITHE_TRY(lane::count(form(call.settings, n), call, acc, in));
   for (std::size_t b = 0; b < blocks(n); ++b)
     wire::put(&acc[kHead + 4 * b], std::max(range_of(acc, b), range_of(in, b)));
-  return {};
+  return Combined{};
 }
 
-Status add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  return lane::add(form(call.settings, n), acc, in);
+Result<Combined> add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(lane::add(form(call.settings, n), call, acc, in));
+  return Combined{};
 }
 
 // ---- Encode and decode
@@ -173,9 +174,12 @@ Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Byt
     } else {
       const Grid grid(shape, key_of(call.context), first, block.n, range);
       finite = with.levels(grid, shape.table, own, block, steps) && finite;
-      if (in.left) {
+      if (in.left || range > kSafeRange) {
         with.values(grid, 1, steps, sent);
         for (std::size_t i = 0; i < block.n; ++i) block.leave(i, sent[i]);
+        finite =
+            codec::all_finite(in.left ? std::span(block.left, block.n) : std::span(sent.data(), block.n)) &&
+            finite;
       }
     }
     with.pack(steps.data(), first, width(block.n), bits, out.data());
@@ -197,7 +201,8 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   const Shape shape(call.settings);
   const unsigned bits = lane::bits_for(shape.top, workers_of(call.context));
   for (const ByteView p : payloads)
-    if (lane::head_of(p).bits != bits) return {Code::kCorrupt, "thc: lanes for another number of ranks"};
+    if (lane::head_of(p).bits != bits || lane::head_of(p).added > workers_of(call.context))
+      return {Code::kCorrupt, "thc: lanes for another number of ranks"};
   Levels sums;
   Values sum, values;
   for (std::size_t first = 0; first < out.size(); first += kBlock) {

@@ -163,13 +163,11 @@ void values(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
   }
   transform_across(x);
   const VF unit = hn::Set(Floats(), grid.unit);
-  const VF most = hn::Set(Floats(), kMost);
   for (std::size_t word = 0; word < kBlock / 32; ++word) {
     const std::uint32_t signs = grid.signs(word);
     for (std::size_t i = 32 * word; i < 32 * word + 32; i += lanes()) {
       const VF v = hn::Mul(hn::ConvertTo(Floats(), hn::Load(Ints(), x + i)), unit);
-      const VF held = hn::Max(hn::Min(v, most), hn::Neg(most));
-      hn::StoreU(from_bits(hn::Xor(bits(held), sign_bits(signs, i))), Floats(), out.data() + i);
+      hn::StoreU(from_bits(hn::Xor(bits(v), sign_bits(signs, i))), Floats(), out.data() + i);
     }
   }
 }

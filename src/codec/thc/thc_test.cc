@@ -109,7 +109,7 @@ TEST(Thc, MoreRanksThanStatedAreRefused) {
   Payload acc = one;
   const Phase& phase = thc_codec.phases[0];
   ASSERT_TRUE(phase.combine(call, 100, acc, one, nullptr).ok());
-  EXPECT_EQ(phase.combine(call, 100, acc, one, nullptr).code(), Code::kUnsupported);
+  EXPECT_EQ(phase.combine(call, 100, acc, one, nullptr).status().code(), Code::kUnsupported);
 }
 
 TEST(Thc, RanksMustDrawTheSameSigns) {
@@ -117,7 +117,8 @@ TEST(Thc, RanksMustDrawTheSameSigns) {
   Call call = rounds::call_of("thc", 0);
   Payload acc = encode(call, x);
   call.shared_seed += 1;
-  EXPECT_EQ(thc_codec.phases[0].combine(call, 100, acc, encode(call, x), nullptr).code(), Code::kCorrupt);
+  EXPECT_EQ(thc_codec.phases[0].combine(call, 100, acc, encode(call, x), nullptr).status().code(),
+            Code::kCorrupt);
 }
 
 // A block of small values beside one of large ones loses no more than by itself.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -40,6 +41,7 @@ struct Lane {
 };
 
 struct Place {  // one rank's end
+  explicit Place(std::size_t world) : received(world) {}
   std::condition_variable changed;
   std::map<std::pair<Rank, Channel>, Lane> in;
   Fifo<std::pair<Rank, Lane*>> matched;  // lanes with a message and a receive
@@ -48,28 +50,33 @@ struct Place {  // one rank's end
   bool closed = false;
   int being_read = 0;  // of this rank's send buffers
   std::uint64_t sent = 0;
+  std::vector<std::uint64_t> received;  // by rank
 };
 
 struct Hub {
-  explicit Hub(int world) : places(static_cast<std::size_t>(world)) {}
+  explicit Hub(int world) {
+    for (Rank r = 0; r < world; ++r) places.emplace_back(static_cast<std::size_t>(world));
+  }
   Place& at(Rank r) { return places[static_cast<std::size_t>(r)]; }
   std::mutex mutex;
-  std::vector<Place> places;
+  std::deque<Place> places;
   std::vector<std::vector<std::uint8_t>> spare;  // buffers of eager messages
 };
 
 Status gone(Rank peer) {
-  return {Code::kPeerLost, "rank " + std::to_string(peer) + " closed its transport", peer};
+  return {Code::kPeerLost, "it closed in good order", peer};
 }
 
 class Loop final : public Transport {
  public:
-  Loop(std::shared_ptr<Hub> hub, Rank me) : hub_(std::move(hub)), me_(me) {}
+  Loop(std::shared_ptr<Hub> hub, Rank me, ByteView key)
+      : hub_(std::move(hub)), me_(me), key_(key.begin(), key.end()) {}
   ~Loop() override;
 
   std::string_view kind() const override { return "loop"; }
   Rank rank() const override { return me_; }
   int world() const override { return static_cast<int>(hub_->places.size()); }
+  ByteView key() const override { return key_; }
 
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
@@ -78,6 +85,7 @@ class Loop final : public Transport {
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override;
+  std::uint64_t bytes_received(Rank peer) const override;
 
  private:
   Status check_peer(Rank peer) const {
@@ -94,6 +102,7 @@ class Loop final : public Transport {
 
   std::shared_ptr<Hub> hub_;
   const Rank me_;
+  const std::vector<std::uint8_t> key_;
 };
 
 Status Loop::send(Rank peer, Channel channel, ByteView bytes, OpId op) {
@@ -157,10 +166,12 @@ void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
     if (--source.being_read == 0) source.changed.notify_all();
   }
   Status status;
-  if (!fits)
+  if (fits)
+    mine.received[static_cast<std::size_t>(from)] += m.bytes.size();
+  else
     status = {Code::kTooSmall,
-              "loop: a message of " + std::to_string(m.bytes.size()) + " bytes from rank " +
-                  std::to_string(from) + ", room for " + std::to_string(r.into.size()),
+              "its message of " + std::to_string(m.bytes.size()) + " bytes is larger than the " +
+                  std::to_string(r.into.size()) + " bytes posted for it",
               from};
   mine.done.push({r.op, m.bytes.size(), std::move(status)});
   if (m.eager) {
@@ -237,6 +248,12 @@ std::uint64_t Loop::bytes_sent() const {
   return hub_->at(me_).sent;
 }
 
+std::uint64_t Loop::bytes_received(Rank peer) const {
+  if (!check_peer(peer).ok()) return 0;
+  const std::lock_guard lock(hub_->mutex);
+  return hub_->at(me_).received[static_cast<std::size_t>(peer)];
+}
+
 Loop::~Loop() {
   std::unique_lock lock(hub_->mutex);
   Place& mine = hub_->at(me_);
@@ -265,10 +282,10 @@ Loop::~Loop() {
 }  // namespace
 }  // namespace loop
 
-std::vector<std::unique_ptr<Transport>> open_loop(int world) {
+std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key) {
   const auto hub = std::make_shared<loop::Hub>(world);
   std::vector<std::unique_ptr<Transport>> all;
-  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r));
+  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r, key));
   return all;
 }
 

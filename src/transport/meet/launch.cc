@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The environment that launchers leave behind. No other file of the library reads it for this purpose.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -43,7 +47,62 @@ Result<int> number(const char* name, int low, int high) {
   return v;
 }
 
+constexpr const char* kMakeOne = "openssl rand -hex 32 makes one";
+
+// From hexadecimal digits. The text itself is in no error: it is a secret.
+Result<Token> token_from(std::string_view digits, const std::string& where) {
+  const auto value = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char low = static_cast<char>(c | 0x20);
+    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+  };
+  Token token;
+  bool good = digits.size() % 2 == 0;
+  for (std::size_t i = 0; good && i < digits.size(); i += 2) {
+    const int high = value(digits[i]), low = value(digits[i + 1]);
+    good = high >= 0 && low >= 0;
+    token.push_back(static_cast<std::uint8_t>(16 * high + low));
+  }
+  if (!good || token.size() < kLeastTokenBytes || token.size() > 1024)
+    return Status(Code::kInvalid,
+                  fmt::format("{}: a job token is an even number of hexadecimal digits, at least {}: {}",
+                              where, 2 * kLeastTokenBytes, kMakeOne));
+  return token;
+}
+
+Result<Token> token_in_file(const std::string& path) {
+  const auto wrong = [&](const std::string& why) {
+    return Status(Code::kInvalid, fmt::format("TITHE_TOKEN_FILE={}: {}", path, why));
+  };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return wrong(std::strerror(errno));
+  struct stat s {};
+  char text[4096];
+  const bool known = fstat(fd, &s) == 0;
+  const ssize_t n = known && S_ISREG(s.st_mode) ? read(fd, text, sizeof text) : -1;
+  close(fd);
+  if (!known || !S_ISREG(s.st_mode)) return wrong("it is no file");
+  if ((s.st_mode & 077) != 0)
+    return wrong(
+        fmt::format("others than its owner can use it (mode {:o}): chmod 600 '{}'", s.st_mode & 0777, path));
+  if (n < 0) return wrong("cannot be read");
+  std::string_view digits(text, static_cast<std::size_t>(n));
+  while (!digits.empty() && std::strchr(" \t\r\n", digits.back()) != nullptr) digits.remove_suffix(1);
+  return token_from(digits, fmt::format("TITHE_TOKEN_FILE={}", path));
+}
+
 }  // namespace
+
+Result<TokenGiven> token_from_environment() {
+  const char* digits = variable("TITHE_TOKEN");
+  const char* path = variable("TITHE_TOKEN_FILE");
+  if (digits != nullptr && std::string_view(digits) == "none")
+    return TokenGiven{.token = {}, .unguarded = true};
+  if (digits == nullptr && path == nullptr) return TokenGiven{};
+  Result<Token> token = digits != nullptr ? token_from(digits, "TITHE_TOKEN") : token_in_file(path);
+  if (!token.ok()) return token.status();
+  return TokenGiven{.token = std::move(*token)};
+}
 
 Result<Launch> launch_from_environment() {
   constexpr int kMostRanks = 1 << 16;
@@ -61,6 +120,10 @@ Result<Launch> launch_from_environment() {
   Result<int> rank = number(by->rank, 0, launch.world - 1);
   if (!rank.ok()) return rank.status();
   launch.rank = *rank;
+  Result<TokenGiven> given = token_from_environment();
+  if (!given.ok()) return given.status();
+  launch.token = std::move(given->token);
+  launch.unguarded = given->unguarded;
 
   if (const char* file = variable("TITHE_FILE")) {
     launch.file = file;

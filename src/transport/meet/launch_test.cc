@@ -15,8 +15,9 @@ using Variables = std::map<std::string, std::string>;
 // The launch that these variables give, with all others of the kind unset.
 Result<Launch> launch_under(const Variables& variables) {
   constexpr const char* kAll[] = {
-      "RANK",         "WORLD_SIZE",   "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",  "PMI_SIZE",
-      "SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR",          "MASTER_PORT",          "TITHE_FILE"};
+      "RANK",       "WORLD_SIZE",   "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+      "PMI_SIZE",   "SLURM_PROCID", "SLURM_NTASKS",         "MASTER_ADDR",          "MASTER_PORT",
+      "TITHE_FILE", "TITHE_TOKEN",  "TITHE_TOKEN_FILE"};
   Variables before;
   for (const char* name : kAll) {
     if (const char* v = std::getenv(name)) before[name] = v;

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others.
+// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others. Nobody but this user
+// may read them, for what they hold makes the job's key; and a file that somebody else could have written is refused,
+// since in a folder such as /tmp anybody can put one.
 //
 // Layout   u32 magic | u32 world | u32 rank | u8 done | u64 nonce | u64 seen | blob
 // seen is a hash over (nonce, blob) of all ranks as this rank read them. A rank is through when all files
 // show the hash that it computed itself: files that an earlier job left behind have other nonces, so nobody
 // is taken in by them. Then it says done, and removes its file when all others said so too.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <random>
 #include <thread>
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "base/secret.h"
 #include "transport/meet/meeting.h"
 
 namespace tithe::meeting {
@@ -33,6 +36,7 @@ constexpr std::chrono::seconds kLongestFarewell{10};
 struct Note {
   bool there = false;
   bool done = false;
+  Status refused = {};  // why the file that is there was not read
   std::uint32_t world = 0;
   std::uint64_t nonce = 0;
   std::uint64_t seen = 0;
@@ -46,16 +50,47 @@ fs::path path_of(const Launch& launch, Rank rank) {
   return fs::path(launch.file + fmt::format(".{}", rank));
 }
 
-Note read_note(const fs::path& path, Rank rank) {
+// A file that is closed when it is left.
+struct File {
+  explicit File(int descriptor) : fd(descriptor) {}
+  ~File() {
+    if (fd >= 0) close(fd);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  const int fd;
+};
+
+bool write_all(int fd, ByteView bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+// `owner` is whom this rank's own file belongs to: on some network file systems not who wrote it.
+Note read_note(const fs::path& path, Rank rank, uid_t owner) {
   Note note;
-  std::error_code none;
-  const std::uintmax_t size = fs::file_size(path, none);
-  if (none || size > kHeaderBytes + kMaxBlobBytes) return note;
-  std::ifstream in(path, std::ios::binary);
-  std::vector<char> bytes(size);
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  const auto n = static_cast<std::size_t>(in.gcount());
-  const auto* p = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat s {};
+  if (file.fd < 0 || fstat(file.fd, &s) != 0) return note;
+  if (!S_ISREG(s.st_mode) || s.st_uid != owner || (s.st_mode & 077) != 0) {
+    note.refused = {Code::kIo,
+                    fmt::format("{} is not of this user alone (owner {}, mode {:o}): meet in a folder that "
+                                "nobody else can write to, and remove what stands there",
+                                path.string(), s.st_uid, s.st_mode & 0777),
+                    rank};
+    return note;
+  }
+  const auto size = static_cast<std::size_t>(s.st_size);
+  if (size > kHeaderBytes + kMaxBlobBytes) return note;
+  std::vector<std::uint8_t> bytes(size);
+  std::size_t n = 0;
+  for (ssize_t some = 1; n < size && some > 0; n += static_cast<std::size_t>(std::max<ssize_t>(some, 0)))
+    some = read(file.fd, bytes.data() + n, size - n);
+  const std::uint8_t* p = bytes.data();
   if (n < kHeaderBytes || wire::get<std::uint32_t>(p) != kMagic ||
       wire::get<std::uint32_t>(p + 8) != static_cast<std::uint32_t>(rank))
     return note;
@@ -68,7 +103,7 @@ Note read_note(const fs::path& path, Rank rank) {
   return note;
 }
 
-Status write_note(const fs::path& path, Rank rank, const Note& note) {
+Status write_note(const fs::path& path, Rank rank, const Note& note, uid_t* owner = nullptr) {
   std::vector<std::uint8_t> bytes(kHeaderBytes);
   wire::put(&bytes[0], kMagic);
   wire::put(&bytes[4], note.world);
@@ -77,11 +112,15 @@ Status write_note(const fs::path& path, Rank rank, const Note& note) {
   wire::put(&bytes[13], note.nonce);
   wire::put(&bytes[21], note.seen);
   const fs::path fresh(path.string() + fmt::format(".{:016x}.new", note.nonce));
-  std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  out.write(reinterpret_cast<const char*>(note.blob.data()), static_cast<std::streamsize>(note.blob.size()));
-  out.close();
-  if (out && std::rename(fresh.c_str(), path.c_str()) == 0) return {};
+  bytes.insert(bytes.end(), note.blob.begin(), note.blob.end());
+  bool done = false;
+  {
+    const File out(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct stat s {};
+    done = out.fd >= 0 && write_all(out.fd, bytes) && fstat(out.fd, &s) == 0;
+    if (owner != nullptr) *owner = s.st_uid;
+  }
+  if (done && std::rename(fresh.c_str(), path.c_str()) == 0) return {};
   const int why = errno;
   std::error_code ignored;
   fs::remove(fresh, ignored);
@@ -117,11 +156,6 @@ Status who_differs(const Launch& launch, const std::vector<std::uint32_t>& world
       fmt::format("all ranks came to {}, but not to an agreement: is the file system slow?", launch.file)};
 }
 
-std::uint64_t random_nonce() {
-  std::random_device source;
-  return std::uint64_t{source()} << 32 | source();
-}
-
 }  // namespace
 
 Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
@@ -130,21 +164,30 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
   const auto world = static_cast<std::size_t>(launch.world);
   std::vector<fs::path> paths;
   for (Rank r = 0; r < launch.world; ++r) paths.push_back(path_of(launch, r));
+  std::uint8_t nonce[8];
+  TITHE_TRY(fill_random(nonce));
   std::vector<Note> notes(world);
   notes[me] = {.there = true,
                .done = false,
+               .refused = {},
                .world = static_cast<std::uint32_t>(launch.world),
-               .nonce = random_nonce(),
+               .nonce = wire::get<std::uint64_t>(nonce),
                .seen = 0,
                .blob = {mine.begin(), mine.end()}};
-  TITHE_TRY(write_note(paths[me], launch.rank, notes[me]));
+  uid_t owner = 0;
+  TITHE_TRY(write_note(paths[me], launch.rank, notes[me], &owner));
 
   std::uint64_t agreed = 0;
   std::vector<std::uint32_t> worlds(world);  // as each rank last said; 0: it never came
   for (; agreed == 0; std::this_thread::sleep_for(kPause)) {
     bool all = true;
     for (std::size_t r = 0; r < world; ++r) {
-      if (r != me) notes[r] = read_note(paths[r], static_cast<Rank>(r));
+      if (r != me) notes[r] = read_note(paths[r], static_cast<Rank>(r), owner);
+      if (!notes[r].refused.ok()) {
+        std::error_code none;
+        fs::remove(paths[me], none);
+        return notes[r].refused;
+      }
       if (notes[r].there) worlds[r] = notes[r].world;
       all = all && notes[r].there && notes[r].world == notes[me].world;
     }
@@ -174,7 +217,7 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
   for (bool waiting = true; waiting && Clock::now() < farewell;) {
     waiting = false;
     for (std::size_t r = 0; r < world && !waiting; ++r) {
-      const Note n = r == me ? Note{} : read_note(paths[r], static_cast<Rank>(r));
+      const Note n = r == me ? Note{} : read_note(paths[r], static_cast<Rank>(r), owner);
       waiting = n.there && !n.done && n.seen == agreed;
     }
     if (waiting) std::this_thread::sleep_for(kPause);

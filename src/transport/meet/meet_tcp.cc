@@ -1,65 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting over TCP: rank 0 collects a blob from each rank and answers all of them.
+// Meeting over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
 //
-// To rank 0     u32 magic | u32 version | u32 world | u32 rank | u32 bytes | blob
-// From rank 0   u32 magic | u32 version | u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes,
-// item)
-//               status ok: the blobs in rank order; else one item, the text of what went wrong
-// A connection that says anything else is closed and forgotten. Lengths are held against fixed caps before
-// anything is allocated.
+// Who does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0 keep no more than
+// a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a proof goes, since a
+// rank proves itself at once.
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <list>
 #include <thread>
 
-#include "base/bytes.h"
-#include "transport/meet/meeting.h"
+#include "transport/meet/handshake.h"
 #include "transport/meet/socket.h"
 
 namespace tithe::meeting {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
-constexpr std::uint32_t kMagic = 0x544d5454;  // "TTMT" in file order
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 20;
+constexpr std::chrono::seconds kProveTime{5};  // a visitor has this long to prove the token
+constexpr std::chrono::seconds kAnswerTime{
+    10};                                        // rank 0 answers a knock at once; what does not is not rank 0
+constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every knock for this long neither
+constexpr milliseconds kPause{50};
+
 // Rank 0's answer about who is missing may come this much later than this rank's own deadline.
-constexpr std::chrono::seconds kGrace{5};
-constexpr std::chrono::milliseconds kPause{50};
-
-void append(Blob& out, std::uint32_t v) {
-  out.resize(out.size() + sizeof v);
-  wire::put(&out[out.size() - sizeof v], v);
+milliseconds grace(const Launch& launch) {
+  return std::clamp<milliseconds>(launch.timeout / 10, milliseconds(500), milliseconds(5000));
 }
 
-Blob header_of(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-  Blob out;
-  for (const std::uint32_t v : {kMagic, kVersion, a, b, c}) append(out, v);
-  return out;
+std::string taken_text() {
+  return "under torchrun, torch's own store holds MASTER_PORT: exchange addresses through torch as "
+         "tithe.torch "
+         "does, or give tithe another port";
 }
 
-Blob answer_of(const Status& status, std::span<const Blob> items) {
-  Blob out =
-      header_of(static_cast<std::uint32_t>(status.code()), static_cast<std::uint32_t>(status.peer() + 1),
-                static_cast<std::uint32_t>(items.size()));
-  for (const Blob& item : items) {
-    append(out, static_cast<std::uint32_t>(item.size()));
-    out.insert(out.end(), item.begin(), item.end());
-  }
-  return out;
-}
-
-// One connection on rank 0, while its message arrives.
+// One connection on rank 0, while its messages arrive.
 struct Visitor {
+  enum class Said : std::uint8_t { kNothing, kKnock, kClaim, kAll };
   Socket socket;
-  Blob bytes = Blob(kHeaderBytes);
+  Clock::time_point since;
+  Blob bytes = Blob(kKnockBytes);  // of the message that is due
   std::size_t have = 0;
-  bool ours = false;  // its first bytes were those of a rank
-  Rank rank = -1;     // once the header has been read and agrees
-  bool whole() const { return rank >= 0 && have == bytes.size(); }
+  Said said = Said::kNothing;
+  Handshake shake = {};
+  Rank rank = -1;
+  bool proved() const { return said >= Said::kClaim; }
+  bool whole() const { return said == Said::kAll; }
+  void expect(std::size_t more) {
+    bytes.assign(more, 0);
+    have = 0;
+  }
 };
 
 class Host {
@@ -72,28 +66,21 @@ class Host {
   Result<std::vector<Blob>> run() {
     const auto deadline = Clock::now() + launch_.timeout;
     int why = 0;
-    Result<Socket> listener = listen_on(launch_.port, &why);
-    if (!listener.ok()) {
-      if (why != EADDRINUSE) return listener.status();
-      return Status(
-          Code::kIo,
-          fmt::format("{} (under torchrun, torch's own store holds MASTER_PORT: exchange addresses through "
-                      "torch as tithe.torch does, or give tithe another port)",
-                      listener.status().what()));
+    Result<std::vector<Socket>> listeners = listen_at(launch_.host, launch_.port, is_guarded(launch_), &why);
+    if (!listeners.ok()) {
+      if (why != EADDRINUSE) return listeners.status();
+      return Status(Code::kIo, fmt::format("{} ({})", listeners.status().what(), taken_text()));
     }
     Status status;
-    while (status.ok() && !missing().empty()) {
-      if (Clock::now() >= deadline)
-        status = nobody_from(missing(), launch_);
-      else
-        status = step(*listener, deadline);
-    }
+    while (status.ok() && !missing().empty())
+      status = Clock::now() >= deadline ? nobody_came() : step(*listeners, deadline);
     const std::string& what = status.what();
     const Blob text(what.begin(), what.end());
-    const Blob answer = answer_of(status, status.ok() ? std::span<const Blob>(blobs_) : std::span(&text, 1));
+    const std::span<const Blob> items = status.ok() ? std::span<const Blob>(blobs_) : std::span(&text, 1);
     for (const Visitor& v : visitors_) {
-      if (!v.ours) continue;
-      const Status sent = send_all(v.socket, answer, Clock::now() + kGrace);
+      if (!v.proved()) continue;
+      const Status sent =
+          send_all(v.socket, write_answer(v.shake, status, items), Clock::now() + grace(launch_));
       if (!sent.ok() && status.ok())
         status = {Code::kPeerLost, fmt::format("rank {} went away while ranks met: {}", v.rank, sent.what()),
                   v.rank};
@@ -114,19 +101,51 @@ class Host {
     return out;
   }
 
-  // Waits for something to happen and takes it in. Not ok: a rank of another version or world.
-  Status step(const Socket& listener, Deadline deadline) {
-    std::vector<pollfd> fds{{.fd = listener.fd(), .events = POLLIN, .revents = 0}};
+  Status nobody_came() const {
+    const Status s = nobody_from(missing(), launch_);
+    if (strangers_ == 0) return s;
+    return {
+        s.code(),
+        fmt::format("{} ({} visitor{} knocked and did not prove this job's token: is TITHE_TOKEN the same "
+                    "on all ranks?)",
+                    s.what(), strangers_, strangers_ == 1 ? "" : "s"),
+        s.peer()};
+  }
+
+  // Waits for something to happen and takes it in. Not ok: a rank that proved the token and is of another world.
+  Status step(const std::vector<Socket>& listeners, Deadline deadline) {
+    std::vector<pollfd> fds;
+    for (const Socket& s : listeners) fds.push_back({.fd = s.fd(), .events = POLLIN, .revents = 0});
     for (const Visitor& v : visitors_) fds.push_back({.fd = v.socket.fd(), .events = POLLIN, .revents = 0});
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 1, 1000)));
     for (auto v = visitors_.begin(); v != visitors_.end();) {
-      bool stays = true;
-      TITHE_TRY(read(*v, &stays));
+      bool stays = v->proved() || Clock::now() < v->since + kProveTime;
+      if (stays) TITHE_TRY(read(*v, &stays));
+      if (!stays && v->said == Visitor::Said::kKnock) ++strangers_;
       v = stays ? std::next(v) : visitors_.erase(v);
     }
-    if (Socket s = accept_from(listener); s.open()) visitors_.push_back({.socket = std::move(s)});
+    for (const Socket& listener : listeners)
+      for (Socket s = accept_from(listener); s.open(); s = accept_from(listener)) {
+        make_place();
+        visitors_.push_back({.socket = std::move(s), .since = Clock::now()});
+        bool stays = true;
+        TITHE_TRY(read(visitors_.back(), &stays));
+        if (!stays) visitors_.pop_back();
+      }
     return {};
+  }
+
+  // Visitors stand in the order in which they came.
+  void make_place() {
+    const std::size_t places = 4 * blobs_.size() + 16;
+    std::size_t strange = 0;
+    for (const Visitor& v : visitors_) strange += v.proved() ? 0 : 1;
+    if (strange < places) return;
+    const auto first =
+        std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.proved(); });
+    if (first->said == Visitor::Said::kKnock) ++strangers_;
+    visitors_.erase(first);
   }
 
   Status read(Visitor& v, bool* stays) {
@@ -142,88 +161,145 @@ class Host {
         return {};
       }
       v.have += static_cast<std::size_t>(n);
-      if (v.rank < 0 && v.have == kHeaderBytes) {
-        const auto at = [&](std::size_t i) { return wire::get<std::uint32_t>(&v.bytes[4 * i]); };
-        *stays = at(0) == kMagic && at(4) <= kMaxBlobBytes && at(3) < (1U << 31);
-        if (!*stays) return {};
-        v.ours = true;
-        const auto rank = static_cast<Rank>(at(3));
-        if (at(1) != kVersion)
-          return {Code::kMismatch,
-                  fmt::format("rank {} meets by version {}, rank 0 by {}", rank, at(1), kVersion), rank};
-        if (at(2) != static_cast<std::uint32_t>(launch_.world))
-          return {Code::kMismatch,
-                  fmt::format("rank {} was started with world size {}, rank 0 with {}", rank, at(2),
-                              launch_.world),
-                  rank};
-        if (rank < 1 || rank >= launch_.world)
-          return {Code::kMismatch, fmt::format("a process calls itself rank {} of {}", rank, launch_.world),
-                  rank};
-        v.rank = rank;
-        v.bytes.resize(kHeaderBytes + at(4));
+      if (v.have < v.bytes.size()) continue;
+      TITHE_TRY(take(v, stays));
+      if (!*stays) return {};
+    }
+  }
+
+  // A message is whole.
+  Status take(Visitor& v, bool* stays) {
+    *stays = false;
+    switch (v.said) {
+      case Visitor::Said::kNothing: {
+        const std::optional<Secret> nonce = read_knock(v.bytes);
+        if (!nonce) return {};
+        v.shake = {.token = launch_.token, .visitor = *nonce};
+        TITHE_TRY(fill_random(v.shake.host));
+        *stays = send_some(v.socket, write_challenge(v.shake));
+        v.expect(kClaimBytes);
+        v.said = Visitor::Said::kKnock;
+        return {};
       }
-      if (v.whole()) {
+      case Visitor::Said::kKnock: {
+        const std::optional<Claim> claim = read_claim(v.bytes, v.shake);
+        if (!claim) return {};
+        v.said = Visitor::Said::kClaim;
+        v.rank = static_cast<Rank>(claim->rank);
+        if (claim->world != static_cast<std::uint32_t>(launch_.world))
+          return {Code::kMismatch,
+                  fmt::format("rank {} was started with world size {}, rank 0 with {}", v.rank, claim->world,
+                              launch_.world),
+                  v.rank < launch_.world ? v.rank : Status::kNoPeer};
+        if (v.rank < 1 || v.rank >= launch_.world)
+          return {Code::kMismatch,
+                  fmt::format("a process calls itself rank {} of {}", v.rank, launch_.world)};
+        v.expect(claim->bytes);
+        *stays = true;
+        return {};
+      }
+      case Visitor::Said::kClaim: {
+        std::optional<Blob> blob = open_claim(v.bytes, v.shake);
+        if (!blob) return {};
         for (const Visitor& other : visitors_)
           if (&other != &v && other.whole() && other.rank == v.rank)
             return {Code::kMismatch, fmt::format("two processes call themselves rank {}", v.rank), v.rank};
-        blobs_[static_cast<std::size_t>(v.rank)].assign(v.bytes.begin() + kHeaderBytes, v.bytes.end());
+        blobs_[static_cast<std::size_t>(v.rank)] = std::move(*blob);
+        v.said = Visitor::Said::kAll;
+        v.expect(0);
+        *stays = true;
+        return {};
       }
+      case Visitor::Said::kAll:
+        break;
     }
+    return {};
   }
 
   const Launch& launch_;
   std::vector<Blob> blobs_;
   std::list<Visitor> visitors_;
+  int strangers_ = 0;  // that knocked as ranks do and went without a proof
 };
 
-Result<std::vector<Blob>> read_answer(const Socket& socket, const Launch& launch, Deadline deadline) {
-  const Status strange(
-      Code::kMismatch,
-      fmt::format("what answers at {}:{} is not tithe's rank 0 (under torchrun, torch's own store "
-                  "holds MASTER_PORT: exchange addresses through torch as tithe.torch does)",
-                  launch.host, launch.port),
-      0);
-  Blob header(kHeaderBytes);
-  TITHE_TRY(recv_all(socket, header, deadline));
-  const auto at = [&](std::size_t i) { return wire::get<std::uint32_t>(&header[4 * i]); };
-  const auto code = static_cast<Code>(at(2));
-  const std::size_t items = code == Code::kOk ? static_cast<std::size_t>(launch.world) : 1;
-  if (at(0) != kMagic || at(1) != kVersion || at(2) > static_cast<std::uint32_t>(Code::kCancelled) ||
-      at(4) != items)
-    return strange;
-  std::vector<Blob> out(items);
-  for (Blob& item : out) {
-    std::uint8_t size[4];
-    TITHE_TRY(recv_all(socket, size, deadline));
-    const auto bytes = wire::get<std::uint32_t>(size);
-    if (bytes > kMaxBlobBytes) return strange;
-    item.resize(bytes);
-    TITHE_TRY(recv_all(socket, item, deadline));
+// One conversation with rank 0. kIo: it can be tried again.
+Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const Socket& socket,
+                                   Deadline deadline) {
+  const auto here = [&](const Status& s) {
+    return Status(s.code(), fmt::format("{}:{}: {}", launch.host, launch.port, s.what()), s.peer());
+  };
+  Handshake shake{.token = launch.token};
+  TITHE_TRY(fill_random(shake.visitor));
+  TITHE_TRY(send_all(socket, write_knock(shake.visitor), deadline));
+  Blob challenge(kChallengeBytes);
+  const auto attention = std::min<milliseconds>(kAnswerTime, launch.timeout / 2);
+  const auto soon = std::min(deadline, Clock::now() + attention);
+  // What is not tithe's is known by its first bytes: it may never send so many more.
+  const std::size_t first = 4;
+  Status s = recv_all(socket, std::span(challenge).first(first), soon);
+  if (s.ok() && !begins_as_ours(challenge))
+    return Status(Code::kMismatch,
+                  fmt::format("what answers at {}:{} is not tithe's rank 0 ({})", launch.host, launch.port,
+                              taken_text()),
+                  0);
+  if (s.ok()) s = recv_all(socket, std::span(challenge).subspan(first), soon);
+  if (s.code() == Code::kTimeout && soon < deadline)
+    return Status(
+        Code::kTimeout,
+        fmt::format("nothing answered at {}:{} for {} s: rank 0 stands still, or what listens there is "
+                    "not tithe's rank 0 ({})",
+                    launch.host, launch.port, std::chrono::duration<double>(attention).count(), taken_text()),
+        0);
+  TITHE_TRY(s);
+  if (const Status wrong = read_challenge(challenge, shake); !wrong.ok()) return here(wrong);
+  TITHE_TRY(send_all(socket, write_claim(shake, static_cast<std::uint32_t>(launch.world), launch.rank, mine),
+                     deadline));
+  Blob answer(kAnswerBytes);
+  const auto patience = deadline + grace(launch);
+  s = recv_all(socket, answer, patience);
+  const std::optional<std::size_t> bytes = s.ok() ? read_answer(answer, launch.world) : std::nullopt;
+  if (s.ok() && !bytes) return here({Code::kCorrupt, "the answer of rank 0 was changed on its way", 0});
+  if (s.ok()) {
+    answer.assign(*bytes, 0);
+    s = recv_all(socket, answer, patience);
   }
-  if (code == Code::kOk) return out;
-  return Status(code, std::string(out[0].begin(), out[0].end()), static_cast<int>(at(3)) - 1);
+  if (s.code() == Code::kTimeout)
+    return Status(
+        Code::kTimeout,
+        fmt::format("rank 0 is at {}:{}, but did not say within {} s that all ranks came", launch.host,
+                    launch.port, std::chrono::duration<double>(launch.timeout).count()),
+        0);
+  TITHE_TRY(s);
+  return open_answer(answer, shake, launch.world);
 }
 
 Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
   const auto deadline = Clock::now() + launch.timeout;
-  Blob message = header_of(static_cast<std::uint32_t>(launch.world), static_cast<std::uint32_t>(launch.rank),
-                           static_cast<std::uint32_t>(mine.size()));
-  message.insert(message.end(), mine.begin(), mine.end());
   // Until it answers, rank 0 may not have started yet, or someone else may have stood in its place.
   Status last;
+  Clock::time_point hung_up{};  // since when every connection was closed without an answer
   while (Clock::now() < deadline) {
     Result<Socket> socket = connect_to(launch.host, launch.port, deadline);
     last = socket.status();
-    if (last.ok()) last = send_all(*socket, message, deadline);
     if (last.ok()) {
-      Result<std::vector<Blob>> all = read_answer(*socket, launch, deadline + kGrace);
+      Result<std::vector<Blob>> all = converse(launch, mine, *socket, deadline);
       if (all.ok()) return all;
       last = all.status();
       if (last.code() != Code::kIo) break;
+      if (hung_up == Clock::time_point{}) hung_up = Clock::now();
+      if (Clock::now() - hung_up >= kHangUpTime)
+        return Status(Code::kMismatch,
+                      fmt::format("what listens at {}:{} hangs up: it is not tithe's rank 0 ({})",
+                                  launch.host, launch.port, taken_text()),
+                      0);
+    } else {
+      hung_up = {};
     }
     std::this_thread::sleep_for(kPause);
   }
-  if (last.code() != Code::kIo && last.peer() != Status::kNoPeer) return last;
+  if (!last.ok() && last.code() != Code::kIo &&
+      (last.peer() != Status::kNoPeer || last.code() != Code::kTimeout))
+    return last;
   const Status timeout = nobody_from({0}, launch);
   return Status(timeout.code(), timeout.what() + (last.ok() ? "" : fmt::format(" ({})", last.what())), 0);
 }
@@ -233,6 +309,14 @@ Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
   if (launch.host.empty() || launch.port < 1 || launch.port > 65535)
     return Status(Code::kInvalid, fmt::format("'{}:{}' is no place to meet", launch.host, launch.port));
+  if (!is_guarded(launch) && !is_loopback(launch.host))
+    return Status(
+        Code::kInvalid,
+        fmt::format(
+            "others can reach {}, and this job has no token: set TITHE_TOKEN to the same value on all "
+            "ranks (openssl rand -hex 32 makes one), or TITHE_TOKEN=none where every machine that can "
+            "reach it is trusted (docs/security.md)",
+            launch.host));
   return launch.rank == 0 ? Host(launch, mine).run() : visit(launch, mine);
 }
 

@@ -20,6 +20,9 @@ std::string name_ranks(const std::vector<Rank>& ranks);
 // kTimeout, naming the ranks that did not come; the first of them is the peer.
 Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
 
+// Whether strangers are kept out by a token, or are let in on purpose.
+inline bool is_guarded(const Launch& launch) { return !launch.token.empty() || launch.unguarded; }
+
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);
 Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine);
 

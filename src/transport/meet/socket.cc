@@ -23,6 +23,25 @@ Status failed(std::string_view doing, int why) {
 
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Result<Addresses> resolve(const std::string& host, int port, int flags = 0) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  if (const int e = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); e != 0)
+    return Status(Code::kIo, fmt::format("host '{}': {}", host, gai_strerror(e)));
+  return Addresses(list, freeaddrinfo);
+}
+
+bool is_loopback(const sockaddr* a) {
+  if (a->sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr) >> 24 == 127;
+  return a->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr);
+}
+
 }  // namespace
 
 Socket::~Socket() {
@@ -68,19 +87,50 @@ Result<Socket> listen_on(int port, int* why) {
   return failed(fmt::format("listening on port {}", port), *why);
 }
 
+bool is_loopback(const std::string& host) {
+  const Result<Addresses> list = resolve(host, 0);
+  if (!list.ok()) return false;
+  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next)
+    if (!is_loopback(a->ai_addr)) return false;
+  return true;
+}
+
+Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool guarded, int* why) {
+  *why = 0;
+  const Result<Addresses> list = resolve(host, port);
+  if (!list.ok()) return list.status();
+  std::vector<Socket> out;
+  const bool named = host != "localhost" && !resolve(host, port, AI_NUMERICHOST).ok();
+  if (!(guarded && named && is_loopback(host)))
+    for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) {
+      Socket s(socket(a->ai_family, kType, 0));
+      if (!s.open()) continue;
+      const int on = 1;
+      setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (a->ai_family == AF_INET6) setsockopt(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+      if (bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), SOMAXCONN) == 0) {
+        out.push_back(std::move(s));
+        continue;
+      }
+      *why = errno;
+      if (*why != EADDRNOTAVAIL) return failed(fmt::format("listening on {}:{}", host, port), *why);
+    }
+  if (!out.empty()) return out;
+  Result<Socket> all = listen_on(port, why);
+  if (!all.ok()) return all.status();
+  out.push_back(std::move(*all));
+  return out;
+}
+
 Socket accept_from(const Socket& listener) {
   return Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (const int e = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); e != 0)
-    return Status(Code::kIo, fmt::format("host '{}': {}", host, gai_strerror(e)));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(list, freeaddrinfo);
+  const Result<Addresses> list = resolve(host, port);
+  if (!list.ok()) return list.status();
   int why = ECONNREFUSED;
-  for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
+  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) {
     Socket s(socket(a->ai_family, kType, 0));
     if (!s.open()) continue;
     if (connect(s.fd(), a->ai_addr, a->ai_addrlen) != 0) {
@@ -99,6 +149,10 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) 
     return s;
   }
   return failed(fmt::format("connecting to {}:{}", host, port), why);
+}
+
+bool send_some(const Socket& socket, std::span<const std::uint8_t> bytes) {
+  return ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
 }
 
 Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline) {

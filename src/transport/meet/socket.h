@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tithe/status.h"
 
@@ -33,6 +34,17 @@ class Socket {
 // Bound to `port` on all addresses, IPv6 and IPv4, not blocking. kIo; address_in_use is told apart by errno
 // EADDRINUSE in *why.
 Result<Socket> listen_on(int port, int* why);
+
+// Bound to the addresses of `host` that are this machine's. On all addresses where none is (it is reached through another
+// one), and where a name means this machine's loopback here alone (others know the name by another address), unless
+// strangers are not kept out.
+Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool guarded, int* why);
+
+// Whether all addresses of a host are this machine's loopback. False where it has none.
+bool is_loopback(const std::string& host);
+
+// Sends what can be sent at once: false where that is not all.
+bool send_some(const Socket& socket, std::span<const std::uint8_t> bytes);
 
 // The next waiting connection, not blocking; a closed Socket when there is none.
 Socket accept_from(const Socket& listener);

@@ -5,20 +5,29 @@
 #include <sys/stat.h>
 #include <ucp/api/ucp.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cstring>
 #include <fstream>
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "tithe/frame.h"
 
 namespace tithe::ucx {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x58555454;  // "TTUX" in file order
-constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 36;
+constexpr std::uint16_t kVersion = 2;
+constexpr std::size_t kAtNonce = 36;
+constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
+constexpr std::size_t kEndBytes = 8 + kSecretBytes;  // checksum and tag
+constexpr std::size_t kMostText = 1000;
+
+Secret tag_of(std::span<const std::uint8_t> covered, const Token& token) {
+  return derive(token, "tithe hello", {covered});
+}
 
 struct UcxVersion {
   unsigned major = 0, minor = 0, release = 0;
@@ -43,11 +52,11 @@ Home my_home() {
   return {.system = h, .process = static_cast<std::uint32_t>(getpid())};
 }
 
-std::vector<std::uint8_t> write_hello(const Hello& hello) {
+std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token) {
   const UcxVersion ucx = ucx_version();
-  const std::string& trouble = hello.trouble.what();
+  const std::string trouble = printable(hello.trouble.what(), kMostText);
   const std::size_t body = hello.trouble.ok() ? hello.address.size() : trouble.size();
-  std::vector<std::uint8_t> blob(kHeaderBytes + body);
+  std::vector<std::uint8_t> blob(kHeaderBytes + body + kEndBytes);
   wire::put(&blob[0], kMagic);
   wire::put(&blob[4], kVersion);
   blob[6] = kFrameVersion;
@@ -62,10 +71,15 @@ std::vector<std::uint8_t> write_hello(const Hello& hello) {
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
                 hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
+  std::memcpy(&blob[kAtNonce], hello.nonce.data(), hello.nonce.size());
+  std::uint8_t* end = &blob[kHeaderBytes + body];
+  wire::put(end, static_cast<std::uint64_t>(XXH3_64bits(blob.data(), kHeaderBytes + body)));
+  const Secret tag = tag_of(std::span(blob).first(kHeaderBytes + body + 8), token);
+  std::memcpy(end + 8, tag.data(), tag.size());
   return blob;
 }
 
-Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world) {
+Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world, const Token& token) {
   const auto wrong = [&](Code code, const std::string& what) {
     return Status(code, fmt::format("rank {}: {}", rank, what), rank);
   };
@@ -76,19 +90,36 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
                  fmt::format("speaks transport version {} and frame version {}, this rank {} and {}: "
                              "install the same tithe on all ranks",
                              v, blob[6], kVersion, kFrameVersion));
-  if (blob.size() <= kHeaderBytes) return wrong(Code::kCorrupt, "its address blob is cut");
+  if (blob.size() <= kHeaderBytes + kEndBytes) return wrong(Code::kCorrupt, "its address blob is cut");
+  const auto end = blob.last(kEndBytes);
+  if (wire::get<std::uint64_t>(end.data()) != XXH3_64bits(blob.data(), blob.size() - kEndBytes))
+    return wrong(Code::kCorrupt, "its address blob was damaged on its way");
+  if (!equal_secrets(tag_of(blob.first(blob.size() - kSecretBytes), token), end.subspan(8)))
+    return wrong(
+        Code::kMismatch,
+        "has another job token than this rank, or is a stranger: set the same TITHE_TOKEN on all ranks");
   if (const auto w = wire::get<std::uint32_t>(&blob[8]); w != static_cast<std::uint32_t>(world))
     return wrong(Code::kMismatch, fmt::format("was started with world size {}, this rank with {}", w, world));
   if (const auto r = wire::get<std::uint32_t>(&blob[12]); r != static_cast<std::uint32_t>(rank))
     return wrong(Code::kMismatch, fmt::format("calls itself rank {}", r));
-  const auto body = blob.subspan(kHeaderBytes);
-  if (blob[7] != 1) return wrong(Code::kIo, std::string(body.begin(), body.end()));
+  const auto body = blob.subspan(kHeaderBytes, blob.size() - kHeaderBytes - kEndBytes);
+  if (blob[7] != 1)
+    return wrong(Code::kIo, printable({reinterpret_cast<const char*>(body.data()), body.size()}, kMostText));
   const UcxVersion mine = ucx_version();
   const auto major = wire::get<std::uint32_t>(&blob[16]), minor = wire::get<std::uint32_t>(&blob[20]);
   if (major != mine.major || minor != mine.minor)  // UCX promises no wire compatibility between versions
     return wrong(Code::kMismatch,
                  fmt::format("runs UCX {}.{}, this rank {}.{}", major, minor, mine.major, mine.minor));
-  return HeardHello{body, {wire::get<std::uint64_t>(&blob[24]), wire::get<std::uint32_t>(&blob[32])}};
+  HeardHello heard{body, {wire::get<std::uint64_t>(&blob[24]), wire::get<std::uint32_t>(&blob[32])}};
+  std::memcpy(heard.nonce.data(), &blob[kAtNonce], heard.nonce.size());
+  return heard;
+}
+
+Secret session_key(const Token& token, std::span<const HeardHello> hellos) {
+  std::vector<std::uint8_t> nonces;
+  for (const HeardHello& h : hellos) nonces.insert(nonces.end(), h.nonce.begin(), h.nonce.end());
+  // Whoever lacks the token and whoever did not read the hellos lacks one of the two.
+  return derive(derive(token, "tithe token", {}), "tithe job", {nonces});
 }
 
 }  // namespace tithe::ucx

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
+#include "transport/ucx/tags.h"
+
 namespace tithe::ucx {
 namespace {
 
@@ -12,30 +15,38 @@ using namespace std::chrono_literals;
 
 // A closing transport waits this long for peers that are alive but do not poll.
 constexpr auto kFarewellTime = 2s;
-// A cancelled operation whose buffer UCX still uses after this long costs the connection.
-constexpr auto kLetGoTime = 1s;
+// UCX has this long to close connections.
+constexpr auto kCloseTime = 1s;
 // Keep-alive and deadlines run at least this often while a poll waits.
 constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
 
-// Tags: channel << 32 | source rank; words of the transport itself have bit 31 set.
-constexpr ucp_tag_t kWordBit = ucp_tag_t{1} << 31;
-constexpr ucp_tag_t tag_of(Channel channel, Rank source) {
-  return ucp_tag_t{channel} << 32 | static_cast<ucp_tag_t>(source);
-}
-
 }  // namespace
 
-UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker)
-    : rank_(rank), worker_(std::move(worker)), peers_(static_cast<std::size_t>(world)) {
+UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key)
+    : rank_(rank), key_(key), worker_(std::move(worker)), peers_(static_cast<std::size_t>(world)) {
   for (int r = 0; r < world; ++r) {
-    peers_[static_cast<std::size_t>(r)].self = this;
-    peers_[static_cast<std::size_t>(r)].rank = r;
+    Peer& p = peers_[static_cast<std::size_t>(r)];
+    p.self = this;
+    p.rank = r;
+    for (int w = 0; w < kWords; ++w) {
+      p.says[static_cast<std::size_t>(w)] = proof(static_cast<Word>(w), rank_, r);
+      p.shall[static_cast<std::size_t>(w)] = proof(static_cast<Word>(w), r, rank_);
+    }
   }
+}
+
+// A stranger cannot say farewell for a rank; a word that was recorded says nothing new to whom it was said.
+Secret UcxTransport::proof(Word word, Rank from, Rank to) const {
+  std::uint8_t what[12];
+  wire::put(what, static_cast<std::uint32_t>(word));
+  wire::put(what + 4, static_cast<std::uint32_t>(from));
+  wire::put(what + 8, static_cast<std::uint32_t>(to));
+  return derive(key_, "tithe word", {what});
 }
 
 UcxTransport::~UcxTransport() { close_now(); }
 
-Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::seconds timeout) {
+Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout) {
   const Home me = my_home();
   listen();
   for (Peer& p : peers_) {
@@ -58,7 +69,9 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
   }
   const auto deadline = Clock::now() + timeout;
   const auto late = [&](const Peer& p) {
-    return Status(Code::kTimeout, fmt::format("rank {} did not connect within {} s", p.rank, timeout.count()),
+    return Status(Code::kTimeout,
+                  fmt::format("rank {} did not connect within {:.3g} s", p.rank,
+                              std::chrono::duration<double>(timeout).count()),
                   p.rank);
   };
   for (Peer& p : peers_) {
@@ -78,65 +91,6 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
     tend();
   }
   if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
-  return {};
-}
-
-// ---- Operations
-// ------------------------------------------------------------------------------------------------------
-
-Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
-  Op* op = take_op(peer, id, false);
-  if (!p.gone.ok()) {
-    answer(op, 0, p.gone);
-    release(op);
-    return {};
-  }
-  bytes_sent_ += bytes.size();
-  ucp_request_param_t param{};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param.cb.send = on_sent;
-  param.user_data = op;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  ucs_status_ptr_t r = ucp_tag_send_nbx(p.ep, bytes.data(), bytes.size(), tag_of(channel, rank_), &param);
-  if (UCS_PTR_IS_PTR(r))
-    op->request = r;
-  else
-    finish(op, bytes.size(), UCS_PTR_STATUS(r));
-  return {};
-}
-
-Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv from rank {} of {}", peer, world())};
-  const Peer& p = peers_[static_cast<std::size_t>(peer)];
-  Op* op = take_op(peer, id, true);
-  if (!p.gone.ok() && !p.left) {
-    answer(op, 0, p.gone);
-    release(op);
-    return {};
-  }
-  // A message that is here already completes at once; UCX 1.13 tells its length only to the callback, hence
-  // NO_IMM_CMPL, under which the callback may run before the call returns.
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  param.cb.recv = on_received;
-  param.user_data = op;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  ucs_status_ptr_t r = ucp_tag_recv_nbx(worker_->handle(), into.data(), into.size(), tag_of(channel, peer),
-                                        ~ucp_tag_t{0}, &param);
-  if (op->ended) return {};
-  if (!UCS_PTR_IS_PTR(r)) {
-    finish(op, 0, UCS_PTR_STATUS(r));
-    return {};
-  }
-  op->request = r;
-  if (p.left) {  // nothing of a peer that left is still under way
-    ucp_request_cancel(worker_->handle(), r);
-    must_tend_ = true;
-  }
   return {};
 }
 
@@ -165,92 +119,29 @@ std::size_t UcxTransport::poll(std::span<Completion> out, std::chrono::nanosecon
   return n;
 }
 
-void UcxTransport::cancel(OpId id) {
-  const auto it = std::find_if(active_.begin(), active_.end(),
-                               [&](const Op* op) { return op->id == id && !op->answered && !op->withdrawn; });
-  if (it != active_.end()) withdraw(*it);
-}
-
-void UcxTransport::withdraw(Op* op) {
-  op->withdrawn = true;
-  op->let_go = Clock::now() + kLetGoTime;
-  ++withdrawn_;
-  ucp_request_cancel(worker_->handle(), op->request);  // completes it through its callback, now or later
-}
-
 Status UcxTransport::peer_status(Rank peer) const {
   if (peer < 0 || peer >= world()) return {Code::kInvalid, fmt::format("no rank {} of {}", peer, world())};
   return peers_[static_cast<std::size_t>(peer)].gone;
 }
 
-UcxTransport::Op* UcxTransport::take_op(Rank peer, OpId id, bool is_recv) {
-  if (free_.empty()) {
-    ops_.emplace_back();
-    free_.push_back(&ops_.back());
-  }
-  Op* op = free_.back();
-  free_.pop_back();
-  *op = {.self = this, .id = id, .peer = peer, .is_recv = is_recv, .place = active_.size()};
-  active_.push_back(op);
-  return op;
-}
-
-void UcxTransport::release(Op* op) {
-  active_[op->place] = active_.back();
-  active_[op->place]->place = op->place;
-  active_.pop_back();
-  if (op->withdrawn) --withdrawn_;
-  op->ended = true;
-  free_.push_back(op);
-}
-
-void UcxTransport::answer(Op* op, std::size_t bytes, Status status) {
-  if (op->answered) return;
-  op->answered = true;
-  done_.push_back({.op = op->id, .bytes = bytes, .status = std::move(status)});
-}
-
-// UCX is done with the operation.
-void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
-  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
-  if (status == UCS_OK) {
-    answer(op, bytes, {});
-  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
-    answer(op, 0,
-           {Code::kTooSmall,
-            fmt::format("a message of rank {} is larger than the buffer posted for it", p.rank), p.rank});
-  } else if (op->withdrawn) {
-    answer(op, 0, {Code::kCancelled, "withdrawn", p.rank});
-  } else {
-    if (p.gone.ok()) break_off(p, ucs_status_string(status));
-    answer(op, 0, p.gone);
-  }
-  release(op);
-}
-
-void UcxTransport::on_sent(void* request, ucs_status_t status, void* arg) {
-  auto* op = static_cast<Op*>(arg);
-  op->self->finish(op, 0, status);
-  ucp_request_free(request);
-}
-
-void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                               void* arg) {
-  auto* op = static_cast<Op*>(arg);
-  op->self->finish(op, status == UCS_OK ? info->length : 0, status);
-  ucp_request_free(request);
+std::uint64_t UcxTransport::bytes_received(Rank peer) const {
+  return valid(peer) ? peers_[static_cast<std::size_t>(peer)].bytes_received : 0;
 }
 
 // ---- Peers
 // ------------------------------------------------------------------------------------------------------
 
 void UcxTransport::say(Peer& peer, Word word) {
+  send_short(peer, tag_of(static_cast<Channel>(word), rank_) | kWordBit,
+             peer.says[static_cast<std::size_t>(word)]);
+}
+
+void UcxTransport::send_short(Peer& peer, ucp_tag_t tag, ByteView bytes) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_said;
   param.user_data = &peer;
-  ucs_status_ptr_t r =
-      ucp_tag_send_nbx(peer.ep, nullptr, 0, tag_of(static_cast<Channel>(word), rank_) | kWordBit, &param);
+  ucs_status_ptr_t r = ucp_tag_send_nbx(peer.ep, bytes.data(), bytes.size(), tag, &param);
   if (UCS_PTR_IS_PTR(r))
     ++peer.words_in_flight;
   else if (UCS_PTR_IS_ERR(r))
@@ -274,7 +165,8 @@ void UcxTransport::listen() {
   param.user_data = this;
   for (listening_ = false; !listening_;) {
     listening_ = true;  // until on_heard
-    ucs_status_ptr_t r = ucp_tag_recv_nbx(worker_->handle(), nullptr, 0, kWordBit, kWordBit, &param);
+    ucs_status_ptr_t r =
+        ucp_tag_recv_nbx(worker_->handle(), heard_.data(), heard_.size(), kWordBit, kWordBit, &param);
     if (UCS_PTR_IS_ERR(r)) return;
     word_ = r;
   }
@@ -284,23 +176,24 @@ void UcxTransport::on_heard(void* request, ucs_status_t status, const ucp_tag_re
   auto* self = static_cast<UcxTransport*>(arg);
   self->listening_ = false;
   self->must_tend_ = true;
-  if (status == UCS_OK) self->hear(info->sender_tag);
+  if (status == UCS_OK) self->hear(info->sender_tag, info->length);
   ucp_request_free(request);
 }
 
-void UcxTransport::hear(ucp_tag_t tag) {
-  const auto source = static_cast<Rank>(tag & (kWordBit - 1));
+void UcxTransport::hear(ucp_tag_t tag, std::size_t bytes) {
+  const auto source = static_cast<Rank>(tag & kSourceBits);
   if (!valid(source)) return;
   Peer& p = peers_[static_cast<std::size_t>(source)];
+  const auto word = static_cast<std::size_t>(tag >> 32);
+  if (word >= kWords || !equal_secrets(p.shall[word], ByteView(heard_).first(bytes))) return;
   must_tend_ = true;
-  switch (static_cast<Word>(tag >> 32)) {
+  switch (static_cast<Word>(word)) {
     case Word::kHello:
       p.greeted = true;
       break;
     case Word::kFarewell:
       p.left = p.answered = p.waits_for_answer = true;
-      if (p.gone.ok())
-        p.gone = {Code::kPeerLost, fmt::format("rank {} is gone: it closed its transport", p.rank), p.rank};
+      if (p.gone.ok()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
       break;
     case Word::kAnswer:
       p.answered = true;
@@ -316,16 +209,14 @@ void UcxTransport::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
 void UcxTransport::break_off(Peer& peer, std::string why) {
   peer.broken = true;
   must_tend_ = true;
-  if (peer.gone.ok())
-    peer.gone = {Code::kPeerLost, fmt::format("rank {} is gone: {}", peer.rank, why), peer.rank};
+  if (peer.gone.ok()) peer.gone = {Code::kPeerLost, std::move(why), peer.rank};
 }
 
 // Ends receives that no message has met; those that one has met end with the connection.
 void UcxTransport::give_up_receives(Peer& peer) {
   const std::vector<Op*> now(active_);
   for (Op* op : now)
-    if (op->peer == peer.rank && op->is_recv && !op->answered && op->request != nullptr)
-      ucp_request_cancel(worker_->handle(), op->request);
+    if (op->peer == peer.rank && op->is_recv && !op->ended) cancel_requests(op);
 }
 
 bool UcxTransport::nap(std::chrono::nanoseconds most) {
@@ -369,10 +260,10 @@ void UcxTransport::tend(Peer& p) {
     must_tend_ = true;
   }
   if (p.closed && !p.closing) {
+    give_up_receives(p);
     // UCX forgets a receive whose message had begun to arrive: no byte can follow, so it ends here.
     for (Op* op : active_)
-      if (op->peer == p.rank)
-        answer(op, 0, op->withdrawn ? Status(Code::kCancelled, "withdrawn", p.rank) : p.gone);
+      if (op->peer == p.rank) answer(op, 0, why_not(*op));
   }
 }
 
@@ -401,7 +292,8 @@ void UcxTransport::close_now() {
   for (Peer& p : peers_)
     if (p.ep != nullptr) break_off(p, "this rank closed its transport");
   tend();
-  pump([](const Peer& p) { return p.closing; }, Clock::now() + kLetGoTime);
+  pump([](const Peer& p) { return p.closing; }, Clock::now() + kCloseTime);
+  is_over_ = true;
   if (listening_) ucp_request_cancel(worker_->handle(), word_);
   worker_.reset();  // the last callbacks come from here: the operations must still exist
 }

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tag matching over UCX: a message's tag is (channel, source rank). How a peer's end is learnt:
+// Tag matching over UCX: a message's tag is (channel, source rank).
+//
+// UCX says nothing of a message before it is whole, and over a slow link that takes minutes. So a long message
+// travels in pieces: an announcement under the message's tag says how long it is and which number it has among
+// its sender's long messages, and the pieces follow under a tag that is made of this number. The receiver posts
+// for them once it has the announcement, straight into the caller's buffer; where that is too small, or was
+// withdrawn, it receives the pieces into nothing. A sender that withdraws a message in the middle ends it with an
+// empty piece.
+//
+// How a peer's end is learnt:
 //   killed     the connection breaks, or the process' descriptor says that it ended (on this machine: over
 //              shared memory UCX would not know), or UCX's keep-alive (1 s) finds it gone: its operations
 //              complete with kPeerLost
@@ -12,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/secret.h"
 #include "tithe/transport.h"
 #include "transport/ucx/hello.h"
 #include "transport/ucx/watch.h"
@@ -21,16 +31,17 @@ namespace tithe::ucx {
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker);
+  UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key);
   ~UcxTransport() override;
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
   // connected to this rank. kTimeout names the first that did not.
-  Status connect(const std::vector<HeardHello>& hellos, std::chrono::seconds timeout);
+  Status connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout);
 
   std::string_view kind() const override { return "ucx"; }
   Rank rank() const override { return rank_; }
   int world() const override { return static_cast<int>(peers_.size()); }
+  ByteView key() const override { return key_; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
@@ -38,11 +49,13 @@ class UcxTransport final : public Transport {
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  std::uint64_t bytes_received(Rank peer) const override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   enum class Word : std::uint32_t { kHello, kFarewell, kAnswer };  // what transports say to each other
+  static constexpr int kWords = 3;
 
   struct Peer {
     UcxTransport* self = nullptr;
@@ -56,8 +69,15 @@ class UcxTransport final : public Transport {
     bool closed = false;            // our endpoint is being closed ...
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
-    Status gone = {};  // not ok: why nothing more can be exchanged
+    std::uint32_t long_messages = 0;  // sent to it: the next one's number
+    std::uint64_t bytes_received = 0;
+    std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
+    std::array<Secret, kWords> shall = {};  // ... and of its own
+    Status gone = {};                       // not ok: why nothing more can be exchanged
   };
+
+  // What goes before the pieces of a long message. Little-endian, like everything that travels.
+  static constexpr std::size_t kAnnouncementBytes = 24;
 
   struct Op {
     UcxTransport* self = nullptr;
@@ -70,6 +90,30 @@ class UcxTransport final : public Transport {
     void* request = nullptr;
     std::size_t place = 0;  // in active_
     Clock::time_point let_go = {};
+    std::uint8_t* data = nullptr;  // the caller's bytes; only read where this sends
+    std::size_t room = 0;          // for so many
+
+    // A long message, once it is announced.
+    bool in_pieces = false;
+    bool busy = false;          // its pieces are being posted or cancelled just now: callbacks leave it alone
+    bool drains = false;        // what comes is received into nothing
+    bool stopped = false;       // nothing more comes or goes
+    std::uint32_t number = 0;   // the message's
+    std::size_t total = 0;      // its bytes
+    std::size_t next = 0;       // where the next piece begins
+    std::size_t left = 0;       // pieces not yet posted
+    std::size_t in_flight = 0;  // requests that UCX holds
+    std::size_t in_use = 0;     // of these, such as touch the caller's bytes
+    Status trouble = {};        // why it will not end well
+    std::array<std::uint8_t, kAnnouncementBytes> announcement = {};
+  };
+
+  struct Piece {
+    Op* op = nullptr;
+    void* request = nullptr;
+    std::size_t bytes = 0;  // what it must hold
+    bool drains = false;
+    bool ended = false;
   };
 
   Op* take_op(Rank peer, OpId id, bool is_recv);
@@ -77,10 +121,21 @@ class UcxTransport final : public Transport {
   void finish(Op* op, std::size_t bytes, ucs_status_t status);
   void answer(Op* op, std::size_t bytes, Status status);
   void withdraw(Op* op);
+  Status why_not(const Op& op) const;  // of one that did not come to its end
+  void cancel_requests(Op* op);
+
+  void send_long(Peer& peer, Channel channel, Op* op);
+  void announced(Op* op, const std::uint8_t* announcement);
+  void feed(Op* op);  // posts pieces, as many as may be in flight, and ends the message after the last
+  bool post_piece(Op* op);
+  void piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes);
+  void end_long(Op* op);
 
   void say(Peer& peer, Word word);
+  void send_short(Peer& peer, ucp_tag_t tag, ByteView bytes);  // bytes stay until UCX is done with them
   void listen();
-  void hear(ucp_tag_t tag);
+  void hear(ucp_tag_t tag, std::size_t bytes);
+  Secret proof(Word word, Rank from, Rank to) const;  // that a rank of this job says it
   void break_off(Peer& peer, std::string why);
   void give_up_receives(Peer& peer);
   bool nap(std::chrono::nanoseconds most);  // true if woken
@@ -91,23 +146,32 @@ class UcxTransport final : public Transport {
 
   static void on_sent(void* request, ucs_status_t status, void* arg);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* arg);
+  static void on_announced(void* request, ucs_status_t status, void* arg);
+  static void on_piece_sent(void* request, ucs_status_t status, void* arg);
+  static void on_piece_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                                void* arg);
   static void on_said(void* request, ucs_status_t status, void* arg);
   static void on_heard(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* arg);
   static void on_closed(void* request, ucs_status_t status, void* arg);
   static void on_error(void* arg, ucp_ep_h ep, ucs_status_t status);
 
   Rank rank_;
+  Secret key_;
   std::unique_ptr<Worker> worker_;
   Watch watch_;
   std::vector<Peer> peers_;
   std::deque<Op> ops_;  // storage; addresses stay
   std::vector<Op*> free_;
   std::vector<Op*> active_;
+  std::deque<Piece> pieces_;
+  std::vector<Piece*> free_pieces_;
   std::vector<Completion> done_;  // from next_ on: not yet handed out
   std::size_t next_ = 0;
   bool listening_ = false;  // the receive for words stands
   void* word_ = nullptr;    // its request
+  Secret heard_ = {};       // what it received
   bool must_tend_ = false;
+  bool is_over_ = false;  // nothing more is posted
   std::size_t withdrawn_ = 0;
   std::uint64_t bytes_sent_ = 0;
 };

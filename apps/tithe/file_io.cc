@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "file_io.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "interrupt.h"
+#include "tithe/limits.h"
+
+namespace tithe::cli {
+namespace {
+
+constexpr int kMostLinks = 40;  // as the kernel follows
+
+Status io(const fs::path& path, std::string_view what, int error) {
+  return {Code::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(error))};
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int close_now() { return close(std::exchange(fd_, -1)); }  // some errors of writing come only now
+
+ private:
+  int fd_;
+};
+
+bool write_all(int fd, ByteView bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+Status write_into(const fs::path& path, ByteView bytes) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error like others
+  Descriptor out(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  if (out.get() < 0) return io(path, "cannot open", errno);
+  if (!write_all(out.get(), bytes)) return io(path, "cannot write", errno);
+  if (out.close_now() != 0) return io(path, "cannot write", errno);
+  return {};
+}
+
+// The file that a link names, whether it exists or not.
+Result<fs::path> end_of_links(const fs::path& path) {
+  fs::path at = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    if (!fs::is_symlink(fs::symlink_status(at, error))) return at;
+    const fs::path next = fs::read_symlink(at, error);
+    if (error) return io(path, "cannot follow", error.value());
+    at = next.is_absolute() ? next : at.parent_path() / next;
+  }
+  return io(path, "cannot follow", ELOOP);
+}
+
+// `old`: the file that is there, or nullptr.
+Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
+  std::string other = path.string() + ".XXXXXX";
+  Descriptor out(mkostemp(other.data(), O_CLOEXEC));
+  if (out.get() < 0) return io(path, "cannot write beside it", errno);
+  const RemovedIfInterrupted removed(other.c_str());
+  const auto give_up = [&](std::string_view what) {
+    const Status s = io(path, what, errno);
+    unlink(other.c_str());
+    return s;
+  };
+  if (!write_all(out.get(), bytes)) return give_up("cannot write");
+  const mode_t mask = umask(0);
+  umask(mask);
+  // Only root may give a file away; to others the new file is their own, as if they had removed the old one.
+  if (old != nullptr && fchown(out.get(), old->st_uid, old->st_gid) != 0 && geteuid() == 0)
+    return give_up("cannot keep its owner");
+  if (fchmod(out.get(), old != nullptr ? old->st_mode & 07777 : 0666 & ~mask) != 0)
+    return give_up("cannot set its mode");
+  if (fsync(out.get()) != 0 || out.close_now() != 0) return give_up("cannot write");
+  if (rename(other.c_str(), path.c_str()) != 0) return give_up("cannot rename to it");
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t most_values) {
+  const std::size_t most = kReadPerValue * std::min(most_values, kMostValues) + kReadBeside;
+  const auto too_long = [&] {
+    return Status(Code::kUnsupported,
+                  fmt::format("{}: holds more than {} bytes, as many as are read for --max-values {}",
+                              path.string(), most, most_values));
+  };
+  if (path.empty()) return Status(Code::kInvalid, "the name of the input is empty");
+  const Descriptor in(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (in.get() < 0) return io(path, "cannot open", errno);
+  struct stat file {};
+  if (fstat(in.get(), &file) != 0) return io(path, "cannot read", errno);
+  if (S_ISDIR(file.st_mode)) return io(path, "cannot read", EISDIR);
+  if (S_ISREG(file.st_mode) && static_cast<std::size_t>(file.st_size) > most) return too_long();
+  std::vector<std::uint8_t> bytes;
+  std::size_t have = 0;
+  for (;;) {
+    // One byte more than is allowed tells whether there is more.
+    if (have == bytes.size()) bytes.resize(std::min(most + 1, have + (std::size_t{1} << 20) + have / 2));
+    const ssize_t n = read(in.get(), bytes.data() + have, bytes.size() - have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return io(path, "cannot read", errno);
+    if (n == 0) break;
+    have += static_cast<std::size_t>(n);
+    if (have > most) return too_long();
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+Status write_file(const fs::path& path, ByteView bytes) {
+  if (path.empty()) return {Code::kInvalid, "the name of the output is empty"};
+  struct stat old {};
+  const bool there = stat(path.c_str(), &old) == 0;
+  if (!there && errno != ENOENT) return io(path, "cannot write", errno);
+  if (there && S_ISDIR(old.st_mode)) return io(path, "cannot write", EISDIR);
+  if (there && !S_ISREG(old.st_mode)) return write_into(path, bytes);
+  Result<fs::path> end = end_of_links(path);
+  if (!end.ok()) return end.status();
+  return replace(*end, there ? &old : nullptr, bytes);
+}
+
+}  // namespace tithe::cli

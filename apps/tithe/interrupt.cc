@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interrupt.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+namespace tithe::cli {
+namespace {
+
+std::atomic<const char*> unfinished{nullptr};
+static_assert(std::atomic<const char*>::is_always_lock_free);  // read by a signal handler
+
+void end_by(int signal) {
+  if (const char* path = unfinished.load()) unlink(path);
+  constexpr char kText[] = "tithe: interrupted\n";
+  static_cast<void>(!write(STDERR_FILENO, kText, sizeof kText - 1));
+  raise(signal);  // pending until this handler returns; it is the default's turn then
+}
+
+}  // namespace
+
+void watch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = end_by;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    // What was ignored stays ignored: nohup, and shells that start a job in the background.
+    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
+      sigaction(signal, &action, nullptr);
+  }
+}
+
+RemovedIfInterrupted::RemovedIfInterrupted(const char* path) { unfinished = path; }
+RemovedIfInterrupted::~RemovedIfInterrupted() { unfinished = nullptr; }
+
+}  // namespace tithe::cli

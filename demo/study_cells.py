@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of the study of optimizers: one cell (a model with an optimizer as users write it), one codec, one seed. The
+ranks live in this process; each has its own part of the batch and its own session, as if it had its own process."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import tithe
+from study_models import Task
+
+RANKS = 4
+STRATEGY = "server"  # the hook's default
+MOMENTUM = 0.9
+
+
+@dataclass(frozen=True)
+class Cell:
+    model: str
+    optimizer: str
+    rate: float  # suits fp32 (RATES in study_optimizers.py)
+    batch: int  # per rank
+    steps: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.optimizer}"
+
+    @property
+    def about(self) -> str:
+        return f"{self.name}: rate {self.rate:g}, batch {self.batch} per rank, {self.steps} steps"
+
+
+_SHAPES = {"mlp": (16, 400), "convnet": (8, 250), "transformer": (4, 200)}  # batch per rank, steps
+_RATES = {
+    ("mlp", "SGD 0.9"): 0.05,
+    ("mlp", "AdamW"): 4e-3,
+    ("convnet", "SGD 0.9"): 0.05,
+    ("convnet", "AdamW"): 8e-3,
+    ("transformer", "SGD 0.9"): 0.4,
+    ("transformer", "AdamW"): 8e-3,
+}
+CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key, rate in _RATES.items())}
+
+
+def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer:
+    if cell.optimizer == "AdamW":
+        return torch.optim.AdamW(model.parameters(), lr=cell.rate)
+    # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
+    momentum = 0.0 if "feedback=momentum" in codec else MOMENTUM
+    return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum)
+
+
+def learning_rate(cell: Cell, step: int) -> float:
+    """Linear up over the first tenth, then linear down to zero."""
+    rise = max(1, cell.steps // 10)
+    return cell.rate * min((step + 1) / rise, (cell.steps - step) / (cell.steps - rise + 1))
+
+
+class Ranks:
+    """The sessions of all ranks, and one thread each."""
+
+    def __init__(self, codec: str, seed: int):
+        self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0)
+        self.threads = ThreadPoolExecutor(RANKS)
+
+    def average(self, buckets: list[dict[str, np.ndarray]]) -> None:
+        list(self.threads.map(self._exchange, self.sessions, buckets))
+
+    @staticmethod
+    def _exchange(session: tithe.Session, bucket: dict[str, np.ndarray]) -> None:
+        session.wait(session.sync(bucket))
+        session.commit()
+
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for session in self.sessions:
+            session.close()
+        self.threads.shutdown()
+
+
+def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
+    """Score on the test data, bytes that a rank sent per step, and whether all stayed finite."""
+    torch.manual_seed(seed)
+    model = task.make()
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    optimizer = make_optimizer(cell, model, codec)
+    inputs, targets = task.train
+    random = np.random.default_rng([seed, 0])
+    with Ranks(codec, seed) as ranks:
+        for step in range(cell.steps):
+            chosen = torch.from_numpy(random.integers(len(inputs), size=(RANKS, cell.batch)))
+            gradients = []
+            for rank in range(RANKS):
+                loss = task.loss(model, inputs[chosen[rank]], targets[chosen[rank]])
+                gradients.append([g.contiguous() for g in torch.autograd.grad(loss, parameters)])
+            ranks.average([dict(zip(names, (g.numpy() for g in mine), strict=True)) for mine in gradients])
+            for parameter, gradient in zip(parameters, gradients[0], strict=True):
+                parameter.grad = gradient
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(cell, step)
+            optimizer.step()
+        sent = ranks.sessions[0].stats()["bytes_sent"] / cell.steps
+    bits = [[gradient.view(torch.int32) for gradient in mine] for mine in gradients]  # NaNs, too, are the same
+    if not all(torch.equal(a, b) for mine in bits[1:] for a, b in zip(bits[0], mine, strict=True)):
+        raise RuntimeError(f"{codec}: ranks ended with different bits")
+    finite = all(bool(p.isfinite().all()) for p in parameters)
+    return {
+        "cell": cell.name,
+        "codec": codec,
+        "seed": seed,
+        "score": task.score(model) if finite else None,
+        "bytes_per_step": sent,
+        "values": sum(p.numel() for p in parameters),
+    }

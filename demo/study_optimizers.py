@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make study-optimizers`: which codecs may stand in for fp32 whatever the optimizer. Every codec at its defaults,
+under the optimizers that users write (study_cells.py), with fp32's learning rate; nothing is tuned for a codec.
+
+Writes OUT/study_optimizers.json (every run) after each run and OUT/study_optimizers.md (the table) at the end. Ctrl-C
+loses the runs at hand; RESUME=1 goes on.
+
+Environment:
+    SEEDS=3
+    CODECS="a b"          spec strings; all codecs if unset
+    OPTIMIZERS="a, b"     of SGD 0.9, AdamW; both if unset
+    FP32_SEEDS=8          of the reference: its spread is the noise that others are measured by
+    JOBS=2                processes
+    RESUME=1              keeps what OUT/study_optimizers.json holds and trains only what is missing
+    RATES=1               trains fp32 alone, at rates around each cell's own, and prints the scores
+    DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
+    OUT=bench/results
+"""
+
+import dataclasses
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+import idx
+import study_cells
+import study_verdict
+import tithe
+from run import machine
+from study_models import Tasks
+
+FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a cell's rate, for RATES
+RATES_SEED = 100  # apart from the seeds that are compared
+SHOWN = ("SEEDS", "CODECS", "OPTIMIZERS", "FP32_SEEDS")
+MOMENTUM_CODECS = ("dgc:feedback=momentum",)  # as published; for SGD 0.9 alone, whose momentum they take over
+
+_tasks: Tasks | None = None
+
+
+def start_worker(folder: str) -> None:
+    global _tasks
+    torch.set_num_threads(1)
+    _tasks = Tasks(folder)
+
+
+def work(job: tuple[study_cells.Cell, str, int]) -> dict | str:
+    cell, codec, seed = job
+    try:
+        return study_cells.train(cell, codec, seed, _tasks.by_name[cell.model])
+    except (tithe.Error, RuntimeError, ValueError) as trouble:
+        return f"{cell.name}, {codec}, seed {seed}: {trouble}"
+
+
+def chosen_codecs() -> list[str]:
+    given = os.environ.get("CODECS", "").split()
+    names = given or [codec["name"] for codec in tithe.codecs()] + list(MOMENTUM_CODECS)
+    return list(dict.fromkeys(["fp32", *map(tithe.check_spec, names)]))
+
+
+def chosen_cells() -> list[study_cells.Cell]:
+    known = dict.fromkeys(cell.optimizer for cell in study_cells.CELLS.values())
+    given = [word.strip() for word in os.environ.get("OPTIMIZERS", "").split(",") if word.strip()] or list(known)
+    for word in given:
+        if word not in known:
+            raise ValueError(f"OPTIMIZERS: unknown '{word}': known are {', '.join(known)}")
+    return [cell for cell in study_cells.CELLS.values() if cell.optimizer in given]
+
+
+def jobs_of(codecs: list[str], cells: list[study_cells.Cell]) -> list[tuple[study_cells.Cell, str, int]]:
+    """Seed by seed, so that a study that is stopped says something of all codecs."""
+    seeds, plain = int(os.environ.get("SEEDS") or 3), int(os.environ.get("FP32_SEEDS") or 8)
+    out = []
+    for seed in range(max(seeds, plain)):
+        for codec in codecs:
+            fits = [c for c in cells if codec not in MOMENTUM_CODECS or c.optimizer == "SGD 0.9"]
+            if seed < (plain if codec == "fp32" else seeds):
+                out += [(cell, codec, seed) for cell in fits]
+    return out
+
+
+class Results:
+    """OUT: the runs so far."""
+
+    def __init__(self, folder: Path, about: str, resume: bool):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file, self.page = folder / "study_optimizers.json", folder / "study_optimizers.md"
+        given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
+        self.details = {
+            "machine": machine(),
+            "command": " ".join([*given, "make study-optimizers"]),
+            "data": about,
+            "ranks": study_cells.RANKS,
+            "strategy": study_cells.STRATEGY,
+            "cells": {name: dataclasses.asdict(cell) for name, cell in study_cells.CELLS.items()},
+            "runs": [],
+        }
+        if resume and self.file.exists():
+            old = json.loads(self.file.read_text())
+            for key in ("data", "ranks", "strategy", "cells"):
+                if old[key] != self.details[key]:
+                    raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
+            self.details["runs"] = old["runs"]
+            self.details["command"] = old["command"]
+        self.known = {self._key(run) for run in self.details["runs"]}
+
+    @staticmethod
+    def _key(run: dict) -> tuple:
+        return run["cell"], run["codec"], run["seed"]
+
+    def has(self, job: tuple[study_cells.Cell, str, int]) -> bool:
+        cell, codec, seed = job
+        return (cell.name, codec, seed) in self.known
+
+    def add(self, run: dict) -> None:
+        self.known.add(self._key(run))
+        self.details["runs"].append(run)
+        self.write()
+
+    def write(self) -> None:
+        """A run per line: the file stays readable, and a difference between two of them too."""
+        order = {codec["name"]: at for at, codec in enumerate(tithe.codecs())}
+        cells = list(self.details["cells"])
+        self.details["runs"].sort(
+            key=lambda run: (order[run["codec"].split(":")[0]], run["codec"], cells.index(run["cell"]), run["seed"])
+        )
+        head = json.dumps({k: v for k, v in self.details.items() if k != "runs"}, indent=1)
+        runs = ",\n".join(f"  {json.dumps(run)}" for run in self.details["runs"])
+        partial = self.file.with_name(".study_optimizers.json")
+        partial.write_text(f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n')
+        partial.replace(self.file)
+
+    def publish(self) -> None:
+        self.write()
+        self.page.write_text(study_verdict.page(self.details))
+
+
+def print_rates(pool, cells: list[study_cells.Cell]) -> None:
+    jobs = [(dataclasses.replace(c, rate=c.rate * f), "fp32", RATES_SEED) for c in cells for f in FACTORS]
+    for (cell, _, _), run in zip(jobs, pool.imap(work, jobs), strict=True):
+        score = run if isinstance(run, str) else "diverged" if run["score"] is None else f"{run['score']:.3f}"
+        print(f"{cell.name:<24} rate {cell.rate:<8g} {score}", flush=True)
+
+
+def run_all(pool, todo: list, results: Results) -> int:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = done.stdout.strip()
+    begin, status = time.monotonic(), 0
+    for at, run in enumerate(pool.imap_unordered(work, todo), 1):
+        if isinstance(run, str):
+            status = 1
+            print(f"study: {run}", file=sys.stderr, flush=True)
+            continue
+        results.add({**run, "commit": commit})
+        left = (time.monotonic() - begin) / at * (len(todo) - at)
+        score = "diverged" if run["score"] is None else f"{run['score']:8.3f}"
+        print(f"[{at}/{len(todo)}] {run['cell']:<22} {run['codec']:<24} {score}  {left / 60:.0f} min left", flush=True)
+    return status
+
+
+def main() -> int:
+    folder = os.environ.get("DATA") or idx.DEBIAN
+    try:
+        cells, codecs = chosen_cells(), chosen_codecs()
+        rates = os.environ.get("RATES") == "1"
+        out = Path(os.environ.get("OUT") or "bench/results")
+        results = None if rates else Results(out, Tasks(folder).about, os.environ.get("RESUME") == "1")
+    except (ValueError, FileNotFoundError) as trouble:
+        print(f"study: {trouble}", file=sys.stderr)
+        return 2
+    status = 0
+    with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
+        try:
+            if rates:
+                print_rates(pool, cells)
+                return 0
+            todo = [job for job in jobs_of(codecs, cells) if not results.has(job)]
+            print(f"study: {len(todo)} runs, {len(codecs)} codecs in {len(cells)} cells", flush=True)
+            status = run_all(pool, todo, results)
+        except KeyboardInterrupt:
+            status = 130
+            print("study: stopped; RESUME=1 goes on from here")
+    if results and results.details["runs"]:
+        results.publish()
+        print(study_verdict.text(results.details))
+        print(f"study: {results.file}, {results.page}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

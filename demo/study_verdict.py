@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the study of optimizers says: which codecs stay within noise of fp32, and where. Standard library only, so that
+the documents' tables can be checked without torch."""
+
+import statistics
+
+FLOOR = {"%": 0.3, "nats": 0.01}  # what is called noise at any rate, per unit of the score
+NEAR = "within noise"
+
+
+def unit(cell: str) -> str:
+    return "nats" if cell.startswith("transformer") else "%"
+
+
+class Study:
+    def __init__(self, details: dict):
+        self.cells = details["cells"]
+        self.scores: dict[tuple[str, str], dict[int, float | None]] = {}
+        self.sent: dict[tuple[str, str], float] = {}
+        for run in details["runs"]:
+            key = run["cell"], run["codec"]
+            self.scores.setdefault(key, {})[run["seed"]] = run["score"]
+            self.sent[key] = run["bytes_per_step"] / run["values"]
+        self.codecs = list(dict.fromkeys(run["codec"] for run in details["runs"]))
+
+    def differences(self, cell: str, codec: str) -> list[float | None]:
+        """Seed by seed, the score less fp32's; None where the run did not stay finite."""
+        plain, mine = self.scores.get((cell, "fp32"), {}), self.scores.get((cell, codec), {})
+        return [None if mine[s] is None else mine[s] - plain[s] for s in sorted(mine) if s in plain]
+
+    def gap(self, cell: str, codec: str) -> float | None:
+        """Mean difference from fp32: less than 0 is worse. None where a run diverged, or where there is none."""
+        found = self.differences(cell, codec)
+        return statistics.fmean(found) if found and None not in found else None
+
+    def spread(self, cell: str) -> float:
+        """fp32's standard deviation over its seeds."""
+        found = list(self.scores.get((cell, "fp32"), {}).values())
+        return statistics.stdev(found) if len(found) > 1 else 0.0
+
+    def tolerance(self, cell: str, codec: str) -> float:
+        """How far below fp32 still is noise: two standard errors of the paired differences, though no more than fp32's
+        own seeds would give (a codec does not pass by being erratic), and the floor at least."""
+        found = [d for d in self.differences(cell, codec) if d is not None]
+        if len(found) < 2:
+            return FLOOR[unit(cell)]
+        paired = 2 * statistics.stdev(found) / len(found) ** 0.5
+        own = 2 * self.spread(cell) * (2 / len(found)) ** 0.5
+        return max(FLOOR[unit(cell)], min(paired, own))
+
+    def near(self, cell: str, codec: str) -> bool:
+        gap = self.gap(cell, codec)
+        return gap is not None and gap >= -self.tolerance(cell, codec)
+
+    def has(self, cell: str, codec: str) -> bool:
+        return bool(self.differences(cell, codec))
+
+    def safe(self, codec: str, optimizer: str | None = None) -> bool | None:
+        """Within noise in all cells, or in all of one optimizer; None if one was not run."""
+        cells = [name for name, cell in self.cells.items() if optimizer in (None, cell["optimizer"])]
+        if not all(self.has(cell, codec) for cell in cells):
+            return None
+        return all(self.near(cell, codec) for cell in cells)
+
+    def bytes_per_value(self, codec: str) -> float | None:
+        """Sent by a rank in a step: mean over the models. Small tensors, which travel raw, are in it."""
+        models = {cell["model"]: name for name, cell in self.cells.items() if (name, codec) in self.sent}
+        return statistics.fmean(self.sent[name, codec] for name in models.values()) if models else None
+
+    def smaller(self, codec: str) -> float:
+        return self.bytes_per_value("fp32") / self.bytes_per_value(codec)
+
+    def by_bytes(self) -> list[str]:
+        return sorted(self.codecs, key=self.bytes_per_value, reverse=True)
+
+
+def shown_gap(study: Study, cell: str, codec: str) -> str:
+    """A cell of the table; bold where it is more than noise."""
+    if not study.has(cell, codec):
+        return ""
+    gap = study.gap(cell, codec)
+    if gap is None:
+        return "**diverged**"
+    text = f"{gap:+.3f}" if unit(cell) == "nats" else f"{gap:+.2f}"
+    return text if study.near(cell, codec) else f"**{text}**"
+
+
+def verdict(study: Study, codec: str) -> str:
+    ran = [cell for cell in study.cells if study.has(cell, codec)]
+    far = [cell for cell in ran if not study.near(cell, codec)]
+    if not ran:
+        return ""
+    if len(ran) < len(study.cells):
+        return f"{len(ran) - len(far)} of {len(ran)} run"
+    return "**yes**" if not far else f"no: {len(far)} of {len(ran)} cells short"
+
+
+def markdown(head: list[str], rows: list[list[str]], numbers: int = 0) -> str:
+    """numbers: how many columns after the first are numbers."""
+    rule = ["---", *["---:"] * numbers, *["---"] * (len(head) - 1 - numbers)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, rule, *rows])
+
+
+def gaps(study: Study) -> str:
+    """The large table: a row per codec, most bytes first."""
+    cells = list(study.cells)
+    head = ["codec", "bytes per value", "fp32's bytes", *cells, "within noise in all six"]
+    rows = [
+        [
+            f"`{codec}`",
+            f"{study.bytes_per_value(codec):.3g}",
+            f"1/{study.smaller(codec):.3g}",
+            *(shown_gap(study, cell, codec) for cell in cells),
+            "" if codec == "fp32" else verdict(study, codec),
+        ]
+        for codec in study.by_bytes()
+    ]
+    return markdown(head, rows, len(head) - 2)
+
+
+def references(study: Study) -> str:
+    rows = []
+    for name, cell in study.cells.items():
+        found = list(study.scores.get((name, "fp32"), {}).values())
+        if found:
+            score = statistics.fmean(found)
+            shown = f"{score:.2f} %" if unit(name) == "%" else f"{-score:.3f} nats"
+            digits = 2 if unit(name) == "%" else 3
+            job = f"rate {cell['rate']:g}, batch {cell['batch']}, {cell['steps']} steps"
+            rows.append([name, job, shown, f"{study.spread(name):.{digits}f}", str(len(found))])
+    return markdown(["cell", "job", "fp32", "deviation between seeds", "seeds"], rows)
+
+
+def text(details: dict) -> str:
+    """For a terminal."""
+    study = Study(details)
+    lines = ((codec, study.smaller(codec), verdict(study, codec).replace("*", "")) for codec in study.by_bytes())
+    return "\n".join(f"{codec:<28} 1/{smaller:<6.3g} {said}" for codec, smaller, said in lines)
+
+
+PAGE = """# Which codecs hold under which optimizer
+
+{ranks} ranks, strategy {strategy}, codecs at their defaults, plain torch optimizers (SGD with momentum 0.9; AdamW, its
+defaults), the learning rate that suits fp32, up over a tenth of the steps and then down to zero. Nothing is tuned
+for a codec. Accuracy on Fashion-MNIST (mlp, convnet), nats per character on licence texts (transformer, two blocks of
+width 64).
+
+`{command}` on {machine}; commits {commits}.
+{data}.
+Made from `study_optimizers.json` by `demo/study_verdict.py`: see [the note](README.md#study-of-optimizers).
+
+## The reference
+
+{references}
+## The codecs
+
+Differences from fp32 with the same seeds, in points of accuracy and in nats; less than 0 is worse. Bold: worse than
+noise, which is two standard errors of the paired differences, though no more than fp32's own seeds give, and at least
+{floor[%]} points or {floor[nats]} nats. Bytes are whole frames that a rank sends in a step, over the values of the
+model, a mean over the three models: small tensors travel raw and are in it.
+
+{gaps}"""
+
+
+def page(details: dict) -> str:
+    study = Study(details)
+    commits = ", ".join(dict.fromkeys(run["commit"] for run in details["runs"]))
+    return PAGE.format(**details, commits=commits, references=references(study), gaps=gaps(study), floor=FLOOR)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How many values there may be. Sizes of payloads, scratch and memories are computed in std::size_t: up to kMostValues
+// no codec's computation of them can overflow, whatever its settings (src/codec/limits_test.cc; the first would at
+// 2^57). Whoever takes a number of values from outside refuses more: sessions, the C ABI, the command line, Python.
+#include <cstddef>
+
+namespace tithe {
+
+// Of a tensor, a bucket or a frame: 4 TiB of fp32.
+inline constexpr std::size_t kMostValues = std::size_t{1} << 40;
+
+// How many values a frame that stands alone, in a file or in memory, may claim unless its reader says more: 256 MiB. A
+// frame of a sparse codec is 68 bytes for any number of zeros, so what it claims costs its writer nothing.
+inline constexpr std::size_t kUsualMostValues = std::size_t{1} << 26;
+
+}  // namespace tithe

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parameter is which: the keys under which tithe.torch keeps what was not sent."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+_NO_WALK = -1  # as torch numbers them
+_SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
+_CURE = "make the State with parameters=model.named_parameters(), as attach() does, when saving and when loading"
+
+Entry = Mapping[str, Any]  # what a saved state tells of a parameter: shape, dtype, print
+
+
+def fingerprint(parameter: torch.Tensor) -> str:
+    """Of values spread over the parameter: another parameter of a trained model has another one."""
+    flat = parameter.detach().reshape(-1)
+    some = flat[:: max(1, flat.numel() // _SAMPLE)].contiguous().cpu()
+    return hashlib.blake2b(some.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
+
+
+def describe(parameter: torch.Tensor) -> dict[str, Any]:
+    return {"shape": list(parameter.shape), "dtype": str(parameter.dtype), "print": fingerprint(parameter)}
+
+
+def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, tuple[str, torch.nn.Parameter]]:
+    names = {id(p): (name, p) for name, p in parameters}
+    for name, count in Counter(name for name, _ in names.values()).items():
+        if count > 1:
+            raise ValueError(
+                f"{count} parameters have the name '{name}': give each its own, and each model its own State"
+            )
+    return names
+
+
+def check_order(saved: Mapping[str, Entry], names: Mapping[int, Any]) -> None:
+    """ValueError where a State without names could not tell two parameters of a saved state apart."""
+    if names:
+        return
+    alike = Counter((tuple(e["shape"]), e["dtype"], e["print"]) for e in saved.values())
+    twins = [key for key, e in saved.items() if alike[tuple(e["shape"]), e["dtype"], e["print"]] > 1]
+    if twins:
+        raise ValueError(
+            f"the saved state knows parameters by their order alone, and {', '.join(twins[:4])} looked alike when it "
+            f"was saved, so that another order would go unnoticed: {_CURE}"
+        )
+
+
+class Keys:
+    """By name where the model was given, else by the order in which DDP first hands the parameters over."""
+
+    def __init__(self, names: Mapping[int, tuple[str, torch.nn.Parameter]], saved: Mapping[str, Entry]) -> None:
+        self.names = names  # by id
+        self.saved = saved  # key -> what the loaded state tells; empty if none was loaded
+        self.known: dict[int, tuple[str, torch.nn.Parameter]] = {}  # by id, in the order of first sight
+        self.whole = False  # a step is over: DDP has handed over all parameters that the model has
+        self.step: set[int] = set()  # ids that the open step has brought
+        self.places: set[int] = set()  # bucket numbers likewise
+        self.walk = _NO_WALK  # the walk through the autograd graph that the last whole step was part of
+
+    def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
+        """Notes a bucket. True if an earlier step was left before its end and is begun anew.
+
+        ValueError where two models share the State and their backward passes interleave.
+        """
+        ids = {id(p) for p in parameters}
+        again = not self.step.isdisjoint(ids)
+        if (not again and place in self.places) or (not self.step and walk == self.walk != _NO_WALK):
+            raise ValueError(_two_models("their backward passes interleave"))
+        if again:
+            self.step, self.places = set(), set()
+        self.step |= ids
+        self.places.add(place)
+        return again
+
+    def end(self, walk: int) -> None:
+        """The step's last bucket has been noted. A walk has one step of a model: DDP waits for it at the walk's end."""
+        self.step, self.places = set(), set()
+        self.walk = walk
+        self.whole = True
+
+    def of(self, parameter: torch.nn.Parameter) -> str:
+        if id(parameter) in self.known:
+            return self.known[id(parameter)][0]
+        if self.names:
+            if id(parameter) not in self.names:
+                raise ValueError(_two_models("a parameter is none of those that the State was given"))
+            key = self.names[id(parameter)][0]
+        elif self.whole:
+            raise ValueError(_two_models("a parameter was not there in the first step"))
+        else:
+            place = len(self.known)
+            key = list(self.saved)[place] if place < len(self.saved) else f"#{place}"
+        if self.saved:
+            self._check_saved(key, parameter)
+        self.known[id(parameter)] = (key, parameter)
+        return key
+
+    def find(self, parameter: torch.nn.Parameter) -> str:
+        """The same without learning a new one."""
+        for table in (self.known, self.names):
+            if id(parameter) in table:
+                return table[id(parameter)][0]
+        raise ValueError("this State has not seen the parameter: its first step is still to come, or it is another's")
+
+    def _check_saved(self, key: str, parameter: torch.nn.Parameter) -> None:
+        entry = self.saved.get(key)
+        if entry is None and any(k.startswith("#") for k in self.saved):
+            raise ValueError(f"the loaded state was saved without names and this State has them ('{key}'): {_CURE}")
+        if entry is None or list(entry["shape"]) != list(parameter.shape):
+            have = "no values" if entry is None else f"the shape {tuple(entry['shape'])}"
+            raise ValueError(
+                f"the loaded state has {have} of parameter '{key}', the model has {tuple(parameter.shape)}: "
+                "load the state that was saved with this model"
+            )
+        if self.names or (entry["dtype"], entry["print"]) == (str(parameter.dtype), fingerprint(parameter)):
+            return
+        raise ValueError(
+            f"parameter '{key}', of shape {tuple(parameter.shape)}, is not the one that stood in this place when the "
+            "state was saved, or has other values: without names the state is told apart by order and values. Load "
+            f"the model's own state of the same step before the first step, or {_CURE}"
+        )
+
+    def table(self) -> dict[str, dict[str, Any]]:
+        """For a state to be saved: what the parameters are now."""
+        return {key: describe(p) for key, p in self.known.values()} or {k: dict(e) for k, e in self.saved.items()}
+
+
+def _two_models(why: str) -> str:
+    return (
+        f"this State belongs to another model ({why}): give each model a State of its own, by tithe.torch.attach() or "
+        "register_comm_hook(State(parameters=model.named_parameters()), hook)"
+    )

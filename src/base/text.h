@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Text that came from elsewhere, made fit to be shown.
+#include <string>
+#include <string_view>
+
+namespace tithe {
+
+// Valid UTF-8 of at most `most` bytes, cut between characters. White space becomes a blank; other control characters,
+// marks that turn the direction of writing, and bytes that are no UTF-8 become '?'. Printable text stays as it is.
+std::string printable(std::string_view text, std::size_t most);
+
+}  // namespace tithe

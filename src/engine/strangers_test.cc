@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions whose network is not theirs alone: somebody else puts messages between what a rank sends.
+#include <gtest/gtest.h>
+
+#include "base/secret.h"
+#include "conformance/ranks.h"
+#include "engine/control.h"
+
+namespace tithe {
+namespace {
+
+using testing::Ranks;
+
+const Secret kKey{7};
+constexpr OpId kStrange = ~OpId{0} >> 1;
+
+// What rank 1 sends, as an attacker on its line to rank 0 passes it on.
+class Tapped final : public Transport {
+ public:
+  using Tap = std::function<void(Transport& line, Channel channel, ByteView bytes)>;  // before it is sent
+  Tapped(std::unique_ptr<Transport> line, Tap tap) : line_(std::move(line)), tap_(std::move(tap)) {}
+  std::string_view kind() const override { return line_->kind(); }
+  Rank rank() const override { return line_->rank(); }
+  int world() const override { return line_->world(); }
+  ByteView key() const override { return line_->key(); }
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
+    if (peer == 0) tap_(*line_, channel, bytes);
+    return line_->send(peer, channel, bytes, op);
+  }
+  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
+    return line_->recv(peer, channel, into, op);
+  }
+  std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
+    std::size_t n = line_->poll(out, wait);
+    for (std::size_t k = 0; k < n;)  // nobody waits for what the attacker sent
+      if (out[k].op == kStrange)
+        out[k] = std::move(out[--n]);
+      else
+        ++k;
+    return n;
+  }
+  void wake() override { line_->wake(); }
+  void cancel(OpId op) override { line_->cancel(op); }
+  Status peer_status(Rank peer) const override { return line_->peer_status(peer); }
+  std::uint64_t bytes_sent() const override { return line_->bytes_sent(); }
+
+ private:
+  std::unique_ptr<Transport> line_;
+  Tap tap_;
+};
+
+std::vector<std::unique_ptr<Transport>> tapped(ByteView key, Tapped::Tap tap) {
+  auto all = open_loop(2, key);
+  all[1] = std::make_unique<Tapped>(std::move(all[1]), std::move(tap));
+  return all;
+}
+
+Status round(Session& session, std::size_t n = 500) {
+  std::vector<float> values(n, static_cast<float>(session.rank()));
+  const Tensor t{.key = "a", .data = values.data(), .n = n};
+  const Result<Ticket> ticket = session.sync({&t, 1});
+  if (!ticket.ok()) return ticket.status();
+  TITHE_TRY(session.wait(*ticket));
+  EXPECT_EQ(values[n / 2], 0.5F);
+  return session.commit();
+}
+
+SessionOptions options() {
+  return {.codec = "fp32", .min_values = 0, .timeout = std::chrono::milliseconds(10'000)};
+}
+
+std::vector<std::uint8_t> forged_farewell(Tags* tags) {
+  std::vector<std::uint8_t> frame(engine::kControlBytes);
+  frame.resize(engine::write_farewell({.code = Code::kPeerLost, .blamed = 1, .round = 0, .what = "killed"},
+                                      {.me = 1, .world = 2, .tags = tags}, frame));
+  return frame;
+}
+
+// Before messages had tags, one of these ended the job of both ranks, and rank 1 was named.
+TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
+  Tags other_job(Secret{8}, 1);
+  bool done = false;
+  Ranks ranks(tapped(kKey,
+                     [&](Transport& line, Channel channel, ByteView) {
+                       if (channel != 0 || std::exchange(done, true)) return;
+                       for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
+                         EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
+                       const std::vector<std::uint8_t> noise(700, 0x5a);
+                       EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
+                     }),
+              options());
+  ranks.each([&](Rank r) {
+    for (int k = 0; k < 3; ++k) {
+      const Status s = round(ranks[r]);
+      EXPECT_TRUE(s.ok()) << s.what();
+    }
+  });
+  EXPECT_TRUE(done);
+  EXPECT_EQ(ranks[0].stats().strange, 3U);
+}
+
+// The same message heard twice counts once: a card that comes again is not the card of the next layout.
+TEST(Strangers, a_replayed_control_message_is_not_heard) {
+  Ranks ranks(tapped(kKey,
+                     [&](Transport& line, Channel channel, ByteView bytes) {
+                       if (channel != 0) return;
+                       EXPECT_TRUE(line.send(0, 0, bytes, kStrange).ok());
+                     }),
+              options());
+  ranks.each([&](Rank r) {
+    for (const std::size_t n : {500, 600, 700}) {
+      std::vector<float> values(n, 1.0F);
+      const std::string key = std::to_string(n);
+      const Tensor t{.key = key, .data = values.data(), .n = n};
+      const Result<Ticket> ticket = ranks[r].sync({&t, 1});
+      ASSERT_TRUE(ticket.ok());
+      const Status s = ranks[r].wait(*ticket);
+      EXPECT_TRUE(s.ok()) << s.what();
+    }
+  });
+  EXPECT_GE(ranks[0].stats().strange, 3U);
+}
+
+// A frame of the round before stands in front of this round's: refused, and rank 1 is not to blame.
+TEST(Strangers, a_replayed_frame_is_refused) {
+  std::vector<std::uint8_t> last;
+  int frames = 0;
+  Ranks ranks(tapped(kKey,
+                     [&](Transport& line, Channel channel, ByteView bytes) {
+                       if (channel == 0) return;
+                       if (frames++ == 1) {
+                         EXPECT_TRUE(line.send(0, channel, last, kStrange).ok());
+                       }
+                       last.assign(bytes.begin(), bytes.end());
+                     }),
+              options());
+  ranks.each([&](Rank r) {
+    Status s = round(ranks[r]);
+    EXPECT_TRUE(s.ok()) << s.what();
+    s = round(ranks[r]);
+    if (s.ok()) s = round(ranks[r]);
+    if (r != 0) return;
+    EXPECT_EQ(s.code(), Code::kCorrupt) << s.what();
+    EXPECT_EQ(s.peer(), Status::kNoPeer) << s.what();
+    EXPECT_NE(s.what().find("came before"), std::string::npos) << s.what();
+  });
+}
+
+TEST(Strangers, a_forged_frame_ends_the_job_in_nobodys_name) {
+  bool done = false;
+  Ranks ranks(tapped(kKey,
+                     [&](Transport& line, Channel channel, ByteView bytes) {
+                       if (channel == 0 || std::exchange(done, true)) return;
+                       Tagger stranger(Secret{9});
+                       std::vector<std::uint8_t> forged(bytes.begin(), bytes.end());
+                       FrameHeader h{.payload_bytes = bytes.size() - kFrameHeaderBytes - kFrameTrailerBytes};
+                       EXPECT_TRUE(seal_frame(h, forged, stranger, 99, Cover::kFrame).ok());
+                       EXPECT_TRUE(line.send(0, channel, forged, kStrange).ok());
+                     }),
+              options());
+  ranks.each([&](Rank r) {
+    const Status s = round(ranks[r]);
+    if (r != 0) return;
+    EXPECT_EQ(s.code(), Code::kCorrupt) << s.what();
+    EXPECT_EQ(s.peer(), Status::kNoPeer) << s.what();
+  });
+}
+
+TEST(Strangers, authenticate_is_one_of_its_words) {
+  SessionOptions o = options();
+  o.authenticate = "maybe";
+  const Status s = Session::open(std::move(open_loop(1)[0]), o).status();
+  EXPECT_EQ(s.code(), Code::kInvalid);
+  EXPECT_NE(s.what().find("auto, headers or payloads"), std::string::npos) << s.what();
+}
+
+TEST(Strangers, ranks_that_differ_in_authenticate_are_named) {
+  SessionOptions o = options();
+  Ranks ranks(open_loop(2, kKey), o,
+              [](Rank r, SessionOptions& mine) { mine.authenticate = r == 0 ? "payloads" : "headers"; });
+  ranks.each([&](Rank r) {
+    const Status s = round(ranks[r], 100'000);
+    if (r != 0) return;
+    EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
+    EXPECT_NE(s.what().find("authenticate="), std::string::npos) << s.what();
+  });
+}
+
+}  // namespace
+}  // namespace tithe

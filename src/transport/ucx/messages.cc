@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives of UcxTransport, whole and in pieces.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "transport/ucx/tags.h"
+#include "transport/ucx/ucx_transport.h"
+
+namespace tithe::ucx {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A cancelled operation whose buffer UCX still uses after this long costs the connection.
+constexpr auto kLetGoTime = 1s;
+// Two seconds of a link of 1 Mbit/s. Longer messages travel in pieces.
+constexpr std::size_t kPieceBytes = 256 * 1024;
+// Pieces of one message that may be under way: 16 MiB, more than a fast link over a long way holds.
+constexpr std::size_t kWindow = 64;
+
+// Announcement: u64 mark | u64 bytes of the message | u32 its number | u32 zero
+constexpr std::uint64_t kMark = 0x474E4F4C'58555454;  // "TTUXLONG" in file order
+
+ucp_request_param_t request_of(void* user_data) {
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = user_data;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  return param;
+}
+
+// A message that is here already completes at once; UCX 1.13 tells its length only to the callback, hence
+// NO_IMM_CMPL, under which the callback may run before the call returns.
+ucp_request_param_t receive_of(void* user_data, ucp_tag_recv_nbx_callback_t callback) {
+  ucp_request_param_t param = request_of(user_data);
+  param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.cb.recv = callback;
+  return param;
+}
+
+}  // namespace
+
+Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  Op* op = take_op(peer, id, false);
+  if (!p.gone.ok()) {
+    answer(op, 0, p.gone);
+    release(op);
+    return {};
+  }
+  bytes_sent_ += bytes.size();
+  op->data = const_cast<std::uint8_t*>(bytes.data());  // NOLINT(*-const-cast): one field for both ways
+  op->total = bytes.size();
+  if (bytes.size() > kPieceBytes || bytes.size() == kAnnouncementBytes) {
+    send_long(p, channel, op);
+    return {};
+  }
+  ucp_request_param_t param = request_of(op);
+  param.cb.send = on_sent;
+  ucs_status_ptr_t r = ucp_tag_send_nbx(p.ep, bytes.data(), bytes.size(), tag_of(channel, rank_), &param);
+  if (UCS_PTR_IS_PTR(r))
+    op->request = r;
+  else
+    finish(op, bytes.size(), UCS_PTR_STATUS(r));
+  return {};
+}
+
+Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv from rank {} of {}", peer, world())};
+  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  Op* op = take_op(peer, id, true);
+  if (!p.gone.ok() && !p.left) {
+    answer(op, 0, p.gone);
+    release(op);
+    return {};
+  }
+  op->data = into.data();
+  op->room = into.size();
+  const bool small =
+      into.size() < kAnnouncementBytes;  // the message is copied: an announcement may come instead
+  const ucp_request_param_t param = receive_of(op, on_received);
+  ucs_status_ptr_t r =
+      ucp_tag_recv_nbx(worker_->handle(), small ? op->announcement.data() : into.data(),
+                       small ? kAnnouncementBytes : into.size(), tag_of(channel, peer), kWholeTag, &param);
+  if (op->ended) return {};
+  if (!UCS_PTR_IS_PTR(r)) {
+    finish(op, 0, UCS_PTR_STATUS(r));
+    return {};
+  }
+  if (!op->in_pieces) op->request = r;
+  if (p.left) {  // nothing of a peer that left is still under way
+    cancel_requests(op);
+    must_tend_ = true;
+  }
+  return {};
+}
+
+void UcxTransport::cancel(OpId id) {
+  const auto it = std::find_if(active_.begin(), active_.end(),
+                               [&](const Op* op) { return op->id == id && !op->answered && !op->withdrawn; });
+  if (it != active_.end()) withdraw(*it);
+}
+
+void UcxTransport::withdraw(Op* op) {
+  op->withdrawn = true;
+  op->let_go = Clock::now() + kLetGoTime;
+  ++withdrawn_;
+  op->drains = op->is_recv;
+  if (op->is_recv || !op->in_pieces) cancel_requests(op);  // UCX cannot take back a piece that was sent
+}
+
+// They complete through their callbacks, now or later.
+void UcxTransport::cancel_requests(Op* op) {
+  if (!op->in_pieces) {
+    if (op->request != nullptr) ucp_request_cancel(worker_->handle(), op->request);
+    return;
+  }
+  const bool was_busy = std::exchange(op->busy, true);
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (pieces_[i].op == op && pieces_[i].request != nullptr)
+      ucp_request_cancel(worker_->handle(), pieces_[i].request);
+  op->busy = was_busy;
+  feed(op);
+}
+
+UcxTransport::Op* UcxTransport::take_op(Rank peer, OpId id, bool is_recv) {
+  if (free_.empty()) {
+    ops_.emplace_back();
+    free_.push_back(&ops_.back());
+  }
+  Op* op = free_.back();
+  free_.pop_back();
+  *op = {.self = this, .id = id, .peer = peer, .is_recv = is_recv, .place = active_.size()};
+  active_.push_back(op);
+  return op;
+}
+
+void UcxTransport::release(Op* op) {
+  active_[op->place] = active_.back();
+  active_[op->place]->place = op->place;
+  active_.pop_back();
+  if (op->withdrawn) --withdrawn_;
+  op->ended = true;
+  free_.push_back(op);
+}
+
+void UcxTransport::answer(Op* op, std::size_t bytes, Status status) {
+  if (op->answered) return;
+  op->answered = true;
+  done_.push_back({.op = op->id, .bytes = bytes, .status = std::move(status)});
+}
+
+Status UcxTransport::why_not(const Op& op) const {
+  if (op.withdrawn) return {Code::kCancelled, "withdrawn", op.peer};
+  if (!op.trouble.ok()) return op.trouble;
+  const Peer& p = peers_[static_cast<std::size_t>(op.peer)];
+  return p.gone.ok() ? Status(Code::kCancelled, "this transport was closed", op.peer) : p.gone;
+}
+
+// UCX is done with the message, which travelled whole.
+void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
+  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
+  if (status == UCS_OK) {
+    if (op->is_recv) p.bytes_received += bytes;
+    answer(op, bytes, {});
+  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
+    answer(op, 0,
+           {Code::kTooSmall, fmt::format("its message is larger than the {} bytes posted for it", op->room),
+            p.rank});
+  } else {
+    if (p.gone.ok() && !op->withdrawn) break_off(p, ucs_status_string(status));
+    answer(op, 0, why_not(*op));
+  }
+  release(op);
+}
+
+void UcxTransport::on_sent(void* request, ucs_status_t status, void* arg) {
+  auto* op = static_cast<Op*>(arg);
+  op->self->finish(op, 0, status);
+  ucp_request_free(request);
+}
+
+void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* arg) {
+  auto* op = static_cast<Op*>(arg);
+  std::size_t bytes = status == UCS_OK ? info->length : 0;
+  const bool small = op->room < kAnnouncementBytes;
+  if (bytes == kAnnouncementBytes) {
+    op->self->announced(op, small ? op->announcement.data() : op->data);
+  } else {
+    if (bytes > op->room) {
+      status = UCS_ERR_MESSAGE_TRUNCATED;
+      bytes = 0;
+    }
+    if (small && bytes > 0) std::memcpy(op->data, op->announcement.data(), bytes);
+    op->self->finish(op, bytes, status);
+  }
+  ucp_request_free(request);
+}
+
+// ---- Pieces
+// ------------------------------------------------------------------------------------------------------
+
+void UcxTransport::send_long(Peer& p, Channel channel, Op* op) {
+  op->in_pieces = true;
+  op->number = p.long_messages++;
+  op->left = (op->total + kPieceBytes - 1) / kPieceBytes;
+  wire::put(&op->announcement[0], kMark);
+  wire::put(&op->announcement[8], std::uint64_t{op->total});
+  wire::put(&op->announcement[16], op->number);
+  wire::put(&op->announcement[20], std::uint32_t{0});
+  ucp_request_param_t param = request_of(op);
+  param.cb.send = on_announced;
+  ucs_status_ptr_t r =
+      ucp_tag_send_nbx(p.ep, op->announcement.data(), kAnnouncementBytes, tag_of(channel, rank_), &param);
+  if (UCS_PTR_IS_PTR(r)) ++op->in_flight;
+  if (UCS_PTR_IS_ERR(r)) break_off(p, ucs_status_string(UCS_PTR_STATUS(r)));
+  feed(op);
+}
+
+void UcxTransport::on_announced(void* request, ucs_status_t status, void* arg) {
+  auto* op = static_cast<Op*>(arg);
+  Peer& p = op->self->peers_[static_cast<std::size_t>(op->peer)];
+  --op->in_flight;
+  if (status != UCS_OK && p.gone.ok()) op->self->break_off(p, ucs_status_string(status));
+  op->self->feed(op);
+  ucp_request_free(request);
+}
+
+// Of the message that this receive has met.
+void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
+  const auto total = wire::get<std::uint64_t>(announcement + 8);
+  op->in_pieces = true;
+  op->request = nullptr;
+  op->number = wire::get<std::uint32_t>(announcement + 16);
+  op->total = total;
+  op->left = total / kPieceBytes + (total % kPieceBytes != 0);
+  if (wire::get<std::uint64_t>(announcement) != kMark || total == 0) {
+    op->stopped = true;
+    op->trouble = {Code::kCorrupt, "it announced a message as no rank does", op->peer};
+  } else if (total > op->room) {
+    op->drains = true;
+    op->trouble = {
+        Code::kTooSmall,
+        fmt::format("its message of {} bytes is larger than the {} bytes posted for it", total, op->room),
+        op->peer};
+  }
+  feed(op);
+}
+
+void UcxTransport::feed(Op* op) {
+  if (op->busy || op->ended) return;
+  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
+  op->busy = true;  // pieces that are here already end while they are posted
+  while (op->left > 0 && op->in_flight < kWindow && !is_over_ && !op->stopped) {
+    if (op->is_recv ? !p.gone.ok() && !p.left : !p.gone.ok() || op->withdrawn) break;
+    must_tend_ = must_tend_ || p.left;  // of a peer that left, nothing is still under way
+    if (!post_piece(op)) break;
+  }
+  op->busy = false;
+  if (op->withdrawn && op->is_recv && op->in_use == 0) answer(op, 0, why_not(*op));
+  if (op->in_flight == 0) end_long(op);
+}
+
+bool UcxTransport::post_piece(Op* op) {
+  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
+  if (free_pieces_.empty()) {
+    pieces_.emplace_back();
+    free_pieces_.push_back(&pieces_.back());
+  }
+  Piece* piece = free_pieces_.back();
+  free_pieces_.pop_back();
+  *piece = {
+      .op = op, .bytes = op->drains ? 0 : std::min(kPieceBytes, op->total - op->next), .drains = op->drains};
+  std::uint8_t* at = piece->drains ? nullptr : op->data + op->next;
+  op->next += piece->bytes;
+  --op->left;
+  ++op->in_flight;
+  op->in_use += !piece->drains;
+  ucs_status_ptr_t r = nullptr;
+  if (op->is_recv) {
+    const ucp_request_param_t param = receive_of(piece, on_piece_received);
+    r = ucp_tag_recv_nbx(worker_->handle(), at, piece->bytes, piece_tag(op->number, op->peer), kWholeTag,
+                         &param);
+  } else {
+    ucp_request_param_t param = request_of(piece);
+    param.cb.send = on_piece_sent;
+    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(op->number, rank_), &param);
+  }
+  if (piece->ended) return true;
+  if (UCS_PTR_IS_PTR(r))
+    piece->request = r;
+  else
+    piece_ended(piece, UCS_PTR_STATUS(r), piece->bytes);
+  return !op->stopped;
+}
+
+void UcxTransport::on_piece_sent(void* request, ucs_status_t status, void* arg) {
+  auto* piece = static_cast<Piece*>(arg);
+  piece->op->self->piece_ended(piece, status, piece->bytes);
+  ucp_request_free(request);
+}
+
+void UcxTransport::on_piece_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                                     void* arg) {
+  auto* piece = static_cast<Piece*>(arg);
+  piece->op->self->piece_ended(piece, status, status == UCS_OK ? info->length : 0);
+  ucp_request_free(request);
+}
+
+void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes) {
+  Op* op = std::exchange(piece->op, nullptr);
+  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
+  const auto stop = [&](Status why) {
+    op->stopped = true;
+    if (op->trouble.ok()) op->trouble = std::move(why);
+  };
+  piece->ended = true;
+  free_pieces_.push_back(piece);
+  --op->in_flight;
+  op->in_use -= !piece->drains;
+  const bool was_stopped = op->stopped;
+  if (status == UCS_OK && bytes == 0 && op->is_recv) {
+    stop({Code::kCancelled, "it withdrew its message", p.rank});
+  } else if (status == UCS_OK && bytes == piece->bytes) {
+    if (op->is_recv) p.bytes_received += bytes;
+  } else if (status == UCS_ERR_MESSAGE_TRUNCATED && piece->drains) {
+    // as intended
+  } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+    stop({Code::kCorrupt, "it cut its message as no rank does", p.rank});
+  } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
+    ++op->left;  // again, into nothing
+  } else {
+    if (p.gone.ok() && !op->stopped) break_off(p, ucs_status_string(status));
+    stop(p.gone);
+  }
+  if (op->stopped && !was_stopped && op->is_recv) cancel_requests(op);  // nothing will meet them
+  feed(op);
+}
+
+// UCX is done with the message, which travelled in pieces.
+void UcxTransport::end_long(Op* op) {
+  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
+  const bool whole = op->left == 0 && !op->stopped;
+  if (!whole && op->withdrawn && !op->is_recv && p.gone.ok()) send_short(p, piece_tag(op->number, rank_), {});
+  if (whole && op->trouble.ok() && !op->drains)
+    answer(op, op->is_recv ? op->total : 0, {});
+  else
+    answer(op, 0, why_not(*op));
+  release(op);
+}
+
+}  // namespace tithe::ucx

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make chaos`: faults x phases x strategies, with a process and a network namespace per rank.
+
+    matrix.py --rank BINARY [--out FILE] [--only TEXT] [--jobs N]     the table
+    matrix.py --cell FAULT PHASE STRATEGY --rank BINARY               one cell, inside namespaces of its own
+
+The victim is rank 1 of 3. It stops at a gate of the protocol (never after a sleep); then the fault strikes, the
+victim is let go, and everybody's words are collected. Nothing outside the namespaces is touched.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import platform
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "demo"))
+from hosts import Hosts, command, die_with_parent, unshare_command
+
+RANKS = 3
+VICTIM = 1
+TIMEOUT = 4.0
+ROUNDS = 4
+VALUES = 120_000
+LINK = "1gbit"
+STRATEGIES = ["ring", "server", "gather"]
+PHASES = ["open", "round", "between", "commit"]
+# Whether the job is to go on as if nothing had been (True), to end on every survivor (False), or either (None).
+FAULTS = {
+    "kill": False,
+    "freeze": False,
+    "blackhole": False,
+    "one-way": False,
+    "flap -1 s": True,
+    "flap +1 s": None,
+    "slow link": True,
+    "descriptors": None,
+    "no /dev/shm": None,
+}
+ONLY_AT_START = {"descriptors", "no /dev/shm"}
+HANGS = 6 * TIMEOUT + 8  # a process that runs longer after its fault hangs
+
+
+class Rank:
+    """A process, and what it said when."""
+
+    def __init__(self, number, argv, env, before=None):
+        self.number = number
+        self.said = []
+        self.news = queue.Queue()
+        self.process = subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            preexec_fn=before or die_with_parent,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            self.said.append((time.monotonic(), line.rstrip()))
+            self.news.put(line.rstrip())
+        self.news.put(None)
+
+    def until(self, word, seconds):
+        """Whether it says a line that begins with `word` in time."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            try:
+                line = self.news.get(timeout=left)
+            except queue.Empty:
+                return False
+            if line is None or line.startswith(word):
+                return line is not None
+        return False
+
+    def go(self):
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass
+
+    def line(self, word):
+        return next((text for _, text in self.said if text.startswith(word)), None)
+
+    def moment(self, word):
+        return next((when for when, text in self.said if text.startswith(word)), None)
+
+
+class Fault:
+    """What is done to the victim, and undone."""
+
+    def __init__(self, name, hosts, victim):
+        self.name, self.hosts, self.victim = name, hosts, victim
+
+    def strike(self):
+        port = f"port{VICTIM}"
+        if self.name == "kill":
+            self.victim.process.send_signal(signal.SIGKILL)
+        elif self.name == "freeze":
+            self.victim.process.send_signal(signal.SIGSTOP)
+        elif self.name == "one-way":  # what the victim sends is lost
+            command("tc", "-n", f"rank{VICTIM}", "qdisc", "replace", "dev", "eth0", "root", "blackhole")
+        elif self.name == "slow link":
+            shape = ("root", "tbf", "rate", "1mbit", "burst", "6250", "limit", "2000000")
+            command("tc", "qdisc", "replace", "dev", port, *shape)
+            command("tc", "-n", f"rank{VICTIM}", "qdisc", "replace", "dev", "eth0", *shape)
+        elif self.name == "blackhole" or self.name.startswith("flap"):
+            command("bridge", "link", "set", "dev", port, "state", "0")
+            if self.name.startswith("flap"):
+                wait = TIMEOUT + (1 if "+" in self.name else -1)
+                threading.Timer(wait, self.heal).start()
+
+    def heal(self):
+        command("bridge", "link", "set", "dev", f"port{VICTIM}", "state", "3")
+
+    def end(self):
+        if self.name == "freeze":
+            self.victim.process.send_signal(signal.SIGCONT)
+
+
+def shared_memory():
+    files = [f for f in os.listdir("/dev/shm") if "ucx" in f]
+    with open("/proc/sysvipc/shm") as table:
+        return len(files) + len(table.readlines()) - 1
+
+
+def play(name, phase, strategy, binary, folder):
+    """One cell, in private namespaces: a dict of what was seen."""
+    hosts = Hosts(ranks=RANKS, link=LINK)
+    hosts.build()
+    command("mount", "-t", "tmpfs", "-o", "size=64m" if name != "no /dev/shm" else "size=4k", "tmpfs", "/dev/shm")
+    shm_before = shared_memory()
+    transports = "" if name == "no /dev/shm" else "tcp"
+
+    def few_files():
+        die_with_parent()
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+
+    ranks = []
+    for r in range(RANKS):
+        env = dict(
+            os.environ,
+            RANK=str(r),
+            WORLD_SIZE=str(RANKS),
+            MASTER_ADDR=hosts.address(0),
+            MASTER_PORT="29501",
+            TITHE_TOKEN="5a" * 32,
+            UCX_NET_DEVICES="eth0" if transports else "all",
+            UCX_LOG_LEVEL="fatal",
+        )
+        gate = phase if r == VICTIM or phase == "between" else "none"
+        argv = [*hosts.prefix(r), binary, strategy, "fp32", transports, str(int(TIMEOUT * 1000)), str(VALUES)]
+        argv += [str(ROUNDS), gate, f"{folder}/state{r}"]
+        limited = few_files if name == "descriptors" and r == VICTIM else None
+        ranks.append(Rank(r, argv, env, limited))
+    victim, others = ranks[VICTIM], [r for r in ranks if r.number != VICTIM]
+    fault = Fault(name, hosts, victim)
+    seen = {"fault": name, "phase": phase, "strategy": strategy}
+    if not all(r.until("gate", 30) for r in (ranks if phase == "between" else [victim])):
+        seen["broken"] = "; ".join(f"rank {r.number}: {r.said[-1:]}" for r in ranks)
+    time.sleep(0.3)  # so that the others are where they wait for the victim
+    begin = time.monotonic()
+    fault.strike()
+    for r in ranks:
+        r.go()
+    end = begin + (90 if name == "slow link" else HANGS)
+    watched = ranks if FAULTS[name] is not False else others
+    hung = [r.number for r in watched if not waited(r, end)]
+    fault.end()
+    if FAULTS[name] is False and name != "kill" and not waited(victim, time.monotonic() + HANGS):
+        hung.append(VICTIM)
+    for r in ranks:
+        if r.process.poll() is None:
+            r.process.kill()
+            r.process.wait()
+    time.sleep(0.1)
+    troubles = {r.number: r.line("trouble") for r in ranks}
+    noticed = [r.moment("trouble") - begin for r in others if troubles[r.number]]
+    ended = [r for r in ranks if r.line(f"round {ROUNDS - 1}")]
+    seen.update(
+        hung=hung,
+        noticed=max(noticed) if noticed else None,
+        troubles=troubles,
+        went_on=len(ended) == RANKS,
+        saved=[r.line("saved") for r in others],
+        died={r.number: r.process.returncode for r in others if r.process.returncode not in (0, 1)},
+        files=[r.line("files") for r in others],
+        shm=shared_memory() - shm_before,
+        processes=len(command("ps", "-e", "-o", "comm=").split("chaos_rank")) - 1,
+        other_words=sorted({t for r in ranks for _, t in r.said if t.split()[0:1] and t.split()[0] not in KNOWN})[:4],
+    )
+    return seen
+
+
+KNOWN = {"gate", "begins", "opened", "round", "trouble", "saved", "unsaved", "files", "closed"}
+
+
+def waited(rank, end):
+    try:
+        rank.process.wait(timeout=max(0.1, end - time.monotonic()))
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def spell(cell):
+    """The columns of a cell: noticed in, named right, hung, leaked, continued."""
+    if "broken" in cell:
+        return ["-", "-", "-", "-", f"not reached: {cell['broken']}"]
+    name = cell["fault"]
+    lines = [t for r, t in cell["troubles"].items() if int(r) != VICTIM]
+    spoke = [t for t in lines if t]
+    noticed = f"{cell['noticed']:.1f} s" if cell["noticed"] is not None else "-"
+    if FAULTS[name] is True:
+        right = "nobody" if not spoke else f"{len(spoke)} blamed " + ", ".join(sorted({t.split()[2] for t in spoke}))
+    elif not spoke:
+        right = "-"
+    else:
+        good = sum(t.split()[2] == str(VICTIM) for t in spoke)
+        right = f"{good} of {len(spoke)}"
+        if wrong := sorted({t.split()[2] for t in spoke} - {str(VICTIM)}):
+            right += " (" + ", ".join("nobody" if w == "-1" else f"rank {w}" for w in wrong) + ")"
+    hung = "no" if not cell["hung"] else "rank " + ", ".join(map(str, cell["hung"]))
+    leaks = []
+    if cell["shm"] > 0:
+        leaks.append(f"{cell['shm']} shared")
+    if cell["processes"] > 0:
+        leaks.append(f"{cell['processes']} processes")
+    if cell["died"]:
+        leaks.append("died: " + ", ".join(f"rank {r} by {c}" for r, c in cell["died"].items()))
+    if cell["went_on"]:
+        went = "all rounds"
+    elif cell["phase"] == "open":
+        went = "had not begun"
+    else:
+        rounds = sorted({s.split()[1] for s in cell["saved"] if s})
+        went = "saved at round " + ", ".join(rounds) if all(cell["saved"]) else "not saved"
+    return [noticed, right, hung, ", ".join(leaks) or "nothing", went]
+
+
+def cells(only):
+    for fault in FAULTS:
+        for phase in PHASES:
+            if fault in ONLY_AT_START and phase != "open":
+                continue
+            for strategy in STRATEGIES:
+                if only in f"{fault} {phase} {strategy}":
+                    yield fault, phase, strategy
+
+
+def in_namespaces(cell, binary):
+    argv = [*unshare_command(), sys.executable, __file__, "--rank", binary, "--cell", *cell]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, preexec_fn=die_with_parent)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        text = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        return dict(zip(("fault", "phase", "strategy"), cell, strict=True), broken=str(text))
+
+
+def table(results, took, args):
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
+    head = ["fault", "phase", "strategy", "noticed in", "named right", "hung", "leaked", "continued"]
+    lines = [
+        "# Faults on real processes",
+        "",
+        f"`make chaos`: {RANKS} ranks, each a process in a network namespace of its own behind a link of {LINK}, over",
+        f"TCP through UCX; timeout {TIMEOUT:.0f} s, fp32, {VALUES} values, rank {VICTIM} is the victim. The columns:",
+        "the time from the fault to the last survivor's error; how many survivors named the victim (or, where nobody",
+        "is at fault, whom they blamed); processes that did not end; what was left behind; and whether the job did",
+        "all its rounds or after which round the survivors' states were saved.",
+        "",
+        f"{os.cpu_count()} cores, {cpu}, Linux {platform.release()}, {took / 60:.0f} min, "
+        f"{args.jobs} cells at a time, load {os.getloadavg()[1]:.1f}. "
+        "In the phase `open` a survivor's clock runs from when the victim was let go.",
+        "",
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+    ]
+    for r in results:
+        lines.append("| " + " | ".join([r["fault"], r["phase"], r["strategy"], *spell(r)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rank", required=True, help="the program chaos_rank")
+    parser.add_argument("--cell", nargs=3)
+    parser.add_argument("--out", help="where the table goes; else to the terminal")
+    parser.add_argument("--raw", help="all that was seen, as JSON lines")
+    parser.add_argument("--only", default="", help="cells whose name holds this text")
+    parser.add_argument("--jobs", type=int, default=3)
+    args = parser.parse_args()
+    if args.cell:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(play(*args.cell, args.rank, folder)))
+        return 0
+    begin = time.monotonic()
+    wanted = list(cells(args.only))
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args.rank), wanted), 1):
+            results.append(result)
+            print(
+                f"{n}/{len(wanted)}",
+                result["fault"],
+                result["phase"],
+                result["strategy"],
+                *spell(result),
+                sep=" | ",
+                file=sys.stderr,
+            )
+    if args.raw:
+        Path(args.raw).write_text("".join(json.dumps(r) + "\n" for r in results))
+    text = table(results, time.monotonic() - begin, args)
+    if args.out:
+        Path(args.out).write_text(text)
+    else:
+        print(text)
+    return 1 if any(r.get("hung") or "broken" in r for r in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/oracles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/finite.h"
+#include "conformance/ledger.h"
+
+namespace tithe::chaos {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::same_bits;
+using testing::text;
+using testing::Values;
+
+// Noticing takes the timeout and a tenth; agreeing on whom to blame and letting go of what is in flight, its time.
+constexpr Nanoseconds kBound = kTimeout + kTimeout / 10 + milliseconds(2500);
+
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+bool all_nan(const Values& v) {
+  return std::all_of(v.begin(), v.end(), [](const auto& t) {
+    return std::all_of(t.begin(), t.end(), [](float f) { return std::isnan(f); });
+  });
+}
+
+bool all_finite(const Values& v) {
+  return std::all_of(v.begin(), v.end(), [](const auto& t) {
+    return std::all_of(t.begin(), t.end(), [](float f) { return is_finite(f); });
+  });
+}
+
+bool power_of_two(int n) { return (n & (n - 1)) == 0; }
+
+// Faults after which a job may go on as if nothing had been.
+bool harmless(const Fault& f) {
+  return f.kind == FaultKind::kNone || f.kind == FaultKind::kSlow ||
+         (f.kind == FaultKind::kFreeze && f.lasts < kTimeout * 8 / 10);
+}
+
+}  // namespace
+
+bool survives(const Course& course, const Fault& fault, Rank r) {
+  if (harmless(fault)) return true;
+  if (fault.kind == FaultKind::kLose) return r != fault.who && r != fault.other;
+  // Whoever changes bytes is there to the end and is told.
+  if (fault.kind == FaultKind::kDamage || fault.kind == FaultKind::kForge) return true;
+  return r != fault.who && !course.ends[at(r)].left;
+}
+
+void Oracles::judge(const Course& course, const Fault& fault, int from, int to) {
+  if (course.hung) fails("returns", "the world hung: it was ended after 100 timeouts");
+  judge_ends(course, fault, to);
+  judge_values(course, from, to);
+  judge_states(course);
+}
+
+void Oracles::judge_calm() { judge(calm_, {}, 0, plot_.rounds); }
+
+void Oracles::judge_restored(const Course& course, const Course& before, int from, int to) {
+  for (Rank r = 0; r < plot_.world; ++r) {
+    if (!course.refused[at(r)].empty())
+      fails("saved", fmt::format("rank {}'s state was refused: {}", r, course.refused[at(r)]));
+    const RankEnd& end = course.ends[at(r)];
+    if (end.round >= 0)
+      fails("goes_on", fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status)));
+  }
+  (void)before;
+  judge(course, {}, from, to);
+}
+
+void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
+  const RankEnd* said = nullptr;
+  Rank speaker = 0;
+  int first_failed = to;
+  for (Rank r = 0; r < plot_.world; ++r) {
+    const RankEnd& end = course.ends[at(r)];
+    if (!survives(course, fault, r) || end.round < 0) continue;
+    first_failed = std::min(first_failed, end.round);
+    if (said != nullptr &&
+        (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()))
+      fails("agreed",
+            fmt::format("rank {}: {}; rank {}: {}", speaker, text(said->status), r, text(end.status)));
+    said = &end;
+    speaker = r;
+  }
+  for (Rank r = 0; r < plot_.world; ++r) {
+    const RankEnd& end = course.ends[at(r)];
+    if (survives(course, fault, r) && end.committed > first_failed)
+      fails("committed",
+            fmt::format("rank {} has committed {} rounds, but another one failed in round {}: {}", r,
+                        end.committed, first_failed, text(said->status)));
+    if (end.round < 0) {
+      if (!end.left && end.committed != to)
+        fails("returns", fmt::format("rank {} stopped without a word", r));
+      continue;
+    }
+    if (end.where == "open") fails("sound", fmt::format("rank {}: {}", r, text(end.status)));
+    judge_blame(course, fault, r);
+  }
+}
+
+void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
+  const RankEnd& end = course.ends[at(r)];
+  const std::string said =
+      fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status));
+  const bool closed = fault.kind == FaultKind::kClose && course.ends[at(fault.who)].left;
+  if (harmless(fault) || (!course.struck && !closed)) return fails("sound", said);
+  if (end.status.what().empty()) fails("named", said + " (no text)");
+  if (course.struck) {
+    const Time begun = course.struck_at +
+                       (fault.kind == FaultKind::kFreeze && r == fault.who ? fault.lasts : Nanoseconds(0));
+    if (end.at - begun > kBound)
+      fails("returns", fmt::format("{} ({} ms after the fault)", said,
+                                   std::chrono::duration_cast<milliseconds>(end.at - begun).count()));
+  }
+  const Rank peer = end.status.peer();
+  const Code code = end.status.code();
+  using enum FaultKind;
+  switch (fault.kind) {
+    case kKill:
+    case kClose:
+      if (r != fault.who && (peer != fault.who || code != Code::kPeerLost)) fails("named", said);
+      break;
+    case kVanish:
+    case kFreeze:
+      if (r != fault.who && (peer != fault.who || code != Code::kTimeout)) fails("named", said);
+      break;
+    case kLose:  // one of the two, or nobody
+      if (peer != fault.who && peer != fault.other && peer != Status::kNoPeer) fails("named", said);
+      break;
+    case kApart:  // cut off from all, a rank has only its own link to blame
+      if (r == fault.who ? plot_.world > 2 && peer != r && peer != Status::kNoPeer : peer != fault.who)
+        fails("named", said);
+      break;
+    case kDamage:
+    case kForge:
+      if (peer != fault.who || (code != Code::kCorrupt && code != Code::kMismatch))
+        fails("named", said + " (" + course.changed + ")");
+      break;
+    default:
+      break;
+  }
+}
+
+void Oracles::judge_values(const Course& course, int from, int to) {
+  for (int round = from; round < to; ++round) judge_round(course, round);
+}
+
+void Oracles::judge_round(const Course& course, int round) {
+  const bool poisoned = round == plot_.nan_round;
+  const RankRound* first = nullptr;
+  bool all = true;
+  for (Rank r = 0; r < plot_.world; ++r) {
+    const RankRound& mine = record(course, r, round);
+    if (!mine.committed) {
+      all = false;
+      continue;
+    }
+    const std::string where = fmt::format("rank {}, round {}", r, round);
+    const RankRound& calm = record(calm_, r, round);
+    if (poisoned && !mine.dropped) fails("honest", where + ": the round was not dropped");
+    if (mine.dropped && !poisoned && round != plot_.extreme_round)
+      fails("honest", where + ": dropped, and every value was finite");
+    if (mine.dropped && !all_nan(mine.result))
+      fails("honest", where + ": dropped, but some values are not NaN");
+    if (mine.dropped && round > 0 && record(course, r, round - 1).committed &&
+        !same_bits(mine.residual, record(course, r, round - 1).residual))
+      fails("honest", where + ": dropped, and the residuals changed");
+    if (!mine.dropped && !all_finite(mine.result)) fails("finite", where + ": results");
+    if (!all_finite(mine.residual)) fails("finite", where + ": residuals");
+    if (calm.committed && &course != &calm_) {
+      if (mine.dropped != calm.dropped || (!mine.dropped && !same_bits(mine.result, calm.result)))
+        fails("repeat", where + ": the result is not that of a calm run");
+      if (!same_bits(mine.residual, calm.residual))
+        fails("repeat", where + ": the residuals are not those of a calm run");
+    }
+    if (first != nullptr &&
+        (mine.dropped != first->dropped || (!mine.dropped && !same_bits(mine.result, first->result))))
+      fails("identity", where + ": another result than another rank's");
+    if (first == nullptr) first = &mine;
+  }
+  const bool scales = !plot_.average || power_of_two(plot_.world);
+  if (!all || first->dropped || !scales || round == plot_.extreme_round) return;
+  if (plot_.extreme_round >= 0 && round > plot_.extreme_round)
+    return;  // what is left is as large: nothing balances
+  std::vector<Values> grads(at(plot_.world)), before, after;
+  for (Rank r = 0; r < plot_.world; ++r) {
+    for (std::size_t t = 0; t < plot_.tensors.size(); ++t)
+      grads[at(r)].push_back(plot_.gradient(t, r, round));
+    after.push_back(record(course, r, round).residual);
+    const RankRound* last = round == 0 ? nullptr : &record(course, r, round - 1);
+    if (last != nullptr && !last->committed) last = &record(calm_, r, round - 1);  // a restored job's first
+    before.push_back(last != nullptr ? last->residual : grads[at(r)]);
+    if (last == nullptr)
+      for (auto& v : before.back()) std::fill(v.begin(), v.end(), 0.0F);
+  }
+  Values result = first->result;
+  if (plot_.average)
+    for (auto& v : result)
+      for (float& x : v) x *= static_cast<float>(plot_.world);
+  const Traits& traits = plot_.law.spec.codec->traits;
+  const bool exact = traits.exact_ledger && plot_.data == testing::Data::kDyadic;
+  const double off = testing::imbalance(grads, before, result, after, traits, exact);
+  if (off > (exact ? 0 : 1))
+    fails("ledger", fmt::format("round {}: off by {} of what is allowed", round, off));
+}
+
+void Oracles::judge_states(const Course& course) {
+  for (Rank r = 0; r < plot_.world; ++r) {
+    const RankEnd& end = course.ends[at(r)];
+    if (!end.left && !end.save.ok())
+      fails("saved", fmt::format("rank {} after {}: state(): {}", r, end.round < 0 ? "the end" : "a failure",
+                                 text(end.save)));
+  }
+}
+
+}  // namespace tithe::chaos

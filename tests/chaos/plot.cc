@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/plot.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/rng.h"
+
+namespace tithe::chaos {
+namespace {
+
+using testing::Data;
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : rng_(mix64(seed + 0x9e3779b97f4a7c15ULL)) {}
+  std::uint64_t of(std::uint64_t n) { return rng_() % n; }  // 0 .. n-1
+  bool one_in(std::uint64_t n) { return of(n) == 0; }
+  template <typename T>
+  T any(std::initializer_list<T> list) {
+    return *(list.begin() + of(list.size()));
+  }
+  double fraction() { return static_cast<double>(of(1U << 20)) / (1U << 20); }
+  std::uint64_t word() { return rng_(); }
+  template <typename T>
+  void shuffle(std::vector<T>& v) {
+    for (std::size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[of(i)]);
+  }
+
+ private:
+  std::mt19937_64 rng_;
+};
+
+std::string_view name(Point p) {
+  constexpr std::string_view kNames[] = {"sends", "control sends", "receives", "polls", "arrivals"};
+  return kNames[static_cast<std::size_t>(p)];
+}
+constexpr std::string_view kStepNames[] = {"before sync", "between syncs", "before wait", "before commit",
+                                           "after commit"};
+constexpr std::string_view kDamageNames[] = {"flip", "cut", "lengthen", "replay", "noise"};
+
+Buckets group(Dice& dice, std::size_t tensors) {
+  std::vector<std::size_t> all(tensors);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  dice.shuffle(all);
+  Buckets out;
+  for (const std::size_t t : all) {
+    if (out.empty() || dice.one_in(2)) out.emplace_back();
+    out.back().push_back(t);
+  }
+  return out;
+}
+
+void draw_fault(Dice& dice, Plot& p) {
+  Fault& f = p.fault;
+  using enum FaultKind;
+  f.kind = dice.any({kNone,   kNone,   kNone, kNone, kKill,  kKill, kKill,   kVanish, kVanish, kFreeze,
+                     kFreeze, kFreeze, kLose, kLose, kApart, kSlow, kDamage, kDamage, kForge,  kClose});
+  f.who = static_cast<Rank>(dice.of(static_cast<std::uint64_t>(p.world)));
+  f.other = (f.who + 1 + static_cast<Rank>(dice.of(static_cast<std::uint64_t>(p.world - 1)))) % p.world;
+  f.point = static_cast<Point>(dice.of(kPoints));
+  f.draw = dice.word();
+  p.place = dice.fraction();
+  // Much shorter than the timeout, or much longer.
+  f.lasts = kTimeout * dice.any({1, 3, 6, 14, 20, 60}) / 10;
+  f.control = dice.one_in(3);
+  const bool at_step = dice.one_in(3) || f.kind == kClose;
+  const int round = static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds)));
+  const int step = static_cast<int>(dice.of(kSteps));
+  if (at_step) {
+    f.round = round;
+    f.step = step;
+  }
+  f.damage = dice.any({Damage::kFlip, Damage::kFlip, Damage::kCut, Damage::kLengthen});
+  if (f.kind == kForge) f.damage = dice.any({Damage::kReplay, Damage::kNoise});
+  if (f.kind == kSlow) {
+    std::size_t values = 0;
+    for (const Shape& t : p.tensors) values += t.n;
+    const double seconds =
+        dice.any({0.05, 1.0, 10.0, 30.0}) * std::chrono::duration<double>(kTimeout).count();
+    // Not below what the small messages of the control channel need in a fraction of the timeout.
+    f.rate = std::max(4000.0, 4.0 * static_cast<double>(values) / seconds);
+  }
+}
+
+}  // namespace
+
+Plot draw(std::uint64_t seed) {
+  Dice dice(seed);
+  Plot p;
+  p.seed = seed;
+  p.world = dice.any({2, 2, 3, 3, 3, 4, 4, 5, 5, 8});
+  p.lanes = p.world == 8 ? 0 : dice.any({0, 0, 0, 0, 0, 0, 0, 0, 1, 2});
+  p.rounds = 1 + static_cast<int>(dice.of(5));
+  static const std::vector<testing::LawCase> cases = testing::law_cases();
+  p.law = cases[dice.of(cases.size())];
+  p.strategy = std::string(all_strategies()[dice.of(all_strategies().size())]->name);
+  const std::size_t tensors = 1 + dice.of(6);
+  for (std::size_t k = 0; k < tensors; ++k) {
+    const std::size_t n = dice.any<std::size_t>({0, 1, 7, 9, 33, 256, 257, 1000, 1024, 4097, 6000});
+    p.tensors.push_back({fmt::format("t{}", k), n, dice.one_in(3) && n % 8 == 0 ? n / 8 : 0});
+  }
+  for (int r = 0; r < p.rounds; ++r)
+    p.buckets.push_back(r == 0 || dice.one_in(3) ? group(dice, tensors) : p.buckets.back());
+  p.min_values = dice.any<std::size_t>({0, 16, 500, 4096});
+  p.part_values = dice.any<std::size_t>({1U << 22, 1U << 22, 3000});
+  p.data = dice.one_in(2) ? Data::kDyadic : Data::kGaussian;
+  p.average = dice.one_in(3);
+  p.weather = {.seed = dice.word(),
+               .turns = !dice.one_in(5),
+               .most_latency = std::chrono::milliseconds(dice.any({0, 0, 1, 20})),
+               .eager_bytes = dice.any<std::size_t>({0, 100, 4096, 1U << 30})};
+  if (dice.one_in(4)) {
+    p.nan_round = static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds)));
+    p.nan_rank = static_cast<Rank>(dice.of(static_cast<std::uint64_t>(p.world)));
+    p.nan_tensor = dice.of(tensors);
+    p.infinite = dice.one_in(2);
+    if (p.tensors[p.nan_tensor].n == 0) p.nan_round = -1;
+  } else if (dice.one_in(12)) {
+    p.extreme_round = static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds)));
+    p.nan_rank = static_cast<Rank>(dice.of(static_cast<std::uint64_t>(p.world)));
+    p.nan_tensor = dice.of(tensors);
+  }
+  p.saves = dice.one_in(3);
+  draw_fault(dice, p);
+  if (p.rounds > 1 && dice.one_in(4))
+    p.restart = 1 + static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds - 1)));
+  return p;
+}
+
+SessionOptions Plot::options(int with_lanes) const {
+  return {.spec = law.spec,
+          .strategy = strategy,
+          .lanes = with_lanes,
+          .average = average,
+          .min_values = min_values,
+          .part_values = part_values,
+          .timeout = kTimeout,
+          .patience = (fault.kind == FaultKind::kSlow ? 10'000 : 4) * kTimeout,
+          .seed = seed};
+}
+
+std::vector<float> Plot::gradient(std::size_t tensor, Rank rank, int round) const {
+  const std::size_t sizes[] = {tensors[tensor].n};
+  std::vector<float> v = testing::gradients(sizes, data, rank + 10 * static_cast<int>(tensor),
+                                            round + static_cast<int>(seed % 1000))[0];
+  if (rank != nan_rank || tensor != nan_tensor || v.empty()) return v;
+  if (round == nan_round)
+    v[v.size() * 2 / 3] =
+        infinite ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  if (round == extreme_round)
+    for (std::size_t i = 0; i < v.size(); i += 5) v[i] = i % 2 == 0 ? 3e38F : -3e38F;
+  return v;
+}
+
+std::string account(const Plot& p) {
+  std::string out =
+      fmt::format("seed {}: {} ranks, {}, {}, {} lanes, {} rounds, min_values={}, part_values={}, {}{}\n",
+                  p.seed, p.world, p.law.label, p.strategy, p.lanes, p.rounds, p.min_values, p.part_values,
+                  p.data == Data::kDyadic ? "dyadic" : "Gaussian", p.average ? ", mean" : ", sum");
+  std::vector<std::size_t> sizes;
+  for (const Shape& t : p.tensors) sizes.push_back(t.n);
+  fmt::format_to(std::back_inserter(out), "  tensors {}; buckets of round 0: {}\n", sizes, p.buckets[0]);
+  fmt::format_to(std::back_inserter(out), "  weather: {}, up to {} ms late, {} bytes are eager\n",
+                 p.weather.turns ? "drawn turns" : "in order", p.weather.most_latency.count() / 1'000'000,
+                 p.weather.eager_bytes);
+  if (p.nan_round >= 0)
+    fmt::format_to(std::back_inserter(out), "  {} in t{} of rank {} in round {}\n",
+                   p.infinite ? "Inf" : "NaN", p.nan_tensor, p.nan_rank, p.nan_round);
+  if (p.extreme_round >= 0)
+    fmt::format_to(std::back_inserter(out), "  3e38 in t{} of rank {} in round {}\n", p.nan_tensor,
+                   p.nan_rank, p.extreme_round);
+  if (p.saves) out += "  every rank saves after every commit\n";
+  if (p.restart >= 0)
+    fmt::format_to(std::back_inserter(out), "  all begin again after {} rounds\n", p.restart);
+  const Fault& f = p.fault;
+  if (f.kind == FaultKind::kNone) return out;
+  fmt::format_to(std::back_inserter(out), "  fault: {} rank {}", name(f.kind), f.who);
+  if (f.kind == FaultKind::kLose || f.kind == FaultKind::kForge)
+    fmt::format_to(std::back_inserter(out), " towards rank {}", f.other);
+  if (f.kind == FaultKind::kFreeze)
+    fmt::format_to(std::back_inserter(out), " for {} ms of {}", f.lasts.count() / 1'000'000,
+                   kTimeout.count());
+  if (f.kind == FaultKind::kDamage || f.kind == FaultKind::kForge)
+    fmt::format_to(std::back_inserter(out), " ({}{})", kDamageNames[static_cast<std::size_t>(f.damage)],
+                   f.control ? ", control" : "");
+  if (f.kind == FaultKind::kSlow)
+    fmt::format_to(std::back_inserter(out), ", {:.0f} bytes/s", f.rate);
+  else if (f.round >= 0)
+    fmt::format_to(std::back_inserter(out), ", round {} {}", f.round, kStepNames[f.step]);
+  else
+    fmt::format_to(std::back_inserter(out), ", at {:.0f} % of its {}", 100 * p.place, name(f.point));
+  return out + "\n";
+}
+
+}  // namespace tithe::chaos

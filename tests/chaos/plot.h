@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a seed stands for: a job of some ranks and rounds, its weather, and at most one fault.
+#include <string>
+#include <vector>
+
+#include "chaos/network.h"
+#include "conformance/law_cases.h"
+
+namespace tithe::chaos {
+
+inline constexpr std::chrono::milliseconds kTimeout{2000};  // of the network's clock
+
+// Where in its own course of calls a rank may be struck.
+enum Step : int { kBeforeSync, kBetweenSyncs, kBeforeWait, kBeforeCommit, kAfterCommit, kSteps };
+
+struct Shape {
+  std::string key;
+  std::size_t n = 0, row = 0;
+};
+
+using Buckets = std::vector<std::vector<std::size_t>>;  // numbers of tensors
+
+struct Plot {
+  std::uint64_t seed = 0;
+  int world = 2, lanes = 0, rounds = 2;
+  testing::LawCase law;
+  std::string strategy;
+  std::vector<Shape> tensors;
+  std::vector<Buckets> buckets;  // by round
+  std::size_t min_values = 0, part_values = 0;
+  testing::Data data = testing::Data::kDyadic;
+  bool average = false;
+  Weather weather;
+  Fault fault;
+  double place = 0;  // of the fault, as a fraction of what an undisturbed run counts
+  int nan_round = -1;
+  Rank nan_rank = 0;
+  std::size_t nan_tensor = 0;
+  bool infinite = false;   // Inf instead of NaN
+  int extreme_round = -1;  // one tensor's values are near the largest float, on one rank
+  bool saves = false;      // every rank saves its state after every commit
+  int restart = -1;        // after so many rounds all ranks save, end, and begin again
+
+  SessionOptions options(int with_lanes) const;
+  std::vector<float> gradient(std::size_t tensor, Rank rank, int round) const;
+};
+
+Plot draw(std::uint64_t seed);
+// A few lines for people.
+std::string account(const Plot& plot);
+
+}  // namespace tithe::chaos

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Runs a plot's sessions over a Network and writes down all that the oracles need.
+#include <optional>
+
+#include "chaos/plot.h"
+
+namespace tithe::chaos {
+
+using Bytes8 = std::vector<std::uint8_t>;
+
+struct RankRound {
+  testing::Values result, residual;  // by tensor, after commit()
+  bool committed = false, dropped = false;
+  Bytes8 saved;  // where the plot saves
+};
+
+struct RankEnd {
+  Status status;      // the first call that failed
+  std::string where;  // which call that was
+  int round = -1;     // its round; -1: none failed
+  Time at{};
+  bool left = false;  // it closed its session on purpose
+  int committed = 0;  // rounds, counted from the job's first
+  Status save;        // of state(), at the end
+  Bytes8 state;
+};
+
+struct Course {
+  std::vector<std::vector<RankRound>> rounds;  // by rank and round
+  std::vector<RankEnd> ends;                   // by rank
+  std::vector<Counts> counts;                  // by rank
+  std::vector<std::string> refused;            // restores that failed
+  bool hung = false, struck = false;
+  Time struck_at{};
+  std::string changed;
+};
+
+struct Run {
+  Weather weather;
+  Fault fault;
+  int lanes = 0;
+  int from = 0, to = 0;                         // rounds
+  const std::vector<Bytes8>* states = nullptr;  // to begin from
+};
+
+Course run(const Plot& plot, const Run& how);
+
+}  // namespace tithe::chaos

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session owes survives: failures, NaN in another bucket, other plans, saved states.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/bytes.h"
+#include "conformance/phase_codecs.h"
+#include "conformance/ranks.h"
+#include "conformance/shaken.h"
+#include "engine/carry_store.h"
+
+namespace tithe {
+namespace {
+
+using testing::Ranks;
+using testing::Shaken;
+using testing::text;
+
+using Floats = std::vector<float>;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+Floats wave(std::size_t n, Rank r, int round) {
+  Floats v(n);
+  for (std::size_t i = 0; i < n; ++i)
+    v[i] = std::sin(static_cast<float>(3 * i) + static_cast<float>(r) + 10.0F * static_cast<float>(round));
+  return v;
+}
+
+struct Named {
+  std::string key;
+  Floats values;
+};
+
+// One round, a bucket per list; without the commit.
+Status buckets_of(Session& session, std::vector<std::vector<Named>>& buckets) {
+  std::vector<Ticket> tickets;
+  for (std::vector<Named>& bucket : buckets) {
+    std::vector<Tensor> tensors;
+    for (Named& t : bucket) tensors.push_back({.key = t.key, .data = t.values.data(), .n = t.values.size()});
+    const Result<Ticket> ticket = session.sync(tensors);
+    if (!ticket.ok()) return ticket.status();
+    tickets.push_back(*ticket);
+  }
+  for (const Ticket t : tickets) TITHE_TRY(session.wait(t));
+  return {};
+}
+
+Status round_of(Session& session, std::vector<Named> bucket) {
+  std::vector<std::vector<Named>> buckets = {std::move(bucket)};
+  TITHE_TRY(buckets_of(session, buckets));
+  return session.commit();
+}
+
+Floats owed(const Session& session, std::string_view key, std::size_t n) {
+  Floats v(n, kNaN);
+  EXPECT_TRUE(session.residual(key, v).ok());
+  return v;
+}
+
+bool all_nan(const Floats& v) {
+  return std::all_of(v.begin(), v.end(), [](float x) { return std::isnan(x); });
+}
+
+// session.h, "together": an optimizer that applies the finite buckets of a round which keeps its residuals would count
+// them twice.
+TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
+  for (const char* codec : {"topk:ratio=0.1", "bf16", "fp32"}) {
+    Ranks ranks(open_loop(3), {.codec = codec, .min_values = 100});
+    ranks.each([&](Rank r) {
+      ASSERT_TRUE(
+          round_of(ranks[r], {{"a", wave(500, r, 0)}, {"b", wave(40, r, 1)}, {"c", wave(300, r, 2)}}).ok());
+      const Floats before = owed(ranks[r], "a", 500);
+      std::vector<std::vector<Named>> buckets = {
+          {{"a", wave(500, r, 3)}}, {{"b", wave(40, r, 4)}}, {{"c", wave(300, r, 5)}}};
+      if (r == 1) buckets[2][0].values[7] = kNaN;
+      const Status status = buckets_of(ranks[r], buckets);
+      ASSERT_TRUE(status.ok()) << text(status);
+      EXPECT_TRUE(all_nan(buckets[2][0].values));
+      ASSERT_TRUE(ranks[r].commit().ok());
+      for (const auto& bucket : buckets)
+        EXPECT_TRUE(all_nan(bucket[0].values)) << codec << ' ' << bucket[0].key;
+      EXPECT_TRUE(ranks[r].last_round_dropped());
+      EXPECT_EQ(owed(ranks[r], "a", 500), before);
+      ASSERT_TRUE(round_of(ranks[r], {{"a", wave(500, r, 6)}}).ok());
+      EXPECT_FALSE(ranks[r].last_round_dropped());
+    });
+  }
+}
+
+// What is owed goes out with a tensor even where its new bucket travels raw: there is no residual array there.
+TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
+  constexpr std::size_t kN = 200;
+  const SessionOptions compressed{.codec = "topk:ratio=0.05", .min_values = 0};
+  SessionOptions raw = compressed;
+  raw.min_values = 4096;
+  Ranks ranks(open_loop(2), compressed), again(open_loop(2), raw);
+  std::vector<Floats> debt(2), result(2);
+  ranks.each([&](Rank r) {
+    ASSERT_TRUE(round_of(ranks[r], {{"w", wave(kN, r, 0)}}).ok());
+    debt[static_cast<std::size_t>(r)] = owed(ranks[r], "w", kN);
+    const auto state = ranks[r].state();
+    ASSERT_TRUE(state.ok());
+    ASSERT_TRUE(again[r].restore(*state).ok());
+    EXPECT_EQ(owed(again[r], "w", kN), debt[static_cast<std::size_t>(r)]);
+  });
+  EXPECT_NE(debt[0], Floats(kN));
+  again.each([&](Rank r) {
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::vector<Named>> buckets = {{{"w", Floats(kN)}}};
+      ASSERT_TRUE(buckets_of(again[r], buckets).ok());
+      ASSERT_TRUE(again[r].commit().ok());
+      if (round == 0) result[static_cast<std::size_t>(r)] = buckets[0][0].values;
+      if (round > 0) {
+        EXPECT_EQ(buckets[0][0].values, Floats(kN)) << "sent once only, round " << round;
+      }
+      EXPECT_EQ(owed(again[r], "w", kN), Floats(kN)) << "round " << round;
+    }
+  });
+  for (std::size_t i = 0; i < kN; ++i) EXPECT_EQ(result[0][i], (debt[0][i] + debt[1][i]) / 2) << i;
+  EXPECT_EQ(result[0], result[1]);
+}
+
+// A round that is dropped, or that fails, sends nothing of what was adopted.
+TEST(SessionCarry, WhatWasAdoptedStaysUntilARoundIsKept) {
+  constexpr std::size_t kN = 64;
+  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.05", .min_values = 0});
+  Ranks again(open_loop(2), {.codec = "topk:ratio=0.05"});
+  ranks.each([&](Rank r) {
+    ASSERT_TRUE(round_of(ranks[r], {{"w", wave(kN, r, 0)}}).ok());
+    const Floats debt = owed(ranks[r], "w", kN);
+    ASSERT_TRUE(again[r].restore(*ranks[r].state()).ok());
+    Floats bad(kN);
+    if (r == 0) bad[3] = kNaN;
+    ASSERT_TRUE(round_of(again[r], {{"w", bad}}).ok());
+    EXPECT_TRUE(again[r].last_round_dropped());
+    EXPECT_EQ(owed(again[r], "w", kN), debt);
+    ASSERT_TRUE(round_of(again[r], {{"w", Floats(kN)}}).ok());
+    EXPECT_EQ(owed(again[r], "w", kN), Floats(kN));
+  });
+}
+
+// Bytes of another cut are not this one's memory only because there are as many of them.
+TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
+  const auto unit = [](std::size_t cut) {
+    Plan plan;
+    for (const auto& [first, n] : {std::pair{std::size_t{0}, cut}, std::pair{cut, 30 - cut}})
+      plan.parts.push_back({.first = first,
+                            .n = n,
+                            .spec = {&testing::kept_step_codec, {}, {.kind = Feedback::kResidual}},
+                            .strategy = find_strategy("gather"),
+                            .why = {}});
+    std::vector<engine::TensorLayout> tensors = {{.key = "w", .n = 30}};
+    return std::make_unique<engine::Unit>(engine::Member{}, std::move(tensors), std::move(plan), 0,
+                                          std::span<const double>{});
+  };
+  const auto at_10 = unit(10), at_10_too = unit(10), at_15 = unit(15);
+  const engine::TensorLayout& w = at_10->tensors()[0];
+  const auto had = at_10->memory(w);
+  ASSERT_EQ(had.size(), 8U);
+  ASSERT_EQ(at_15->memory(w).size(), had.size());
+  std::fill(had.begin(), had.end(), std::uint8_t{7});
+  const std::vector<std::uint8_t> kept(had.begin(), had.end());
+
+  engine::CarryStore store;
+  engine::Home& home = store.home("w");
+  home.unit = at_10.get();
+  store.move_in(home, *at_10_too, 0);
+  EXPECT_TRUE(std::ranges::equal(at_10_too->memory(w), kept));
+  store.move_in(home, *at_15, 0);
+  EXPECT_TRUE(std::ranges::equal(at_15->memory(w), std::vector<std::uint8_t>(8)));
+}
+
+// A part has its own ratio unless it follows the schedule.
+TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
+  Plan plan;
+  for (const bool scheduled : {true, false})
+    plan.parts.push_back({.first = scheduled ? 0U : 100U,
+                          .n = 100,
+                          .spec = *parse_spec("topk:ratio=0.1,feedback=none"),
+                          .strategy = find_strategy("gather"),
+                          .why = {},
+                          .scheduled = scheduled});
+  std::vector<engine::TensorLayout> tensors = {{.key = "w", .n = 200}};
+  const double ratios[] = {0.1, 0.5};
+  engine::Unit unit(engine::Member{}, std::move(tensors), std::move(plan), 0, ratios);
+  unit.use_ratio(0.5);
+  Floats v = wave(200, 0, 0);
+  const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
+  unit.begin({&t, 1}, 0);
+  for (const engine::Step& step : unit.program().steps)  // of one rank they stand in an order that works
+    ASSERT_TRUE(unit.run(step, 0).ok());
+  unit.end();
+  EXPECT_EQ(std::count(v.begin(), v.begin() + 100, 0.0F), 50);
+  EXPECT_EQ(std::count(v.begin() + 100, v.end(), 0.0F), 90);
+}
+
+// docs/errors.md: a state saved after a failure continues from the last commit.
+TEST(SessionCarry, AStateIsGivenAfterAFailure) {
+  auto transports = open_loop(3);
+  transports[2] = std::make_unique<Shaken>(std::move(transports[2]), 1, false, nullptr, 30);
+  const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
+  Ranks ranks(std::move(transports), options);
+  std::vector<std::vector<std::uint8_t>> kept(3);
+  ranks.each([&](Rank r) {
+    Status status;
+    std::vector<std::uint8_t> last = *ranks[r].state();
+    for (int round = 0; round < 100 && status.ok(); ++round) {
+      status = round_of(ranks[r], {{"w", wave(300, r, round)}});
+      if (!status.ok()) break;
+      last = *ranks[r].state();
+    }
+    ASSERT_FALSE(status.ok());
+    if (r == 2) return;
+    const auto state = ranks[r].state();
+    ASSERT_TRUE(state.ok()) << text(state.status());
+    EXPECT_EQ(*state, last);
+    EXPECT_FALSE(ranks[r].commit().ok()) << "the session stays failed";
+  });
+}
+
+TEST(SessionCarry, AStateIsGivenAfterCancel) {
+  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1", .min_values = 0});
+  ranks.each([&](Rank r) {
+    ASSERT_TRUE(round_of(ranks[r], {{"w", wave(300, r, 0)}}).ok());
+    const auto before = ranks[r].state();
+    ranks[r].cancel();
+    const auto after = ranks[r].state();
+    ASSERT_TRUE(after.ok()) << text(after.status());
+    EXPECT_EQ(*before, *after);
+  });
+}
+
+TEST(SessionCarry, AStateThatHoldsNaNIsRefused) {
+  for (const float bad : {kNaN, std::numeric_limits<float>::infinity()})
+    for (const bool velocity : {false, true}) {
+      engine::CarryStore store;
+      engine::Home& home = store.home("layer.weight");
+      home.n = 4;
+      (velocity ? home.velocity : home.residual) = {1, 2, bad, 4};
+      const auto bytes = engine::save({.codec = "topk"}, store);
+      engine::SavedHead head;
+      std::map<std::string, engine::Home, std::less<>> homes;
+      const Status status = engine::load(bytes, head, homes);
+      EXPECT_EQ(status.code(), Code::kCorrupt);
+      EXPECT_NE(status.what().find("layer.weight"), std::string::npos) << text(status);
+    }
+}
+
+}  // namespace
+}  // namespace tithe

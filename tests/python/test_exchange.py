@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening and evaluating together: one timeout, and whoever is missing or refuses is named on all ranks."""
+
+import os
+import signal
+import time
+
+import torch.distributed as dist
+from processes import Ranks, run_ranks
+
+import tithe
+import tithe.torch
+from tithe._exchange import all_gather_bytes, together
+
+PATIENCE = 3.0
+
+
+def gather(rank, world):
+    group = dist.group.WORLD
+    blobs = [all_gather_bytes(b"x" * n * rank, group, 30.0, "test") for n in (1, 0, 1000)]
+    return blobs == [[b"x" * n * r for r in range(world)] for n in (1, 0, 1000)]
+
+
+def test_bytes_of_any_length_come_in_rank_order():
+    assert run_ranks(3, gather) == [True] * 3
+
+
+def refuse(rank, world):
+    def body():
+        if rank == 1:
+            raise ValueError("codec=nothing: \udcff\x1b[31m no such codec")
+        return rank
+
+    begin = time.monotonic()
+    try:
+        together(dist.group.WORLD, 60.0, "opening", body)
+    except ValueError as mine:
+        return ("refused", rank, str(mine)[:13])
+    except tithe.Error as theirs:
+        return (theirs.code, theirs.peer, str(theirs), time.monotonic() - begin)
+    return None
+
+
+def test_a_refusal_reaches_all_at_once_as_a_text_for_people():
+    zero, one, two = run_ranks(3, refuse)
+    assert one == ("refused", 1, "codec=nothing")
+    for code, peer, text, took in (zero, two):
+        assert (code, peer) == ("invalid", 1)
+        assert "rank 1 refused opening: ValueError: codec=nothing" in text
+        assert "Traceback" not in text and "\x1b" not in text
+        assert took < 30
+
+
+def bad_option(rank, world):
+    try:
+        state = tithe.torch.State(timeout=60.0)
+        if rank == 1:
+            state.codec = "nothing"
+        state.open()
+    except (ValueError, tithe.Error) as wrong:
+        return str(wrong)
+    return None
+
+
+def test_a_bad_option_on_one_rank_is_told_to_the_others():
+    zero, one = run_ranks(2, bad_option)
+    assert "rank 1 refused tithe.torch.State.open()" in zero and "nothing" in zero
+    assert "nothing" in one
+
+
+def frozen(rank, world, victim):
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    begin = time.monotonic()
+    try:
+        tithe.torch.State(timeout=PATIENCE).open()
+    except tithe.Error as missing:
+        return missing.code, missing.peer, str(missing), time.monotonic() - begin
+    return None
+
+
+def test_a_frozen_rank_is_named_within_the_timeout_of_attach():
+    with Ranks(3, frozen, 2) as ranks:
+        for rank in (0, 1):
+            code, peer, text, took = ranks.result(rank, 60)
+            assert (code, peer) == ("timeout", 2), text
+            assert "rank 2 did not come" in text
+            assert PATIENCE <= took < PATIENCE + 10  # the process group's own is 60 s
+
+
+def not_evaluated(rank, world):
+    state = tithe.torch.State(codec="topk", schedule="recover", timeout=PATIENCE)
+    state.open()
+    try:
+        state.evaluated(loss=object() if rank == 1 else 1.0)
+    except TypeError:
+        return "mine"
+    except tithe.Error as theirs:
+        return theirs.peer
+    return None
+
+
+def test_a_rank_that_refuses_to_evaluate_is_named():
+    assert run_ranks(2, not_evaluated) == [1, "mine"]
+
+
+def many(rank, world):
+    group = dist.group.WORLD
+    for k in range(20):
+        together(group, 30.0, "test", lambda: None)
+    store = dist.distributed_c10d._get_process_group_store(group)
+    dist.barrier()
+    return sum(store.check([f"tithe/{n}/{r}"]) for n in range(1, 21) for r in range(world))
+
+
+def test_a_store_does_not_grow_with_every_exchange():
+    assert max(run_ranks(2, many)) <= 2 * 2
+
+

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends every call that waits, and programs that end by an error say that error and nothing else."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tithe
+
+PACKAGE = str(Path(tithe.__file__).parents[1])
+LOOP = """
+sessions = tithe.Session.loop(2, codec="topk:ratio=0.5", min_values=0, timeout=100.0)
+mine, other = sessions  # the other rank does nothing
+ticket = mine.sync({"w": np.ones(100, np.float32)})
+"""
+TORCH = """
+import torch, torch.distributed as dist, tithe.torch
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=int(sys.argv[2]), world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(40, 40))
+state = tithe.torch.attach(model, codec="topk:ratio=0.5", min_values=0, timeout=100.0)
+for _ in range(3):  # torch itself meets until DDP has rebuilt its buckets
+    model(torch.ones(2, 40)).sum().backward()
+if sys.argv[2] == "1":
+    print("ready", flush=True)
+    time.sleep(1000)
+"""
+# What waits, for longer than any test: a Ctrl-C must end it.
+WAITS = {
+    "wait": LOOP + 'print("ready", flush=True)\nmine.wait(ticket)',
+    "commit": LOOP + 'print("ready", flush=True)\nmine.commit()',
+    "state": LOOP + 'print("ready", flush=True)\nmine.state()',
+    "restore": LOOP
+    + 'saved = tithe.Session.loop(2, codec="topk:ratio=0.5", min_values=0)[0].state()\n'
+    + 'print("ready", flush=True)\nmine.restore(saved)',
+    "evaluated": LOOP + 'print("ready", flush=True)\nmine.evaluated(loss=1.0)',
+    "no lanes": LOOP.replace("timeout=", "lanes=0, timeout=") + 'print("ready", flush=True)\nmine.wait(ticket)',
+    "open, peers missing": 'print("ready", flush=True)\ntithe.Session.from_environment()',
+    "exchange, peers missing": """
+def all_gather(mine):
+    print("ready", flush=True)
+    time.sleep(1000)
+tithe.Session.ucx(0, 2, all_gather)
+""",
+    "backward, a peer does nothing": TORCH + 'print("ready", flush=True)\nmodel(torch.ones(2, 40)).sum().backward()',
+}
+
+
+def script(text, *arguments, **variables):
+    head = "import sys, time\nimport numpy as np\nimport tithe\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", head + text, *arguments],
+        env={**os.environ, "PYTHONPATH": PACKAGE, "GLOO_SOCKET_IFNAME": "lo", "UCX_TLS": "tcp",
+             "UCX_NET_DEVICES": "lo", **variables},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_ctrl_c_ends_a_call_that_waits(what, tmp_path):
+    meeting = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    peer = None
+    if "peer does" in what:
+        peer = script(TORCH, str(tmp_path), "1")
+    process = script(WAITS[what], str(tmp_path), "0", **meeting)
+    try:
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        if peer:
+            assert peer.stdout.readline() == "ready\n"
+        time.sleep(1)
+        assert process.poll() is None
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        seconds = time.monotonic() - begin
+        assert process.returncode in (-signal.SIGINT, 130), told
+        assert told.rstrip().endswith("KeyboardInterrupt")
+        assert "nanobind" not in told
+        # A second, and what a busy machine takes to start and end things.
+        assert seconds < 8
+    finally:
+        for one in (process, peer):
+            if one is not None:
+                one.kill()
+                one.wait()
+
+
+def test_after_ctrl_c_the_session_is_over_and_peers_hear_of_it():
+    code = (
+        LOOP
+        + """
+import os, signal, threading
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    mine.wait(ticket)
+except KeyboardInterrupt:
+    print("interrupted")
+for call in (mine.commit, lambda: other.wait(other.sync({"w": np.ones(100, np.float32)}))):
+    try:
+        call()
+    except tithe.Error as error:
+        print(error.code, error.peer)
+"""
+    )
+    out, told = script(code).communicate(timeout=60)
+    assert out.split("\n")[:3] == ["interrupted", "cancelled None", "peer_lost 0"], told
+
+
+# ---- Programs that end by an error
+
+ENDS = {
+    "an error of the user's": LOOP + 'raise KeyError("mine")',
+    "another thread waits": LOOP
+    + """
+import threading
+threading.Thread(target=mine.wait, args=(ticket,), daemon=True).start()
+time.sleep(0.3)
+raise KeyError("mine")
+""",
+    "a lost peer": LOOP + "other.close()\nmine.wait(ticket)",
+    "kept for ever": LOOP
+    + """
+class Holder: pass
+holder = Holder()
+holder.session, holder.me, sys.holder = mine, holder, holder
+layout = tithe._core.Layout(["a"], [5], "float32")
+sys.layout = layout
+raise KeyError("mine")
+""",
+    "in a callback": """
+def all_gather(mine):
+    raise KeyError("mine")
+tithe.Session.ucx(0, 2, all_gather)
+""",
+    "sys.exit": LOOP + "sys.holder = mine\nsys.exit(1)",
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_nothing_stands_below_the_error_that_ends_a_program(what):
+    process = script(ENDS[what])
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 1, told
+    assert "nanobind" not in told
+    last = {"sys.exit": "", "a lost peer": "tithe.Error: round 0: rank 1"}.get(what, "KeyError: 'mine'")
+    assert (told.rstrip().split("\n")[-1]).startswith(last)
+    assert what != "sys.exit" or told == ""
+
+
+def test_what_the_exchange_raises_reaches_the_caller_as_it_is():
+    class Mine(Exception):
+        pass
+
+    def all_gather(mine):
+        raise Mine("no addresses today")
+
+    with pytest.raises(Mine, match="no addresses today"):
+        tithe.Session.ucx(0, 2, all_gather)
+    for wrong, error in ((lambda mine: [1, 2], TypeError), (lambda mine: 3, TypeError), (lambda: [], TypeError)):
+        with pytest.raises(error):
+            tithe.Session.ucx(0, 2, wrong)
+    for few in ([], [b""], [b"x", b"y"], [b"x"] * 3):
+        with pytest.raises((tithe.Error, ValueError)):
+            tithe.Session.ucx(0, 2, lambda mine, few=few: few)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The study of optimizers: its runs are what they claim, its verdict is fair, and the documents hold what it found."""
+
+import dataclasses
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from test_demo import ROOT, data  # noqa: F401 (a fixture)
+
+sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "tools/lint")]
+
+import choosing  # noqa: E402
+import study_cells  # noqa: E402
+import study_models  # noqa: E402
+import study_optimizers  # noqa: E402
+import study_verdict  # noqa: E402
+
+
+@pytest.fixture
+def tasks(data):  # noqa: F811
+    return study_models.Tasks(str(data))
+
+
+@pytest.mark.parametrize("cell", study_cells.CELLS.values(), ids=lambda cell: cell.name)
+def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
+    task = tasks.by_name[cell.model]
+    cell = dataclasses.replace(cell, steps=4, batch=3)
+    run = study_cells.train(cell, "fp32", 5, task)
+    torch.manual_seed(5)
+    model = task.make()
+    optimizer = study_cells.make_optimizer(cell, model, "fp32")
+    random = np.random.default_rng([5, 0])
+    for step in range(cell.steps):
+        chosen = torch.from_numpy(random.integers(len(task.train[0]), size=study_cells.RANKS * cell.batch))
+        optimizer.param_groups[0]["lr"] = study_cells.learning_rate(cell, step)
+        optimizer.zero_grad()
+        task.loss(model, task.train[0][chosen], task.train[1][chosen]).backward()
+        optimizer.step()
+    assert run["score"] == pytest.approx(task.score(model), abs=1e-3)
+    assert run["values"] == sum(p.numel() for p in model.parameters())
+    assert 4 < run["bytes_per_step"] / run["values"] < 6.5  # 3/4 twice, of four bytes, and headers
+
+
+def test_momentum_that_a_codec_has_is_not_applied_twice():
+    cell, model = study_cells.CELLS["mlp, SGD 0.9"], torch.nn.Linear(2, 2)
+    assert study_cells.make_optimizer(cell, model, "dgc").param_groups[0]["momentum"] == 0.9
+    assert study_cells.make_optimizer(cell, model, "dgc:feedback=momentum").param_groups[0]["momentum"] == 0
+
+
+def details(**codecs):
+    """Results of two cells: by codec, what each seed differs from fp32 in mlp with SGD 0.9; nothing elsewhere."""
+    cells = {
+        "mlp, SGD 0.9": {"model": "mlp", "optimizer": "SGD 0.9", "rate": 1, "batch": 1, "steps": 1},
+        "transformer, AdamW": {"model": "transformer", "optimizer": "AdamW", "rate": 1, "batch": 1, "steps": 1},
+    }
+    fp32 = [85.0, 85.2, 84.8]
+    runs = []
+    for codec, differences in {"fp32": [0, 0, 0], **codecs}.items():
+        for seed, difference in enumerate(differences):
+            score = None if difference is None else fp32[seed] + difference
+            mine = {"codec": codec, "seed": seed, "bytes_per_step": 600.0, "values": 100, "commit": "0"}
+            runs += [{**mine, "cell": "mlp, SGD 0.9", "score": score}]
+            runs += [{**mine, "cell": "transformer, AdamW", "score": -2.0}]
+    about = {"machine": "a machine", "command": "make study-optimizers", "data": "", "ranks": 4, "strategy": "server"}
+    return {**about, "cells": cells, "runs": runs}
+
+
+@pytest.mark.parametrize(
+    ("differences", "near"),
+    [
+        ([0.0, 0.1, -0.1], True),
+        ([-0.2, -0.3, -0.25], True),  # below, but by less than the floor
+        ([-0.4, -0.4, -0.41], False),
+        ([0.3, -0.6, -0.66], True),  # mean -0.32, which fp32's own seeds explain
+        ([2.0, -2.0, -2.0], False),  # erratic: its own seeds explain it, fp32's do not
+        ([0.5, None, 0.5], False),  # diverged once
+    ],
+)
+def test_the_verdict(differences, near):
+    study = study_verdict.Study(details(topk=differences))
+    assert study.near("mlp, SGD 0.9", "topk") is near
+    assert study.near("transformer, AdamW", "topk")
+    assert study.safe("topk") is near
+    assert study.safe("topk", "AdamW") is True
+    assert study.safe("topk", "SGD") is not False
+    table = study_verdict.gaps(study)
+    assert ("**yes**" in table) is near
+    assert ("**diverged**" in table) is (None in differences)
+
+
+def test_a_codec_that_was_not_run_everywhere_is_not_called_safe():
+    some = details(topk=[0.0, 0.0, 0.0])
+    some["runs"] = [run for run in some["runs"] if run["codec"] == "fp32" or "mlp" in run["cell"]]
+    study = study_verdict.Study(some)
+    assert study.safe("topk") is None and study.safe("topk", "SGD 0.9") is True
+    assert "1 of 1 run" not in study_verdict.verdict(study, "fp32")
+    assert "**yes**" not in study_verdict.verdict(study, "topk")
+
+
+def test_results_go_on_but_not_with_those_of_another_study(tmp_path):
+    results = study_optimizers.Results(tmp_path, "some data", False)
+    cell = study_cells.CELLS["mlp, AdamW"]
+    run = {"cell": cell.name, "codec": "topk", "seed": 1, "score": 84.0, "bytes_per_step": 10.0, "values": 5}
+    results.add({**run, "commit": "0"})
+    again = study_optimizers.Results(tmp_path, "some data", True)
+    assert again.has((cell, "topk", 1)) and not again.has((cell, "topk", 2))
+    assert not study_optimizers.Results(tmp_path / "other", "some data", True).has((cell, "topk", 1))
+    with pytest.raises(ValueError, match="'data' differs"):
+        study_optimizers.Results(tmp_path, "other data", True)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in (
+        *("docs/choosing.md", "include/tithe/session.h"),
+        *("bench/results/study_optimizers.json", "bench/results/study_optimizers.md", "bench/results/study.json"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_this_tree_says_what_the_study_found(tree):
+    assert list(choosing.check(tree, write=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        ("docs/choosing.md", "| yes |", "| no |", "differs from study_optimizers.json"),
+        ("bench/results/study_optimizers.md", "**yes**", "no", "differs from study_optimizers.json"),
+        ("bench/results/study_optimizers.json", '"codec": "topk"', '"codec": "fft"', "differs from study_optimizers"),
+        ("include/tithe/session.h", 'codec = "', 'codec = "onebit', "not within noise of fp32"),
+    ],
+)
+def test_choosing_catches(tree, name, old, new, says):
+    text = (tree / name).read_text()
+    changed = (
+        text.replace(f'{old}fp8"', f'{new}"') if old.endswith('"') and "codec = " in old else text.replace(old, new, 1)
+    )
+    assert changed != text
+    (tree / name).write_text(changed)
+    assert any(says in what for _, _, what in choosing.check(tree, write=False))

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose State it is, what it knows parameters by, and that it can be saved whatever happened."""
+
+import copy
+import io
+import os
+import pickle
+import signal
+import time
+
+import pytest
+import torch
+import torch.nn as nn
+from processes import Ranks, run_ranks
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe
+import tithe.torch
+
+OPTIONS = {"codec": "topk:ratio=0.1", "min_values": 0, "timeout": 20.0}
+ONE_MB_BUCKETS = {"bucket_cap_mb": 0.001}  # so small that each parameter has a bucket of its own
+
+
+class Branches(nn.Module):
+    """Two matrices of one shape. `swapped` turns the order in which DDP hands them over."""
+
+    def __init__(self, swapped=False):
+        super().__init__()
+        for name in ("b", "a") if swapped else ("a", "b"):
+            torch.manual_seed(ord(name))
+            setattr(self, name, nn.Linear(24, 24, bias=False))
+
+    def forward(self, x):
+        return self.a(x).pow(2).mean() + 3 * self.b(x).abs().mean()
+
+
+def batch(rank, step):
+    return torch.randn(8, 24, generator=torch.Generator().manual_seed(1000 * rank + step))
+
+
+def train(model, rank, steps):
+    for step in steps:
+        model.zero_grad()
+        model(batch(rank, step)).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.05 * p.grad
+
+
+def bits(module):
+    return {name: p.detach().numpy().tobytes() for name, p in module.named_parameters()}
+
+
+def ddp(module, state, **kwargs):
+    model = DDP(module, **kwargs)
+    model.register_comm_hook(state, tithe.torch.hook)
+    return model
+
+
+# ---- One State, two models
+
+
+def shared_in_turns(rank, world, named):
+    first, second = Branches(), Branches()
+    names = {"parameters": first.named_parameters()} if named else {}
+    state = tithe.torch.State(**names, **OPTIONS)
+    models = [ddp(m, state, **ONE_MB_BUCKETS) for m in (first, second)]
+    train(models[0], rank, range(2))
+    with pytest.raises(ValueError, match=r"belongs to another model.*State of its own"):
+        train(models[1], rank, range(1))
+    return True
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_state_shared_by_two_models_is_refused_at_the_second_models_first_bucket(named):
+    run_ranks(2, shared_in_turns, named)
+
+
+class Interleaved(nn.Module):
+    """Both models in one forward pass: their backward passes meet in one walk through the graph."""
+
+    def __init__(self, models):
+        super().__init__()
+        self.models = models
+
+    def forward(self, x):
+        return sum(m(x) for m in self.models)
+
+
+def interleaved(rank, world, named):
+    modules = [Branches(), Branches()]
+    pairs = [(f"{i}.{n}", p) for i, m in enumerate(modules) for n, p in m.named_parameters()] if named else ()
+    state = tithe.torch.State(parameters=pairs, **OPTIONS)
+    both = Interleaved([ddp(m, state, **ONE_MB_BUCKETS) for m in modules])
+    begin = time.monotonic()
+    try:
+        for step in range(3):
+            both(batch(rank, step)).backward()
+    except (ValueError, tithe.Error) as error:
+        assert time.monotonic() - begin < 20
+        return isinstance(error, ValueError), str(error)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_state_shared_by_two_models_whose_backwards_interleave_is_refused(named):
+    told = run_ranks(2, interleaved, named)
+    refused = [text for own, text in told if own]  # the other rank may hear of it first
+    assert refused, told
+    assert all("belongs to another model" in text and "State of its own" in text for text in refused)
+
+
+def own_states(rank, world):
+    models = [DDP(Branches(), **ONE_MB_BUCKETS) for _ in range(2)]
+    states = [tithe.torch.attach(m, **OPTIONS) for m in models]
+    for step in range(4):
+        Interleaved(models)(batch(rank, step)).backward()
+    return [s.stats()["rounds"] for s in states], [p.grad.numpy().tobytes() for m in models for p in m.parameters()]
+
+
+def test_two_models_with_states_of_their_own_may_interleave():
+    (rounds, grads), (_, others) = run_ranks(2, own_states)
+    assert rounds == [4, 4]
+    assert grads == others
+
+
+def test_two_parameters_of_one_name_are_refused():
+    pair = [("weight", nn.Parameter(torch.zeros(3))), ("weight", nn.Parameter(torch.zeros(3)))]
+    with pytest.raises(ValueError, match="'weight': give each its own"):
+        tithe.torch.State(parameters=pair)
+
+
+# ---- Steps that are left in the middle
+
+
+class Explodes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, on):
+        ctx.on = on
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.on:
+            raise ZeroDivisionError("in the middle of backward")
+        return grad, None
+
+
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(24, 24), nn.Linear(24, 24)
+        self.on = False
+
+    def forward(self, x):
+        return self.last(Explodes.apply(self.first(x), self.on)).pow(2).mean()
+
+
+def left_in_the_middle(rank, world):
+    module = Chain()
+    state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
+    model = ddp(module, state, **ONE_MB_BUCKETS)
+    train(model, rank, range(3))
+    module.on = True
+    with pytest.raises(ZeroDivisionError):
+        train(model, rank, range(1))
+    saved = state.state_dict()  # does not wait for a last bucket that will never come
+    module.on = False
+    model = ddp(module, state, **ONE_MB_BUCKETS)  # DDP's own reducer does not survive such a step
+    train(model, rank, range(3, 6))
+    state.close()
+    return saved["rank"], bits(module)
+
+
+def test_a_step_that_was_left_in_the_middle_blocks_nothing():
+    (_, mine), (_, others) = run_ranks(2, left_in_the_middle)
+    assert mine == others
+
+
+# ---- A NaN in one bucket
+
+
+def one_bucket_of_nan(rank, world):
+    module = Branches()
+    model = ddp(module, tithe.torch.State(parameters=module.named_parameters(), **OPTIONS), **ONE_MB_BUCKETS)
+    train(model, rank, range(2))
+    if rank == 1:
+        module.a.weight.register_hook(lambda grad: grad * float("nan"))
+    model.zero_grad()
+    model(batch(rank, 2)).backward()
+    return {name: bool(p.grad.isnan().all()) for name, p in module.named_parameters()}
+
+
+def test_a_nan_in_one_bucket_makes_all_gradients_of_the_step_nan():
+    for rank in run_ranks(2, one_bucket_of_nan):
+        assert rank == {"a.weight": True, "b.weight": True}
+
+
+# ---- Keys by order
+
+
+def save_at_4(rank, world, folder, named):
+    module = Branches()
+    state = tithe.torch.State(parameters=module.named_parameters() if named else (), **OPTIONS)
+    model = ddp(module, state, **ONE_MB_BUCKETS)
+    train(model, rank, range(4))
+    torch.save({"model": module.state_dict(), "tithe": state.state_dict()}, f"{folder}/{rank}.pt")
+    train(model, rank, range(4, 7))
+    return bits(module)
+
+
+def resume_at_4(rank, world, folder, named, swapped, fresh):
+    module = Branches(swapped)
+    state = tithe.torch.State(parameters=module.named_parameters() if named else (), **OPTIONS)
+    saved = torch.load(f"{folder}/{rank}.pt", weights_only=True)
+    if not fresh:
+        module.load_state_dict(saved["model"])
+    model = ddp(module, state, **ONE_MB_BUCKETS)
+    state.load_state_dict(saved["tithe"])
+    try:
+        train(model, rank, range(4, 7))
+    except (ValueError, tithe.Error) as error:
+        return type(error).__name__, str(error)
+    return bits(module)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_saved_state_continues_with_and_without_names(tmp_path, named):
+    whole = run_ranks(2, save_at_4, str(tmp_path), named)
+    resumed = run_ranks(2, resume_at_4, str(tmp_path), named, False, False)
+    assert whole == resumed
+
+
+def test_with_names_another_order_of_equal_shapes_is_harmless(tmp_path):
+    whole = run_ranks(2, save_at_4, str(tmp_path), True)
+    resumed = run_ranks(2, resume_at_4, str(tmp_path), True, True, False)
+    assert whole == resumed
+
+
+@pytest.mark.parametrize(("swapped", "fresh"), [(True, False), (False, True)])
+def test_without_names_another_order_of_equal_shapes_is_refused_with_the_cure(tmp_path, swapped, fresh):
+    run_ranks(2, save_at_4, str(tmp_path), False)
+    for error in run_ranks(2, resume_at_4, str(tmp_path), False, swapped, fresh):
+        assert error[0] == "ValueError", error
+        assert "parameters=model.named_parameters()" in error[1]
+
+
+def test_a_state_saved_without_names_is_refused_by_one_with_them(tmp_path):
+    run_ranks(2, save_at_4, str(tmp_path), False)
+    for error in run_ranks(2, resume_at_4, str(tmp_path), True, False, False):
+        assert error[0] == "ValueError", error
+        assert "saved without names" in error[1]
+
+
+def test_what_cannot_be_told_apart_is_refused_at_once(tmp_path):
+    run_ranks(1, save_at_4, str(tmp_path), False)
+    saved = torch.load(f"{tmp_path}/0.pt", weights_only=True)["tithe"]
+    entry = next(iter(saved["parameters"].values()))
+    alike = {**saved, "parameters": {"#0": entry, "#1": dict(entry)}}
+    with pytest.raises(ValueError, match=r"#0, #1 looked alike.*named_parameters"):
+        tithe.torch.State(**OPTIONS).load_state_dict(alike)
+    tithe.torch.State(codec="fp32").load_state_dict({**alike, "codec": "fp32"})  # nothing is ever unsent
+
+
+# ---- States after failures, and after close()
+
+
+def settled(state):
+    """All ways of saving agree; as bytes."""
+    direct = state.state_dict()["session"].numpy().tobytes()
+    assert pickle.loads(pickle.dumps(state)).state_dict()["session"].numpy().tobytes() == direct
+    assert copy.deepcopy(state).state_dict()["session"].numpy().tobytes() == direct
+    stream = io.BytesIO()
+    torch.save(state.state_dict(), stream)
+    return direct
+
+
+def closed(rank, world):
+    module = Branches()
+    state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
+    model = ddp(module, state)
+    train(model, rank, range(3))
+    before = settled(state)
+    state.close()
+    assert settled(state) == before
+    state.close()
+    assert settled(state) == before
+    return len(before)
+
+
+def test_state_dict_pickle_and_deepcopy_work_after_close():
+    assert min(run_ranks(2, closed)) > 24 * 24
+
+
+def survivor(rank, world, folder, close):
+    module = Branches()
+    state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
+    model = ddp(module, state)
+    train(model, rank, range(3))
+    model(batch(rank, 3)).backward()  # the last commit
+    last = settled(state)
+    open(f"{folder}/{rank}", "w").close()
+    lost = None
+    while lost is None:
+        try:
+            model(batch(rank, 4)).backward()
+            last = settled(state)
+            time.sleep(0.05)
+        except tithe.Error as error:
+            lost = error
+    assert lost.peer == 2
+    if close:
+        state.close()
+    assert settled(state) == last
+    return True
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_the_last_committed_state_can_be_saved_after_a_peer_was_lost(tmp_path, close):
+    with Ranks(3, survivor, str(tmp_path), close) as ranks:
+        deadline = time.monotonic() + 120
+        while len(os.listdir(tmp_path)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(ranks.processes[2].pid, signal.SIGKILL)
+        for rank in (0, 1):
+            assert ranks.result(rank, 60)
+
+
+def resume_after_loss(rank, world, folder, part):
+    module = Branches()
+    state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
+    path = f"{folder}/{rank}.pt"
+    if part == "second":
+        saved = torch.load(path, weights_only=True)
+        module.load_state_dict(saved["model"])
+        state.load_state_dict(saved["tithe"])
+    model = ddp(module, state)
+    if part == "whole":
+        train(model, rank, range(8))
+    elif part == "second":
+        train(model, rank, range(4, 8))
+    else:
+        train(model, rank, range(4))
+        if rank == 1:
+            state.close()  # leaves; rank 0's next step fails
+        else:
+            with pytest.raises(tithe.Error):
+                model(batch(rank, 4)).backward()
+        torch.save({"model": module.state_dict(), "tithe": state.state_dict()}, path)
+    return bits(module)
+
+
+def test_a_state_saved_after_a_failure_continues_bit_identically(tmp_path):
+    whole = run_ranks(2, resume_after_loss, str(tmp_path), "whole")
+    run_ranks(2, resume_after_loss, str(tmp_path), "first")
+    resumed = run_ranks(2, resume_after_loss, str(tmp_path), "second")
+    assert whole == resumed

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
+studies (study_optimizers.json and, for one column, study.json), and that the default of sessions is within noise
+there. --write puts the tables there; else they are compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tree import Problem, report
+
+HERE = Path(__file__).parents[2].resolve()
+sys.path.insert(0, str(HERE / "demo"))
+
+import study_verdict  # noqa: E402
+
+OPTIMIZERS = ("SGD 0.9", "AdamW")
+FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
+MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
+DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
+
+
+def said(study: study_verdict.Study, codec: str, optimizer: str) -> str:
+    """Within noise under an optimizer, or by how much it falls short where it is worst, in units of the noise."""
+    safe = study.safe(codec, optimizer)
+    if safe is None:
+        return ""
+    if safe:
+        return "yes"
+    cells = [c for c, v in study.cells.items() if v["optimizer"] == optimizer and not study.near(c, codec)]
+    if any(study.gap(cell, codec) is None for cell in cells):
+        return "no: diverged"
+    worst = min(cells, key=lambda cell: study.gap(cell, codec) / study.tolerance(cell, codec))
+    amount = f"{-study.gap(worst, codec):.2f} nats" if study_verdict.unit(worst) == "nats" else ""
+    return f"no: {amount or f'{-study.gap(worst, codec):.1f} points'} ({study.cells[worst]['model']})"
+
+
+def first_study(path: Path) -> dict[str, str]:
+    """What the other study says of codecs in the same form, but for the value of momentum."""
+    out = {}
+    for row in json.loads(path.read_text())["rows"]:
+        near = not row["diverged"] and row["points"] >= -study_verdict.FLOOR["%"]
+        out[row["codec"].replace(",mu=0.5", "")] = "yes" if near else f"no: {-row['points']:.1f} points"
+    return out
+
+
+def table(study: study_verdict.Study, first: dict[str, str]) -> str:
+    rows = [
+        [
+            f"`{codec}`",
+            f"1/{study.smaller(codec):.3g}",
+            first.get(codec, ""),
+            *(said(study, codec, optimizer) for optimizer in OPTIMIZERS),
+        ]
+        for codec in study.by_bytes()
+        if codec != "fp32"
+    ]
+    return study_verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
+
+
+def check(root: Path, write: bool) -> Iterator[Problem]:
+    page, results = root / "docs/choosing.md", root / "bench/results/study_optimizers.md"
+    header = root / "include/tithe/session.h"
+    details = json.loads(results.with_suffix(".json").read_text())
+    study, first = study_verdict.Study(details), first_study(root / "bench/results/study.json")
+    new = {
+        page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
+        results: study_verdict.page(details),
+    }
+    for path, text in new.items():
+        if write:
+            path.write_text(text)
+        elif text != path.read_text():
+            yield path, 1, "differs from study_optimizers.json: run tools/lint/choosing.py --write"
+    default = DEFAULT.search(header.read_text())
+    line = header.read_text()[: default.start()].count("\n") + 1
+    if not study.safe(default[1]):
+        yield header, line, f"the default codec '{default[1]}' is not within noise of fp32 in all cells of the study"
+    if f"`{default[1]}`" not in page.read_text().split("## ")[0]:
+        yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/session.h)"
+
+
+if __name__ == "__main__":
+    sys.exit(report("choosing", HERE, check(HERE, "--write" in sys.argv[1:])))
