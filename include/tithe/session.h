@@ -63,9 +63,9 @@ struct SessionOptions {
   std::chrono::milliseconds timeout{30'000};
   // A peer answers, but does not hand over its buckets for this long: kTimeout names it. At least `timeout`.
   std::chrono::milliseconds patience{1'800'000};
-  std::uint64_t seed = 0;                     // of all random draws; equal on all ranks
-  std::uint64_t run = 0;                      // a number that frames of this job carry
-  bool force_reference = false;               // slow truth: the last impl of every codec
+  std::uint64_t seed = 0;        // of all random draws; equal on all ranks
+  std::uint64_t run = 0;         // a number that frames of this job carry
+  bool force_reference = false;  // slow truth: the last impl of every codec
   // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
   std::function<bool()> interrupted = {};
 };

@@ -86,10 +86,14 @@ class PySession {
   }
 
   template <typename F>
-  auto run(F&& f) const {  // f(session) without the GIL
+  auto run(F&& f) const {  // f(session) without the GIL; KeyboardInterrupt where that ended it
     const std::shared_ptr<Session> session = get();
-    nb::gil_scoped_release release;
-    return f(*session);
+    auto result = [&] {
+      nb::gil_scoped_release release;
+      return f(*session);
+    }();
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    return result;
   }
 
   Ticket sync(const nb::list& items) {
@@ -207,8 +211,15 @@ AllGather python_all_gather(const nb::callable& gather) {
   };
 }
 
-PySession* open(Result<std::unique_ptr<Transport>> transport, const SessionOptions& options) {
+// Ctrl-C: whether Python's handlers have raised. On other threads than the main one they never run.
+bool interrupted() {
+  const nb::gil_scoped_acquire acquire;
+  return PyErr_CheckSignals() != 0;
+}
+
+PySession* open(Result<std::unique_ptr<Transport>> transport, SessionOptions options) {
   if (!transport.ok()) raise(transport.status());
+  options.interrupted = interrupted;
   return new PySession(unwrap(Session::open(std::move(*transport), options)));  // Python takes it over
 }
 
@@ -255,7 +266,14 @@ void bind_options(nb::module_& m) {
           [](SessionOptions& o, double seconds) {
             o.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
           },
-          "Seconds without progress with a peer, after which the peer is named.")
+          "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.")
+      .def_prop_rw(
+          "patience",
+          [](const SessionOptions& o) { return std::chrono::duration<double>(o.patience).count(); },
+          [](SessionOptions& o, double seconds) {
+            o.patience = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
+          },
+          "Seconds in which a peer answers, but gives nothing, after which the peer is named.")
       .def_rw("seed", &SessionOptions::seed)
       .def_rw("run", &SessionOptions::run)
       .def_rw("force_reference", &SessionOptions::force_reference);

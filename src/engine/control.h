@@ -20,7 +20,14 @@ namespace tithe::engine {
 inline constexpr std::size_t kControlBytes = 1024;
 inline constexpr std::size_t kMostUnheard = 256;
 
-enum class ControlKind : std::uint8_t { kCard = 0, kFarewell = 1, kEvidence = 2, kAsk = 3, kHere = 4, kDone = 5 };
+enum class ControlKind : std::uint8_t {
+  kCard = 0,
+  kFarewell = 1,
+  kEvidence = 2,
+  kAsk = 3,
+  kHere = 4,
+  kDone = 5
+};
 
 struct Card {
   std::uint32_t number = 0;  // of the layout, counted from 0 on every rank
@@ -43,9 +50,10 @@ struct Report {
   enum class State : std::uint8_t { kIdle = 0, kWorks = 1, kWaits = 2 };
   std::uint32_t number = 0;  // of the ask; an answer repeats it
   std::uint32_t round = 0;
-  State state = State::kIdle;              // idle: the application has handed nothing over
-  Rank waits_for = Status::kNoPeer;        // the one who is told, where it owes something; else the first that does
-  std::uint64_t received = 0, sent = 0;    // payload bytes of this session's frames, from and to the one who is told
+  State state = State::kIdle;        // idle: the application has handed nothing over
+  Rank waits_for = Status::kNoPeer;  // the one who is told, where it owes something; else the first that does
+  std::uint64_t received = 0,
+                sent = 0;  // payload bytes of this session's frames, from and to the one who is told
 };
 
 struct Farewell {

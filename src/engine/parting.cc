@@ -108,8 +108,9 @@ void Runner::part() {
   const Bytes room(farewell_frames_.get(), 2 * kControlBytes);
   const ByteView evidence =
       room.first(write_evidence({t.finding, t.witness, t.unheard}, member_.me, room.first(kControlBytes)));
-  const ByteView farewell = room.subspan(kControlBytes).first(write_farewell(
-      {t.code, t.blamed, uncommitted(), t.what}, member_.me, room.subspan(kControlBytes)));
+  const ByteView farewell = room.subspan(kControlBytes)
+                                .first(write_farewell({t.code, t.blamed, uncommitted(), t.what}, member_.me,
+                                                      room.subspan(kControlBytes)));
   for (Rank r = 0; r < member_.world; ++r) {
     if (r == member_.me || at(r).gone) continue;
     for (const ByteView frame : {evidence, farewell})
@@ -132,8 +133,8 @@ bool Runner::parted() {
                  : std::clamp<nanoseconds>(limits_.timeout / 10, milliseconds(500), milliseconds(2000));
   bool heard_all = true;
   for (Rank r = 0; r < member_.world; ++r)
-    heard_all = heard_all && (r == member_.me || said_[static_cast<std::size_t>(r)] || at(r).gone ||
-                              given_up(r, said_));
+    heard_all = heard_all &&
+                (r == member_.me || said_[static_cast<std::size_t>(r)] || at(r).gone || given_up(r, said_));
   const bool told = farewell_sends_ == 0 || since >= milliseconds(100);
   if (!(told && (!asks || heard_all)) && since < grace) return false;
   if (!withdrawn_) verdict_ = judge(member_.me, said_);

@@ -26,17 +26,17 @@ struct Peer {
   std::optional<Evidence> evidence = {};
 
   // Bytes of steps' frames.
-  std::uint64_t sent = 0;           // to it
-  std::uint64_t received = 0;       // from it, as far as they have arrived
-  std::uint64_t control_bytes = 0;  // from it, on the control channel
+  std::uint64_t sent = 0;                                  // to it
+  std::uint64_t received = 0;                              // from it, as far as they have arrived
+  std::uint64_t control_bytes = 0;                         // from it, on the control channel
   std::uint64_t received_before = 0, reported_before = 0;  // when this rank began to wait
   Instant began = {};                                      // and when that was
 
   // Clocks.
-  Instant heard = {};                        // anything expected: bytes, cards, done, answers
-  Instant gained = {};                       // the same without answers
-  std::optional<Instant> unanswered = {};    // the first ask since `heard`
-  std::optional<Instant> on_the_way = {};    // since when it says that it sent what did not come
+  Instant heard = {};                      // anything expected: bytes, cards, done, answers
+  Instant gained = {};                     // the same without answers
+  std::optional<Instant> unanswered = {};  // the first ask since `heard`
+  std::optional<Instant> on_the_way = {};  // since when it says that it sent what did not come
   Instant asked = {};
   std::uint32_t asks = 0, answers = 0;  // numbers of the last ones
   Report report = {};                   // its last word

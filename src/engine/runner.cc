@@ -224,9 +224,8 @@ void Runner::block(Lock& lock, const std::function<bool()>& over) {
 
 Status Runner::wait(Job& job) {
   Lock lock(mutex_);
-  block(lock, [&] {
-    return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone);
-  });
+  block(lock,
+        [&] { return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone); });
   return verdict();
 }
 

@@ -126,7 +126,7 @@ class Runner {
   Instant watch(Instant now);  // asks, and fails where it must; when to look again
   bool look_at(Rank peer, const Awaited& a, Instant now);
   void blame_idle(std::chrono::nanoseconds waited);
-  bool owes_notes() const;     // the end of a round, to somebody
+  bool owes_notes() const;          // the end of a round, to somebody
   void flush_outboxes(Lock& lock);  // lets go of it
 
   // parting.cc
@@ -166,10 +166,10 @@ class Runner {
   bool post_notes_ = false;  // some outbox has something to send
 
   // The end of a round.
-  std::uint32_t round_ = 0;    // the last one that began
-  bool round_open_ = false;    // and was not committed
-  bool agreeing_ = false;      // its work is complete here
-  bool agreed_ = false;        // ... and at all others, or some rank has committed it
+  std::uint32_t round_ = 0;  // the last one that began
+  bool round_open_ = false;  // and was not committed
+  bool agreeing_ = false;    // its work is complete here
+  bool agreed_ = false;      // ... and at all others, or some rank has committed it
   Instant agreeing_since_ = {};
   std::uint64_t done_ = 0;  // rounds whose work this rank has ended
 

@@ -356,9 +356,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
   if (options.patience < options.timeout)
-    return Status(Code::kInvalid, fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
-                                              "for ranks that answer",
-                                              options.patience.count(), options.timeout.count()));
+    return Status(Code::kInvalid,
+                  fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
+                              "for ranks that answer",
+                              options.patience.count(), options.timeout.count()));
   Spec spec;
   if (options.spec) {
     spec = *options.spec;

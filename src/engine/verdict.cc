@@ -100,10 +100,11 @@ Status silent(Rank mine, const Testimonies& said, const std::string& head) {
   for (Rank r = 0; r < world; ++r)  // each says that it does not hear the other, and both were heard
     if (spoke(r) && spoke(blamed) && votes.of[at(r)] == votes.of[at(blamed)] &&
         votes.accuses[at(r)][at(blamed)] && votes.accuses[at(blamed)][at(r)])
-      return {Code::kTimeout,
-              fmt::format("{}rank {} and rank {} did not hear each other for a while: the link between them is "
-                          "the suspect, and no rank is to blame",
-                          head, std::min(r, blamed), std::max(r, blamed))};
+      return {
+          Code::kTimeout,
+          fmt::format("{}rank {} and rank {} did not hear each other for a while: the link between them is "
+                      "the suspect, and no rank is to blame",
+                      head, std::min(r, blamed), std::max(r, blamed))};
   std::string why = "nothing was heard from it";
   Code code = Code::kTimeout;
   for (const auto& t : said)
@@ -135,9 +136,8 @@ Finding lost(const Status& status) {
 bool given_up(Rank rank, const Testimonies& said) {
   return std::any_of(said.begin(), said.end(), [&](const std::optional<Testimony>& t) {
     if (!t || (said.size() > 2 && t->unheard.size() + 1 == said.size())) return false;  // it hears nobody
-    if (t->blamed == rank &&
-        (t->finding == Finding::kGone || t->finding == Finding::kLeft || t->finding == Finding::kSilent ||
-         t->finding == Finding::kAccused))
+    if (t->blamed == rank && (t->finding == Finding::kGone || t->finding == Finding::kLeft ||
+                              t->finding == Finding::kSilent || t->finding == Finding::kAccused))
       return true;
     return std::find(t->unheard.begin(), t->unheard.end(), rank) != t->unheard.end();
   });
@@ -161,10 +161,11 @@ Status judge(Rank mine, const Testimonies& said) {
   for (const auto& t : said)  // a connection broke, and both its ends are here to say so
     if (t && t->finding == Finding::kGone && t->blamed >= 0)
       return {Code::kPeerLost,
-              fmt::format("{}the connection between rank {} and rank {} broke ({}): both are alive, and no rank is "
-                          "to blame",
-                          head, std::min(t->witness, t->blamed), std::max(t->witness, t->blamed),
-                          reason(t->what, t->blamed))};
+              fmt::format(
+                  "{}the connection between rank {} and rank {} broke ({}): both are alive, and no rank is "
+                  "to blame",
+                  head, std::min(t->witness, t->blamed), std::max(t->witness, t->blamed),
+                  reason(t->what, t->blamed))};
   const Testimony& t = *said[at(mine)];
   return {t.code, head + t.what, t.blamed};
 }

@@ -30,8 +30,8 @@ struct Testimony {
   Code code{};
   Rank witness = Status::kNoPeer;  // who found it; the sender, or whom it repeats
   Rank blamed = Status::kNoPeer;
-  std::uint32_t round = 0;          // the first that the sender has not committed
-  std::vector<Rank> unheard = {};   // whom the sender asked and does not hear
+  std::uint32_t round = 0;         // the first that the sender has not committed
+  std::vector<Rank> unheard = {};  // whom the sender asked and does not hear
   std::string what = {};
 };
 

@@ -56,7 +56,8 @@ void Runner::complete_control(const Completion& done) {
   }
   if (kind != kHear) return;
   if (done.status.code() == Code::kTooSmall)
-    return fail(Finding::kAccused, {Code::kCorrupt, fmt::format("a control message of rank {} is too long", peer), peer});
+    return fail(Finding::kAccused,
+                {Code::kCorrupt, fmt::format("a control message of rank {} is too long", peer), peer});
   if (!done.status.ok()) {
     p.gone = true;
     p.why_gone = done.status;
@@ -82,10 +83,11 @@ void Runner::take(Rank peer, Control& control) {
     case ControlKind::kDone:
       // It ends a round only after it has committed the one before, for which it needed this rank's word.
       if (control.ended <= p.done || control.ended > done_ + 1)
-        return fail(Finding::kAccused, {Code::kCorrupt,
-                                        fmt::format("rank {} says that it has ended {} rounds, this rank is in round {}",
-                                                    peer, control.ended, done_ + 1),
-                                        peer});
+        return fail(Finding::kAccused,
+                    {Code::kCorrupt,
+                     fmt::format("rank {} says that it has ended {} rounds, this rank is in round {}", peer,
+                                 control.ended, done_ + 1),
+                     peer});
       p.done = control.ended;
       hear(p, Clock::now(), true);
       return settle();
@@ -102,16 +104,17 @@ void Runner::take_card(Rank peer, Card& card) {
   Peer& p = at(peer);
   const std::uint32_t next = p.first_card + static_cast<std::uint32_t>(p.cards.size());
   if (card.number != next)
-    return fail(Finding::kAccused, {Code::kCorrupt,
-                                    fmt::format("rank {} sends the card of layout {}, its next is {}", peer,
-                                                card.number, next),
-                                    peer});
+    return fail(
+        Finding::kAccused,
+        {Code::kCorrupt,
+         fmt::format("rank {} sends the card of layout {}, its next is {}", peer, card.number, next), peer});
   if (p.cards.size() == kMostCardsAhead)
-    return fail(Finding::kAccused, {Code::kCorrupt,
-                                    fmt::format("rank {} sends cards of more than {} layouts that this rank has not "
-                                                "seen",
-                                                peer, kMostCardsAhead),
-                                    peer});
+    return fail(Finding::kAccused,
+                {Code::kCorrupt,
+                 fmt::format("rank {} sends cards of more than {} layouts that this rank has not "
+                             "seen",
+                             peer, kMostCardsAhead),
+                 peer});
   if (card.number < jobs_.size()) hear(p, Clock::now(), true);
   p.cards.push(std::move(card));
   for (const auto& job : jobs_) release(*job);
@@ -197,7 +200,8 @@ void Runner::await(std::vector<Awaited>& all) const {
   for (const auto& job : jobs_) {
     if (job->state == Job::State::kAwaitsCards)
       for (Rank r = 0; r < member_.world; ++r)
-        if (r != member_.me && at(r).first_card + at(r).cards.size() <= job->number) add(r, job->began, true, true);
+        if (r != member_.me && at(r).first_card + at(r).cards.size() <= job->number)
+          add(r, job->began, true, true);
     if (job->state != Job::State::kRuns) continue;
     const auto& steps = job->unit->program().steps;
     for (std::size_t s = 0; s < steps.size(); ++s)
@@ -211,10 +215,7 @@ void Runner::await(std::vector<Awaited>& all) const {
 
 // What this rank tells a peer about itself.
 Report Runner::report_to(Rank peer, std::uint32_t number) {
-  Report r{.number = number,
-           .round = uncommitted(),
-           .received = at(peer).received,
-           .sent = at(peer).sent};
+  Report r{.number = number, .round = uncommitted(), .received = at(peer).received, .sent = at(peer).sent};
   if (!watching()) return r;
   r.state = Report::State::kWorks;
   await(awaited_);
@@ -288,11 +289,12 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
     const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());
     fail(Finding::kStuck,
          {Code::kTimeout,
-          fmt::format("the link from rank {} to rank {} is stuck or too slow: {} of {} came in {} ({:.3g} Mbit/s), "
-                      "and nothing more for {}; both ranks are alive",
-                      peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
-                      spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
-                      spell(now - std::max(p.gained, p.began)))});
+          fmt::format(
+              "the link from rank {} to rank {} is stuck or too slow: {} of {} came in {} ({:.3g} Mbit/s), "
+              "and nothing more for {}; both ranks are alive",
+              peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
+              spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
+              spell(now - std::max(p.gained, p.began)))});
     return false;
   }
   if (const nanoseconds waited = now - p.gained; waited >= limits_.patience && p.answers > 0) {
@@ -307,17 +309,20 @@ void Runner::blame_idle(nanoseconds waited) {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me && at(r).report.state == state)
-        return fail(Finding::kIdle,
-                    {Code::kTimeout,
-                     state == Report::State::kIdle
-                         ? fmt::format("rank {} is alive, but has not handed over its buckets or ended the round for {}",
-                                       r, spell(waited))
-                         : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
-                     r});
+        return fail(
+            Finding::kIdle,
+            {Code::kTimeout,
+             state == Report::State::kIdle
+                 ? fmt::format(
+                       "rank {} is alive, but has not handed over its buckets or ended the round for {}", r,
+                       spell(waited))
+                 : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
+             r});
   fail(Finding::kIdle,
-       {Code::kTimeout, fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "
-                                    "over the same buckets in the same order?",
-                                    spell(waited))});
+       {Code::kTimeout,
+        fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "
+                    "over the same buckets in the same order?",
+                    spell(waited))});
 }
 
 void Runner::flush_outboxes(Lock& lock) {
@@ -339,8 +344,7 @@ void Runner::flush_outboxes(Lock& lock) {
     }
     p.out_busy = true;
     lock.unlock();
-    const bool sent =
-        transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
+    const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
     lock.lock();
     if (!sent) p.out_busy = false;
   }

@@ -60,7 +60,7 @@ class UcxTransport final : public Transport {
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
     std::uint64_t received = 0;  // bytes of finished messages
-    Status gone = {};  // not ok: why nothing more can be exchanged
+    Status gone = {};            // not ok: why nothing more can be exchanged
   };
 
   struct Op {
