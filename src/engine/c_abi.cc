@@ -117,9 +117,10 @@ int tithe_open_environment(tithe_transport** out, tithe_error* error) {
   if (out == nullptr) return tithe::invalid("open_environment: out is NULL", error);
   const auto launch = tithe::launch_from_environment();
   if (!launch.ok()) return report(launch.status(), error);
-  return tithe::give(tithe::open_ucx(launch->rank, launch->world, tithe::meet(*launch),
-                                     {.transports = {}, .devices = {}, .token = launch->token, .timeout = launch->timeout}),
-                     out, error);
+  return tithe::give(
+      tithe::open_ucx(launch->rank, launch->world, tithe::meet(*launch),
+                      {.transports = {}, .devices = {}, .token = launch->token, .timeout = launch->timeout}),
+      out, error);
 }
 
 void tithe_transport_free(tithe_transport* transport) { delete transport; }
