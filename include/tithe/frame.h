@@ -68,8 +68,8 @@ class Tagger;  // src/frame/tagger.h
 // The same with a trailer behind the payload: kTooSmall when frame is shorter than 64 + payload_bytes + 24. `number`
 // must be new under the tagger's key.
 Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::uint64_t number, Cover cover);
-// kCorrupt without naming a peer for a frame without a tag, with a wrong one, or with one that covers less than `least`:
-// who sent it is not known.
+// kCorrupt without naming a peer for a frame without a tag or with a wrong one: who sent it is not known. kMismatch
+// that names its source for a tag that covers less than `least`.
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger& tagger, Cover least);
 
 // Meaning: every field that `expected` fixes. kMismatch for codec, plan, values, run; kCorrupt for the rest.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small exchanges between the ranks of a process group, each with one timeout.
 
-A collective waits as long as the process group says, half an hour unless told otherwise, and names nobody. So ranks first
-meet at the group's store, where each says that it has come, or why it will not: who is missing is named, and a refusal
-reaches all. The bytes themselves travel by a collective, since a store answers whoever asks it.
+A collective waits as long as the process group says, half an hour unless told otherwise, and names nobody. So ranks
+first meet at the group's store, where each says that it has come, or why it will not: who is missing is named, and a
+refusal reaches all. The bytes themselves travel by a collective, since a store answers whoever asks it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def all_gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doin
     mine_is = f"{len(mine)} bytes within {timeout:g} s"
     sizes = gather(torch.tensor([len(mine)], dtype=torch.int64, device=device))
     padded = torch.zeros(max(int(size) for size in sizes), dtype=torch.uint8, device=device)
-    padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8).to(device)
+    if mine:
+        padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8).to(device)
     blobs = gather(padded) if len(padded) > 0 else [padded] * len(sizes)
     return [blob[: int(size)].cpu().numpy().tobytes() for blob, size in zip(blobs, sizes, strict=True)]
 
@@ -79,7 +80,7 @@ def _come(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) ->
     store = dist.distributed_c10d._get_process_group_store(group)
     # Each rank counts its own exchanges where the others look, so that a store outlives any number of groups.
     number = store.add(f"tithe/count/{rank}", 1)
-    store.set(f"tithe/{number}/{rank}", refusal[:_MOST_TEXT])
+    store.set(f"tithe/{number}/{rank}", _shown(refusal[:_MOST_TEXT]))
     if refusal:
         return
     deadline = time.monotonic() + timeout
@@ -105,5 +106,8 @@ def _come(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) ->
 
 
 def _said(store: dist.Store, number: int, rank: int) -> str:
-    text = store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace")
+    return _shown(store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace"))
+
+
+def _shown(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)

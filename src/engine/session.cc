@@ -7,6 +7,7 @@
 
 #include "base/finite.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
 #include "tithe/limits.h"
@@ -438,7 +439,11 @@ Status Session::learning_rate(double rate) { return impl_->learning_rate(rate); 
 double Session::ratio() const { return impl_->ratio(); }
 bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
 Result<std::vector<std::uint8_t>> Session::state() { return impl_->state(); }
-Status Session::restore(ByteView state) { return impl_->restore(state); }
+Status Session::restore(ByteView state) {
+  const Status s = impl_->restore(state);
+  constexpr std::size_t kMostText = 2000;  // it may quote what stands in the state
+  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
+}
 Status Session::residual(std::string_view key, std::span<float> out) const {
   return impl_->residual(key, out);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, spec strings, control frames, meetings, hellos and states. What a checksum protects is also tried with the checksum put right,
-// so that the search gets past it.
+// Frames, spec strings, control frames, meetings, hellos and states. What a checksum or a tag protects is also
+// tried with it put right, so that the search gets past it.
 #include <fmt/format.h>
 #include <xxhash.h>
 

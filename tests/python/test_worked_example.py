@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```cpp (file|append)=(\S+)\n(.*?)^```$", re.MULTILINE | re
 def compile_and_link(tree: Path, sources: list[Path]) -> Path:
     """Compiles only what the suite needs; the list holds fp32 and the new codec, so no other codec is built."""
     libraries = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "libhwy", "libxxhash", "fmt", "gtest_main"],
+        ["pkg-config", "--cflags", "--libs", "libhwy", "libxxhash", "libcrypto", "fmt", "gtest_main"],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]

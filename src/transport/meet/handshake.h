@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is said over TCP until a visitor and rank 0 know each other, as functions between bytes and values. Little-endian:
+// What is said over TCP until a visitor and rank 0 know each other, as functions between bytes and values.
+// Little-endian:
 //
 //   knock       visitor:  u32 magic | u32 version | nonce, 32 bytes
 //   challenge   rank 0:   u32 magic | u32 version | nonce, 32 bytes | proof, 32 bytes: rank 0 has the token
@@ -9,8 +10,8 @@
 //   answer      rank 0:   u32 magic | u32 version | u32 bytes
 //               and a box of that many bytes: u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes, item)
 //               status ok: the blobs in rank order; else one item, the text of what went wrong
-// Proofs are HMAC-SHA256 by the token over both nonces. A box is sealed with AES-256-GCM under a key from the token, the
-// nonces and its direction, used once; its last 16 bytes are the tag.
+// Proofs are HMAC-SHA256 by the token over both nonces. A box is sealed with AES-256-GCM under a key from the token,
+// the nonces and its direction, used once; its last 16 bytes are the tag.
 #include <optional>
 
 #include "base/secret.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meeting over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
 //
-// Who does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0 keep no more than
-// a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a proof goes, since a
-// rank proves itself at once.
+// Who does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0 keep no more
+// than a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a proof goes,
+// since a rank proves itself at once.
 #include <fmt/format.h>
 #include <poll.h>
 

@@ -35,9 +35,9 @@ class Socket {
 // EADDRINUSE in *why.
 Result<Socket> listen_on(int port, int* why);
 
-// Bound to the addresses of `host` that are this machine's. On all addresses where none is (it is reached through another
-// one), and where a name means this machine's loopback here alone (others know the name by another address), unless
-// strangers are not kept out.
+// Bound to the addresses of `host` that are this machine's. On all addresses where none is (it is reached through
+// another one), and where a name means this machine's loopback here alone (others know the name by another address),
+// unless strangers are not kept out.
 Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool guarded, int* why);
 
 // Whether all addresses of a host are this machine's loopback. False where it has none.
