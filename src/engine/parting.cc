@@ -61,8 +61,10 @@ void Runner::withdraw() {
   if (life_ != Life::kOpen) return;
   withdrawn_ = true;
   verdict_ = {Code::kCancelled, "the session was cancelled"};
-  fail(Finding::kLeft,
-       {Code::kPeerLost, round_open_ ? "it left in the middle of a round" : "it left", member_.me});
+  if (watching())
+    fail(Finding::kLeft, {Code::kPeerLost, "it left in the middle of a round", member_.me});
+  else  // nothing of it is under way: whoever needs nothing more of it may go on
+    fail(Finding::kLeft, {Code::kCancelled, "it left", member_.me});
 }
 
 void Runner::heard_farewell(Rank peer, const Farewell& farewell) {
@@ -92,9 +94,8 @@ void Runner::heard_farewell(Rank peer, const Farewell& farewell) {
   if (life_ != Life::kOpen) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
     p.left = true;
-    // It may leave where nothing more is needed of it: at the end of a job, or of a round.
-    const std::uint64_t needed = done_ + (active_ > 0 && !agreeing_ ? 1 : 0);
-    if (!watching() || p.done >= needed) return;
+    look_at_ = {};
+    if (t.code == Code::kCancelled || !watching()) return;
   }
   fail(t.finding, {t.code, t.what, t.blamed}, t.witness);
 }

@@ -339,8 +339,10 @@ void Runner::post(Lock& lock) {
 
 // One turn of the communication lane: posts, waits for the transport, takes what it completed.
 void Runner::turn(Lock& lock, nanoseconds wait) {
-  post(lock);
-  flush_outboxes(lock);
+  do {  // both let go of the lock: what came meanwhile woke nobody
+    post(lock);
+    flush_outboxes(lock);
+  } while (life_ == Life::kOpen && (!post_.empty() || !cards_to_send_.empty() || post_notes_));
   if (life_ == Life::kParting) {
     part();
     if (parted()) return;

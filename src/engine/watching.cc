@@ -157,7 +157,8 @@ void Runner::hear(Peer& peer, Instant now, bool gained) {
 }
 
 void Runner::settle() {
-  if (!agreeing_ || agreed_) return;
+  // What this rank has said in its farewell stays true: from then on only another one's commit counts.
+  if (!agreeing_ || agreed_ || (life_ != Life::kOpen && parting_begun_)) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < done_) return;
   agreed_ = true;

@@ -22,7 +22,7 @@ using testing::Values;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSomeSizes[] = {9, 4097, 20'000};
-constexpr auto kTimeout = 600ms;
+constexpr auto kTimeout = 1000ms;
 constexpr std::uint32_t kFaultyRound = 1;
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
