@@ -5,7 +5,7 @@ the documents' tables can be checked without torch."""
 import statistics
 
 FLOOR = {"%": 0.3, "nats": 0.01}  # what is called noise at any rate, per unit of the score
-NEAR = "within noise"
+GUESSING = {"%": 10.0, "nats": -4.852}  # the score of one who has learnt nothing: ten classes, 128 characters
 
 
 def unit(cell: str) -> str:
@@ -24,9 +24,10 @@ class Study:
         self.codecs = list(dict.fromkeys(run["codec"] for run in details["runs"]))
 
     def differences(self, cell: str, codec: str) -> list[float | None]:
-        """Seed by seed, the score less fp32's; None where the run did not stay finite."""
+        """Seed by seed, the score less fp32's; None where the run diverged: not finite, or no better than guessing."""
         plain, mine = self.scores.get((cell, "fp32"), {}), self.scores.get((cell, codec), {})
-        return [None if mine[s] is None else mine[s] - plain[s] for s in sorted(mine) if s in plain]
+        pairs = [(mine[s], plain[s]) for s in sorted(mine) if s in plain]
+        return [None if score is None or score <= GUESSING[unit(cell)] else score - fp32 for score, fp32 in pairs]
 
     def gap(self, cell: str, codec: str) -> float | None:
         """Mean difference from fp32: less than 0 is worse. None where a run diverged, or where there is none."""
@@ -61,6 +62,11 @@ class Study:
         if not all(self.has(cell, codec) for cell in cells):
             return None
         return all(self.near(cell, codec) for cell in cells)
+
+    def seeds(self, codec: str) -> str:
+        """How many seeds are compared in each cell: one number, or the least and the most."""
+        found = [len(self.differences(cell, codec)) for cell in self.cells if self.has(cell, codec)]
+        return "" if not found else str(found[0]) if min(found) == max(found) else f"{min(found)} to {max(found)}"
 
     def bytes_per_value(self, codec: str) -> float | None:
         """Sent by a rank in a step: mean over the models. Small tensors, which travel raw, are in it."""
@@ -104,12 +110,13 @@ def markdown(head: list[str], rows: list[list[str]], numbers: int = 0) -> str:
 def gaps(study: Study) -> str:
     """The large table: a row per codec, most bytes first."""
     cells = list(study.cells)
-    head = ["codec", "bytes per value", "fp32's bytes", *cells, "within noise in all six"]
+    head = ["codec", "bytes per value", "fp32's bytes", "seeds", *cells, "within noise in all six"]
     rows = [
         [
             f"`{codec}`",
             f"{study.bytes_per_value(codec):.3g}",
             f"1/{study.smaller(codec):.3g}",
+            study.seeds(codec),
             *(shown_gap(study, cell, codec) for cell in cells),
             "" if codec == "fp32" else verdict(study, codec),
         ]

@@ -61,11 +61,12 @@ typedef struct tithe_options {
   int average;          /* divide by the world size */
   size_t min_values;    /* smaller tensors travel raw */
   size_t part_values;   /* larger tensors are cut */
-  int64_t timeout_ms;
+  int64_t timeout_ms;   /* a peer that owes something and is not heard for this long is named */
   uint64_t seed;
   uint64_t run;
   const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
   const char* authenticate; /* what tags cover: auto, headers, payloads; NULL: auto */
+  int64_t patience_ms;      /* a peer that answers, but gives nothing for this long is named */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Calls that may wait, and Ctrl-C. Python notes a signal when it comes and runs its handler when the main thread is back
-// in Python: a call that waits in C++ would put that off until it ends. On the main thread such a call therefore runs on
-// a thread of its own, while the main thread looks for signals.
+// Calls that may wait, and Ctrl-C. Python notes a signal when it comes and runs its handler when the main thread is
+// back in Python: a call that waits in C++ would put that off until it ends. On the main thread such a call therefore
+// runs on a thread of its own, while the main thread looks for signals.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace tithe::python {
 
-// As nb::gil_scoped_release, but for a thread that comes back after the interpreter has begun to end: Python 3.11 ends such
-// a thread on the spot, and unwinding it through C++ ends the program. It rests here instead, as from Python 3.14 on.
+// As nb::gil_scoped_release, but for a thread that comes back after the interpreter has begun to end: Python 3.11 ends
+// such a thread on the spot, and unwinding it through C++ ends the program. It rests here instead, as from Python 3.14.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -44,8 +44,8 @@ class Desk {
   std::optional<nb::python_error> in_errand_;  // by what Python was asked
 };
 
-// Runs `work` without the GIL. When a signal's handler raises: `give_up` must bring it to an end soon; without one it is
-// left alone to end when it will, so it must own what it uses.
+// Runs `work` without the GIL. When a signal's handler raises: `give_up` must bring it to an end soon; without one it
+// is left alone to end when it will, so it must own what it uses.
 void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work,
                    const std::function<void()>& give_up);
 

@@ -299,7 +299,8 @@ UcxOptions ucx_options(const std::string& transports, const std::string& devices
   return {.transports = transports,
           .devices = devices,
           .token = unwrap(token_from_environment()).token,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .silence = options.timeout};
 }
 
 PySession* open_over_ucx(int rank, int world, const nb::callable& all_gather, const std::string& transports,
@@ -349,7 +350,16 @@ void bind_options(nb::module_& m) {
               raise({Code::kInvalid, "timeout: must be a number of seconds, at most 1e9"});
             o.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
           },
-          "Seconds without progress with a peer, after which the peer is named.")
+          "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.")
+      .def_prop_rw(
+          "patience",
+          [](const SessionOptions& o) { return std::chrono::duration<double>(o.patience).count(); },
+          [](SessionOptions& o, double seconds) {
+            if (!(std::fabs(seconds) <= kMostSeconds))
+              raise({Code::kInvalid, "patience: must be a number of seconds, at most 1e9"});
+            o.patience = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
+          },
+          "Seconds in which a peer answers, but gives nothing, after which the peer is named.")
       .def_rw("seed", &SessionOptions::seed)
       .def_rw("run", &SessionOptions::run)
       .def_rw("force_reference", &SessionOptions::force_reference)

@@ -31,6 +31,11 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
         raise ValueError(f"unknown strategy '{options.strategy}': known are {', '.join(_core.strategies())}")
     if options.timeout <= 0:
         raise ValueError(f"timeout={options.timeout}: must be more than 0 seconds")
+    if options.patience < options.timeout:
+        raise ValueError(
+            f"patience={options.patience} is shorter than timeout={options.timeout}: raise patience, which is for ranks "
+            "that answer"
+        )
     if options.lanes < 0:
         raise ValueError(f"lanes={options.lanes}: must not be negative")
     return options
@@ -42,15 +47,16 @@ class Session:
     Open one with `loop` (ranks in this process), `ucx` (an exchange of addresses that you provide) or
     `from_environment` (torchrun, mpirun, Slurm). Options are those of include/tithe/session.h:
     codec="fp8", strategy="server", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
-    timeout=30.0 (seconds), seed=0, run=0, force_reference=False.
+    timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
             session.commit()                               # end of the step
 
     Calls of one session come from one thread at a time; only sync() may run beside a wait().
-    Caller's mistakes raise ValueError; a failed peer raises tithe.Error with `peer`. A session does not
-    survive fork().
+    Caller's mistakes raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. Arrays are kept alive
+    until commit(). Ctrl-C on the main thread ends what waits, and the session with it. A session does not survive
+    fork().
     """
 
     def __init__(self, core: _core.Session, evaluations: Evaluations) -> None:

@@ -72,11 +72,12 @@ class State(_Slots):
     """What `hook` needs: which ranks, which codec, and this rank's residuals.
 
     process_group: the ranks to average over; None is the default group at the first use.
-    codec, strategy: as `tithe codecs` and `tithe.strategies()` list them.
+    codec, strategy: as `tithe codecs` and `tithe.strategies()` list them; the defaults suit any optimizer
+    (docs/choosing.md).
     parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
-    options: lanes, average, min_values, part_values, timeout (seconds), seed, run, force_reference (see tithe.Session),
+    options: lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference (see tithe.Session),
     and transports, devices (UCX_TLS, UCX_NET_DEVICES).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError.

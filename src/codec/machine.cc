@@ -18,7 +18,8 @@
 
 namespace tithe {
 namespace {
-const Machine* in_its_place = nullptr;  // while a test says so
+
+const Machine* in_its_place = nullptr;
 
 std::string lower(std::string name) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -83,6 +83,7 @@ Result<SessionOptions> read(const tithe_options& o) {
   out.min_values = o.min_values;
   out.part_values = o.part_values;
   out.timeout = std::chrono::milliseconds(o.timeout_ms);
+  out.patience = std::chrono::milliseconds(o.patience_ms);
   out.seed = o.seed;
   out.run = o.run;
   return out;
@@ -127,10 +128,19 @@ void tithe_transport_free(tithe_transport* transport) { delete transport; }
 
 void tithe_options_init(tithe_options* options) {
   static const tithe::SessionOptions kDefaults;
-  *options = {sizeof(tithe_options), kDefaults.codec.c_str(),    kDefaults.strategy.c_str(),
-              kDefaults.lanes,       kDefaults.average,          kDefaults.min_values,
-              kDefaults.part_values, kDefaults.timeout.count(),  kDefaults.seed,
-              kDefaults.run,         kDefaults.schedule.c_str(), kDefaults.authenticate.c_str()};
+  *options = {sizeof(tithe_options),
+              kDefaults.codec.c_str(),
+              kDefaults.strategy.c_str(),
+              kDefaults.lanes,
+              kDefaults.average,
+              kDefaults.min_values,
+              kDefaults.part_values,
+              kDefaults.timeout.count(),
+              kDefaults.seed,
+              kDefaults.run,
+              kDefaults.schedule.c_str(),
+              kDefaults.authenticate.c_str(),
+              kDefaults.patience.count()};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,

@@ -200,7 +200,7 @@ def test_a_target_that_the_machine_has_not_is_refused_with_the_list(folder):
     assert not (folder / "refused.tithe").exists()
 
 
-@pytest.mark.parametrize("spec", ["onebit", "topk:ratio=0.3", "inceptionn", "inceptionn:layout=burst", "sidco", "qsgd"])
+@pytest.mark.parametrize("spec", ["onebit", "topk:ratio=0.3", "inceptionn", "inceptionn:layout=burst", "sidco", "sign"])
 def test_every_target_writes_the_same_bytes(spec, folder):
     refusal = run("codecs", folder, env=os.environ | {"TITHE_TARGET": "avx9"}).stderr
     targets = refusal.split("this machine has ")[1].strip().split(", ")

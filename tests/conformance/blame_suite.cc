@@ -27,7 +27,8 @@ constexpr std::uint32_t kFaultyRound = 1;
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 enum class Fault { kKilled, kFrozen, kLeaves, kCorrupt, kIsolated, kShortCut, kLongCut, kSlow };
-constexpr const char* kFaultNames[] = {"killed", "frozen", "leaves", "corrupt", "isolated", "cut_short", "cut_long", "slow"};
+constexpr const char* kFaultNames[] = {"killed",   "frozen",    "leaves",   "corrupt",
+                                       "isolated", "cut_short", "cut_long", "slow"};
 
 enum class Phase { kFirstSend, kMiddle, kLastSend, kCommits, kHalfCommitted };
 constexpr Phase kPhases[] = {Phase::kFirstSend, Phase::kMiddle, Phase::kLastSend, Phase::kCommits,
@@ -48,10 +49,10 @@ std::vector<Setting> settings() {
 }
 
 struct Outcome {
-  std::vector<Status> status;     // by rank
-  std::vector<int> committed;     // rounds
-  std::vector<char> kept;         // residuals are those of the last commit
-  Clock::duration longest{};      // from the fault to the last survivor's return
+  std::vector<Status> status;  // by rank
+  std::vector<int> committed;  // rounds
+  std::vector<char> kept;      // residuals are those of the last commit
+  Clock::duration longest{};   // from the fault to the last survivor's return
 };
 
 // One world: the fault happens to `victim` in its second round.
@@ -85,7 +86,8 @@ Outcome run_world(Fault fault, Phase phase, const Strategy& strategy, int world,
     const bool before = when == Faulty::When::kBefore;
     if (channel != 0 && frame->header.round + 1 == kFaultyRound && before) ++sends_before;
     if (channel != 0 && frame->header.round == kFaultyRound) {
-      if (before && ((phase == Phase::kFirstSend && sends == 0) || (phase == Phase::kMiddle && sends == sends_before / 2)))
+      if (before && ((phase == Phase::kFirstSend && sends == 0) ||
+                     (phase == Phase::kMiddle && sends == sends_before / 2)))
         happen();
       if (before) ++sends;
       if (!before && phase == Phase::kLastSend && sends == sends_before) happen();
@@ -165,7 +167,9 @@ void check(Fault fault, int world, Rank victim, const Outcome& o) {
     EXPECT_FALSE(s.ok()) << "rank " << r;
     if (fault == Fault::kLongCut && world == 2) continue;  // of two, none can tell
     EXPECT_EQ(s.peer(), victim) << "rank " << r << ": " << text(s);
-    EXPECT_EQ(s.code(), fault == Fault::kCorrupt ? Code::kCorrupt : silent ? Code::kTimeout : Code::kPeerLost)
+    EXPECT_EQ(s.code(), fault == Fault::kCorrupt ? Code::kCorrupt
+                        : silent                 ? Code::kTimeout
+                                                 : Code::kPeerLost)
         << text(s);
     EXPECT_EQ(text(s), text(o.status[at(witness)])) << "rank " << r;
     EXPECT_EQ(o.committed[at(r)], o.committed[at(witness)])
@@ -183,7 +187,9 @@ TEST_P(BlameSuite, AllSurvivorsNameTheSameRank) {
     std::vector<Outcome> outcomes(std::size(kPhases));
     std::vector<std::thread> worlds;
     for (std::size_t p = 0; p < std::size(kPhases); ++p)
-      worlds.emplace_back([&, p] { outcomes[p] = run_world(GetParam().fault, kPhases[p], *GetParam().strategy, world, victim); });
+      worlds.emplace_back([&, p] {
+        outcomes[p] = run_world(GetParam().fault, kPhases[p], *GetParam().strategy, world, victim);
+      });
     for (std::thread& w : worlds) w.join();
     for (std::size_t p = 0; p < std::size(kPhases); ++p) {
       SCOPED_TRACE(fmt::format("{} {}, {} of {} ranks", kFaultNames[static_cast<int>(fault)], kPhaseNames[p],
@@ -194,7 +200,8 @@ TEST_P(BlameSuite, AllSurvivorsNameTheSameRank) {
 }
 
 std::string title(const ::testing::TestParamInfo<Setting>& info) {
-  return std::string(kFaultNames[static_cast<int>(info.param.fault)]) + "_" + std::string(info.param.strategy->name);
+  return std::string(kFaultNames[static_cast<int>(info.param.fault)]) + "_" +
+         std::string(info.param.strategy->name);
 }
 INSTANTIATE_TEST_SUITE_P(All, BlameSuite, ::testing::ValuesIn(settings()), title);
 

@@ -35,13 +35,24 @@ class FaultyNet {
     slow_rank_ = r;
     rate_ = bytes_per_second;
   }
+  // Of messages from `r` that are longer than this, nothing more arrives than so many bytes.
+  void stick(Rank r, std::uint64_t bytes) {
+    slow_rank_ = r;
+    sticks_at_ = bytes;
+  }
+  std::uint64_t sticks_at(Rank from) const {
+    return from == slow_rank_ ? sticks_at_.load() : ~std::uint64_t{0};
+  }
   void thaw_all() {
+    sticks_at_ = ~std::uint64_t{0};
     for (auto& c : cut_) c = false;
     for (auto& f : frozen_) f = false;
     rate_ = 0;
   }
 
-  bool up(Rank a, Rank b) const { return !cut_[static_cast<std::size_t>(a)] && !cut_[static_cast<std::size_t>(b)]; }
+  bool up(Rank a, Rank b) const {
+    return !cut_[static_cast<std::size_t>(a)] && !cut_[static_cast<std::size_t>(b)];
+  }
   bool frozen(Rank r) const { return frozen_[static_cast<std::size_t>(r)]; }
   double rate(Rank from) const { return from == slow_rank_ ? rate_.load() : 0; }
 
@@ -49,6 +60,7 @@ class FaultyNet {
   std::vector<std::atomic<bool>> cut_, frozen_;
   std::atomic<Rank> slow_rank_{-1}, killed_{-1}, corrupts_{-1};
   std::atomic<double> rate_{0};
+  std::atomic<std::uint64_t> sticks_at_{~std::uint64_t{0}};
 };
 
 class Faulty final : public Transport {
@@ -89,7 +101,8 @@ class Faulty final : public Transport {
     return inner_->recv(peer, channel, into, op);
   }
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
-    const auto until = FaultyNet::Clock::now() + std::min<std::chrono::nanoseconds>(wait, std::chrono::hours(1));
+    const auto until =
+        FaultyNet::Clock::now() + std::min<std::chrono::nanoseconds>(wait, std::chrono::hours(1));
     std::size_t count = 0;
     std::vector<Completion> fresh(out.size());
     while (true) {
@@ -100,10 +113,12 @@ class Faulty final : public Transport {
       }
       bool held = false;
       for (const Link& l : arriving_) held = held || !l.messages.empty();
-      const auto left = std::max<std::chrono::nanoseconds>(until - FaultyNet::Clock::now(), std::chrono::nanoseconds(0));
+      const auto left =
+          std::max<std::chrono::nanoseconds>(until - FaultyNet::Clock::now(), std::chrono::nanoseconds(0));
       const std::size_t n = inner_->poll(
-          fresh, ready_.empty() ? (held ? std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(1)) : left)
-                                : std::chrono::nanoseconds(0));
+          fresh, ready_.empty()
+                     ? (held ? std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(1)) : left)
+                     : std::chrono::nanoseconds(0));
       stop_where_frozen();
       const bool woken = n == 0 && !held;
       for (std::size_t k = 0; k < n; ++k) sort_in(fresh[k]);
@@ -134,7 +149,9 @@ class Faulty final : public Transport {
   std::uint64_t bytes_sent() const override { return inner_ ? inner_->bytes_sent() : 0; }
   std::uint64_t bytes_received(Rank peer) const override {
     const Link& l = arriving_[static_cast<std::size_t>(peer)];
-    return l.finished + (l.messages.empty() ? 0 : std::min<std::uint64_t>(l.credit(*net_, peer, rank()), l.messages[0].bytes));
+    if (l.messages.empty()) return l.finished;
+    return l.finished + std::min<std::uint64_t>(
+                            {l.credit(*net_, peer, rank()), l.messages[0].bytes, net_->sticks_at(peer)});
   }
 
  private:
@@ -146,12 +163,16 @@ class Faulty final : public Transport {
     std::uint64_t credit(const FaultyNet& net, Rank from, Rank to) const {
       const auto now = FaultyNet::Clock::now();
       if (net.up(from, to))
-        credit_ += net.rate(from) > 0 ? net.rate(from) * std::chrono::duration<double>(now - counted).count() : 1e18;
+        credit_ +=
+            net.rate(from) > 0 ? net.rate(from) * std::chrono::duration<double>(now - counted).count() : 1e18;
       counted = now;
       return static_cast<std::uint64_t>(std::min(credit_, 1e18));
     }
   };
 
+  bool sticks(const Link& l, Rank from) const {
+    return !l.messages.empty() && l.messages[0].bytes > net_->sticks_at(from);
+  }
   void sort_in(Completion& c) {
     const auto it = from_.find(c.op);
     if (it == from_.end() || c.status.code() == Code::kCancelled) {
@@ -168,7 +189,13 @@ class Faulty final : public Transport {
   }
   void arrive(Rank from) {
     Link& l = arriving_[static_cast<std::size_t>(from)];
-    while (!l.messages.empty() && net_->up(from, rank()) &&
+    for (std::size_t k = 0; net_->up(from, rank()) && k < l.messages.size() && sticks(l, from); ++k)
+      if (l.messages[k].bytes <= net_->sticks_at(from)) {  // small ones pass the one that is stuck
+        l.finished += l.messages[k].bytes;
+        ready_.push_back(std::move(l.messages[k]));
+        l.messages.erase(l.messages.begin() + static_cast<std::ptrdiff_t>(k--));
+      }
+    while (!l.messages.empty() && net_->up(from, rank()) && !sticks(l, from) &&
            l.credit(*net_, from, rank()) >= l.messages.front().bytes) {
       l.finished += l.messages.front().bytes;
       l.credit_ = std::max(0.0, std::min(l.credit_, 1e18) - static_cast<double>(l.messages.front().bytes));

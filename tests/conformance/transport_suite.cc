@@ -399,7 +399,7 @@ TEST_P(TransportSuite, names_peer) {
   EXPECT_EQ(c.op, 1U);
   EXPECT_EQ(c.status.code(), Code::kPeerLost);
   EXPECT_EQ(c.status.peer(), 2);
-EXPECT_EQ(c.status.what(), "it closed in good order");  // who reports it says of whom
+  EXPECT_EQ(c.status.what(), "it closed in good order");  // who reports it says of whom
   EXPECT_EQ(at(0).peer_status(2).code(), Code::kPeerLost);
   ASSERT_TRUE(at(0).recv(2, 4, late, 2).ok());
   ASSERT_TRUE(at(0).send(2, 4, out, 3).ok());

@@ -3,6 +3,7 @@
 // UCX chooses within one machine (shared memory).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -187,6 +188,31 @@ TEST_P(Fault, transports_are_those_asked_for) {
   });
   for (Rank r = 0; r < GetParam().world; ++r)
     EXPECT_EQ(ranks.line(r, kPatience), can_share && *GetParam().transports == '\0' ? "shared" : "apart");
+}
+
+// UCX ended a healthy rank's process by an assertion where it might not open another file. Low limits and just too low
+// ones: no process dies, and every rank learns which one it is, what is missing and what to do.
+TEST_P(Fault, too_few_descriptors_are_named) {
+  const int world = GetParam().world;
+  for (const int free : {3, 7, 13, 15, 16, 17, 18, 19}) {
+    const Scratch meeting;
+    Processes ranks(world, [&](Rank me, const Reporter& parent) {
+      rlim_t limit = 0;
+      for (int left = free; left > 0; ++limit) left -= fcntl(static_cast<int>(limit), F_GETFD) < 0;
+      const rlimit low{.rlim_cur = limit, .rlim_max = limit};
+      if (me == 1 && setrlimit(RLIMIT_NOFILE, &low) != 0) return parent.say("no limit");
+      const Result<std::unique_ptr<Session>> session = join(GetParam(), me, meeting.path(), {});
+      parent.say(fmt::format("{} {}", name(session.status().code()), session.status().what()));
+    });
+    for (Rank r = 0; r < world; ++r) {
+      const std::string said = ranks.line(r, kPatience);
+      EXPECT_TRUE(
+          said.starts_with(r == 1 ? "io too few file descriptors" : "io rank 1: too few file descriptors"))
+          << "rank " << r << ", " << free << " free: " << said;
+      EXPECT_NE(said.find(" that it may; run `ulimit -n "), std::string::npos) << said;
+      EXPECT_EQ(ranks.end(r, kPatience), 0) << "rank " << r << ", " << free << " free";
+    }
+  }
 }
 
 // Sessions one after the other in one process leave no thread and no descriptor behind.

@@ -2,8 +2,10 @@
 """What attach() does when no codec is named must not cost accuracy, whatever the optimizer."""
 
 import functools
+import inspect
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torch.nn as nn
@@ -101,6 +103,16 @@ def train_all(rank, world):
 @functools.cache
 def losses():
     return run_ranks(WORLD, train_all)[0]
+
+
+def test_there_is_one_default():
+    state, (session,) = tithe.torch.State(), tithe.Session.loop(1)
+    parameters = inspect.signature(tithe.torch.attach).parameters
+    assert (parameters["codec"].default, parameters["strategy"].default) == (state.codec, state.strategy)
+    values = np.zeros(5000, np.float32)
+    session.wait(session.sync({"w": values}))
+    assert f"{state.codec} by {state.strategy} " in session.plan_text()
+    session.close()
 
 
 @pytest.mark.parametrize("job", ["text", "images", "small text"])

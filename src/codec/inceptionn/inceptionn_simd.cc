@@ -305,7 +305,8 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
       std::memcpy(to, how.base + first, 4 * len);
     const bool base_goes_on = how.base != nullptr && out.size() - first >= 2 * kBlock;
     for (; p < payloads.size(); ++p)
-      readers[p].block<Put::kAdd>(first, len, to, base_goes_on && p == 0 ? how.base + first + kBlock : nullptr);
+      readers[p].block<Put::kAdd>(first, len, to,
+                                  base_goes_on && p == 0 ? how.base + first + kBlock : nullptr);
     if (how.divide == 1.0F) continue;
     std::size_t i = 0;
     for (; i < whole(len); i += lanes()) hn::StoreU(hn::Div(load(to + i), divide), Floats(), to + i);

@@ -63,9 +63,7 @@ struct Hub {
   std::vector<std::vector<std::uint8_t>> spare;  // buffers of eager messages
 };
 
-Status gone(Rank peer) {
-  return {Code::kPeerLost, "it closed in good order", peer};
-}
+Status gone(Rank peer) { return {Code::kPeerLost, "it closed in good order", peer}; }
 
 class Loop final : public Transport {
  public:

@@ -116,6 +116,7 @@ void UcxTransport::withdraw(Op* op) {
 
 // They complete through their callbacks, now or later.
 void UcxTransport::cancel_requests(Op* op) {
+  if (is_over_) return;
   if (!op->in_pieces) {
     if (op->request != nullptr) ucp_request_cancel(worker_->handle(), op->request);
     return;
@@ -173,7 +174,7 @@ void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
            {Code::kTooSmall, fmt::format("its message is larger than the {} bytes posted for it", op->room),
             p.rank});
   } else {
-    if (p.gone.ok() && !op->withdrawn) break_off(p, ucs_status_string(status));
+    if (p.gone.ok() && !op->withdrawn) break_off(p, how_it_ended(status));
     answer(op, 0, why_not(*op));
   }
   release(op);
@@ -219,7 +220,7 @@ void UcxTransport::send_long(Peer& p, Channel channel, Op* op) {
   ucs_status_ptr_t r =
       ucp_tag_send_nbx(p.ep, op->announcement.data(), kAnnouncementBytes, tag_of(channel, rank_), &param);
   if (UCS_PTR_IS_PTR(r)) ++op->in_flight;
-  if (UCS_PTR_IS_ERR(r)) break_off(p, ucs_status_string(UCS_PTR_STATUS(r)));
+  if (UCS_PTR_IS_ERR(r)) break_off(p, how_it_ended(UCS_PTR_STATUS(r)));
   feed(op);
 }
 
@@ -227,7 +228,7 @@ void UcxTransport::on_announced(void* request, ucs_status_t status, void* arg) {
   auto* op = static_cast<Op*>(arg);
   Peer& p = op->self->peers_[static_cast<std::size_t>(op->peer)];
   --op->in_flight;
-  if (status != UCS_OK && p.gone.ok()) op->self->break_off(p, ucs_status_string(status));
+  if (status != UCS_OK && p.gone.ok()) op->self->break_off(p, how_it_ended(status));
   op->self->feed(op);
   ucp_request_free(request);
 }
@@ -336,18 +337,28 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
   } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
     ++op->left;  // again, into nothing
   } else {
-    if (p.gone.ok() && !op->stopped) break_off(p, ucs_status_string(status));
+    if (p.gone.ok() && !op->stopped) break_off(p, how_it_ended(status));
     stop(p.gone);
   }
   if (op->stopped && !was_stopped && op->is_recv) cancel_requests(op);  // nothing will meet them
   feed(op);
 }
 
+// Tells the receiver of a message that no further piece comes.
+void UcxTransport::end_early(Op* op) {
+  Peer& p = peers_[static_cast<std::size_t>(op->peer)];
+  ucp_request_param_t param = request_of(&p);
+  param.cb.send = on_said;
+  ucs_status_ptr_t r = ucp_tag_send_nbx(p.ep, nullptr, 0, piece_tag(op->number, rank_), &param);
+  if (UCS_PTR_IS_PTR(r)) ++p.words_in_flight;
+  if (UCS_PTR_IS_ERR(r)) break_off(p, how_it_ended(UCS_PTR_STATUS(r)));
+}
+
 // UCX is done with the message, which travelled in pieces.
 void UcxTransport::end_long(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   const bool whole = op->left == 0 && !op->stopped;
-  if (!whole && op->withdrawn && !op->is_recv && p.gone.ok()) send_short(p, piece_tag(op->number, rank_), {});
+  if (!whole && op->withdrawn && !op->is_recv && p.gone.ok()) end_early(op);
   if (whole && op->trouble.ok() && !op->drains)
     answer(op, op->is_recv ? op->total : 0, {});
   else

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGathe
   const auto deadline = Clock::now() + options.timeout;
   ucx::Hello mine{.rank = rank, .world = world, .address = {}};
   TITHE_TRY(fill_random(mine.nonce));
-  Result<std::unique_ptr<ucx::Worker>> worker = ucx::Worker::open(options);
+  Result<std::unique_ptr<ucx::Worker>> worker = ucx::Worker::open(options, world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
     if (address.ok())

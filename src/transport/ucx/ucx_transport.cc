@@ -132,27 +132,24 @@ std::uint64_t UcxTransport::bytes_received(Rank peer) const {
 // ------------------------------------------------------------------------------------------------------
 
 void UcxTransport::say(Peer& peer, Word word) {
-  send_short(peer, tag_of(static_cast<Channel>(word), rank_) | kWordBit,
-             peer.says[static_cast<std::size_t>(word)]);
-}
-
-void UcxTransport::send_short(Peer& peer, ucp_tag_t tag, ByteView bytes) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_said;
   param.user_data = &peer;
-  ucs_status_ptr_t r = ucp_tag_send_nbx(peer.ep, bytes.data(), bytes.size(), tag, &param);
+  const Secret& shown = peer.says[static_cast<std::size_t>(word)];
+  ucs_status_ptr_t r = ucp_tag_send_nbx(peer.ep, shown.data(), shown.size(),
+                                        tag_of(static_cast<Channel>(word), rank_) | kWordBit, &param);
   if (UCS_PTR_IS_PTR(r))
     ++peer.words_in_flight;
   else if (UCS_PTR_IS_ERR(r))
-    break_off(peer, ucs_status_string(UCS_PTR_STATUS(r)));
+    break_off(peer, how_it_ended(UCS_PTR_STATUS(r)));
 }
 
 void UcxTransport::on_said(void* request, ucs_status_t status, void* arg) {
   auto* peer = static_cast<Peer*>(arg);
   --peer->words_in_flight;
   peer->self->must_tend_ = true;
-  if (status != UCS_OK) peer->self->break_off(*peer, ucs_status_string(status));
+  if (status != UCS_OK) peer->self->break_off(*peer, how_it_ended(status));
   ucp_request_free(request);
 }
 
@@ -203,7 +200,7 @@ void UcxTransport::hear(ucp_tag_t tag, std::size_t bytes) {
 
 void UcxTransport::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(arg);
-  peer->self->break_off(*peer, ucs_status_string(status));
+  peer->self->break_off(*peer, how_it_ended(status));
 }
 
 void UcxTransport::break_off(Peer& peer, std::string why) {

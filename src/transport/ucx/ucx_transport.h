@@ -130,9 +130,9 @@ class UcxTransport final : public Transport {
   bool post_piece(Op* op);
   void piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes);
   void end_long(Op* op);
+  void end_early(Op* op);
 
   void say(Peer& peer, Word word);
-  void send_short(Peer& peer, ucp_tag_t tag, ByteView bytes);  // bytes stay until UCX is done with them
   void listen();
   void hear(ucp_tag_t tag, std::size_t bytes);
   Secret proof(Word word, Rank from, Rank to) const;  // that a rank of this job says it

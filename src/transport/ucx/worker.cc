@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,8 +19,13 @@
 #include <mutex>
 #include <sstream>
 
+#include "transport/ucx/descriptors.h"
+
 namespace tithe::ucx {
 namespace {
+
+constexpr std::uint64_t kSharedMemory = 8'000'000;  // of one worker
+constexpr std::int64_t kMostProbes = 120;           // the kernel takes up to 127
 
 using Config = std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)>;
 
@@ -49,6 +56,19 @@ bool can_read_other_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 && scope < 2;
 }
 
+// The usual reason where a worker cannot be had, in containers above all.
+std::string shared_memory_left() {
+  struct statvfs shm {};
+  if (statvfs("/dev/shm", &shm) != 0) return "; there is no /dev/shm: UCX needs it, or transports=\"tcp\"";
+  const bool read_only = (shm.f_flag & ST_RDONLY) != 0;
+  const std::uint64_t free = std::uint64_t{shm.f_bavail} * shm.f_frsize;
+  if (!read_only && free >= kSharedMemory) return {};
+  return fmt::format(
+      "; /dev/shm {}: give it at least {} MB per rank (docker: --shm-size), or pass transports=\"tcp\"",
+      read_only ? "is read-only" : fmt::format("has {:.1f} MB left", static_cast<double>(free) / 1e6),
+      kSharedMemory / 1'000'000);
+}
+
 // Whether UCX's configuration, with what the environment says, holds this line.
 bool says(const ucp_config_t* config, std::string_view line) {
   char* text = nullptr;
@@ -72,18 +92,33 @@ Status modify(ucp_config_t* config, const char* key, const std::string& value) {
 
 }  // namespace
 
+std::string how_it_ended(ucs_status_t status) {
+  switch (status) {
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_TIMED_OUT:
+      return "its connection ended by a timeout";
+    case UCS_ERR_CONNECTION_RESET:
+      return "its connection was reset";
+    case UCS_ERR_UNREACHABLE:
+      return "it cannot be reached";
+    default:
+      return fmt::format("its connection failed: {}", ucs_status_string(status));
+  }
+}
+
 Status ucx_error(std::string_view doing, ucs_status_t status) {
   return {Code::kIo, fmt::format("UCX, {}: {}", doing, ucs_status_string(status))};
 }
 
-Result<std::unique_ptr<Worker>> Worker::open(const UcxOptions& options) {
+Result<std::unique_ptr<Worker>> Worker::open(const UcxOptions& options, int world) {
   std::unique_ptr<Worker> worker(new Worker);
-  if (const Status s = worker->start(options); !s.ok()) return s;
+  if (const Status s = worker->start(options, world); !s.ok()) return s;
   return worker;
 }
 
-Status Worker::start(const UcxOptions& options) {
+Status Worker::start(const UcxOptions& options, int world) {
   const std::lock_guard lock(init_mutex());
+  TITHE_TRY(check_descriptors(world));
   quieten();
   ucp_config_t* raw = nullptr;
   if (const ucs_status_t s = ucp_config_read(nullptr, nullptr, &raw); s != UCS_OK)
@@ -92,6 +127,14 @@ Status Worker::start(const UcxOptions& options) {
   if (!options.transports.empty()) TITHE_TRY(modify(raw, "TLS", options.transports));
   if (!options.devices.empty()) TITHE_TRY(modify(raw, "NET_DEVICES", options.devices));
   TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));  // idle connections; UCX's default is 20 s
+  // Over TCP it is the kernel that asks, after a second without traffic and then so many times. It gives up after
+  // UCX's own 19 s otherwise, also where a session waits longer. With data under way it asks nothing and sends again
+  // for many minutes: there the session's timeout decides.
+  const auto probes =
+      std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.silence).count());
+  const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
+  TITHE_TRY(modify(raw, "TCP_KEEPINTVL", fmt::format("{}s", interval)));
+  TITHE_TRY(modify(raw, "TCP_KEEPCNT", fmt::format("{}", (probes + interval - 1) / interval)));
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
   // 8 KiB, several times slower than TCP between processes that sleep while they wait.
@@ -115,7 +158,7 @@ Status Worker::start(const UcxOptions& options) {
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   worker_params.events = UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX | UCP_WAKEUP_RX;
   if (const ucs_status_t s = ucp_worker_create(context_, &worker_params, &worker_); s != UCS_OK)
-    return ucx_error("creating a worker", s);
+    return {Code::kIo, ucx_error("creating a worker", s).what() + shared_memory_left()};
 
   if (const ucs_status_t s = ucp_worker_get_efd(worker_, &events_); s != UCS_OK)
     return ucx_error("asking for its event descriptor", s);

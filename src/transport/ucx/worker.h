@@ -16,7 +16,7 @@ namespace tithe::ucx {
 
 class Worker {
  public:
-  static Result<std::unique_ptr<Worker>> open(const UcxOptions& options);
+  static Result<std::unique_ptr<Worker>> open(const UcxOptions& options, int world);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -33,7 +33,7 @@ class Worker {
 
  private:
   Worker() = default;
-  Status start(const UcxOptions& options);
+  Status start(const UcxOptions& options, int world);
   bool take_wake();
 
   ucp_context_h context_ = nullptr;
@@ -42,6 +42,7 @@ class Worker {
   int wake_ = -1;    // eventfd
 };
 
+std::string how_it_ended(ucs_status_t status);                  // of a connection: "its connection was reset"
 Status ucx_error(std::string_view doing, ucs_status_t status);  // kIo
 
 }  // namespace tithe::ucx

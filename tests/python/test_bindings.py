@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension itself: odd arguments become exceptions, whatever they are; bytes that are no text become errors."""
+
+import os
+import resource
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tithe
+from tithe import _core
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = str(Path(tithe.__file__).parents[1])
+VARIABLES = {
+    k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD_SIZE", "MASTER_", "OMPI_", "PMI_"))
+}
+
+
+def second_decoder():
+    sys.path.insert(0, str(ROOT / "tests/second_decoder"))
+    import tithe_format
+
+    return tithe_format
+
+
+def core_session():
+    return _core.open_loop(1, _core.Options())[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_odd_arguments_of_every_public_function_end_no_process(seed):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(ROOT / "tests/python/odd_arguments.py"), str(seed), "700"],
+        env={**VARIABLES, "PYTHONPATH": PACKAGE}, capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    again = f"tests/python/odd_arguments.py {seed} 700"
+    assert done.returncode == 0, f"{again}: exit code {done.returncode}\n{done.stdout[-200:]}\n{done.stderr[-2000:]}"
+    assert done.stdout.endswith("done\n")
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\udfffb", b"w", 1, None, 1.5, ("w",), object()], ids=repr)
+def test_a_key_that_is_no_text_is_a_type_error(key):
+    session = core_session()
+    with pytest.raises(TypeError, match="key must be a str"):
+        session.sync([(key, np.ones(5, np.float32))])
+    with pytest.raises(TypeError):
+        session.residual(key, np.ones(5, np.float32))
+    with pytest.raises((TypeError, ValueError)):
+        _core.Layout([key], [5], "float32")
+    session.wait(session.sync([("w", np.ones(5, np.float32))]))  # it goes on
+
+
+@pytest.mark.parametrize("key", ["\0", "a\0b", "x" * 1_000_000, "é", "\U0001f600", " "])
+def test_any_text_is_a_key(key):
+    session = core_session()
+    array = np.full(5, 3, np.float32)
+    session.wait(session.sync([(key, array)]))
+    session.commit()
+    session.residual(key, np.empty(5, np.float32))
+    assert array.tolist() == [3] * 5
+    core_session().restore(session.state())
+
+
+@pytest.mark.parametrize("items", [[1], [("w",)], [("w", 1, 2)], ["w1"], [None], [["w", np.ones(3, np.float32)]]])
+def test_what_is_no_pair_is_a_type_error(items):
+    with pytest.raises(TypeError, match="pairs"):
+        core_session().sync(items)
+    with pytest.raises(TypeError):
+        core_session().sync(None)
+
+
+ONES = np.ones((6, 10), np.float32)
+FIXED = ONES.copy()
+FIXED.flags.writeable = False
+WRONG_ARRAYS = {
+    "negative strides": ONES.reshape(-1)[::-1], "every second": ONES.reshape(-1)[::2], "transposed": ONES.T,
+    "read-only": FIXED, "Fortran order": np.asfortranarray(ONES), "float64": ONES.astype("f8"),
+    "int32": ONES.astype("i4"), "complex": ONES.astype("c8"), "objects": ONES.astype(object),
+    "big-endian": ONES.astype(">f4"), "a list": ONES.tolist(), "bytes": b"abcd", "a scalar": 3.0, "None": None,
+    "a scalar of numpy": np.float32(3), "broadcast": np.broadcast_to(np.float32(1), (4, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG_ARRAYS)
+def test_an_array_that_cannot_be_used_in_place_is_a_value_error(what):
+    session = core_session()
+    before = repr(WRONG_ARRAYS[what])
+    with pytest.raises((TypeError, ValueError)):
+        session.sync([("w", WRONG_ARRAYS[what])])
+    with pytest.raises((TypeError, ValueError)):
+        session.sync_at(_core.Layout(["w"], [60], "float32"), WRONG_ARRAYS[what])
+    # Results are written into the array that was given, never into a copy of it.
+    session.wait(session.sync([("w", np.ones(60, np.float32))]))
+    session.commit()
+    with pytest.raises((TypeError, ValueError)):
+        session.residual("w", WRONG_ARRAYS[what])
+    with pytest.raises((TypeError, ValueError)):
+        _core.decode(tithe.encode("fp32", ONES), WRONG_ARRAYS[what])
+    assert repr(WRONG_ARRAYS[what]) == before
+
+
+def test_empty_arrays_are_arrays():
+    session = core_session()
+    session.wait(session.sync([("w", np.zeros((0, 5), np.float32)), ("v", np.zeros(0, np.float16))]))
+    session.commit()
+    assert tithe.decode(tithe.encode("topk", [])).shape == (0,)
+
+
+def test_a_bucket_of_another_size_or_type_than_its_layout_is_refused():
+    layout = _core.Layout(["a", "b"], [2, 3], "float32")
+    for wrong in (np.ones(4, np.float32), np.ones(6, np.float32), np.ones(5, np.float16), np.ones(0, np.float32)):
+        with pytest.raises(ValueError, match="layout"):
+            core_session().sync_at(layout, wrong)
+    for sizes in ([2**64 - 1, 5], [2**40, 1], [2**63, 2**63]):
+        with pytest.raises(ValueError, match="1099511627776"):
+            _core.Layout(["a", "b"], sizes, "float32")
+    with pytest.raises(ValueError, match="one size per key"):
+        _core.Layout(["a"], [1, 2], "float32")
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -float("inf"), 1e300, 0, -1])
+def test_a_timeout_that_is_none_is_refused(seconds):
+    with pytest.raises(ValueError, match="timeout"):
+        tithe.Session.loop(1, timeout=seconds)
+
+
+@pytest.mark.parametrize("world", [0, -1, 257, 2**31 - 1])
+def test_a_number_of_threads_that_no_machine_has_is_refused(world):
+    with pytest.raises(ValueError, match=r"1 \.\. 256"):
+        tithe.Session.loop(world)
+
+
+# ---- Text that is none
+
+
+def state_of(codec):
+    """A state with a right checksum that names this codec."""
+    format_ = second_decoder()
+    state = core_session().state()
+    (length,) = struct.unpack_from("<Q", state, 24)
+    body = state[:24] + struct.pack("<Q", len(codec)) + codec + state[32 + length : -8]
+    return body + struct.pack("<Q", format_.xxh3_64(body))
+
+
+def test_a_state_that_names_what_is_no_utf_8_is_a_value_error_with_its_text():
+    core_session().restore(state_of(b"bf16"))
+    for codec in (b"\xff\xfe", b"topk:\xed\xa0\x80", b"a\0b\xc3"):
+        with pytest.raises(ValueError, match="\ufffd") as refused:
+            core_session().restore(state_of(codec))
+        assert type(refused.value) is ValueError  # and no UnicodeDecodeError
+        assert "saved with codec" in str(refused.value)
+
+
+# ---- Claims
+
+
+def claim(codec, values):
+    format_ = second_decoder()
+    frame = bytearray(tithe.encode(codec, []))
+    struct.pack_into("<Q", frame, 32, values)
+    struct.pack_into("<Q", frame, 56, format_.checksum(bytes(frame)))
+    return bytes(frame)
+
+
+def test_a_frame_that_claims_2_to_28_values_allocates_nothing_unless_told():
+    frame = claim("topk", 1 << 28)
+    assert len(frame) < 80
+    with pytest.raises(ValueError, match="268435456 values; max_values allows 67108864"):
+        tithe.decode(frame)
+    with pytest.raises(ValueError, match="max_values allows 5"):
+        tithe.decode(claim("topk", 6), max_values=5)
+    assert tithe.decode(claim("topk", 6), max_values=6).tolist() == [0] * 6
+    assert tithe.decode(claim("topk", 1 << 20), 1 << 20).shape == (1 << 20,)
+    with pytest.raises(ValueError, match="holds 268435456 values, not 5"):
+        tithe.decode(frame, 5)
+
+
+@pytest.mark.parametrize("codec", [c["name"] for c in tithe.codecs() if len(c["phases"]) == 1])
+@pytest.mark.parametrize("values", [2**64 - 1, 2**64 - 64, 2**63, 2**40 + 1, 2**39, 2**27])
+def test_a_frame_of_nearly_2_to_64_values_is_refused_before_anything_is_allocated(codec, values):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for expected in (None, values):
+        if expected is not None and values < 2**40 and codec in SENDS_NO_ZEROS:
+            continue  # a claim that a payload can mean, and the caller's own number
+        with pytest.raises((ValueError, tithe.Error)):
+            tithe.decode(claim(codec, values), expected)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
+SENDS_NO_ZEROS = {
+    "topk",
+    "dgc",
+    "dragonn",
+    "randomk",
+    "threshold",
+    "graddrop",
+    "sidco",
+    "qtopk",
+    "blocks",
+    "fft",
+    "dct",
+}
+
+
+# ---- What docs/errors.md says of a failed session
+
+
+def failed():
+    """A session with one committed round whose peer then left, the state after that round, and the error."""
+    mine, other = tithe.Session.loop(2, codec="topk:ratio=0.5", min_values=0)
+    arrays = [np.arange(20, dtype=np.float32) for _ in range(2)]
+    tickets = [s.sync({"w": a}) for s, a in zip((mine, other), arrays, strict=True)]
+    for session, ticket in zip((mine, other), tickets, strict=True):
+        session.wait(ticket)
+    mine.commit()
+    committed = mine.state()
+    other.close()
+    with pytest.raises(tithe.Error) as lost:
+        mine.wait(mine.sync({"w": arrays[0]}))
+    return mine, committed, lost.value
+
+
+def test_a_failed_session_stays_failed_with_the_same_error():
+    session, _, lost = failed()
+    assert (lost.code, lost.peer) == ("peer_lost", 1)
+    assert "restart" in str(lost)
+    for call in (session.commit, lambda: session.sync({"w": np.ones(20, np.float32)})):
+        with pytest.raises(tithe.Error) as again:
+            call()
+        assert (again.value.code, again.value.peer, str(again.value)) == (lost.code, lost.peer, str(lost))
+
+
+def test_the_last_committed_state_is_given_after_a_failure_and_after_close():
+    session, committed, _ = failed()
+    assert session.state() == committed
+    session.close()
+    assert session.state() == committed
+    session.close()
+    assert session.state() == committed
+    healthy = tithe.Session.loop(1, codec="topk:ratio=0.5", min_values=0)[0]
+    with healthy:
+        healthy.wait(healthy.sync({"w": np.arange(20, dtype=np.float32)}))
+        healthy.commit()
+        committed = healthy.state()
+    assert healthy.state() == committed
+    with pytest.raises(ValueError, match="closed"):
+        healthy.commit()
+    tithe.Session.loop(1, codec="topk:ratio=0.5", min_values=0)[0].restore(committed)
