@@ -55,7 +55,7 @@ chaos: build ## kills, freezes and cuts off real processes in network namespaces
 	  --out $(or $(OUT),$(if $(ONLY),/dev/stdout,bench/results/chaos.md))
 
 # UCX is not built for ThreadSanitizer, which takes its waiting for races: its kinds are left out. Large worlds are, for time.
-TSAN_TESTS := *Session*:*Runner*:*transport/*loop*:*TransportSuite*loop*:*FailureSuite*ring_3*:*FailureSuite*server_3*:*LawSuite*loop_3:Chaos*
+TSAN_TESTS := Session*:*TransportSuite*/loop:*FailureSuite*_3_lanes2:*Repeatability/*_ring_loop_3:*Repeatability/*_gather_loop_3:Chaos*
 tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 	@tools/setup.sh build
 	@cmake --preset tsan $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) -DTITHE_BENCH=OFF >/dev/null

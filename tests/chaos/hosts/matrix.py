@@ -46,6 +46,7 @@ FAULTS = {
     "no /dev/shm": None,
 }
 ONLY_AT_START = {"descriptors", "no /dev/shm"}
+FILES = 4  # of a rank whose session is closed: its three streams, and the folder that it counts in
 HANGS = 6 * TIMEOUT + 8  # a process that runs longer after its fault hangs
 
 
@@ -150,7 +151,7 @@ def play(name, phase, strategy, binary, folder):
         die_with_parent()
         import resource
 
-        resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
 
     ranks = []
     for r in range(RANKS):
@@ -242,6 +243,8 @@ def spell(cell):
         leaks.append(f"{cell['shm']} shared")
     if cell["processes"] > 0:
         leaks.append(f"{cell['processes']} processes")
+    if more := [f for f in cell["files"] if f and int(f.split()[1]) > FILES]:
+        leaks.append(f"descriptors: {more[0].split()[1]} instead of {FILES}")
     if cell["died"]:
         leaks.append("died: " + ", ".join(f"rank {r} by {c}" for r, c in cell["died"].items()))
     if cell["went_on"]:
