@@ -69,7 +69,7 @@ TEST(Lanes, SumsStayInTheirLanes) {
       for (unsigned w = 1; w < workers; ++w) {
         const auto more = draw(n, top, w);
         for (std::size_t i = 0; i < n; ++i) want[i] += more[i];
-        ASSERT_TRUE(add({"test", n, top, workers}, acc, payload_of(more, 1, bits)).ok());
+        ASSERT_TRUE(add({"test", n, top, workers}, {}, acc, payload_of(more, 1, bits)).ok());
       }
       EXPECT_EQ(numbers_of(acc, n), want) << top << " from " << workers;
       EXPECT_EQ(head_of(acc).added, workers);
@@ -81,22 +81,26 @@ TEST(Lanes, MoreThanWereCountedAreRefused) {
   const Form form = {"test", 40, 15, 16};
   const Payload one = payload_of(draw(40, 15, 1), 1, bits_for(15, 2));
   Payload acc = one;
-  ASSERT_TRUE(add(form, acc, one).ok());
+  ASSERT_TRUE(add(form, {}, acc, one).ok());
   const Payload two = acc;
-  EXPECT_EQ(add(form, acc, one).code(), Code::kUnsupported);
+  EXPECT_EQ(add(form, {}, acc, one).code(), Code::kUnsupported);
   EXPECT_EQ(acc, two);
   Payload wider = payload_of(draw(40, 15, 1), 1, bits_for(15, 2) + 1);
-  EXPECT_EQ(add(form, acc, wider).code(), Code::kCorrupt);
+  EXPECT_EQ(add(form, {}, acc, wider).code(), Code::kCorrupt);
   EXPECT_EQ(acc, two);
 
   std::uint8_t mine[2], other[2];
   wire::put(mine, std::uint16_t{9});
   wire::put(other, std::uint16_t{7});
-  EXPECT_EQ(*count(form, mine, other), 16);
+  ASSERT_TRUE(count(form, {}, mine, other).ok());
+  EXPECT_EQ(wire::get<std::uint16_t>(mine), 16);
+  wire::put(mine, std::uint16_t{9});
   wire::put(other, std::uint16_t{8});
-  const Result<std::uint16_t> refused = count(form, mine, other);
-  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
-  EXPECT_NE(refused.status().what().find("raise workers=16"), std::string::npos) << refused.status().what();
+  const Status refused = count(form, {}, mine, other);
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_NE(refused.what().find("raise workers=16"), std::string::npos) << refused.what();
+  EXPECT_EQ(wire::get<std::uint16_t>(mine), 9);
+  EXPECT_EQ(count(form, {.settings = {}, .ranks = 16}, mine, other).code(), Code::kCorrupt);
 }
 
 TEST(Lanes, CheckRefusesWhatNobodyWrites) {

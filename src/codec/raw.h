@@ -3,8 +3,6 @@
 // What fixed-size codecs share: the checks that stand in front of every encode and decode.
 #include <string>
 
-#include "base/bytes.h"
-#include "base/finite.h"
 #include "tithe/codec.h"
 
 namespace tithe::codec {
@@ -68,17 +66,6 @@ void merge_in_groups(std::size_t most, std::span<const ByteView> payloads, const
   }
   step.divide = merge.divide;
   pass(payloads, step, out);
-}
-
-// acc += in, arrays of f32. True if all sums are finite.
-inline bool add_floats(Bytes acc, ByteView in) {
-  bool finite = true;
-  for (std::size_t at = 0; at < acc.size(); at += 4) {
-    const float sum = wire::get<float>(&acc[at]) + wire::get<float>(&in[at]);
-    finite = finite && is_finite(sum);
-    wire::put(&acc[at], sum);
-  }
-  return finite;
 }
 
 inline std::size_t no_scratch(const Settings&, std::size_t) { return 0; }

@@ -40,11 +40,6 @@ HWY_INLINE VW bits(VF v) { return hn::BitCast(Words(), v); }
 HWY_INLINE VF from_bits(VW v) { return hn::BitCast(Floats(), v); }
 HWY_INLINE VW magnitude(VF v) { return hn::And(bits(v), hn::Set(Words(), 0x7fffffffU)); }
 
-// Which floats of these magnitudes are finite.
-HWY_INLINE hn::Mask<Floats> finite_lanes(VW mag) {
-  return hn::RebindMask(Floats(), hn::Lt(mag, hn::Set(Words(), 0x7f800000U)));
-}
-
 template <bool kResidual>
 HWY_INLINE VF take(const Carry& in, std::size_t i) {
   const VF g = load(in.grad + i);
