@@ -109,13 +109,36 @@ Target control_target() {
   Input farewell(engine::kControlBytes);
   farewell.resize(engine::write_farewell({.code = Code::kPeerLost, .blamed = 2, .round = 7, .what = "gone"},
                                          1, farewell));
+  Input evidence(engine::kControlBytes), ask(engine::kControlBytes), done(engine::kControlBytes);
+  evidence.resize(engine::write_evidence(
+      {.finding = engine::Finding::kSilent, .witness = 1, .unheard = {2, 3}}, 1, evidence));
+  ask.resize(engine::write_report(engine::ControlKind::kAsk, {.number = 3, .received = 5}, 1, ask));
+  done.resize(engine::write_done(7, 1, done));
   const auto read = [](const Input& bytes) {
     Result<engine::Control> control = engine::read_control(bytes);
     if (!control.ok()) return;
     Input again(engine::kControlBytes + bytes.size());
     const auto source = static_cast<Rank>(wire::get<std::uint16_t>(&bytes[28]));
-    again.resize(control->is_card ? engine::write_card(control->card, source, again)
-                                  : engine::write_farewell(control->farewell, source, again));
+    using engine::ControlKind;
+    std::size_t size = 0;
+    switch (control->kind) {
+      case ControlKind::kCard:
+        size = engine::write_card(control->card, source, again);
+        break;
+      case ControlKind::kFarewell:
+        size = engine::write_farewell(control->farewell, source, again);
+        break;
+      case ControlKind::kEvidence:
+        size = engine::write_evidence(control->evidence, source, again);
+        break;
+      case ControlKind::kAsk:
+      case ControlKind::kHere:
+        size = engine::write_report(control->kind, control->report, source, again);
+        break;
+      case ControlKind::kDone:
+        size = engine::write_done(control->ended, source, again);
+    }
+    again.resize(size);
     if (again.size() != bytes.size()) fail("a control frame is written with another length than it was read");
   };
   return {"control",
@@ -123,7 +146,7 @@ Target control_target() {
             read(copy_of(bytes));
             read(with_right_frame(bytes));
           },
-          {card, farewell}};
+          {card, farewell, evidence, ask, done}};
 }
 
 Target state_target() {
