@@ -42,7 +42,7 @@ std::vector<std::unique_ptr<Transport>> open_loop(int world);
 struct UcxOptions {
   std::string transports;  // UCX_TLS, e.g. "tcp"; empty: the environment's or UCX's own choice
   std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
-  // A connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
+  // A TCP connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
   std::chrono::milliseconds silence{30'000};
 };
 

@@ -90,15 +90,17 @@ TEST_P(TransportSuite, one_answer_when_a_receive_is_cancelled_in_the_middle) {
     if (at(1).poll({&c, 1}, 1ms) > 0) done[c.op] = c;
   }
   at(1).cancel(1);
-  std::atomic<bool> over = false;
+  std::atomic<int> over = 0;  // a rank that has its answers goes on for the other one
+  const auto go_on = [&](Rank me) {
+    for (++over; over < 2;) EXPECT_EQ(at(me).poll({}, 1ms), 0U);
+  };
   run_ranks(2, [&](Rank me) {
     if (me == 0) {
       EXPECT_EQ(next_all(at(0), 2).size(), 2U);
-      while (!over) EXPECT_EQ(at(0).poll({}, 1ms), 0U);
-      return;
+      return go_on(0);
     }
     for (const auto& [id, one] : next_all(at(1), 2 - done.size())) done[id] = one;
-    over = true;
+    go_on(1);
     ASSERT_EQ(done.size(), 2U);
     if (done.at(1).status.ok()) {
       EXPECT_EQ(*in, out);
@@ -169,7 +171,7 @@ TEST_P(TransportSuite, names_peer_that_leaves_in_the_middle) {
   });
 }
 
-// A quiet connection over TCP was given up after 19 s, whatever the session's timeout.
+// Where nobody polled, a connection over TCP was given up 28 s after its link was cut, whatever the session's timeout.
 TEST(Ucx, a_quiet_connection_lasts_as_long_as_the_session_waits) {
   ThreadGather gather(2);
   std::vector<std::unique_ptr<Transport>> ranks(2);
@@ -192,7 +194,7 @@ TEST(Ucx, a_quiet_connection_lasts_as_long_as_the_session_waits) {
     EXPECT_GE(idle + interval * count, 200);
     EXPECT_LE(idle + interval * count, 210);
   }
-  EXPECT_GE(connections, 2);
+  EXPECT_GE(connections, 1);  // that of the rank which connected; the other one only answers
   run_ranks(2, [&](Rank r) { ranks[static_cast<std::size_t>(r)].reset(); });
 }
 
