@@ -81,17 +81,18 @@ std::vector<std::uint8_t> forged_farewell(Tags* tags) {
 TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
   Tags other_job(Secret{8}, 1);
   bool done = false;
-  Ranks ranks(tapped(kKey,
-                     [&](Transport& line, Channel channel, ByteView) {
-                       if (channel != 0 || std::exchange(done, true)) return;
-                       for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
-                         EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
-                       for (const std::size_t bytes : {700, 2000}) {  // the second is longer than any of a rank
-                         const std::vector<std::uint8_t> noise(bytes, 0x5a);
-                         EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
-                       }
-                     }),
-              options());
+  Ranks ranks(
+      tapped(kKey,
+             [&](Transport& line, Channel channel, ByteView) {
+               if (channel != 0 || std::exchange(done, true)) return;
+               for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
+                 EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
+               for (const std::size_t bytes : {700, 2000}) {  // the second is longer than any of a rank
+                 const std::vector<std::uint8_t> noise(bytes, 0x5a);
+                 EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
+               }
+             }),
+      options());
   ranks.each([&](Rank r) {
     for (int k = 0; k < 3; ++k) {
       const Status s = round(ranks[r]);
