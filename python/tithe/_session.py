@@ -47,7 +47,7 @@ class Session:
     Open one with `loop` (ranks in this process), `ucx` (an exchange of addresses that you provide) or
     `from_environment` (torchrun, mpirun, Slurm). Options are those of include/tithe/session.h:
     codec="fp8", strategy="server", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
-    timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False.
+    timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False, authenticate="auto".
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks

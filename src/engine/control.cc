@@ -212,8 +212,10 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       known = known && in_world(c.evidence.witness);
       const auto unheard = r.number<std::uint16_t>();
       known = known && c.evidence.finding < Finding::kCount && unheard <= kMostUnheard;
-      for (std::uint16_t k = 0; known && k < unheard; ++k)
+      for (std::uint16_t k = 0; known && k < unheard; ++k) {
         c.evidence.unheard.push_back(r.number<std::uint16_t>());
+        known = in_world(c.evidence.unheard.back());
+      }
       break;
     }
     case ControlKind::kAsk:

@@ -72,10 +72,10 @@ struct Evidence {
 struct Control {
   ControlKind kind{};
   bool is_card = false;
-  Card card;
-  Farewell farewell;
-  Evidence evidence;
-  Report report;
+  Card card = {};
+  Farewell farewell = {};
+  Evidence evidence = {};
+  Report report = {};
   std::uint64_t ended = 0;  // of done: rounds whose work the sender has ended since the session began
 };
 

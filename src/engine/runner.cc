@@ -373,8 +373,11 @@ void Runner::complete(const Completion& done) {
   if (!done.status.ok()) {
     if (done.status.code() == Code::kPeerLost)
       return fail(lost(done.status), {Code::kPeerLost, done.status.what(), step.peer});
-    const Code code = done.status.code() == Code::kTooSmall ? Code::kCorrupt : done.status.code();
-    return fail(Finding::kAccused, {code, done.status.what(), step.peer});
+    const bool too_long = done.status.code() == Code::kTooSmall;
+    // Where frames have tags, one that is too long to be looked at may be anybody's.
+    const Rank sender = too_long && member_.tags != nullptr ? Status::kNoPeer : step.peer;
+    return fail(Finding::kAccused,
+                {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender});
   }
   if (step.kind == StepKind::kRecv) {
     job.unit->received(step, done.bytes);

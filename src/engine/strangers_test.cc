@@ -43,6 +43,7 @@ class Tapped final : public Transport {
   void cancel(OpId op) override { line_->cancel(op); }
   Status peer_status(Rank peer) const override { return line_->peer_status(peer); }
   std::uint64_t bytes_sent() const override { return line_->bytes_sent(); }
+  std::uint64_t bytes_received(Rank peer) const override { return line_->bytes_received(peer); }
 
  private:
   std::unique_ptr<Transport> line_;
@@ -80,15 +81,18 @@ std::vector<std::uint8_t> forged_farewell(Tags* tags) {
 TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
   Tags other_job(Secret{8}, 1);
   bool done = false;
-  Ranks ranks(tapped(kKey,
-                     [&](Transport& line, Channel channel, ByteView) {
-                       if (channel != 0 || std::exchange(done, true)) return;
-                       for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
-                         EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
-                       const std::vector<std::uint8_t> noise(700, 0x5a);
-                       EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
-                     }),
-              options());
+  Ranks ranks(
+      tapped(kKey,
+             [&](Transport& line, Channel channel, ByteView) {
+               if (channel != 0 || std::exchange(done, true)) return;
+               for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
+                 EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
+               for (const std::size_t bytes : {700, 2000}) {  // the second is longer than any of a rank
+                 const std::vector<std::uint8_t> noise(bytes, 0x5a);
+                 EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
+               }
+             }),
+      options());
   ranks.each([&](Rank r) {
     for (int k = 0; k < 3; ++k) {
       const Status s = round(ranks[r]);
@@ -96,7 +100,7 @@ TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
     }
   });
   EXPECT_TRUE(done);
-  EXPECT_EQ(ranks[0].stats().strange, 3U);
+  EXPECT_EQ(ranks[0].stats().strange, 4U);
 }
 
 // The same message heard twice counts once: a card that comes again is not the card of the next layout.
@@ -156,6 +160,23 @@ TEST(Strangers, a_forged_frame_ends_the_job_in_nobodys_name) {
                        FrameHeader h{.payload_bytes = bytes.size() - kFrameHeaderBytes - kFrameTrailerBytes};
                        EXPECT_TRUE(seal_frame(h, forged, stranger, 99, Cover::kFrame).ok());
                        EXPECT_TRUE(line.send(0, channel, forged, kStrange).ok());
+                     }),
+              options());
+  ranks.each([&](Rank r) {
+    const Status s = round(ranks[r]);
+    if (r != 0) return;
+    EXPECT_EQ(s.code(), Code::kCorrupt) << s.what();
+    EXPECT_EQ(s.peer(), Status::kNoPeer) << s.what();
+  });
+}
+
+TEST(Strangers, a_frame_without_measure_ends_the_job_in_nobodys_name) {
+  bool done = false;
+  const std::vector<std::uint8_t> huge(100'000);
+  Ranks ranks(tapped(kKey,
+                     [&](Transport& line, Channel channel, ByteView) {
+                       if (channel == 0 || std::exchange(done, true)) return;
+                       EXPECT_TRUE(line.send(0, channel, huge, kStrange).ok());
                      }),
               options());
   ranks.each([&](Rank r) {

@@ -1,118 +1,332 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose frames are whole but whose payloads no encoder wrote: every other rank names it, whatever the codec, the
-// strategy and the frame's own word for who made it.
+// What every Phase::combine of the list does with payloads that no rank should send and with sums that are no floats:
+// on every instruction set and by the reference, to the bit.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <set>
 
-#include "conformance/law_cases.h"
-#include "tithe/frame.h"
+#include "base/bytes.h"
+#include "codec/machine_for_test.h"
+#include "codec/scratch_for_test.h"
+#include "codec_case.h"
+#include "phases.h"
 
-namespace tithe {
+namespace tithe::conformance {
 namespace {
 
-using testing::Combination;
-using testing::combinations;
-using testing::Ranks;
-using testing::text;
+using Payload = std::vector<std::uint8_t>;
+using Floats = std::vector<float>;
 
-enum class Forgery { kPayload, kSource };
+constexpr std::size_t kFewSizes[] = {1, 33, 257, 2085};
+constexpr int kWorkers = 3;
 
-// Between a session and its transport: changes what this rank makes, and seals it anew.
-class Forger final : public Transport {
- public:
-  Forger(std::unique_ptr<Transport> inner, Forgery what) : inner_(std::move(inner)), what_(what) {}
-  std::string_view kind() const override { return inner_->kind(); }
-  Rank rank() const override { return inner_->rank(); }
-  int world() const override { return inner_->world(); }
-  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
-    return inner_->send(peer, channel, channel == 0 ? bytes : forged(bytes, op), op);
-  }
-  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
-    return inner_->recv(peer, channel, into, op);
-  }
-  std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
-    return inner_->poll(out, wait);
-  }
-  void wake() override { inner_->wake(); }
-  void cancel(OpId op) override { inner_->cancel(op); }
-  Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
-  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
-  std::uint64_t bytes_received(Rank peer) const override { return inner_->bytes_received(peer); }
-
- private:
-  ByteView forged(ByteView bytes, OpId op) {
-    const Result<ParsedFrame> parsed = parse_frame(bytes);
-    if (!parsed.ok() || parsed->header.source != rank()) return bytes;
-    FrameHeader header = parsed->header;
-    std::vector<std::uint8_t>& copy = kept_[op];
-    copy.assign(bytes.begin(), bytes.end());
-    if (what_ == Forgery::kSource) {
-      header.source = static_cast<std::uint16_t>((rank() + 1) % world());
-    } else {
-      const std::size_t table = header.flags == kFlagConcat ? std::size_t{8} * header.parts : 0;
-      const std::size_t own = header.flags == kFlagConcat ? wire_size(parsed->payload) : header.payload_bytes;
-      for (std::size_t i = 0; i < own; ++i) copy[kFrameHeaderBytes + table + i] = 0xff;
-    }
-    EXPECT_TRUE(seal_frame(header, copy).ok());
-    return copy;
-  }
-  static std::size_t wire_size(ByteView lengths) { return lengths[0] | std::size_t{lengths[1]} << 8; }
-
-  std::unique_ptr<Transport> inner_;
-  const Forgery what_;
-  std::map<OpId, std::vector<std::uint8_t>> kept_;  // until the transport goes
+struct ForgedCase {
+  std::string label;
+  const Codec* codec;
+  Settings settings;
+  std::size_t n;
 };
 
-constexpr std::size_t kValues = 5000;
-
-std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
-  auto transports = open_loop(c.world);
-  auto& its = transports[static_cast<std::size_t>(forger)];
-  its = std::make_unique<Forger>(std::move(its), what);
-  Ranks ranks(std::move(transports), {.spec = c.law.spec, .strategy = std::string(c.strategy->name)});
-  std::vector<Status> said(static_cast<std::size_t>(c.world));
-  ranks.each([&](Rank r) {
-    Status& status = said[static_cast<std::size_t>(r)];
-    for (int round = 0; round < 2 && status.ok(); ++round) {
-      testing::Values grad = testing::gradients({&kValues, 1}, testing::Data::kGaussian, r, round);
-      status = testing::synchronise(ranks[r], {&kValues, 1}, grad);
+// Every codec with a phase that combines, at its defaults and in each form of values it has.
+std::vector<ForgedCase> forged_cases() {
+  std::vector<ForgedCase> all;
+  for (const Codec* codec : all_codecs()) {
+    if (std::none_of(codec->phases.begin(), codec->phases.end(), [](const Phase& p) { return p.combine; }))
+      continue;
+    std::vector<std::pair<std::string, Settings>> ways = {{std::string(codec->name), defaults(*codec)}};
+    for (std::size_t p = 0; p < codec->params.size(); ++p) {
+      const ParamSpec& param = codec->params[p];
+      if (param.name == "ratio")
+        for (auto& way : ways) way.second.value[p] = 0.25;
+      if (param.name != "values" && param.name != "format") continue;
+      for (std::size_t k = 1; k < param.choices.size(); ++k) {
+        Settings s = ways.front().second;
+        s.value[p] = static_cast<double>(k);
+        ways.emplace_back(std::string(codec->name) + "_" + std::string(param.choices[k]), s);
+      }
     }
-  });
-  return said;
-}
-
-class ForgedSuite : public ::testing::TestWithParam<Combination> {};
-
-// Bytes that happen to be legal may pass, and NaN may drop the round; what is refused has its maker's name on it.
-TEST_P(ForgedSuite, APayloadThatIsRefusedNamesItsMaker) {
-  for (Rank forger = 0; forger < GetParam().world; ++forger) {
-    const std::vector<Status> said = run(GetParam(), forger, Forgery::kPayload);
-    for (Rank r = 0; r < GetParam().world; ++r) {
-      const Status& s = said[static_cast<std::size_t>(r)];
-      if (r == forger || s.ok()) continue;
-      EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
-      EXPECT_EQ(s.peer(), forger) << "rank " << r << ": " << text(s);
-    }
+    for (const auto& [name, settings] : ways)
+      for (const std::size_t n : kFewSizes)
+        all.push_back({name + "_" + std::to_string(n), codec, settings, n});
   }
-}
-
-TEST_P(ForgedSuite, AFrameInAnothersNameNamesItsSender) {
-  const std::vector<Status> said = run(GetParam(), 1, Forgery::kSource);
-  for (const Rank r : {0, 2}) {
-    EXPECT_EQ(said[static_cast<std::size_t>(r)].code(), Code::kCorrupt);
-    EXPECT_EQ(said[static_cast<std::size_t>(r)].peer(), 1) << text(said[static_cast<std::size_t>(r)]);
-  }
-}
-
-std::vector<Combination> three_ranks() {
-  std::vector<Combination> all;
-  for (Combination& c : combinations())
-    if (c.transport == "loop" && c.world == 3) all.push_back(std::move(c));
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Loop, ForgedSuite, ::testing::ValuesIn(three_ranks()), testing::label);
+// By the reference, and by the fast path on each instruction set.
+void each_path(const std::function<void(bool reference)>& body) {
+  {
+    const codec::MachineForTest plain({.simd = false});
+    SCOPED_TRACE("reference");
+    body(true);
+  }
+  std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
+  targets.push_back(0);
+  for (const std::int64_t target : targets) {
+    const OnlyTarget only(target);
+    SCOPED_TRACE(target == 0 ? "best" : hwy::TargetName(target));
+    body(false);
+  }
+}
+
+struct Made {
+  Code code = Code::kOk;
+  bool finite = true;
+  Payload acc;
+  Floats left;
+  friend bool operator==(const Made& a, const Made& b) {
+    return a.code == b.code && a.finite == b.finite && a.acc == b.acc && same_bits(a.left, b.left);
+  }
+};
+
+class ForgedSuite : public testing::TestWithParam<ForgedCase> {
+ protected:
+  const Codec& codec = *GetParam().codec;
+  const std::size_t n = GetParam().n;
+
+  Call call_of(std::uint8_t phase, ByteView context, unsigned worker = 0) const {
+    Call call;
+    call.settings = GetParam().settings;
+    call.seed = 100 + worker;
+    call.shared_seed = 9;
+    call.phase = phase;
+    call.context = context;
+    return call;
+  }
+
+  Payload encode(const Impl& impl, Call call, const Floats& x, float* left, bool& finite) const {
+    const ScratchForTest scratch(codec, call.settings, n);
+    call.scratch = scratch;
+    Payload out(codec.phases[call.phase].bound(call.settings, n));
+    const Result<Encoded> done = impl.encode(call, {x.data(), nullptr, left, n}, out);
+    EXPECT_TRUE(done.ok()) << done.status().what();
+    if (!done.ok()) return {};
+    finite = finite && done->finite;
+    out.resize(done->bytes);
+    return out;
+  }
+
+  Made combine(const Call& call, const Payload& acc, const Payload& in, const Floats& left,
+               bool keeps) const {
+    Exact<std::uint8_t> to(acc.data(), acc.size()), from(in.data(), in.size());
+    Exact<float> l(left.data(), n);
+    const Result<Combined> done =
+        codec.phases[call.phase].combine(call, n, to.span(), from.span(), keeps ? l.data() : nullptr);
+    Made made{done.status().code(), done.ok() && done->finite, {}, {}};
+    made.acc.assign(to.data(), to.data() + acc.size());
+    made.left.assign(l.data(), l.data() + n);
+    return made;
+  }
+
+  // What each of kWorkers sends in a phase, ordinary values, and what the phase before agreed on.
+  struct Stage {
+    std::uint8_t phase;
+    Payload context;
+    std::vector<Payload> sent;
+  };
+  std::vector<Stage> stages() const {
+    std::vector<Stage> all;
+    Payload context;
+    for (std::uint8_t p = 0; p < codec.phases.size(); ++p) {
+      Stage stage{p, context, {}};
+      bool finite = true;
+      for (unsigned w = 0; w < kWorkers; ++w)
+        stage.sent.push_back(encode(codec.reference(), call_of(p, context, w), values(Data::kGaussian, n, w),
+                                    nullptr, finite));
+      EXPECT_TRUE(finite);
+      context = stage.sent[0];
+      if (codec.phases[p].combine != nullptr)
+        for (unsigned w = 1; w < kWorkers; ++w)
+          context = combine(call_of(p, stage.context), context, stage.sent[w], Floats(n), false).acc;
+      all.push_back(std::move(stage));
+    }
+    return all;
+  }
+
+  // Whatever `in` is: all paths do the same; what is refused is not written to, what is kept is finite.
+  void hold(const Stage& stage, const Payload& in, std::uint32_t ranks) const {
+    const Floats before = values(Data::kGaussian, n, 40);
+    const Call call = [&] {
+      Call c = call_of(stage.phase, stage.context);
+      c.ranks = ranks;
+      return c;
+    }();
+    for (const bool keeps : {false, true}) {
+      std::optional<Made> want;
+      each_path([&](bool) {
+        const Made got = combine(call, stage.sent[0], in, before, keeps);
+        if (got.code != Code::kOk) {
+          ASSERT_TRUE(got.code == Code::kCorrupt || got.code == Code::kUnsupported) << name(got.code);
+          ASSERT_EQ(got.acc, stage.sent[0]) << "written to";
+          ASSERT_TRUE(same_bits(got.left, before)) << "written to";
+        } else if (got.finite) {
+          for (const float v : got.left) ASSERT_TRUE(std::isfinite(v));
+        }
+        if (!want) want = got;
+        ASSERT_TRUE(got == *want) << name(got.code) << " " << got.finite;
+      });
+    }
+  }
+};
+
+TEST_P(ForgedSuite, CombineRefusesOrReportsNanAndInf) {
+  for (const Stage& stage : stages()) {
+    if (codec.phases[stage.phase].combine == nullptr) continue;
+    SCOPED_TRACE("phase " + std::to_string(stage.phase));
+    const Payload& good = stage.sent[1];
+    std::set<std::size_t> places;
+    for (std::size_t k = 0; k < std::min<std::size_t>(good.size(), 24); ++k) places.insert(k);
+    for (std::size_t k = 0; k < 24; ++k) places.insert(good.size() * k / 24);
+    for (const std::size_t at : places)
+      for (const std::uint32_t bits : {0x7fc00000U, 0xffc00000U, 0x7f800000U, 0xff7fffffU, 0x7fff7fffU}) {
+        Payload bad = good;
+        for (std::size_t k = 0; k < 4 && at + k < bad.size(); ++k)
+          bad[at + k] = static_cast<std::uint8_t>(bits >> 8 * k);
+        hold(stage, bad, 0);
+        if (HasFatalFailure()) FAIL() << "byte " << at;
+      }
+  }
+}
+
+// Where payloads are floats, a NaN in one of them, or in both, never gets through.
+TEST_P(ForgedSuite, CombineOfTwoNansIsReportedAlike) {
+  const bool dense = codec.name == "fp32" || codec.name == "bf16" || codec.name == "fp16";
+  if (!dense) GTEST_SKIP() << "no array of floats";
+  Stage stage = stages()[0];
+  const std::size_t size = stage.sent[0].size() / n;
+  for (const bool both : {false, true})
+    for (const std::uint8_t sign : {0x7f, 0xff})
+      for (const std::size_t i : {std::size_t{0}, n / 2, n - 1}) {
+        Stage bad = stage;
+        std::fill_n(bad.sent[1].begin() + static_cast<std::ptrdiff_t>(i * size), size, std::uint8_t{0xff});
+        if (both) {
+          std::fill_n(bad.sent[0].begin() + static_cast<std::ptrdiff_t>(i * size), size, std::uint8_t{0xff});
+          bad.sent[0][(i + 1) * size - 1] = sign;
+        }
+        EXPECT_FALSE(combine(call_of(0, {}), bad.sent[0], bad.sent[1], Floats(n), true).finite);
+        hold(bad, bad.sent[1], 0);
+      }
+}
+
+TEST_P(ForgedSuite, CombineRefusesOtherSizes) {
+  for (const Stage& stage : stages()) {
+    if (codec.phases[stage.phase].combine == nullptr) continue;
+    const Payload &acc = stage.sent[0], &good = stage.sent[1];
+    const Call call = call_of(stage.phase, stage.context);
+    for (const std::size_t size : {std::size_t{0}, good.size() - 1, good.size() + 1, good.size() + 64}) {
+      Payload other = good;
+      other.resize(size);
+      hold(stage, other, 0);
+      EXPECT_EQ(combine(call, acc, other, Floats(n), true).code, Code::kCorrupt) << size;
+      const Made made = combine(call, other, good, Floats(n), true);
+      EXPECT_EQ(made.code, Code::kCorrupt) << size;
+      EXPECT_EQ(made.acc, other) << size;
+    }
+  }
+}
+
+// A rank that counts itself twice has two votes: payloads that count cannot say more than the ranks there are.
+TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
+  const bool counts = codec.name == "sign_majority" || codec.name == "thc" || codec.name == "fp8_shared" ||
+                      codec.name == "terngrad_shared" || codec.name == "qsgd_shared";
+  for (const Stage& stage : stages()) {
+    if (codec.phases[stage.phase].combine == nullptr) continue;
+    const Call call = call_of(stage.phase, stage.context);
+    const Payload two = combine(call, stage.sent[1], stage.sent[2], Floats(n), false).acc;
+    hold(stage, two, 2);
+    hold(stage, two, 3);
+    Call few = call, enough = call;
+    few.ranks = 2;
+    enough.ranks = 3;
+    EXPECT_EQ(combine(enough, stage.sent[0], two, Floats(n), true).code, Code::kOk);
+    // The codes of fp8_shared and the sizes of sign_majority count nobody.
+    if (counts && (stage.phase == 0 || (codec.name != "fp8_shared" && codec.name != "sign_majority"))) {
+      EXPECT_EQ(combine(few, stage.sent[0], two, Floats(n), true).code, Code::kCorrupt);
+    }
+  }
+}
+
+// Three ranks whose values reach the ends of the floats: the round is reported by all paths alike, or what is left is
+// finite, and sent and left are what was taken. At the lower end nothing is to be reported.
+TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
+  for (const Extreme kind : kExtremes) {
+    SCOPED_TRACE(kExtremeNames[static_cast<int>(kind)]);
+    std::vector<Floats> x;
+    for (unsigned w = 0; w < kWorkers; ++w) x.push_back(extremes(kind, n, w));
+    struct Outcome {
+      bool finite = true;
+      Payload sum;
+      std::vector<Floats> left;
+      Floats result;
+    };
+    std::optional<Outcome> want;
+    each_path([&](bool reference) {
+      const Impl& impl = reference ? codec.reference() : codec.impls.front();
+      Outcome got;
+      got.left.assign(kWorkers, Floats(n));
+      Payload context;
+      for (std::uint8_t p = 0; p < codec.phases.size() && got.finite; ++p) {
+        const bool last = p + 1U == codec.phases.size();
+        std::vector<Payload> sent;
+        for (unsigned w = 0; w < kWorkers; ++w)
+          sent.push_back(
+              encode(impl, call_of(p, context, w), x[w], last ? got.left[w].data() : nullptr, got.finite));
+        got.sum = sent[0];
+        for (unsigned w = 1; w < kWorkers && got.finite && codec.phases[p].combine; ++w) {
+          const Made made = combine(call_of(p, context), got.sum, sent[w], got.left[0], last);
+          ASSERT_EQ(made.code, Code::kOk);
+          got.finite = made.finite;
+          got.sum = made.acc;
+          got.left[0] = made.left;
+        }
+        if (!last) context = got.sum;
+      }
+      if (kind == Extreme::kBottom) {
+        ASSERT_TRUE(got.finite);
+      }
+      if (got.finite) {
+        for (const Floats& left : got.left)
+          for (const float v : left) ASSERT_TRUE(std::isfinite(v));
+        got.result.resize(n);
+        const auto last = static_cast<std::uint8_t>(codec.phases.size() - 1);
+        Call call = call_of(last, context);
+        const ScratchForTest scratch(codec, call.settings, n);
+        call.scratch = scratch;
+        const ByteView view = got.sum;
+        ASSERT_TRUE(impl.decode(call, {&view, 1}, {}, got.result).ok());
+        const bool kept =
+            std::all_of(got.result.begin(), got.result.end(), [](float v) { return std::isfinite(v); });
+        if (kind == Extreme::kBottom) {
+          ASSERT_TRUE(kept);
+        }
+        double most = 0;
+        for (const Floats& v : x)
+          for (const float value : v) most = std::max(most, std::abs(double{value}));
+        for (std::size_t i = 0; i < n && kept; ++i) {
+          double balance = -double{got.result[i]}, magnitude = std::abs(double{got.result[i]});
+          for (unsigned w = 0; w < kWorkers; ++w) {
+            balance += double{x[w][i]} - double{got.left[w][i]};
+            magnitude += std::abs(double{x[w][i]}) + std::abs(double{got.left[w][i]});
+          }
+          if (codec.traits.adds_transformed) magnitude = std::max(magnitude, 8 * most);
+          ASSERT_LE(std::abs(balance), 16 * 0x1p-24 * magnitude + 4e-45) << i;
+        }
+      }
+      if (!want) want = got;
+      ASSERT_EQ(got.finite, want->finite);
+      if (!got.finite) return;
+      ASSERT_EQ(got.sum, want->sum);
+      for (unsigned w = 0; w < kWorkers; ++w) ASSERT_TRUE(same_bits(got.left[w], want->left[w]));
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ForgedSuite, testing::ValuesIn(forged_cases()),
+                         [](const auto& param) { return param.param.label; });
 
 }  // namespace
-}  // namespace tithe
+}  // namespace tithe::conformance
