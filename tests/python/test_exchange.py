@@ -115,5 +115,3 @@ def many(rank, world):
 
 def test_a_store_does_not_grow_with_every_exchange():
     assert max(run_ranks(2, many)) <= 2 * 2
-
-
