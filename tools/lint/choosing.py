@@ -82,11 +82,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
         yield header, line, f"the default codec '{default[1]}' is not within noise of fp32 in all cells of the study"
     cheaper = [codec for codec in study.by_bytes() if study.strictly_safe(codec)][-1]
     if cheaper != default[1]:
-        yield (
-            header,
-            line,
-            f"the default codec is '{default[1]}'; '{cheaper}' is the smallest that cannot be told from fp32",
-        )
+        yield header, line, f"the default codec is '{default[1]}'; the smallest like fp32 in the study is '{cheaper}'"
     if f"`{default[1]}`" not in page.read_text().split("## ")[0]:
         yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/session.h)"
 
