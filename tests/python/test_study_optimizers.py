@@ -142,7 +142,8 @@ def test_this_tree_says_what_the_study_found(tree):
         ("bench/results/study_optimizers.md", "**yes**", "no", "differs from study_optimizers.json"),
         ("bench/results/study_optimizers.json", '"codec": "topk"', '"codec": "fft"', "differs from study_optimizers"),
         ("include/tithe/session.h", 'codec = "fp8"', 'codec = "onebit"', "not within noise of fp32"),
-        ("include/tithe/session.h", 'codec = "fp8"', 'codec = "bf16"', "the smallest like fp32 in the study is 'fp8'"),
+        ("include/tithe/session.h", 'codec = "fp8"', 'codec = "thc"', "can be told from fp32"),
+        ("docs/choosing.md", "you get `fp8`", "you get what is best", "does not name the default"),
     ],
 )
 def test_choosing_catches(tree, name, old, new, says):
