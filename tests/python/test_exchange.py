@@ -106,7 +106,7 @@ def test_a_rank_that_refuses_to_evaluate_is_named():
 
 def many(rank, world):
     group = dist.group.WORLD
-    for k in range(20):
+    for _ in range(20):
         together(group, 30.0, "test", lambda: None)
     store = dist.distributed_c10d._get_process_group_store(group)
     dist.barrier()
@@ -115,3 +115,24 @@ def many(rank, world):
 
 def test_a_store_does_not_grow_with_every_exchange():
     assert max(run_ranks(2, many)) <= 2 * 2
+
+
+def with_token(rank, world, tokens):
+    if tokens[rank]:
+        os.environ["TITHE_TOKEN"] = tokens[rank]
+    state = tithe.torch.State(timeout=20.0)
+    try:
+        state.open()
+    except (ValueError, tithe.Error) as wrong:
+        return str(wrong)
+    finally:
+        state.close()
+    return "open"
+
+
+def test_a_token_is_the_same_on_all_ranks_or_they_do_not_connect():
+    one, other = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+    assert run_ranks(2, with_token, [one, one]) == ["open", "open"]
+    for texts in (run_ranks(2, with_token, [one, other]), run_ranks(2, with_token, [one, ""])):
+        assert all("TITHE_TOKEN" in text for text in texts), texts
+    assert all("hexadecimal" in text for text in run_ranks(2, with_token, ["secret", "secret"]))
