@@ -66,8 +66,8 @@ class State(_Slots):
     parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
-    options: lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference (see tithe.Session),
-    and transports, devices (UCX_TLS, UCX_NET_DEVICES).
+    options: lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference (see
+    tithe.Session), and transports, devices (UCX_TLS, UCX_NET_DEVICES).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError.
     Pickling keeps settings and residuals of this rank and drops the process group.
