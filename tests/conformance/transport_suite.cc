@@ -82,7 +82,7 @@ TEST_P(TransportSuite, whole) {
 TEST_P(TransportSuite, whole_too_small) {
   open(2);
   for (const std::size_t bytes : {std::size_t{2}, std::size_t{24}, std::size_t{25}, std::size_t{5000},
-                                  std::size_t{300'000}, std::size_t{4} << 20, std::size_t{32} << 20}) {
+                                  std::size_t{600'000}, std::size_t{4} << 20, std::size_t{32} << 20}) {
     run_ranks(2, [&](Rank me) {
       const auto large = content(bytes, 1), small = content(8, 2);
       if (me == 0) {

@@ -134,7 +134,8 @@ Status Worker::start(const UcxOptions& options, int world) {
       std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.silence).count());
   const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
   TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
-  TITHE_TRY(modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));  // UCX cuts off what is below a second
+  TITHE_TRY(
+      modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));  // UCX cuts off what is below a second
   TITHE_TRY(modify(raw, "KEEPCNT", fmt::format("{}", (probes + interval - 1) / interval)));
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
