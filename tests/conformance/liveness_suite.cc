@@ -46,7 +46,7 @@ struct World {
   std::unique_ptr<Ranks> ranks;
 };
 
-// Issue 9, item 9: 4 MB by gather over a slow link take longer than the timeout, and bytes flow all the time.
+// 4 MB by gather over a slow link take longer than the timeout, and bytes flow all the time.
 TEST(Liveness, BytesThatFlowAreProgress) {
   World w(3, {.codec = "fp32", .strategy = "gather", .timeout = 500ms});
   w.net->slow(1, 100e3);  // 200 KB: two seconds
@@ -56,7 +56,7 @@ TEST(Liveness, BytesThatFlowAreProgress) {
   });
 }
 
-// Item 9: bytes that are on the way and do not move are nobody's fault, and the text says how slow the link is.
+// Bytes that are on the way and do not move are nobody's fault, and the text says how slow the link is.
 TEST(Liveness, AStuckLinkIsNobodysFault) {
   World w(2, {.codec = "fp32", .strategy = "gather", .timeout = 400ms});
   w.net->slow(1, 100e3);
@@ -71,7 +71,7 @@ TEST(Liveness, AStuckLinkIsNobodysFault) {
   });
 }
 
-// Item 10: a rank that evaluates for many timeouts is not a dead one.
+// A rank that evaluates for many timeouts is not a dead one.
 TEST(Liveness, ARankThatEvaluatesAnswers) {
   World w(3, {.codec = "fp32", .strategy = "ring", .timeout = 500ms});
   w.ranks->each([&](Rank r) {
@@ -82,7 +82,7 @@ TEST(Liveness, ARankThatEvaluatesAnswers) {
   });
 }
 
-// Item 10: but not for ever.
+// But not for ever.
 TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
   World w(4, {.codec = "fp32", .strategy = "ring", .timeout = 300ms, .patience = 900ms});
   w.ranks->each([&](Rank r) {
@@ -96,7 +96,7 @@ TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
   });
 }
 
-// Item 11: noticing takes the timeout and a tenth of it. The machine may be busy: the best of a few counts.
+// Noticing takes the timeout and a tenth of it. The machine may be busy: the best of a few counts.
 TEST(Liveness, AFrozenRankIsNoticedWithinTheTimeoutAndATenth) {
   constexpr auto kTimeout = 1000ms;
   auto best = Clock::duration::max();
@@ -146,7 +146,7 @@ struct Stranger {
   Status status;
 };
 
-// Item 9: a peer that sent valid messages now and then kept wait() alive for ever.
+// A peer that sent valid messages now and then kept wait() alive for ever.
 TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
   std::atomic<bool> over{false};
   Stranger s({.codec = "fp32", .timeout = 600ms});
@@ -165,7 +165,7 @@ TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
   EXPECT_LT(Clock::now() - begin, 5s);
 }
 
-// Item 14: 193,000 cards cost 284 MB.
+// Cards without end would be memory without end: 193,000 of them cost 284 MB.
 TEST(Liveness, CardsAreAsManyAsARoundMayHave) {
   Stranger s({.codec = "fp32", .timeout = 20s}, false);
   for (std::uint32_t k = 0; k <= engine::kMostCardsAhead; ++k)
@@ -208,7 +208,7 @@ TEST(Liveness, AFarewellBlamesARankOfThisJobOrNobody) {
 
 // ---- Ctrl-C
 
-// Item 11: whatever a session waits for, it ends within a second of cancel(), or of `interrupted` saying so.
+// Whatever a session waits for, it ends within a second of cancel(), or of `interrupted` saying so.
 TEST(Liveness, WithdrawingEndsEveryCallWithinASecond) {
   for (const int lanes : {0, 1})
     for (const bool in_commit : {false, true})

@@ -162,6 +162,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   store.home("layer.weight").n = 3;
   store.home("layer.weight").residual = {1.0F, -2.0F, 1e-30F};
   store.home("layer.weight").memory = {7, 0, 255};
+  store.home("layer.weight").memory_kind = 0x1122334455667788;
   store.home("unsent.nothing").n = 4;
   return {{"control_card.bin", card},
           {"control_farewell.bin", farewell},
@@ -197,6 +198,7 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ(head.told, (Schedule::Told{0.125, 0.75, 2}));
   EXPECT_EQ(homes.at("layer.bias").velocity, (std::vector<float>{1.5F, 0.0F}));
   EXPECT_EQ(homes.at("layer.weight").memory, (std::vector<std::uint8_t>{7, 0, 255}));
+  EXPECT_EQ(homes.at("layer.weight").memory_kind, 0x1122334455667788U);
 }
 
 TEST(Golden, EveryTruncationAndBitFlipOfAStateGivesAStatus) {

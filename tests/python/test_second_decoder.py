@@ -107,9 +107,15 @@ def test_state():
         "schedule": "warmup:400+recover:0.05",
         "told": {"learning_rate": 0.125, "least_loss": 0.75, "steps": 2},
         "keys": {
-            "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0], "memory": b""},
-            "layer.weight": {"n": 3, "residual": [1.0, -2.0, f32(1e-30)], "velocity": [], "memory": b"\7\0\xff"},
-            "unsent.nothing": {"n": 4, "residual": [], "velocity": [], "memory": b""},
+            "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0], "kind": 0, "memory": b""},
+            "layer.weight": {
+                "n": 3,
+                "residual": [1.0, -2.0, f32(1e-30)],
+                "velocity": [],
+                "kind": 0x1122334455667788,
+                "memory": b"\7\0\xff",
+            },
+            "unsent.nothing": {"n": 4, "residual": [], "velocity": [], "kind": 0, "memory": b""},
         },
     }
     for cut in range(len(state)):

@@ -190,7 +190,7 @@ def read_state(state: bytes) -> dict:
     f = Fields(body)
     magic, version, rank, world, rounds = f.numbers("IIIIQ")
     must(magic == 0x53544954, "magic")
-    must(version == 2, f"version {version}")
+    must(version == 3, f"version {version}")
     codec, schedule = f.text("Q"), f.text("Q")
     told = dict(zip(("learning_rate", "least_loss", "steps"), f.numbers("ddI"), strict=True))
     (count,) = f.numbers("Q")
@@ -203,8 +203,9 @@ def read_state(state: bytes) -> dict:
         (n,) = f.numbers("Q")
         residual, velocity = f.floats(), f.floats()
         must(len(residual) in (0, n) and len(velocity) in (0, n), "an array of another length")
-        (count,) = f.numbers("Q")
-        keys[key] = {"n": n, "residual": residual, "velocity": velocity, "memory": f.take(count)}
+        must(all(math.isfinite(v) for v in [*residual, *velocity]), "an array that is not finite")
+        kind, size = f.numbers("QQ")
+        keys[key] = {"n": n, "residual": residual, "velocity": velocity, "kind": kind, "memory": f.take(size)}
     f.end()
     head = {"rank": rank, "world": world, "rounds": rounds, "codec": codec, "schedule": schedule, "told": told}
     return {**head, "keys": keys}
