@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paired speed ratios of the codecs, a row per kernel and size, for the vector instructions that this machine has and for
-// AVX2 (method: paired.h). Rows with a goal come first.
+// Paired speed ratios of the codecs, a row per kernel and size, with the vector instructions that this machine has and
+// held to AVX2 (method: paired.h). Rows with a goal come first.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

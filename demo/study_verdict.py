@@ -53,6 +53,16 @@ class Study:
         gap = self.gap(cell, codec)
         return gap is not None and gap >= -self.tolerance(cell, codec)
 
+    def strictly_safe(self, codec: str) -> bool:
+        """Within two standard errors of fp32 in all cells, without the floor: no difference that can be told."""
+        for cell in self.cells:
+            found = self.differences(cell, codec)
+            if len(found) < 2 or None in found:
+                return False
+            if statistics.fmean(found) < -2 * statistics.stdev(found) / len(found) ** 0.5:
+                return False
+        return True
+
     def has(self, cell: str, codec: str) -> bool:
         return bool(self.differences(cell, codec))
 

@@ -146,7 +146,7 @@ struct Phase {
   // and ranks. nullptr where the laws do not need it.
   // kCorrupt when `in` is not what encode and combine write, kUnsupported when more workers come together than the
   // settings allow; nothing is written then. acc has passed check, or is this rank's own.
-  // Whether a sum is finite depends on the payloads alone where left holds what encode left, and all ranks decide alike.
+  // Whether a sum is finite depends on the payloads alone where left holds what encode left: all ranks decide alike.
   Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
 };
 

@@ -61,7 +61,7 @@ struct UcxOptions {
   std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
   Token token = {};        // empty: the key is made from what is exchanged alone, and as secret as that
   std::chrono::milliseconds timeout{60'000};  // for the exchange, as far as it takes one, and connecting
-  // A connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
+  // A TCP connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
   std::chrono::milliseconds silence{30'000};
 };
 

@@ -60,7 +60,7 @@ class Transport {
   // Payload bytes handed to the wire so far, all peers (frames as the engine sees them).
   virtual std::uint64_t bytes_sent() const = 0;
   // Payload bytes from this peer that have arrived for receives so far, on all channels, whether their message is
-  // whole yet or not; never falls. Rises during a long message at least once per quarter of a megabyte.
+  // whole yet or not; never falls. Rises during a long message at least once per half a megabyte.
   virtual std::uint64_t bytes_received(Rank peer) const = 0;
 };
 

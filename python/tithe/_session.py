@@ -33,8 +33,8 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
         raise ValueError(f"timeout={options.timeout}: must be more than 0 seconds")
     if options.patience < options.timeout:
         raise ValueError(
-            f"patience={options.patience} is shorter than timeout={options.timeout}: raise patience, which is for ranks "
-            "that answer"
+            f"patience={options.patience} is shorter than timeout={options.timeout}: raise patience, which is for "
+            "ranks that answer"
         )
     if options.lanes < 0:
         raise ValueError(f"lanes={options.lanes}: must not be negative")

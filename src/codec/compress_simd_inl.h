@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pressing the lanes that a mask names together, and spreading them again. Included after hwy/foreach_target.h, once per
-// target, which is why the guard toggles.
+// Pressing the lanes that a mask names together, and spreading them again. Included after hwy/foreach_target.h, once
+// per target, which is why the guard toggles.
 //
 // AVX-512 has an instruction for either. AVX2 moves lanes by a table of where they come from. Highway 1.0.3 has such a
 // table too, but as a local constant of its function: GCC 12 copies all of it to the stack on every call.

@@ -36,8 +36,8 @@ bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-// acc := acc + in, added in fp32 and rounded once; what the rounding takes goes to left. True if all sums are finite, and
-// all that is left.
+// acc := acc + in, added in fp32 and rounded once; what the rounding takes goes to left. True if all sums are finite,
+// and all that is left.
 template <typename Format>
 bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
   bool finite = true;

@@ -86,8 +86,8 @@ TYPED_TEST(HalfFormat, HoldsAtTheLargest) {
   }
 }
 
-// Two of the largest do not fit. While their sum is a float, it stays at the largest, and nothing of the rest is lost; a
-// sum that is none is reported.
+// Two of the largest do not fit. While their sum is a float, it stays at the largest, and nothing of the rest is lost;
+// a sum that is none is reported.
 TYPED_TEST(HalfFormat, CombineKeepsOrReportsWhatOverflows) {
   const std::uint16_t largest = Facts<TypeParam>::kInf - 1;
   std::vector<std::uint8_t> acc(2), in(2);

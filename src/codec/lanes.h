@@ -83,8 +83,8 @@ struct Form {
   unsigned most;
 };
 Status check(const Form& form, ByteView payload);
-// Phase::combine of lanes, and of a payload that begins with the number of workers whose maxima follow. kUnsupported, and
-// nothing is added, where more come together than the lanes are made for.
+// Phase::combine of lanes, and of a payload that begins with the number of workers whose maxima follow. kUnsupported,
+// and nothing is added, where more come together than the lanes are made for.
 Status add(const Form& form, const Call& call, Bytes acc, ByteView in);
 Status count(const Form& form, const Call& call, Bytes acc, ByteView in);
 

@@ -4,8 +4,8 @@
 
 namespace tithe::codec {
 
-// Until it is destroyed, this_machine() is this one: for tests that hold what has no Impl, combine and check, against its
-// reference. Not while another thread asks.
+// Until it is destroyed, this_machine() is this one: for tests that hold what has no Impl, combine and check, against
+// its reference. Not while another thread asks.
 class MachineForTest {
  public:
   explicit MachineForTest(Machine machine);

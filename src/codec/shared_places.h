@@ -100,7 +100,7 @@ bool leave_and_send(const Carry& in, Source source, ArrayWriter& writer) {
   });
 }
 
-// Sums that are rounded are to be smaller: 256 ranks may leave all that a form takes of each, and it is finite together.
+// Sums that are rounded are to be smaller: what a form takes of each of 256 ranks' is finite together, at its worst.
 inline constexpr float kMostRoundedSum = 0x1p119F;
 
 // acc += in, value by value in fp32, written in the arrays' form. What that rounds off goes to left, if there is one,

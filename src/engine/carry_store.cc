@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "base/finite.h"
+#include "codec/leave.h"
 
 namespace tithe::engine {
 namespace {
@@ -203,7 +203,7 @@ Status load(ByteView bytes, SavedHead& head, std::map<std::string, Home, std::le
     if ((!h.residual.empty() && h.residual.size() != h.n) ||
         (!h.velocity.empty() && h.velocity.size() != h.n))
       return corrupt;
-    if (!all_finite(h.residual) || !all_finite(h.velocity))
+    if (!codec::all_finite(h.residual) || !codec::all_finite(h.velocity))
       return {Code::kCorrupt, "the saved state holds a NaN or Inf for tensor '" + key +
                                   "': it would spread to every rank; resume from an earlier one"};
     homes.emplace(std::move(key), std::move(h));

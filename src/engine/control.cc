@@ -81,9 +81,9 @@ std::size_t seal(ControlKind kind, const Voice& voice, std::size_t bytes, Bytes 
   return !s.ok() ? 0 : tags == nullptr ? bytes : bytes + kFrameTrailerBytes;
 }
 
-// What a rank may say of the end of its session: it has failed, and how.
+// What a rank may say of the end of its session: it has failed, and how, or it leaves (kCancelled).
 bool can_be_farewell(std::uint8_t code) {
-  return code > static_cast<std::uint8_t>(Code::kOk) && code < static_cast<std::uint8_t>(Code::kCancelled);
+  return code > static_cast<std::uint8_t>(Code::kOk) && code <= static_cast<std::uint8_t>(Code::kCancelled);
 }
 
 std::string difference(const Card& is, const Card& should) {

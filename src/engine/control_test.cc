@@ -33,7 +33,8 @@ std::vector<std::uint8_t> changed(std::size_t at, std::initializer_list<std::uin
 
 TEST(Control, a_farewell_says_only_what_a_peer_may_say) {
   EXPECT_TRUE(read(changed(kCode, {6})).ok());
-  for (const int code : {0, 9, 10, 255}) {
+  EXPECT_TRUE(read(changed(kCode, {9})).ok()) << "it leaves between rounds";
+  for (const int code : {0, 10, 255}) {
     const Status s = read(changed(kCode, {static_cast<std::uint8_t>(code)}));
     EXPECT_EQ(s.code(), Code::kCorrupt) << code;
     EXPECT_EQ(s.peer(), 1);

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "base/finite.h"
 #include "base/rng.h"
+#include "codec/leave.h"
 #include "base/text.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
@@ -274,7 +274,7 @@ Status Session::Impl::commit() {
 // for where it would show: such a residual drops every round to come.
 Status Session::Impl::check_carry() {
   for (const auto& [key, home] : store_.all())
-    if (!all_finite(engine::CarryStore::residual(home)) || !all_finite(engine::CarryStore::velocity(home))) {
+    if (!codec::all_finite(engine::CarryStore::residual(home)) || !codec::all_finite(engine::CarryStore::velocity(home))) {
       TITHE_ASSERT(false);
       return broken_ = {
                  Code::kCorrupt,

@@ -235,6 +235,9 @@ TEST(Session, RefusesWhatMakesNoSense) {
   EXPECT_EQ(refused({.strategy = "star"}).code(), Code::kInvalid);
   EXPECT_EQ(refused({.lanes = -1}).code(), Code::kInvalid);
   EXPECT_EQ(refused({.timeout = std::chrono::milliseconds(0)}).code(), Code::kInvalid);
+  EXPECT_EQ(
+      refused({.timeout = std::chrono::milliseconds(2), .patience = std::chrono::milliseconds(1)}).code(),
+      Code::kInvalid);
   EXPECT_EQ(Session::open(nullptr, {}).status().code(), Code::kInvalid);
 
   Ranks ranks(open_loop(1), {});

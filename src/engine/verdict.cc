@@ -136,8 +136,8 @@ Finding lost(const Status& status) {
 bool given_up(Rank rank, const Testimonies& said) {
   return std::any_of(said.begin(), said.end(), [&](const std::optional<Testimony>& t) {
     if (!t || (said.size() > 2 && t->unheard.size() + 1 == said.size())) return false;  // it hears nobody
-    if (t->blamed == rank && (t->finding == Finding::kGone || t->finding == Finding::kLeft ||
-                              t->finding == Finding::kSilent || t->finding == Finding::kAccused))
+    if (t->blamed == rank &&
+        (t->finding == Finding::kGone || t->finding == Finding::kLeft || t->finding == Finding::kSilent))
       return true;
     return std::find(t->unheard.begin(), t->unheard.end(), rank) != t->unheard.end();
   });

@@ -316,7 +316,7 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
 void Runner::blame_idle(nanoseconds waited) {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
     for (Rank r = 0; r < member_.world; ++r)
-      if (r != member_.me && at(r).report.state == state)
+      if (r != member_.me && at(r).answers > 0 && at(r).report.state == state)
         return fail(
             Finding::kIdle,
             {Code::kTimeout,

@@ -82,7 +82,7 @@ void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
     first_failed = std::min(first_failed, end.round);
     if (said != nullptr &&
         (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()))
-      fails("agreed",
+      fails(fault.kind == FaultKind::kLose ? "link" : "agreed",
             fmt::format("rank {}: {}; rank {}: {}", speaker, text(said->status), r, text(end.status)));
     said = &end;
     speaker = r;

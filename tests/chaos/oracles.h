@@ -6,6 +6,7 @@
 //   sound      without a fault that ends a job, nobody fails
 //   named      a survivor names the rank that is at fault, and with the code that fits
 //   agreed     survivors that hear each other say the same
+//   link       the same, where what one rank sends to one other is lost
 //   committed  no rank commits a round that another one, which it hears, reports as failed
 //   identity   all ranks have the same result
 //   ledger     gradients + residuals before == result + residuals after, over all ranks

@@ -73,12 +73,7 @@ bool Network::all_away() const {
 
 void Network::pass_time() {
   const bool moved = advance();
-  if (hung_ && !moved) {  // not even errors end this
-    for (std::size_t r = 0; r < places_.size(); ++r)
-      std::fprintf(stderr, "chaos: rank %zu is stuck: polling %d, away %d, dead %d, %zu completions\n", r,
-                   places_[r].polling, places_[r].away, places_[r].dead, places_[r].done.size());
-    std::abort();
-  }
+  if (hung_ && !moved) std::abort();  // not even errors end this
   if (!moved || (!hung_ && now_ - start_ > most_time_)) end_all();
 }
 
@@ -140,6 +135,10 @@ void Network::keep_time(Threads& threads) {
 
 // Nothing will end by itself any more: everybody is told that all is lost.
 void Network::end_all() {
+  for (std::size_t r = 0; r < places_.size(); ++r)
+    std::fprintf(stderr, "chaos: hung: rank %zu: polling %d, woken %d, away %d, dead %d, %zu completions\n",
+                 r, places_[r].polling, places_[r].woken, places_[r].away, places_[r].dead,
+                 places_[r].done.size());
   hung_ = true;
   for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r) {
     at(r).frozen_until = start_;

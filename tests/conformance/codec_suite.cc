@@ -204,8 +204,8 @@ TEST_P(CodecSuite, FiniteReportsNanAndInfAnywhere) {
     }
 }
 
-// At the ends of the floats a codec may report what it cannot send, on every impl alike. What it does not report it keeps:
-// all that is sent and all that is left is finite, and the ledger holds.
+// At the ends of the floats a codec may report what it cannot send, on every impl alike. What it does not report it
+// keeps: all that is sent and all that is left is finite, and the ledger holds.
 TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
   for (const Extreme kind : kExtremes)
     for (const Keep keep : kKeeps)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Targets over the whole list of codecs: what comes from several ranks at once. An input is a head of 8 bytes and a tail:
+// Targets over the whole list of codecs: what comes from several ranks at once. An input is a head of 8 bytes and a
+// tail:
 //   u8 codec | u8 phase | u16 n | u8 options | u8 payloads | u16 unused | tail
 //   combine   the tail is a payload that is added to a good one: refused and nothing written, or added and reported
 //             unless all that it leaves is finite, by the fast path and the reference alike

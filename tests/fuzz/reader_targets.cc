@@ -143,7 +143,7 @@ void read_control_frame(const Input& bytes, Tags* tags) {
   }
   const engine::Farewell& f = control->farewell;
   if (control->kind == engine::ControlKind::kFarewell &&
-      (f.blamed < -1 || f.blamed >= 4 || f.code == Code::kOk || f.code >= Code::kCancelled))
+      (f.blamed < -1 || f.blamed >= 4 || f.code == Code::kOk || f.code > Code::kCancelled))
     fail("a farewell that no rank says");
   if (printable(f.what, 400) != f.what || printable(control->card.codec, 400) != control->card.codec)
     fail("a text that is not printable");

@@ -29,7 +29,9 @@ def second_decoder():
 
 
 def core_session():
-    return _core.open_loop(1, _core.Options())[0]
+    options = _core.Options()
+    options.codec = "bf16"
+    return _core.open_loop(1, options)[0]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -206,6 +206,35 @@ def test_close_ends_a_wait_of_another_thread():
     assert caught == ["cancelled"]
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import numpy as np, tithe
+lonely, silent = tithe.Session.loop(2, codec="fp32", lanes=int(sys.argv[1]))
+pressed = []
+def press():
+    pressed.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(0.2, press).start()
+try:
+    lonely.wait(lonely.sync({"x": np.ones(10, dtype=np.float32)}))
+except KeyboardInterrupt:
+    print(time.monotonic() - pressed[0])
+"""
+
+
+@pytest.mark.parametrize("lanes", [0, 1])
+def test_ctrl_c_ends_a_wait_within_a_second(lanes):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(lanes)],
+        env={**os.environ, "PYTHONPATH": PACKAGE},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert float(done.stdout) < 1, done.stderr
+
+
 WORKER = """
 import numpy as np, tithe
 with tithe.Session.from_environment(codec="fp32", timeout=20.0) as session:

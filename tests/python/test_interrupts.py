@@ -86,8 +86,8 @@ def test_ctrl_c_ends_a_call_that_waits(what, tmp_path):
         assert process.returncode in (-signal.SIGINT, 130), told
         assert told.rstrip().endswith("KeyboardInterrupt")
         assert "nanobind" not in told
-        # A second, and what a busy machine takes to start and end things.
-        assert seconds < 8
+        # A second, and what a busy machine takes to end a process. Without a signal it would be 60 seconds at least.
+        assert seconds < 30
     finally:
         for one in (process, peer):
             if one is not None:

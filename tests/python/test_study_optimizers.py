@@ -92,6 +92,13 @@ def test_the_verdict(differences, near):
     assert ("**diverged**" in table) is (None in differences or -75.5 in differences)
 
 
+def test_without_the_floor_what_can_be_told_from_fp32_is_not_like_it():
+    study = study_verdict.Study(details(topk=[-0.1, -0.12, -0.11], dgc=[-0.1, 0.12, -0.11], dct=[0.1, None, 0.1]))
+    assert study.safe("topk") and not study.strictly_safe("topk")
+    assert study.safe("dgc") and study.strictly_safe("dgc")
+    assert not study.strictly_safe("dct")
+
+
 def test_a_codec_that_was_not_run_everywhere_is_not_called_safe():
     some = details(topk=[0.0, 0.0, 0.0])
     some["runs"] = [run for run in some["runs"] if run["codec"] == "fp32" or "mlp" in run["cell"]]
@@ -134,14 +141,13 @@ def test_this_tree_says_what_the_study_found(tree):
         ("docs/choosing.md", "| yes |", "| no |", "differs from study_optimizers.json"),
         ("bench/results/study_optimizers.md", "**yes**", "no", "differs from study_optimizers.json"),
         ("bench/results/study_optimizers.json", '"codec": "topk"', '"codec": "fft"', "differs from study_optimizers"),
-        ("include/tithe/session.h", 'codec = "', 'codec = "onebit', "not within noise of fp32"),
+        ("include/tithe/session.h", 'codec = "fp8"', 'codec = "onebit"', "not within noise of fp32"),
+        ("include/tithe/session.h", 'codec = "fp8"', 'codec = "thc"', "can be told from fp32"),
+        ("docs/choosing.md", "you get `fp8`", "you get what is best", "does not name the default"),
     ],
 )
 def test_choosing_catches(tree, name, old, new, says):
     text = (tree / name).read_text()
-    changed = (
-        text.replace(f'{old}fp8"', f'{new}"') if old.endswith('"') and "codec = " in old else text.replace(old, new, 1)
-    )
-    assert changed != text
-    (tree / name).write_text(changed)
+    assert old in text
+    (tree / name).write_text(text.replace(old, new, 1))
     assert any(says in what for _, _, what in choosing.check(tree, write=False))

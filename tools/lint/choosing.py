@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
-studies (study_optimizers.json and, for one column, study.json), and that the default of sessions is within noise
-there. --write puts the tables there; else they are compared."""
+studies (study_optimizers.json and, for one column, study.json), and that the default of sessions cannot be told from
+fp32 there. --write puts the tables there; else they are compared."""
 
 from __future__ import annotations
 
@@ -80,6 +80,8 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
     line = header.read_text()[: default.start()].count("\n") + 1
     if not study.safe(default[1]):
         yield header, line, f"the default codec '{default[1]}' is not within noise of fp32 in all cells of the study"
+    elif not study.strictly_safe(default[1]):
+        yield header, line, f"the default codec '{default[1]}' can be told from fp32 in the study"
     if f"`{default[1]}`" not in page.read_text().split("## ")[0]:
         yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/session.h)"
 

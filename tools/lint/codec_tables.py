@@ -43,7 +43,8 @@ def speeds() -> tuple[list[str], dict[tuple[str, str], str]]:
     """The targets, and GB/s for each of them by codec and "encode" or "decode": 25M values from memory, one thread, at
     default settings. A target that was too noisy is a dash, a row without any is no row."""
     lines = (RESULTS / "codecs.txt").read_text().splitlines()
-    targets = next((line.removeprefix(SECTION).replace("|", " ").split() for line in lines if line.startswith(SECTION)), [])
+    head = next((line.removeprefix(SECTION) for line in lines if line.startswith(SECTION)), "")
+    targets = head.replace("|", " ").split()
     found = {}
     for row in filter(None, map(SPEED.match, lines)):
         groups = list(filter(None, map(GROUP.match, row["groups"].split("|"))))

@@ -20,8 +20,8 @@ using Mask = hn::Mask<Words>;
 
 HWY_INLINE std::uint64_t bits_of(Mask mask) { return set_of(Words(), mask); }
 
-// Asks for the values that come kAhead behind those from i on: encoding computes too long per value for the processor to
-// look that far ahead by itself.
+// Asks for the values that come kAhead behind those from i on: encoding computes too long per value for the processor
+// to look that far ahead by itself.
 template <bool kResidual>
 HWY_INLINE void ask_ahead(const Carry& in, std::size_t i, std::size_t values) {
   constexpr std::size_t kAhead = 512;

@@ -94,9 +94,8 @@ Status modify(ucp_config_t* config, const char* key, const std::string& value) {
 
 std::string how_it_ended(ucs_status_t status) {
   switch (status) {
-    case UCS_ERR_ENDPOINT_TIMEOUT:
-    case UCS_ERR_TIMED_OUT:
-      return "its connection ended by a timeout";
+    case UCS_ERR_ENDPOINT_TIMEOUT:  // also where it was reset: UCX over TCP does not tell them apart
+      return "its connection broke or reached a timeout";
     case UCS_ERR_CONNECTION_RESET:
       return "its connection was reset";
     case UCS_ERR_UNREACHABLE:
@@ -126,15 +125,18 @@ Status Worker::start(const UcxOptions& options, int world) {
   const Config config(raw, ucp_config_release);
   if (!options.transports.empty()) TITHE_TRY(modify(raw, "TLS", options.transports));
   if (!options.devices.empty()) TITHE_TRY(modify(raw, "NET_DEVICES", options.devices));
-  TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));  // idle connections; UCX's default is 20 s
-  // Over TCP it is the kernel that asks, after a second without traffic and then so many times. It gives up after
-  // UCX's own 19 s otherwise, also where a session waits longer. With data under way it asks nothing and sends again
-  // for many minutes: there the session's timeout decides.
+  // UCX's own message over a connection without traffic; its default is every 20 s. Over TCP nothing comes of it before
+  // the kernel has sent it again for a quarter of an hour: a link that is cut is the session's to judge.
+  TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));
+  // A rank that does not poll sends no such message, and there the kernel asks, each second or so; UCX would have it
+  // give up after 28 s, however long the session waits.
   const auto probes =
       std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.silence).count());
   const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
-  TITHE_TRY(modify(raw, "TCP_KEEPINTVL", fmt::format("{}s", interval)));
-  TITHE_TRY(modify(raw, "TCP_KEEPCNT", fmt::format("{}", (probes + interval - 1) / interval)));
+  TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
+  TITHE_TRY(
+      modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));  // UCX cuts off what is below a second
+  TITHE_TRY(modify(raw, "KEEPCNT", fmt::format("{}", (probes + interval - 1) / interval)));
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
   // 8 KiB, several times slower than TCP between processes that sleep while they wait.

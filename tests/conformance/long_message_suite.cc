@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages that take long: what is known of them while they travel, and what happens when one side gives up in the middle.
+// ucx cuts them into pieces.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "conformance/transport_fixture.h"
+
+namespace tithe::testing {
+namespace {
+
+// A large buffer that is too small for messages that came long before it, and one for a small message in between.
+TEST_P(TransportSuite, whole_too_small_for_what_waits) {
+  open(2);
+  const auto large = content(1'000'003, 1), small = content(24, 2);
+  ASSERT_TRUE(at(0).send(1, 1, large, 1).ok());
+  ASSERT_TRUE(at(0).send(1, 1, small, 2).ok());
+  ASSERT_TRUE(at(0).send(1, 1, large, 3).ok());
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(at(0).poll({}, 0ns), 0U);
+    EXPECT_EQ(at(1).poll({}, 1ms), 0U);
+  }
+  run_ranks(2, [&](Rank me) {
+    if (me == 0) {
+      EXPECT_EQ(next_all(at(0), 3).size(), 3U);
+      return;
+    }
+    std::vector<std::uint8_t> in(large.size(), 0xAA), in2(24), in3(large.size());
+    ASSERT_TRUE(at(1).recv(0, 1, std::span(in).first(7), 1).ok());
+    ASSERT_TRUE(at(1).recv(0, 1, in2, 2).ok());
+    ASSERT_TRUE(at(1).recv(0, 1, in3, 3).ok());
+    const auto done = next_all(at(1), 3);
+    ASSERT_EQ(done.size(), 3U);
+    EXPECT_EQ(done.at(1).status.code(), Code::kTooSmall);
+    EXPECT_EQ(in[7], 0xAA);
+    EXPECT_TRUE(done.at(2).status.ok());
+    EXPECT_EQ(in2, small);
+    EXPECT_TRUE(done.at(3).status.ok());
+    EXPECT_EQ(in3, large);
+  });
+}
+
+// What has arrived is counted, per peer; in ucx also while a long message is on its way.
+TEST_P(TransportSuite, counted) {
+  open(3);
+  EXPECT_EQ(at(1).bytes_received(0), 0U);
+  const auto out = content(64 << 20, 1);
+  std::vector<std::uint8_t> in(out.size());
+  ASSERT_TRUE(at(1).recv(0, 5, in, 1).ok());
+  ASSERT_TRUE(at(0).send(1, 5, out, 2).ok());
+  std::vector<std::uint64_t> seen;
+  std::size_t sent = 0, received = 0;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while ((sent == 0 || received == 0) && std::chrono::steady_clock::now() < deadline) {
+    Completion c;
+    sent += at(0).poll({&c, 1}, 0ns);
+    received += at(1).poll({&c, 1}, 0ns);
+    seen.push_back(at(1).bytes_received(0));
+  }
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+  EXPECT_EQ(seen.back(), out.size());
+  EXPECT_EQ(at(1).bytes_received(2), 0U);
+  EXPECT_EQ(at(0).bytes_received(1), 0U);
+  EXPECT_EQ(in, out);
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  std::erase_if(seen, [&](std::uint64_t n) { return n == 0 || n == out.size(); });
+  if (GetParam() != "loop") {
+    EXPECT_GE(seen.size(), 2U) << "nothing was counted before the message was whole";
+  }
+}
+
+// A receive that is withdrawn while its message arrives: its buffer is free then, and the channel goes on.
+TEST_P(TransportSuite, one_answer_when_a_receive_is_cancelled_in_the_middle) {
+  open(2);
+  const auto out = content(48 << 20, 3), small = content(100, 4);
+  auto in = std::make_unique<std::vector<std::uint8_t>>(out.size());
+  std::vector<std::uint8_t> after(100);
+  ASSERT_TRUE(at(1).recv(0, 2, *in, 1).ok());
+  ASSERT_TRUE(at(1).recv(0, 2, after, 2).ok());
+  ASSERT_TRUE(at(0).send(1, 2, out, 1).ok());
+  ASSERT_TRUE(at(0).send(1, 2, small, 2).ok());
+  Completion c;
+  std::map<OpId, Completion> done;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(0).poll({}, 0ns), 0U);
+    if (at(1).poll({&c, 1}, 1ms) > 0) done[c.op] = c;
+  }
+  at(1).cancel(1);
+  std::atomic<int> over = 0;  // a rank that has its answers goes on for the other one
+  const auto go_on = [&](Rank me) {
+    for (++over; over < 2;) EXPECT_EQ(at(me).poll({}, 1ms), 0U);
+  };
+  run_ranks(2, [&](Rank me) {
+    if (me == 0) {
+      EXPECT_EQ(next_all(at(0), 2).size(), 2U);
+      return go_on(0);
+    }
+    for (const auto& [id, one] : next_all(at(1), 2 - done.size())) done[id] = one;
+    go_on(1);
+    ASSERT_EQ(done.size(), 2U);
+    if (done.at(1).status.ok()) {
+      EXPECT_EQ(*in, out);
+      EXPECT_TRUE(done.at(2).status.ok());
+      EXPECT_EQ(after, small);
+    } else {
+      EXPECT_EQ(done.at(1).status.code(), Code::kCancelled) << done.at(1).status.what();
+      in.reset();
+    }
+  });
+  EXPECT_TRUE(at(1).peer_status(0).ok()) << at(1).peer_status(0).what();
+}
+
+// A send that is withdrawn while its message travels: the receiver gets an answer too, and the channel goes on.
+TEST_P(TransportSuite, one_answer_when_a_send_is_cancelled_in_the_middle) {
+  open(2);
+  auto out = std::make_unique<std::vector<std::uint8_t>>(content(256 << 20, 3));
+  const auto small = content(100, 4);
+  std::vector<std::uint8_t> in(out->size()), after(100);
+  ASSERT_TRUE(at(1).recv(0, 2, in, 1).ok());
+  ASSERT_TRUE(at(0).send(1, 2, *out, 1).ok());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(0).poll({}, 0ns), 0U);
+    EXPECT_EQ(at(1).poll({}, 0ns), 0U);
+  }
+  at(0).cancel(1);
+  run_ranks(2, [&](Rank me) {
+    const Completion first = next(at(me));
+    EXPECT_EQ(first.op, 1U);
+    EXPECT_TRUE(first.status.ok() || first.status.code() == Code::kCancelled) << first.status.what();
+    if (me == 0) {
+      if (!first.status.ok()) out.reset();
+      ASSERT_TRUE(at(0).send(1, 2, small, 2).ok());
+    } else {
+      ASSERT_TRUE(at(1).recv(0, 2, after, 2).ok());
+    }
+    const Completion second = next(at(me));
+    EXPECT_EQ(second.op, 2U);
+    EXPECT_TRUE(second.status.ok()) << second.status.what();
+  });
+  EXPECT_EQ(after, small);
+}
+
+TEST_P(TransportSuite, names_peer_that_leaves_in_the_middle) {
+  open(3);
+  const auto out = content(64 << 20, 3);
+  std::vector<std::uint8_t> in(out.size()), back(out.size());
+  ASSERT_TRUE(at(1).recv(0, 2, in, 1).ok());
+  ASSERT_TRUE(at(1).send(0, 2, out, 2).ok());
+  ASSERT_TRUE(at(0).send(1, 2, out, 1).ok());
+  ASSERT_TRUE(at(0).recv(1, 2, back, 2).ok());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(0).poll({}, 0ns), 0U);
+    EXPECT_EQ(at(1).poll({}, 0ns), 0U);
+  }
+  run_ranks(2, [&](Rank me) {
+    if (me == 0) return leave(0);
+    for (const auto& [id, done] : next_all(at(1), 2)) {
+      if (done.status.ok()) {  // it came through before
+        EXPECT_TRUE(id == 2 || in == out);
+        continue;
+      }
+      EXPECT_TRUE(done.status.code() == Code::kPeerLost || done.status.code() == Code::kCancelled) << id;
+      EXPECT_EQ(done.status.peer(), 0);
+    }
+    Completion none;
+    EXPECT_EQ(at(1).poll({&none, 1}, 50ms), 0U);
+  });
+}
+
+// Where nobody polled, a connection over TCP was given up 28 s after its link was cut, whatever the session's timeout.
+TEST(Ucx, a_quiet_connection_lasts_as_long_as_the_session_waits) {
+  ThreadGather gather(2);
+  std::vector<std::unique_ptr<Transport>> ranks(2);
+  run_ranks(2, [&](Rank r) {
+    auto t = open_ucx(r, 2, gather.of(r), {.transports = "tcp", .devices = "", .silence = 200s});
+    ASSERT_TRUE(t.ok()) << t.status().what();
+    ranks[static_cast<std::size_t>(r)] = std::move(*t);
+  });
+  int connections = 0;
+  for (int fd = 3; fd < 1000; ++fd) {
+    int on = 0, idle = 0, interval = 0, count = 0;
+    const auto option = [&](int level, int which, int& value) {
+      socklen_t size = sizeof value;
+      return getsockopt(fd, level, which, &value, &size) == 0;
+    };
+    if (!option(SOL_SOCKET, SO_KEEPALIVE, on) || on == 0 || !option(IPPROTO_TCP, TCP_KEEPIDLE, idle) ||
+        !option(IPPROTO_TCP, TCP_KEEPINTVL, interval) || !option(IPPROTO_TCP, TCP_KEEPCNT, count))
+      continue;
+    ++connections;
+    EXPECT_GE(idle + interval * count, 200);
+    EXPECT_LE(idle + interval * count, 210);
+  }
+  EXPECT_GE(connections, 1);  // that of the rank which connected; the other one only answers
+  run_ranks(2, [&](Rank r) { ranks[static_cast<std::size_t>(r)].reset(); });
+}
+
+}  // namespace
+}  // namespace tithe::testing
