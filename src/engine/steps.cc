@@ -162,14 +162,18 @@ Status Unit::check(const Step& step, int lane) {
     return {Code::kCorrupt,
             fmt::format("frame from rank {}: it calls itself rank {}'s, where rank {}'s is due", step.peer,
                         h.source, maker),
-            step.peer};
+            member_.tags == nullptr ? step.peer : Status::kNoPeer};
   if (h.plan != round_hash_ && round_hash_ != plan_hash_ && h.run == member_.run)
     return {Code::kMismatch,
             fmt::format(
                 "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
                 h.source),
             h.source};
-  TITHE_TRY(check_frame(h, header(step, w), room(step.slot).size()));
+  if (Status wrong = check_frame(h, header(step, w), room(step.slot).size()); !wrong.ok()) {
+    // A tagged frame in a wrong place is a right one of another place that somebody sent again.
+    const bool moved = member_.tags != nullptr && wrong.code() == Code::kCorrupt;
+    return moved ? Status(wrong.code(), wrong.what()) : wrong;
+  }
   const bool joined = w.law == Law::kConcat && h.flags != kFlagNonFinite;
   const bool odd = (h.flags == kFlagConcat && w.law != Law::kConcat) ||
                    (h.flags == kFlagEmpty && w.law != Law::kLeader) ||
