@@ -309,7 +309,7 @@ def main():
     parser.add_argument("--out", help="where the table goes; else to the terminal")
     parser.add_argument("--raw", help="all that was seen, as JSON lines")
     parser.add_argument("--only", default="", help="cells whose name holds this text")
-    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=10)
     args = parser.parse_args()
     if args.cell:
         with tempfile.TemporaryDirectory() as folder:
