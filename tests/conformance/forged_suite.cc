@@ -199,7 +199,7 @@ TEST_P(ForgedSuite, CombineOfTwoNansIsReportedAlike) {
   Stage stage = stages()[0];
   const std::size_t size = stage.sent[0].size() / n;
   for (const bool both : {false, true})
-    for (const std::uint8_t sign : {0x7f, 0xff})
+    for (const std::uint8_t sign : {std::uint8_t{0x7f}, std::uint8_t{0xff}})
       for (const std::size_t i : {std::size_t{0}, n / 2, n - 1}) {
         Stage bad = stage;
         std::fill_n(bad.sent[1].begin() + static_cast<std::ptrdiff_t>(i * size), size, std::uint8_t{0xff});

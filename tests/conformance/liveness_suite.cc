@@ -146,6 +146,8 @@ struct Stranger {
   Status status;
 };
 
+constexpr engine::Voice kPeer{.me = 1, .world = 2};
+
 // A peer that sent valid messages now and then kept wait() alive for ever.
 TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
   std::atomic<bool> over{false};
@@ -153,7 +155,7 @@ TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
   const auto begin = Clock::now();
   std::thread asker([&] {  // asks are answered, and prove nothing
     for (std::uint32_t k = 1; !over && k < 100; ++k) {
-      s.say(engine::write_report(engine::ControlKind::kAsk, {.number = k}, 1, s.frame));
+      s.say(engine::write_report(engine::ControlKind::kAsk, {.number = k}, kPeer, s.frame));
       std::this_thread::sleep_for(100ms);
     }
   });
@@ -169,7 +171,7 @@ TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
 TEST(Liveness, CardsAreAsManyAsARoundMayHave) {
   Stranger s({.codec = "fp32", .timeout = 20s}, false);
   for (std::uint32_t k = 0; k <= engine::kMostCardsAhead; ++k)
-    s.say(engine::write_card({.number = k, .world = 2, .codec = "x", .strategy = "y"}, 1, s.frame));
+    s.say(engine::write_card({.number = k, .world = 2, .codec = "x", .strategy = "y"}, kPeer, s.frame));
   Status end;
   for (const auto until = Clock::now() + 20s; end.ok() && Clock::now() < until;) end = s.session->commit();
   EXPECT_EQ(end.code(), Code::kCorrupt) << text(end);
@@ -181,11 +183,13 @@ TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {
   using engine::ControlKind;
   const std::vector<std::function<std::size_t(std::vector<std::uint8_t>&)>> frames = {
       [](auto& f) {
-        return engine::write_card({.number = 1, .world = 2, .codec = "x", .strategy = "y"}, 1, f);
+        return engine::write_card({.number = 1, .world = 2, .codec = "x", .strategy = "y"}, kPeer, f);
       },  // not its next
-      [](auto& f) { return engine::write_done(0, 1, f); },
-      [](auto& f) { return engine::write_done(2, 1, f); },
-      [](auto& f) { return engine::write_report(ControlKind::kHere, {.number = 77}, 1, f); },  // not asked
+      [](auto& f) { return engine::write_done(0, kPeer, f); },
+      [](auto& f) { return engine::write_done(2, kPeer, f); },
+      [](auto& f) {
+        return engine::write_report(ControlKind::kHere, {.number = 77}, kPeer, f);
+      },  // not asked
   };
   for (const auto& write : frames) {
     Stranger s({.codec = "fp32", .timeout = 20s});
@@ -196,14 +200,13 @@ TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {
   }
 }
 
-// A farewell that blames a rank which does not exist blames nobody.
-TEST(Liveness, AFarewellBlamesARankOfThisJobOrNobody) {
+TEST(Liveness, AFarewellThatBlamesARankOfNoJobIsRefusedAndItsSenderNamed) {
   Stranger s({.codec = "fp32", .timeout = 20s});
-  s.say(engine::write_farewell({.code = Code::kCorrupt, .blamed = 1'000'000, .round = 0, .what = "so"}, 1,
+  s.say(engine::write_farewell({.code = Code::kCorrupt, .blamed = 1'000'000, .round = 0, .what = "so"}, kPeer,
                                s.frame));
   const Status end = s.session->wait(s.ticket);
   EXPECT_EQ(end.code(), Code::kCorrupt) << text(end);
-  EXPECT_EQ(end.peer(), Status::kNoPeer) << text(end);
+  EXPECT_EQ(end.peer(), 1) << text(end);
 }
 
 // ---- Ctrl-C
