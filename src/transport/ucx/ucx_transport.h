@@ -69,6 +69,8 @@ class UcxTransport final : public Transport {
     bool closed = false;            // our endpoint is being closed ...
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
+    bool shares_memory = false;       // it is on this machine, and UCX may use its memory
+    std::size_t window = 0;           // pieces of one message that may be under way to it
     std::uint32_t long_messages = 0;  // sent to it: the next one's number
     std::uint64_t bytes_received = 0;
     std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
@@ -101,6 +103,7 @@ class UcxTransport final : public Transport {
     std::uint32_t number = 0;   // the message's
     std::size_t total = 0;      // its bytes
     std::size_t next = 0;       // where the next piece begins
+    std::size_t piece = 0;      // bytes of each but the last
     std::size_t left = 0;       // pieces not yet posted
     std::size_t in_flight = 0;  // requests that UCX holds
     std::size_t in_use = 0;     // of these, such as touch the caller's bytes
@@ -114,8 +117,12 @@ class UcxTransport final : public Transport {
     std::size_t bytes = 0;  // what it must hold
     bool drains = false;
     bool ended = false;
+    Clock::time_point posted = {};
   };
 
+  static std::size_t piece_bytes(const Peer& peer);  // of messages to it
+  static std::size_t first_window(const Peer& peer);
+  static void pace(Peer& peer, std::chrono::nanoseconds took);
   Op* take_op(Rank peer, OpId id, bool is_recv);
   void release(Op* op);
   void finish(Op* op, std::size_t bytes, ucs_status_t status);
