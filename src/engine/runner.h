@@ -170,7 +170,7 @@ class Runner {
   std::vector<Awaited> awaited_;  // reused
   Instant floor_ = {};            // no clock counts from before: this rank waited for nobody
   Instant looked_ = {}, look_at_ = {};
-  Instant arrived_ = {};  // when bytes of steps last came, from anybody
+  Instant arrived_ = {};     // when bytes of steps last came, from anybody
   bool post_notes_ = false;  // some outbox has something to send
 
   // The end of a round.

@@ -27,7 +27,7 @@ constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
 constexpr std::size_t kFirstWindow = 4, kLeastWindow = 2;
 constexpr auto kQuick = 50ms, kSlow = 500ms;
 
-// Announcement: u64 mark | u64 bytes of the message | u32 its number | u32 bytes of a piece
+// Announcement: u64 mark | u64 bytes of the message | u32 number of its first piece | u32 bytes of a piece
 constexpr std::uint64_t kMark = 0x474E4F4C'58555454;  // "TTUXLONG" in file order
 
 ucp_request_param_t request_of(void* user_data) {
@@ -230,9 +230,9 @@ void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag
 
 void UcxTransport::send_long(Peer& p, Channel channel, Op* op) {
   op->in_pieces = true;
-  op->number = p.long_messages++;
   op->piece = piece_bytes(p);
   op->left = (op->total + op->piece - 1) / op->piece;
+  op->number = std::exchange(p.pieces, p.pieces + static_cast<std::uint32_t>(op->left));
   wire::put(&op->announcement[0], kMark);
   wire::put(&op->announcement[8], std::uint64_t{op->total});
   wire::put(&op->announcement[16], op->number);
@@ -303,6 +303,8 @@ bool UcxTransport::post_piece(Op* op) {
   free_pieces_.pop_back();
   *piece = {
       .op = op, .bytes = op->drains ? 0 : std::min(op->piece, op->total - op->next), .drains = op->drains};
+  piece->number = op->again.empty() ? op->number++ : op->again.back();
+  if (!op->again.empty()) op->again.pop_back();
   if (!op->is_recv) piece->posted = Clock::now();
   std::uint8_t* at = piece->drains ? nullptr : op->data + op->next;
   op->next += piece->bytes;
@@ -312,12 +314,12 @@ bool UcxTransport::post_piece(Op* op) {
   ucs_status_ptr_t r = nullptr;
   if (op->is_recv) {
     const ucp_request_param_t param = receive_of(piece, on_piece_received);
-    r = ucp_tag_recv_nbx(worker_->handle(), at, piece->bytes, piece_tag(op->number, op->peer), kWholeTag,
+    r = ucp_tag_recv_nbx(worker_->handle(), at, piece->bytes, piece_tag(piece->number, op->peer), kWholeTag,
                          &param);
   } else {
     ucp_request_param_t param = request_of(piece);
     param.cb.send = on_piece_sent;
-    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(op->number, rank_), &param);
+    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
   }
   if (piece->ended) return true;
   if (UCS_PTR_IS_PTR(r))
@@ -365,6 +367,7 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
     stop({Code::kCorrupt, "it cut its message as no rank does", p.rank});
   } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
     ++op->left;  // again, into nothing
+    op->again.push_back(piece->number);
   } else {
     if (p.gone.ok() && !op->stopped) break_off(p, how_it_ended(status));
     stop(p.gone);
