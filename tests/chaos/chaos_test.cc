@@ -66,14 +66,11 @@ std::vector<Breach> play(const Plot& plot) {
   return oracles.breaches();
 }
 
-// TITHE_CHAOS_IGNORE=honest,saved: what is known to be broken just now. TITHE_CHAOS_IGNORE=none: nothing is.
-// link: of about 100 jobs in which one rank's words to one other are lost, in 15 some survivors name the silent rank and
-// others the link (seeds 48, 248, 276, 842), because they judge by farewells that have not all come.
-constexpr const char* kKnown = "link";
+// TITHE_CHAOS_IGNORE=honest,saved: what is known to be broken just now. By itself nothing is ignored.
 bool ignored(const std::string& oracle) {
   const char* list = std::getenv("TITHE_CHAOS_IGNORE");
-  if (list == nullptr) list = kKnown;
-  return fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
+  return list != nullptr &&
+         fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
 }
 
 std::string breaches(const Plot& plot) {

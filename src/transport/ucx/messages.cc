@@ -58,7 +58,7 @@ std::size_t UcxTransport::first_window(const Peer& peer) {
   return peer.shares_memory ? kMostUnderWay / kMemoryPiece : kFirstWindow;
 }
 
-// A piece to this peer has left, so long after it was posted.
+// A piece has arrived at this peer, so long after it was posted.
 void UcxTransport::pace(Peer& p, std::chrono::nanoseconds took) {
   if (p.shares_memory) return;
   if (took < kQuick) p.window = std::min(p.window + 1, kMostUnderWay / kNetworkPiece);
@@ -319,7 +319,9 @@ bool UcxTransport::post_piece(Op* op) {
   } else {
     ucp_request_param_t param = request_of(piece);
     param.cb.send = on_piece_sent;
-    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
+    // Over a network it ends when it has arrived, and not when the kernel has taken it, which may hold seconds.
+    const auto send = p.shares_memory ? ucp_tag_send_nbx : ucp_tag_send_sync_nbx;
+    r = send(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
   }
   if (piece->ended) return true;
   if (UCS_PTR_IS_PTR(r))
