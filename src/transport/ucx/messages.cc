@@ -22,10 +22,6 @@ constexpr auto kLetGoTime = 1s;
 constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
 // What may be under way of one message: more than a fast link over a long way holds.
 constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
-// Over a network, as many pieces as go in such a time: what else this rank has to say waits behind them. The first pieces
-// to a peer find out how many that are.
-constexpr std::size_t kFirstWindow = 4, kLeastWindow = 2;
-constexpr auto kQuick = 50ms, kSlow = 500ms;
 
 // Announcement: u64 mark | u64 bytes of the message | u32 number of its first piece | u32 bytes of a piece
 constexpr std::uint64_t kMark = 0x474E4F4C'58555454;  // "TTUXLONG" in file order
@@ -52,17 +48,6 @@ ucp_request_param_t receive_of(void* user_data, ucp_tag_recv_nbx_callback_t call
 
 std::size_t UcxTransport::piece_bytes(const Peer& peer) {
   return peer.shares_memory ? kMemoryPiece : kNetworkPiece;
-}
-
-std::size_t UcxTransport::first_window(const Peer& peer) {
-  return peer.shares_memory ? kMostUnderWay / kMemoryPiece : kFirstWindow;
-}
-
-// A piece has arrived at this peer, so long after it was posted.
-void UcxTransport::pace(Peer& p, std::chrono::nanoseconds took) {
-  if (p.shares_memory) return;
-  if (took < kQuick) p.window = std::min(p.window + 1, kMostUnderWay / kNetworkPiece);
-  if (took > kSlow) p.window = std::max(p.window - (p.window + 3) / 4, kLeastWindow);
 }
 
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
@@ -283,7 +268,6 @@ void UcxTransport::feed(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   op->busy = true;  // pieces that are here already end while they are posted
   while (op->left > 0 && op->in_flight * op->piece < kMostUnderWay && !is_over_ && !op->stopped) {
-    if (!op->is_recv && op->in_flight >= p.window) break;
     if (op->is_recv ? !p.gone.ok() && !p.left : !p.gone.ok() || op->withdrawn) break;
     must_tend_ = must_tend_ || p.left;  // of a peer that left, nothing is still under way
     if (!post_piece(op)) break;
@@ -305,7 +289,6 @@ bool UcxTransport::post_piece(Op* op) {
       .op = op, .bytes = op->drains ? 0 : std::min(op->piece, op->total - op->next), .drains = op->drains};
   piece->number = op->again.empty() ? op->number++ : op->again.back();
   if (!op->again.empty()) op->again.pop_back();
-  if (!op->is_recv) piece->posted = Clock::now();
   std::uint8_t* at = piece->drains ? nullptr : op->data + op->next;
   op->next += piece->bytes;
   --op->left;
@@ -319,9 +302,7 @@ bool UcxTransport::post_piece(Op* op) {
   } else {
     ucp_request_param_t param = request_of(piece);
     param.cb.send = on_piece_sent;
-    // Over a network it ends when it has arrived, and not when the kernel has taken it, which may hold seconds.
-    const auto send = p.shares_memory ? ucp_tag_send_nbx : ucp_tag_send_sync_nbx;
-    r = send(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
+    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
   }
   if (piece->ended) return true;
   if (UCS_PTR_IS_PTR(r))
@@ -359,10 +340,7 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
   if (status == UCS_OK && bytes == 0 && op->is_recv) {
     stop({Code::kCancelled, "it withdrew its message", p.rank});
   } else if (status == UCS_OK && bytes == piece->bytes) {
-    if (op->is_recv)
-      p.bytes_received += bytes;
-    else
-      pace(p, Clock::now() - piece->posted);
+    if (op->is_recv) p.bytes_received += bytes;
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED && piece->drains) {
     // as intended
   } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {

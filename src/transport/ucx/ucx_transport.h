@@ -71,7 +71,6 @@ class UcxTransport final : public Transport {
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
     bool shares_memory = false;  // it is on this machine, and UCX may use its memory
-    std::size_t window = 0;      // pieces of one message that may be under way to it
     std::uint32_t pieces = 0;    // of long messages to it: the next one's number
     std::uint64_t bytes_received = 0;
     std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
@@ -120,12 +119,9 @@ class UcxTransport final : public Transport {
     std::uint32_t number = 0;
     bool drains = false;
     bool ended = false;
-    Clock::time_point posted = {};
   };
 
   static std::size_t piece_bytes(const Peer& peer);  // of messages to it
-  static std::size_t first_window(const Peer& peer);
-  static void pace(Peer& peer, std::chrono::nanoseconds took);
   Op* take_op(Rank peer, OpId id, bool is_recv);
   void release(Op* op);
   void finish(Op* op, std::size_t bytes, ucs_status_t status);

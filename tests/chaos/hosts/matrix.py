@@ -174,7 +174,7 @@ def play(name, phase, strategy, binary, folder):
     fault = Fault(name, hosts, victim)
     seen = {"fault": name, "phase": phase, "strategy": strategy}
     if not all(r.until("gate", 30) for r in (ranks if phase == "between" else [victim])):
-        seen["broken"] = "; ".join(f"rank {r.number}: {r.said[-1:]}" for r in ranks)
+        seen["broken"] = "; ".join(f"rank {r.number}: {[text for _, text in r.said][-4:]}" for r in ranks)
     time.sleep(0.3)  # so that the others are where they wait for the victim
     begin = time.monotonic()
     fault.strike()
