@@ -64,8 +64,8 @@ class Runner {
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
   // Blocks until the job is done. The Status of the session where it failed.
   Status wait(Job& job);
-  // Blocks until every rank has ended its work for the open round. Ok: all ranks commit it, and so must the caller, even
-  // where the session fails meanwhile. All jobs of the round have been waited for.
+  // Blocks until every rank has ended its work for the open round. Ok: all ranks commit it, and so must the caller,
+  // even where the session fails meanwhile. All jobs of the round have been waited for.
   Status agree();
   Status status() const;  // ok while the session lives
   void cancel();

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/rng.h"
-#include "codec/leave.h"
 #include "base/text.h"
+#include "codec/leave.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
 #include "tithe/limits.h"
@@ -274,7 +274,9 @@ Status Session::Impl::commit() {
 // for where it would show: such a residual drops every round to come.
 Status Session::Impl::check_carry() {
   for (const auto& [key, home] : store_.all())
-    if (!codec::all_finite(engine::CarryStore::residual(home)) || !codec::all_finite(engine::CarryStore::velocity(home))) {
+    if (const bool finite = codec::all_finite(engine::CarryStore::residual(home)) &&
+                            codec::all_finite(engine::CarryStore::velocity(home));
+        !finite) {
       TITHE_ASSERT(false);
       return broken_ = {
                  Code::kCorrupt,

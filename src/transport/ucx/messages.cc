@@ -16,8 +16,8 @@ using namespace std::chrono_literals;
 
 // A cancelled operation whose buffer UCX still uses after this long costs the connection.
 constexpr auto kLetGoTime = 1s;
-// Four seconds of a link of 1 Mbit/s. Longer messages travel in pieces. With half of it, messages of 1 MB through shared
-// memory took up to a tenth longer than in one piece.
+// Four seconds of a link of 1 Mbit/s. Longer messages travel in pieces. With half of it, messages of 1 MB through
+// shared memory took up to a tenth longer than in one piece.
 constexpr std::size_t kPieceBytes = 512 * 1024;
 // Pieces of one message that may be under way: 16 MiB, more than a fast link over a long way holds.
 constexpr std::size_t kWindow = 32;
