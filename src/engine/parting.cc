@@ -5,7 +5,8 @@
 // The rule of blame (docs/errors.md has it for users; verdict.cc is it):
 //   1. A rank that fails says so to all others, once: what it found, about whom, whom it does not hear, and which
 //      round it has not committed. A rank that hears of a failure fails too, and repeats the finding.
-//   2. It waits until every rank has spoken that is not known to be gone or silent, or the grace is over.
+//   2. It waits until every rank has spoken that is not known to be gone, or silent by its own ears and another's word; or
+//      until the grace is over.
 //   3. The verdict is a function of what was said. What was seen outright (wrong bytes, a leave, an end that the
 //      transport saw) counts before silence, silence before idleness, idleness before a link that is stuck.
 //   4. Silence is counted: the rank that most do not hear is named. Whoever hears nobody, of several, accuses itself.
@@ -131,10 +132,16 @@ bool Runner::parted() {
   const nanoseconds grace =
       withdrawn_ ? milliseconds(300)
                  : std::clamp<nanoseconds>(limits_.timeout / 10, milliseconds(500), milliseconds(2000));
+  // A rank that others do not hear, and this one does, has something to say: perhaps it does not hear them either.
+  const Testimony& mine = *said_[static_cast<std::size_t>(member_.me)];
+  const auto hears = [&](Rank r) {
+    return (mine.witness != member_.me || mine.blamed != r) &&
+           std::find(mine.unheard.begin(), mine.unheard.end(), r) == mine.unheard.end();
+  };
   bool heard_all = true;
   for (Rank r = 0; r < member_.world; ++r)
-    heard_all = heard_all &&
-                (r == member_.me || said_[static_cast<std::size_t>(r)] || at(r).gone || given_up(r, said_));
+    heard_all = heard_all && (r == member_.me || said_[static_cast<std::size_t>(r)] || at(r).gone ||
+                              (given_up(r, said_) && !hears(r)));
   const bool told = farewell_sends_ == 0 || since >= milliseconds(100);
   if (!(told && (!asks || heard_all)) && since < grace) return false;
   if (!withdrawn_) verdict_ = judge(member_.me, said_);

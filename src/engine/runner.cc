@@ -1,4 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+// Who sleeps, and who wakes it. All that these conditions read changes under mutex_.
+//
+//   compute lane    on work_, until a step is ready or the runner stops. enqueue() wakes one for each step, ~Runner all
+//   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody parts.
+//                   release() and finish() wake it for a job, settle() and heard_farewell() for a round, parted() for the
+//                   end. With `interrupted` it also wakes by itself
+//   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work calls
+//   lane            nudge(): start (cards), enqueue (sends, receives), agree (done), fail (farewells), run_one (the last step
+//                   of a session that parts); ~Runner calls wake() itself
+//
+// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before that, who
+// adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake). What the lane
+// gives to itself while it completes operations (answers, notes) is seen in its next turn.
 #include "engine/runner.h"
 
 #include <algorithm>
@@ -99,7 +112,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   const Lock lock(mutex_);
   if (life_ != Life::kOpen) return verdict();
   round_ = round;
-  round_open_ = true;
+  began_ = round_open_ = true;
   for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
     if (at(r).left && said_[static_cast<std::size_t>(r)]) {
       fail(Finding::kLeft, {Code::kPeerLost, said_[static_cast<std::size_t>(r)]->what, r}, r);

@@ -139,7 +139,7 @@ class Runner {
   void fail(Finding finding, Status why) { fail(finding, std::move(why), member_.me); }
   void heard_farewell(Rank peer, const Farewell& farewell);
   void withdraw();
-  std::uint32_t uncommitted() const { return round_open_ ? round_ : round_ + 1; }
+  std::uint32_t uncommitted() const { return round_open_ || !began_ ? round_ : round_ + 1; }
   std::vector<Rank> unheard() const;
   void part();
   bool parted();
@@ -170,10 +170,12 @@ class Runner {
   std::vector<Awaited> awaited_;  // reused
   Instant floor_ = {};            // no clock counts from before: this rank waited for nobody
   Instant looked_ = {}, look_at_ = {};
+  Instant arrived_ = {};     // when bytes of steps last came, from anybody
   bool post_notes_ = false;  // some outbox has something to send
 
   // The end of a round.
   std::uint32_t round_ = 0;  // the last one that began
+  bool began_ = false;       // some round has begun
   bool round_open_ = false;  // and was not committed
   bool agreeing_ = false;    // its work is complete here
   bool agreed_ = false;      // ... and at all others, or some rank has committed it

@@ -9,7 +9,9 @@
 //   standstill since anything was gained: the same without answers. A peer that answers is alive; after `patience`
 //              the one at the end of the chain of those that wait for each other is named.
 // A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
-// hears. Bytes that are on the way and do not move for `timeout` are a link that is stuck, and nobody's fault.
+// hears. Bytes that are on the way while nothing moves for `timeout` are a link that is stuck, and nobody's fault.
+// Where others' bytes come in, a peer has twice the timeout for a word: all share this rank's link, and a queue there may be
+// as long as a timeout.
 // Time in which this rank did not look (it was frozen, or computed without a lane) counts against nobody.
 #include <fmt/format.h>
 
@@ -179,6 +181,7 @@ void Runner::count_bytes(Instant now) {
     p.received = all - p.control_bytes;
     p.on_the_way.reset();
     hear(p, now, true);
+    arrived_ = now;
   }
 }
 
@@ -285,13 +288,16 @@ bool Runner::look_at(Rank peer, const Awaited& a, Instant now) {
     fail(lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer});
     return false;
   }
+  // While bytes of others come in, its words may be queued behind them: this rank's own link is busy.
+  const nanoseconds limit = limits_.timeout * (now - arrived_ < limits_.timeout / 2 ? 2 : 1);
   if (const nanoseconds quiet = now - p.heard;
-      quiet >= limits_.timeout && p.unanswered && now - *p.unanswered >= limits_.timeout / 4) {
+      quiet >= limit && p.unanswered && now - *p.unanswered >= limits_.timeout / 4) {
     fail(Finding::kSilent,
-         {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limits_.timeout)), peer});
+         {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limit)), peer});
     return false;
   }
-  if (a.owed && p.on_the_way && now - *p.on_the_way >= limits_.timeout &&
+  // Nothing moves: not from it, not to it, and nothing else to this rank.
+  if (a.owed && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
       p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
     const std::uint64_t came = p.received - p.received_before;
     const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <set>
 
@@ -67,14 +66,11 @@ std::vector<Breach> play(const Plot& plot) {
   return oracles.breaches();
 }
 
-// TITHE_CHAOS_IGNORE=honest,saved: what is known to be broken just now. TITHE_CHAOS_IGNORE=none: nothing is.
-// link: of about 100 jobs in which one rank's words to one other are lost, in 15 some survivors name the silent rank and
-// others the link (seeds 48, 248, 276, 842), because they judge by farewells that have not all come.
-constexpr const char* kKnown = "link";
+// TITHE_CHAOS_IGNORE=honest,saved: what is known to be broken just now. By itself nothing is ignored.
 bool ignored(const std::string& oracle) {
   const char* list = std::getenv("TITHE_CHAOS_IGNORE");
-  if (list == nullptr) list = kKnown;
-  return fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
+  return list != nullptr &&
+         fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
 }
 
 std::string breaches(const Plot& plot) {
@@ -85,14 +81,9 @@ std::string breaches(const Plot& plot) {
 }
 
 void hold(std::uint64_t seed) {
-  const Plot plot = draw(seed);
-  std::string text = breaches(plot);
-  // With lanes, a loaded machine was seen to stop the clock of one job in a thousand when all its rounds were done; the
-  // same job did not do it again in sixty runs. Until it is known why, such a job is played once more, and said.
-  if (plot.lanes > 0 && text.find("the world hung") != std::string::npos) {
-    std::printf("chaos: seed %llu hung once:\n%s", static_cast<unsigned long long>(seed), text.c_str());
-    text = breaches(plot);
-  }
+  Plot plot = draw(seed);
+  plot.lanes = static_cast<int>(number("TITHE_CHAOS_LANES", static_cast<std::uint64_t>(plot.lanes)));
+  const std::string text = breaches(plot);
   if (!text.empty())
     ADD_FAILURE() << "TITHE_CHAOS_SEED=" << seed << " build/tests/chaos_tests --gtest_filter=Chaos.OneSeed\n"
                   << account(plot) << text;

@@ -172,7 +172,7 @@ class Network {
   void end_all();
   bool all_away() const;
   void pass_time();
-  void keep_time(class Threads& threads);  // threaded
+  void keep_time();  // threaded
 
   mutable std::mutex mutex_;
   std::condition_variable keeper_;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether all threads of this process but some sleep, as the kernel tells (Linux).
+// Whether all threads of this process but the one that asks sleep, as the kernel tells (Linux). All of them count, also
+// those that play no part in the world: one that joins threads holds a lock of the C library now and then, for which
+// the others wait in their sleep.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,14 +16,8 @@ namespace tithe::chaos {
 
 class Threads {
  public:
-  Threads() {
-    for (const long id : ids()) others_.insert(id);
-  }
-  // The calling thread is not asked.
-  void leave_out_this() { others_.insert(gettid()); }
-
   // True if no thread ran between two looks: then none can wake another.
-  bool asleep() const {
+  static bool asleep() {
     const std::string first = look();
     return !first.empty() && first == look();
   }
@@ -44,21 +40,28 @@ class Threads {
     ::close(file);
     return n > 0 ? std::string(text, static_cast<std::size_t>(n)) : std::string();
   }
-  // How often each thread ran; empty where one is awake.
-  std::string look() const {
+  static std::size_t count() {
+    struct stat folder {};
+    return ::stat("/proc/self/task", &folder) == 0 ? folder.st_nlink - 2 : 0;
+  }
+  // How often each thread ran; empty where one is awake, or where the list may lack one: it ends early when a thread goes
+  // while it is read.
+  static std::string look() {
+    const std::size_t before = count();
+    std::size_t found = 1;
     std::string all = "threads";
     for (const long id : ids()) {
-      if (others_.contains(id)) continue;
+      if (id == gettid()) continue;
       const std::string path = "/proc/self/task/" + std::to_string(id);
       const std::string stat = read_all(path + "/stat");
       const auto name_end = stat.rfind(')');
-      if (name_end == std::string::npos) continue;  // it has ended
+      if (name_end == std::string::npos) return {};  // it has ended
       if (stat[name_end + 2] != 'S') return {};
       all += std::to_string(id) + " " + read_all(path + "/schedstat");
+      ++found;
     }
-    return all;
+    return found == before && found == count() ? all : std::string();
   }
-  std::set<long> others_;
 };
 
 }  // namespace tithe::chaos

@@ -101,8 +101,7 @@ void Network::schedule() {
 }
 
 // The same for ranks that run by themselves. Time passes when nobody does anything any more.
-void Network::keep_time(Threads& threads) {
-  threads.leave_out_this();
+void Network::keep_time() {
   Lock lock(mutex_);
   while (!stop_) {
     bool moved = false;
@@ -119,7 +118,7 @@ void Network::keep_time(Threads& threads) {
     }
     const std::uint64_t seen = activity_;
     lock.unlock();
-    const bool asleep = threads.asleep();
+    const bool asleep = Threads::asleep();
     lock.lock();
     if (seen != activity_ || stop_ || !runnable_ranks().empty() || begun_ < places_.size() || all_away()) {
       keeper_.wait_for(lock, std::chrono::microseconds(20));
@@ -156,9 +155,8 @@ void Network::run(const std::function<void(Rank)>& body) {
     }
     stop_ = false;
   }
-  Threads before;
   std::thread keeper;
-  if (!stepped_) keeper = std::thread([&] { keep_time(before); });
+  if (!stepped_) keeper = std::thread([&] { keep_time(); });
   std::vector<std::thread> threads;
   for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r)
     threads.emplace_back([&, r] {

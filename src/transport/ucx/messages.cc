@@ -16,13 +16,18 @@ using namespace std::chrono_literals;
 
 // A cancelled operation whose buffer UCX still uses after this long costs the connection.
 constexpr auto kLetGoTime = 1s;
-// Four seconds of a link of 1 Mbit/s. Longer messages travel in pieces. With half of it, messages of 1 MB through
-// shared memory took up to a tenth longer than in one piece.
-constexpr std::size_t kPieceBytes = 512 * 1024;
-// Pieces of one message that may be under way: 16 MiB, more than a fast link over a long way holds.
-constexpr std::size_t kWindow = 32;
+// Longer messages travel in pieces. Over a network a piece is half a second of a link of 1 Mbit/s, since only whole
+// pieces show that the link moves. Where peers may share memory, messages of 1 MB took up to a tenth longer in pieces of
+// half the size than in one.
+constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
+// What may be under way of one message: more than a fast link over a long way holds.
+constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
+// Over a network, as many pieces as go in such a time: what else this rank has to say waits behind them. The first pieces
+// to a peer find out how many that are.
+constexpr std::size_t kFirstWindow = 4, kLeastWindow = 2;
+constexpr auto kQuick = 50ms, kSlow = 500ms;
 
-// Announcement: u64 mark | u64 bytes of the message | u32 its number | u32 zero
+// Announcement: u64 mark | u64 bytes of the message | u32 number of its first piece | u32 bytes of a piece
 constexpr std::uint64_t kMark = 0x474E4F4C'58555454;  // "TTUXLONG" in file order
 
 ucp_request_param_t request_of(void* user_data) {
@@ -45,6 +50,21 @@ ucp_request_param_t receive_of(void* user_data, ucp_tag_recv_nbx_callback_t call
 
 }  // namespace
 
+std::size_t UcxTransport::piece_bytes(const Peer& peer) {
+  return peer.shares_memory ? kMemoryPiece : kNetworkPiece;
+}
+
+std::size_t UcxTransport::first_window(const Peer& peer) {
+  return peer.shares_memory ? kMostUnderWay / kMemoryPiece : kFirstWindow;
+}
+
+// A piece has arrived at this peer, so long after it was posted.
+void UcxTransport::pace(Peer& p, std::chrono::nanoseconds took) {
+  if (p.shares_memory) return;
+  if (took < kQuick) p.window = std::min(p.window + 1, kMostUnderWay / kNetworkPiece);
+  if (took > kSlow) p.window = std::max(p.window - (p.window + 3) / 4, kLeastWindow);
+}
+
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
   Peer& p = peers_[static_cast<std::size_t>(peer)];
@@ -57,7 +77,7 @@ Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   bytes_sent_ += bytes.size();
   op->data = const_cast<std::uint8_t*>(bytes.data());  // NOLINT(*-const-cast): one field for both ways
   op->total = bytes.size();
-  if (bytes.size() > kPieceBytes || bytes.size() == kAnnouncementBytes) {
+  if (bytes.size() > piece_bytes(p) || bytes.size() == kAnnouncementBytes) {
     send_long(p, channel, op);
     return {};
   }
@@ -210,12 +230,13 @@ void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag
 
 void UcxTransport::send_long(Peer& p, Channel channel, Op* op) {
   op->in_pieces = true;
-  op->number = p.long_messages++;
-  op->left = (op->total + kPieceBytes - 1) / kPieceBytes;
+  op->piece = piece_bytes(p);
+  op->left = (op->total + op->piece - 1) / op->piece;
+  op->number = std::exchange(p.pieces, p.pieces + static_cast<std::uint32_t>(op->left));
   wire::put(&op->announcement[0], kMark);
   wire::put(&op->announcement[8], std::uint64_t{op->total});
   wire::put(&op->announcement[16], op->number);
-  wire::put(&op->announcement[20], std::uint32_t{0});
+  wire::put(&op->announcement[20], static_cast<std::uint32_t>(op->piece));
   ucp_request_param_t param = request_of(op);
   param.cb.send = on_announced;
   ucs_status_ptr_t r =
@@ -241,8 +262,10 @@ void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   op->request = nullptr;
   op->number = wire::get<std::uint32_t>(announcement + 16);
   op->total = total;
-  op->left = total / kPieceBytes + (total % kPieceBytes != 0);
-  if (wire::get<std::uint64_t>(announcement) != kMark || total == 0) {
+  op->piece = wire::get<std::uint32_t>(announcement + 20);
+  const bool known = op->piece == kNetworkPiece || op->piece == kMemoryPiece;
+  if (known) op->left = total / op->piece + (total % op->piece != 0);
+  if (wire::get<std::uint64_t>(announcement) != kMark || total == 0 || !known) {
     op->stopped = true;
     op->trouble = {Code::kCorrupt, "it announced a message as no rank does", op->peer};
   } else if (total > op->room) {
@@ -259,7 +282,8 @@ void UcxTransport::feed(Op* op) {
   if (op->busy || op->ended) return;
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   op->busy = true;  // pieces that are here already end while they are posted
-  while (op->left > 0 && op->in_flight < kWindow && !is_over_ && !op->stopped) {
+  while (op->left > 0 && op->in_flight * op->piece < kMostUnderWay && !is_over_ && !op->stopped) {
+    if (!op->is_recv && op->in_flight >= p.window) break;
     if (op->is_recv ? !p.gone.ok() && !p.left : !p.gone.ok() || op->withdrawn) break;
     must_tend_ = must_tend_ || p.left;  // of a peer that left, nothing is still under way
     if (!post_piece(op)) break;
@@ -278,7 +302,10 @@ bool UcxTransport::post_piece(Op* op) {
   Piece* piece = free_pieces_.back();
   free_pieces_.pop_back();
   *piece = {
-      .op = op, .bytes = op->drains ? 0 : std::min(kPieceBytes, op->total - op->next), .drains = op->drains};
+      .op = op, .bytes = op->drains ? 0 : std::min(op->piece, op->total - op->next), .drains = op->drains};
+  piece->number = op->again.empty() ? op->number++ : op->again.back();
+  if (!op->again.empty()) op->again.pop_back();
+  if (!op->is_recv) piece->posted = Clock::now();
   std::uint8_t* at = piece->drains ? nullptr : op->data + op->next;
   op->next += piece->bytes;
   --op->left;
@@ -287,12 +314,14 @@ bool UcxTransport::post_piece(Op* op) {
   ucs_status_ptr_t r = nullptr;
   if (op->is_recv) {
     const ucp_request_param_t param = receive_of(piece, on_piece_received);
-    r = ucp_tag_recv_nbx(worker_->handle(), at, piece->bytes, piece_tag(op->number, op->peer), kWholeTag,
+    r = ucp_tag_recv_nbx(worker_->handle(), at, piece->bytes, piece_tag(piece->number, op->peer), kWholeTag,
                          &param);
   } else {
     ucp_request_param_t param = request_of(piece);
     param.cb.send = on_piece_sent;
-    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(op->number, rank_), &param);
+    // Over a network it ends when it has arrived, and not when the kernel has taken it, which may hold seconds.
+    const auto send = p.shares_memory ? ucp_tag_send_nbx : ucp_tag_send_sync_nbx;
+    r = send(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
   }
   if (piece->ended) return true;
   if (UCS_PTR_IS_PTR(r))
@@ -330,13 +359,17 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
   if (status == UCS_OK && bytes == 0 && op->is_recv) {
     stop({Code::kCancelled, "it withdrew its message", p.rank});
   } else if (status == UCS_OK && bytes == piece->bytes) {
-    if (op->is_recv) p.bytes_received += bytes;
+    if (op->is_recv)
+      p.bytes_received += bytes;
+    else
+      pace(p, Clock::now() - piece->posted);
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED && piece->drains) {
     // as intended
   } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
     stop({Code::kCorrupt, "it cut its message as no rank does", p.rank});
   } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
     ++op->left;  // again, into nothing
+    op->again.push_back(piece->number);
   } else {
     if (p.gone.ok() && !op->stopped) break_off(p, how_it_ended(status));
     stop(p.gone);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The tags that a message can have. The lower half says who sends it and what kind it is; the upper half is a
-// channel, a word of the transport itself, or a long message's number.
+// channel, a word of the transport itself, or the number of a long message's piece.
 #include <ucp/api/ucp.h>
 
 #include "tithe/transport.h"

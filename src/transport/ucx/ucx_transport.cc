@@ -57,6 +57,8 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
     const HeardHello& hello = hellos[static_cast<std::size_t>(p.rank)];
     if (hello.home.system == me.system && hello.home.process != me.process)
       watch_.add(p.rank, hello.home.process);
+    p.shares_memory = worker_->shares_memory() && hello.home.system == me.system;
+    p.window = first_window(p);
     params.address = reinterpret_cast<const ucp_address_t*>(hello.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {.cb = on_error, .arg = &p};

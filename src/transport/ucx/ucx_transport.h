@@ -3,8 +3,9 @@
 // Tag matching over UCX: a message's tag is (channel, source rank).
 //
 // UCX says nothing of a message before it is whole, and over a slow link that takes minutes. So a long message
-// travels in pieces: an announcement under the message's tag says how long it is and which number it has among
-// its sender's long messages, and the pieces follow under a tag that is made of this number. The receiver posts
+// travels in pieces: an announcement under the message's tag says how long it is and which number its first piece has
+// among all pieces to this rank, and the pieces follow, each under a tag that is made of its number: UCX does not keep the
+// order of what is posted from its callbacks. The receiver posts
 // for them once it has the announcement, straight into the caller's buffer; where that is too small, or was
 // withdrawn, it receives the pieces into nothing. A sender that withdraws a message in the middle ends it with an
 // empty piece.
@@ -69,7 +70,9 @@ class UcxTransport final : public Transport {
     bool closed = false;            // our endpoint is being closed ...
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
-    std::uint32_t long_messages = 0;  // sent to it: the next one's number
+    bool shares_memory = false;  // it is on this machine, and UCX may use its memory
+    std::size_t window = 0;      // pieces of one message that may be under way to it
+    std::uint32_t pieces = 0;    // of long messages to it: the next one's number
     std::uint64_t bytes_received = 0;
     std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
     std::array<Secret, kWords> shall = {};  // ... and of its own
@@ -95,16 +98,18 @@ class UcxTransport final : public Transport {
 
     // A long message, once it is announced.
     bool in_pieces = false;
-    bool busy = false;          // its pieces are being posted or cancelled just now: callbacks leave it alone
-    bool drains = false;        // what comes is received into nothing
-    bool stopped = false;       // nothing more comes or goes
-    std::uint32_t number = 0;   // the message's
-    std::size_t total = 0;      // its bytes
-    std::size_t next = 0;       // where the next piece begins
-    std::size_t left = 0;       // pieces not yet posted
-    std::size_t in_flight = 0;  // requests that UCX holds
-    std::size_t in_use = 0;     // of these, such as touch the caller's bytes
-    Status trouble = {};        // why it will not end well
+    bool busy = false;         // its pieces are being posted or cancelled just now: callbacks leave it alone
+    bool drains = false;       // what comes is received into nothing
+    bool stopped = false;      // nothing more comes or goes
+    std::uint32_t number = 0;  // of the next piece
+    std::vector<std::uint32_t> again = {};  // pieces that were withdrawn and come all the same
+    std::size_t total = 0;                  // its bytes
+    std::size_t next = 0;                   // where the next piece begins
+    std::size_t piece = 0;                  // bytes of each but the last
+    std::size_t left = 0;                   // pieces not yet posted
+    std::size_t in_flight = 0;              // requests that UCX holds
+    std::size_t in_use = 0;                 // of these, such as touch the caller's bytes
+    Status trouble = {};                    // why it will not end well
     std::array<std::uint8_t, kAnnouncementBytes> announcement = {};
   };
 
@@ -112,10 +117,15 @@ class UcxTransport final : public Transport {
     Op* op = nullptr;
     void* request = nullptr;
     std::size_t bytes = 0;  // what it must hold
+    std::uint32_t number = 0;
     bool drains = false;
     bool ended = false;
+    Clock::time_point posted = {};
   };
 
+  static std::size_t piece_bytes(const Peer& peer);  // of messages to it
+  static std::size_t first_window(const Peer& peer);
+  static void pace(Peer& peer, std::chrono::nanoseconds took);
   Op* take_op(Rank peer, OpId id, bool is_recv);
   void release(Op* op);
   void finish(Op* op, std::size_t bytes, ucs_status_t status);

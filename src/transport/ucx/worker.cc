@@ -140,6 +140,7 @@ Status Worker::start(const UcxOptions& options, int world) {
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
   // 8 KiB, several times slower than TCP between processes that sleep while they wait.
+  shares_memory_ = can_read_other_processes() && !says(raw, "UCX_TLS=tcp");
   if (can_read_other_processes()) {
     TITHE_TRY(modify(raw, "MM_ERROR_HANDLING", "y"));
     TITHE_TRY(modify(raw, "MEMORY_INVALIDATE", "y"));

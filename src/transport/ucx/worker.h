@@ -24,6 +24,9 @@ class Worker {
   ucp_worker_h handle() const { return worker_; }
   Result<std::vector<std::uint8_t>> address() const;
 
+  // Whether it may reach ranks of this machine through memory; else only through a network.
+  bool shares_memory() const { return shares_memory_; }
+
   // Progresses until UCX has nothing more to do; false if there was nothing at all.
   bool progress();
   // Blocks until UCX has something to do, `also` can be read, wake() was called or the time is over. True if
@@ -40,6 +43,7 @@ class Worker {
   ucp_worker_h worker_ = nullptr;
   int events_ = -1;  // UCX's descriptor, readable when there is something to progress; owned by the worker
   int wake_ = -1;    // eventfd
+  bool shares_memory_ = false;
 };
 
 std::string how_it_ended(ucs_status_t status);                  // of a connection: "its connection was reset"
