@@ -44,7 +44,7 @@ def bytes_of(text: str, gradient: np.ndarray) -> int | None:
             return session.stats()["bytes_sent"]
 
     try:
-        sessions = tithe.Session.loop(RANKS, codec=text, min_values=1, lanes=0)
+        sessions = tithe.Session.loop(RANKS, codec=text, strategy="gather", min_values=1, lanes=0)
         with ThreadPoolExecutor(RANKS) as threads:
             return list(threads.map(exchange, sessions))[0]
     except (ValueError, tithe.Error):  # the first rank to refuse leaves; others may hear of that first

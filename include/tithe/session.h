@@ -3,12 +3,12 @@
 // A Session is what a user holds: it averages tensors over all ranks, keeps what was not sent, and can be saved.
 //
 //   mean      after wait(), every tensor of the bucket holds the mean (or the sum) over ranks, bit-identical on all
-//   alone     a tensor's result depends on its values, its key, the ranks and the strategy: not on the bucket that it is
-//             in, nor on its place there
+//   alone     a tensor's result depends on its values, its key, the ranks and the strategy: not on the bucket that it
+//             is in, nor on its place there
 //   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/flow.md)
 //   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were
-//   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the end
-//             of wait(), the others by the end of commit()
+//   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
+//             end of wait(), the others by the end of commit()
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout, sync() and wait() allocate nothing
@@ -121,9 +121,9 @@ class Session {
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);
 
-  // Ends the round: waits for all its tickets, and until all ranks have ended theirs. Then residuals move on; or stay, if
-  // any bucket was not finite, and then all buckets of the round are filled with NaN. Apply the results after it. No rank
-  // commits a round that another one reports as failed.
+  // Ends the round: waits for all its tickets, and until all ranks have ended theirs. Then residuals move on; or stay,
+  // if any bucket was not finite, and then all buckets of the round are filled with NaN. Apply the results after it. No
+  // rank commits a round that another one reports as failed.
   Status commit();
 
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later

@@ -112,7 +112,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   const Lock lock(mutex_);
   if (life_ != Life::kOpen) return verdict();
   round_ = round;
-  round_open_ = true;
+  began_ = round_open_ = true;
   for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
     if (at(r).left && said_[static_cast<std::size_t>(r)]) {
       fail(Finding::kLeft, {Code::kPeerLost, said_[static_cast<std::size_t>(r)]->what, r}, r);

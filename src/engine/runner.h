@@ -64,8 +64,8 @@ class Runner {
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
   // Blocks until the job is done. The Status of the session where it failed.
   Status wait(Job& job);
-  // Blocks until every rank has ended its work for the open round. Ok: all ranks commit it, and so must the caller, even
-  // where the session fails meanwhile. All jobs of the round have been waited for.
+  // Blocks until every rank has ended its work for the open round. Ok: all ranks commit it, and so must the caller,
+  // even where the session fails meanwhile. All jobs of the round have been waited for.
   Status agree();
   Status status() const;  // ok while the session lives
   void cancel();
@@ -139,7 +139,7 @@ class Runner {
   void fail(Finding finding, Status why) { fail(finding, std::move(why), member_.me); }
   void heard_farewell(Rank peer, const Farewell& farewell);
   void withdraw();
-  std::uint32_t uncommitted() const { return round_open_ ? round_ : round_ + 1; }
+  std::uint32_t uncommitted() const { return round_open_ || !began_ ? round_ : round_ + 1; }
   std::vector<Rank> unheard() const;
   void part();
   bool parted();
@@ -175,6 +175,7 @@ class Runner {
 
   // The end of a round.
   std::uint32_t round_ = 0;  // the last one that began
+  bool began_ = false;       // some round has begun
   bool round_open_ = false;  // and was not committed
   bool agreeing_ = false;    // its work is complete here
   bool agreed_ = false;      // ... and at all others, or some rank has committed it

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 
-#include "base/rng.h"
-#include "codec/leave.h"
 #include "base/text.h"
+#include "codec/leave.h"
+#include "engine/bucket.h"
 #include "engine/carry_store.h"
 #include "engine/runner.h"
-#include "tithe/limits.h"
 #include "tithe/machine.h"
 
 namespace tithe {
@@ -19,42 +18,6 @@ namespace {
 using engine::Home;
 using engine::Job;
 using engine::Unit;
-
-std::uint64_t layout_hash(std::span<const Tensor> bucket) {
-  std::uint64_t h = mix64(bucket.size());
-  for (const Tensor& t : bucket) {
-    for (const char c : t.key) h = mix64(h ^ static_cast<unsigned char>(c));
-    h = mix64(h ^ t.n) + static_cast<std::uint64_t>(t.dtype);
-    h = mix64(h ^ t.row);
-  }
-  return h;
-}
-
-bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
-  return bucket.size() == unit.tensors().size() &&
-         std::all_of(unit.tensors().begin(), unit.tensors().end(), [&](const engine::TensorLayout& l) {
-           const Tensor& t = bucket[l.place];
-           return t.key == l.key && t.n == l.n && t.dtype == l.dtype && t.row == l.row;
-         });
-}
-
-Status check_bucket(std::span<const Tensor> bucket) {
-  std::size_t values = 0;
-  for (const Tensor& t : bucket) {
-    if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
-    if (t.n > kMostValues || (values += t.n) > kMostValues)
-      return {Code::kInvalid, fmt::format("tensor '{}' of {} values: a bucket holds at most {} in all", t.key,
-                                          t.n, kMostValues)};
-    if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
-    if (t.row > 0 && t.n % t.row != 0)
-      return {Code::kInvalid,
-              fmt::format("tensor '{}': {} values are no whole number of rows of {}", t.key, t.n, t.row)};
-    const std::uintptr_t align = t.dtype == DType::kF32 ? 4 : 2;
-    if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0)
-      return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -135,9 +98,9 @@ class Session::Impl {
 };
 
 Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
-  const std::uint64_t hash = layout_hash(bucket);
+  const std::uint64_t hash = engine::layout_hash(bucket);
   for (const auto& e : entries_)
-    if (e->hash == hash && same_layout(*e->job->unit, bucket)) return e.get();
+    if (e->hash == hash && engine::same_layout(*e->job->unit, bucket)) return e.get();
 
   // Small tensors go last, wherever they stand in the bucket: as neighbours they share one part.
   std::vector<engine::TensorLayout> tensors;
@@ -211,7 +174,7 @@ Status Session::Impl::meets_open_round(const Entry& e) const {
 
 Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   TITHE_TRY(runner_.status());
-  TITHE_TRY(check_bucket(bucket));
+  TITHE_TRY(engine::check_bucket(bucket));
   const std::lock_guard lock(mutex_);
   TITHE_TRY(broken_);
   Result<Entry*> found = entry_of(bucket);
@@ -274,7 +237,9 @@ Status Session::Impl::commit() {
 // for where it would show: such a residual drops every round to come.
 Status Session::Impl::check_carry() {
   for (const auto& [key, home] : store_.all())
-    if (!codec::all_finite(engine::CarryStore::residual(home)) || !codec::all_finite(engine::CarryStore::velocity(home))) {
+    if (const bool finite = codec::all_finite(engine::CarryStore::residual(home)) &&
+                            codec::all_finite(engine::CarryStore::velocity(home));
+        !finite) {
       TITHE_ASSERT(false);
       return broken_ = {
                  Code::kCorrupt,

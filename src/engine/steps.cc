@@ -221,8 +221,8 @@ Status Unit::merge(const Step& step, int lane) {
     case Law::kSum:
     case Law::kMax: {
       const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes, w.chunk.own_bytes);
-      // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to
-      // the first of them, where it was received.
+      // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added
+      // to the first of them, where it was received.
       const std::span<const int> frames = list(step.frames);
       const auto before = static_cast<std::size_t>(step.before);
       std::size_t after = frames.size();

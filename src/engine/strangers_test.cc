@@ -126,8 +126,8 @@ TEST(Strangers, a_replayed_control_message_is_not_heard) {
   EXPECT_GE(ranks[0].stats().strange, 3U);
 }
 
-// A frame that came already stands in front of the one that is due: refused, and rank 1 is not to blame. Under gather it
-// is that of the round before, under server one of another chunk.
+// A frame that came already stands in front of the one that is due: refused, and rank 1 is not to blame. Under gather
+// it is that of the round before, under server one of another chunk.
 TEST(Strangers, a_replayed_frame_is_refused) {
   for (const char* strategy : {"gather", "server", "ring"}) {
     std::vector<std::uint8_t> last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that take long: what is known of them while they travel, and what happens when one side gives up in the middle.
-// ucx cuts them into pieces.
+// Messages that take long: what is known of them while they travel, and what happens when one side gives up in the
+// middle. ucx cuts them into pieces.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

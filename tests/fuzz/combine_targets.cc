@@ -250,15 +250,11 @@ void list_any(ByteView input) {
 
 Input with_head(std::size_t codec, std::uint8_t phase, std::size_t n, std::uint8_t options,
                 std::uint8_t payloads, ByteView tail) {
-  Input input = {static_cast<std::uint8_t>(codec),
-                 phase,
-                 static_cast<std::uint8_t>(n),
-                 static_cast<std::uint8_t>(n >> 8),
-                 options,
-                 payloads,
-                 0,
-                 0};
-  input.insert(input.end(), tail.begin(), tail.end());
+  Input input(8 + tail.size());
+  const std::uint8_t head[] = {static_cast<std::uint8_t>(codec),  phase,   static_cast<std::uint8_t>(n),
+                               static_cast<std::uint8_t>(n >> 8), options, payloads};
+  std::copy(std::begin(head), std::end(head), input.begin());
+  std::copy(tail.begin(), tail.end(), input.begin() + 8);
   return input;
 }
 
@@ -279,8 +275,8 @@ void add_combine_targets(std::vector<Target>& targets) {
                          if (codec.phases[p].combine == nullptr) continue;
                          const Payload context = context_of(codec, p, n);
                          const Payload in = encode_some(codec, call_for(codec, p, context), n, 1);
-                         for (const std::uint8_t options : {0, 1, 5})
-                           seeds.push_back(with_head(k, p, n, options, 0, in));
+                         for (const int options : {0, 1, 5})
+                           seeds.push_back(with_head(k, p, n, static_cast<std::uint8_t>(options), 0, in));
                        }
                      })});
   targets.push_back({"context", context_any, seeds_of([](auto& seeds, auto k, const Codec& codec, auto n) {
@@ -297,8 +293,9 @@ void add_combine_targets(std::vector<Target>& targets) {
                          tail.push_back(static_cast<std::uint8_t>(own.size() >> 8));
                          tail.insert(tail.end(), own.begin(), own.end());
                        }
-                       for (const std::uint8_t options : {0, 1, 6})
-                         seeds.push_back(with_head(k, last, n, options, kRanks, tail));
+                       for (const int options : {0, 1, 6})
+                         seeds.push_back(
+                             with_head(k, last, n, static_cast<std::uint8_t>(options), kRanks, tail));
                      })});
 }
 

@@ -29,7 +29,7 @@ def test_warmup_sends_less_from_stage_to_stage():
             sent.append(session.stats()["bytes_sent"])
         return ratios, np.diff(sent)
 
-    with_ratio = tithe.Session.loop(2, codec="topk:ratio=0.001", schedule="warmup:4")
+    with_ratio = tithe.Session.loop(2, codec="topk:ratio=0.001", strategy="gather", schedule="warmup:4")
     for ratios, sent in run_threads(with_ratio, job):
         np.testing.assert_allclose(ratios, [0.25, 0.0625, 0.015625, 0.004, 0.001], rtol=0.03)
         np.testing.assert_allclose(sent, [VALUES * 8 * r + 76 for r in ratios], rtol=0.05)

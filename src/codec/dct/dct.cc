@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/finite.h"
 #include "codec/bf16_format.h"
 #include "codec/raw.h"
 #include "codec/registry.h"
@@ -136,7 +137,10 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
       for (float& v : x) v *= kShrink;
     write(forward(x), k, &out[at(c, k)]);
     const Chunk sent = values_of(out.data(), c);
-    for (std::size_t i = 0; i < len; ++i) in.leave(first + i, sent[i]);
+    for (std::size_t i = 0; i < len && in.left; ++i) {
+      finite = finite && is_finite(in.take(first + i) - sent[i]);
+      in.leave(first + i, sent[i]);
+    }
   }
   return Encoded{bound(call.settings, in.n), finite};
 }

@@ -104,7 +104,9 @@ std::size_t encode_as(const Carry& in, std::size_t k, std::uint8_t* out, bool& f
     const Sums sent = values_of(to, k);
     for (std::size_t v = 0; v < kVectors; ++v) {
       const std::size_t i = c * kChunk + v * kWidth;
-      hn::StoreU(hn::Sub(take<kResidual>(in, i), sent.at[v]), Floats(), in.left + i);
+      const VF rest = hn::Sub(take<kResidual>(in, i), sent.at[v]);
+      peak.see(magnitude(rest));
+      hn::StoreU(rest, Floats(), in.left + i);
     }
   }
   finite = finite && peak.finite();
