@@ -5,8 +5,8 @@
 // The rule of blame (docs/errors.md has it for users; verdict.cc is it):
 //   1. A rank that fails says so to all others, once: what it found, about whom, whom it does not hear, and which
 //      round it has not committed. A rank that hears of a failure fails too, and repeats the finding.
-//   2. It waits until every rank has spoken that is not known to be gone, or silent by its own ears and another's word; or
-//      until the grace is over.
+//   2. It waits until every rank has spoken that is not known to be gone, or silent by its own ears and another's
+//      word; or until the grace is over.
 //   3. The verdict is a function of what was said. What was seen outright (wrong bytes, a leave, an end that the
 //      transport saw) counts before silence, silence before idleness, idleness before a link that is stuck.
 //   4. Silence is counted: the rank that most do not hear is named. Whoever hears nobody, of several, accuses itself.

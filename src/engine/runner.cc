@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who sleeps, and who wakes it. All that these conditions read changes under mutex_.
 //
-//   compute lane    on work_, until a step is ready or the runner stops. enqueue() wakes one for each step, ~Runner all
-//   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody parts.
-//                   release() and finish() wake it for a job, settle() and heard_farewell() for a round, parted() for the
-//                   end. With `interrupted` it also wakes by itself
-//   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work calls
-//   lane            nudge(): start (cards), enqueue (sends, receives), agree (done), fail (farewells), run_one (the last step
-//                   of a session that parts); ~Runner calls wake() itself
+//   compute lane    on work_, until a step is ready or the runner stops. enqueue() wakes one for each step, ~Runner
+//                   all
+//   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody
+//                   parts. release() and finish() wake it for a job, settle() and heard_farewell() for a round,
+//                   parted() for the end. With `interrupted` it also wakes by itself
+//   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work
+//   lane            calls nudge(): start (cards), enqueue (sends, receives), agree (done), fail (farewells), run_one
+//                   (the last step of a session that parts); ~Runner calls wake() itself
 //
-// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before that, who
-// adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake). What the lane
-// gives to itself while it completes operations (answers, notes) is seen in its next turn.
+// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before that,
+// who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake). What
+// the lane gives to itself while it completes operations (answers, notes) is seen in its next turn.
 #include "engine/runner.h"
 
 #include <algorithm>

@@ -10,8 +10,8 @@
 //              the one at the end of the chain of those that wait for each other is named.
 // A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
 // hears. Bytes that are on the way while nothing moves for `timeout` are a link that is stuck, and nobody's fault.
-// Where others' bytes come in, a peer has twice the timeout for a word: all share this rank's link, and a queue there may be
-// as long as a timeout.
+// Where others' bytes come in, a peer has twice the timeout for a word: all share this rank's link, and a queue there
+// may be as long as a timeout.
 // Time in which this rank did not look (it was frozen, or computed without a lane) counts against nobody.
 #include <fmt/format.h>
 

@@ -69,8 +69,7 @@ std::vector<Breach> play(const Plot& plot) {
 // TITHE_CHAOS_IGNORE=honest,saved: what is known to be broken just now. By itself nothing is ignored.
 bool ignored(const std::string& oracle) {
   const char* list = std::getenv("TITHE_CHAOS_IGNORE");
-  return list != nullptr &&
-         fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
+  return list != nullptr && fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
 }
 
 std::string breaches(const Plot& plot) {

@@ -44,8 +44,8 @@ class Threads {
     struct stat folder {};
     return ::stat("/proc/self/task", &folder) == 0 ? folder.st_nlink - 2 : 0;
   }
-  // How often each thread ran; empty where one is awake, or where the list may lack one: it ends early when a thread goes
-  // while it is read.
+  // How often each thread ran; empty where one is awake, or where the list may lack one: it ends early when a thread
+  // goes while it is read.
   static std::string look() {
     const std::size_t before = count();
     std::size_t found = 1;

@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 // A cancelled operation whose buffer UCX still uses after this long costs the connection.
 constexpr auto kLetGoTime = 1s;
 // Longer messages travel in pieces. Over a network a piece is half a second of a link of 1 Mbit/s, since only whole
-// pieces show that the link moves. Where peers may share memory, messages of 1 MB took up to a tenth longer in pieces of
-// half the size than in one.
+// pieces show that the link moves. Where peers may share memory, messages of 1 MB took up to a tenth longer in pieces
+// of half the size than in one.
 constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
 // What may be under way of one message: more than a fast link over a long way holds.
 constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;

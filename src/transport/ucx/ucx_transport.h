@@ -4,11 +4,10 @@
 //
 // UCX says nothing of a message before it is whole, and over a slow link that takes minutes. So a long message
 // travels in pieces: an announcement under the message's tag says how long it is and which number its first piece has
-// among all pieces to this rank, and the pieces follow, each under a tag that is made of its number: UCX does not keep the
-// order of what is posted from its callbacks. The receiver posts
-// for them once it has the announcement, straight into the caller's buffer; where that is too small, or was
-// withdrawn, it receives the pieces into nothing. A sender that withdraws a message in the middle ends it with an
-// empty piece.
+// among all pieces to this rank, and the pieces follow, each under a tag that is made of its number: UCX does not keep
+// the order of what is posted from its callbacks. The receiver posts for them once it has the announcement, straight
+// into the caller's buffer; where that is too small, or was withdrawn, it receives the pieces into nothing. A sender
+// that withdraws a message in the middle ends it with an empty piece.
 //
 // How a peer's end is learnt:
 //   killed     the connection breaks, or the process' descriptor says that it ended (on this machine: over
