@@ -10,9 +10,9 @@
 //   lane            calls nudge(): start (cards), enqueue (sends, receives), agree (done), fail (farewells), run_one
 //                   (the last step of a session that parts); ~Runner calls wake() itself
 //
-// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before that,
-// who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake). What
-// the lane gives to itself while it completes operations (answers, notes) is seen in its next turn.
+// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
+// that, who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
+// What the lane gives to itself while it completes operations (answers, notes) is seen in its next turn.
 #include "engine/runner.h"
 
 #include <algorithm>
