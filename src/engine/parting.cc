@@ -40,7 +40,7 @@ std::vector<Rank> Runner::unheard() const {
   return out;
 }
 
-void Runner::fail(Finding finding, Status why, Rank witness) {
+void Runner::fail(Finding finding, const Status& why, Rank witness) {
   if (life_ != Life::kOpen) return;
   life_ = Life::kParting;
   said_[static_cast<std::size_t>(member_.me)] =

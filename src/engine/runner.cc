@@ -149,7 +149,7 @@ void Runner::release(Job& job) {
       else
         return;
     }
-    if (Status s = compare_cards(all); !s.ok()) return fail(Finding::kAccused, std::move(s));
+    if (const Status s = compare_cards(all); !s.ok()) return fail(Finding::kAccused, s);
     job.agreed = true;
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me) {
@@ -281,7 +281,7 @@ bool Runner::run_one(Lock& lock, int lane) {
   ++running_;
   lock.unlock();
   const std::int64_t begin = now_ns();
-  Status status = task.job->unit->run(step, lane);
+  const Status status = task.job->unit->run(step, lane);
   const std::int64_t end = now_ns();
   lock.lock();
   --running_;
@@ -296,7 +296,7 @@ bool Runner::run_one(Lock& lock, int lane) {
   if (status.ok())
     finish(*task.job, step);
   else
-    fail(Finding::kAccused, std::move(status));
+    fail(Finding::kAccused, status);
   return true;
 }
 

@@ -135,8 +135,8 @@ class Runner {
   void flush_outboxes(Lock& lock);  // lets go of it
 
   // parting.cc
-  void fail(Finding finding, Status why, Rank witness);
-  void fail(Finding finding, Status why) { fail(finding, std::move(why), member_.me); }
+  void fail(Finding finding, const Status& why, Rank witness);
+  void fail(Finding finding, const Status& why) { fail(finding, why, member_.me); }
   void heard_farewell(Rank peer, const Farewell& farewell);
   void withdraw();
   std::uint32_t uncommitted() const { return round_open_ || !began_ ? round_ : round_ + 1; }
