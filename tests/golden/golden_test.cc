@@ -155,6 +155,19 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   farewell.resize(
       engine::write_farewell({.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"},
                              {.me = 2, .world = 4}, farewell));
+  const engine::Voice me{.me = 2, .world = 4};
+  std::vector<std::uint8_t> evidence(engine::kControlBytes), here(evidence), done(evidence);
+  evidence.resize(engine::write_evidence(
+      {.finding = engine::Finding::kSilent, .witness = 2, .unheard = {1, 3}}, me, evidence));
+  here.resize(engine::write_report(engine::ControlKind::kHere,
+                                   {.number = 5,
+                                    .round = 12,
+                                    .state = engine::Report::State::kWaits,
+                                    .waits_for = 3,
+                                    .received = 70'000,
+                                    .sent = 80'000},
+                                   me, here));
+  done.resize(engine::write_done(13, me, done));
   engine::CarryStore store;
   store.home("layer.bias").n = 2;
   store.home("layer.bias").residual = {0.25F, -3.0F};
@@ -166,6 +179,9 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   store.home("unsent.nothing").n = 4;
   return {{"control_card.bin", card},
           {"control_farewell.bin", farewell},
+          {"control_evidence.bin", evidence},
+          {"control_here.bin", here},
+          {"control_done.bin", done},
           {"state.state", engine::save({.rank = 2,
                                         .world = 4,
                                         .round = 9,
@@ -189,6 +205,15 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   const auto farewell = engine::read_control(read(folder() / "control_farewell.bin"), reader, 2, none);
   ASSERT_TRUE(farewell.ok());
   EXPECT_EQ((*farewell).farewell.blamed, 3);
+  const auto evidence = engine::read_control(read(folder() / "control_evidence.bin"), reader, 2, none);
+  ASSERT_TRUE(evidence.ok());
+  EXPECT_EQ((*evidence).evidence.unheard, (std::vector<Rank>{1, 3}));
+  const auto here = engine::read_control(read(folder() / "control_here.bin"), reader, 2, none);
+  ASSERT_TRUE(here.ok());
+  EXPECT_EQ((*here).report.sent, 80'000U);
+  const auto done = engine::read_control(read(folder() / "control_done.bin"), reader, 2, none);
+  ASSERT_TRUE(done.ok());
+  EXPECT_EQ((*done).ended, 13U);
   const auto state = read(folder() / "state.state");
   engine::SavedHead head;
   std::map<std::string, engine::Home, std::less<>> homes;

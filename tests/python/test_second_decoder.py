@@ -95,6 +95,11 @@ def test_control_frames():
     }
     told = {"code": "peer_lost", "blamed": 3, "round": 12, "what": "rank 3 is gone"}
     assert read_control((GOLDEN / "control_farewell.bin").read_bytes()) == told
+    evidence = {"finding": 3, "witness": 2, "unheard": [1, 3]}
+    assert read_control((GOLDEN / "control_evidence.bin").read_bytes()) == evidence
+    here = {"number": 5, "round": 12, "state": 2, "waits_for": 3, "received": 70000, "sent": 80000}
+    assert read_control((GOLDEN / "control_here.bin").read_bytes()) == here
+    assert read_control((GOLDEN / "control_done.bin").read_bytes()) == {"ended": 13}
 
 
 def test_state():

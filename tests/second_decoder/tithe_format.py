@@ -165,17 +165,29 @@ class Fields:
         must(self.at == len(self.data), "bytes behind the last field")
 
 
+REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent")
+
+
 def read_control(frame: bytes) -> dict:
     h, (payload,) = parse_frame(frame)
-    must(h.tensor == CONTROL_TENSOR and h.phase in (0, 1), "not a control frame")
+    must(h.tensor == CONTROL_TENSOR and h.phase <= 5, "not a control frame")
     f = Fields(payload)
     if h.phase == 0:
         control = dict(zip(CARD_FIELDS, f.numbers("IIQQQQQQQB"), strict=True))
         control |= {"codec": f.text("H"), "strategy": f.text("H")}
-    else:
+    elif h.phase == 1:
         code, blamed, round_ = f.numbers("BiI")
-        must(1 <= code <= len(CODES), f"code {code}")
+        must(1 <= code <= 8, f"code {code}")
         control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "what": f.text("H")}
+    elif h.phase == 2:
+        finding, witness, unheard = f.numbers("BiH")
+        must(finding <= 5 and unheard <= 256, "evidence")
+        control = {"finding": finding, "witness": witness, "unheard": list(f.numbers(f"{unheard}H"))}
+    elif h.phase in (3, 4):
+        control = dict(zip(REPORT_FIELDS, f.numbers("IIBiQQ"), strict=True))
+        must(control["state"] <= 2, "a state of a rank")
+    else:
+        control = {"ended": f.numbers("Q")[0]}
     f.end()
     return control
 
