@@ -183,7 +183,6 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
   Reader r(parsed->payload);
   Control c;
   c.kind = static_cast<ControlKind>(parsed->header.phase);
-  c.is_card = c.kind == ControlKind::kCard;
   bool known = parsed->header.tensor == kControlTensor && parsed->header.source == peer;
   const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < voice.world; };
   switch (c.kind) {

@@ -71,7 +71,6 @@ struct Evidence {
 
 struct Control {
   ControlKind kind{};
-  bool is_card = false;
   Card card = {};
   Farewell farewell = {};
   Evidence evidence = {};

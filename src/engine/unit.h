@@ -77,7 +77,6 @@ class Unit {
   // Residuals and memories move on (keep), or stay as they were and the bucket is filled with NaN.
   void commit(bool keep);
   bool has_residual() const { return !residual_[0].empty(); }
-  bool has_velocity() const { return !velocity_[0].empty(); }
   std::span<float> residual(const TensorLayout& t) { return slice(residual_[now_], t); }
   std::span<float> velocity(const TensorLayout& t) { return slice(velocity_[now_], t); }
   std::span<std::uint8_t> memory(const TensorLayout& t);  // of its codec; empty where that has none
