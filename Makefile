@@ -7,8 +7,10 @@ JOBS ?= $(shell nproc)
 BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python
+# Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
+export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build demo test lint fuzz chaos chaos-seeds tsan bench-codecs bench-sync study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint chaos chaos-seeds tsan bench-codecs bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -16,21 +18,46 @@ help: ## this list
 setup: ## installs the packages and the virtual environment
 	@tools/setup.sh build
 
+# One build folder, configured for all of it or for the Python module alone: the compilations are the same.
+configure = cmake --preset $(1) $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) \
+  -DPython_EXECUTABLE=$(PY) >$(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }; rm -f $(BUILD)-configure.log
+
 build: setup ## builds the library, the command, the tests and the Python module
 	@echo "build: $(BUILD)/ (release)"
-	@cmake --preset release $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) \
-	  -DPython_EXECUTABLE=$(PY) >$(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }
-	@rm -f $(BUILD)-configure.log
+	@$(call configure,release)
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
+core: ## builds the Python module alone: all that training needs
+	@tools/setup.sh core
+	@echo "build: $(BUILD)/ (the Python module)"
+	@$(call configure,core)
+	@cmake --build $(BUILD) --parallel $(JOBS) --target tithe_core
+
+wheel: setup ## dist/: the source distribution, and from it a wheel that carries UCX (docs/install.md)
+	@$(PY) tools/wheel.py
+
 demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= RANKS= SEEDS= EPOCHS= DATA=
-	@tools/setup.sh build demo
-	@$(MAKE) --no-print-directory build
+	@tools/setup.sh demo
+	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/run.py
 
-test: build ## every test
+test: build ## every test; of large products of lists so much that every pair meets
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
-	@$(PY) -m pytest -q tests/python tests/cli
+	@if tools/setup.sh build rtl; then $(MAKE) --no-print-directory rtl; else echo 'test: no Verilator, so the benches of rtl/ did not run'; fi
+
+test-full: build ## every test over the whole products: before a release
+	@TITHE_TEST_FULL=1 ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+
+rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 SEED= WAVES=1 (docs/card.md)
+	@tools/setup.sh build rtl
+	@$(MAKE) --no-print-directory -C rtl -j $(JOBS) -O run BUILD=$(CURDIR)/$(BUILD)
+
+rtl-full: ## the same with 10^7 values for each engine and width
+	@$(MAKE) --no-print-directory rtl FLOATS=10000000
+
+rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
+	@tools/setup.sh rtl rtl-tools
+	@.setup/rtl-venv/bin/python rtl/lint.py
 
 lint: ## format, static analysis, floors, documents
 	@tools/setup.sh build lint
@@ -70,13 +97,13 @@ bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in tu
 	@$(PY) bench/gloo_vs_tithe.py
 
 study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
-	@tools/setup.sh build demo
-	@$(MAKE) --no-print-directory build
+	@tools/setup.sh demo
+	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/study.py
 
 study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
-	@tools/setup.sh build demo
-	@$(MAKE) --no-print-directory build
+	@tools/setup.sh demo
+	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/study_optimizers.py
 
 clean: ## removes what was built (not .venv)

@@ -12,7 +12,7 @@
 #include <span>
 #include <thread>
 
-#include "codec_rows.h"
+#include "rows.h"
 #include "tithe/machine.h"
 
 namespace tithe::bench {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec_rows.h"
+#include "rows.h"
 
 namespace tithe::bench {
 

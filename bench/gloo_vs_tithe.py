@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import tithe
-from tithe.torch import _all_gather_bytes
+from tithe._exchange import all_gather_bytes
 
 
 def processor() -> str:
@@ -47,7 +47,7 @@ def run_rank(rank: int, args: argparse.Namespace, port: int) -> None:
     session = tithe.Session.ucx(
         rank,
         args.ranks,
-        lambda address: _all_gather_bytes(address, dist.group.WORLD),
+        lambda address: all_gather_bytes(address, dist.group.WORLD, 60.0, "bench"),
         transports=args.transports,
         codec=args.codec,
         strategy=args.strategy,

@@ -5,7 +5,8 @@
 
 #include <memory>
 
-#include "codec_cases.h"
+#include "measure/codec_cases.h"
+#include "rows.h"
 
 namespace tithe::bench {
 namespace {
@@ -34,7 +35,7 @@ class Listed : public CodecCase {
     call_.context = {};
     for (std::size_t phase = 0; phase < payloads_.size(); ++phase) {
       call_.phase = static_cast<std::uint8_t>(phase);
-      if (phase + 1 == payloads_.size() && residual_.size() > 0) carry.left = residual_.data();
+      if (phase + 1 == payloads_.size() && residual_.size() > 0) carry.residual_out = residual_.data();
       const std::size_t bytes = encode(carry, payloads_[phase].span());
       payload_ = {payloads_[phase].data(), bytes};
       if (phase + 1 < payloads_.size()) call_.context = payload_;

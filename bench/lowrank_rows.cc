@@ -7,7 +7,8 @@
 
 #include <array>
 
-#include "codec_cases.h"
+#include "measure/codec_cases.h"
+#include "rows.h"
 
 namespace tithe::bench {
 namespace {
@@ -47,7 +48,7 @@ class Lowrank final : public CodecCase {
     call_.context = {};
     call_.memory = memory_[turn_].span();
     encode(carry, rows_.span());
-    if (part_ != Part::kProducts) carry.left = left_.data();
+    if (part_ != Part::kProducts) carry.residual_out = left_.data();
     call_.phase = 1;
     call_.context = rows_.span();
     encode(carry, columns_.span());

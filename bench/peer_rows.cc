@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codec_cases.h"
+#include "measure/codec_cases.h"
+#include "rows.h"
 
 namespace tithe::bench {
 namespace {

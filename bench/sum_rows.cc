@@ -4,7 +4,8 @@
 
 #include <memory>
 
-#include "codec_cases.h"
+#include "measure/codec_cases.h"
+#include "rows.h"
 
 namespace tithe::bench {
 namespace {
@@ -40,8 +41,10 @@ class SumCase : public CodecCase {
     call_.context = all;
   }
   void send(const Carry& carry) { bytes_ = encode(carry, payload_.span()); }
-  void combine(std::size_t phase, Bytes acc, ByteView in) {
-    const Result<Combined> done = codec_.phases[phase].combine(call_, grad_.size(), acc, in, nullptr);
+  void combine(std::uint8_t phase, Bytes acc, ByteView in) {
+    Call call = call_;
+    call.phase = phase;
+    const Result<Combined> done = impl_.combine(call, grad_.size(), acc, in, nullptr);
     if (!done.ok()) fail(done.status());
   }
   Bytes payload() { return payload_.span().first(bytes_); }

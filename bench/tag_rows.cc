@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "codec_rows.h"
 #include "frame/tagger.h"
-#include "reference.h"
+#include "measure/reference.h"
+#include "rows.h"
 
 namespace tithe::bench {
 namespace {

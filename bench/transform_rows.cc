@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 #include <kiss_fftr.h>
 
-#include "codec_cases.h"
+#include "measure/codec_cases.h"
+#include "rows.h"
 
 namespace tithe::bench {
 namespace {

@@ -6,7 +6,9 @@ python demo/report.py [FOLDER]     draws everything again from FOLDER/details.js
 
 import base64
 import html
+import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -62,17 +64,15 @@ def size(count: float) -> str:
 def cells(details: dict) -> tuple[list[str], list[list[str]]]:
     """Head and body of the table, as text."""
     entries = results(details)["runs"]
-    strategies = {run["name"]: run.get("strategy", "") for run in details["runs"]}
     plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
     target = f"to {details['target']:.0%}"
-    head = ["row", "on the wire", "step", "sent per rank, step", "accuracy", target, "step vs fp32"]
+    head = ["row", "step", "sent per rank, step", "accuracy", target, "step vs fp32"]
     body = []
     for entry in entries:
         reached = entry["seconds_to_target"]
         body.append(
             [
                 entry["name"],
-                ", ".join(filter(None, (entry["codec"], strategies[entry["name"]]))),
                 f"{entry['step_seconds'] * 1e3:.1f} ms",
                 size(entry["bytes_per_step"]),
                 f"{entry['accuracy']:.2%}",
@@ -83,29 +83,60 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
-def verdict(details: dict) -> list[str]:
-    """The best tithe row against each baseline of this run: the fastest that is as accurate as fp32."""
+def wires(details: dict) -> list[tuple[str, str]]:
+    """What each row puts on the wire: the codec's spec and the strategy."""
+    strategies = {run["name"]: run.get("strategy", "") for run in details["runs"]}
+    return [
+        (entry["name"], ", ".join(filter(None, (entry["codec"], strategies[entry["name"]]))))
+        for entry in results(details)["runs"]
+    ]
+
+
+def times(ratio: float, more: str, less: str) -> str:
+    """A ratio in the direction that reads as a number above 1: "2.3x more" and not "0.4x fewer"."""
+    return f"{ratio:.1f}x {more}" if ratio >= 1 else f"{1 / ratio:.1f}x {less}"
+
+
+def best_row(details: dict) -> tuple[dict | None, str]:
+    """The best tithe row, and by what it was chosen; or why there is none."""
     entries = results(details)["runs"]
-    base = {entry["name"]: entry for entry in entries if entry["kind"] == "baseline"}
     ours = [entry for entry in entries if entry["kind"] == "tithe"]
-    if not ours or not base:
+    plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
+    if plain is None:
+        return (min(ours, key=lambda e: e["step_seconds"]), "the fastest step") if ours else (None, "")
+    near = [e for e in ours if e["accuracy"] >= plain["accuracy"] - NEAR_POINTS / 100]
+    if ours and not near:
+        return None, f"no tithe row is within {NEAR_POINTS} points of fp32's accuracy"
+    best = min(near, key=lambda e: e["step_seconds"], default=None)
+    return best, f"the fastest step among those within {NEAR_POINTS} points of fp32's accuracy"
+
+
+def comparisons(details: dict) -> list[tuple[str, str, str, str]]:
+    """The best tithe row against each baseline: its name, speed, bytes, accuracy."""
+    best, _ = best_row(details)
+    if best is None:
         return []
-    near = ours
-    if "fp32" in base:
-        near = [e for e in ours if e["accuracy"] >= base["fp32"]["accuracy"] - NEAR_POINTS / 100]
-        if not near:
-            return [f"no tithe row is within {NEAR_POINTS} points of fp32's accuracy"]
-    best = min(near, key=lambda entry: entry["step_seconds"])
-    lines = [f"best tithe row: {best['name']} ({best['codec']})"]
-    for name, entry in base.items():
-        faster = entry["step_seconds"] / best["step_seconds"]
-        fewer = entry["bytes_per_step"] / best["bytes_per_step"]
-        points = (best["accuracy"] - entry["accuracy"]) * 100
-        lines.append(
-            f"  against {name:<9} {faster:5.1f}x faster per step, {fewer:6.1f}x fewer bytes,"
-            f" accuracy {points:+.2f} points"
+    return [
+        (
+            f"against {entry['name']}",
+            times(entry["step_seconds"] / best["step_seconds"], "faster per step", "slower per step"),
+            times(entry["bytes_per_step"] / best["bytes_per_step"], "fewer bytes", "more bytes"),
+            f"accuracy {(best['accuracy'] - entry['accuracy']) * 100:+.2f} points",
         )
-    return lines
+        for entry in results(details)["runs"]
+        if entry["kind"] == "baseline"
+    ]
+
+
+def verdict(details: dict) -> list[str]:
+    """As lines: the best row and why it is that, then one line per baseline."""
+    best, why = best_row(details)
+    compared = comparisons(details)
+    if best is None or not compared:
+        return [why] if best is None and why else []
+    widths = [max(len(line[i]) for line in compared) for i in range(4)]
+    lines = ["  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in compared]
+    return [f"best tithe row: {best['name']} ({best['codec']}), {why}", *(line.rstrip() for line in lines)]
 
 
 def table(details: dict) -> str:
@@ -113,24 +144,22 @@ def table(details: dict) -> str:
     widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
 
     def line(row):
-        left, right = row[:2], row[2:]
-        return "  ".join(
-            [
-                *(text.ljust(w) for text, w in zip(left, widths, strict=False)),
-                *(text.rjust(w) for text, w in zip(right, widths[2:], strict=True)),
-            ]
-        )
+        return "  ".join([row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:], strict=True))])
 
-    lines = ["", line(head), line(["-" * w for w in widths]), *map(line, body), "", *verdict(details)]
+    known = [f"{name.ljust(widths[0])}  {wire}" for name, wire in wires(details)]
+    lines = ["", line(head), line(["-" * w for w in widths]), *map(line, body), "", *known, "", *verdict(details)]
     for failure in details["failed"]:
         lines.append(f"FAILED: {failure['name']}, seed {failure['seed']}: {failure['why'].splitlines()[0]}")
     return "\n".join(lines)
 
 
 COLOURS = {"fp32": "#3d4451", "bf16": "#8a94a6", "powersgd": "#b7791f"}
-TITHE_COLOURS = ["#0b7a75", "#c2255c", "#1c6dd0", "#7048e8", "#2f9e44", "#e8590c"]
-PARTS = ("encode", "send", "wait", "merge")
-PART_COLOURS = ("#1c6dd0", "#b7791f", "#adb5bd", "#0b7a75")
+TITHE_COLOURS = ["#064e4b", "#0b7a75", "#15a39b", "#5bbfae", "#2a7f9e", "#8fd0c3"]  # one family, told apart by markers
+MARKERS = "os^DvP"
+STAGES = ("data and forward", "backward with exchange", "optimizer")  # a run's `parts`: they add up to its step
+STAGE_COLOURS = ("#ced4da", "#0b7a75", "#8a94a6")
+PARTS = ("encode", "merge", "wait", "send")
+PART_COLOURS = ("#064e4b", "#15a39b", "#adb5bd", "#b7791f")
 
 
 def colours(details: dict) -> dict[str, str]:
@@ -147,7 +176,7 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
 
     plt.rcParams.update(
         {
-            "font.size": 10,
+            "font.size": 12,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
@@ -178,20 +207,23 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
         "step_and_bytes.png",
         "Median step, and bytes a rank's interface sends per step.",
     )
+    if all(run.get("parts") for run in details["runs"]):
+        save(_stages(plt, details), "stages.png", "Where a step's time goes: the stages follow each other and add up.")
     if any(run["stats"] for run in details["runs"]):
         save(
             _breakdown(plt, details),
             "breakdown.png",
-            "What tithe's part of a step consists of, from its own counters: encode and merge are time on the"
-            " compute lane, send is one frame's way from posting to completion, wait is how long the exchange was"
-            " waited for. They overlap each other and the backward pass, so they do not add up to the step.",
+            "Inside tithe's exchange, from its own counters. Encode and merge follow each other on the compute lane and"
+            " add up. Wait is how long the exchange was waited for, send is one frame's way from posting to completion:"
+            " they overlap the others and the backward pass, so they stand apart.",
         )
     return made
 
 
 def _curves(plt, details, column):
-    figure, axes = plt.subplots(figsize=(9, 5))
+    figure, axes = plt.subplots(figsize=(7, 4.8))
     shade = colours(details)
+    marks = dict(zip([name for name in shade if name not in BASELINES], itertools.cycle(MARKERS), strict=False))
     for name, runs in by_row(details).items():
         baseline = name in BASELINES
         points = list(zip(*(run["curve"] for run in runs), strict=True))[1:]
@@ -203,8 +235,8 @@ def _curves(plt, details, column):
             label=name,
             linestyle="--" if baseline else "-",
             linewidth=1.8,
-            marker="o",
-            markersize=3,
+            marker=marks.get(name),
+            markersize=4,
         )
         if len(runs) > 1:
             low = [100 * min(p[2] for p in at) for at in points]
@@ -218,7 +250,7 @@ def _curves(plt, details, column):
         xytext=(0, 3),
         textcoords="offset points",
         color="#868e96",
-        fontsize=9,
+        fontsize=11,
     )
     best = 100 * max(run["accuracy"] for run in details["runs"])
     axes.set_ylim(max(0, min(100 * details["target"], best) - 15), best + 1)
@@ -234,7 +266,7 @@ def _curves(plt, details, column):
 def _bars(plt, details):
     entries = results(details)["runs"]
     shade = colours(details)
-    figure, axes = plt.subplots(1, 2, figsize=(9, 0.9 + 0.42 * len(entries)), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(7, 0.9 + 0.4 * len(entries)), sharey=True)
     at = range(len(entries))
     for axis, key, text, label in (
         (axes[0], "step_seconds", lambda v: f"{v * 1e3:.0f} ms", "median step, milliseconds"),
@@ -245,7 +277,7 @@ def _bars(plt, details):
         axis.barh(
             at, [value * unit for value in values], color=[shade[entry["name"]] for entry in entries], height=0.65
         )
-        axis.set_xlim(0, max(values) * unit * 1.2)
+        axis.set_xlim(0, max(values) * unit * 1.3)
         axis.set_xlabel(label)
         axis.grid(axis="y", visible=False)
         for y, value in zip(at, values, strict=True):
@@ -260,11 +292,31 @@ def _bars(plt, details):
             xytext=(3, 1),
             textcoords="offset points",
             color="#868e96",
-            fontsize=8,
+            fontsize=10,
         )
     axes[0].set_yticks(list(at), [entry["name"] for entry in entries])
     axes[0].invert_yaxis()
     figure.tight_layout()
+    return figure
+
+
+def _stages(plt, details):
+    """What adds up, stacked: a log scale would hide that, so the rows share one that is linear."""
+    every = by_row(details)
+    figure, axes = plt.subplots(figsize=(7, 1.1 + 0.4 * len(every)))
+    begin = [0.0] * len(every)
+    for k, (stage, colour) in enumerate(zip(STAGES, STAGE_COLOURS, strict=True)):
+        values = [1e3 * mean(run["parts"][k] for run in runs) for runs in every.values()]
+        axes.barh(range(len(every)), values, left=begin, height=0.65, color=colour, label=stage)
+        begin = [a + b for a, b in zip(begin, values, strict=True)]
+    for y, whole in enumerate(begin):
+        axes.annotate(f"{whole:.0f}", (whole, y), xytext=(4, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(every)), list(every))
+    axes.set_xlim(0, max(begin) * 1.12)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("milliseconds per step, medians of the stages")
+    axes.legend(loc="lower right")
     return figure
 
 
@@ -275,38 +327,61 @@ def part_ns(stats: dict, part: str) -> float:
 
 def _breakdown(plt, details):
     ours = {name: runs for name, runs in by_row(details).items() if runs[0]["stats"]}
-    figure, axes = plt.subplots(figsize=(9, 1.0 + 0.75 * len(ours)))
-    width = 0.8 / len(PARTS)
-    for k, part in enumerate(PARTS):
-        values = [mean(part_ns(run["stats"], part) * 1e-6 for run in runs) for runs in ours.values()]
-        at = [y + (k - 1.5) * width for y in range(len(ours))]
-        axes.barh(at, values, height=width * 0.9, color=PART_COLOURS[k], label=part)
-        for y, value in zip(at, values, strict=True):
-            axes.annotate(
-                *(f"{value:.1f}", (value, y)),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
+    parts = {p: [mean(part_ns(run["stats"], p) * 1e-6 for run in runs) for runs in ours.values()] for p in PARTS}
+    colour = dict(zip(PARTS, PART_COLOURS, strict=True))
+    figure, axes = plt.subplots(1, 3, figsize=(7, 1.2 + 0.4 * len(ours)), sharey=True)
+    rows_at = range(len(ours))
+    for axis, shown, title in (
+        (axes[0], ("encode", "merge"), "computing, ms per step"),
+        (axes[1], ("wait",), "waiting, ms per step"),
+        (axes[2], ("send",), "sending, ms per frame"),
+    ):
+        begin = [0.0] * len(ours)
+        for part in shown:
+            axis.barh(rows_at, parts[part], left=begin, height=0.65, color=colour[part], label=part)
+            begin = [a + b for a, b in zip(begin, parts[part], strict=True)]
+        for y, value in enumerate(begin):
+            axis.annotate(
+                f"{value:.1f}", (value, y), xytext=(3, 0), textcoords="offset points", va="center", fontsize=10
             )
-    axes.set_yticks(range(len(ours)), list(ours))
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("milliseconds per step; of send, per frame")
-    axes.legend(loc="lower right", ncols=len(PARTS))
+        axis.set_xlim(0, max(begin) * 1.35 or 1.0)
+        axis.grid(axis="y", visible=False)
+        axis.set_xlabel(title)
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1, handlelength=1)
+    axes[0].set_yticks(rows_at, list(ours))
+    axes[0].invert_yaxis()
+    figure.tight_layout()
     return figure
+
+
+def merged(notes: list[str]) -> list[str]:
+    """What several ranks say alike, once."""
+    ranks: dict[str, list[str]] = {}
+    for note in notes:
+        found = re.fullmatch(r"rank (\d+): (.*)", note)
+        ranks.setdefault(found[2] if found else note, []).extend([found[1]] if found else [])
+    return [
+        f"rank{'s' * (len(which) > 1)} {', '.join(which)}: {text}" if which else text for text, which in ranks.items()
+    ]
 
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#212529;max-width:960px;margin:2.5rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
-table{border-collapse:collapse;width:100%;font-size:.88rem} th,td{padding:.4rem .6rem;text-align:right}
+table{border-collapse:collapse;width:100%;font-size:.9rem} th,td{padding:.4rem .6rem;text-align:right}
 th{border-bottom:2px solid #495057;font-weight:600} td{border-bottom:1px solid #e9ecef}
-td{white-space:nowrap} th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}
-tr.tithe td:first-child{font-weight:600;color:#0b7a75}
-pre{background:#f8f9fa;padding:.9rem 1.1rem;border-left:4px solid #0b7a75;overflow-x:auto;font-size:.88rem}
-img{width:100%} figure{margin:1.2rem 0} figcaption,.small{color:#6c757d;font-size:.88rem}
-.failed{color:#c2255c}
+th:first-child,td:first-child{text-align:left} tr.tithe td:first-child{font-weight:600;color:#0b7a75}
+.best{border-left:4px solid #0b7a75;padding:.1rem 0 .1rem 1rem;margin:1.5rem 0} .best p{margin:.3rem 0}
+.best td{text-align:left;border:0;padding:.1rem 1rem .1rem 0} .best table{width:auto}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.88rem} dd{margin:0}
+code,dd,.small{overflow-wrap:anywhere} img{width:100%} figure{margin:1.6rem 0}
+figcaption,.small{color:#6c757d;font-size:.88rem} .failed{color:#c2255c}
+@media (max-width:640px){
+ body{margin:1rem auto} table,tbody,tr,td{display:block} .results tr:first-child{display:none}
+ tr{padding:.5rem 0;border-bottom:1px solid #ced4da} td,.best td{display:flex;justify-content:space-between;border:0;
+ padding:.1rem 0} td[data-head]::before{content:attr(data-head);color:#6c757d;padding-right:1rem}
+ dl{grid-template-columns:1fr} dt{margin-top:.4rem}
+}
 """
 
 
@@ -315,8 +390,22 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
     head, body = cells(details)
     kinds = {run["name"]: run["kind"] for run in details["runs"]}
     table_rows = "\n".join(
-        f'<tr class="{kinds[row[0]]}">' + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in body
+        f'<tr class="{kinds[row[0]]}"><td>{text(row[0])}</td>'
+        + "".join(
+            f'<td data-head="{text(name)}">{text(cell)}</td>' for name, cell in zip(head[1:], row[1:], strict=True)
+        )
+        + "</tr>"
+        for row in body
     )
+    known = "".join(f"<dt>{text(name)}</dt><dd><code>{text(wire)}</code></dd>" for name, wire in wires(details))
+    best, why = best_row(details)
+    compared = "".join(
+        "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in line) + "</tr>" for line in comparisons(details)
+    )
+    if best is not None:
+        said = f"<p><strong>{text(best['name'])}</strong> is the best row of tithe: {text(why)}.</p>"
+    else:
+        said = f"<p>{text(why or 'Baselines only.')}</p>"
     figures = "\n".join(
         f'<figure><img alt="{text(caption)}" src="data:image/png;base64,'
         f'{base64.b64encode((folder / name).read_bytes()).decode()}"><figcaption>{text(caption)}</figcaption></figure>'
@@ -344,19 +433,23 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
         if differ
         else "In every run all ranks ended with the same parameter bits."
     )
-    facts += details["notes"]
+    facts += merged(details["notes"])
     failures = "".join(
         f'<p class="failed">Failed: {text(f["name"])}, seed {f["seed"]}: {text(f["why"].splitlines()[0])}</p>'
         for f in details["failed"]
     )
     page = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>tithe: Fashion-MNIST over {text(details["link"])}</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>tithe: Fashion-MNIST over {text(details["link"])}</title>
 <style>{STYLE}</style>
 <h1>Fashion-MNIST on {details["ranks"]} ranks over {text(details["link"])} links</h1>
 <p class="small">tithe against DDP's own ways to exchange gradients, in one run.</p>
-<table><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>
+<table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>
 {table_rows}</table>
-{failures}<pre>{text(chr(10).join(verdict(details)) or "baselines only")}</pre>
+{failures}<div class="best">{said}<table>{compared}</table></div>
+<h2>What the rows send</h2>
+<dl>{known}</dl>
+<h2>Pictures</h2>
 {figures}
 <h2>How this was measured</h2>
 {"".join(f'<p class="small">{text(fact)}</p>' for fact in facts)}

@@ -3,19 +3,25 @@
 # Installs what the project needs and nothing else: Debian packages (with sudo when not root) and a virtual
 # environment in .venv. Quick when there is nothing to do; names what is missing when it cannot go on.
 #
-#   tools/setup.sh build            compiler, libraries, virtual environment with torch
-#   tools/setup.sh build demo       and what `make demo` needs
+#   tools/setup.sh core             compiler, libraries, virtual environment with torch: what `pip install .` needs
+#   tools/setup.sh demo             and what `make demo` needs
+#   tools/setup.sh build            and what the tests, the benchmarks and a wheel need
 #   tools/setup.sh build lint       and what `make lint` needs
 #   tools/setup.sh build fuzz       and what `make fuzz` needs
+#   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
+#                                   .setup/rtl-venv with a linter and place and route
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages_build=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
-  libxxhash-dev libssl-dev libcli11-dev libfmt-dev nlohmann-json3-dev libgtest-dev iproute2 util-linux
+packages_core=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
+  libxxhash-dev libssl-dev libfmt-dev libcli11-dev nlohmann-json3-dev ccache)
+packages_build=(libgtest-dev iproute2 util-linux
   libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev) # these four: what bench_codecs measures the codecs against
-packages_demo=(dataset-fashion-mnist)
+packages_demo=(dataset-fashion-mnist iproute2 util-linux)
 packages_lint=(clang-format clang-tidy)
 packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
+packages_rtl=(verilator)
+packages_rtl_tools=(yosys z3)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -24,11 +30,13 @@ die() {
 }
 
 missing=()
-for group in "$@"; do
+requirements=(tools/requirements.txt)
+for group in core "$@"; do
   case "$group" in
-    build | demo | lint | fuzz) declare -n list="packages_$group" ;;
-    *) die "no such group '$group' (build, demo, lint, fuzz)" ;;
+    core | build | demo | lint | fuzz | rtl | rtl-tools) declare -n list="packages_${group//-/_}" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, rtl, rtl-tools)" ;;
   esac
+  [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
     dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing+=("$p")
   done
@@ -54,17 +62,34 @@ if [ "${#missing[@]}" -gt 0 ]; then
   }
 fi
 
-# The virtual environment: made anew when the list or the interpreter changed. PYTHON chooses the interpreter.
+# The virtual environment: made anew when the interpreter changed, brought up to date when a list did. PYTHON chooses
+# the interpreter.
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
   die "needs Python 3.10 or newer; '$python' is $("$python" --version 2>&1 || echo 'not there') (set PYTHON=/path/to/python3)"
 mkdir -p .setup
-stamp=.setup/python-$(cat tools/requirements.txt <("$python" --version) | sha256sum | cut -c1-16)
-if [ ! -e "$stamp" ] || [ ! -x .venv/bin/python ]; then
-  say "virtual environment in .venv ($("$python" --version)), packages of tools/requirements.txt"
-  "$python" -m venv .venv || die "'$python -m venv' failed; on Debian the package is python3-venv"
-  .venv/bin/python -m pip install --disable-pip-version-check -q -r tools/requirements.txt ||
-    die "pip could not install tools/requirements.txt (see above)"
-  rm -f .setup/python-*
-  touch "$stamp"
-fi
+for file in "${requirements[@]}"; do
+  name=$(basename "$file" .txt)
+  stamp=.setup/$name-$(cat "$file" <("$python" --version) | sha256sum | cut -c1-16)
+  if [ ! -e "$stamp" ] || [ ! -x .venv/bin/python ]; then
+    say "virtual environment in .venv ($("$python" --version)), packages of $file"
+    "$python" -m venv .venv || die "'$python -m venv' failed; on Debian the package is python3-venv"
+    .venv/bin/python -m pip install --disable-pip-version-check -q -r "$file" || die "pip could not install $file (see above)"
+    rm -f ".setup/$name"-*
+    touch "$stamp"
+  fi
+done
+
+case " $* " in
+  *" rtl-tools "*)
+    stamp=.setup/rtl-$(cat rtl/requirements.txt <("$python" --version) | sha256sum | cut -c1-16)
+    if [ ! -e "$stamp" ] || [ ! -x .setup/rtl-venv/bin/python ]; then
+      say "virtual environment in .setup/rtl-venv, packages of rtl/requirements.txt"
+      "$python" -m venv .setup/rtl-venv || die "'$python -m venv' failed; on Debian the package is python3-venv"
+      .setup/rtl-venv/bin/python -m pip install --disable-pip-version-check -q -r rtl/requirements.txt ||
+        die "pip could not install rtl/requirements.txt (see above)"
+      rm -f .setup/rtl-????????????????
+      touch "$stamp"
+    fi
+    ;;
+esac

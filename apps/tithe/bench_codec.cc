@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include "bench/codec_rows.h"
+#include "measure/codec_rows.h"
+#include "progress.h"
 #include "tithe/spec.h"
 #include "verb.h"
 
@@ -27,7 +28,10 @@ int usable_cores() {
 
 Result<bench::Outcome> measure(bench::Row row, const Args& args) {
   row.n = args.n;
-  const bench::Outcome outcome = bench::measure(row, {.rounds = args.rounds, .threads = args.threads});
+  const bench::Outcome outcome = bench::measure(
+      row, {.rounds = args.rounds, .threads = args.threads, .watch = [&](int kept) {
+              progress("pairs", static_cast<std::uint64_t>(kept), static_cast<std::uint64_t>(args.rounds));
+            }});
   if (outcome.kept > 0) return outcome;
   return Status(Code::kIo,
                 fmt::format("{}: every one of {} pairs was interrupted by other work on this machine; "

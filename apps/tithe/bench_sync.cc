@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe bench sync: whole rounds between ranks on this machine, timed and held against the laws. Ranks are threads on
-// loop, and processes of this same program on ucx.
+// tithe bench sync: whole rounds between ranks on this machine, timed and held against the laws. Ranks are threads, or
+// processes of this same program, as the transport has them.
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,8 +11,12 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <optional>
+#include <sstream>
 #include <thread>
 
+#include "base/nearest.h"
+#include "progress.h"
 #include "sync_rank.h"
 #include "tithe/spec.h"
 #include "verb.h"
@@ -23,8 +27,10 @@ namespace {
 // A process started by this verb finds here what it is: "<rank> <descriptor of the board> <descriptor of the pipe>".
 constexpr const char* kAsRank = "TITHE_BENCH_SYNC_RANK";
 
-Result<SyncOutcome> as_threads(const SyncArgs& args, SyncBoard& board) {
-  std::vector<std::unique_ptr<Transport>> transports = open_loop(args.ranks);
+constexpr double kRounding = 1.0 / (1 << 23);  // one unit in the last place of an fp32 value, over the value
+
+Result<SyncOutcome> as_threads(const TransportKind& kind, const SyncArgs& args, SyncBoard& board) {
+  std::vector<std::unique_ptr<Transport>> transports = kind.open_threads(args.ranks, {});
   SyncOutcome outcome;
   std::vector<std::thread> ranks;
   for (Rank r = 0; r < args.ranks; ++r)
@@ -38,7 +44,8 @@ Result<SyncOutcome> as_threads(const SyncArgs& args, SyncBoard& board) {
 }
 
 Status run_as_rank(const SyncArgs& args, Rank me, SyncBoard& board, SyncOutcome* outcome) {
-  Result<std::unique_ptr<Transport>> transport = open_ucx(me, args.ranks, board.all_gather(me));
+  Result<std::unique_ptr<Transport>> transport =
+      open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
   if (!transport.ok()) {
     board.fail(transport.status());
     return transport.status();
@@ -80,6 +87,7 @@ std::string read_all(int descriptor) {
     const Json json = {{"seconds", outcome.seconds},
                        {"bytes_sent", outcome.bytes_sent},
                        {"identical", outcome.identical},
+                       {"plan", outcome.plan},
                        {"ledger_error", outcome.ledger_error}};
     if (!write_all(pipe_descriptor, json.dump())) _exit(3);
   }
@@ -148,23 +156,76 @@ Result<SyncOutcome> as_processes(const SyncArgs& args, SyncBoard& board) {
   outcome.seconds = json["seconds"].get<std::vector<double>>();
   outcome.bytes_sent = json["bytes_sent"];
   outcome.identical = json["identical"];
+  outcome.plan = json["plan"];
   outcome.ledger_error = json["ledger_error"].is_null() ? std::nan("") : json["ledger_error"].get<double>();
   return outcome;
+}
+
+// Lets the line of progress follow the ranks.
+class Follower {
+ public:
+  Follower(SyncBoard& board, int rounds)
+      : thread_([this, &board, total = static_cast<std::uint64_t>(rounds) + kWarmUpRounds] {
+          while (!over_) {
+            progress("rounds", board.rounds_done(), total);
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          }
+        }) {}
+  ~Follower() {
+    over_ = true;
+    thread_.join();
+  }
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+// What the ledger's error means. Where sums are rounded, each addition may be off by half a unit in the last place.
+std::string ledger_verdict(const Spec& spec, const SyncOutcome& outcome, int ranks) {
+  if (outcome.ledger_error == 0) return "exact: nothing was lost";
+  const std::string off = fmt::format("off by at most {:.3g} of the largest value", outcome.ledger_error);
+  if (outcome.ledger_error <= kRounding * (ranks + 2)) return off + ": within rounding, ok";
+  if (spec.feedback.kind == Feedback::kNone) return off + ": what is not sent is lost with feedback=none";
+  return off + ": MORE than rounding";
+}
+
+// What travels raw, from the lines of a plan: `part 0: 100 values from 0, fp32 by gather (why)`.
+std::string plan_verdict(const std::string& plan, const Spec& spec) {
+  std::size_t parts = 0, raw = 0;
+  std::istringstream lines(plan);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("part ")) continue;
+    ++parts;
+    raw += line.find("travel raw") != std::string::npos;
+  }
+  if (raw == 0) return fmt::format("{} part{}, all as {}", parts, parts == 1 ? "" : "s", to_string(spec));
+  return fmt::format("{} part{}; {} below min_values ({}) travel{} as fp32, not as {}", parts,
+                     parts == 1 ? "" : "s", raw, SessionOptions{}.min_values, raw == 1 ? "s" : "",
+                     to_string(spec));
 }
 
 Result<Report> bench_sync(const SyncArgs& args) {
   Result<Spec> spec = parse_spec(args.codec);
   if (!spec.ok()) return spec.status();
   if (find_strategy(args.strategy) == nullptr) {
-    std::string known;
-    for (const Strategy* s : all_strategies()) known += fmt::format(" {}", s->name);
-    return Status(Code::kInvalid, fmt::format("unknown strategy '{}'; known:{}", args.strategy, known));
+    std::vector<std::string_view> known;
+    for (const Strategy* s : all_strategies()) known.push_back(s->name);
+    return Status(Code::kInvalid,
+                  fmt::format("unknown strategy '{}': {}", args.strategy, suggest(args.strategy, known)));
   }
+  const Result<TransportChoice> transport = choose_transport(args.transport);
+  if (!transport.ok()) return transport.status();
   if (const char* who = std::getenv(kAsRank)) be_rank(args, who);
   Result<SyncBoard> board = SyncBoard::create(args.ranks, args.n);
   if (!board.ok()) return board.status();
-  Result<SyncOutcome> outcome =
-      args.transport == "loop" ? as_threads(args, *board) : as_processes(args, *board);
+  std::optional<Follower> follower;
+  if (isatty(STDERR_FILENO) != 0) follower.emplace(*board, args.rounds);
+  Result<SyncOutcome> outcome = transport->kind->open == nullptr ? as_threads(*transport->kind, args, *board)
+                                                                 : as_processes(args, *board);
+  follower.reset();
   if (!outcome.ok()) return outcome.status();
 
   std::vector<double> sorted = outcome->seconds;
@@ -186,6 +247,7 @@ Result<Report> bench_sync(const SyncArgs& args) {
                  {"seconds_per_round", quantile(0.5)},
                  {"seconds_spread", {quantile(0.25), quantile(0.75)}},
                  {"bytes_sent_per_rank", outcome->bytes_sent},
+                 {"plan", outcome->plan},
                  {"identical", outcome->identical},
                  {"ledger_error", ledger ? Json(outcome->ledger_error) : Json(nullptr)},
                  {"ledger_exact", ledger ? Json(exact) : Json(nullptr)}};
@@ -193,25 +255,26 @@ Result<Report> bench_sync(const SyncArgs& args) {
       "{}, {}, {} ranks on {}, {} values, {} rounds\n"
       "per round   {:.6f} s (median; quartiles {:.6f} .. {:.6f})\n"
       "sent        {} bytes per rank and round ({:.4f} bits per value)\n"
+      "plan        {}\n"
       "identical   {}\n"
       "ledger      {}\n",
       to_string(*spec), args.strategy, args.ranks, args.transport, args.n, args.rounds, quantile(0.5),
       quantile(0.25), quantile(0.75), outcome->bytes_sent,
       args.n == 0 ? 0 : 8 * static_cast<double>(outcome->bytes_sent) / static_cast<double>(args.n),
+      plan_verdict(outcome->plan, *spec),
       outcome->identical ? "yes: all ranks hold the same bits after every round"
                          : "NO: ranks hold different results",
-      !ledger ? "not kept with momentum or clipping"
-      : exact ? "exact: nothing was lost"
-              : fmt::format("off by at most {:.3g} of the largest value", outcome->ledger_error));
+      ledger ? ledger_verdict(*spec, *outcome, args.ranks) : "not kept with momentum or clipping");
   report.failed = !outcome->identical;
   return report;
 }
 
 Run declare(CLI::App& app) {
   auto args = std::make_shared<SyncArgs>();
-  app.add_option("--ranks", args->ranks)->check(CLI::Range(1, kMostRanks))->capture_default_str();
-  app.add_option("--transport", args->transport, "loop: ranks are threads; ucx: ranks are processes")
-      ->check(CLI::IsMember({"loop", "ucx"}))
+  app.add_option("--ranks", args->ranks, "of one job, on this machine")
+      ->check(CLI::Range(1, kMostRanks))
+      ->capture_default_str();
+  app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options")
       ->capture_default_str();
   app.add_option("--codec", args->codec, "with its parameters, e.g. topk:ratio=0.01")->capture_default_str();
   app.add_option("--strategy", args->strategy, "who sends what to whom (docs/strategies.md)")

@@ -19,6 +19,11 @@ Result<Report> decode(const Args& args) {
   const auto named = [&](const Status& s) { return Status(s.code(), args.in + ": " + s.what()); };
   Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
+  if (is_npy(*bytes))
+    return Status(
+        Code::kInvalid,
+        fmt::format("{0}: holds values, it is no frame; `tithe encode CODEC {0} OUT` makes one of it",
+                    args.in));
   Result<FrameFile> file = open_frame(*bytes);
   if (!file.ok()) return named(file.status());
   Result<std::vector<float>> values = values_of(*file, args.most_values);

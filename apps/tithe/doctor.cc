@@ -5,18 +5,17 @@
 #include <hwy/targets.h>
 #include <sched.h>
 #include <sys/wait.h>
-#include <ucp/api/ucp.h>
-#include <uct/api/uct.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <fstream>
-#include <set>
 #include <thread>
 
 #include "tithe/codec.h"
+#include "tithe/connect.h"
 #include "tithe/machine.h"
+#include "try_transport.h"
 #include "value_file.h"
 #include "verb.h"
 
@@ -86,64 +85,26 @@ Finding processor() {
   return f;
 }
 
-// Names of the transports of all memory domains that UCX can open.
-std::set<std::string> ucx_transports() {
-  std::set<std::string> names;
-  uct_component_h* components = nullptr;
-  unsigned count = 0;
-  if (uct_query_components(&components, &count) != UCS_OK) return names;
-  for (unsigned c = 0; c < count; ++c) {
-    uct_component_attr_t attr{};
-    attr.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
-    if (uct_component_query(components[c], &attr) != UCS_OK) continue;
-    std::vector<uct_md_resource_desc_t> domains(attr.md_resource_count);
-    attr.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
-    attr.md_resources = domains.data();
-    if (uct_component_query(components[c], &attr) != UCS_OK) continue;
-    for (const uct_md_resource_desc_t& domain : domains) {
-      uct_md_config_t* config = nullptr;
-      if (uct_md_config_read(components[c], nullptr, nullptr, &config) != UCS_OK) continue;
-      uct_md_h md = nullptr;
-      const ucs_status_t opened = uct_md_open(components[c], domain.md_name, config, &md);
-      uct_config_release(config);
-      if (opened != UCS_OK) continue;
-      uct_tl_resource_desc_t* transports = nullptr;
-      unsigned n = 0;
-      if (uct_md_query_tl_resources(md, &transports, &n) == UCS_OK) {
-        for (unsigned t = 0; t < n; ++t)
-          names.insert(fmt::format("{}/{}", transports[t].tl_name, transports[t].dev_name));
-        uct_release_tl_resource_list(transports);
-      }
-      uct_md_close(md);
-    }
-  }
-  uct_release_component_list(components);
-  return names;
-}
-
-Finding ucx() {
-  const std::set<std::string> all = ucx_transports();
-  const auto has = [&](std::initializer_list<std::string_view> kinds) {
-    for (const std::string& name : all)
-      for (const std::string_view kind : kinds)
-        if (name.starts_with(kind)) return true;
-    return false;
-  };
-  const bool tcp = has({"tcp/"});
-  const bool shared = has({"posix/", "sysv/"});
-  const bool rdma = has({"rc_", "ud_", "dc_"});
-  Finding f{"ucx",
-            tcp || shared || rdma,
-            fmt::format("{}; tcp {}, shared memory {}, RDMA {}", ucp_get_version_string(), tcp ? "yes" : "no",
-                        shared ? "yes" : "no", rdma ? "yes" : "no"),
-            {}};
-  if (!f.there)
-    f.cure = "UCX finds no transport: check UCX_TLS and UCX_NET_DEVICES, and that a network interface is up";
-  f.details = {{"version", ucp_get_version_string()},
-               {"tcp", tcp},
-               {"shared_memory", shared},
-               {"rdma", rdma},
-               {"transports", all}};
+// One of those between processes: what it finds, and whether two ranks of this machine reach each other.
+Finding transport(const TransportKind& kind) {
+  if (const Status s = kind.usable(); !s.ok())
+    return {std::string(kind.name), false, "not in this build", s.what()};
+  const TransportLook look = kind.look();
+  const Status tried = look.ways.empty() ? Status() : try_transport(kind.name);
+  const Result<TransportChoice> taken = choose_transport("auto");
+  Finding f{std::string(kind.name), !look.ways.empty() && look.lacks.empty() && tried.ok(), look.version, {}};
+  for (std::size_t i = 0; i < look.ways.size(); ++i) f.what += (i == 0 ? "; " : " ") + look.ways[i];
+  if (look.ways.empty()) f.what += "; no way to another rank";
+  if (!look.ways.empty())
+    f.what +=
+        tried.ok() ? "; two ranks here exchanged a message" : "; two ranks here do NOT reach each other";
+  if (taken.ok() && taken->kind == &kind) f.what += "; taken where none is named";
+  for (const std::string& lack : look.lacks) f.cure += (f.cure.empty() ? "" : "; ") + lack;
+  if (!tried.ok()) f.cure += (f.cure.empty() ? "" : "; ") + tried.what();
+  f.details = {{"version", look.version},
+               {"ways", look.ways},
+               {"lacks", look.lacks},
+               {"tried", tried.ok() ? Json(!look.ways.empty()) : Json(tried.what())}};
   return f;
 }
 
@@ -201,44 +162,72 @@ Finding namespaces() {
   return f;
 }
 
-Finding python() {
-  static constexpr std::string_view kAsk =
-      " -c 'import sys, importlib.util as u, importlib.metadata as m\n"
-      "t = m.version(\"torch\") if u.find_spec(\"torch\") else \"-\"\n"
-      "print(\"%d.%d.%d\" % sys.version_info[:3], t, \"yes\" if u.find_spec(\"tithe\") else \"no\")'";
+// The module itself must load: a folder called tithe that lies where Python looks is none.
+constexpr std::string_view kAskPython =
+    "import sys, importlib.util as u, importlib.metadata as m\n"
+    "t = m.version('torch') if u.find_spec('torch') else '-'\n"
+    "try:\n"
+    "    import tithe._core as c; s = 'ok ' + c.__file__\n"
+    "except Exception as e: s = 'no ' + str(e).replace('\\n', ' ')\n"
+    "print('%d.%d.%d' % sys.version_info[:3], t, s)";
+
+std::string shell_quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+Finding python(const std::string& asked_for) {
   std::vector<std::string> tries;
-  if (const char* active = std::getenv("VIRTUAL_ENV"))
-    tries.push_back(fmt::format("'{}/bin/python'", active));
-  tries.insert(tries.end(), {".venv/bin/python", "python3"});
+  if (!asked_for.empty()) {
+    tries = {asked_for};
+  } else {
+    if (const char* active = std::getenv("VIRTUAL_ENV"))
+      tries.push_back(fmt::format("{}/bin/python", active));
+    tries.insert(tries.end(), {".venv/bin/python", "python3"});
+  }
   Finding f{"python", false, "none", "apt-get install python3 python3-venv, or use tithe from C++"};
+  if (!asked_for.empty())
+    f = {"python", false, fmt::format("{} does not run", asked_for), "name another one with --python"};
   for (const std::string& interpreter : tries) {
-    const std::string answer = first_line(interpreter + std::string(kAsk));
-    if (answer.empty()) continue;
+    const std::string answer =
+        first_line(fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(kAskPython)));
     const std::size_t a = answer.find(' ');
-    const std::size_t b = answer.rfind(' ');
+    const std::size_t b = answer.find(' ', a + 1);
+    if (a == std::string::npos || b == std::string::npos) continue;
     const std::string version = answer.substr(0, a);
     const std::string torch = answer.substr(a + 1, b - a - 1);
-    const bool module = answer.substr(b + 1) == "yes";
+    const bool module = answer.substr(b + 1, 3) == "ok ";
+    const std::string rest = answer.substr(std::min(b + 4, answer.size()));
     f.there = torch != "-" && module;
     f.what = fmt::format("{} ({}), torch {}, tithe {}", version, interpreter, torch == "-" ? "no" : torch,
-                         module ? "yes" : "no");
-    f.cure = torch == "-" ? "make setup    (a virtual environment in .venv with torch)"
-             : !module    ? "make build, then export PYTHONPATH=$PWD/python"
-                          : "";
+                         module ? "yes (" + rest + ")" : "no");
+    f.cure = torch == "-"
+                 ? "install torch there, or run `make setup`: a virtual environment in .venv that has it"
+             : !module ? fmt::format(
+                             "`import tithe._core` fails ({}): pip install tithe there, or `make build` and "
+                             "export PYTHONPATH=$PWD/python",
+                             rest)
+                       : "";
     f.details = {{"interpreter", interpreter},
                  {"version", version},
                  {"torch", torch == "-" ? Json() : Json(torch)},
-                 {"tithe", module}};
+                 {"tithe", module},
+                 {module ? "path" : "error", rest}};
     break;
   }
   return f;
 }
 
-Result<Report> examine() {
+Result<Report> examine(const std::string& interpreter) {
   Report report;
   report.json = {{"version", TITHE_VERSION}, {"findings", Json::array()}, {"missing", Json::array()}};
   report.text = "tithe " TITHE_VERSION "\n";
-  for (const Finding& f : {processor(), ucx(), gpu(), namespaces(), python()}) {
+  std::vector<Finding> findings{processor()};
+  for (const TransportKind* kind : all_transports())
+    if (kind->open != nullptr) findings.push_back(transport(*kind));
+  findings.insert(findings.end(), {gpu(), namespaces(), python(interpreter)});
+  for (const Finding& f : findings) {
     report.text += fmt::format("{:<4} {:<11} {}\n", f.there ? "ok" : "--", f.name, f.what);
     if (!f.there) report.text += fmt::format("{:16} {}\n", "", f.cure);
     Json json = {{"name", f.name}, {"there", f.there}, {"what", f.what}};
@@ -252,14 +241,16 @@ Result<Report> examine() {
   return report;
 }
 
-Run declare(CLI::App&) { return examine; }
+Run declare(CLI::App& app) {
+  auto interpreter = std::make_shared<std::string>();
+  app.add_option("--python", *interpreter,
+                 "the Python to look at, instead of the active one, .venv's or python3");
+  return [interpreter] { return examine(*interpreter); };
+}
 
 }  // namespace
 
 const Verb doctor_verb = {
-    .name = "doctor",
-    .doc =
-        "what this machine has: processor, UCX, GPU, namespaces, Python; what is missing and how to get it",
-    .declare = declare};
+    .name = "doctor", .doc = "what this machine has, what is missing, and how to get it", .declare = declare};
 
 }  // namespace tithe::cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "frame_file.h"
 #include "one_shot.h"
 #include "tithe/frame.h"
 #include "tithe/limits.h"
@@ -39,6 +40,9 @@ Result<Report> encode(const Args& args) {
                               spec->codec->name, phases));
   Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
+  if (looks_like_frame(*bytes))
+    return Status(Code::kInvalid,
+                  fmt::format("{0}: is a frame already; `tithe decode {0} OUT` gives its values", args.in));
   Result<std::vector<float>> values = parse_values(args.in, *bytes, args.most_values);
   if (!values.ok()) return values.status();
   Result<Lossy> encoded = encode_once(*spec, *values, args.seed);
@@ -47,7 +51,8 @@ Result<Report> encode(const Args& args) {
   std::vector<std::uint8_t> frame(kFrameHeaderBytes);
   frame.insert(frame.end(), encoded->payload.begin(), encoded->payload.end());
   TITHE_TRY(seal_frame(
-      {.codec = spec->codec->id, .values = values->size(), .payload_bytes = encoded->payload.size()}, frame));
+      {.codec = id_of(*spec->codec), .values = values->size(), .payload_bytes = encoded->payload.size()},
+      frame));
   TITHE_TRY(write_file(args.out, frame));
 
   const auto n = static_cast<double>(values->size());

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -75,9 +76,12 @@ Result<fs::path> end_of_links(const fs::path& path) {
 // `old`: the file that is there, or nullptr.
 Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
   std::string other = path.string() + ".XXXXXX";
+  // Between its creation and the note that it is to be removed, an interrupt left the file there.
+  std::optional<HeldInterrupts> held(std::in_place);
   Descriptor out(mkostemp(other.data(), O_CLOEXEC));
   if (out.get() < 0) return io(path, "cannot write beside it", errno);
   const RemovedIfInterrupted removed(other.c_str());
+  held.reset();
   const auto give_up = [&](std::string_view what) {
     const Status s = io(path, what, errno);
     unlink(other.c_str());

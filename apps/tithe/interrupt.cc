@@ -6,14 +6,19 @@
 #include <atomic>
 #include <csignal>
 
+#include "progress.h"
+
 namespace tithe::cli {
 namespace {
+
+constexpr int kInterrupts[] = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<const char*> unfinished{nullptr};
 static_assert(std::atomic<const char*>::is_always_lock_free);  // read by a signal handler
 
 void end_by(int signal) {
   if (const char* path = unfinished.load()) unlink(path);
+  clear_progress();
   constexpr char kText[] = "tithe: interrupted\n";
   static_cast<void>(!write(STDERR_FILENO, kText, sizeof kText - 1));
   raise(signal);  // pending until this handler returns; it is the default's turn then
@@ -21,11 +26,19 @@ void end_by(int signal) {
 
 }  // namespace
 
+HeldInterrupts::HeldInterrupts() {
+  sigset_t interrupts;
+  sigemptyset(&interrupts);
+  for (const int signal : kInterrupts) sigaddset(&interrupts, signal);
+  pthread_sigmask(SIG_BLOCK, &interrupts, &before_);
+}
+HeldInterrupts::~HeldInterrupts() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 void watch_interrupts() {
   struct sigaction action {};
   action.sa_handler = end_by;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : kInterrupts) {
     struct sigaction before {};
     // What was ignored stays ignored: nohup, and shells that start a job in the background.
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)

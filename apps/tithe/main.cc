@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "interrupt.h"
+#include "mistakes.h"
+#include "progress.h"
 #include "tithe/limits.h"
 #include "tithe/machine.h"
 #include "verb.h"
@@ -59,24 +61,6 @@ std::string path_of(const CLI::App& root) {
     app = parsed.front();
     path += ' ' + app->get_name();
   }
-}
-
-// "unknown verb 'x'; known: ..." where the line goes wrong at a verb; else empty.
-std::string unknown_verb(const CLI::App& root, int argc, char** argv) {
-  const CLI::App* app = &root;
-  for (int i = 1; i < argc; ++i) {
-    const auto verbs = app->get_subcommands([](const CLI::App*) { return true; });
-    if (verbs.empty() || argv[i][0] == '-') return {};
-    std::string known;
-    const CLI::App* next = nullptr;
-    for (const CLI::App* verb : verbs) {
-      known += fmt::format(" {}", verb->get_name());
-      if (verb->get_name() == argv[i]) next = verb;
-    }
-    if (next == nullptr) return fmt::format("unknown verb '{}'; known:{}", argv[i], known);
-    app = next;
-  }
-  return {};
 }
 
 // What is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
@@ -133,6 +117,13 @@ int run(int argc, char** argv) {
     app->add_flag("--json", json, "print one JSON object instead of text");
     choices.push_back({app, std::move(declared)});
   }
+  const std::string mistake = find_mistake(root, argc, argv);
+  const auto wrong = [&](const std::string& parser) {
+    for (int i = 1; i < argc; ++i) json = json || std::string_view(argv[i]) == "--json";
+    if (argc == 1) return fail(json, kUsage, "usage", Status::kNoPeer, "a verb is needed; see tithe help");
+    return fail(json, kUsage, "usage", Status::kNoPeer,
+                fmt::format("{}; see {} --help", mistake.empty() ? parser : mistake, path_of(root)));
+  };
   try {
     root.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {
@@ -140,16 +131,17 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return root.exit(e);
   } catch (const CLI::ParseError& e) {
-    for (int i = 1; i < argc; ++i) json = json || std::string_view(argv[i]) == "--json";
-    if (const std::string unknown = unknown_verb(root, argc, argv); !unknown.empty())
-      return fail(json, kUsage, "usage", Status::kNoPeer, unknown);
-    return fail(json, kUsage, "usage", Status::kNoPeer,
-                fmt::format("{}; see {} --help", e.what(), path_of(root)));
+    return wrong(e.what());
   }
+  if (!mistake.empty()) return wrong(mistake);
   for (const Chosen& choice : choices) {
     if (!choice.app->parsed()) continue;
     const Status environment = check_environment();
-    Result<Report> report = environment.ok() ? guarded(choice.run) : environment;
+    Result<Report> report = environment;
+    if (environment.ok()) {
+      const ProgressLine line(path_of(root));
+      report = guarded(choice.run);
+    }
     if (!report.ok()) {
       const Status why = report.status();
       return fail(json, why.code() == Code::kInvalid ? kUsage : kFailed, name(why.code()), why.peer(),

@@ -53,11 +53,12 @@ Result<std::vector<float>> decode_once(const Codec& codec, std::span<const ByteV
                                        std::size_t n) {
   Call call;
   call.settings = widest(codec, n);
-  for (const ByteView payload : payloads) TITHE_TRY(codec.phases[0].check(call.settings, n, payload));
+  const Impl& impl = codec.best(this_machine());
+  for (const ByteView payload : payloads) TITHE_TRY(impl.check(call, n, payload));
   const Scratch scratch(codec.scratch(call.settings, n));
   call.scratch = scratch.all();
   std::vector<float> values(n);
-  TITHE_TRY(codec.best(this_machine()).decode(call, payloads, {}, values));
+  TITHE_TRY(impl.decode(call, payloads, {}, values));
   return values;
 }
 

@@ -31,8 +31,9 @@ struct SyncBoard::Head {
   int world;
   std::size_t n;
   std::atomic<std::uint32_t> turn;  // meetings held so far; a futex between processes
-  std::atomic<int> here;            // ranks that have come to this one
-  std::atomic<int> failed;          // 0 no, 1 being written, 2 yes
+  std::atomic<std::uint32_t> rounds_done;
+  std::atomic<int> here;    // ranks that have come to this one
+  std::atomic<int> failed;  // 0 no, 1 being written, 2 yes
   int code;
   int peer;
   char what[1024];
@@ -87,6 +88,8 @@ SyncBoard::RankResult& SyncBoard::of(Rank rank) { return head().result[rank]; }
 std::span<double> SyncBoard::ledger() {
   return {reinterpret_cast<double*>(static_cast<std::uint8_t*>(memory_) + Head::first_value()), head().n};
 }
+
+std::atomic<std::uint32_t>& SyncBoard::rounds_done() { return head().rounds_done; }
 
 bool SyncBoard::meet() {
   Head& h = head();

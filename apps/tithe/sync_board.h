@@ -37,6 +37,8 @@ class SyncBoard {
   RankResult& of(Rank rank);
   std::span<double> ledger();  // zeros at first
 
+  std::atomic<std::uint32_t>& rounds_done();  // set by rank 0, warm-up among them
+
   // Waits for all ranks; false once a rank has failed, and ever after.
   bool meet();
 

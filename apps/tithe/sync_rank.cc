@@ -45,7 +45,11 @@ class RankRun {
     for (int round = 0; round < kWarmUpRounds + args_.rounds; ++round) {
       TITHE_TRY(one_round(**session, round));
       TITHE_TRY(check(**session));
-      if (me_ == 0) gather(round, *outcome);
+      if (me_ == 0) {
+        gather(round, *outcome);
+        outcome->plan = (*session)->plan_text();
+        board_.rounds_done() = static_cast<std::uint32_t>(round + 1);
+      }
       if (!board_.meet()) return stopped();
     }
     return {};

@@ -27,6 +27,7 @@ struct SyncOutcome {
   std::vector<double> seconds;   // per round, of the slowest rank
   std::uint64_t bytes_sent = 0;  // per round, by the rank that sends most
   bool identical = true;
+  std::string plan;         // Session::plan_text
   double ledger_error = 0;  // largest imbalance of a value over the largest value, see docs/cli.md
 };
 

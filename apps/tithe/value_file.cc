@@ -59,6 +59,11 @@ bool count_of(std::string_view shape, std::size_t* count) {
 
 }  // namespace
 
+bool is_npy(ByteView bytes) {
+  return bytes.size() >= kNpyMagic.size() &&
+         std::equal(kNpyMagic.begin(), kNpyMagic.end(), reinterpret_cast<const char*>(bytes.data()));
+}
+
 Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.starts_with(kNpyMagic)) return bare(path, bytes, most_values);

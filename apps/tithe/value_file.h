@@ -8,6 +8,8 @@
 
 namespace tithe::cli {
 
+bool is_npy(ByteView bytes);  // by its first bytes
+
 // .npy (told by its first bytes; float32, little-endian, in C order, any shape: flattened), all else is bare float32.
 // kInvalid says what the file holds instead, and how to convert it; kUnsupported: more than `most_values`.
 Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values);

@@ -63,7 +63,7 @@ int main(void) {
   tithe_error error;
   if (getenv("RANK") != NULL) {
     tithe_transport* transport = NULL;
-    if (tithe_open_environment(&transport, &error) != TITHE_OK) return fail("transport", &error);
+    if (tithe_open_environment(NULL, &transport, &error) != TITHE_OK) return fail("transport", &error);
     return run(transport);
   }
   tithe_transport* both[2];

@@ -5,7 +5,7 @@
 // What every codec promises, and tests/conformance/codec_suite.cc checks:
 //   pure      the same values, settings, seeds and keys give the same bytes on every impl
 //   bounded   encode writes at most bound(settings, n) bytes, and none past what it returns
-//   faithful  taken == sent + left, value by value: bit for bit where traits.exact_ledger says so
+//   faithful  taken == sent + residual_out, value by value: bit for bit where traits.exact_ledger says so
 //   additive  decode of N payloads onto a base is base + p0 + p1 + ... in that order, then divided: to the bit, but for
 //             traits.adds_transformed
 //   honest    decode answers any bytes with values or a Status; it never reads past them
@@ -25,11 +25,8 @@
 
 namespace tithe {
 
-enum class CodecId : std::uint16_t {
-#define TITHE_CODEC(name, id) name = id,
-#include "tithe/codecs.def"
-#undef TITHE_CODEC
-};
+// What a frame says of its codec; the numbers are those of codecs.def.
+enum class CodecId : std::uint16_t {};
 
 // ---- Parameters: what stands after the colon of a spec string, `dgc:ratio=0.01,sample=0.02`
 
@@ -56,17 +53,17 @@ struct Settings {
 
 // What an encoder reads: the gradient, plus what earlier rounds left unsent.
 // take(i) as often as you like, then leave(i, sent) once. Plain pointers: it travels to a kernel by value.
-//   residual == left == nullptr   no feedback: what is not sent is lost (and the codec's row says so)
-//   left == residual              in place; otherwise the two do not overlap (the engine keeps both until commit)
+//   residual == residual_out == nullptr   no feedback: what is not sent is lost (and the codec's row says so)
+//   residual_out == residual              in place; otherwise the two do not overlap (the engine keeps both)
 struct Carry {
   const float* grad;
   const float* residual;
-  float* left;
+  float* residual_out;
   std::size_t n;
 
   TITHE_HD float take(std::size_t i) const { return residual ? grad[i] + residual[i] : grad[i]; }
   TITHE_HD void leave(std::size_t i, float sent) const {
-    if (left) left[i] = take(i) - sent;
+    if (residual_out) residual_out[i] = take(i) - sent;
   }
 };
 
@@ -113,23 +110,39 @@ struct Encoded {
 
 // What became of two payloads.
 struct Combined {
-  bool finite = true;  // false: a sum overflowed, or what it leaves; neither acc nor left may be used
+  bool finite = true;  // false: a sum overflowed, or what it leaves; neither acc nor residual_out may be used
 };
 
-// What the processor this process runs on can do; chosen once per process, never in a loop.
+// What the processor this process runs on can do. Read once, where a program chooses its impls; never by a codec.
 struct Machine {
   bool simd = true;  // false forces the reference everywhere
   int sm = 0;        // CUDA compute capability, 90 for Hopper; 0 without a GPU
 };
 
-// One way to run a codec. All impls of a codec write the same bytes and the same residuals.
-// encode: kTooSmall when out.size() < bound(n) or scratch is short, and nothing is written.
-// decode: kCorrupt when a payload is not one that encode writes for out.size() values, and nothing is written.
+// One way to run a codec, in the phase that the call names. All impls of a codec write the same bytes and the same
+// residuals. Who runs a codec chooses an impl once, by best() or reference(), and uses it for everything.
 struct Impl {
-  std::string_view name;
-  bool (*usable)(const Machine&);
-  Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out);
-  Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float> out);
+  std::string_view name = {};
+  bool (*usable)(const Machine&) = nullptr;
+  // kTooSmall when out.size() < bound(n) or scratch is short, and nothing is written.
+  Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out) = nullptr;
+  // kCorrupt when a payload is not one that encode writes for out.size() values, and nothing is written.
+  Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
+                   std::span<float> out) = nullptr;
+  // Whether encode could have written this payload for n values; reads no byte past it. Of the call it reads settings
+  // and phase.
+  Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
+  // Where Phase::combines(): acc := acc (+ or max) in, payload arrays of equal size; beside its maxima a payload of
+  // kMax may hold a count of workers, which adds up. Rounding that the stated type forces goes to residual_out
+  // (n values, or nullptr), so that the ledger stays whole. Of the call it reads settings, phase, context and ranks.
+  // kCorrupt when `in` is not what encode and combine write, kUnsupported when more workers come together than the
+  // settings allow; nothing is written then. acc has passed check, or is this rank's own.
+  // Whether a sum is finite depends on the payloads alone where residual_out holds what encode left: all ranks decide
+  // alike.
+  Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in,
+                              float* residual_out) = nullptr;
+  // Where traits.selects: sets values[i] to 0 for each index i that a checked payload sends a value other than 0 for.
+  void (*clear_sent)(ByteView payload, float* values) = nullptr;
 };
 
 // One exchange between the workers. Most codecs have one phase.
@@ -138,24 +151,22 @@ struct Phase {
   std::span<const Law> laws;  // by which its payloads may combine, the codec's preference first
   // Payload bytes for n values: the worst case; the exact size where traits.fixed_size.
   std::size_t (*bound)(const Settings&, std::size_t n);
-  // Whether encode could have written this payload for n values; reads no byte past it.
-  Status (*check)(const Settings&, std::size_t n, ByteView payload);
-  // kSum and kMax: acc := acc (+ or max) in, payload arrays of equal size; beside its maxima a payload of kMax may
-  // hold a count of workers, which adds up. Rounding that the stated type
-  // forces goes to left (n values, or nullptr), so that the ledger stays whole. Of the call it reads settings, context
-  // and ranks. nullptr where the laws do not need it.
-  // kCorrupt when `in` is not what encode and combine write, kUnsupported when more workers come together than the
-  // settings allow; nothing is written then. acc has passed check, or is this rank's own.
-  // Whether a sum is finite depends on the payloads alone where left holds what encode left: all ranks decide alike.
-  Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* left) = nullptr;
+
+  // Whether payloads of several workers become one by Impl::combine.
+  bool combines() const {
+    for (const Law law : laws)
+      if (law == Law::kSum || law == Law::kMax) return true;
+    return false;
+  }
 };
 
 struct Traits {
-  bool exact_ledger = false;  // taken == sent + left holds bit for bit
+  bool exact_ledger = false;  // taken == sent + residual_out holds bit for bit
   bool lossless = false;      // sent == taken: feedback would keep zeros, and is not kept
   bool fixed_size = false;    // bound() is the size of every payload
-  bool selects = false;  // its payload is a list of places and values (codec/sparse.h): a named value is sent
-                         // whole, any other left whole. Momentum masking reads the places
+  // Its payload is a list of indices and values (codec/sparse/sparse.h): a named value is sent whole, any other left
+  // whole. Momentum masking asks for the indices (Impl::clear_sent).
+  bool selects = false;
   bool unbiased = false;          // E[sent] == taken
   bool one_pass_feedback = true;  // feedback costs no second pass over memory
   // Payloads add in another domain (whole numbers of levels, spectra) and are brought back once: what several decode
@@ -173,7 +184,6 @@ struct Traits {
 };
 
 struct Codec {
-  CodecId id;
   std::string_view name;
   std::string_view doc;  // one line: what is sent, and who published it
   std::span<const ParamSpec> params;
@@ -197,6 +207,7 @@ struct Codec {
 std::span<const Codec* const> all_codecs();      // in the order of codecs.def
 const Codec* find_codec(std::string_view name);  // nullptr: no such name
 const Codec* find_codec(CodecId id);             // nullptr: no such id
+CodecId id_of(const Codec& codec);               // 0: it is not in codecs.def
 const Machine& this_machine();                   // TITHE_FORCE_REFERENCE=1 turns simd off (docs/cli.md)
 
 // Settings with every parameter at its fallback.

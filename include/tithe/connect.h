@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How ranks find each other: from what launched them to a Transport. Launchers are the users' own (torchrun,
-// mpirun, Slurm, a shell loop); tithe reads what they left in the environment and needs one exchange of
-// addresses.
+// How a rank comes to its Transport: who it is (Launch), one exchange of addresses (AllGather), and a transport by name
+// (open_transport). Launchers are the users' own (torchrun, mpirun, Slurm, a shell loop); tithe reads what they left in
+// the environment.
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tithe/status.h"
@@ -28,6 +30,8 @@ struct Launch {
   std::chrono::milliseconds timeout{60'000};
   Token token;             // at least 16 bytes; empty: none was given
   bool unguarded = false;  // without a token: meet anybody who comes to an address that others can reach
+  // Asked at least ten times a second while ranks meet, on the thread that waits; true withdraws: kCancelled.
+  std::function<bool()> interrupted = {};
 };
 
 // Reads, in this order: RANK/WORLD_SIZE (torchrun), OMPI_COMM_WORLD_*, PMI_*, SLURM_PROCID/SLURM_NTASKS for
@@ -52,21 +56,68 @@ using AllGather = std::function<Result<std::vector<std::vector<std::uint8_t>>>(B
 // `unguarded` is set. Files are read where they belong to this user and nobody else may write to them.
 AllGather meet(const Launch& launch);
 
-// Ranks as threads of this process: one transport per rank, deterministic, for tests and simulation. They need no key;
-// with one, frames are tagged as between processes.
-std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key = {});
+// ---- Transports, as transports.def lists them
 
-struct UcxOptions {
-  std::string transports;  // UCX_TLS, e.g. "tcp"; empty: the environment's or UCX's own choice
-  std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
-  Token token = {};        // empty: the key is made from what is exchanged alone, and as secret as that
+// What every transport between processes needs to open.
+struct ConnectOptions {
+  Rank rank = 0;
+  int world = 1;
+  AllGather all_gather =
+      {};            // called once, also by a rank that cannot open its transport: nobody waits for it
+  Token token = {};  // empty: the job's key is made from what is exchanged alone, and as secret as that
   std::chrono::milliseconds timeout{60'000};  // for the exchange, as far as it takes one, and connecting
-  // A TCP connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
+  // A connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
   std::chrono::milliseconds silence{30'000};
+  std::function<bool()> interrupted = {};  // as Launch::interrupted, while ranks connect
+};
+ConnectOptions connect_options(const Launch& launch);  // its rank, world, token and timeout; meets as it says
+
+// What stands behind the colon of a text such as `ucx:transports=tcp,devices=eth0`.
+struct TransportOption {
+  std::string_view name;
+  std::string_view fallback;
+  std::string_view doc;  // one line
 };
 
-// Shared memory, TCP or RDMA, through UCX. kMismatch if another rank speaks another version or has another token.
-Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGather& all_gather,
-                                            const UcxOptions& options = {});
+// What a transport finds on this machine, with the environment as it is.
+struct TransportLook {
+  std::string version = {};             // of the library underneath; empty: none
+  std::vector<std::string> ways = {};   // by which it can reach other ranks: "tcp/eth0"
+  std::vector<std::string> lacks = {};  // what many jobs need and it has not here, with the cure
+};
+
+// One line of transports.def: a constant `<name>_transport` in src/transport/<name>/.
+struct TransportKind {
+  std::string_view name;  // what Transport::kind() says
+  std::string_view doc;   // one line
+  std::span<const TransportOption> options;
+  std::span<const std::string_view>
+      examples;        // texts for open_transport that differ in kind; the suites run each
+  Status (*usable)();  // not ok: why this build or machine cannot have it, and the cure
+  TransportLook (*look)();
+  // Between processes, collective; `values` stand in the order of `options`. nullptr: it has ranks as threads alone.
+  Result<std::unique_ptr<Transport>> (*open)(const ConnectOptions&, std::span<const std::string> values);
+  // Ranks as threads of this process, one transport each. nullptr: `open` is for threads too.
+  std::vector<std::unique_ptr<Transport>> (*open_threads)(int world, ByteView key);
+};
+
+std::span<const TransportKind* const> all_transports();      // in the order of transports.def
+const TransportKind* find_transport(std::string_view name);  // nullptr: no such name
+
+struct TransportChoice {
+  const TransportKind* kind = nullptr;
+  std::vector<std::string> values = {};  // of kind->options
+  std::string why = {};
+};
+// A name, and options behind a colon; a comma ends a value only where `name=` follows: `ucx:transports=tcp,self`. Empty
+// or "auto": the first of the list that is usable and goes between processes. kInvalid, with the nearest known name.
+Result<TransportChoice> choose_transport(std::string_view text);
+
+// Collective. kMismatch names a rank that opens another transport, speaks another version or has another token.
+Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const ConnectOptions& options);
+
+// The transport `loop`: ranks as threads, deterministic, for tests and simulation. They need no key; with one, frames
+// are tagged as between processes.
+std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key = {});
 
 }  // namespace tithe

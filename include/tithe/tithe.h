@@ -44,11 +44,12 @@ int tithe_open_loop(int world, tithe_transport** out, tithe_error* error);
 
 /* What MPI_Allgather does: `bytes` bytes from each rank, all of them in rank order at `all`. 0: done. */
 typedef int (*tithe_all_gather)(void* user, const void* mine, size_t bytes, void* all);
-/* Shared memory, TCP or RDMA through UCX. transports, devices: UCX_TLS, UCX_NET_DEVICES; NULL: the environment's. */
-int tithe_open_ucx(int rank, int world, tithe_all_gather gather, void* user, const char* transports,
-                   const char* devices, tithe_transport** out, tithe_error* error);
-/* Rank, world and meeting point from the variables that torchrun, mpirun or srun left. */
-int tithe_open_environment(tithe_transport** out, tithe_error* error);
+/* Between processes. transport: a name of `tithe transports` with its options, e.g. "ucx:transports=tcp,devices=eth0";
+ * NULL: the first that this build has. Collective. */
+int tithe_open_transport(const char* transport, int rank, int world, tithe_all_gather gather, void* user,
+                         tithe_transport** out, tithe_error* error);
+/* The same with rank, world and meeting point from the variables that torchrun, mpirun or srun left. */
+int tithe_open_environment(const char* transport, tithe_transport** out, tithe_error* error);
 void tithe_transport_free(tithe_transport* transport);
 
 /* ---- Sessions: closed by tithe_session_close */
@@ -56,7 +57,7 @@ void tithe_transport_free(tithe_transport* transport);
 typedef struct tithe_options {
   size_t size;          /* sizeof(tithe_options); tithe_options_init fills it */
   const char* codec;    /* a spec string, e.g. "dgc:ratio=0.01" */
-  const char* strategy; /* ring, server, aggregator, gather */
+  const char* strategy; /* a name of tithe/strategies.def */
   int lanes;            /* compute threads; 0: tithe_wait does the work */
   int average;          /* divide by the world size */
   size_t min_values;    /* smaller tensors travel raw */

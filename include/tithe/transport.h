@@ -5,7 +5,8 @@
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
 //   whole       a message arrives whole or not at all; a receive buffer that is too small completes with kTooSmall
 //   one_answer  every posted operation completes exactly once: done, cancelled, or with the Status that says why not
-//   names_peer  when a peer is gone, every operation with it completes with kPeerLost and its rank
+//   names_peer  when a peer is gone, every operation with it completes with its rank and kPeerLost; or kTimeout where
+//               nothing says that it has ended, only that it does not answer
 //   farewell    what a peer sent before it closed in good order still arrives; after that it is gone
 //   apart       operations with other peers go on
 //   counted     the bytes of a long message count as received while the rest of it is still on its way
@@ -55,7 +56,7 @@ class Transport {
   virtual std::chrono::steady_clock::time_point now() const { return std::chrono::steady_clock::now(); }
 
   virtual void cancel(OpId op) = 0;  // completes it with kCancelled, unless it completes first
-  // kPeerLost once this peer is known to be gone. A graceful close by the peer counts as gone.
+  // What operations with this peer complete with, once it is gone. A graceful close by the peer counts as gone.
   virtual Status peer_status(Rank peer) const = 0;
   // Payload bytes handed to the wire so far, all peers (frames as the engine sees them).
   virtual std::uint64_t bytes_sent() const = 0;

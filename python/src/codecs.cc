@@ -48,7 +48,7 @@ nb::dict describe(const ParamSpec& p) {
 nb::dict describe(const Codec& codec) {
   nb::dict d;
   d["name"] = codec.name;
-  d["id"] = static_cast<int>(codec.id);
+  d["id"] = static_cast<int>(id_of(codec));
   d["doc"] = codec.doc;
   nb::list phases, params, impls;
   std::size_t bytes = 0;
@@ -105,7 +105,7 @@ nb::bytes encode(std::string_view text, const Floats& values) {
     const WithoutGil released;
     Scratch scratch(spec.codec->scratch(spec.settings, n));
     const Call call{.settings = spec.settings, .scratch = scratch.view};
-    const Carry carry{.grad = values.data(), .residual = nullptr, .left = nullptr, .n = n};
+    const Carry carry{.grad = values.data(), .residual = nullptr, .residual_out = nullptr, .n = n};
     const Result<Encoded> encoded =
         spec.codec->best(this_machine()).encode(call, carry, Bytes(frame).subspan(kFrameHeaderBytes));
     status = encoded.status();
@@ -114,8 +114,8 @@ nb::bytes encode(std::string_view text, const Floats& values) {
       if (!done.finite) done.bytes = 0;
       frame.resize(kFrameHeaderBytes + done.bytes);
       const auto flags = static_cast<std::uint8_t>(done.finite ? 0 : kFlagNonFinite);
-      status = seal_frame({.codec = spec.codec->id, .flags = flags, .values = n, .payload_bytes = done.bytes},
-                          frame);
+      status = seal_frame(
+          {.codec = id_of(*spec.codec), .flags = flags, .values = n, .payload_bytes = done.bytes}, frame);
     }
   }
   check(status);
@@ -170,7 +170,8 @@ Status check_claim(const ParsedFrame& frame, const Codec& codec, const Settings&
                                     "mean nothing alone"};
   std::vector<ByteView> parts(std::max<std::size_t>(header.parts, 1));
   TITHE_TRY(split_parts(frame, parts));
-  for (const ByteView part : parts) TITHE_TRY(codec.phases[0].check(settings, header.values, part));
+  const Call call{.settings = settings};
+  for (const ByteView part : parts) TITHE_TRY(codec.best(this_machine()).check(call, header.values, part));
   return {};
 }
 

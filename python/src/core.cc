@@ -78,5 +78,6 @@ NB_MODULE(_core, m) {
   m.attr("Error") = nb::borrow(error_type);
   m.def("check_environment", [] { check(tithe::check_environment()); });
   bind_codecs(m);
+  bind_interrupt(m);
   bind_session(m);
 }

@@ -29,6 +29,7 @@ T unwrap(Result<T> result) {
 }
 
 void bind_codecs(nb::module_& m);
+void bind_interrupt(nb::module_& m);
 void bind_session(nb::module_& m);
 
 }  // namespace tithe::python

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -281,45 +282,49 @@ AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<De
   };
 }
 
+Status between_processes(std::string_view text) {
+  const Result<TransportChoice> choice = choose_transport(text);
+  if (!choice.ok() || choice->kind->open != nullptr) return choice.status();
+  return {Code::kInvalid, std::string(choice->kind->name) + " has ranks as threads: use Session.loop()"};
+}
+
 using Opened = Result<std::unique_ptr<Transport>>;
 
-// Connecting cannot be withdrawn: after Ctrl-C it runs into its own timeout while Python goes on.
-PySession* open(const std::shared_ptr<Desk>& desk, std::function<Opened()> connect,
-                const SessionOptions& options) {
-  const auto transport = std::make_shared<Opened>(Status(Code::kCancelled, "not open"));
-  run_patiently(
-      desk, [transport, connect = std::move(connect)] { *transport = connect(); }, nullptr);
-  if (!transport->ok()) raise(transport->status());
-  return new PySession(unwrap(Session::open(std::move(**transport), options)));  // Python takes it over
+// Ctrl-C withdraws it. It is not waited for, since an exchange of the caller's cannot be: it owns what it uses.
+PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport, ConnectOptions connect,
+                const std::shared_ptr<std::atomic<bool>>& withdrawn, const SessionOptions& options) {
+  const auto opened = std::make_shared<Opened>(Status(Code::kCancelled, "not open"));
+  // One timeout governs a session from its first word on.
+  connect.timeout = connect.silence = options.timeout;
+  connect.interrupted = [withdrawn] { return withdrawn->load(); };
+  try {
+    run_patiently(
+        desk, [opened, transport, connect] { *opened = open_transport(transport, connect); }, nullptr);
+  } catch (...) {
+    *withdrawn = true;
+    throw;
+  }
+  if (!opened->ok()) raise(opened->status());
+  return new PySession(unwrap(Session::open(std::move(**opened), options)));  // Python takes it over
 }
 
-// One timeout governs a session from its first word on; the job token comes from the environment.
-UcxOptions ucx_options(const std::string& transports, const std::string& devices,
-                       const SessionOptions& options) {
-  return {.transports = transports,
-          .devices = devices,
-          .token = unwrap(token_from_environment()).token,
-          .timeout = options.timeout,
-          .silence = options.timeout};
-}
-
-PySession* open_over_ucx(int rank, int world, const nb::callable& all_gather, const std::string& transports,
-                         const std::string& devices, const SessionOptions& options) {
+PySession* open_with_exchange(const std::string& transport, int rank, int world,
+                              const nb::callable& all_gather, const SessionOptions& options) {
   const auto desk = std::make_shared<Desk>();
-  const AllGather gather = python_all_gather(all_gather, desk);
-  const UcxOptions ucx = ucx_options(transports, devices, options);
-  return open(
-      desk, [=] { return open_ucx(rank, world, gather, ucx); }, options);
+  return open(desk, transport,
+              {.rank = rank,
+               .world = world,
+               .all_gather = python_all_gather(all_gather, desk),
+               .token = unwrap(token_from_environment()).token},
+              std::make_shared<std::atomic<bool>>(false), options);
 }
 
-PySession* open_from_environment(const std::string& transports, const std::string& devices,
-                                 const SessionOptions& options) {
+PySession* open_from_environment(const std::string& transport, const SessionOptions& options) {
   Launch launch = unwrap(launch_from_environment());
   launch.timeout = options.timeout;
-  const UcxOptions ucx = ucx_options(transports, devices, options);
-  return open(
-      std::make_shared<Desk>(), [=] { return open_ucx(launch.rank, launch.world, meet(launch), ucx); },
-      options);
+  const auto withdrawn = std::make_shared<std::atomic<bool>>(false);
+  launch.interrupted = [withdrawn] { return withdrawn->load(); };
+  return open(std::make_shared<Desk>(), transport, connect_options(launch), withdrawn, options);
 }
 
 nb::list open_over_loop(int world, const SessionOptions& options) {
@@ -399,10 +404,17 @@ void bind_session(nb::module_& m) {
       .def("close", &PySession::close, nb::arg("keep_state") = true,
            "Lets go of the network. With keep_state, state() still gives the last commit.");
   m.def("open_loop", &open_over_loop, nb::arg("world"), nb::arg("options"));
-  m.def("open_ucx", &open_over_ucx, nb::arg("rank"), nb::arg("world"), nb::arg("all_gather"),
-        nb::arg("transports"), nb::arg("devices"), nb::arg("options"));
-  m.def("open_environment", &open_from_environment, nb::arg("transports"), nb::arg("devices"),
-        nb::arg("options"));
+  m.def("open", &open_with_exchange, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
+        nb::arg("all_gather"), nb::arg("options"));
+  m.def("open_environment", &open_from_environment, nb::arg("transport"), nb::arg("options"));
+  m.def(
+      "check_transport", [](std::string_view text) { check(between_processes(text)); }, nb::arg("text"),
+      "ValueError for a text that names no transport between processes; the same check as in open().");
+  m.def("transports", [] {
+    std::vector<std::string_view> names;
+    for (const TransportKind* kind : all_transports()) names.push_back(kind->name);
+    return names;
+  });
 }
 
 }  // namespace tithe::python

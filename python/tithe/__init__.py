@@ -5,9 +5,16 @@ import tithe            codecs alone, and sessions between any processes; needs 
 import tithe.torch      the two lines for PyTorch's DistributedDataParallel
 """
 
+try:
+    from tithe import _core as _core
+except ImportError as error:
+    from tithe._missing import explain
+
+    raise ImportError(explain(error), name="tithe._core") from None
+
 from tithe._codec import check_spec, codecs, decode, encode, strategies
 from tithe._core import Error, __version__, check_environment
-from tithe._session import Session
+from tithe._session import Session, transports
 
 __all__ = [
     "Error",
@@ -18,6 +25,7 @@ __all__ = [
     "decode",
     "encode",
     "strategies",
+    "transports",
 ]
 
 check_environment()  # ValueError where TITHE_TARGET names what this machine has not

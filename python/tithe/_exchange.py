@@ -21,7 +21,9 @@ from tithe import _core
 T = TypeVar("T")
 
 _LOOK = 1.0  # seconds between looks at the clock while waiting, and for signals
+_LINGER = 5.0  # seconds that a rank which refuses stays for the others
 _MOST_TEXT = 1000
+_PIECE = 1 << 22  # bytes per rank
 
 
 def error(code: str, peer: int | None, text: str) -> Exception:
@@ -53,8 +55,7 @@ def all_gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doin
     """The bytes of all ranks, in rank order. Collective. Ranks that do not come within `timeout` seconds are named."""
     deadline = time.monotonic() + timeout
     _come(group, timeout, doing, "")
-    kinds = {device.type for device in group._device_types}
-    device = torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())
+    device = _device(group)
 
     def gather(tensor: torch.Tensor) -> list[torch.Tensor]:
         all_ranks = [torch.zeros_like(tensor) for _ in range(dist.get_world_size(group))]
@@ -62,7 +63,9 @@ def all_gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doin
         try:
             dist.all_gather(all_ranks, tensor, group=group, async_op=True).wait(timedelta(seconds=left))
         except RuntimeError as why:
-            raise error("timeout", None, f"{doing}: the process group did not exchange {mine_is}: {why}") from None
+            raise error(
+                "timeout", None, f"{doing}: the process group did not exchange {mine_is}: {_first_line(why)}"
+            ) from None
         return all_ranks
 
     mine_is = f"{len(mine)} bytes within {timeout:g} s"
@@ -74,34 +77,90 @@ def all_gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doin
     return [blob[: int(size)].cpu().numpy().tobytes() for blob, size in zip(blobs, sizes, strict=True)]
 
 
+def gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str) -> list[bytes]:
+    """The bytes of all ranks on rank 0, in rank order; none on the others. Collective.
+
+    For what is large: it travels in pieces, each with a timeout of its own, and no rank but the first holds more than
+    its own.
+    """
+    sizes = [int(size) for size in all_gather_bytes(str(len(mine)).encode(), group, timeout, doing)]
+    device, first = _device(group), dist.get_global_rank(group, 0)
+    whole = [bytearray() for _ in sizes] if dist.get_rank(group) == 0 else []
+    for at in range(0, max(sizes), _PIECE):
+        piece = torch.zeros(min(_PIECE, max(sizes) - at), dtype=torch.uint8, device=device)
+        part = mine[at : at + _PIECE]
+        if part:
+            piece[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8).to(device)
+        pieces = [torch.empty_like(piece) for _ in whole]
+        try:
+            dist.gather(piece, pieces or None, dst=first, group=group, async_op=True).wait(timedelta(seconds=timeout))
+        except RuntimeError as why:
+            raise error(
+                "timeout", None, f"{doing}: {len(part)} bytes did not get through: {_first_line(why)}"
+            ) from None
+        for blob, size, came in zip(whole, sizes, pieces, strict=bool(whole)):
+            blob += came[: max(0, size - at)].cpu().numpy().tobytes()
+    return [bytes(blob) for blob in whole]
+
+
+def _device(group: dist.ProcessGroup) -> torch.device:
+    kinds = [device.type for device in group._device_types]
+    if not kinds or "cpu" in kinds:
+        return torch.device("cpu")
+    return group.bound_device_id or torch.device(kinds[0], torch.accelerator.current_device_index())
+
+
+def _first_line(why: Exception) -> str:
+    """Without the frames that PyTorch's C++ adds."""
+    return str(why).partition("\n")[0]
+
+
 def _come(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) -> None:
     """Returns when all ranks have come and none refuses; else raises on all of them, but for those that refuse."""
+    try:
+        _meet(group, timeout, doing, refusal)
+    except dist.DistError as lost:  # the store's process is gone
+        if not refusal:
+            text = f"{doing}: the process group's store, which rank 0 or torchrun keeps, is gone: {_first_line(lost)}"
+            raise error("peer_lost", None, text) from None
+
+
+def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) -> None:
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     store = dist.distributed_c10d._get_process_group_store(group)
     # Each rank counts its own exchanges where the others look, so that a store outlives any number of groups.
     number = store.add(f"tithe/count/{rank}", 1)
     store.set(f"tithe/{number}/{rank}", _shown(refusal[:_MOST_TEXT]))
-    if refusal:
-        return
-    deadline = time.monotonic() + timeout
+    # Who refuses ends soon, and may take the store along: the others get a moment to read why.
+    deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
     waiting = list(range(world))
     while waiting:
         waiting = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])]
         left = deadline - time.monotonic()
-        for r in range(world):
+        for r in range(world) if not refusal else ():
             if r not in waiting and r != rank and (why := _said(store, number, r)):
+                store.add(f"tithe/{number}/read", 1)
                 raise error("invalid", r, f"rank {r} refused {doing}: {why}")
         if not waiting:
             break
-        if left <= 0:
+        if left <= 0 and not refusal:
             names = ", ".join(map(str, waiting))
             plural = "s" if len(waiting) > 1 else ""
             raise error("timeout", waiting[0], f"rank{plural} {names} did not come to {doing} within {timeout:g} s")
+        if left <= 0:
+            return
         try:
             store.wait([f"tithe/{number}/{waiting[0]}"], timedelta(seconds=min(left, _LOOK)))
-        except (dist.DistStoreError, RuntimeError):
+        except dist.DistNetworkError:
+            raise
+        except RuntimeError:  # stores differ in how they say that the time is over
             continue  # who is missing is looked up above
-    if number > 2:  # all have come to the one after it, so nobody reads it any more
+    while refusal and time.monotonic() < deadline:
+        refusers = sum(bool(_said(store, number, r)) for r in range(world))
+        if store.add(f"tithe/{number}/read", 0) >= world - refusers:
+            break
+        time.sleep(0.01)
+    if number > 2 and not refusal:  # all have come to the one after it, so nobody reads it any more
         store.delete_key(f"tithe/{number - 2}/{rank}")
 
 

@@ -41,11 +41,37 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
     return options
 
 
+def transport_text(given: dict[str, Any]) -> str:
+    """Takes transport, transports and devices out of keyword arguments and gives one text of them.
+
+    ValueError names a wrong one.
+    """
+    taken = {name: given.pop(name, "") for name in ("transport", "transports", "devices")}
+    for name, value in taken.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{name}={value!r}: must be a string")
+    text = taken.pop("transport")
+    short = ",".join(f"{name}={value}" for name, value in taken.items() if value)
+    if short:
+        if text not in ("", "auto", "ucx"):
+            raise ValueError(f"{short}: options of ucx, and transport={text!r} is given; write them behind its colon")
+        text = f"ucx:{short}"
+    _core.check_transport(text)
+    return text
+
+
+def transports() -> list[str]:
+    """The names of the transports of this build."""
+    return _core.transports()
+
+
 class Session:
     """Averages named arrays over all ranks, keeps what was not sent, can be saved.
 
-    Open one with `loop` (ranks in this process), `ucx` (an exchange of addresses that you provide) or
-    `from_environment` (torchrun, mpirun, Slurm). Options are those of include/tithe/session.h:
+    Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (an exchange of addresses that you provide) or
+    `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
+    as `tithe transports` lists it; transports="tcp", devices="eth0" are short for that. Options are those of
+    include/tithe/session.h:
     codec="fp8", strategy="server", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
     timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False, authenticate="auto".
 
@@ -70,36 +96,35 @@ class Session:
         return [cls(core, Evaluations(chosen)) for core in _core.open_loop(world, chosen)]
 
     @classmethod
-    def ucx(
-        cls,
-        rank: int,
-        world: int,
-        all_gather: Callable[[bytes], list[bytes]],
-        *,
-        transports: str = "",
-        devices: str = "",
-        **options: Any,
-    ) -> Session:
-        """Shared memory, TCP or RDMA. Collective.
+    def open(cls, rank: int, world: int, all_gather: Callable[[bytes], list[bytes]], **options: Any) -> Session:
+        """A session between processes. Collective.
 
         all_gather(mine) returns the blobs of all ranks in rank order; it is called once.
-        transports, devices: UCX_TLS and UCX_NET_DEVICES, where not the environment's.
         """
+        transport = transport_text(options)
         chosen = make_options(options)
-        return cls(_core.open_ucx(rank, world, all_gather, transports, devices, chosen), Evaluations(chosen))
+        return cls(_core.open(transport, rank, world, all_gather, chosen), Evaluations(chosen))
 
     @classmethod
-    def from_environment(cls, *, transports: str = "", devices: str = "", **options: Any) -> Session:
-        """As `ucx`, with rank, world and meeting point read from what torchrun, mpirun or Slurm set. Collective."""
+    def ucx(cls, rank: int, world: int, all_gather: Callable[[bytes], list[bytes]], **options: Any) -> Session:
+        """`open` over ucx: shared memory, TCP or RDMA. Collective."""
+        return cls.open(rank, world, all_gather, **{"transport": "ucx", **options})
+
+    @classmethod
+    def from_environment(cls, **options: Any) -> Session:
+        """As `open`, with rank, world and meeting point read from what torchrun, mpirun or Slurm set. Collective."""
+        transport = transport_text(options)
         chosen = make_options(options)
-        return cls(_core.open_environment(transports, devices, chosen), Evaluations(chosen))
+        return cls(_core.open_environment(transport, chosen), Evaluations(chosen))
 
     @property
     def rank(self) -> int:
+        """This session's number, 0 to world - 1."""
         return self._core.rank
 
     @property
     def world(self) -> int:
+        """How many ranks there are."""
         return self._core.world
 
     def sync(self, tensors: Mapping[str, Any]) -> int:

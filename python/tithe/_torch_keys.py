@@ -2,11 +2,14 @@
 """Which parameter is which: the keys under which tithe.torch keeps what was not sent."""
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from tithe._exchange import error
 
 _NO_WALK = -1  # as torch numbers them
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
@@ -26,8 +29,18 @@ def describe(parameter: torch.Tensor) -> dict[str, Any]:
     return {"shape": list(parameter.shape), "dtype": str(parameter.dtype), "print": fingerprint(parameter)}
 
 
+def other_values(saved: Mapping[str, Any], model: torch.nn.Module) -> str | None:
+    """The first parameter of a saved state that a DDP model does not have, or has with other values; None if none."""
+    now = dict(by_name(model.module.named_parameters()).values())
+    for name, entry in saved["parameters"].items():
+        if name not in now or entry["print"] != fingerprint(now[name]):
+            return name
+    return None
+
+
 def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, tuple[str, torch.nn.Parameter]]:
-    names = {id(p): (name, p) for name, p in parameters}
+    """By id. torch.compile() puts `_orig_mod.` into names: left out, so that they are those of the model itself."""
+    names = {id(p): (name.replace("_orig_mod.", ""), p) for name, p in parameters}
     for name, count in Counter(name for name, _ in names.values()).items():
         if count > 1:
             raise ValueError(
@@ -36,9 +49,41 @@ def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, t
     return names
 
 
-def check_order(saved: Mapping[str, Entry], names: Mapping[int, Any]) -> None:
-    """ValueError where a State without names could not tell two parameters of a saved state apart."""
-    if names:
+def check_alike(names: Mapping[int, tuple[str, torch.Tensor]], all_gather: Callable[[bytes], list[bytes]]) -> None:
+    """tithe.Error on all ranks where one names, shapes or types its parameters otherwise than rank 0 does."""
+    mine = [[name, list(p.shape), str(p.dtype).removeprefix("torch.")] for name, p in names.values()]
+    text = json.dumps(mine).encode()
+    if len(set(all_gather(hashlib.blake2b(text, digest_size=16).digest()))) == 1:
+        return
+    told = [json.loads(blob) for blob in all_gather(text)]  # only now, since there may be many
+    rank = next(r for r, theirs in enumerate(told) if theirs != told[0])
+    first, theirs = told[0], told[rank]
+    if not first or not theirs:
+        without = rank if first else 0
+        raise error("mismatch", rank, f"rank {without} does not know its parameters' names, others do: {_CURE}")
+    at = next((i for i, (a, b) in enumerate(zip(first, theirs, strict=False)) if a != b), min(len(first), len(theirs)))
+    raise error(
+        "mismatch",
+        rank,
+        f"parameter {at} is {_entry(first, at)} on rank 0 and {_entry(theirs, at)} on rank {rank}: "
+        "build the same model, in the same order, on all ranks",
+    )
+
+
+def _entry(listed: Sequence[Any], at: int) -> str:
+    if at >= len(listed):
+        return "missing"
+    name, shape, dtype = listed[at]
+    return f"'{name}' {tuple(shape)} {dtype}"
+
+
+def check_order(saved: Mapping[str, Entry], names: Mapping[int, Any], may_be_named: bool = False) -> None:
+    """ValueError where a State without names could not tell two parameters of a saved state apart.
+
+    may_be_named: the State may still learn names, when a model registers it; then only a saved state that has none is
+    refused here.
+    """
+    if names or (may_be_named and not any(key.startswith("#") for key in saved)):
         return
     alike = Counter((tuple(e["shape"]), e["dtype"], e["print"]) for e in saved.values())
     twins = [key for key, e in saved.items() if alike[tuple(e["shape"]), e["dtype"], e["print"]] > 1]
@@ -69,7 +114,7 @@ class Keys:
         ids = {id(p) for p in parameters}
         again = not self.step.isdisjoint(ids)
         if (not again and place in self.places) or (not self.step and walk == self.walk != _NO_WALK):
-            raise ValueError(_two_models("their backward passes interleave"))
+            raise ValueError(two_models("their backward passes interleave"))
         if again:
             self.step, self.places = set(), set()
         self.step |= ids
@@ -87,10 +132,10 @@ class Keys:
             return self.known[id(parameter)][0]
         if self.names:
             if id(parameter) not in self.names:
-                raise ValueError(_two_models("a parameter is none of those that the State was given"))
+                raise ValueError(two_models("a parameter is none of those that the State was given"))
             key = self.names[id(parameter)][0]
         elif self.whole:
-            raise ValueError(_two_models("a parameter was not there in the first step"))
+            raise ValueError(two_models("a parameter was not there in the first step"))
         else:
             place = len(self.known)
             key = list(self.saved)[place] if place < len(self.saved) else f"#{place}"
@@ -129,7 +174,7 @@ class Keys:
         return {key: describe(p) for key, p in self.known.values()} or {k: dict(e) for k, e in self.saved.items()}
 
 
-def _two_models(why: str) -> str:
+def two_models(why: str) -> str:
     return (
         f"this State belongs to another model ({why}): give each model a State of its own, by tithe.torch.attach() or "
         "register_comm_hook(State(parameters=model.named_parameters()), hook)"

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running part of tithe.torch.State: a session, a worker thread that completes futures, and who is who."""
+"""The running part of tithe.torch.State: a session, the threads that feed it and wait for it, and who is who."""
 
 import contextlib
 import queue
+import signal
+import sys
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,32 +16,99 @@ from torch.autograd.profiler import record_function
 
 from tithe import _core
 from tithe._schedule import Evaluations
+from tithe._torch_checks import DTYPES, scale_of
+from tithe._torch_device import Passage, Passages, check_device
 from tithe._torch_keys import Keys
 
-_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+_LOOK = 0.1  # seconds between looks for Ctrl-C
 
 
 class Job:
     """One bucket on its way."""
 
-    __slots__ = ("done", "error", "future", "last", "scale", "tensor", "ticket")
+    __slots__ = ("done", "error", "future", "last", "layout", "loss_scale", "passage", "scale", "tensor", "ticket")
 
-    def __init__(self, ticket: int, tensor: torch.Tensor, last: bool, scale: float) -> None:
-        self.ticket = ticket
+    def __init__(
+        self,
+        layout: _core.Layout,
+        tensor: torch.Tensor,
+        last: bool,
+        loss_scale: Callable[[], float] | None,
+        passage: Passage | None,
+    ) -> None:
+        self.layout = layout
         self.tensor = tensor
         self.last = last
-        self.scale = scale
-        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self.loss_scale = loss_scale
+        self.scale = 1.0
+        self.passage = passage  # of a bucket on an accelerator
+        self.ticket = -1
+        devices = [] if passage is None else [tensor.device]
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         self.done = threading.Event()
         self.error: BaseException | None = None
 
+    def sync(self, session: _core.Session) -> None:
+        """Hands the values to the session. Those of an accelerator are waited for."""
+        values = self.tensor if self.passage is None else self.passage.come()
+        self.scale = scale_of(self.loss_scale)
+        if self.scale != 1.0:
+            values.div_(self.scale)  # on the host also for an accelerator, whose division may round otherwise
+        with record_function("tithe::sync"):
+            self.ticket = session.sync_at(self.layout, values.detach())
+
+    def settle(self) -> None:
+        """After the commit: brings the values back to where and what they were."""
+        values = self.tensor if self.passage is None else self.passage.host
+        if self.scale != 1.0:
+            values.mul_(self.scale)
+        if self.passage is not None:
+            self.passage.back(self.tensor)
+
     def end(self, error: BaseException | None) -> None:
         self.error = error
+        try:
+            # On the thread that called settle(): its stream is that of the copy back, and the future takes its event.
+            self.future.set_result(self.tensor if error is None else None)
+        except Exception as failed:
+            self.error = failed
+        self.passage = None  # who keeps the future keeps no pinned memory
         self.done.set()
-        if error is None:
-            self.future.set_result(self.tensor)
+
+    def wait(self) -> None:
+        """Returns when the step is over; raises what went wrong. Ctrl-C ends it."""
+        if self.tensor.is_cpu or not _for_main_thread():
+            self.done.wait()
         else:
-            self.future.set_exception(error)
+            _core.hold_interrupt()
+            try:
+                while not self.done.wait(_LOOK) and not _core.held_interrupt():
+                    pass
+            finally:
+                interrupted = _core.release_interrupt()
+            if interrupted:
+                raise KeyboardInterrupt
+        if self.error is not None:
+            raise self.error
+
+    def value(self, _: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        """For Future.then(): raises there what went wrong, so that it reaches DDP as an error."""
+        if self.error is not None:
+            raise self.error
+        return self.tensor
+
+
+def _for_main_thread() -> bool:
+    """Whether the main thread waits in backward for this one, so that Ctrl-C would come when all is over.
+
+    For an accelerator PyTorch ends backward on a thread of its own. The main one is in C++ meanwhile, where Python
+    runs no handler. A program that handles SIGINT by itself is left alone.
+    """
+    main = threading.main_thread()
+    if threading.current_thread() is main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+    frame = sys._current_frames().get(main.ident)
+    return frame is not None and frame.f_code is torch.autograd.graph._engine_run_backward.__code__
 
 
 class Mark:
@@ -50,44 +121,42 @@ class Mark:
         self.reached = threading.Event()
         self.error: BaseException | None = None
 
+    def sync(self, session: _core.Session) -> None:
+        """A mark only comes after the jobs before it."""
+
 
 Jobs = queue.SimpleQueue["Job | Mark | None"]
 
 
-def _commit(session: _core.Session, step: list[Job]) -> BaseException | None:
-    try:
-        session.commit()
-        for job in step:
-            if job.scale != 1.0:
-                job.tensor.mul_(job.scale)
-    except Exception as error:
-        return error
-    return None
+def _commit(session: _core.Session, step: list[Job]) -> None:
+    session.commit()
+    for job in step:
+        job.settle()
 
 
-def _work(session: _core.Session, jobs: Jobs) -> None:
+def _work(session: _core.Session, jobs: Jobs, causes: list[BaseException]) -> None:
     """The worker: completes futures in the order of their tickets. Knows no State, so that one can be collected.
 
     Those of a step are completed together, after its commit: whether a step counts is decided for all its buckets
-    at once, and until then their values may change.
+    at once, and until then their values may change. causes: what cancelled the session, if it was not the world.
     """
     step: list[Job] = []
     while (job := jobs.get()) is not None:
         error: BaseException | None = None
+        over = job.ends_step if isinstance(job, Mark) else job.last
         with record_function("tithe::wait"):
-            if isinstance(job, Mark):
-                over = job.ends_step
-                error = _commit(session, step) if over else None
-                job.error = error
-            else:
-                step.append(job)
-                over = job.last
-                try:
+            try:
+                if isinstance(job, Job):
+                    step.append(job)
+                    if job.error is not None:
+                        raise job.error
                     session.wait(job.ticket)
-                except Exception as failed:
-                    error = failed
-                if over and error is None:
-                    error = _commit(session, step)
+                if over:
+                    _commit(session, step)
+            except Exception as failed:
+                error = causes[0] if causes else failed
+        if isinstance(job, Mark):
+            job.error = error
         if over or error is not None:
             for each in step:
                 each.end(error)
@@ -98,13 +167,60 @@ def _work(session: _core.Session, jobs: Jobs) -> None:
         job.end(ValueError("the State was closed in the middle of a step"))
 
 
-def _stop(session: _core.Session, jobs: Jobs, worker: threading.Thread, keep_state: bool) -> None:
+def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseException]) -> None:
+    """The feeder: hands buckets to the session once they are on the host, in the order of the hook's calls.
+
+    That order is the same on all ranks; the one in which copies end would not be.
+    """
+    while (job := arriving.get()) is not None:
+        try:
+            job.sync(session)
+        except Exception as error:
+            job.error = error
+            causes.append(error)
+            with contextlib.suppress(ValueError):  # closed already
+                session.cancel()  # so that the other ranks hear of it now, not after their timeout
+        jobs.put(job)
     jobs.put(None)
-    with contextlib.suppress(ValueError):  # closed already, or in a forked child, which has no worker either
-        session.cancel()  # what the worker waits for
-    if worker is not threading.current_thread():
-        worker.join()
-    session.close(keep_state)
+
+
+class Crew:
+    """The threads of a session. Knows no State, so that one can be collected."""
+
+    def __init__(self, session: _core.Session) -> None:
+        self.session = session
+        self.jobs: Jobs = queue.SimpleQueue()
+        self.causes: list[BaseException] = []
+        self.worker = self._start(_work, session, self.jobs, self.causes)
+        self.arriving: Jobs | None = None  # the feeder's, from the first bucket on an accelerator on
+        self.feeder: threading.Thread | None = None
+        self.passages = Passages()
+
+    @staticmethod
+    def _start(does: Callable[..., None], *given: Any) -> threading.Thread:
+        thread = threading.Thread(target=does, args=given, name="tithe", daemon=True)
+        thread.start()
+        return thread
+
+    def feed(self) -> None:
+        """From now on all that is put goes through the feeder, so that nothing overtakes a bucket that is copied."""
+        if self.feeder is None:
+            self.arriving = queue.SimpleQueue()
+            self.feeder = self._start(_feed, self.session, self.arriving, self.jobs, self.causes)
+
+    def put(self, job: "Job | Mark | None") -> None:
+        (self.jobs if self.arriving is None else self.arriving).put(job)
+
+    def stop(self, keep_state: bool) -> None:
+        self.put(None)
+        with contextlib.suppress(ValueError):  # closed already, or in a forked child, which has no threads either
+            self.session.cancel()  # what the worker waits for
+        for thread in (self.feeder, self.worker):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+        self.session.close(keep_state)
+        self.causes.clear()  # their tracebacks hold buckets
+        self.passages.close()
 
 
 class Live:
@@ -116,26 +232,44 @@ class Live:
         self.evaluations = evaluations
         self.keys = keys
         self.layouts: dict[int, tuple[list[int], torch.dtype, _core.Layout]] = {}
-        self.jobs: Jobs = queue.SimpleQueue()
-        self.worker = threading.Thread(target=_work, args=(session, self.jobs), name="tithe", daemon=True)
-        self.worker.start()
+        self.crew = Crew(session)
         # Runs when the State goes away or the interpreter exits, whichever is first.
-        self.stop = weakref.finalize(self, _stop, session, self.jobs, self.worker, False)
+        self.stop = weakref.finalize(self, self.crew.stop, False)
 
     def close(self) -> None:
         """The state of the last commit can still be had."""
         if self.stop.detach() is not None:
-            _stop(self.session, self.jobs, self.worker, True)
+            self.crew.stop(True)
 
     def drain(self, ends_step: bool = False) -> None:
         """Returns when the worker has nothing left to do; raises what the end of a step that was left raised."""
         mark = Mark(ends_step)
-        self.jobs.put(mark)
+        self.crew.put(mark)
         while not mark.reached.wait(0.2):
-            if not self.worker.is_alive():
+            if not self.crew.worker.is_alive():
                 return
         if mark.error is not None:
             raise mark.error
+
+    def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
+        """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""
+        buffer = bucket.buffer()
+        try:
+            if buffer.layout != torch.strided:
+                raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
+            layout = self.layout(bucket, buffer)
+            passage = None
+            if not buffer.is_cpu:
+                self.crew.feed()
+                passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
+            job = Job(layout, buffer, bucket.is_last(), loss_scale, passage)
+            if self.crew.feeder is None:
+                job.sync(self.session)
+        except Exception:
+            self.close()  # so that the other ranks hear of it now, not after their timeout
+            raise
+        self.crew.put(job)
+        return job
 
     def layout(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> _core.Layout:
         """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
@@ -157,17 +291,17 @@ class Live:
         keys = [self.keys.of(p) for p in parameters]
         # A parameter without rows is a vector, which is one.
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
-        layout = _core.Layout(keys, [p.numel() for p in parameters], _DTYPES[buffer.dtype], rows)
+        layout = _core.Layout(keys, [p.numel() for p in parameters], DTYPES[buffer.dtype], rows)
         self.layouts[place] = (ids, buffer.dtype, layout)
         return layout
 
 
 def _refuse_unsupported(buffer: torch.Tensor, parameters: list[torch.Tensor]) -> None:
-    if buffer.dtype not in _DTYPES:
+    if buffer.dtype not in DTYPES:
         raise ValueError(
             f"gradients of type {buffer.dtype} are not supported: use float32, bfloat16 or float16 parameters"
         )
     if not buffer.is_cpu:
-        raise ValueError(f"gradients on {buffer.device} are not supported yet: tithe runs on the CPU")
+        check_device(buffer.device)
     if sum(p.numel() for p in parameters) != buffer.numel():
         raise ValueError("the bucket does not hold its parameters' gradients back to back")

@@ -6,20 +6,32 @@
     tithe.torch.attach(model)                              # a quarter of the bytes, any optimizer
     tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or what suits yours: docs/choosing.md
 
-or the standard pair, for trainers that register hooks themselves (Lightning: `DDPStrategy(ddp_comm_state=State(...),
-ddp_comm_hook=hook)`):
+or the standard pair, where a hook is registered by hand:
 
     model.register_comm_hook(State(), hook)
+
+Trainers have modules of their own, which attach at the right moment and save every rank's residuals with the trainer's
+checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's `DDPStrategy(ddp_comm_hook=...)`
+registers hooks on CUDA alone: on other devices it trains as if there were none.)
 
 What DDP users rely on, and how it is here:
   mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
   no waiting       the hook starts the exchange and returns; a worker thread completes the future
+  device           parameters on the CPU, or on an accelerator of torch 2.6 or newer (CUDA and whatever else has
+                   torch.accelerator's streams and events; several devices per process too): a bucket is copied to
+                   pinned host memory on a stream of its own, sent while backward goes on, and copied back; the future
+                   carries the event. Pinned memory is as large as the gradients. Every wait is tested against a
+                   stand-in for a GPU; no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step
-  keyed            residuals belong to parameters, by name with attach() or State(parameters=model.named_parameters()),
-                   else by the order in which DDP first hands them over, which is the same on all ranks; DDP may
-                   rebuild its buckets after the first step. Without names a saved state is taken back only by
-                   parameters that have, one by one, the values with which they were saved
-  one model        a State belongs to one model: parameters of another one are refused
+  keyed            residuals belong to parameters, by name: those of the model with which the State is attached or
+                   registered, or State(parameters=model.named_parameters()). All ranks must name alike. Where the model
+                   cannot be found (a State inside an object of your own) they go by the order in which DDP first hands
+                   them over, and a saved state is taken back only by parameters that have, one by one, the values with
+                   which they were saved
+  compiled         attach before or after torch.compile(); `_orig_mod.` is left out of the names, so that a state fits
+                   the model compiled or not
+  one model        a State belongs to one model: one that two models have registered is refused by all ranks at the
+                   first bucket. For a GAN, attach() each of its models
   together         a step's gradients come back together, when it is known whether the step counts
   not finite       a NaN or Inf on one rank gives NaN on all ranks: GradScaler skips the step on all of them, and
                    residuals stay as they were. With a GradScaler pass loss_scale=scaler.get_scale, so that residuals
@@ -37,25 +49,40 @@ What DDP users rely on, and how it is here:
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
+import contextlib
 import copy
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.autograd.profiler import record_function
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
-from tithe._session import make_options
-from tithe._torch_keys import Keys, by_name, check_order
-from tithe._torch_live import Job, Live
+from tithe._session import make_options, transport_text
+from tithe._torch_checks import (
+    check_callable,
+    check_group,
+    check_model,
+    check_pairs,
+    ddp_of,
+    model_group,
+    models_of,
+    scale_of,
+    usable_timeout,
+)
+from tithe._torch_device import device_of
+from tithe._torch_gather import gather_states, own_state
+from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
+from tithe._torch_live import Live
+from tithe._torch_watch import watch
 
-__all__ = ["State", "attach", "hook"]
+__all__ = ["Gathered", "State", "attach", "hook"]
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +92,7 @@ _DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 class _Slots:
     # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
-    __slots__ = ("__weakref__", "_live", "_names", "_saved")
+    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_unused")
 
 
 class State(_Slots):
@@ -74,13 +101,15 @@ class State(_Slots):
     process_group: the ranks to average over; None is the default group at the first use.
     codec, strategy: as `tithe codecs` and `tithe.strategies()` list them; the defaults suit any optimizer
     (docs/choosing.md).
-    parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name.
+    parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name; without them the model
+    that registered the State is asked.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     options: lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference,
-    authenticate (see tithe.Session), and transports, devices (UCX_TLS, UCX_NET_DEVICES).
+    authenticate, transport, transports, devices (see tithe.Session).
 
-    Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError.
+    Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
+    that goes away without ever having been used gives a RuntimeWarning.
     Pickling keeps settings and residuals of this rank and drops the process group.
     """
 
@@ -96,22 +125,25 @@ class State(_Slots):
         loss_scale: Callable[[], float] | None = None,
         **options: Any,
     ) -> None:
-        for name in ("transports", "devices"):
-            if not isinstance(options.get(name, ""), str):
-                raise ValueError(f"{name}={options[name]!r}: must be a string")
+        check_group(process_group)
+        check_callable(loss_scale)
         self.process_group = process_group
         self.codec = codec
         self.strategy = strategy
         self.loss_scale = loss_scale
         self.options = options
         self._live: Live | None = None
-        self._names = by_name(parameters)
+        self._names = by_name(check_pairs(parameters))
         self._saved: Mapping[str, Any] | None = None
+        self._settled = False
         self._session_options()
+        self._at_close: dict[str, int] | None = None
+        self._unused = watch(self)
 
-    def _session_options(self) -> _core.Options:
-        rest = {k: v for k, v in self.options.items() if k not in ("transports", "devices")}
-        return make_options({"codec": self.codec, "strategy": self.strategy, **rest})
+    def _session_options(self) -> tuple[str, _core.Options]:
+        rest = dict(self.options)
+        transport = transport_text(rest)
+        return transport, make_options({"codec": self.codec, "strategy": self.strategy, **rest})
 
     # ---- life
 
@@ -119,23 +151,26 @@ class State(_Slots):
         """Connects to the other ranks; does nothing if that is done. Collective over the group."""
         if self._live is not None:
             return
+        self._unused.detach()
         group = self._group()
         rank, world = dist.get_rank(group), dist.get_world_size(group)
 
-        def prepare() -> _core.Options:
+        def prepare() -> tuple[str, _core.Options]:
+            if not self._settled:
+                self._settle()
             if self._saved is not None:
                 self._check_saved(self._saved, rank, world)
             return self._session_options()
 
-        # The options may be wrong here alone, so the timeout of the meeting must not come from checking them.
-        patience = float(self.options.get("timeout", _core.Options().timeout))
-        options = together(group, patience, "tithe.torch.State.open()", prepare)
-        session = _core.open_ucx(
+        patience = usable_timeout(self.options)
+        doing = "tithe.torch.State.open()"
+        transport, options = together(group, patience, doing, prepare)
+        check_alike(self._names, lambda mine: self._all_gather(mine, patience, doing))
+        session = _core.open(
+            transport,
             rank,
             world,
-            lambda mine: all_gather_bytes(mine, group, patience, "tithe.torch.State.open()"),
-            self.options.get("transports", ""),
-            self.options.get("devices", ""),
+            lambda mine: self._all_gather(mine, patience, doing),
             options,
         )
         evaluations = Evaluations(options)
@@ -148,10 +183,16 @@ class State(_Slots):
     def close(self) -> None:
         """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave.
 
-        state_dict() still gives the state of the last step.
+        state_dict() still gives the state of the last step, and stats() the sums.
         """
+        self._unused.detach()
         if self._live is not None:
+            with contextlib.suppress(ValueError):  # closed already
+                self._at_close = self._live.session.stats()
             self._live.close()
+
+    def _together(self, doing: str, body: Callable[[], Any]) -> Any:
+        return together(self._group(), usable_timeout(self.options), doing, body)
 
     def _group(self) -> dist.ProcessGroup:
         group = self.process_group if self.process_group is not None else dist.group.WORLD
@@ -159,31 +200,37 @@ class State(_Slots):
             raise ValueError("call torch.distributed.init_process_group() first")
         return group
 
+    def _settle(self) -> None:
+        """Whose State this is: names, if none were given, are those of the model that registered it."""
+        models = models_of(self)
+        if len(models) > 1:
+            raise ValueError(two_models(f"{len(models)} models have registered it"))
+        if models and not self._names:
+            self._names = by_name(models[0].module.named_parameters())
+        self._settled = bool(models)
+
+    def _all_gather(self, mine: bytes, patience: float, doing: str) -> list[bytes]:
+        with self._device():
+            return all_gather_bytes(mine, self._group(), patience, doing)
+
+    def _device(self) -> AbstractContextManager[None]:
+        return device_of(parameter for _, parameter in self._names.values())
+
     # ---- one bucket
 
     def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         self.open()
         live = self._live
-        buffer = bucket.buffer()
-        try:
-            if buffer.layout != torch.strided:
-                raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
-            layout = live.layout(bucket, buffer)
-            scale = 1.0 if self.loss_scale is None else float(self.loss_scale())
-            if scale != 1.0:
-                buffer.div_(scale)
-            with record_function("tithe::sync"):
-                ticket = live.session.sync_at(layout, buffer.detach())
-        except Exception:
-            live.close()  # so that the other ranks hear of it now, not after their timeout
-            raise
-        job = Job(ticket, buffer, bucket.is_last(), scale)
-        future = job.future.then(_value)
-        live.jobs.put(job)
+        if not self._settled:  # opened by hand, before a model registered it
+            self._settle()
+            live.keys.names = self._names
+            self._settled = True
+        job = live.start(bucket, self.loss_scale)
+        future = job.future.then(job.value)
         if torch._C._current_graph_task_id() != -1:
             # Runs just before DDP waits for its futures: raises the error itself, with its type and `peer`, where
             # DDP would raise a text about a future; and Ctrl-C works while it waits.
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: _raise_errors(job))
+            torch.autograd.Variable._execution_engine.queue_callback(job.wait)
         return future
 
     # ---- schedules
@@ -203,13 +250,13 @@ class State(_Slots):
         self._live.drain()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
         group, doing = self._group(), "tithe.torch.State.evaluated()"
-        patience = self._session_options().timeout
+        patience = self._session_options()[1].timeout
 
         def numbers() -> str:
             return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
 
         mine = together(group, patience, doing, numbers)
-        told = [json.loads(blob) for blob in all_gather_bytes(mine.encode(), group, patience, doing)]
+        told = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing)]
         self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
 
     @property
@@ -240,17 +287,32 @@ class State(_Slots):
             "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
         }
 
+    def gathered_state_dict(self) -> dict[str, Any]:
+        """The states of all ranks, on rank 0; on the others, one that holds none. Collective over the group.
+
+        For checkpoints that rank 0 writes alone. load_state_dict() takes it on all ranks, each its own part. It is as
+        large as all residuals: 4 bytes per parameter and rank (8 with feedback=momentum), in rank 0's memory as well.
+        """
+        group, doing = self._group(), "tithe.torch.State.gathered_state_dict()"
+        patience = self._session_options()[1].timeout
+        with self._device():
+            return gather_states(together(group, patience, doing, self.state_dict), group, patience, doing)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
-        ValueError for another world size, rank or codec; nothing changes then. Load before the first step. A State
-        without names refuses what it could not tell apart, here or in the first step.
+        Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank or codec;
+        nothing changes then. Load before the first step. A State without names refuses what it could not tell apart,
+        here or in the first step.
         """
+        if "ranks" in state:
+            group = self._group()
+            state = own_state(state, dist.get_rank(group), dist.get_world_size(group))
         missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
         if missing or state["format"] != _STATE_FORMAT:
             raise ValueError("not a state of this version of tithe.torch.State")
         if not self._nothing_unsent(state):
-            check_order(state["parameters"], self._names)
+            check_order(state["parameters"], self._names, may_be_named=not self._settled)
         if self._live is None:
             self._saved = dict(state)
             return
@@ -277,7 +339,7 @@ class State(_Slots):
     def _restore(self, session: _core.Session, evaluations: Evaluations, keys: Keys, state: Mapping[str, Any]) -> None:
         if self._nothing_unsent(state):
             return
-        check_order(state["parameters"], self._names)
+        check_order(state["parameters"], self._names, may_be_named=not self._settled)
         session.restore(state["session"].contiguous().numpy().tobytes())
         evaluations.kind = state["evaluates"]
         keys.saved = dict(state["parameters"])
@@ -286,6 +348,7 @@ class State(_Slots):
 
     def __getstate__(self) -> dict[str, Any]:
         _log.warning("Process group is not serializable and excluded from a saved state.")
+        self._unused.detach()  # the copy is what will be used
         saved = self._saved if self._live is None else self.state_dict()
         settings = {name: getattr(self, name) for name in State.__slots__ if name != "process_group"}
         return {**settings, "_saved": saved}
@@ -299,6 +362,9 @@ class State(_Slots):
         self.process_group = dist.group.WORLD if dist.is_initialized() else None
         self._live = None
         self._names = {}
+        self._settled = False
+        self._at_close = None
+        self._unused = watch(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "State":
         """Same group, same settings, same residuals, its own connections (opened at its first use)."""
@@ -309,13 +375,19 @@ class State(_Slots):
         twin.options = copy.deepcopy(self.options, memo)
         twin._live = None
         twin._names = {}
+        twin._settled = False
+        twin._at_close = None
+        twin._unused = watch(twin)
+        twin._unused.detach()  # many copies are only kept
         twin._saved = self._saved if self._live is None else self.state_dict()
         return twin
 
     # ---- what it did
 
     def stats(self) -> dict[str, int]:
-        """Sums since the first use: rounds, bytes_sent, encode_ns, merge_ns, send_ns, wait_ns, ..."""
+        """Sums since the first use: rounds, bytes_sent, encode_ns, merge_ns, send_ns, wait_ns; also after close()."""
+        if self._at_close is not None:
+            return dict(self._at_close)
         return self._running().stats()
 
     def plan(self) -> str:
@@ -344,21 +416,30 @@ class State(_Slots):
         return self._live.session
 
 
-def _value(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-    return future.value()  # raises here what set_exception() was given, so that it reaches DDP as an error
-
-
-def _raise_errors(job: Job) -> None:
-    job.done.wait()
-    if job.error is not None:
-        raise job.error
-
-
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook)."""
     if not isinstance(state, State):
         raise ValueError("tithe.torch.hook needs its state: register_comm_hook(tithe.torch.State(...), hook)")
     return state._start(bucket)
+
+
+class Gathered:
+    """The states of all ranks as one object with state_dict() and load_state_dict(), for frameworks that let rank 0
+    alone write a checkpoint: accelerator.register_for_checkpointing(tithe.torch.Gathered(state)).
+
+    Both are called on all ranks: State.gathered_state_dict() is collective.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        """All ranks' states on rank 0, none on the others. Collective."""
+        return self._state.gathered_state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes this rank's part of what rank 0 saved."""
+        self._state.load_state_dict(state)
 
 
 def attach(
@@ -369,17 +450,30 @@ def attach(
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
-    Options are those of State. Returns the State: state_dict(), load_state_dict(), stats(), plan(), trace(), close().
+    model: a DistributedDataParallel, or what torch.compile() made of one. Options are those of State, but for
+    process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(), stats(),
+    plan(), trace(), close().
+    ValueError names what cannot be: a setting, a parameter of another type (float64, complex), sparse gradients, a
+    second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
+    after `timeout` seconds.
     """
-    if not isinstance(model, DistributedDataParallel):
-        raise ValueError(f"attach() takes a DistributedDataParallel model, not {type(model).__name__}")
-    state = State(
-        model.process_group,
-        codec=codec,
-        strategy=strategy,
-        parameters=model.module.named_parameters(),
-        **options,
-    )
-    model.register_comm_hook(state, hook)
+    group = model_group(model)
+    patience = usable_timeout(options)
+
+    def prepare() -> State:
+        ddp = ddp_of(model)
+        given = {"process_group", "parameters"} & set(options)
+        if given:
+            raise ValueError(f"attach() takes {' and '.join(sorted(given))} from the model: leave it out")
+        check_model(ddp)
+        named = ddp.module.named_parameters()
+        state = State(ddp.process_group, codec=codec, strategy=strategy, parameters=named, **options)
+        state._unused.detach()  # what goes wrong from here on is told by an exception
+        state._settled = True
+        scale_of(state.loss_scale)
+        ddp.register_comm_hook(state, hook)
+        return state
+
+    state = prepare() if group is None else together(group, patience, "tithe.torch.attach()", prepare)
     state.open()
     return state

@@ -13,13 +13,10 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "codec/machine_for_test.h"
 #include "tithe/codec.h"
 
 namespace tithe {
 namespace {
-
-const Machine* in_its_place = nullptr;
 
 std::string lower(std::string name) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -75,12 +72,7 @@ const Environment& environment() {
 
 }  // namespace
 
-codec::MachineForTest::MachineForTest(Machine machine) : machine_(machine), before_(in_its_place) {
-  in_its_place = &machine_;
-}
-codec::MachineForTest::~MachineForTest() { in_its_place = before_; }
-
-const Machine& this_machine() { return in_its_place != nullptr ? *in_its_place : environment().machine; }
+const Machine& this_machine() { return environment().machine; }
 
 std::vector<std::string> targets() {
   std::vector<std::string> names;

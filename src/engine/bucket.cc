@@ -20,10 +20,10 @@ std::uint64_t layout_hash(std::span<const Tensor> bucket) {
   return h;
 }
 
-bool same_layout(const Unit& unit, std::span<const Tensor> bucket) {
-  return bucket.size() == unit.tensors().size() &&
-         std::all_of(unit.tensors().begin(), unit.tensors().end(), [&](const TensorLayout& l) {
-           const Tensor& t = bucket[l.place];
+bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket) {
+  return bucket.size() == layout.size() &&
+         std::all_of(layout.begin(), layout.end(), [&](const TensorLayout& l) {
+           const Tensor& t = bucket[l.index];
            return t.key == l.key && t.n == l.n && t.dtype == l.dtype && t.row == l.row;
          });
 }
@@ -44,6 +44,24 @@ Status check_bucket(std::span<const Tensor> bucket) {
       return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
   }
   return {};
+}
+
+Result<std::vector<TensorLayout>> lay_out(std::span<const Tensor> bucket, std::size_t min_values) {
+  std::vector<TensorLayout> layout;
+  std::vector<std::string_view> keys;
+  std::size_t first = 0;
+  for (const bool small : {false, true})
+    for (std::size_t k = 0; k < bucket.size(); ++k) {
+      const Tensor& t = bucket[k];
+      if ((t.n < min_values) != small) continue;
+      layout.push_back({std::string(t.key), t.n, t.dtype, first, k, t.row});
+      keys.push_back(t.key);
+      first += t.n;
+    }
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
+    return Status(Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice));
+  return layout;
 }
 
 }  // namespace tithe::engine

@@ -1,19 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a session asks of a bucket that it is handed: whether it makes sense, and whether its layout was seen before.
+// A bucket as it is handed over, and how it is laid out: whether it makes sense, whether its layout was seen before,
+// and in which order its tensors stand in the parts that are cut from it.
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
-#include "engine/unit.h"
+#include "carry/slice.h"
 #include "tithe/session.h"
 
 namespace tithe::engine {
+
+struct TensorLayout {
+  std::string key;
+  std::size_t n = 0;
+  DType dtype = DType::kF32;
+  std::size_t first = 0;  // where its values begin in the bucket
+  std::size_t index = 0;  // its number in the caller's list
+  std::size_t row = 0;    // Tensor::row
+  carry::Slice slice() const { return {first, n}; }
+};
 
 // kInvalid for a tensor without key or data, one that is not aligned, rows that do not fit, and too many values.
 Status check_bucket(std::span<const Tensor> bucket);
 
 // Of keys, sizes, types and rows, in order.
 std::uint64_t layout_hash(std::span<const Tensor> bucket);
-bool same_layout(const Unit& unit, std::span<const Tensor> bucket);
+bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket);
+
+// Small tensors go last, wherever they stand in the list: as neighbours they share one part. kInvalid for a key
+// that stands twice.
+Result<std::vector<TensorLayout>> lay_out(std::span<const Tensor> bucket, std::size_t min_values);
 
 }  // namespace tithe::engine

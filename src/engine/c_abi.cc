@@ -101,27 +101,27 @@ int tithe_open_loop(int world, tithe_transport** out, tithe_error* error) {
   return report({}, error);
 }
 
-int tithe_open_ucx(int rank, int world, tithe_all_gather gather, void* user, const char* transports,
-                   const char* devices, tithe_transport** out, tithe_error* error) {
+int tithe_open_transport(const char* transport, int rank, int world, tithe_all_gather gather, void* user,
+                         tithe_transport** out, tithe_error* error) {
   if (world < 1 || rank < 0 || rank >= world || gather == nullptr || out == nullptr)
-    return tithe::invalid("open_ucx: rank, world, gather or out is wrong", error);
-  tithe::UcxOptions options;
-  if (transports != nullptr) options.transports = transports;
-  if (devices != nullptr) options.devices = devices;
+    return tithe::invalid("open_transport: rank, world, gather or out is wrong", error);
   auto given = tithe::token_from_environment();
   if (!given.ok()) return report(given.status(), error);
-  options.token = std::move(given->token);
-  return tithe::give(tithe::open_ucx(rank, world, tithe::padded(world, gather, user), options), out, error);
+  return tithe::give(tithe::open_transport(transport == nullptr ? "" : transport,
+                                           {.rank = rank,
+                                            .world = world,
+                                            .all_gather = tithe::padded(world, gather, user),
+                                            .token = std::move(given->token)}),
+                     out, error);
 }
 
-int tithe_open_environment(tithe_transport** out, tithe_error* error) {
+int tithe_open_environment(const char* transport, tithe_transport** out, tithe_error* error) {
   if (out == nullptr) return tithe::invalid("open_environment: out is NULL", error);
   const auto launch = tithe::launch_from_environment();
   if (!launch.ok()) return report(launch.status(), error);
   return tithe::give(
-      tithe::open_ucx(launch->rank, launch->world, tithe::meet(*launch),
-                      {.transports = {}, .devices = {}, .token = launch->token, .timeout = launch->timeout}),
-      out, error);
+      tithe::open_transport(transport == nullptr ? "" : transport, tithe::connect_options(*launch)), out,
+      error);
 }
 
 void tithe_transport_free(tithe_transport* transport) { delete transport; }

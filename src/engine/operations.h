@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How the runner names what it posts to the transport.
-#include "engine/runner.h"
+// How the runner names what it hands to the transport.
+#include "engine/job.h"
 
 namespace tithe::engine {
 

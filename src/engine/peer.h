@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/fifo.h"
+#include "engine/arena.h"
 #include "engine/control.h"
-#include "engine/unit.h"
 
 namespace tithe::engine {
 
@@ -23,7 +23,7 @@ struct Peer {
   Numbers numbers;               // of its tagged messages
   bool gone = false;             // the transport says so:
   Status why_gone = {};
-  bool left = false;  // it said that it leaves
+  bool leaves = false;  // it has said so
   std::optional<Evidence> evidence = {};
 
   // Bytes of steps' frames.

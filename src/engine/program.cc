@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
-#include "base/text.h"
+#include "engine/laws.h"
 #include "engine/makers.h"
-#include "tithe/frame.h"
 
 namespace tithe::engine {
 namespace {
@@ -87,12 +84,6 @@ void Compiler::add_part(int index) {
   const auto count = static_cast<std::size_t>(layout.chunks);
   for (std::size_t c = 0; c <= count; ++c)
     layout.starts.push_back(cut_at(part.n, cols_of(part.spec), c, count));
-  for (Chunk c = 0; c < layout.chunks; ++c) {
-    layout.memory.push_back(out_.memory_bytes);
-    if (const auto bytes = part.spec.codec->memory)
-      out_.memory_bytes += bytes(part.spec.settings, layout.size(c));
-  }
-  layout.memory.push_back(out_.memory_bytes);
   out_.parts.push_back(layout);
 
   last_send_.clear();
@@ -108,7 +99,7 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
   const Graph& graph = makers.graph();
   const Part& part = plan_.parts[static_cast<std::size_t>(index)];
   const PartLayout& layout = out_.parts[static_cast<std::size_t>(index)];
-  const Law law = layout.laws[phase];
+  const LawRow& law = row_of(layout.laws[phase]);
   const auto count = static_cast<std::size_t>(layout.chunks);
   const auto payload = [&](Chunk c) {
     return most(part.spec,
@@ -119,7 +110,7 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
                                     return part.spec.codec->scratch(s, layout.size(c));
                                   }));
   const auto ranks = static_cast<std::size_t>(world_);
-  const bool joins = law == Law::kConcat && makers.any_merge();
+  const bool joins = law.joins && makers.any_merge();
   const auto frame_bytes = [&](Chunk c) { return joins ? ranks * (8 + payload(c)) : payload(c); };
 
   std::vector<std::vector<int>> merged(count);
@@ -141,9 +132,9 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
   // The own payload first: others' payloads come to it.
   const auto need_own = [&](Chunk c) {
     const auto i = static_cast<std::size_t>(c);
-    if (own[i] >= 0 || law == Law::kDecode) return;
+    if (own[i] >= 0 || !law.own_first) return;
     encode_slot[i] = add_slot(frame_bytes(c));
-    own_slot[i] = law == Law::kConcat ? add_slot(payload(c)) : encode_slot[i];
+    own_slot[i] = law.joins ? add_slot(payload(c)) : encode_slot[i];
     own[i] = add(StepKind::kOwn, index, phase, c);
     at(own[i]).step.slot = encode_slot[i];
     at(own[i]).step.own_slot = own_slot[i];
@@ -164,7 +155,7 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
         at(step).step.cover = tagging_.cover(payload(c), layout.size(c));
         at(step).step.slot = slot_of[k] = encode_slot[i];
         at(step).step.own_slot = own_slot[i];
-        if (law == Law::kConcat) at(step).frames = slots(merged[i]);
+        if (law.joins) at(step).frames = slots(merged[i]);
         at(step).makers = makers.of(static_cast<int>(k));
         follow(step, own[i] >= 0 ? own[i] : ready[i]);
         break;
@@ -174,7 +165,7 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
         at(step).step.slot = encode_slot[i];
         at(step).frames = slots(node.frames);
         for (const int f : node.frames) {
-          TITHE_ASSERT(law != Law::kSum || std::count(used.begin(), used.end(), f) == 1);
+          TITHE_ASSERT(!law.adds || std::count(used.begin(), used.end(), f) == 1);
           if (makers.of(f)[0] > me_) break;
           ++at(step).step.before;
         }
@@ -183,7 +174,7 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
       case Op::kStore:
         step = add(StepKind::kStore, index, phase, c);
         at(step).frames = slots(node.frames);
-        if (node.frames.size() > 1 && (law == Law::kSum || law == Law::kMax))
+        if (node.frames.size() > 1 && law.adds)
           at(step).step.slot = add_slot(payload(c));  // where they are combined
         follow(step, ready[i]);
         stored[i] = step;
@@ -245,46 +236,6 @@ void Compiler::link() {
 }
 
 }  // namespace
-
-Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy) {
-  std::vector<Law> laws;
-  const std::size_t phases = spec.codec->phases.size();
-  for (std::size_t p = 0; p < phases; ++p) {
-    const Phase& phase = spec.codec->phases[p];
-    const auto law = std::find_if(strategy.laws.begin(), strategy.laws.end(), [&](Law l) {
-      return std::find(phase.laws.begin(), phase.laws.end(), l) != phase.laws.end();
-    });
-    if (law == strategy.laws.end())
-      return Status(Code::kInvalid, fmt::format("{} and {} share no law for phase '{}'", spec.codec->name,
-                                                strategy.name, phase.name));
-    const bool combined = *law == Law::kMax || *law == Law::kLeader;
-    const bool last = p + 1 == phases;
-    if (last ? combined : !(combined || *law == Law::kSum))
-      return Status(Code::kUnsupported,
-                    fmt::format("{}: phase '{}' is the {} and combines by {}", spec.codec->name, phase.name,
-                                last ? "last" : "context of another", name(*law)));
-    laws.push_back(*law);
-  }
-  return laws;
-}
-
-Result<Authenticate> parse_authenticate(std::string_view word) {
-  if (word == "auto") return Authenticate::kAuto;
-  if (word == "headers") return Authenticate::kHeaders;
-  if (word == "payloads") return Authenticate::kPayloads;
-  return Status(Code::kInvalid,
-                fmt::format("authenticate={}: must be auto, headers or payloads", printable(word, 40)));
-}
-
-// A tag over the payload is made and checked at some 16 GB/s each: beside a wire of 10 Gbit/s it costs under 5 % of a
-// round where a codec sends at most 4 bits per value, since then its own work is most of the round; and next to
-// nothing where a frame is small.
-Cover Tagging::cover(std::size_t bound, std::size_t n) const {
-  constexpr std::size_t kSmallBytes = 16384;
-  const bool cheap = bound <= kSmallBytes || bound <= n / 2;
-  return what == Authenticate::kPayloads || (what == Authenticate::kAuto && cheap) ? Cover::kFrame
-                                                                                   : Cover::kHeader;
-}
 
 Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios,
                 const Tagging& tagging) {

@@ -2,11 +2,22 @@
 #pragma once
 // A Program is the plan of one bucket as steps with successors: the graphs of all parts and phases in one list,
 // with everything that an engine needs to know beforehand. Built once per layout, replayed every round.
+//
+// Why: a strategy's graph speaks of chunks and frames and knows neither sizes nor laws. Here each node becomes one or
+// two steps, each frame a slot of memory of fixed size, each law (laws.h) the steps that it needs; so a round decides
+// nothing, looks nothing up and allocates nothing: it counts down `waits` and runs what reaches zero.
+//
+// Threads  none: built by the caller of the first sync() of a layout, constant afterwards, read by all lanes.
+// Owners   a Unit owns its program; slots are offsets into the Unit's memory. A slot holds one frame per round, and
+//          belongs to the step that writes it until the steps that wait for that one read it.
+// Order    what the graph says, and: sends of a part to one peer leave one after the other; a phase touches a chunk
+//          once the phase before has stored it; a part is unloaded once all its chunks are stored.
+// Failure  none: the parts have passed choose_laws. What ranks may not agree on is compared before (Card).
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "tithe/frame.h"
+#include "engine/tagging.h"
 #include "tithe/plan.h"
 #include "tithe/schedule.h"
 
@@ -46,7 +57,7 @@ struct Step {
   Range next;         // steps that wait for it
 };
 
-// A place in the arena for one frame.
+// Room in the arena for one frame.
 struct Slot {
   std::size_t offset = 0;
   std::size_t bytes = 0;
@@ -57,7 +68,6 @@ struct PartLayout {
   int chunks = 1;
   int first_chunk = 0;              // number of its chunk 0 among all chunks of the program
   std::vector<std::size_t> starts;  // of chunk c within the part; chunks + 1 entries
-  std::vector<std::size_t> memory;  // of chunk c within the unit's memory, bytes; chunks + 1 entries
   std::size_t at(Chunk c) const { return starts[static_cast<std::size_t>(c)]; }
   std::size_t size(Chunk c) const { return at(c + 1) - at(c); }
 };
@@ -70,26 +80,8 @@ struct Program {
   int chunks = 0;                 // of all parts
   std::size_t arena_bytes = 0;    // 64-byte aligned
   std::size_t scratch_bytes = 0;  // for one step
-  std::size_t memory_bytes = 0;   // of all parts, in their order (Codec::memory)
   std::size_t most_views = 0;     // payloads that one step may read
 };
-
-// What tags cover, by the word in SessionOptions::authenticate. kInvalid for another word.
-enum class Authenticate : std::uint8_t { kAuto, kHeaders, kPayloads };
-Result<Authenticate> parse_authenticate(std::string_view word);
-
-// How the frames of a session are tagged, if at all.
-struct Tagging {
-  bool on = false;
-  Authenticate what = Authenticate::kAuto;
-  std::size_t trailer() const { return on ? kFrameTrailerBytes : 0; }
-  // Of a frame for n values whose payload has at most `bound` bytes; the same on all ranks.
-  Cover cover(std::size_t bound, std::size_t n) const;
-};
-
-// The laws by which the phases of a part combine: the strategy's first that the codec's phase knows.
-// kInvalid where there is none; kUnsupported where phases stand in an order that no engine can run.
-Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy);
 
 // The plan's parts must have passed choose_laws. Memory fits every one of `ratios`, and the codecs' own.
 Program compile(const Plan& plan, Rank me, int world, std::span<const double> ratios,

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "conformance/ranks.h"
 #include "engine/program.h"
+#include "support/ranks.h"
 #include "tithe/spec.h"
 
 namespace tithe {

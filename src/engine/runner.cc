@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who sleeps, and who wakes it. All that these conditions read changes under mutex_.
 //
-//   compute lane    on work_, until a step is ready or the runner stops. enqueue() wakes one for each step, ~Runner
+//   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, ~Runner
 //                   all
 //   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody
-//                   parts. release() and finish() wake it for a job, settle() and heard_farewell() for a round,
-//                   parted() for the end. With `interrupted` it also wakes by itself
+//                   parts. release() and finish() wake it for a job, settle_round() and take_farewell() for a round,
+//                   part() for the end. With `interrupted` it also wakes by itself
 //   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work
-//   lane            calls nudge(): start (cards), enqueue (sends, receives), agree (done), fail (farewells), run_one
-//                   (the last step of a session that parts); ~Runner calls wake() itself
+//   lane            calls nudge(): hand_over (sends, receives, cards), agree (done), fail (farewells), run_one (the
+//                   last step of a session that parts); ~Runner calls wake() itself
 //
 // A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
 // that, who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
-// What the lane gives to itself while it completes operations (answers, notes) is seen in its next turn.
+// One wake is enough for a poll, so the first nudge takes polling_ back. What the lane gives to itself while it
+// completes operations (answers, notes) is seen in its next turn.
 #include "engine/runner.h"
 
 #include <algorithm>
@@ -25,32 +26,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr std::size_t kTraceEvents = 65536;
 constexpr nanoseconds kIdle = std::chrono::hours(1);
 constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
-
-std::string_view op_name(StepKind kind) {
-  switch (kind) {
-    case StepKind::kOwn:
-    case StepKind::kEncode:
-      return "encode";
-    case StepKind::kSend:
-      return "send";
-    case StepKind::kRecv:
-      return "recv";
-    case StepKind::kMerge:
-      return "merge";
-    case StepKind::kStore:
-      return "store";
-    case StepKind::kCheck:
-      return "check";
-    case StepKind::kLoad:
-      return "load";
-    case StepKind::kUnload:
-      return "unload";
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -59,11 +36,10 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       lanes_(lanes),
       limits_(std::move(limits)),
       peers_(static_cast<std::size_t>(member.world)),
+      parting_(member_, limits_.timeout),
       transport_(std::move(transport)),
-      completions_(64),
-      awaited_(static_cast<std::size_t>(member.world)),
-      said_(static_cast<std::size_t>(member.world)),
-      farewell_frames_(make_arena(2 * kControlBytes)) {
+      liveness_(member_, limits_, peers_, queue_, rounds_, *transport_),
+      completions_(64) {
   for (Peer& p : peers_) {
     p.out = make_arena(kControlBytes);
     p.in = make_arena(kControlBytes);
@@ -79,9 +55,9 @@ Runner::~Runner() {
   {
     Lock lock(mutex_);
     if (lanes_ == 0)
-      while (life_ == Life::kParting) turn(lock, milliseconds(10));
+      while (parting_.parting()) turn(lock, milliseconds(10));
     else
-      news_.wait(lock, [&] { return life_ != Life::kParting; });
+      news_.wait(lock, [&] { return !parting_.parting(); });
     stop_ = true;
     work_.notify_all();
     transport_->wake();
@@ -93,43 +69,28 @@ Runner::~Runner() {
 
 Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   const Lock lock(mutex_);
-  auto job = std::make_unique<Job>();
-  const std::size_t steps = unit->program().steps.size();
-  job->unit = std::move(unit);
-  job->number = card.number = static_cast<std::uint32_t>(jobs_.size());
-  job->card = std::move(card);
-  job->waits.resize(steps);
-  job->posted_ns.resize(steps);
-  job->card_frame = make_arena(kControlBytes);
-  job->card_bytes = write_card(job->card, voice(), {job->card_frame.get(), kControlBytes});
-  capacity_ += steps;
-  ready_.reserve(capacity_);
-  post_.reserve(capacity_);
-  jobs_.push_back(std::move(job));
-  return *jobs_.back();
+  Job& job = queue_.add(std::move(unit), std::move(card));
+  job.card_frame = make_arena(kControlBytes);
+  job.card_bytes = write_card(job.card, voice(), {job.card_frame.get(), kControlBytes});
+  return job;
 }
 
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round) {
   const Lock lock(mutex_);
-  if (life_ != Life::kOpen) return verdict();
-  round_ = round;
-  began_ = round_open_ = true;
+  if (!parting_.open()) return parting_.verdict();
+  rounds_.begin(round);
   for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
-    if (at(r).left && said_[static_cast<std::size_t>(r)]) {
-      fail(Finding::kLeft, {Code::kPeerLost, said_[static_cast<std::size_t>(r)]->what, r}, r);
+    if (at(r).leaves) {
+      fail({Finding::kLeft, {Code::kPeerLost, parting_.said(r)->what, r}, r});
       return {};
     }
   job.unit->begin(bucket, round);
-  for (std::size_t s = 0; s < job.waits.size(); ++s) job.waits[s] = job.unit->program().steps[s].waits;
-  job.left = job.waits.size();
-  job.state = Job::State::kAwaitsCards;
-  job.began = instant();
-  if (!watching()) begin_watch();
-  ++active_;
-  stats_.values += job.unit->values();
-  if (!job.agreed) cards_to_send_.push(&job);
+  if (!watching()) liveness_.begin();
+  queue_.begin(job, instant());
+  recorder_.stats().values += job.unit->values();
   release(job);
-  nudge();
+  hand_over();
+  nudge();  // whatever is to be done, there is somebody to listen for now
   return {};
 }
 
@@ -145,11 +106,11 @@ void Runner::release(Job& job) {
       else if (p.first_card == job.number && !p.cards.empty())
         all.push_back(p.cards.front());
       else if (p.gone)  // its card did not come before it went, and nothing else will
-        return fail(lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r});
+        return fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
       else
         return;
     }
-    if (const Status s = compare_cards(all); !s.ok()) return fail(Finding::kAccused, s);
+    if (const Status s = compare_cards(all); !s.ok()) return fail({Finding::kAccused, s});
     job.agreed = true;
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me) {
@@ -157,50 +118,24 @@ void Runner::release(Job& job) {
         ++at(r).first_card;
       }
   }
-  job.state = Job::State::kRuns;
-  const auto& steps = job.unit->program().steps;
-  if (steps.empty()) {
-    job.state = Job::State::kDone;
-    --active_;
-    news_.notify_all();
-    return;
-  }
-  for (std::size_t s = 0; s < steps.size(); ++s)
-    if (steps[s].waits == 0) enqueue(job, static_cast<int>(s));
+  queue_.run(job);
+  if (job.state == Job::State::kDone) news_.notify_all();
 }
 
-void Runner::enqueue(Job& job, int step) {
-  const StepKind kind = job.unit->program().steps[static_cast<std::size_t>(step)].kind;
-  if (kind == StepKind::kSend || kind == StepKind::kRecv) {
-    post_.push({&job, step});
-    nudge();
-  } else {
-    ready_.push({&job, step});
-    work_.notify_one();
-  }
+void Runner::finish(const Task& task) {
+  if (queue_.finished(task)) news_.notify_all();
+}
+
+void Runner::hand_over() {
+  for (std::size_t n = queue_.take_fresh(); n > 0; --n) work_.notify_one();
+  if (queue_.has_mail()) nudge();
 }
 
 void Runner::nudge() {
-  if (polling_) transport_->wake();
+  if (std::exchange(polling_, false)) transport_->wake();
 }
 
-void Runner::release_next(Job& job, const Step& step) {
-  const Program& p = job.unit->program();
-  for (std::uint32_t k = 0; k < step.next.count; ++k) {
-    const int next = p.indices[step.next.first + k];
-    if (--job.waits[static_cast<std::size_t>(next)] == 0) enqueue(job, next);
-  }
-}
-
-void Runner::finish(Job& job, const Step& step) {
-  if (step.kind != StepKind::kSend)
-    release_next(job, step);  // a send's followers waited for its posting only
-  if (--job.left > 0) return;
-  job.unit->end();
-  job.state = Job::State::kDone;
-  --active_;
-  news_.notify_all();
-}
+// ---- Callers that wait
 
 // Asks the caller's own question, without the lock: it may need a lock of the caller's (Python's).
 bool Runner::interrupted(Lock& lock) {
@@ -213,7 +148,7 @@ bool Runner::interrupted(Lock& lock) {
 
 void Runner::block(Lock& lock, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
-  Clock::time_point ask = instant() + kInterrupts;
+  Instant ask = instant() + kInterrupts;
   while (!over()) {
     if (limits_.interrupted && instant() >= ask) {
       ask = instant() + kInterrupts;
@@ -229,81 +164,67 @@ void Runner::block(Lock& lock, const std::function<bool()>& over) {
     while ((!limits_.interrupted || instant() < ask) && run_one(lock, 0)) post(lock);
     if (!over()) turn(lock, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
   }
-  stats_.wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
+  recorder_.stats().wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
 }
 
 Status Runner::wait(Job& job) {
   Lock lock(mutex_);
-  block(lock,
-        [&] { return life_ == Life::kOver || (life_ == Life::kOpen && job.state == Job::State::kDone); });
-  return verdict();
-}
-
-bool Runner::owes_notes() const {
-  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
-    return &p != &at(member_.me) && !p.gone && (p.told_done < done_ || p.out_busy);
-  });
+  block(lock, [&] { return parting_.over() || (parting_.open() && job.state == Job::State::kDone); });
+  return parting_.verdict();
 }
 
 Status Runner::agree() {
   Lock lock(mutex_);
-  if (life_ != Life::kOpen) {
-    block(lock, [&] { return life_ == Life::kOver; });
-    return verdict();
+  if (!parting_.open()) {
+    block(lock, [&] { return parting_.over(); });
+    return parting_.verdict();
   }
-  if (!watching()) begin_watch();
-  agreeing_ = true;
-  agreed_ = false;
-  agreeing_since_ = instant();
-  ++done_;
-  settle();
-  post_notes_ = true;
+  if (!watching()) liveness_.begin();
+  rounds_.end_work(instant());
+  settle_round();
+  notes_ = true;
   nudge();
-  block(lock, [&] { return life_ == Life::kOver || agreed_; });
+  block(lock, [&] { return parting_.over() || rounds_.agreed(); });
   // Without lanes nobody sends it later. A peer that takes nothing is waited for in the rounds to come.
-  for (int tries = 0; lanes_ == 0 && tries < 50 && life_ == Life::kOpen && owes_notes(); ++tries)
+  for (int tries = 0; lanes_ == 0 && tries < 50 && parting_.open() && owes_notes(); ++tries)
     turn(lock, milliseconds(1));
-  agreeing_ = false;
-  return agreed_ ? Status{} : verdict();
+  rounds_.stop_waiting();
+  return rounds_.agreed() ? Status{} : parting_.verdict();
 }
 
 Status Runner::status() const {
   const Lock lock(mutex_);
-  return verdict();
+  return parting_.verdict();
 }
 
 // ---- Lanes
 
 bool Runner::run_one(Lock& lock, int lane) {
-  if (ready_.empty() || life_ != Life::kOpen) return false;
-  const Task task = ready_.pop();
-  const Step& step = task.job->unit->program().steps[static_cast<std::size_t>(task.step)];
+  if (queue_.compute().empty() || !parting_.open()) return false;
+  const Task task = queue_.compute().pop();
   ++running_;
   lock.unlock();
   const std::int64_t begin = now_ns();
-  const Status status = task.job->unit->run(step, lane);
+  const Status status = task.job->unit->run(task.what(), lane);
   const std::int64_t end = now_ns();
   lock.lock();
   --running_;
-  note(*task.job, step, lane + 1, begin, end);
-  const auto spent = static_cast<std::uint64_t>(end - begin);
-  if (step.kind == StepKind::kEncode || step.kind == StepKind::kOwn) stats_.encode_ns += spent;
-  if (step.kind == StepKind::kMerge || step.kind == StepKind::kStore) stats_.merge_ns += spent;
-  if (life_ != Life::kOpen) {
+  recorder_.note(task, rounds_.round(), lane + 1, begin, end);
+  if (!parting_.open()) {
     nudge();
-    return true;
+  } else if (!status.ok()) {
+    fail({Finding::kAccused, status});
+  } else {
+    finish(task);
+    hand_over();
   }
-  if (status.ok())
-    finish(*task.job, step);
-  else
-    fail(Finding::kAccused, status);
   return true;
 }
 
 void Runner::compute(int lane) {
   Lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [&] { return stop_ || (!ready_.empty() && life_ == Life::kOpen); });
+    work_.wait(lock, [&] { return stop_ || (!queue_.compute().empty() && parting_.open()); });
     if (stop_) return;
     run_one(lock, lane);
   }
@@ -314,39 +235,43 @@ void Runner::communicate() {
   while (!stop_) turn(lock, kIdle);
 }
 
+// A peer that is gone is found out by what is awaited from it.
+void Runner::show_card(Job& job) {
+  for (Rank r = 0; r < member_.world; ++r)
+    if (r != member_.me)
+      (void)transport_->send(r, kControlChannel, {job.card_frame.get(), job.card_bytes},
+                             control_op(kTell, r));
+}
+
 // Hands what is ready to the transport, in order.
 void Runner::post(Lock& lock) {
-  while (!cards_to_send_.empty() && life_ == Life::kOpen) {
-    Job& job = *cards_to_send_.pop();
+  while (!queue_.cards().empty() && parting_.open()) {
+    Job& job = *queue_.cards().pop();
     lock.unlock();
-    for (Rank r = 0; r < member_.world; ++r)
-      if (r != member_.me)  // a peer that is gone is found out by what is awaited from it
-        (void)transport_->send(r, kControlChannel, {job.card_frame.get(), job.card_bytes},
-                               control_op(kTell, r));
+    show_card(job);
     lock.lock();
   }
-  while (!post_.empty() && life_ == Life::kOpen) {
-    const Task task = post_.pop();
-    Job& job = *task.job;
-    const Step& step = job.unit->program().steps[static_cast<std::size_t>(task.step)];
+  while (!queue_.post().empty() && parting_.open()) {
+    const Task task = queue_.post().pop();
+    const Step& step = task.what();
+    Unit& unit = *task.job->unit;
     const bool sends = step.kind == StepKind::kSend;
-    job.posted_ns[static_cast<std::size_t>(task.step)] = now_ns();
+    task.job->posted_ns[static_cast<std::size_t>(task.step)] = now_ns();
     lock.unlock();
-    const OpId op = step_op(job, task.step);
-    const Channel channel = job.unit->channel(step.part);
-    const ByteView out = sends ? job.unit->outgoing(step) : ByteView{};
+    const OpId op = step_op(*task.job, task.step);
+    const Channel channel = unit.channel(step.part);
+    const ByteView out = sends ? unit.outgoing(step) : ByteView{};
     Status status = sends ? transport_->send(step.peer, channel, out, op)
-                          : transport_->recv(step.peer, channel, job.unit->incoming(step), op);
+                          : transport_->recv(step.peer, channel, unit.incoming(step), op);
     lock.lock();
     if (!status.ok()) {
       complete({op, 0, std::move(status)});
-      continue;
-    }
-    if (sends) {
+    } else if (sends) {
       at(step.peer).sent += out.size();
-      ++stats_.frames_sent;
-      stats_.bytes_sent += out.size();
-      release_next(job, step);
+      ++recorder_.stats().frames_sent;
+      recorder_.stats().bytes_sent += out.size();
+      queue_.posted(task);
+      hand_over();
     }
   }
 }
@@ -355,14 +280,13 @@ void Runner::post(Lock& lock) {
 void Runner::turn(Lock& lock, nanoseconds wait) {
   do {  // both let go of the lock: what came meanwhile woke nobody
     post(lock);
-    flush_outboxes(lock);
-  } while (life_ == Life::kOpen && (!post_.empty() || !cards_to_send_.empty() || post_notes_));
-  if (life_ == Life::kParting) {
-    part();
-    if (parted()) return;
+    send_notes(lock);
+  } while (parting_.open() && (queue_.has_mail() || notes_));
+  if (parting_.parting()) {
+    if (part()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));
   } else if (watching()) {
-    wait = std::clamp<nanoseconds>(look_at_ - instant(), nanoseconds(0), wait);
+    wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
   }
   if (stop_) return;
   polling_ = true;
@@ -371,71 +295,102 @@ void Runner::turn(Lock& lock, nanoseconds wait) {
   lock.lock();
   polling_ = false;
   for (std::size_t k = 0; k < count; ++k) complete(completions_[k]);
-  if (!watching()) return;
-  if (const Instant now = instant(); now >= look_at_) look_at_ = watch(now);
+  hand_over();
+  if (!watching() || instant() < liveness_.next_look()) return;
+  if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
+  notes_ = true;  // it may want to ask
 }
 
 void Runner::complete(const Completion& done) {
   if ((done.op & kControlBit) != 0) return complete_control(done);
-  Job& job = *jobs_[done.op >> 32];
-  const auto s = static_cast<std::size_t>(done.op & 0xffffffffU);
-  const Step& step = job.unit->program().steps[s];
-  const std::int64_t begin = std::exchange(job.posted_ns[s], 0);
+  const Task task{&queue_.job(done.op >> 32), static_cast<int>(done.op & 0xffffffffU)};
+  const Step& step = task.what();
+  const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
   const std::int64_t end = now_ns();
-  if (step.kind == StepKind::kSend) stats_.send_ns += static_cast<std::uint64_t>(end - begin);
-  if (life_ != Life::kOpen) return;
+  if (step.kind == StepKind::kSend) recorder_.stats().send_ns += static_cast<std::uint64_t>(end - begin);
+  if (!parting_.open()) return;
   if (!done.status.ok()) {
-    if (done.status.code() == Code::kPeerLost)
-      return fail(lost(done.status), {Code::kPeerLost, done.status.what(), step.peer});
+    if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
+      return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
     const bool too_long = done.status.code() == Code::kTooSmall;
     // Where frames have tags, one that is too long to be looked at may be anybody's.
     const Rank sender = too_long && member_.tags != nullptr ? Status::kNoPeer : step.peer;
-    return fail(Finding::kAccused,
-                {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender});
+    return fail(
+        {Finding::kAccused, {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender}});
   }
   if (step.kind == StepKind::kRecv) {
-    job.unit->received(step, done.bytes);
-    hear(at(step.peer), instant(), true);
+    task.job->unit->received(step, done.bytes);
+    liveness_.hear(at(step.peer), true);
   }
-  note(job, step, 0, begin, end);
-  finish(job, step);
+  recorder_.note(task, rounds_.round(), 0, begin, end);
+  finish(task);
+}
+
+// ---- The end
+
+void Runner::fail(const Trouble& trouble) {
+  if (!parting_.open()) return;
+  parting_.begin({.finding = trouble.finding,
+                  .code = trouble.why.code(),
+                  .witness = trouble.witness == Status::kNoPeer ? member_.me : trouble.witness,
+                  .blamed = trouble.why.peer(),
+                  .round = rounds_.uncommitted(),
+                  .unheard = liveness_.unheard(),
+                  .what = trouble.why.what()},
+                 instant());
+  queue_.drop();
+  nudge();
+}
+
+void Runner::cancel() {
+  const Lock lock(mutex_);
+  withdraw();
+}
+
+void Runner::withdraw() {
+  if (!parting_.open()) return;
+  parting_.withdraw();
+  if (watching())
+    fail({Finding::kLeft, {Code::kPeerLost, "it left in the middle of a round", member_.me}});
+  else  // nothing of it is under way: whoever needs nothing more of it may go on
+    fail({Finding::kLeft, {Code::kCancelled, "it left", member_.me}});
+}
+
+// Tells the others and cancels what is in flight, once; then waits for their word. Frames may still be in flight when
+// it is over: their memory is the jobs', and the caller's tensors are used by compute steps alone.
+bool Runner::part() {
+  if (!parting_.told()) {
+    parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
+    for (const auto& job : queue_.jobs())
+      for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
+        if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));
+  }
+  if (running_ > 0 || !parting_.settle(instant(), peers_, rounds_.waits())) return false;
+  news_.notify_all();
+  return true;
 }
 
 // ---- Numbers
 
 SessionStats Runner::stats() const {
   const Lock lock(mutex_);
-  return stats_;
+  return recorder_.stats();
 }
 
 void Runner::end_round(bool dropped) {
   const Lock lock(mutex_);
-  ++(dropped ? stats_.rounds_dropped : stats_.rounds);
-  round_open_ = false;
+  ++(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
+  rounds_.commit();
 }
 
 void Runner::trace(bool on) {
   const Lock lock(mutex_);
-  tracing_ = on;
-  if (on) events_.reserve(kTraceEvents);
-}
-
-void Runner::note(const Job& job, const Step& step, int lane, std::int64_t begin, std::int64_t end) {
-  if (!tracing_ || step.kind == StepKind::kLoad || step.kind == StepKind::kUnload) return;
-  if (events_.size() == kTraceEvents) events_.pop();
-  const std::uint64_t bytes = step.slot >= 0 && step.kind != StepKind::kStore && step.kind != StepKind::kMerge
-                                  ? job.unit->outgoing(step).size()
-                                  : 0;
-  events_.push({op_name(step.kind), round_, job.unit->channel(step.part) - 1, step.chunk, step.peer, lane,
-                begin, end, bytes});
+  recorder_.trace(on);
 }
 
 std::vector<TraceEvent> Runner::take_trace() {
   const Lock lock(mutex_);
-  std::vector<TraceEvent> out;
-  out.reserve(events_.size());
-  while (!events_.empty()) out.push_back(events_.pop());
-  return out;
+  return recorder_.take_trace();
 }
 
 }  // namespace tithe::engine

@@ -5,17 +5,19 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "base/text.h"
-#include "codec/leave.h"
+#include "carry/store.h"
+#include "codec/common/leave.h"
 #include "engine/bucket.h"
-#include "engine/carry_store.h"
 #include "engine/runner.h"
+#include "engine/saved_state.h"
 #include "tithe/machine.h"
 
 namespace tithe {
 namespace {
 
-using engine::Home;
+using carry::Kept;
 using engine::Job;
 using engine::Unit;
 
@@ -65,8 +67,8 @@ class Session::Impl {
   struct Entry {  // a layout that was seen
     std::uint64_t hash = 0;
     Job* job = nullptr;
-    std::vector<Home*> homes;  // by tensor of the unit; the store's entries do not move
-    Ticket ticket = 0;         // of its last round
+    std::vector<Kept*> kept;  // by tensor of the unit
+    Ticket ticket = 0;        // of its last round
     bool waited = true;
     bool open = false;  // part of the open round
   };
@@ -86,7 +88,7 @@ class Session::Impl {
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own
   Schedule schedule_;
-  engine::CarryStore store_;
+  carry::Store store_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> open_;  // reused by commit()
   Status broken_;             // not ok: what this rank is owed cannot be sent
@@ -100,30 +102,19 @@ class Session::Impl {
 Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
   const std::uint64_t hash = engine::layout_hash(bucket);
   for (const auto& e : entries_)
-    if (e->hash == hash && engine::same_layout(*e->job->unit, bucket)) return e.get();
+    if (e->hash == hash && engine::same_layout(e->job->unit->tensors(), bucket)) return e.get();
 
-  // Small tensors go last, wherever they stand in the bucket: as neighbours they share one part.
-  std::vector<engine::TensorLayout> tensors;
+  Result<std::vector<engine::TensorLayout>> layout = engine::lay_out(bucket, options_.min_values);
+  if (!layout.ok()) return layout.status();
   std::vector<std::size_t> sizes, rows;
-  std::vector<std::string_view> keys;
-  std::size_t first = 0;
-  for (const bool small : {false, true})
-    for (std::size_t k = 0; k < bucket.size(); ++k) {
-      const Tensor& t = bucket[k];
-      if ((t.n < options_.min_values) != small) continue;
-      tensors.push_back({std::string(t.key), t.n, t.dtype, first, k, t.row});
-      sizes.push_back(t.n);
-      rows.push_back(t.row);
-      keys.push_back(t.key);
-      first += t.n;
-    }
-  std::sort(keys.begin(), keys.end());
-  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
-    return Status(Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice));
+  for (const engine::TensorLayout& t : *layout) {
+    sizes.push_back(t.n);
+    rows.push_back(t.row);
+  }
   for (const Tensor& t : bucket)
-    if (const Home* home = store_.find(t.key); home != nullptr && home->n != t.n)
+    if (const Kept* kept = store_.find(t.key); kept != nullptr && kept->n != t.n)
       return Status(Code::kInvalid,
-                    fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, home->n));
+                    fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n));
 
   Plan plan = make_plan(sizes,
                         {.spec = spec_,
@@ -135,13 +126,13 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
     if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
   const auto parts = static_cast<std::uint32_t>(plan.parts.size());
   auto unit =
-      std::make_unique<Unit>(member_, std::move(tensors), std::move(plan), next_part_, schedule_.ratios());
+      std::make_unique<Unit>(member_, std::move(*layout), std::move(plan), next_part_, schedule_.ratios());
   next_part_ += parts;
   engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
                     .run = member_.run,
                     .seed = member_.seed,
                     .tensors = bucket.size(),
-                    .values = first,
+                    .values = unit->values(),
                     .layout = hash,
                     .plan = unit->plan_hash(),
                     .round = round_,
@@ -152,8 +143,8 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   entry->hash = hash;
   entry->job = &runner_.add(std::move(unit), std::move(card));
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
-    entry->homes.push_back(&store_.home(t.key));
-    entry->homes.back()->n = t.n;
+    entry->kept.push_back(&store_.of(t.key));
+    entry->kept.back()->n = t.n;
   }
   entries_.push_back(std::move(entry));
   open_.reserve(entries_.size());
@@ -162,8 +153,8 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
 
 // A round's results are final at its commit, so the next one does not begin by itself.
 Status Session::Impl::meets_open_round(const Entry& e) const {
-  for (std::size_t i = 0; i < e.homes.size(); ++i)
-    if (e.homes[i]->used == round_ + 1)
+  for (std::size_t i = 0; i < e.kept.size(); ++i)
+    if (e.kept[i]->used == round_ + 1)
       return {Code::kInvalid,
               fmt::format("tensor '{}' is part of round {} already: commit() ends that round, call it first",
                           e.job->unit->tensors()[i].key, round_)};
@@ -181,9 +172,9 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   if (!found.ok()) return found.status();
   Entry& e = **found;
   TITHE_TRY(meets_open_round(e));
-  for (std::size_t i = 0; i < e.homes.size(); ++i) {
-    store_.move_in(*e.homes[i], *e.job->unit, i);
-    e.homes[i]->used = round_ + 1;
+  for (std::size_t i = 0; i < e.kept.size(); ++i) {
+    e.kept[i]->move_to(e.job->unit->carry(), e.job->unit->tensors()[i].slice());
+    e.kept[i]->used = round_ + 1;
   }
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
@@ -236,10 +227,8 @@ Status Session::Impl::commit() {
 // Encoders and sums report what is not finite before it is left unsent, so this finds a mistake of ours. It is looked
 // for where it would show: such a residual drops every round to come.
 Status Session::Impl::check_carry() {
-  for (const auto& [key, home] : store_.all())
-    if (const bool finite = codec::all_finite(engine::CarryStore::residual(home)) &&
-                            codec::all_finite(engine::CarryStore::velocity(home));
-        !finite) {
+  for (const auto& [key, kept] : store_.all())
+    if (!codec::all_finite(kept.residual()) || !codec::all_finite(kept.velocity())) {
       TITHE_ASSERT(false);
       return broken_ = {
                  Code::kCorrupt,
@@ -262,8 +251,8 @@ Result<std::vector<std::uint8_t>> Session::Impl::state() {
 
 Status Session::Impl::restore(ByteView bytes) {
   engine::SavedHead head;
-  std::map<std::string, Home, std::less<>> homes;
-  TITHE_TRY(engine::load(bytes, head, homes));
+  carry::Store::Map saved;
+  TITHE_TRY(engine::load(bytes, head, saved));
   if (head.world != member_.world)
     return {Code::kInvalid,
             fmt::format("state was saved by {0} ranks, this job has {1}: resume with {0} ranks, or start "
@@ -284,26 +273,11 @@ Status Session::Impl::restore(ByteView bytes) {
                         head.schedule, schedule_.text())};
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
-  for (const auto& [key, saved] : homes)
-    if (const Home* home = store_.find(key); home != nullptr && home->n != saved.n)
+  for (const auto& [key, from] : saved)
+    if (const Kept* kept = store_.find(key); kept != nullptr && kept->n != from.n)
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
-                                          key, saved.n, home->n)};
-  for (auto& [key, home] : store_.all()) {
-    home.unit = nullptr;
-    home.residual = {};
-    home.velocity = {};
-    home.memory = {};
-    home.memory_kind = 0;
-  }
-  for (auto& [key, saved] : homes) {
-    Home& home = store_.home(key);
-    home.n = saved.n;
-    home.residual = std::move(saved.residual);
-    home.velocity = std::move(saved.velocity);
-    home.memory = std::move(saved.memory);
-    home.memory_kind = saved.memory_kind;
-  }
-  for (auto& [key, home] : store_.all()) home.used = 0;
+                                          key, from.n, kept->n)};
+  store_.restore(std::move(saved));
   round_ = head.round;
   schedule_.restore(head.told);
   return {};
@@ -329,15 +303,15 @@ double Session::Impl::ratio() const {
 
 Status Session::Impl::residual(std::string_view key, std::span<float> out) const {
   const std::lock_guard lock(mutex_);
-  const Home* home = store_.find(key);
-  if (home == nullptr) return {Code::kInvalid, fmt::format("no tensor '{}' in this session", key)};
-  if (home->n != out.size())
-    return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, home->n, out.size())};
-  const std::span<const float> kept = engine::CarryStore::residual(*home);
-  if (kept.empty())
+  const Kept* kept = store_.find(key);
+  if (kept == nullptr) return {Code::kInvalid, fmt::format("no tensor '{}' in this session", key)};
+  if (kept->n != out.size())
+    return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, kept->n, out.size())};
+  const std::span<const float> residual = kept->residual();
+  if (residual.empty())
     std::fill(out.begin(), out.end(), 0.0F);
   else
-    std::copy(kept.begin(), kept.end(), out.begin());
+    std::copy(residual.begin(), residual.end(), out.begin());
   return {};
 }
 
@@ -379,10 +353,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   }
   const Strategy* strategy = find_strategy(options.strategy);
   if (strategy == nullptr) {
-    std::string known;
-    for (const Strategy* s : all_strategies())
-      fmt::format_to(std::back_inserter(known), "{}{}", known.empty() ? "" : ", ", s->name);
-    return Status(Code::kInvalid, fmt::format("unknown strategy '{}': known: {}", options.strategy, known));
+    std::vector<std::string_view> known;
+    for (const Strategy* s : all_strategies()) known.push_back(s->name);
+    return Status(Code::kInvalid, fmt::format("unknown strategy '{}': {}", options.strategy,
+                                              suggest(options.strategy, known)));
   }
   if (const auto laws = engine::choose_laws(spec, *strategy); !laws.ok()) return laws.status();
   Result<Schedule> schedule = Schedule::parse(options.schedule, spec);

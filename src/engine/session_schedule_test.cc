@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "conformance/ranks.h"
-#include "engine/program.h"
+#include "engine/laws.h"
+#include "support/ranks.h"
 
 namespace tithe {
 namespace {

@@ -1,45 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of a unit's steps on chunks: encode, check, merge and store, under each law.
+// The bodies of a unit's steps: what is the same under every law. What is not stands in laws.cc.
+//
+// Threads: a step runs on whatever compute lane takes it, with that lane's scratch, views and tagger. It holds no lock.
+// Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's share of the carry. The graph
+// says who comes first: two steps that touch the same chunk or slot wait for each other, so no two of them run at the
+// same time, and the second sees what the first wrote (the runner's mutex lies between). All share finite_: it is
+// atomic, and within a round it only falls.
+// Failure: a step that returns a Status ends the session, and what it has half written is not looked at again. A value
+// that is not finite is no failure: the chunk is poisoned, its frames travel flagged, and all ranks drop the round.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/bytes.h"
 #include "base/rng.h"
-#include "codec/leave.h"
-#include "engine/feedback.h"
+#include "codec/common/leave.h"
 #include "engine/unit.h"
 
 namespace tithe::engine {
 
-// Only the last phase settles what is left.
-float* Unit::left(const Step& step, const Where& w) {
-  if (!carries_[static_cast<std::size_t>(step.part)] || !last_phase(step, w)) return nullptr;
-  return residual_[1 - now_].data() + w.offset;
+Where Unit::where(const Step& step) {
+  const auto p = static_cast<std::size_t>(step.part);
+  const PartLayout& layout = program_.parts[p];
+  const std::size_t n = layout.size(step.chunk);
+  return {plan_.parts[p],
+          layout,
+          row_of(layout.laws[step.phase]),
+          chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
+          flat_.values(step.part).subspan(layout.at(step.chunk), n),
+          n,
+          std::size_t{step.phase} + 1 == layout.laws.size()};
 }
 
 Call Unit::call(const Step& step, const Where& w, int lane) {
-  const auto part = static_cast<std::size_t>(step.part);
-  return {.settings = settings_[part],
+  return {.settings = settings(step),
           .seed = mix64(member_.seed ^ mix64(static_cast<std::uint64_t>(member_.me) + 1)),
           .shared_seed = member_.seed,
           .round = round_,
-          .tensor = draws_[part],
+          .tensor = draws_[static_cast<std::size_t>(step.part)],
           .chunk = static_cast<std::uint16_t>(step.chunk),
           .phase = step.phase,
           .context = w.chunk.context,
           .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes},
-          .memory = memory(step, w, now_)};
-}
-
-std::span<std::uint8_t> Unit::memory(const Step& step, const Where& w, int which) {
-  const auto c = static_cast<std::size_t>(step.chunk);
-  return std::span(memory_[which]).subspan(w.layout.memory[c], w.layout.memory[c + 1] - w.layout.memory[c]);
+          .memory = carry_.memory(step.part, step.chunk)};
 }
 
 FrameHeader Unit::header(const Step& step, const Where& w) const {
-  return {.codec = w.part.spec.codec->id,
+  return {.codec = id_of(*w.part.spec.codec),
           .run = member_.run,
           .round = round_,
           .tensor = first_part_ + static_cast<std::uint32_t>(step.part),
@@ -50,100 +56,98 @@ FrameHeader Unit::header(const Step& step, const Where& w) const {
           .plan = round_hash_};
 }
 
+Status Unit::run(const Step& step, int lane) {
+  switch (step.kind) {
+    case StepKind::kLoad:
+      load(step.part);
+      return {};
+    case StepKind::kUnload:
+      flat_.unload(step.part);
+      return {};
+    case StepKind::kOwn:
+      return own(step, lane);
+    case StepKind::kEncode:
+      return encode(step, lane);
+    case StepKind::kCheck:
+      return check(step, lane);
+    case StepKind::kMerge:
+      return merge(step, lane);
+    case StepKind::kStore:
+      return store(step, lane);
+    case StepKind::kSend:
+    case StepKind::kRecv:
+      break;
+  }
+  TITHE_ASSERT(false);
+  return {};
+}
+
+void Unit::load(int part) {
+  flat_.load(part);
+  const float* source = carry_.load(part, flat_.values(part));
+  const PartLayout& layout = program_.parts[static_cast<std::size_t>(part)];
+  for (Chunk c = 0; c < layout.chunks; ++c)
+    chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
+        source + layout.at(c);
+}
+
+// ---- Frames that leave
+
 Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
-  const auto part = static_cast<std::size_t>(step.part);
-  const Carry carry{w.chunk.source, carries_[part] ? residual_[now_].data() + w.offset : nullptr,
-                    left(step, w), w.n};
+  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
   Result<Encoded> done = impl(*w.part.spec.codec).encode(call(step, w, lane), carry, out);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
-  if (!done->finite) {
+  if (!done->finite)
     w.chunk.poisoned = true;
-  } else if (carries_[part] && w.part.spec.feedback.kind == Feedback::kDecay && last_phase(step, w)) {
-    forget(w.part.spec.feedback, {carry.left, w.n});
-  } else if (w.part.spec.feedback.mask && last_phase(step, w)) {
-    mask_velocity(out.first(done->bytes), velocity_[1 - now_].data() + w.offset);
-  }
+  else if (w.last_phase)
+    carry_.settle(step.part, step.chunk, impl(*w.part.spec.codec), out.first(done->bytes));
   return done;
 }
 
 Status Unit::own(const Step& step, int lane) {
   const Where w = where(step);
   if (w.chunk.poisoned || !leads(w)) return {};
-  const Result<Encoded> done = encode_into(step, w, lane, room(step.own_slot));
+  const Result<Encoded> done = encode_into(step, w, lane, frames_.room(step.own_slot));
   if (!done.ok()) return done.status();
   w.chunk.own_bytes = done->bytes;
   w.chunk.present = true;
-  state(step.own_slot) = {.bytes = kFrameHeaderBytes + done->bytes};
+  frames_[step.own_slot] = {.bytes = kFrameHeaderBytes + done->bytes};
   return {};
+}
+
+Result<Made> Unit::encode_values(const Step& step, const Where& w, int lane) {
+  if (!leads(w)) return Made{.flags = kFlagEmpty};
+  const Result<Encoded> done = encode_into(step, w, lane, frames_.room(step.slot));
+  if (!done.ok()) return done.status();
+  return done->finite ? Made{.bytes = done->bytes} : Made{.flags = kFlagNonFinite};
 }
 
 Status Unit::encode(const Step& step, int lane) {
   const Where w = where(step);
-  const Bytes frame = slot(step.slot);
-  std::size_t bytes = 0;
-  std::uint16_t parts = 1;
-  std::uint8_t flags = 0;
-  if (w.chunk.poisoned) {
-    flags = kFlagNonFinite;
-  } else if (step.direct) {
-    if (leads(w)) {
-      const Result<Encoded> done = encode_into(step, w, lane, room(step.slot));
-      if (!done.ok()) return done.status();
-      bytes = done->finite ? done->bytes : 0;
-      flags = done->finite ? 0 : kFlagNonFinite;
-    } else {
-      flags = kFlagEmpty;
-    }
-  } else if (w.law == Law::kConcat) {
-    TITHE_TRY(join(step, frame.first(frame.size() - member_.tagging.trailer()), bytes, parts));
-    flags = kFlagConcat;
-  } else {
-    bytes = w.chunk.own_bytes;
-    flags = w.chunk.present ? 0 : kFlagEmpty;
+  Made made{.flags = kFlagNonFinite};
+  if (!w.chunk.poisoned) {
+    const Result<Made> done =
+        step.direct ? encode_values(step, w, lane) : (this->*w.law.encode_merged)(step, w, lane);
+    if (!done.ok()) return done.status();
+    made = *done;
   }
   FrameHeader h = header(step, w);
-  h.flags = flags;
-  h.parts = parts;
-  h.payload_bytes = bytes;
-  if (member_.tags == nullptr) {
-    TITHE_TRY(seal_frame(h, frame));
-  } else {
-    TITHE_TRY(seal_frame(h, frame, member_.tags->lane(lane), member_.tags->next(), step.cover));
-  }
-  state(step.slot) = {flags, parts, step.makers, kFrameHeaderBytes + bytes};
+  h.flags = made.flags;
+  h.parts = made.parts;
+  h.payload_bytes = made.bytes;
+  const Bytes frame = frames_.memory(step.slot);
+  TITHE_TRY(member_.tags == nullptr
+                ? seal_frame(h, frame)
+                : seal_frame(h, frame, member_.tags->lane(lane), member_.tags->next(), step.cover));
+  frames_[step.slot] = {made.flags, made.parts, step.makers, kFrameHeaderBytes + made.bytes};
   return {};
 }
 
-// Own payload first, then those that were merged, in the order of the graph.
-Status Unit::join(const Step& step, Bytes frame, std::size_t& bytes, std::uint16_t& parts) {
-  std::size_t total = 1;
-  for (const int f : list(step.frames)) total += state(f).parts;
-  if (total > kMaxParts)
-    return {Code::kUnsupported, fmt::format("{} payloads in one frame, at most {}", total, kMaxParts)};
-  std::size_t at = kFrameHeaderBytes + 8 * total;
-  std::size_t k = 0;
-  const auto append = [&](ByteView p) {
-    if (at + p.size() > frame.size()) return false;
-    wire::put(frame.data() + kFrameHeaderBytes + 8 * k++, std::uint64_t{p.size()});
-    if (!p.empty()) std::memcpy(frame.data() + at, p.data(), p.size());
-    at += p.size();
-    return true;
-  };
-  bool fits = append(payload(step.own_slot));
-  ByteView pieces[kMaxParts];
-  for (const int f : list(step.frames)) {
-    TITHE_TRY(split_parts(parsed(f), pieces));
-    for (std::size_t i = 0; i < state(f).parts; ++i) fits = fits && append(pieces[i]);
-  }
-  if (!fits) return {Code::kCorrupt, "joined payloads are longer than their ranks can have made"};
-  bytes = at - kFrameHeaderBytes;
-  parts = static_cast<std::uint16_t>(total);
-  return {};
-}
+// ---- Frames that arrive
 
 Status Unit::check(const Step& step, int lane) {
   const Where w = where(step);
-  const ByteView bytes = ByteView(slot(step.slot)).first(state(step.slot).bytes + member_.tagging.trailer());
+  const ByteView bytes = frames_.whole(step.slot);
   const Result<ParsedFrame> parsed =
       member_.tags == nullptr ? parse_frame(bytes) : parse_frame(bytes, member_.tags->lane(lane), step.cover);
   if (!parsed.ok()) {
@@ -151,11 +155,8 @@ Status Unit::check(const Step& step, int lane) {
     const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();
     return Status(parsed.status().code(), parsed.status().what(), sender);
   }
-  if (std::uint64_t& last = heard_[static_cast<std::size_t>(step.slot)]; member_.tags != nullptr) {
-    if (parsed->number <= last)
-      return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round"};
-    last = parsed->number;
-  }
+  if (member_.tags != nullptr && !frames_.take_number(step.slot, parsed->number))
+    return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round"};
   const FrameHeader& h = parsed->header;
   const Rank maker = list(step.makers)[0];
   if (h.source != maker)
@@ -169,138 +170,47 @@ Status Unit::check(const Step& step, int lane) {
                 "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
                 h.source),
             h.source};
-  if (Status wrong = check_frame(h, header(step, w), room(step.slot).size()); !wrong.ok()) {
+  if (Status wrong = check_frame(h, header(step, w), frames_.room(step.slot).size()); !wrong.ok()) {
     // A tagged frame in a wrong place is a right one of another place that somebody sent again.
     const bool moved = member_.tags != nullptr && wrong.code() == Code::kCorrupt;
     return moved ? Status(wrong.code(), wrong.what()) : wrong;
   }
-  const bool joined = w.law == Law::kConcat && h.flags != kFlagNonFinite;
-  const bool odd = (h.flags == kFlagConcat && w.law != Law::kConcat) ||
-                   (h.flags == kFlagEmpty && w.law != Law::kLeader) ||
-                   (joined && h.parts != step.makers.count);
+  const bool odd = (h.flags == kFlagConcat && !w.law.joins) || (h.flags == kFlagEmpty && !w.law.one_leads) ||
+                   (w.law.joins && h.flags != kFlagNonFinite && h.parts != step.makers.count);
   if (odd)
     return {Code::kCorrupt,
             fmt::format("frame from rank {}: flags {} with {} parts under the {} law", h.source, h.flags,
-                        h.parts, name(w.law)),
+                        h.parts, name(w.law.law)),
             maker};
-  state(step.slot) = {h.flags, h.parts, step.makers, kFrameHeaderBytes + parsed->payload.size()};
+  frames_[step.slot] = {h.flags, h.parts, step.makers, kFrameHeaderBytes + parsed->payload.size()};
   return {};
 }
 
-Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
-                     float* rounding) {
-  const Phase& phase = w.part.spec.codec->phases[step.phase];
-  Call c = call(step, w, 0);
-  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
-  const Result<Combined> done = phase.combine(c, w.n, acc, payload(frame), rounding);
-  if (!done.ok()) return Status(done.status().code(), done.status().what(), maker(frame));
-  if (!done->finite) w.chunk.poisoned = true;
-  return {};
-}
-
-// A payload by itself, before others are added to it.
-Status Unit::sound(const Step& step, const Where& w, int frame) {
-  const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Status s = phase.check(settings_[static_cast<std::size_t>(step.part)], w.n, payload(frame));
-  return s.ok() ? s : Status(s.code(), s.what(), maker(frame));
+// Whether a frame of the step says that some rank was not finite, or one before has said so.
+bool Unit::meets_nonfinite(const Step& step, const Where& w) {
+  for (const int f : list(step.frames))
+    if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
+  return w.chunk.poisoned;
 }
 
 Status Unit::merge(const Step& step, int lane) {
   const Where w = where(step);
-  for (const int f : list(step.frames))
-    if ((state(f).flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
-  if (w.chunk.poisoned) return {};
-  switch (w.law) {
-    case Law::kDecode: {
-      std::span<const ByteView> payloads;
-      TITHE_TRY(collect(step, lane, payloads));
-      TITHE_TRY(decode(step, w, lane, payloads, {.base = w.chunk.source}));
-      w.chunk.source = w.values.data();
-      return {};
-    }
-    case Law::kSum:
-    case Law::kMax: {
-      const Bytes acc = slot(step.slot).subspan(kFrameHeaderBytes, w.chunk.own_bytes);
-      // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added
-      // to the first of them, where it was received.
-      const std::span<const int> frames = list(step.frames);
-      const auto before = static_cast<std::size_t>(step.before);
-      std::size_t after = frames.size();
-      if (before > 1) {
-        TITHE_TRY(sound(step, w, frames[0]));
-        const Bytes lower = slot(frames[0]).subspan(kFrameHeaderBytes, payload(frames[0]).size());
-        for (const int f : frames.subspan(1, before - 1)) {
-          TITHE_TRY(combine(step, w, lower, f, --after, left(step, w)));
-          if (w.chunk.poisoned) return {};  // what they make is no payload now
-        }
-        TITHE_TRY(combine(step, w, acc, frames[0], --after, left(step, w)));
-      }
-      for (const int f : frames.subspan(before > 1 ? before : 0)) {
-        if (w.chunk.poisoned) return {};
-        TITHE_TRY(combine(step, w, acc, f, --after, left(step, w)));
-      }
-      return {};
-    }
-    case Law::kLeader:
-      for (const int f : list(step.frames)) {
-        if (state(f).flags == kFlagEmpty) continue;
-        if (w.chunk.present) return {Code::kCorrupt, fmt::format("rank {} leads too", maker(f)), maker(f)};
-        TITHE_TRY(sound(step, w, f));  // from here on it travels in this rank's name
-        const ByteView p = payload(f);
-        if (!p.empty()) std::memcpy(slot(step.slot).data() + kFrameHeaderBytes, p.data(), p.size());
-        w.chunk.own_bytes = p.size();
-        w.chunk.present = true;
-      }
-      return {};
-    case Law::kConcat:  // encode joins them
-      return {};
-  }
-  return {};
+  return meets_nonfinite(step, w) ? Status{} : (this->*w.law.merge_frames)(step, w, lane);
 }
 
 Status Unit::store(const Step& step, int lane) {
   const Where w = where(step);
-  const std::span<const int> frames = list(step.frames);
-  for (const int f : frames)
-    if ((state(f).flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
+  std::span<const ByteView> payloads;
+  if (!meets_nonfinite(step, w)) TITHE_TRY((this->*w.law.result_of)(step, w, lane, payloads));
   if (w.chunk.poisoned) {
     finite_ = false;
     return {};
   }
-  std::span<const ByteView> payloads;
-  ByteView whole;
-  if (w.law == Law::kDecode || w.law == Law::kConcat) {
-    TITHE_TRY(collect(step, lane, payloads));
-  } else {
-    int source = frames[0];
-    if (w.law == Law::kLeader)
-      for (const int f : frames)
-        if (state(f).flags != kFlagEmpty) source = f;
-    if (state(source).flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", maker(source)};
-    whole = payload(source);
-    if (step.slot >= 0) {  // several: combined here, and one rank keeps the rounding that all make alike
-      TITHE_TRY(sound(step, w, source));  // what others add to it must not make it good
-      const Bytes acc = room(step.slot);
-      if (whole.size() > acc.size()) return {Code::kCorrupt, "payload longer than its bound", maker(source)};
-      if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
-      std::size_t after = frames.size() - 1;
-      for (const int f : frames.subspan(1))
-        TITHE_TRY(
-            combine(step, w, acc.first(whole.size()), f, --after, member_.me == 0 ? left(step, w) : nullptr));
-      if (w.chunk.poisoned) {
-        finite_ = false;
-        return {};
-      }
-      whole = acc.first(whole.size());
-    }
-    payloads = {&whole, 1};
-    if (!last_phase(step, w)) {
-      if (step.slot < 0) TITHE_TRY(sound(step, w, source));
-      w.chunk.context = whole;
-      w.chunk.own_bytes = 0;
-      w.chunk.present = false;
-      return {};
-    }
+  if (!w.last_phase) {
+    w.chunk.context = payloads[0];
+    w.chunk.own_bytes = 0;
+    w.chunk.present = false;
+    return {};
   }
   TITHE_TRY(decode(step, w, lane, payloads, {.divide = member_.divide}));
   // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike.
@@ -311,38 +221,45 @@ Status Unit::store(const Step& step, int lane) {
   return {};
 }
 
-// The payloads of a step's frames, in the order of the graph.
-Status Unit::collect(const Step& step, int lane, std::span<const ByteView>& out) {
-  std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
-  std::size_t k = 0;
-  for (const int f : list(step.frames)) {
-    if (k + state(f).parts > views.size()) return {Code::kCorrupt, "more payloads than ranks", maker(f)};
-    TITHE_TRY(split_parts(parsed(f), std::span(views).subspan(k)));
-    k += state(f).parts;
-  }
-  out = std::span<const ByteView>(views).first(k);
-  return {};
-}
+// ---- What a codec is asked, and whom a refusal names
 
 Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                     const Merge& merge) {
   Call c = call(step, w, lane);
-  if (step.kind == StepKind::kStore) c.next_memory = memory(step, w, 1 - now_);
+  if (step.kind == StepKind::kStore) c.next_memory = carry_.next_memory(step.part, step.chunk);
   const Status s = impl(*w.part.spec.codec).decode(c, payloads, merge, w.values);
   return s.ok() ? s : Status(s.code(), s.what(), culprit(step, w, payloads));
 }
 
+Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
+                     float* rounding) {
+  Call c = call(step, w, 0);
+  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
+  const Result<Combined> done =
+      impl(*w.part.spec.codec).combine(c, w.n, acc, frames_.payload(frame), rounding);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), frames_.maker(frame));
+  if (!done->finite) w.chunk.poisoned = true;
+  return {};
+}
+
+// A payload by itself, before others are added to it.
+Status Unit::sound(const Step& step, const Where& w, int frame) {
+  const Call c{.settings = settings(step), .phase = step.phase};
+  const Status s = impl(*w.part.spec.codec).check(c, w.n, frames_.payload(frame));
+  return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
+}
+
 // Whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is named.
 Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
-  const Phase& phase = w.part.spec.codec->phases[step.phase];
-  const Settings& settings = settings_[static_cast<std::size_t>(step.part)];
+  const Impl& by = impl(*w.part.spec.codec);
+  const Call c{.settings = settings(step), .phase = step.phase};
   std::size_t k = 0;
   for (const int f : list(step.frames))
-    for (const Rank r : list(frames_[static_cast<std::size_t>(f)].makers)) {
+    for (const Rank r : frames_.makers(f)) {
       if (k == payloads.size()) return Status::kNoPeer;  // added up before: each passed by itself
-      if (!phase.check(settings, w.n, payloads[k++]).ok()) return r;
+      if (!by.check(c, w.n, payloads[k++]).ok()) return r;
     }
-  return step.frames.count == 1 ? maker(list(step.frames)[0]) : Status::kNoPeer;
+  return step.frames.count == 1 ? frames_.maker(list(step.frames)[0]) : Status::kNoPeer;
 }
 
 }  // namespace tithe::engine

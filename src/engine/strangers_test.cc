@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "base/secret.h"
-#include "conformance/ranks.h"
 #include "engine/control.h"
+#include "support/forwarding_transport.h"
+#include "support/ranks.h"
 
 namespace tithe {
 namespace {
@@ -15,23 +16,17 @@ const Secret kKey{7};
 constexpr OpId kStrange = ~OpId{0} >> 1;
 
 // What rank 1 sends, as an attacker on its line to rank 0 passes it on.
-class Tapped final : public Transport {
+class Tapped final : public testing::ForwardingTransport {
  public:
   using Tap = std::function<void(Transport& line, Channel channel, ByteView bytes)>;  // before it is sent
-  Tapped(std::unique_ptr<Transport> line, Tap tap) : line_(std::move(line)), tap_(std::move(tap)) {}
-  std::string_view kind() const override { return line_->kind(); }
-  Rank rank() const override { return line_->rank(); }
-  int world() const override { return line_->world(); }
-  ByteView key() const override { return line_->key(); }
+  Tapped(std::unique_ptr<Transport> line, Tap tap)
+      : ForwardingTransport(std::move(line)), tap_(std::move(tap)) {}
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
-    if (peer == 0) tap_(*line_, channel, bytes);
-    return line_->send(peer, channel, bytes, op);
-  }
-  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
-    return line_->recv(peer, channel, into, op);
+    if (peer == 0) tap_(*inner_, channel, bytes);
+    return inner_->send(peer, channel, bytes, op);
   }
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
-    std::size_t n = line_->poll(out, wait);
+    std::size_t n = inner_->poll(out, wait);
     for (std::size_t k = 0; k < n;)  // nobody waits for what the attacker sent
       if (out[k].op == kStrange)
         out[k] = std::move(out[--n]);
@@ -39,14 +34,8 @@ class Tapped final : public Transport {
         ++k;
     return n;
   }
-  void wake() override { line_->wake(); }
-  void cancel(OpId op) override { line_->cancel(op); }
-  Status peer_status(Rank peer) const override { return line_->peer_status(peer); }
-  std::uint64_t bytes_sent() const override { return line_->bytes_sent(); }
-  std::uint64_t bytes_received(Rank peer) const override { return line_->bytes_received(peer); }
 
  private:
-  std::unique_ptr<Transport> line_;
   Tap tap_;
 };
 

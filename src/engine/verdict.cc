@@ -129,10 +129,6 @@ std::uint32_t failed_round(const Testimonies& said) {
   return round;
 }
 
-Finding lost(const Status& status) {
-  return status.what().find("imeout") == std::string::npos ? Finding::kGone : Finding::kSilent;
-}
-
 bool given_up(Rank rank, const Testimonies& said) {
   return std::any_of(said.begin(), said.end(), [&](const std::optional<Testimony>& t) {
     if (!t || (said.size() > 2 && t->unheard.size() + 1 == said.size())) return false;  // it hears nobody

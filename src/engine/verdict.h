@@ -25,6 +25,13 @@ enum class Finding : std::uint8_t {
   kCount
 };
 
+// What ends a session, as it is found. witness: who found it, where that is not this rank.
+struct Trouble {
+  Finding finding{};
+  Status why;
+  Rank witness = Status::kNoPeer;
+};
+
 struct Testimony {
   Finding finding{};
   Code code{};
@@ -44,8 +51,10 @@ Status judge(Rank mine, const Testimonies& said);
 // The round that failed: the first that nobody among those who spoke has committed.
 std::uint32_t failed_round(const Testimonies& said);
 
-// What a transport's kPeerLost is evidence of: an end that it saw, or that it heard nothing for a while.
-Finding lost(const Status& status);
+// What a transport's word that a peer is gone is evidence of: an end that it saw, or (kTimeout) silence alone.
+inline Finding lost(const Status& gone) {
+  return gone.code() == Code::kTimeout ? Finding::kSilent : Finding::kGone;
+}
 
 // Whether some testimony says that nothing more can be heard of this rank, or nothing that counts.
 bool given_up(Rank rank, const Testimonies& said);

@@ -49,6 +49,12 @@ TEST(Verdict, TheMessengerIsNotTheOneToName) {
   EXPECT_EQ(judge(0, said).what(), "round 3: rank 1 is gone (Connection reset)");
 }
 
+// Once the words decided: a peer whose process "ran into its timeout" was taken for silent.
+TEST(Verdict, TheCodeSaysWhetherAnEndWasSeen) {
+  EXPECT_EQ(lost({Code::kPeerLost, "its process ran into a timeout and ended"}), Finding::kGone);
+  EXPECT_EQ(lost({Code::kTimeout, "its connection broke"}), Finding::kSilent);
+}
+
 TEST(Verdict, TheRoundIsTheFirstThatNobodyHasCommitted) {
   Testimonies said(3);
   said[0] = silent(0, 2, {2});

@@ -13,7 +13,7 @@ namespace tithe {
 namespace {
 
 FrameHeader some_header(std::size_t payload_bytes) {
-  return {.codec = CodecId::fp32,
+  return {.codec = CodecId{1},
           .run = 0x0102030405060708,
           .round = 9,
           .tensor = 10,

@@ -26,7 +26,7 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
 // Momentum belongs to the step, not to the codec: tensors that travel raw get theirs too.
 Spec raw_spec(const Spec& asked) {
   Spec raw;
-  raw.codec = find_codec(CodecId::fp32);
+  raw.codec = find_codec("fp32");
   raw.settings = defaults(*raw.codec);
   if (asked.feedback.kind == Feedback::kMomentum) {
     raw.feedback = asked.feedback;

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/finite.h"
-#include "conformance/ledger.h"
+#include "support/ledger.h"
 
 namespace tithe::chaos {
 namespace {
@@ -204,9 +204,13 @@ void Oracles::judge_round(const Course& course, int round) {
       for (float& x : v) x *= static_cast<float>(plot_.world);
   const Traits& traits = plot_.law.spec.codec->traits;
   const bool exact = traits.exact_ledger && plot_.data == testing::Data::kDyadic;
-  const double off = testing::imbalance(grads, before, result, after, traits, exact);
-  if (off > (exact ? 0 : 1))
-    fails("ledger", fmt::format("round {}: off by {} of what is allowed", round, off));
+  const testing::Imbalance off = testing::imbalance(grads, before, result, after, traits, exact);
+  if (!(off.times <= (exact ? 0 : 1)))
+    fails("ledger",
+          fmt::format(
+              "round {}, tensor {}, value {}: the ranks put in {}, the result and what they keep is {}, "
+              "allowed are {}",
+              round, off.tensor, off.value, off.put_in, off.came_out, off.allowed));
 }
 
 void Oracles::judge_states(const Course& course) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "chaos/network.h"
-#include "conformance/law_cases.h"
+#include "support/law_cases.h"
 
 namespace tithe::chaos {
 

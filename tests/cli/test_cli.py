@@ -93,6 +93,15 @@ CASES = {
     "error_changed_frame_json": Case("decode changed.tithe out.npy --json"),
     "error_many_values": Case("decode --max-values 10 frame.tithe out.npy"),
     "error_strategy": Case("bench sync --strategy rong"),
+    "error_transport": Case("bench sync --transport uxc"),
+    "error_forgotten_colon": Case("encode topk ratio=0.01 values.npy out.tithe"),
+    "error_frame_to_encode": Case("encode fp32 frame.tithe out.tithe"),
+    "error_shell": Case("completion bas"),
+    "help_verb": Case("help"),
+    "help_verb_bench": Case("help bench sync"),
+    "codecs_topk": Case("codecs topk:ratio=0.02"),
+    "codecs_thc": Case("codecs thc"),
+    "bench_sync_raw": Case("bench sync --ranks 2 --codec bf16 --n 1000 --rounds 2", SECONDS),
     "error_threads": Case("bench codec fp32 --threads 200", {r"may use \d+ cores": "may use <n> cores"}),
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "conformance/faulty_net.h"
-#include "conformance/law_cases.h"
+#include "support/law_cases.h"
 #include "tithe/frame.h"
 
 namespace tithe {

@@ -3,13 +3,12 @@
 // Frameworks regroup their buckets during training; a job that resumes starts with other groups than it had.
 #include <gtest/gtest.h>
 
-#include "conformance/law_cases.h"
+#include "support/law_cases.h"
 
 namespace tithe {
 namespace {
 
 using testing::Combination;
-using testing::combinations;
 using testing::Data;
 using testing::gradients;
 using testing::key_of;
@@ -83,8 +82,8 @@ TEST_P(BucketSuite, ResultsDoNotDependOnTheBucket) {
 // Three ranks and more: two are too few for the order of a sum to show.
 std::vector<Combination> several_ranks() {
   std::vector<Combination> all;
-  for (Combination& c : combinations())
-    if (c.transport == "loop" && (c.world == 3 || c.world == 5)) all.push_back(std::move(c));
+  for (Combination& c : testing::all_combinations())
+    if (!c.between_processes && (c.world == 3 || c.world == 5)) all.push_back(std::move(c));
   return all;
 }
 

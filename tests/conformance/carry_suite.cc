@@ -6,10 +6,11 @@
 #include <limits>
 
 #include "base/bytes.h"
-#include "conformance/phase_codecs.h"
-#include "conformance/ranks.h"
-#include "conformance/shaken.h"
-#include "engine/carry_store.h"
+#include "engine/saved_state.h"
+#include "engine/unit.h"
+#include "support/phase_codecs.h"
+#include "support/ranks.h"
+#include "support/shaken.h"
 
 namespace tithe {
 namespace {
@@ -156,20 +157,18 @@ TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
                                           std::span<const double>{});
   };
   const auto at_10 = unit(10), at_10_too = unit(10), at_15 = unit(15);
-  const engine::TensorLayout& w = at_10->tensors()[0];
-  const auto had = at_10->memory(w);
+  const carry::Slice w = at_10->tensors()[0].slice();
+  const auto had = at_10->carry().memory(w);
   ASSERT_EQ(had.size(), 8U);
-  ASSERT_EQ(at_15->memory(w).size(), had.size());
+  ASSERT_EQ(at_15->carry().memory(w).size(), had.size());
   std::fill(had.begin(), had.end(), std::uint8_t{7});
-  const std::vector<std::uint8_t> kept(had.begin(), had.end());
+  const std::vector<std::uint8_t> before(had.begin(), had.end());
 
-  engine::CarryStore store;
-  engine::Home& home = store.home("w");
-  home.unit = at_10.get();
-  store.move_in(home, *at_10_too, 0);
-  EXPECT_TRUE(std::ranges::equal(at_10_too->memory(w), kept));
-  store.move_in(home, *at_15, 0);
-  EXPECT_TRUE(std::ranges::equal(at_15->memory(w), std::vector<std::uint8_t>(8)));
+  carry::Kept kept{.n = 30, .in = &at_10->carry(), .slice = w};
+  kept.move_to(at_10_too->carry(), w);
+  EXPECT_TRUE(std::ranges::equal(at_10_too->carry().memory(w), before));
+  kept.move_to(at_15->carry(), w);
+  EXPECT_TRUE(std::ranges::equal(at_15->carry().memory(w), std::vector<std::uint8_t>(8)));
 }
 
 // A part has its own ratio unless it follows the schedule.
@@ -235,14 +234,14 @@ TEST(SessionCarry, AStateIsGivenAfterCancel) {
 TEST(SessionCarry, AStateThatHoldsNaNIsRefused) {
   for (const float bad : {kNaN, std::numeric_limits<float>::infinity()})
     for (const bool velocity : {false, true}) {
-      engine::CarryStore store;
-      engine::Home& home = store.home("layer.weight");
-      home.n = 4;
-      (velocity ? home.velocity : home.residual) = {1, 2, bad, 4};
+      carry::Store store;
+      carry::Kept& kept = store.of("layer.weight");
+      kept.n = 4;
+      (velocity ? kept.loose_velocity : kept.loose_residual) = {1, 2, bad, 4};
       const auto bytes = engine::save({.codec = "topk"}, store);
       engine::SavedHead head;
-      std::map<std::string, engine::Home, std::less<>> homes;
-      const Status status = engine::load(bytes, head, homes);
+      carry::Store::Map saved;
+      const Status status = engine::load(bytes, head, saved);
       EXPECT_EQ(status.code(), Code::kCorrupt);
       EXPECT_NE(status.what().find("layer.weight"), std::string::npos) << text(status);
     }

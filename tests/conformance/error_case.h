@@ -4,45 +4,22 @@
 // every shape, and what arrives of them.
 #include <gtest/gtest.h>
 
-#include "codec/draws_for_test.h"
 #include "codec_case.h"
+#include "support/codec_run.h"
 
 namespace tithe::conformance {
 
-using Floats = std::vector<float>;
 using draws::Shape;
-
-struct Scratch {
-  explicit Scratch(std::size_t bytes)
-      : data(static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64)), std::free) {}
-  std::unique_ptr<std::uint8_t, decltype(&std::free)> data;
-};
 
 // What arrives of x when one worker sends it alone, through all phases of the codec.
 inline Floats arrives(const Codec& codec, const Settings& settings, const Floats& x, std::uint64_t seed) {
-  const Scratch scratch(codec.scratch(settings, x.size()));
-  Call call;
-  call.settings = settings;
-  call.seed = seed;
-  call.shared_seed = seed + 1;
-  call.scratch = {scratch.data.get(), codec.scratch(settings, x.size())};
+  Call call{.settings = settings, .seed = seed, .shared_seed = seed + 1};
   const Impl& impl = codec.best(this_machine());
-  std::vector<std::uint8_t> context, payload;
-  for (std::size_t p = 0; p < codec.phases.size(); ++p) {
-    std::swap(context, payload);
-    payload.assign(codec.phases[p].bound(settings, x.size()), 0);
-    call.phase = static_cast<std::uint8_t>(p);
-    call.context = context;
-    Result<Encoded> done = impl.encode(call, {x.data(), nullptr, nullptr, x.size()}, payload);
-    EXPECT_TRUE(done.ok()) << done.status().what();
-    if (!done.ok()) return {};
-    payload.resize(done->bytes);
-  }
-  Floats out(x.size());
-  const ByteView view = payload;
-  const Status s = impl.decode(call, {&view, 1}, {}, out);
-  EXPECT_TRUE(s.ok()) << s.what();
-  return out;
+  const Payload agreed = phases::context_alone(codec, impl, call, {x.data(), nullptr, nullptr, x.size()});
+  call.phase = phases::last_phase(codec);
+  call.context = agreed;
+  const harness::Sent sent = harness::encode(codec, impl, call, x, {}, harness::Keep::kNothing);
+  return harness::decode_one(codec, impl, call, x.size(), sent.payload);
 }
 
 struct ErrorCase {

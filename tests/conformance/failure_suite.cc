@@ -2,8 +2,8 @@
 // When the world fails: every survivor is told, names the rank that is to blame, and keeps its residuals.
 #include <deque>
 
-#include "conformance/law_cases.h"
-#include "conformance/shaken.h"
+#include "support/law_cases.h"
+#include "support/shaken.h"
 #include "tithe/frame.h"
 
 namespace tithe {
@@ -171,35 +171,21 @@ TEST_P(FailureSuite, DifferingRankIsNamed) {
 }
 
 // Changes every frame of a kind on its way out, `change(frame)`.
-class Tampering final : public Transport {
+class Tampering final : public testing::ForwardingTransport {
  public:
   using Change = std::function<void(Bytes)>;
   Tampering(std::unique_ptr<Transport> inner, bool control, Change change)
-      : inner_(std::move(inner)), control_(control), change_(std::move(change)) {}
-  std::string_view kind() const override { return inner_->kind(); }
-  Rank rank() const override { return inner_->rank(); }
-  int world() const override { return inner_->world(); }
+      : ForwardingTransport(std::move(inner)), control_(control), change_(std::move(change)) {}
+  ~Tampering() override { inner_.reset(); }  // before the copies that it reads
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     if ((channel == 0) != control_) return inner_->send(peer, channel, bytes, op);
     copies_.emplace_back(bytes.begin(), bytes.end());
     change_(copies_.back());
     return inner_->send(peer, channel, copies_.back(), op);
   }
-  Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
-    return inner_->recv(peer, channel, into, op);
-  }
-  std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
-    return inner_->poll(out, wait);
-  }
-  void wake() override { inner_->wake(); }
-  void cancel(OpId op) override { inner_->cancel(op); }
-  Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
-  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
-  std::uint64_t bytes_received(Rank peer) const override { return inner_->bytes_received(peer); }
 
  private:
   std::deque<std::vector<std::uint8_t>> copies_;
-  std::unique_ptr<Transport> inner_;  // goes first
   const bool control_;
   const Change change_;
 };
@@ -247,7 +233,8 @@ TEST_P(FailureSuite, ForgedPayloadIsNamed) {
   const Rank odd = 0;  // first in every order in which frames are combined
   const auto forge = [](Bytes frame) {
     const Result<ParsedFrame> parsed = parse_frame(frame);
-    if (!parsed.ok() || parsed->header.codec != CodecId::fp8_shared || parsed->header.phase != 0) return;
+    if (!parsed.ok() || parsed->header.codec != id_of(*find_codec("fp8_shared")) || parsed->header.phase != 0)
+      return;
     frame[kFrameHeaderBytes] = frame[kFrameHeaderBytes + 1] = 0;  // scales of no rank
     ASSERT_TRUE(seal_frame(parsed->header, frame).ok());
   };

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/forwarding_transport.h"
 #include "tithe/connect.h"
-#include "tithe/transport.h"
 
 namespace tithe::testing {
 
@@ -63,28 +63,26 @@ class FaultyNet {
   std::atomic<std::uint64_t> sticks_at_{~std::uint64_t{0}};
 };
 
-class Faulty final : public Transport {
+class Faulty final : public ForwardingTransport {
  public:
   enum class When { kBefore, kAfter };
   // Runs on the communication lane before and after each send; it may make things fail.
   using Hook = std::function<void(When, Channel, ByteView)>;
   Faulty(std::unique_ptr<Transport> inner, std::shared_ptr<FaultyNet> net, Hook hook = {})
-      : inner_(std::move(inner)),
-        rank_(inner_->rank()),
-        world_(inner_->world()),
+      : ForwardingTransport(std::move(inner)),
         net_(std::move(net)),
         hook_(std::move(hook)),
-        arriving_(static_cast<std::size_t>(world_)) {}
+        arriving_(static_cast<std::size_t>(world())) {}
+  ~Faulty() override { inner_.reset(); }  // before the copies that it reads
 
   std::string_view kind() const override { return "faulty"; }
-  Rank rank() const override { return rank_; }
-  int world() const override { return world_; }
-
+  ByteView key() const override { return inner_ ? inner_->key() : ByteView(); }
+  std::chrono::steady_clock::time_point now() const override { return FaultyNet::Clock::now(); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     if (hook_) hook_(When::kBefore, channel, bytes);
     stop_where_frozen();
     if (died()) return {Code::kIo, "killed"};
-    if (net_->corrupts(rank_)) {
+    if (net_->corrupts(rank())) {
       copies_.emplace_back(bytes.begin(), bytes.end());
       copies_.back().back() ^= 0x10;
       bytes = copies_.back();
@@ -208,16 +206,13 @@ class Faulty final : public Transport {
   }
 
   bool died() {
-    if (!net_->killed(rank_)) return false;
+    if (!net_->killed(rank())) return false;
     const std::lock_guard lock(mutex_);
     inner_.reset();  // its peers see it go
     return true;
   }
 
   std::deque<std::vector<std::uint8_t>> copies_;
-  std::unique_ptr<Transport> inner_;  // goes before the copies
-  const Rank rank_;
-  const int world_;
   std::shared_ptr<FaultyNet> net_;
   Hook hook_;
   std::mutex mutex_;

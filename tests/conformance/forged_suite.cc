@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Phase::combine of the list does with payloads that no rank should send and with sums that are no floats:
+// What every Impl::combine of the list does with payloads that no rank should send and with sums that are no floats:
 // on every instruction set and by the reference, to the bit.
 #include <gtest/gtest.h>
 
@@ -11,16 +11,15 @@
 #include <set>
 
 #include "base/bytes.h"
-#include "codec/machine_for_test.h"
-#include "codec/scratch_for_test.h"
 #include "codec_case.h"
-#include "phases.h"
+#include "support/codec_run.h"
 
 namespace tithe::conformance {
 namespace {
 
-using Payload = std::vector<std::uint8_t>;
-using Floats = std::vector<float>;
+using harness::Keep;
+using harness::Sent;
+using harness::Sum;
 
 constexpr std::size_t kFewSizes[] = {1, 33, 257, 2085};
 constexpr int kWorkers = 3;
@@ -36,7 +35,7 @@ struct ForgedCase {
 std::vector<ForgedCase> forged_cases() {
   std::vector<ForgedCase> all;
   for (const Codec* codec : all_codecs()) {
-    if (std::none_of(codec->phases.begin(), codec->phases.end(), [](const Phase& p) { return p.combine; }))
+    if (std::none_of(codec->phases.begin(), codec->phases.end(), [](const Phase& p) { return p.combines(); }))
       continue;
     std::vector<std::pair<std::string, Settings>> ways = {{std::string(codec->name), defaults(*codec)}};
     for (std::size_t p = 0; p < codec->params.size(); ++p) {
@@ -60,28 +59,11 @@ std::vector<ForgedCase> forged_cases() {
 // By the reference, and by the fast path on each instruction set.
 void each_path(const std::function<void(bool reference)>& body) {
   {
-    const codec::MachineForTest plain({.simd = false});
     SCOPED_TRACE("reference");
     body(true);
   }
-  std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  targets.push_back(0);
-  for (const std::int64_t target : targets) {
-    const OnlyTarget only(target);
-    SCOPED_TRACE(target == 0 ? "best" : hwy::TargetName(target));
-    body(false);
-  }
+  harness::on_every_target([&] { body(false); });
 }
-
-struct Made {
-  Code code = Code::kOk;
-  bool finite = true;
-  Payload acc;
-  Floats left;
-  friend bool operator==(const Made& a, const Made& b) {
-    return a.code == b.code && a.finite == b.finite && a.acc == b.acc && same_bits(a.left, b.left);
-  }
-};
 
 class ForgedSuite : public testing::TestWithParam<ForgedCase> {
  protected:
@@ -98,28 +80,17 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
     return call;
   }
 
-  Payload encode(const Impl& impl, Call call, const Floats& x, float* left, bool& finite) const {
-    const ScratchForTest scratch(codec, call.settings, n);
-    call.scratch = scratch;
-    Payload out(codec.phases[call.phase].bound(call.settings, n));
-    const Result<Encoded> done = impl.encode(call, {x.data(), nullptr, left, n}, out);
-    EXPECT_TRUE(done.ok()) << done.status().what();
-    if (!done.ok()) return {};
-    finite = finite && done->finite;
-    out.resize(done->bytes);
-    return out;
+  Sent encode(const Impl& impl, const Call& call, const Floats& x, bool keeps, bool& finite) const {
+    Sent sent = harness::encode(codec, impl, call, x, {}, keeps ? Keep::kLeft : Keep::kNothing);
+    finite = finite && sent.finite;
+    return sent;
   }
 
-  Made combine(const Call& call, const Payload& acc, const Payload& in, const Floats& left,
-               bool keeps) const {
-    Exact<std::uint8_t> to(acc.data(), acc.size()), from(in.data(), in.size());
-    Exact<float> l(left.data(), n);
-    const Result<Combined> done =
-        codec.phases[call.phase].combine(call, n, to.span(), from.span(), keeps ? l.data() : nullptr);
-    Made made{done.status().code(), done.ok() && done->finite, {}, {}};
-    made.acc.assign(to.data(), to.data() + acc.size());
-    made.left.assign(l.data(), l.data() + n);
-    return made;
+  const Impl& impl_of(bool reference) const { return reference ? codec.reference() : codec.impls.front(); }
+
+  Sum combine(const Impl& impl, const Call& call, const Payload& acc, const Payload& in, const Floats& left,
+              bool keeps) const {
+    return harness::combine(impl, call, acc, in, left, keeps);
   }
 
   // What each of kWorkers sends in a phase, ordinary values, and what the phase before agreed on.
@@ -135,13 +106,16 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
       Stage stage{p, context, {}};
       bool finite = true;
       for (unsigned w = 0; w < kWorkers; ++w)
-        stage.sent.push_back(encode(codec.reference(), call_of(p, context, w), values(Data::kGaussian, n, w),
-                                    nullptr, finite));
+        stage.sent.push_back(
+            encode(codec.reference(), call_of(p, context, w), values(Data::kGaussian, n, w), false, finite)
+                .payload);
       EXPECT_TRUE(finite);
       context = stage.sent[0];
-      if (codec.phases[p].combine != nullptr)
+      if (codec.phases[p].combines())
         for (unsigned w = 1; w < kWorkers; ++w)
-          context = combine(call_of(p, stage.context), context, stage.sent[w], Floats(n), false).acc;
+          context =
+              combine(codec.reference(), call_of(p, stage.context), context, stage.sent[w], Floats(n), false)
+                  .acc;
       all.push_back(std::move(stage));
     }
     return all;
@@ -156,9 +130,9 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
       return c;
     }();
     for (const bool keeps : {false, true}) {
-      std::optional<Made> want;
-      each_path([&](bool) {
-        const Made got = combine(call, stage.sent[0], in, before, keeps);
+      std::optional<Sum> want;
+      each_path([&](bool reference) {
+        const Sum got = combine(impl_of(reference), call, stage.sent[0], in, before, keeps);
         if (got.code != Code::kOk) {
           ASSERT_TRUE(got.code == Code::kCorrupt || got.code == Code::kUnsupported) << name(got.code);
           ASSERT_EQ(got.acc, stage.sent[0]) << "written to";
@@ -175,7 +149,7 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
 
 TEST_P(ForgedSuite, CombineRefusesOrReportsNanAndInf) {
   for (const Stage& stage : stages()) {
-    if (codec.phases[stage.phase].combine == nullptr) continue;
+    if (!codec.phases[stage.phase].combines()) continue;
     SCOPED_TRACE("phase " + std::to_string(stage.phase));
     const Payload& good = stage.sent[1];
     std::set<std::size_t> places;
@@ -207,22 +181,23 @@ TEST_P(ForgedSuite, CombineOfTwoNansIsReportedAlike) {
           std::fill_n(bad.sent[0].begin() + static_cast<std::ptrdiff_t>(i * size), size, std::uint8_t{0xff});
           bad.sent[0][(i + 1) * size - 1] = sign;
         }
-        EXPECT_FALSE(combine(call_of(0, {}), bad.sent[0], bad.sent[1], Floats(n), true).finite);
+        EXPECT_FALSE(
+            combine(codec.reference(), call_of(0, {}), bad.sent[0], bad.sent[1], Floats(n), true).finite);
         hold(bad, bad.sent[1], 0);
       }
 }
 
 TEST_P(ForgedSuite, CombineRefusesOtherSizes) {
   for (const Stage& stage : stages()) {
-    if (codec.phases[stage.phase].combine == nullptr) continue;
+    if (!codec.phases[stage.phase].combines()) continue;
     const Payload &acc = stage.sent[0], &good = stage.sent[1];
     const Call call = call_of(stage.phase, stage.context);
     for (const std::size_t size : {std::size_t{0}, good.size() - 1, good.size() + 1, good.size() + 64}) {
       Payload other = good;
       other.resize(size);
       hold(stage, other, 0);
-      EXPECT_EQ(combine(call, acc, other, Floats(n), true).code, Code::kCorrupt) << size;
-      const Made made = combine(call, other, good, Floats(n), true);
+      EXPECT_EQ(combine(codec.impls.front(), call, acc, other, Floats(n), true).code, Code::kCorrupt) << size;
+      const Sum made = combine(codec.impls.front(), call, other, good, Floats(n), true);
       EXPECT_EQ(made.code, Code::kCorrupt) << size;
       EXPECT_EQ(made.acc, other) << size;
     }
@@ -234,18 +209,18 @@ TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
   const bool counts = codec.name == "sign_majority" || codec.name == "thc" || codec.name == "fp8_shared" ||
                       codec.name == "terngrad_shared" || codec.name == "qsgd_shared";
   for (const Stage& stage : stages()) {
-    if (codec.phases[stage.phase].combine == nullptr) continue;
+    if (!codec.phases[stage.phase].combines()) continue;
     const Call call = call_of(stage.phase, stage.context);
-    const Payload two = combine(call, stage.sent[1], stage.sent[2], Floats(n), false).acc;
+    const Payload two = combine(codec.reference(), call, stage.sent[1], stage.sent[2], Floats(n), false).acc;
     hold(stage, two, 2);
     hold(stage, two, 3);
     Call few = call, enough = call;
     few.ranks = 2;
     enough.ranks = 3;
-    EXPECT_EQ(combine(enough, stage.sent[0], two, Floats(n), true).code, Code::kOk);
+    EXPECT_EQ(combine(codec.impls.front(), enough, stage.sent[0], two, Floats(n), true).code, Code::kOk);
     // The codes of fp8_shared and the sizes of sign_majority count nobody.
     if (counts && (stage.phase == 0 || (codec.name != "fp8_shared" && codec.name != "sign_majority"))) {
-      EXPECT_EQ(combine(few, stage.sent[0], two, Floats(n), true).code, Code::kCorrupt);
+      EXPECT_EQ(combine(codec.impls.front(), few, stage.sent[0], two, Floats(n), true).code, Code::kCorrupt);
     }
   }
 }
@@ -254,7 +229,7 @@ TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
 // finite, and sent and left are what was taken. At the lower end nothing is to be reported.
 TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
   for (const Extreme kind : kExtremes) {
-    SCOPED_TRACE(kExtremeNames[static_cast<int>(kind)]);
+    SCOPED_TRACE(name(kind));
     std::vector<Floats> x;
     for (unsigned w = 0; w < kWorkers; ++w) x.push_back(extremes(kind, n, w));
     struct Outcome {
@@ -265,19 +240,21 @@ TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
     };
     std::optional<Outcome> want;
     each_path([&](bool reference) {
-      const Impl& impl = reference ? codec.reference() : codec.impls.front();
+      const Impl& impl = impl_of(reference);
       Outcome got;
       got.left.assign(kWorkers, Floats(n));
       Payload context;
       for (std::uint8_t p = 0; p < codec.phases.size() && got.finite; ++p) {
         const bool last = p + 1U == codec.phases.size();
         std::vector<Payload> sent;
-        for (unsigned w = 0; w < kWorkers; ++w)
-          sent.push_back(
-              encode(impl, call_of(p, context, w), x[w], last ? got.left[w].data() : nullptr, got.finite));
+        for (unsigned w = 0; w < kWorkers; ++w) {
+          Sent mine = encode(impl, call_of(p, context, w), x[w], last, got.finite);
+          sent.push_back(std::move(mine.payload));
+          if (last) got.left[w] = std::move(mine.left);
+        }
         got.sum = sent[0];
-        for (unsigned w = 1; w < kWorkers && got.finite && codec.phases[p].combine; ++w) {
-          const Made made = combine(call_of(p, context), got.sum, sent[w], got.left[0], last);
+        for (unsigned w = 1; w < kWorkers && got.finite && codec.phases[p].combines(); ++w) {
+          const Sum made = combine(impl, call_of(p, context), got.sum, sent[w], got.left[0], last);
           ASSERT_EQ(made.code, Code::kOk);
           got.finite = made.finite;
           got.sum = made.acc;
@@ -291,13 +268,8 @@ TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
       if (got.finite) {
         for (const Floats& left : got.left)
           for (const float v : left) ASSERT_TRUE(std::isfinite(v));
-        got.result.resize(n);
-        const auto last = static_cast<std::uint8_t>(codec.phases.size() - 1);
-        Call call = call_of(last, context);
-        const ScratchForTest scratch(codec, call.settings, n);
-        call.scratch = scratch;
-        const ByteView view = got.sum;
-        ASSERT_TRUE(impl.decode(call, {&view, 1}, {}, got.result).ok());
+        const Call call = call_of(phases::last_phase(codec), context);
+        got.result = harness::decode_one(codec, impl, call, n, got.sum);
         const bool kept =
             std::all_of(got.result.begin(), got.result.end(), [](float v) { return std::isfinite(v); });
         if (kind == Extreme::kBottom) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four laws (docs/flow.md) over every codec x strategy x world x size, through whole sessions.
-#include "conformance/law_cases.h"
-#include "conformance/ledger.h"
-#include "conformance/shaken.h"
+// The four laws (docs/flow.md) through whole sessions: every codec meets every strategy, every world and transport, and
+// every size; `make test-full` runs all of their products.
+#include "support/law_cases.h"
+#include "support/ledger.h"
+#include "support/shaken.h"
 
 namespace tithe {
 namespace {
 
 using testing::Combination;
 using testing::Data;
+using testing::first_difference;
 using testing::gradients;
 using testing::imbalance;
 using testing::Ranks;
@@ -65,10 +67,12 @@ TEST_P(LawSuite, LedgerAndIdentity) {
         after[at(r)] = residuals(all[r], testing::kSizes);
       });
       for (Rank r = 1; r < world(); ++r)
-        ASSERT_TRUE(same_bits(result[0], result[at(r)])) << "rank " << r << " differs, round " << round;
+        ASSERT_EQ(first_difference(result[at(r)], result[0]), "")
+            << "rank " << r << " and 0, round " << round;
       const bool exact = traits.exact_ledger && data == Data::kDyadic;
-      const double off = imbalance(grads, before, result[0], after, traits, exact);
-      ASSERT_LE(off, exact ? 0 : 1) << "round " << round << (exact ? " dyadic" : " Gaussian");
+      const testing::Imbalance off = imbalance(grads, before, result[0], after, traits, exact);
+      ASSERT_LE(off.times, exact ? 0 : 1)
+          << off << ", round " << round << (data == Data::kDyadic ? ", dyadic" : ", Gaussian");
       before = std::move(after);
     }
   }
@@ -102,12 +106,13 @@ TEST_P(LawSuite, Repeatability) {
   };
   const Run first = run(0, false, false, 1);
   for (int lanes = 0; lanes <= 4; ++lanes) {
-    if (GetParam().transport != "loop" && lanes % 2 == 1) continue;  // opening a world costs more there
+    if (GetParam().between_processes && lanes % 2 == 1) continue;  // opening a world costs more there
     const bool reference = lanes == 2;
     const Run again = run(lanes, true, reference, 10U * static_cast<unsigned>(lanes + 1));
     for (Rank r = 0; r < world(); ++r) {
-      EXPECT_TRUE(same_bits(first.result[at(r)], again.result[at(r)])) << lanes << " lanes, rank " << r;
-      EXPECT_TRUE(same_bits(first.left[at(r)], again.left[at(r)])) << lanes << " lanes, rank " << r;
+      EXPECT_EQ(first_difference(again.result[at(r)], first.result[at(r)]), "")
+          << lanes << " lanes, rank " << r;
+      EXPECT_EQ(first_difference(again.left[at(r)], first.left[at(r)]), "") << lanes << " lanes, rank " << r;
       EXPECT_TRUE(first.sent[at(r)] == again.sent[at(r)]) << lanes << " lanes, rank " << r;
     }
   }
@@ -151,7 +156,7 @@ TEST_P(LawSuite, Honesty) {
 // Honest values at the ends of the floats ruin nothing: a round whose sums are no floats is dropped by all ranks and
 // leaves the residuals as they were; one that is kept is whole, and all that it leaves is finite.
 TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
-  if (GetParam().transport != "loop") GTEST_SKIP() << "the same frames";
+  if (GetParam().between_processes) GTEST_SKIP() << "the same frames";
   const Traits& traits = GetParam().law.spec.codec->traits;
   Ranks all = ranks(options());
   auto before = by_rank<Values>();
@@ -183,7 +188,8 @@ TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
             for (const float x : v) ASSERT_TRUE(std::isfinite(x)) << "rank " << r << ", round " << round;
       }
       if (dropped[0] == 0) {
-        ASSERT_LE(imbalance(grads, before, result[0], after, traits, false), 1) << "round " << round;
+        const testing::Imbalance off = imbalance(grads, before, result[0], after, traits, false);
+        ASSERT_LE(off.times, 1) << off << ", round " << round;
       }
       if (round < 2) {  // the smallest floats, and ordinary ones
         ASSERT_EQ(dropped[0], 0) << "round " << round;

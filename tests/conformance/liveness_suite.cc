@@ -5,10 +5,10 @@
 #include <atomic>
 
 #include "conformance/faulty_net.h"
-#include "conformance/ranks.h"
-#include "conformance/transport_world.h"
 #include "engine/control.h"
 #include "engine/peer.h"
+#include "support/ranks.h"
+#include "support/transport_world.h"
 
 namespace tithe {
 namespace {

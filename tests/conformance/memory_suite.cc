@@ -10,8 +10,9 @@
 #include <memory>
 
 #include "conformance/codec_case.h"
-#include "conformance/phase_codecs.h"
-#include "conformance/ranks.h"
+#include "support/codec_run.h"
+#include "support/phase_codecs.h"
+#include "support/ranks.h"
 
 namespace tithe {
 namespace {
@@ -131,44 +132,33 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
   const std::size_t n = GetParam().n;
 
   Round round_of(const Impl& impl, std::uint32_t number, std::span<const std::uint8_t> memory) {
-    conformance::Exact<std::uint8_t> kept(memory.data(), memory.size(), 1);
-    conformance::Exact<std::uint8_t> next(codec.memory(GetParam().settings, n), 1);
-    const std::size_t bytes = codec.scratch(GetParam().settings, n);
-    const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
-        static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64)), std::free);
+    harness::Exact<std::uint8_t> kept(memory.data(), memory.size(), 1);
+    harness::Exact<std::uint8_t> next(codec.memory(GetParam().settings, n), 1);
     const auto grad = conformance::values(conformance::Data::kHeavy, n, 1 + number / 2);
-    Round r{{}, {}, std::vector<float>(n), std::vector<float>(n)};
-    Call call{.settings = GetParam().settings,
-              .shared_seed = 8,
-              .round = number,
-              .scratch = {scratch.get(), bytes},
-              .memory = kept.span()};
+    Round r;
+    Call call{.settings = GetParam().settings, .shared_seed = 8, .round = number, .memory = kept.span()};
     for (std::size_t p = 0; p < codec.phases.size(); ++p) {
-      std::vector<std::uint8_t> payload(codec.phases[p].bound(call.settings, n));
       const bool last = p + 1 == codec.phases.size();
       call.phase = static_cast<std::uint8_t>(p);
-      if (p > 0) call.context = r.payloads.back();
-      const Result<Encoded> done =
-          impl.encode(call, {grad.data(), grad.data(), last ? r.left.data() : nullptr, n}, payload);
-      EXPECT_TRUE(done.ok() && done->finite);
-      payload.resize(done.ok() ? done->bytes : 0);
-      r.payloads.push_back(std::move(payload));
-      call.context = {};
+      call.context = p > 0 ? ByteView(r.payloads.back()) : ByteView();
+      harness::Sent sent = harness::encode(codec, impl, call, grad, grad,
+                                           last ? harness::Keep::kApart : harness::Keep::kResidual);
+      EXPECT_TRUE(sent.finite);
+      r.payloads.push_back(std::move(sent.payload));
+      if (last) r.left = std::move(sent.left);
     }
-    if (codec.phases.size() > 1) call.context = r.payloads[codec.phases.size() - 2];
-    const ByteView view = r.payloads.back();
-    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, r.result).ok());  // nobody keeps what it leaves
-    const std::vector<float> same = r.result;
+    call.context = codec.phases.size() > 1 ? ByteView(r.payloads[codec.phases.size() - 2]) : ByteView();
+    const auto read = [&] { return harness::decode_one(codec, impl, call, n, r.payloads.back()); };
+    r.result = read();  // nobody keeps what it leaves
     call.next_memory = next.span();
-    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, r.result).ok());
-    EXPECT_TRUE(conformance::same_bits(r.result, same));
-    r.memory.assign(next.data(), next.data() + next.span().size());
+    EXPECT_TRUE(conformance::same_bits(r.result, read()));
+    r.memory = next.copy();
     return r;
   }
 };
 
 TEST_P(MemorySuite, EveryImplRemembersAlike) {
-  const conformance::OnlyTarget only(GetParam().target);
+  const harness::OnlyTarget only(GetParam().target);
   std::vector<std::uint8_t> memory;  // none: what a beginner has
   for (std::uint32_t number = 0; number < 4; ++number) {
     const Round got = round_of(*GetParam().impl, number, memory);

@@ -105,7 +105,7 @@ class Worker : public Actor {
       into.insert(into.end(), frame.begin(), frame.end());
       return;
     }
-    EXPECT_TRUE(codec_.phases[0].combine(call_, sizes_.of(c), into[0], frame[0], left).ok());
+    EXPECT_TRUE(codec_.best(this_machine()).combine(call_, sizes_.of(c), into[0], frame[0], left).ok());
   }
 
   Status decode(Chunk c, const std::vector<const Mail*>& frames, const Merge& merge, std::span<float> out) {

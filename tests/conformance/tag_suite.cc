@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tags change no value: every codec x strategy gives the same bits and residuals with them as without, whatever they
 // cover. The other suites run with tags over ucx, where frames always have them.
-#include "conformance/law_cases.h"
+#include "support/law_cases.h"
 
 namespace tithe {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/rng.h"
-#include "conformance/transport_world.h"
+#include "support/transport_world.h"
 
 namespace tithe::testing {
 

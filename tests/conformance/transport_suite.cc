@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every promise at the top of tithe/transport.h, as a test of that name, over every transport of
-// transports.def; ucx twice: with what UCX chooses (shared memory here) and over TCP alone.
+// transports.def, in each of its examples.
 #include <atomic>
 #include <numeric>
 
@@ -8,15 +8,6 @@
 
 namespace tithe::testing {
 namespace {
-
-std::vector<std::string> all_ways() {
-  std::vector<std::string> out;
-#define TITHE_TRANSPORT(name) out.push_back(#name);
-#include "tithe/transports.def"
-#undef TITHE_TRANSPORT
-  out.push_back("ucx_tcp");
-  return out;
-}
 
 // Messages of all sizes on three channels, receives posted before, between and after the sends arrive.
 TEST_P(TransportSuite, in_order) {
@@ -303,8 +294,8 @@ TEST_P(TransportSuite, world_of_one) {
   EXPECT_EQ(at(0).poll({&none, 1}, 1ms), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(transports, TransportSuite, ::testing::ValuesIn(all_ways()),
-                         [](const auto& way) { return way.param; });
+INSTANTIATE_TEST_SUITE_P(transports, TransportSuite, ::testing::ValuesIn(transport_examples()),
+                         [](const auto& example) { return in_a_name(example.param); });
 
 }  // namespace
 }  // namespace tithe::testing

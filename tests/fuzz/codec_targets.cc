@@ -16,7 +16,7 @@
 #include "base/finite.h"
 #include "base/rng.h"
 #include "fuzz/targets.h"
-#include "phases.h"
+#include "support/phases.h"
 #include "tithe/codec.h"
 
 namespace tithe::fuzz {
@@ -79,7 +79,7 @@ void decode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n)
   call.scratch = scratch.all();
   const std::vector<std::uint8_t> context = context_for(codec, call, n);
   call.context = context;
-  const Status checked = codec.phases.back().check(call.settings, n, payload);
+  const Status checked = codec.reference().check(call, n, payload);
   if (!checked.ok() && checked.code() != Code::kCorrupt)
     fail(fmt::format("{}: check says {}", codec.name, name(checked.code())));
 
@@ -137,7 +137,7 @@ void encode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n)
     Carry carry{grad.data(), nullptr, nullptr, n};
     if (feedback) {
       carry.residual = in_place ? left.data() : residual.data();
-      carry.left = left.data();
+      carry.residual_out = left.data();
     }
     std::vector<std::uint8_t> payload(codec.phases.back().bound(call.settings, n));
     Result<Encoded> e = impl.encode(call, carry, payload);
@@ -151,7 +151,7 @@ void encode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n)
     if (feedback && !std::all_of(left.begin(), left.end(), is_finite))
       fail(fmt::format("{} {}: leaves what is not finite", codec.name, impl.name));
     payload.resize(e->bytes);
-    if (const Status s = codec.phases.back().check(call.settings, n, payload); !s.ok())
+    if (const Status s = impl.check(call, n, payload); !s.ok())
       fail(fmt::format("{} {}: refuses what it wrote: {}", codec.name, impl.name, s.what()));
     if (&impl == &codec.impls[0] || first_payload.empty()) {
       first_payload = payload;

@@ -16,10 +16,9 @@
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "base/rng.h"
-#include "codec/machine_for_test.h"
-#include "codec/scratch_for_test.h"
 #include "fuzz/targets.h"
-#include "phases.h"
+#include "support/phases.h"
+#include "support/scratch.h"
 
 namespace tithe::fuzz {
 namespace {
@@ -100,9 +99,9 @@ Payload context_of(const Codec& codec, std::uint8_t phase, std::size_t n) {
   for (std::uint8_t p = 0; p < phase; ++p) {
     const Call call = call_for(codec, p, context);
     Payload all = encode_some(codec, call, n, 0);
-    for (int rank = 1; rank < kRanks && codec.phases[p].combine != nullptr; ++rank) {
+    for (int rank = 1; rank < kRanks && codec.phases[p].combines(); ++rank) {
       const Payload own = encode_some(codec, call, n, static_cast<std::uint64_t>(rank));
-      if (!codec.phases[p].combine(call, n, all, own, nullptr).ok())
+      if (!codec.reference().combine(call, n, all, own, nullptr).ok())
         fail(fmt::format("{}: phase {} does not combine", codec.name, p));
     }
     context = std::move(all);
@@ -123,28 +122,27 @@ void combine_any(ByteView input) {
   if (input.size() < kHead) return;
   const Asked a = asked(input);
   const Phase& phase = a.codec.phases[a.phase];
-  if (phase.combine == nullptr) return;
+  if (!phase.combines()) return;
   const Payload context = context_of(a.codec, a.phase, a.n), in(a.tail.begin(), a.tail.end());
   Call call = call_for(a.codec, a.phase, context);
   call.ranks = a.options / 2 % 4;
   const bool keeps = a.options % 2 == 1;
   const Payload acc = encode_some(a.codec, call, a.n, 0);
   const Floats before = ordinary(a.n, 77);
-  const auto by = [&](bool simd) {
-    const codec::MachineForTest machine({.simd = simd});
+  const auto by = [&](const Impl& impl) {
     Made made{Code::kOk, true, acc, before};
-    const Result<Combined> done = phase.combine(call, a.n, made.acc, in, keeps ? made.left.data() : nullptr);
+    const Result<Combined> done = impl.combine(call, a.n, made.acc, in, keeps ? made.left.data() : nullptr);
     made.code = done.status().code();
     made.finite = done.ok() && done->finite;
     return made;
   };
-  const Made made = by(true), plain = by(false);
+  const Made made = by(a.codec.best(this_machine())), plain = by(a.codec.reference());
   const auto broken = [&](const char* what) {
     fail(fmt::format("{} phase {} of {} values: combine {}", a.codec.name, a.phase, a.n, what));
   };
   if (made.code != plain.code || made.finite != plain.finite) broken("decides otherwise by the reference");
   if (made.acc != plain.acc || !same_bits(made.left, plain.left)) broken("writes otherwise by the reference");
-  const bool checked = phase.check(call.settings, a.n, in).ok();
+  const bool checked = a.codec.reference().check(call, a.n, in).ok();
   if (made.code != Code::kOk) {
     if (made.code != Code::kCorrupt && made.code != Code::kUnsupported) broken("blames the caller");
     if (made.acc != acc || !same_bits(made.left, before)) broken("refuses and writes");
@@ -152,7 +150,7 @@ void combine_any(ByteView input) {
   }
   if (!checked) broken("takes what check refuses");
   if (!made.finite) return;
-  if (!phase.check(call.settings, a.n, made.acc).ok()) broken("makes what check refuses");
+  if (!a.codec.reference().check(call, a.n, made.acc).ok()) broken("makes what check refuses");
   if (!std::all_of(made.left.begin(), made.left.end(), is_finite)) broken("leaves what is not finite");
 }
 
@@ -164,9 +162,11 @@ void context_any(ByteView input) {
   if (a.phase == 0) return;
   const Payload context(a.tail.begin(), a.tail.end());
   const Settings settings = defaults(a.codec);
-  if (!a.codec.phases[a.phase - 1U].check(settings, a.n, context).ok()) return;
+  if (!a.codec.reference()
+           .check(call_for(a.codec, static_cast<std::uint8_t>(a.phase - 1), {}), a.n, context)
+           .ok())
+    return;
   const Call call = call_for(a.codec, a.phase, context);
-  const Phase& phase = a.codec.phases[a.phase];
   const auto broken = [&](const Impl& impl, const char* what) {
     fail(fmt::format("{} {} phase {} of {} values: {}", a.codec.name, impl.name, a.phase, a.n, what));
   };
@@ -186,7 +186,7 @@ void context_any(ByteView input) {
     if (finite != first_finite) broken(impl, "decides otherwise");
     if (!finite) continue;
     if (*sent != *first || !same_bits(left, first_left)) broken(impl, "writes otherwise");
-    if (!phase.check(settings, a.n, *sent).ok()) broken(impl, "refuses what it wrote");
+    if (!impl.check(call, a.n, *sent).ok()) broken(impl, "refuses what it wrote");
     if (!std::all_of(left.begin(), left.end(), is_finite)) broken(impl, "leaves what is not finite");
     Floats out(a.n);
     Call reads = call;
@@ -218,7 +218,7 @@ void list_any(ByteView input) {
   }
   const std::vector<ByteView> views(payloads.begin(), payloads.end());
   bool checked = true;
-  for (const ByteView p : views) checked = checked && a.codec.phases[last].check(call.settings, a.n, p).ok();
+  for (const ByteView p : views) checked = checked && a.codec.reference().check(call, a.n, p).ok();
   const Floats onto = ordinary(a.n, 5);
   Floats first;
   std::optional<bool> taken;
@@ -272,7 +272,7 @@ std::vector<Input> seeds_of(Make make) {
 void add_combine_targets(std::vector<Target>& targets) {
   targets.push_back({"combine", combine_any, seeds_of([](auto& seeds, auto k, const Codec& codec, auto n) {
                        for (std::uint8_t p = 0; p < codec.phases.size(); ++p) {
-                         if (codec.phases[p].combine == nullptr) continue;
+                         if (!codec.phases[p].combines()) continue;
                          const Payload context = context_of(codec, p, n);
                          const Payload in = encode_some(codec, call_for(codec, p, context), n, 1);
                          for (const int options : {0, 1, 5})

@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "engine/carry_store.h"
 #include "engine/control.h"
+#include "engine/saved_state.h"
 #include "frame/tagger.h"
 #include "fuzz/targets.h"
 #include "tithe/frame.h"
@@ -66,7 +66,7 @@ Target frame_target() {
   const auto frame = [](std::uint8_t flags, std::uint16_t parts, ByteView payload) {
     Input bytes(kFrameHeaderBytes);
     bytes.insert(bytes.end(), payload.begin(), payload.end());
-    const FrameHeader h{.codec = CodecId::fp32,
+    const FrameHeader h{.codec = CodecId{1},
                         .run = 1,
                         .flags = flags,
                         .parts = parts,
@@ -190,7 +190,7 @@ Target tagged_target() {
     if (const Status s = seal_frame(h, bytes, tagger, 5, cover); !s.ok()) fail(s.what());
     return bytes;
   };
-  const FrameHeader plain{.codec = CodecId::fp32, .source = 1, .values = 3};
+  const FrameHeader plain{.codec = CodecId{1}, .source = 1, .values = 3};
   Tags tags(kSession, 1);
   Input farewell(engine::kControlBytes);
   farewell.resize(engine::write_farewell({.code = Code::kTimeout, .blamed = 2, .round = 7, .what = "still"},
@@ -295,27 +295,27 @@ Target hello_target() {
 }
 
 Target state_target() {
-  engine::CarryStore store;
-  store.home("weight").n = 3;
-  store.home("weight").residual = {1, -2, 3};
-  store.home("bias").n = 2;
-  store.home("bias").velocity = {0.5F, 0.25F};
-  store.home("bias").residual = {4, 5};
-  store.home("bias").memory = {0, 1};
+  carry::Store store;
+  store.of("weight").n = 3;
+  store.of("weight").loose_residual = {1, -2, 3};
+  store.of("bias").n = 2;
+  store.of("bias").loose_velocity = {0.5F, 0.25F};
+  store.of("bias").loose_residual = {4, 5};
+  store.of("bias").loose_memory = {0, 1};
   const engine::SavedHead saved{
       .rank = 1, .world = 4, .round = 9, .codec = "topk", .schedule = {}, .told = {}};
   const Input seed = engine::save(saved, store);
   const auto read = [](const Input& bytes) {
     engine::SavedHead head;
-    std::map<std::string, engine::Home, std::less<>> homes;
-    if (!engine::load(bytes, head, homes).ok()) return;
+    carry::Store::Map kept;
+    if (!engine::load(bytes, head, kept).ok()) return;
     // What was read is written as it was, but for arrays of zeros, which shrink to nothing.
-    engine::CarryStore again;
-    again.all() = homes;
+    carry::Store again;
+    again.all() = kept;
     const Input written = engine::save(head, again);
-    std::map<std::string, engine::Home, std::less<>> twice;
+    carry::Store::Map twice;
     if (written.size() > bytes.size() || !engine::load(written, head, twice).ok() ||
-        twice.size() != homes.size())
+        twice.size() != kept.size())
       fail("a state that was read cannot be written and read again");
   };
   return {"state",

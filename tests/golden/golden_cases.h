@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "phases.h"
+#include "support/phases.h"
 #include "tithe/codec.h"
 #include "tithe/frame.h"
 #include "tithe/spec.h"
@@ -53,13 +53,12 @@ inline std::vector<Case> cases() {
       all.push_back({codec + "_packed", c, longest(*c), 1, much + "values=bf16,indices=delta"});
     else if (has_param(*c, "values"))
       all.push_back({codec + "_8bit", c, 300, 1, much + "values=8bit"});
-    if (c->id == CodecId::topk)  // the other forms, which all sparsifiers share
+    if (c->name == "topk")  // the other forms, which all sparsifiers share
       for (const std::string form :
            {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap", "inceptionn,indices=delta"})
         all.push_back({codec + "_" + form.substr(0, 4), c, longest(*c), 1, "ratio=0.1,values=" + form});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
-    if (c->id == CodecId::inceptionn)
-      all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});
+    if (c->name == "inceptionn") all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});
   }
   return all;
 }
@@ -80,7 +79,7 @@ inline std::vector<float> stream(std::uint32_t k, std::size_t n) {
 }
 
 inline FrameHeader header_of(const Case& c) {
-  return {.codec = c.codec->id,
+  return {.codec = id_of(*c.codec),
           .run = 0x7275'6e00'0000'0001,
           .round = 5,
           .tensor = 2,

@@ -15,8 +15,8 @@
 #include <sstream>
 
 #include "base/bytes.h"
-#include "engine/carry_store.h"
 #include "engine/control.h"
+#include "engine/saved_state.h"
 #include "golden/golden_cases.h"
 
 namespace tithe::golden {
@@ -127,7 +127,7 @@ void for_each_usable(const Codec& codec, Use use) {
 
 // The flagged frames: no payload, no codec's business.
 std::vector<std::pair<std::string, FrameHeader>> flagged() {
-  const Case c{"", find_codec(CodecId::fp32), 5, 1};
+  const Case c{"", find_codec("fp32"), 5, 1};
   FrameHeader non_finite = header_of(c);
   non_finite.flags = kFlagNonFinite;
   FrameHeader empty = header_of(c);
@@ -168,15 +168,15 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                     .sent = 80'000},
                                    me, here));
   done.resize(engine::write_done(13, me, done));
-  engine::CarryStore store;
-  store.home("layer.bias").n = 2;
-  store.home("layer.bias").residual = {0.25F, -3.0F};
-  store.home("layer.bias").velocity = {1.5F, 0.0F};
-  store.home("layer.weight").n = 3;
-  store.home("layer.weight").residual = {1.0F, -2.0F, 1e-30F};
-  store.home("layer.weight").memory = {7, 0, 255};
-  store.home("layer.weight").memory_kind = 0x1122334455667788;
-  store.home("unsent.nothing").n = 4;
+  carry::Store store;
+  store.of("layer.bias").n = 2;
+  store.of("layer.bias").loose_residual = {0.25F, -3.0F};
+  store.of("layer.bias").loose_velocity = {1.5F, 0.0F};
+  store.of("layer.weight").n = 3;
+  store.of("layer.weight").loose_residual = {1.0F, -2.0F, 1e-30F};
+  store.of("layer.weight").loose_memory = {7, 0, 255};
+  store.of("layer.weight").loose_memory_kind = 0x1122334455667788;
+  store.of("unsent.nothing").n = 4;
   return {{"control_card.bin", card},
           {"control_farewell.bin", farewell},
           {"control_evidence.bin", evidence},
@@ -216,22 +216,22 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ((*done).ended, 13U);
   const auto state = read(folder() / "state.state");
   engine::SavedHead head;
-  std::map<std::string, engine::Home, std::less<>> homes;
-  ASSERT_TRUE(engine::load(state, head, homes).ok());
+  carry::Store::Map kept;
+  ASSERT_TRUE(engine::load(state, head, kept).ok());
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
   EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
   EXPECT_EQ(head.told, (Schedule::Told{0.125, 0.75, 2}));
-  EXPECT_EQ(homes.at("layer.bias").velocity, (std::vector<float>{1.5F, 0.0F}));
-  EXPECT_EQ(homes.at("layer.weight").memory, (std::vector<std::uint8_t>{7, 0, 255}));
-  EXPECT_EQ(homes.at("layer.weight").memory_kind, 0x1122334455667788U);
+  EXPECT_EQ(kept.at("layer.bias").loose_velocity, (std::vector<float>{1.5F, 0.0F}));
+  EXPECT_EQ(kept.at("layer.weight").loose_memory, (std::vector<std::uint8_t>{7, 0, 255}));
+  EXPECT_EQ(kept.at("layer.weight").loose_memory_kind, 0x1122334455667788U);
 }
 
 TEST(Golden, EveryTruncationAndBitFlipOfAStateGivesAStatus) {
   auto state = read(folder() / "state.state");
   const auto loads = [](ByteView bytes) {
     engine::SavedHead head;
-    std::map<std::string, engine::Home, std::less<>> homes;
-    return engine::load(bytes, head, homes).ok();
+    carry::Store::Map kept;
+    return engine::load(bytes, head, kept).ok();
   };
   ASSERT_TRUE(loads(state));
   for (std::size_t cut = 0; cut < state.size(); ++cut) ASSERT_FALSE(loads(ByteView(state).first(cut))) << cut;
@@ -328,7 +328,7 @@ TEST(Golden, TheDocumentDescribesEveryCodec) {
   const auto document = bytes_as_string(read(fs::path(TITHE_SOURCE_DIR) / "docs/format.md"));
   for (const Codec* c : all_codecs()) {
     std::ostringstream heading;
-    heading << "\n### " << c->name << " (" << static_cast<int>(c->id) << ")\n";
+    heading << "\n### " << c->name << " (" << static_cast<int>(id_of(*c)) << ")\n";
     EXPECT_NE(document.find(heading.str()), std::string::npos) << "docs/format.md lacks" << heading.str();
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What survivors learn when a rank is killed, frozen or leaves in the middle of rounds, over TCP and over what
-// UCX chooses within one machine (shared memory).
+// What survivors learn when a rank is killed, frozen or leaves in the middle of rounds, over every transport between
+// processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -24,15 +24,31 @@ constexpr Seconds kPromised{10.0};  // a killed rank is named within this time
 constexpr std::size_t kValues = 300'000;
 
 struct Case {
-  const char* transports;
+  std::string transport;
   const char* strategy;
   const char* codec;
   int world;
 };
 
 std::string title(const ::testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_{}_{}_{}", *info.param.transports ? info.param.transports : "shared",
-                     info.param.strategy, info.param.codec, info.param.world);
+  std::string name = fmt::format("{}_{}_{}_{}", info.param.transport, info.param.strategy, info.param.codec,
+                                 info.param.world);
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
+// Every transport between processes, in each of its examples; more strategies where nothing is set.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const TransportKind* kind : all_transports()) {
+    if (kind->open == nullptr || !kind->usable().ok()) continue;
+    for (const std::string_view example : kind->examples)
+      all.push_back({std::string(example), "ring", "fp32", 4});
+    all.push_back({std::string(kind->examples.back()), "ring", "fp32", 2});
+    all.push_back({std::string(kind->examples.front()), "gather", "topk", 3});
+  }
+  return all;
 }
 
 // System V shared memory segments that one of these processes made; they may outlive it.
@@ -72,8 +88,7 @@ Result<std::unique_ptr<Session>> join(const Case& c, Rank rank, const std::strin
   launch.rank = rank;
   launch.world = c.world;
   launch.file = file;
-  Result<std::unique_ptr<Transport>> t =
-      open_ucx(rank, c.world, meet(launch), {.transports = c.transports, .devices = ""});
+  Result<std::unique_ptr<Transport>> t = open_transport(c.transport, connect_options(launch));
   if (!t.ok()) return t.status();
   options.codec = c.codec;
   options.strategy = c.strategy;
@@ -176,6 +191,7 @@ TEST_P(Fault, leaving_rank_is_named) {
 // Within one machine, UCX's own choice is shared memory (where a process may read another one's memory, as the
 // kernel's answer to a read of our own shows); "tcp" is TCP and nothing else.
 TEST_P(Fault, transports_are_those_asked_for) {
+  if (!GetParam().transport.starts_with("ucx")) GTEST_SKIP() << "of UCX alone";
   char from = 'x', to = 0;
   const iovec local{.iov_base = &to, .iov_len = 1}, remote{.iov_base = &from, .iov_len = 1};
   const bool can_share = process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
@@ -187,12 +203,13 @@ TEST_P(Fault, transports_are_those_asked_for) {
     parent.say(session.ok() ? (shares ? "shared" : "apart") : session.status().what());
   });
   for (Rank r = 0; r < GetParam().world; ++r)
-    EXPECT_EQ(ranks.line(r, kPatience), can_share && *GetParam().transports == '\0' ? "shared" : "apart");
+    EXPECT_EQ(ranks.line(r, kPatience), can_share && GetParam().transport == "ucx" ? "shared" : "apart");
 }
 
 // UCX ended a healthy rank's process by an assertion where it might not open another file. Low limits and just too low
 // ones: no process dies, and every rank learns which one it is, what is missing and what to do.
 TEST_P(Fault, too_few_descriptors_are_named) {
+  if (!GetParam().transport.starts_with("ucx")) GTEST_SKIP() << "of UCX alone";
   const int world = GetParam().world;
   for (const int free : {3, 7, 13, 15, 16, 17, 18, 19}) {
     const Scratch meeting;
@@ -239,10 +256,7 @@ TEST_P(Fault, nothing_leaks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(ucx, Fault,
-                         ::testing::Values(Case{"tcp", "ring", "fp32", 2}, Case{"tcp", "ring", "fp32", 4},
-                                           Case{"", "ring", "fp32", 4}, Case{"", "gather", "topk", 3}),
-                         title);
+INSTANTIATE_TEST_SUITE_P(transports, Fault, ::testing::ValuesIn(cases()), title);
 
 }  // namespace
 }  // namespace tithe::testing

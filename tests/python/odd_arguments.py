@@ -179,7 +179,7 @@ def main(seed, calls):
             tithe.Session: lambda r: tithe.Session.loop(1, codec="topk:ratio=0.5", min_values=0)[0]}  # fmt: skip
     all_targets = targets()
     seen = {f"{owner.__name__ if owner else ''}.{function.__name__}" for function, owner in all_targets}
-    assert {".decode", ".encode", ".frame_values", ".open_loop", ".open_ucx", "Session.sync", "Session.sync_at",
+    assert {".decode", ".encode", ".frame_values", ".open", ".open_loop", "Session.sync", "Session.sync_at",
             "Session.residual", "Session.restore", "Session.state", "Session.wait"} <= seen  # fmt: skip
     for number in range(calls):
         nearly(rng)

@@ -254,3 +254,22 @@ def test_the_last_committed_state_is_given_after_a_failure_and_after_close():
     with pytest.raises(ValueError, match="closed"):
         healthy.commit()
     tithe.Session.loop(1, codec="topk:ratio=0.5", min_values=0)[0].restore(committed)
+
+
+# ---- Transports
+
+
+def test_a_transport_is_named_with_its_options():
+    assert tithe.transports()[0] == "loop"
+    for wrong, meant in {"ucxx": "did you mean 'ucx'", "ucx:device=eth0": "did you mean 'devices'",
+                         "loop": "Session.loop"}.items():  # fmt: skip
+        with pytest.raises(ValueError, match=meant):
+            tithe.Session.open(0, 1, lambda mine: [mine], transport=wrong)
+    with pytest.raises(ValueError, match="must be a string"):
+        tithe.Session.open(0, 1, lambda mine: [mine], transport=3)
+    with pytest.raises(ValueError, match="behind its colon"):
+        tithe.Session.open(0, 1, lambda mine: [mine], transport="ucx:devices=lo", transports="tcp")
+    for right in ({}, {"transport": "auto"}, {"transport": "ucx:transports=tcp,devices=lo"},
+                  {"transports": "tcp", "devices": "lo"}, {"transport": "ucx", "transports": "tcp"}):  # fmt: skip
+        with tithe.Session.open(0, 1, lambda mine: [mine], **right) as session:
+            assert session.world == 1

@@ -138,11 +138,23 @@ def test_results_are_means_over_seeds_in_the_documented_shape(details):
 def test_the_best_row_is_the_fastest_among_the_accurate(details):
     lines = report.verdict(details)
     assert lines[0].startswith("best tithe row: quick")
-    assert re.search(r"fp32 +20\.0x faster per step, +50\.0x fewer bytes, accuracy \+0\.00", lines[1])
+    assert lines[0].endswith("the fastest step among those within 0.5 points of fp32's accuracy")
+    assert re.search(r"fp32 +20\.0x faster per step +50\.0x fewer bytes +accuracy \+0\.00", lines[1])
     for run in details["runs"]:
         if run["name"] == "quick":
             run["accuracy"] = 0.86
     assert report.verdict(details) == ["no tithe row is within 0.5 points of fp32's accuracy"]
+
+
+def test_more_bytes_are_called_more_and_not_a_fraction_of_fewer(details):
+    details["runs"].append(run_of("powersgd", "baseline", 0, 0.02, 1e5, [(0, 0.0, 0.1), (10, 0.2, 0.88)]))
+    line = report.verdict(details)[2]
+    assert re.search(r"powersgd +2\.5x slower per step +2\.0x more bytes", line), line
+
+
+def test_what_all_ranks_say_alike_is_one_line():
+    notes = ["rank 0: slow", "rank 1: slow", "rank 1: odd", "all in all"]
+    assert report.merged(notes) == ["ranks 0, 1: slow", "rank 1: odd", "all in all"]
 
 
 def test_the_report_stands_alone(details, tmp_path):
@@ -152,7 +164,8 @@ def test_the_report_stands_alone(details, tmp_path):
     assert set(re.findall(r"(?:src|href)=(.{6})", page)) == {'"data:'} and "@import" not in page
     assert "a &lt;machine&gt;" in page and "rank 1 &lt;gone&gt;" in page
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
-    assert pictures == ["accuracy_by_step.png", "breakdown.png", "step_and_bytes.png", "time_to_accuracy.png"]
+    stages = ["stages.png"]
+    assert pictures == ["accuracy_by_step.png", "breakdown.png", *stages, "step_and_bytes.png", "time_to_accuracy.png"]
     assert page.count("data:image/png;base64,") == len(pictures)
     assert "FAILED: fp32, seed 2" in report.table(details)
     assert json.loads((tmp_path / "results.json").read_text()) == report.results(details)

@@ -116,6 +116,29 @@ for call in (mine.commit, lambda: other.wait(other.sync({"w": np.ones(100, np.fl
     assert out.split("\n")[:3] == ["interrupted", "cancelled None", "peer_lost 0"], told
 
 
+# The thread that met went on in the background until its own timeout, and kept the port.
+def test_after_ctrl_c_the_meeting_is_withdrawn():
+    port = free_port()
+    code = f"""
+import os, signal, socket, threading
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    tithe.Session.from_environment(timeout=600.0)
+except KeyboardInterrupt:
+    print("interrupted")
+for _ in range(200):
+    time.sleep(0.1)
+    try:
+        socket.create_connection(("127.0.0.1", {port}), timeout=1).close()
+    except ConnectionRefusedError:
+        print("gone")
+        break
+"""
+    meeting = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    out, told = script(code, **meeting).communicate(timeout=90)
+    assert out.split() == ["interrupted", "gone"], told
+
+
 # ---- Programs that end by an error
 
 ENDS = {

@@ -179,7 +179,7 @@ def test_deepcopy_has_its_own_session_and_the_same_residuals():
 def once(rank, world):
     model = DDP(nn.Linear(2, 2))
     tithe.torch.attach(model, **FP32)
-    with pytest.raises(RuntimeError, match="can only be called once"):
+    with pytest.raises(ValueError, match="has a communication hook already"):
         tithe.torch.attach(model, **FP32)
     with pytest.raises(RuntimeError, match="can only be called once"):
         model.register_comm_hook(tithe.torch.State(**FP32), tithe.torch.hook)

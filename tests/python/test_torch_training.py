@@ -243,11 +243,15 @@ def refusals(rank, world):
         with pytest.raises(ValueError, match=text):
             tithe.torch.State(**wrong)
     model = DDP(nn.Embedding(10, 4, sparse=True))
-    tithe.torch.attach(model, codec="fp32", timeout=20.0)
+    with pytest.raises(ValueError, match="sparse.*'weight'"):
+        tithe.torch.attach(model, codec="fp32", timeout=20.0)
+    model.register_comm_hook(tithe.torch.State(codec="fp32", timeout=20.0), tithe.torch.hook)
     with pytest.raises(ValueError, match="sparse"):
         model(torch.tensor([1, 2])).sum().backward()
     model = DDP(nn.Linear(2, 2).double())
-    tithe.torch.attach(model, codec="fp32", timeout=20.0)
+    with pytest.raises(ValueError, match="float64.*'weight', 'bias'"):
+        tithe.torch.attach(model, codec="fp32", timeout=20.0)
+    model.register_comm_hook(tithe.torch.State(codec="fp32", timeout=20.0), tithe.torch.hook)
     with pytest.raises(ValueError, match="float64"):
         model(torch.ones(1, 2).double()).sum().backward()
 

@@ -38,11 +38,11 @@ def compile_and_link(tree: Path, sources: list[Path]) -> Path:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
     tree = tmp_path_factory.mktemp("tree")
-    for folder in ("include", "src/base", "tests/conformance", "tests/golden"):
+    for folder in ("include", "src/base", "tests/conformance", "tests/support", "tests/golden"):
         shutil.copytree(ROOT / folder, tree / folder)
-    shutil.copy(ROOT / "tests/phases.h", tree / "tests/phases.h")
-    (tree / "src/codec/fp32").mkdir(parents=True)
-    for shared in [*ROOT.glob("src/codec/*.*"), *ROOT.glob("src/codec/fp32/*")]:
+    for room in ("common", "fp32"):
+        shutil.copytree(ROOT / "src/codec" / room, tree / "src/codec" / room)
+    for shared in ROOT.glob("src/codec/*.*"):
         shutil.copy(shared, tree / shared.relative_to(ROOT))
 
     # The small list stands in for the tree's own; the page's line is appended to it as the page says.

@@ -3,6 +3,8 @@
 
 A folder may include its own floor and those below. `codec` and `transport` never see each other, one codec never sees
 another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
+Codecs share rooms: src/codec/common and what ROOMS lists; a codec names at most two of these beside common.
+tests/support is for tests alone. No codec asks the machine or the environment: who runs a codec chooses its impl.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ FLOORS = {
     "frame": 1,
     "codec": 2,
     "transport": 2,
+    "carry": 3,
     "strategy": 3,
     "lang": 3,
     "engine": 4,
@@ -32,13 +35,24 @@ FLOORS = {
 PUBLIC = {
     "status": "base", "byte_view": "base", "hd": "base", "limits": "base",
     "frame": "frame",
-    "codec": "codec", "codecs": "codec", "spec": "codec", "machine": "codec",
+    "codec": "codec", "codecs": "codec", "machine": "codec",
     "transport": "transport", "transports": "transport", "connect": "transport",
+    "spec": "carry",
     "graph": "strategy", "strategies": "strategy",
     "plan": "plan", "schedule": "plan",
     "session": "engine", "tithe": "engine",
 }  # fmt: skip
+# The rooms of src/codec: a room, and the rooms that it may include.
+ROOMS = {
+    "common": (),
+    "floats": ("common",),
+    "levels": ("common",),
+    "int_sum": ("common", "levels"),
+    "sparse": ("common", "floats"),
+}
+MOST_ROOMS = 2  # that one codec names, beside common
 STRANGERS = [{"codec", "transport"}]
+ASKS = re.compile(r"\bthis_machine\(|\bgetenv\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 SOURCES = ("*.h", "*.cc", "*.cu", "*.cuh", "*.c", "*.def")
 
@@ -55,6 +69,7 @@ def folder_of(relative: str) -> tuple[str, str] | None:
 
 def check(root: Path) -> Iterator[Problem]:
     edges: dict[tuple[str, str], tuple[Path, int]] = {}
+    rooms: dict[str, set[str]] = {}
     for path in files(root, *SOURCES):
         here = folder_of(str(path.relative_to(root)))
         if here is None:
@@ -65,11 +80,15 @@ def check(root: Path) -> Iterator[Problem]:
         public = path.is_relative_to(root / "include")
         test = path.name.endswith("_test.cc")
         for number, line in enumerate(path.read_text().splitlines(), 1):
+            if here[0] == "codec" and here[1] and not test and ASKS.search(line):
+                yield path, number, "a codec asks the machine: give it a row in its impls instead"
             match = INCLUDE.match(line)
             if not match:
                 continue
             name = match[1]
             target = f"include/{name}" if name.startswith("tithe/") else f"src/{name}"
+            if name.startswith("support/") and not test:
+                yield path, number, f'"{name}" is for tests'
             if not (root / target).is_file():
                 if not name.startswith("tithe/") and name.split("/")[0] not in FLOORS:
                     continue  # a library's header in quotes
@@ -94,8 +113,15 @@ def check(root: Path) -> Iterator[Problem]:
                     number,
                     f'{here[0]} includes "{name}": {here[0]} and {there[0]} never see each other',
                 )
+            elif here[0] == there[0] == "codec" and there[1] in ROOMS:
+                if here[1] in ROOMS and there[1] not in (here[1], *ROOMS[here[1]]):
+                    yield path, number, f'the room {here[1]} includes "{name}": {there[1]} is not below it'
+                elif here[1] and here[1] not in ROOMS and there[1] != "common" and not test:
+                    rooms.setdefault(here[1], set()).add(there[1])
+                    if len(rooms[here[1]]) > MOST_ROOMS:
+                        yield path, number, f"{here[1]} names {len(rooms[here[1]])} rooms (at most {MOST_ROOMS})"
             elif here[0] == there[0] and there[1] not in ("", here[1]) and here[0] in ("codec", "transport"):
-                if here[1]:
+                if here[1] and not test:
                     yield path, number, f'{here[1]} includes "{name}": share it in src/{here[0]}/ instead'
             elif up == 0 and here[0] != there[0]:
                 edges[here[0], there[0]] = (path, number)

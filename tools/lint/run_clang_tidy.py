@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """clang-tidy over the library, the command and the Python module, in parallel, skipping what has not changed.
 
+Most of the time goes into headers that are not ours, once per file: so files of different folders that share a command
+line are looked at several at a time, as one translation unit. Where something is wrong, or they do not fit into one
+(two files may use a name each for itself), each is looked at alone. One check sees the main file only: unused
+using-declarations are looked for here.
+
 A file that passed is remembered in build/lint by the hash of itself, of every header of ours that it includes, of its
 compile command and of .clang-tidy, so the second run takes no time. Tests and benchmarks are left out: the sanitizers
 run them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
@@ -12,8 +17,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -21,6 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2].resolve()
 ONE_TARGET = ("--extra-arg=-DHWY_COMPILE_ONLY_STATIC",)
 CHECKED = ("src", "apps", "python")
+MOST = 8  # files at a time
+USING = re.compile(r"^\s*using ([\w:]+::(\w+));", re.MULTILINE)
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -48,6 +57,32 @@ def fingerprint(path: Path, command: str, version: bytes) -> str:
     return digest.hexdigest()
 
 
+def unused_using(path: Path) -> list[str]:
+    """misc-unused-using-decls, which looks at no included file."""
+    text = path.read_text()
+    return [
+        f"{path}:{text.count(chr(10), 0, found.start()) + 1}: using {found[1]} is not used [misc-unused-using-decls]"
+        for found in USING.finditer(text)
+        if len(re.findall(rf"\b{found[2]}\b", text)) < 2
+    ]
+
+
+def batches(files: list[Path], entries: dict[Path, dict]) -> list[list[Path]]:
+    """Files that can be one translation unit: one command line, and of a folder no two."""
+    kinds: dict[tuple[str, bool], list[list[Path]]] = {}
+    for file in files:
+        entry = entries[file]
+        line = re.sub(r" -o \S+| -M[DTF]+( \S+)?", "", entry.get("command", "").replace(entry["file"], ""))
+        kind = kinds.setdefault((line, b"foreach_target.h" in file.read_bytes()), [])
+        for batch in kind:
+            if len(batch) < MOST and all(file.parent != other.parent for other in batch):
+                batch.append(file)
+                break
+        else:
+            kind.append([file])
+    return [batch for kind in kinds.values() for batch in kind]
+
+
 def main() -> int:
     build = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
     database = build / "compile_commands.json"
@@ -58,30 +93,52 @@ def main() -> int:
     passed = build / "lint"
     passed.mkdir(exist_ok=True)
 
-    work = {}
+    work, entries = {}, {}
     for entry in json.loads(database.read_text()):
         path = Path(entry["directory"], entry["file"]).resolve()
         inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in CHECKED
         if inside and not path.name.endswith("_test.cc"):
+            entries[path] = entry
             work[path] = passed / fingerprint(path, entry.get("command", ""), version)
     todo = {path: stamp for path, stamp in work.items() if not stamp.exists()}
 
-    def tidy(item: tuple[Path, Path]) -> str:
-        path, stamp = item
+    def tidy(what: Path, commands: Path) -> str:
         # The compiler's own warnings are the build's business, and -W names of gcc mean nothing here. One SIMD
         # target is enough: the others are the same source.
-        command = ["clang-tidy", "--quiet", f"-p={build}", "--extra-arg=-Wno-everything", *ONE_TARGET, str(path)]
+        command = ["clang-tidy", "--quiet", f"-p={commands}", "--extra-arg=-Wno-everything", *ONE_TARGET, str(what)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            stamp.touch()
             return ""
-        return done.stdout + "\n".join(line for line in done.stderr.splitlines() if "error" in line)
+        text = done.stdout + "\n".join(line for line in done.stderr.splitlines() if "error" in line)
+        return text or f"{what}: clang-tidy ended with {done.returncode}"
+
+    def look(files: list[Path]) -> list[str]:
+        if len(files) > 1:
+            folder = Path(tempfile.mkdtemp(prefix="together", dir=passed))
+            together = folder / "batch.cc"
+            together.write_text("".join(f'#include "{file}"  // NOLINT\n' for file in files))
+            entry = dict(entries[files[0]], file=str(together))
+            entry["command"] = entry["command"].replace(entries[files[0]]["file"], str(together))
+            (folder / "compile_commands.json").write_text(json.dumps([entry]))
+            shutil.copy(ROOT / ".clang-tidy", folder)
+            whole = tidy(together, folder)
+            shutil.rmtree(folder)
+            if whole:  # a finding, or names that clash: one by one
+                return [text for file in files for text in look([file])]
+        else:
+            whole = tidy(files[0], build)
+        texts = [whole] if whole else []
+        texts += [text for file in files for text in unused_using(file)]
+        if not texts:
+            for file in files:
+                todo[file].touch()
+        return texts
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failures = [text for text in pool.map(tidy, todo.items()) if text]
+        failures = [text for texts in pool.map(look, batches(list(todo), entries)) for text in texts]
     for text in failures:
         print(text.replace(f"{ROOT}/", ""))
-    for old in set(passed.iterdir()) - set(work.values()):
+    for old in {path for path in passed.iterdir() if path.is_file()} - set(work.values()):
         old.unlink()
     print(f"clang-tidy: {len(work)} files, {len(todo)} looked at, {f'{len(failures)} fail' if failures else 'ok'}")
     return 1 if failures else 0

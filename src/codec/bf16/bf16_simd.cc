@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/bf16/bf16.h"
-#include "codec/half.h"
+#include "codec/common/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/bf16/bf16_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/half_simd_inl.h"
+#include "codec/floats/half_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::bf16::HWY_NAMESPACE {
@@ -43,18 +43,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::bf16 {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-HWY_EXPORT(combine);
-
-bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPATCH(encode)(in, out); }
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  return HWY_DYNAMIC_DISPATCH(combine)(n, acc, in, left);
-}
-
+TITHE_KERNELS(const half::Kernels kSimd, encode, decode, combine);
 }  // namespace tithe::bf16
 #endif

@@ -1,12 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// blocks: blocks of 256 values that hold something other than zero, whole (OmniReduce: Fei et al., SIGCOMM 2021).
-// With a ratio below 1, only that share of all blocks: those of the largest squared norm, the lower one first among
-// equals.
-//
-// Layout   u8 values: how they are written (codec/sparse_values.h)
-//          one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
-//          value array of the blocks that are sent, in order; the last block may be shorter
-// Places are always that bitmap: where one block in a hundred is sent, it is a hundredth of the payload.
 #include "codec/blocks/blocks.h"
 
 #include <array>
@@ -17,9 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/fold.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/sparse.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/sparse.h"
 
 namespace tithe {
 namespace blocks {
@@ -80,7 +71,7 @@ bool says_nothing(const std::uint8_t* values, std::size_t len) {
   return true;
 }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
+Status check(const Call& call, std::size_t n, ByteView payload) {
   const auto corrupt = [](const char* why) { return Status(Code::kCorrupt, std::string("blocks: ") + why); };
   if (payload.size() < head(n)) return corrupt("the bitmap is cut off");
   if (payload[0] > sparse::kLastValueForm) return corrupt("unknown form");
@@ -88,7 +79,7 @@ Status check(const Settings& s, std::size_t n, ByteView payload) {
   const std::uint8_t* bitmap = &payload[kBitmap];
   if (count(n) % 8 != 0 && bitmap[bitmap_bytes(n) - 1] >> count(n) % 8 != 0)
     return corrupt("a bit past the last block");
-  if (sent_blocks(bitmap, n) > most(s, n)) return corrupt("more blocks than the ratio allows");
+  if (sent_blocks(bitmap, n) > most(call.settings, n)) return corrupt("more blocks than the ratio allows");
   const ByteView array = payload.subspan(head(n));
   const std::size_t values = sent_values(bitmap, n);
   if (sparse::array_bytes(form, array, values) != array.size())
@@ -144,13 +135,13 @@ class Gathered {
     std::uint8_t* const end = sparse::write_values(form, {values_, count_}, to);
     sparse::ValueReader sent(form, to, count_);
     const float* value = values_;
-    for (std::size_t b = 0; in.left && b < count(in.n); ++b) {
+    for (std::size_t b = 0; in.residual_out && b < count(in.n); ++b) {
       if (!is_sent(bitmap, b)) continue;
       for (std::size_t first = 0; first < length(in.n, b); first += sparse::kValueBlock) {
         std::array<float, sparse::kValueBlock> sends;
         const std::size_t some = std::min(sparse::kValueBlock, length(in.n, b) - first);
         sent.read({sends.data(), some});
-        for (std::size_t k = 0; k < some; ++k) in.left[b * kBlock + first + k] = *value++ - sends[k];
+        for (std::size_t k = 0; k < some; ++k) in.residual_out[b * kBlock + first + k] = *value++ - sends[k];
       }
     }
     return end;
@@ -168,7 +159,7 @@ Status prepare(const Call& call, const Carry& in, Bytes out) {
   return {};
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
   const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), count(in.n));
   auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + held.size());
@@ -203,9 +194,9 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
 // Of a block that has been left whole.
 std::uint8_t* send_left(const Carry& in, std::size_t block, std::uint8_t* p) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
-  if (in.left) {
-    std::memcpy(p, in.left + first, 4 * len);
-    std::fill_n(in.left + first, len, 0.0F);
+  if (in.residual_out) {
+    std::memcpy(p, in.residual_out + first, 4 * len);
+    std::fill_n(in.residual_out + first, len, 0.0F);
   } else {
     for (std::size_t i = 0; i < len; ++i) wire::put(p + 4 * i, in.take(first + i));
   }
@@ -213,12 +204,12 @@ std::uint8_t* send_left(const Carry& in, std::size_t block, std::uint8_t* p) {
 }
 void gather_left(const Carry& in, std::size_t block, Gathered& gathered) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
-  if (in.left) return gathered.add({in.left + first, len});
+  if (in.residual_out) return gathered.add({in.residual_out + first, len});
   for (std::size_t i = 0; i < len; ++i) gathered.add(in.take(first + i));
 }
 
 // All blocks are left whole, then the chosen ones are sent: at once, where every block may be.
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
   const std::size_t blocks = count(in.n);
   const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), blocks);
@@ -231,8 +222,8 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   if (all) std::fill_n(bitmap, bitmap_bytes(in.n), std::uint8_t{0});
   for (std::size_t b = 0; b < blocks; b += kLookedAt) {
     const std::size_t first = b * kBlock, end = std::min(b + kLookedAt, blocks);
-    look({in.grad + first, in.residual ? in.residual + first : nullptr, in.left ? in.left + first : nullptr,
-          std::min(in.n - first, kLookedAt * kBlock)},
+    look({in.grad + first, in.residual ? in.residual + first : nullptr,
+          in.residual_out ? in.residual_out + first : nullptr, std::min(in.n - first, kLookedAt * kBlock)},
          !all, &held[b]);
     for (std::size_t s = b; all && s < end; ++s) {
       finite = finite && held[s].largest < sparse::kFirstNonFinite;
@@ -280,8 +271,8 @@ class Reader {
 };
 
 // One block of the output: base, then what each payload has for it. `buffer` holds a block per payload.
-void merge_block(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
-                 float divide, std::span<float> out) {
+void merge_block_ref(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
+                     float divide, std::span<float> out) {
   bool started = base != nullptr;
   if (base && base != out.data()) std::copy_n(base, out.size(), out.data());
   for (Reader& payload : payloads) {
@@ -298,7 +289,7 @@ void merge_block(std::span<Reader> payloads, std::size_t block, float* buffer, c
     for (float& v : out) v /= divide;
 }
 
-void merge_block_fast(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
+void merge_block_simd(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
                       float divide, std::span<float> out) {
   const std::uint8_t* sent[kAtOnce];
   std::size_t senders = 0;
@@ -314,7 +305,7 @@ void merge_block_fast(std::span<Reader> payloads, std::size_t block, float* buff
 template <auto kMergeBlock>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
-  TITHE_TRY(codec::check_all(blocks_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   const float* base = merge.base;
   std::array<float, kBlock * kAtOnce> buffer;
   std::array<Reader, kAtOnce> now;
@@ -333,16 +324,15 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 }
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "blocks", .laws = kLaws, .bound = bound, .check = check}};
+constexpr Phase kPhases[] = {{.name = "blocks", .laws = kLaws, .bound = bound}};
 constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode<merge_block_fast>},
-    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode<merge_block>}};
+    codec::simd({.encode = encode_simd, .decode = decode<merge_block_simd>, .check = check}),
+    codec::reference({.encode = encode_ref, .decode = decode<merge_block_ref>, .check = check})};
 
 }  // namespace
 }  // namespace blocks
 
-const Codec blocks_codec = {.id = CodecId::blocks,
-                            .name = "blocks",
+const Codec blocks_codec = {.name = "blocks",
                             .doc = "blocks of 256 values that are not all zero (Fei et al. 2021)",
                             .params = blocks::kParams,
                             .phases = blocks::kPhases,

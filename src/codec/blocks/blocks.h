@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The vector kernels of blocks.cc, and what both sides know.
+// blocks: blocks of 256 values that hold something other than zero, whole (OmniReduce: Fei et al., SIGCOMM 2021).
+// With a ratio below 1, only that share of all blocks: those of the largest squared norm, the lower one first among
+// equals.
+//
+// Layout   u8 values: how they are written (codec/sparse/sparse_values.h)
+//          one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
+//          value array of the blocks that are sent, in order; the last block may be shorter
+// Places are always that bitmap: where one block in a hundred is sent, it is a hundredth of the payload.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec blocks_codec;
+}
 
 namespace tithe::blocks {
 

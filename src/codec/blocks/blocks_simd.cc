@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "codec/blocks/blocks_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/simd_inl.h"
+#include "codec/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::blocks::HWY_NAMESPACE {
@@ -32,7 +32,7 @@ Held look_at(const Carry& in) {
     for (std::size_t k = 0; k < kVectors; ++k) {
       const VF v = take<kResidual>(in, i + k * lanes());
       most = hn::Max(most, magnitude(v));
-      if (kLeft) hn::StoreU(v, Floats(), in.left + i + k * lanes());
+      if (kLeft) hn::StoreU(v, Floats(), in.residual_out + i + k * lanes());
 #if HWY_TARGET != HWY_SCALAR  // which has no halves
       if (kSquares) {
         add(sum[2 * k], hn::PromoteTo(Doubles(), hn::LowerHalf(v)));
@@ -58,16 +58,16 @@ template <bool kResidual, bool kLeft>
 void look_as(const Carry& in, bool squares, Held* held) {
   for (std::size_t b = 0; b < count(in.n); ++b) {
     const Carry block = {in.grad + b * kBlock, kResidual ? in.residual + b * kBlock : nullptr,
-                         kLeft ? in.left + b * kBlock : nullptr, length(in.n, b)};
+                         kLeft ? in.residual_out + b * kBlock : nullptr, length(in.n, b)};
     held[b] = squares ? look_at<kResidual, kLeft, true>(block) : look_at<kResidual, kLeft, false>(block);
   }
 }
 
 void look_all(const Carry& in, bool squares, Held* held) {
   if (in.residual)
-    in.left ? look_as<true, true>(in, squares, held) : look_as<true, false>(in, squares, held);
+    in.residual_out ? look_as<true, true>(in, squares, held) : look_as<true, false>(in, squares, held);
   else
-    in.left ? look_as<false, true>(in, squares, held) : look_as<false, false>(in, squares, held);
+    in.residual_out ? look_as<false, true>(in, squares, held) : look_as<false, false>(in, squares, held);
 }
 
 void merge(std::span<const std::uint8_t* const> sent, const float* base, float divide, std::span<float> out) {

@@ -3,13 +3,13 @@
 
 #include <cmath>
 
-#include "codec/send_for_test.h"
+#include "support/codec_run.h"
 
 namespace tithe {
 namespace {
 
-using worker::send;
-using worker::Sent;
+using harness::send;
+using harness::Sent;
 
 TEST(Blocks, SendsOnlyBlocksThatHoldSomething) {
   std::vector<float> x(5 * 256);

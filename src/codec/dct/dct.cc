@@ -8,10 +8,9 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/bf16_format.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/sparse.h"
+#include "codec/common/payload.h"
+#include "codec/floats/bf16_format.h"
+#include "codec/sparse/sparse.h"
 
 namespace tithe {
 namespace dct {
@@ -81,8 +80,8 @@ double contraction(const Settings& s, std::size_t) {
   return std::min(1.0, 1 - static_cast<double>(keep(s)) / kChunk * (1 - 0x1p-16) + 0x1p-18);
 }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  if (payload.empty() || payload[0] == 0 || payload[0] > keep(s))
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  if (payload.empty() || payload[0] == 0 || payload[0] > keep(call.settings))
     return {Code::kCorrupt, "dct: another number of coefficients than was asked for"};
   const std::size_t k = payload[0];
   TITHE_TRY(codec::check_size("dct", payload.size(), bytes(n, k)));
@@ -117,13 +116,13 @@ Chunk values_of(const std::uint8_t* payload, std::size_t c) {
   return values;
 }
 
-template <bool kSimd>
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("dct", out.size(), bound(call.settings, in.n)));
   const std::size_t k = keep(call.settings);
   out[0] = static_cast<std::uint8_t>(k);
   bool finite = true;
-  for (std::size_t c = kSimd ? encode_simd(in, k, out.data(), finite) : 0; c < chunks(in.n); ++c) {
+  for (std::size_t c = kWith.encode(in, k, out.data(), finite); c < chunks(in.n); ++c) {
     const std::size_t first = c * kChunk;
     const std::size_t len = std::min(kChunk, in.n - first);
     Chunk x{};
@@ -137,7 +136,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
       for (float& v : x) v *= kShrink;
     write(forward(x), k, &out[at(c, k)]);
     const Chunk sent = values_of(out.data(), c);
-    for (std::size_t i = 0; i < len && in.left; ++i) {
+    for (std::size_t i = 0; i < len && in.residual_out; ++i) {
       finite = finite && is_finite(in.take(first + i) - sent[i]);
       in.leave(first + i, sent[i]);
     }
@@ -145,11 +144,11 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return Encoded{bound(call.settings, in.n), finite};
 }
 
-template <bool kSimd>
+template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
-  TITHE_TRY(codec::check_all(dct_codec, call, payloads, out.size()));
-  for (std::size_t c = kSimd ? decode_simd(payloads, merge, out) : 0; c < chunks(out.size()); ++c) {
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
+  for (std::size_t c = kWith.decode(payloads, merge, out); c < chunks(out.size()); ++c) {
     const std::size_t first = c * kChunk;
     const std::size_t len = std::min(kChunk, out.size() - first);
     Chunk sum{};
@@ -166,16 +165,20 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 }
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "coefficients", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode<true>},
-    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode<false>}};
+constexpr Phase kPhases[] = {{.name = "coefficients", .laws = kLaws, .bound = bound}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
+
+const Kernels kReference = {
+    .encode = [](const Carry&, std::size_t, std::uint8_t*, bool&) { return std::size_t{0}; },
+    .decode = [](std::span<const ByteView>, const Merge&, std::span<float>) { return std::size_t{0}; }};
+
 }  // namespace dct
 
 const Codec dct_codec = {
-    .id = CodecId::dct,
     .name = "dct",
     .doc = "the largest coefficients of 64-value cosine transforms (after Peng et al. 2024)",
     .params = dct::kParams,

@@ -15,6 +15,10 @@
 
 #include "tithe/codec.h"
 
+namespace tithe {
+extern const Codec dct_codec;
+}
+
 namespace tithe::dct {
 
 inline constexpr std::size_t kChunk = 64;
@@ -32,9 +36,13 @@ inline std::size_t at(std::size_t c, std::size_t k) { return 1 + 3 * k * c; }
 // Writes the k largest coefficients of a chunk.
 void write(const Chunk& spectrum, std::size_t k, std::uint8_t* frequency);
 
-// dct_simd.cc. Both return how many chunks that took care of: all whole ones, or none where there are no vectors.
-// `finite` becomes false where some taken value is not.
-std::size_t encode_simd(const Carry& in, std::size_t k, std::uint8_t* out, bool& finite);
-std::size_t decode_simd(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+// Both do chunks from the first on, and return how many: all whole ones by vectors, none by the reference; the rest is
+// done value by value. `finite` becomes false where some taken value is not.
+struct Kernels {
+  std::size_t (*encode)(const Carry& in, std::size_t k, std::uint8_t* out, bool& finite);
+  std::size_t (*decode)(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // dct_simd.cc
 
 }  // namespace tithe::dct

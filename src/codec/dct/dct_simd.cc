@@ -4,15 +4,16 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "codec/bf16_format.h"
+#include "codec/common/kernels.h"
 #include "codec/dct/dct.h"
-#include "codec/sparse.h"
+#include "codec/floats/bf16_format.h"
+#include "codec/sparse/sparse.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/dct/dct_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/simd_inl.h"
+#include "codec/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::dct::HWY_NAMESPACE {
@@ -100,13 +101,13 @@ std::size_t encode_as(const Carry& in, std::size_t k, std::uint8_t* out, bool& f
         hn::StoreU(spectrum.at[v], Floats(), all.data() + v * kWidth);
       write(all, k, to);
     }
-    if (!in.left) continue;
+    if (!in.residual_out) continue;
     const Sums sent = values_of(to, k);
     for (std::size_t v = 0; v < kVectors; ++v) {
       const std::size_t i = c * kChunk + v * kWidth;
       const VF rest = hn::Sub(take<kResidual>(in, i), sent.at[v]);
       peak.see(magnitude(rest));
-      hn::StoreU(rest, Floats(), in.left + i);
+      hn::StoreU(rest, Floats(), in.residual_out + i);
     }
   }
   finite = finite && peak.finite();
@@ -144,16 +145,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::dct {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-std::size_t encode_simd(const Carry& in, std::size_t k, std::uint8_t* out, bool& finite) {
-  return HWY_DYNAMIC_DISPATCH(encode)(in, k, out, finite);
-}
-std::size_t decode_simd(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
-  return HWY_DYNAMIC_DISPATCH(decode)(payloads, merge, out);
-}
-
+TITHE_KERNELS(const Kernels kSimd, encode, decode);
 }  // namespace tithe::dct
 #endif

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// dgc: all values at or above a threshold that a sample suggests (Lin et al., "Deep Gradient Compression",
-// 2018). Where that would be more than cap * k of them, the k largest alone are sent, the lower index first
-// among equals: the paper's hierarchical selection. Momentum correction, masking and clipping belong to the
-// feedback (tithe/spec.h), warm-up to the schedule (tithe/schedule.h).
-//
-//   k          max(1, ceil(ratio * n))
-//   sample     codec/select.h, drawn by (seed, round, tensor, chunk)
-//
-// Layout   codec/sparse.h, at most max(k, floor(cap * k)) pairs
+#include "codec/dgc/dgc.h"
+
 #include <algorithm>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/select.h"
-#include "codec/select_fast.h"
-#include "codec/sparsifier.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/select.h"
+#include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparsifier.h"
 
 namespace tithe {
 namespace dgc {
@@ -38,8 +30,8 @@ std::uint64_t sample_key(const Call& call) {
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), limits(s, n).most, n); }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return sparse::check("dgc", n, limits(s, n).most, payload);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return sparse::check("dgc", n, limits(call.settings, n).most, payload);
 }
 
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
@@ -69,19 +61,19 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   const select::Sample sample = select::plan_sample(in.n, ratio, call.settings[kSample]);
   const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
   const std::uint32_t threshold =
-      select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
+      select::threshold_simd(sample, sample_key(call), select::threshold_rank(sample, ratio), in, lists.work);
   const select::Limits limit = limits(call.settings, in.n);
   return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
 }
 
-constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
-constexpr std::span<const Impl> kImpls = sparse::kImpls<dgc_codec, kForm, encode, encode_plain, own_scratch>;
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound}};
+constexpr std::span<const Impl> kImpls =
+    sparse::kImpls<dgc_codec, kForm, check, encode, encode_plain, own_scratch>;
 
 }  // namespace
 }  // namespace dgc
 
-const Codec dgc_codec = {.id = CodecId::dgc,
-                         .name = "dgc",
+const Codec dgc_codec = {.name = "dgc",
                          .doc = "values above a sampled threshold (Lin et al. 2018)",
                          .params = dgc::kParams,
                          .phases = dgc::kPhases,

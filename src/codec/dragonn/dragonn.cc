@@ -1,28 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// dragonn: values at or above a sampled threshold, thinned by a hash table instead of sorted (Wang et al.,
-// "DRAGONN: Distributed Randomized Approximate Gradients of Neural Networks", 2022).
-//
-// The values are cut into blocks of kBlock. In each block every candidate writes its index into a slot,
-//   slot(i) = fmix32(i ^ key) * slots_of_block / 2^32        (finaliser of MurmurHash3; the key is new each
-//   round)
-// and the last writer, the highest index, keeps it. Winners are sent; losers stay in the residual and meet
-// other rivals next round. Of c candidates in m slots m (1 - (1 - 1/m)^c) win on average: 88 % at m = 4 c.
-// The payload is bounded by the slots, however wrong the threshold. Unlike the published code the table is
-// local to a block, so that it stays in cache and winners come out in order, and index 0 is an index like any
-// other.
-//
-// Layout   codec/sparse.h, at most min(length, slots) pairs of each block
 #include "codec/dragonn/dragonn.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/select.h"
-#include "codec/select_fast.h"
-#include "codec/sparsifier.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/select.h"
+#include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparsifier.h"
 
 namespace tithe {
 namespace dragonn {
@@ -55,8 +41,8 @@ std::size_t most(const Settings& s, std::size_t n) {
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return sparse::check("dragonn", n, most(s, n), payload);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return sparse::check("dragonn", n, most(call.settings, n), payload);
 }
 
 struct Keys {
@@ -132,7 +118,7 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   const double ratio = call.settings[kRatio];
   const Keys key = keys(call);
   const std::uint32_t threshold =
-      select::threshold_fast(lay.sample, key.sample, select::threshold_rank(lay.sample, ratio), in, slot);
+      select::threshold_simd(lay.sample, key.sample, select::threshold_rank(lay.sample, ratio), in, slot);
   std::uint8_t* sent = out.data() + sparse::kHead;
   std::size_t wins = 0;
   std::uint32_t peak = 0;
@@ -154,23 +140,22 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
       won[wins] = value[j];
       wins += wins_slot;
     }
-    if (in.left)
-      for (std::size_t j = 0; j < losses; ++j) in.left[slot[j]] = lost[j];
+    if (in.residual_out)
+      for (std::size_t j = 0; j < losses; ++j) in.residual_out[slot[j]] = lost[j];
   }
   std::memcpy(sent + 4 * wins, won, 4 * wins);
   wire::put(out.data(), static_cast<std::uint32_t>(wins));
   return Encoded{.bytes = sparse::bytes(wins), .finite = peak < sparse::kFirstNonFinite};
 }
 
-constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound}};
 constexpr std::span<const Impl> kImpls =
-    sparse::kImpls<dragonn_codec, kForm, encode, encode_plain, own_scratch>;
+    sparse::kImpls<dragonn_codec, kForm, check, encode, encode_plain, own_scratch>;
 
 }  // namespace
 }  // namespace dragonn
 
 const Codec dragonn_codec = {
-    .id = CodecId::dragonn,
     .name = "dragonn",
     .doc = "values above a sampled threshold that win a hash slot (Wang et al. 2022)",
     .params = dragonn::kParams,

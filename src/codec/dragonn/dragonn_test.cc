@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/dragonn/dragonn.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "codec/encode_for_test.h"
-#include "codec/registry.h"
+#include "support/sparse_sent.h"
 
 namespace tithe::sparse {
 namespace {
 
-Sent encode_all(const Call& call, const std::vector<float>& grad, const std::vector<float>& residual) {
-  const Sent want = encode(dragonn_codec.reference(), dragonn_codec, call, grad, residual);
-  for (const Impl& impl : dragonn_codec.impls)
-    EXPECT_TRUE(encode(impl, dragonn_codec, call, grad, residual) == want) << impl.name;
-  return want;
-}
-
 TEST(Dragonn, IndexZeroCanBeSent) {
   std::vector<float> grad(1000);
   grad[0] = 3;
-  const Sent sent = encode_all(call_of("dragonn"), grad, std::vector<float>(1000));
+  const Sent sent = encode_all(dragonn_codec, call_of("dragonn"), grad, std::vector<float>(1000));
   EXPECT_EQ(sent.index, (std::vector<std::uint32_t>{0}));
   EXPECT_EQ(sent.value, (std::vector<float>{3}));
   EXPECT_EQ(sent.left[0], 0);
@@ -42,7 +36,7 @@ TEST(Dragonn, KeptFractionIsThatOfBallsInSlots) {
     double sum = 0;
     for (int round = 0; round < kRounds; ++round) {
       call.round = static_cast<std::uint32_t>(round);
-      const Sent sent = encode_all(call, std::vector<float>(n, 1), std::vector<float>(n));
+      const Sent sent = encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));
       sum += static_cast<double>(sent.index.size());
     }
     EXPECT_NEAR(sum / kRounds, expected, 5 * std::sqrt(variance / kRounds)) << "slots " << slots;
@@ -56,7 +50,7 @@ TEST(Dragonn, LosersStayAndWinLater) {
   std::size_t sent_in_all = 0;
   for (std::uint32_t round = 0; round < 12; ++round) {
     call.round = round;
-    const Sent sent = encode_all(call, std::vector<float>(n), residual);
+    const Sent sent = encode_all(dragonn_codec, call, std::vector<float>(n), residual);
     sent_in_all += sent.index.size();
     residual = sent.left;
   }
@@ -67,7 +61,7 @@ TEST(Dragonn, LosersStayAndWinLater) {
 TEST(Dragonn, SlotsBoundThePayloadWhateverTheThreshold) {
   constexpr std::size_t n = 200'000;  // four blocks, the last one short
   const Call call = call_of("dragonn:ratio=0.001,slots=2");
-  const Sent sent = encode_all(call, std::vector<float>(n, 1), std::vector<float>(n));
+  const Sent sent = encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));
   EXPECT_LE(sent.payload.size(), dragonn_codec.phases[0].bound(call.settings, n));
   EXPECT_EQ(sent.index.size(), 132U * 3 + 7);  // every slot of every block is won
 }

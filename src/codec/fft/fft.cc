@@ -4,8 +4,7 @@
 #include <numeric>
 #include <string>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
+#include "codec/common/payload.h"
 
 namespace tithe {
 namespace fft {
@@ -44,8 +43,8 @@ void write_head(const Shape& s, std::uint8_t* out) {
   wire::put(out + 4, static_cast<std::uint32_t>(s.kept));
 }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  const Shape shape = shape_of(s);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  const Shape shape = shape_of(call.settings);
   TITHE_TRY(codec::check_size("fft", payload.size(), bytes(shape, n)));
   std::uint8_t head[kHead];
   write_head(shape, head);
@@ -170,7 +169,7 @@ bool encode_block(const Shape& shape, const Block& block, const Carry& in, const
   for (std::size_t j = 0; j < block.bins(); ++j) room.z[t.place[j]] = {scaled(2 * j), scaled(2 * j + 1)};
   forward(t, room.z, room.c);
   write(shape.code, block, room.c, scale.up, room.order, payload + block.at);
-  if (in.left) {
+  if (in.residual_out) {
     std::fill_n(room.c, block.bins(), Complex{});
     add_bins(shape.code, block, payload + block.at, room.c);
     inverse(t, room.c, room.z);
@@ -203,7 +202,7 @@ std::size_t scratch(const Settings& s, std::size_t n) {
   return n >= shape.length() ? std::max(one, Work::bytes(shape)) : one;
 }
 
-template <bool kSimd>
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const Settings& s = call.settings;
   TITHE_TRY(codec::check_room("fft", out.size(), bound(s, in.n)));
@@ -213,36 +212,41 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   write_head(shape, out.data());
   bool finite = true;
   std::size_t j = 0;
-  if (kSimd && in.n >= shape.length()) j = encode_simd(shape, in, out.data(), call.scratch.data(), finite);
+  if (in.n >= shape.length()) j = kWith.encode(shape, in, out.data(), call.scratch.data(), finite);
   for (; j < blocks(shape, in.n); ++j)
     finite = encode_block(shape, block_at(shape, in.n, j), in, room, out.data()) && finite;
   return Encoded{bound(s, in.n), finite};
 }
 
-template <bool kSimd>
+template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   const std::size_t n = out.size();
-  TITHE_TRY(codec::check_all(fft_codec, call, payloads, n));
+  TITHE_TRY(codec::check_all(check, call, payloads, n));
   TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(call.settings, n)));
   const Shape shape = shape_of(call.settings);
   const Room room = Room::at(call.scratch.data(), most_log(shape, n));
   std::size_t j = 0;
-  if (kSimd && n >= shape.length()) j = decode_simd(shape, payloads, how, out, call.scratch.data());
+  if (n >= shape.length()) j = kWith.decode(shape, payloads, how, out, call.scratch.data());
   for (; j < blocks(shape, n); ++j) decode_block(shape, block_at(shape, n, j), payloads, how, room, out);
   return {};
 }
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "bins", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode<true>},
-    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode<false>}};
+constexpr Phase kPhases[] = {{.name = "bins", .laws = kLaws, .bound = bound}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
+
+const Kernels kReference = {
+    .encode = [](const Shape&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return std::size_t{0}; },
+    .decode = [](const Shape&, std::span<const ByteView>, const Merge&, std::span<float>,
+                 std::uint8_t*) { return std::size_t{0}; }};
+
 }  // namespace fft
 
 const Codec fft_codec = {
-    .id = CodecId::fft,
     .name = "fft",
     .doc = "the strongest frequencies of blocks, as range-based floats (Wang et al. 2020)",
     .params = fft::kParams,

@@ -17,8 +17,8 @@
 // not cut; each block has a range of its own and not one from the first steps. What is not sent can be fed back.
 //
 // Layout   u8 N | u8 m | u8 l | u8 0 | u32 k, then per block
-//          u32 base | M bits, lowest first: which bins are sent | re and im of each, N bits, as codec/range_codes.h has
-//          them; the bits left in the last byte are 0
+//          u32 base | M bits, lowest first: which bins are sent | re and im of each, N bits, as
+//          codec/floats/range_codes.h has them; the bits left in the last byte are 0
 // A shorter block of M' bins sends ceil(k M' / M) of them.
 #include <algorithm>
 #include <bit>
@@ -27,8 +27,12 @@
 
 #include "base/bytes.h"
 #include "base/fourier.h"
-#include "codec/range_codes.h"
+#include "codec/floats/range_codes.h"
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec fft_codec;
+}
 
 namespace tithe::fft {
 
@@ -130,11 +134,15 @@ struct Work {
   }
 };
 
-// fft_simd.cc: as many whole blocks as vectors have lanes, abreast. Both return how many blocks that took care of: all
-// whole ones, or none where there are no vectors. `scratch` is room for Work.
-std::size_t encode_simd(const Shape& shape, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
+// Both do whole blocks from the first on, and return how many: vectors do all, as many abreast as they have lanes; the
+// reference does none. The rest is done block by block. `scratch` is room for Work.
+struct Kernels {
+  std::size_t (*encode)(const Shape& shape, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
                         bool& finite);
-std::size_t decode_simd(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+  std::size_t (*decode)(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
                         std::span<float> out, std::uint8_t* scratch);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // fft_simd.cc
 
 }  // namespace tithe::fft

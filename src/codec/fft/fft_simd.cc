@@ -4,6 +4,7 @@
 // out. The transform goes depth first, two stages at a time, and stays in the nearest cache for its smaller half.
 #include <cstring>
 
+#include "codec/common/kernels.h"
 #include "codec/fft/fft.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +12,7 @@
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/fft/fft_abreast_inl.h"
-#include "codec/range_codes_simd_inl.h"
+#include "codec/floats/range_codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::fft::HWY_NAMESPACE {
@@ -281,12 +282,12 @@ std::size_t encode(const Shape& shape, const Carry& in, std::uint8_t* payload, s
     Choice choice;
     choose(work.energy, t.length, shape.kept, most, choice);
     write_blocks(shape, g, scale, mark(work.energy, t.length, choice), work, payload);
-    if (!in.left) continue;
+    if (!in.residual_out) continue;
     std::fill_n(work.z, 2 * t.length * kWidth, 0.0F);
     add_bins(shape, g, t, work, payload);
     values_of(t, work.z);
     for_values(g, t, work.z, [&](std::size_t i, VF sent) HWY_ATTR {
-      hn::StoreU(hn::Sub(take_at(in, i), sent), Floats(), in.left + i);
+      hn::StoreU(hn::Sub(take_at(in, i), sent), Floats(), in.residual_out + i);
     });
   }
   return blocks;
@@ -319,18 +320,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::fft {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-std::size_t encode_simd(const Shape& shape, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
-                        bool& finite) {
-  return HWY_DYNAMIC_DISPATCH(encode)(shape, in, payload, scratch, finite);
-}
-std::size_t decode_simd(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
-                        std::span<float> out, std::uint8_t* scratch) {
-  return HWY_DYNAMIC_DISPATCH(decode)(shape, payloads, how, out, scratch);
-}
-
+TITHE_KERNELS(const Kernels kSimd, encode, decode);
 }  // namespace tithe::fft
 #endif

@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/draws_for_test.h"
-#include "codec/registry.h"
-#include "codec/send_for_test.h"
+#include "support/codec_run.h"
+#include "support/draws.h"
 #include "tithe/spec.h"
 
 namespace tithe::fft {
@@ -21,8 +20,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
-using worker::send;
-using worker::Sent;
+using harness::send;
+using harness::Sent;
 
 struct Ready {
   Call call;
@@ -165,22 +164,22 @@ TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
 
 TEST(Fft, CheckRefusesWhatEncodeCannotWrite) {
   const std::string text = "fft:block=64,bits=5";
-  const Settings s = parse_spec(text)->settings;
+  const Call call{.settings = parse_spec(text)->settings};
   const Bytes good =
       send(text, draws::bell(64, 1, 4)).payload;  // 5 bins: 10 codes of 5 bits, 6 bits are left
-  const auto check = fft_codec.phases[0].check;
-  ASSERT_TRUE(check(s, 64, good).ok());
+  const auto check = fft_codec.reference().check;
+  ASSERT_TRUE(check(call, 64, good).ok());
   const auto with = [&](std::size_t at, std::uint8_t flip) {
     Bytes p = good;
     p[at] = static_cast<std::uint8_t>(p[at] ^ flip);
-    return check(s, 64, p).code();
+    return check(call, 64, p).code();
   };
   for (std::size_t at = 0; at < kHead; ++at) EXPECT_EQ(with(at, 1), Code::kCorrupt) << at;
   EXPECT_EQ(with(kHead + 3, 0x80), Code::kCorrupt);        // base beyond the largest float
   EXPECT_EQ(with(kHead + kBlockHead, 1), Code::kCorrupt);  // a bin more or less
   EXPECT_EQ(with(good.size() - 1, 0x80), Code::kCorrupt);
   EXPECT_EQ(with(good.size() - 1, 0x01), Code::kOk);
-  EXPECT_EQ(check(s, 65, good).code(), Code::kCorrupt);
+  EXPECT_EQ(check(call, 65, good).code(), Code::kCorrupt);
 }
 
 }  // namespace

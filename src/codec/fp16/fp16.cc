@@ -4,17 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codec/half.h"
-#include "codec/registry.h"
-
 namespace tithe {
 namespace fp16 {
 namespace {
-
-bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  return this_machine().simd ? combine_simd(n, acc, in, left)
-                             : half::combine_from<Format>(0, n, acc, in, left);
-}
 
 // Half of the last of 11 bits, or of the smallest value; what is beyond the largest is sent as that.
 double error(const Settings&, double value, double) {
@@ -23,25 +15,14 @@ double error(const Settings&, double value, double) {
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "values",
-                              .laws = kLaws,
-                              .bound = half::bound,
-                              .check = half::check<Format>,
-                              .combine = half::combine<Format, combine>}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = half::encode<Format, encode_simd>,
-                            .decode = half::decode<Format, decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = half::encode<Format, half::encode_ref<Format>>,
-                            .decode = half::decode<Format, half::decode_ref<Format>>}};
+constexpr Phase kPhases[] = {{.name = "values", .laws = kLaws, .bound = half::bound}};
+constexpr Impl kImpls[] = {codec::simd(half::kImpl<Format, kSimd>),
+                           codec::reference(half::kImpl<Format, half::kReference<Format>>)};
 
 }  // namespace
 }  // namespace fp16
 
-const Codec fp16_codec = {.id = CodecId::fp16,
-                          .name = "fp16",
+const Codec fp16_codec = {.name = "fp16",
                           .doc = "each value as IEEE binary16, rounded to nearest even",
                           .params = {},
                           .phases = fp16::kPhases,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fp32/fp32.h"
 
-#include "codec/registry.h"
-#include "codec/sums.h"
+#include "codec/common/float_sums.h"
 
 namespace tithe {
 namespace fp32 {
@@ -10,33 +9,28 @@ namespace {
 
 std::size_t bound(const Settings&, std::size_t n) { return 4 * n; }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return codec::check_size("fp32", payload.size(), bound(s, n));
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return codec::check_size("fp32", payload.size(), bound(call.settings, n));
 }
 
-bool encode_ref(const Carry& in, std::uint8_t* out) { return encode_from(0, in, out); }
-void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  decode_from(0, payloads, how, out);
-}
-
-template <bool (*kBody)(const Carry&, std::uint8_t*)>
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("fp32", out.size(), bound(call.settings, in.n)));
-  return Encoded{4 * in.n, kBody(in, out.data())};
+  return Encoded{4 * in.n, kWith.encode(in, out.data())};
 }
 
-template <void (*kBody)(std::span<const ByteView>, const Merge&, std::span<float>)>
+template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(fp32_codec, call, payloads, out.size()));
-  kBody(payloads, how, out);
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
+  kWith.decode(payloads, how, out);
   return {};
 }
 
+template <const Kernels& kWith>
 Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check(call.settings, n, acc));
-  TITHE_TRY(check(call.settings, n, in));
-  const bool finite = this_machine().simd ? combine_simd(n, acc.data(), in.data())
-                                          : combine_from(0, n, acc.data(), in.data());
+  TITHE_TRY(check(call, n, acc));
+  TITHE_TRY(check(call, n, in));
+  const bool finite = kWith.combine(n, acc.data(), in.data());
   if (!finite) sums::clear(acc, {});
   return Combined{finite};
 }
@@ -44,20 +38,24 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 double contraction(const Settings&, std::size_t) { return 0; }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
-constexpr Phase kPhases[] = {
-    {.name = "values", .laws = kLaws, .bound = bound, .check = check, .combine = combine}};
-constexpr Impl kImpls[] = {
-    {.name = "simd",
-     .usable = codec::with_simd,
-     .encode = encode<encode_simd>,
-     .decode = decode<decode_simd>},
-    {.name = "ref", .usable = codec::always, .encode = encode<encode_ref>, .decode = decode<decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "values", .laws = kLaws, .bound = bound}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {
+    .encode = encode<kWith>, .decode = decode<kWith>, .check = check, .combine = combine<kWith>};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
+
+const Kernels kReference = {
+    .encode = [](const Carry& in, std::uint8_t* out) { return encode_from(0, in, out); },
+    .decode = [](std::span<const ByteView> payloads, const Merge& how,
+                 std::span<float> out) { decode_from(0, payloads, how, out); },
+    .combine = [](std::size_t n, std::uint8_t* acc,
+                  const std::uint8_t* in) { return combine_from(0, n, acc, in); }};
+
 }  // namespace fp32
 
 const Codec fp32_codec = {
-    .id = CodecId::fp32,
     .name = "fp32",
     .doc = "all values as they are",
     .params = {},

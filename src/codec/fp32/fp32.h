@@ -5,8 +5,12 @@
 // Layout   n x f32, little-endian
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/raw.h"
+#include "codec/common/payload.h"
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec fp32_codec;
+}
 
 namespace tithe::fp32 {
 
@@ -40,9 +44,12 @@ inline bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, co
   return finite;
 }
 
-// fp32_simd.cc: the same with vectors.
-bool encode_simd(const Carry& in, std::uint8_t* out);
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
-bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in);
+struct Kernels {
+  bool (*encode)(const Carry& in, std::uint8_t* out);
+  void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+  bool (*combine)(std::size_t n, std::uint8_t* acc, const std::uint8_t* in);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // fp32_simd.cc
 
 }  // namespace tithe::fp32

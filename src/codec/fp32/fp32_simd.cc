@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/fp32/fp32.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/fp32/fp32_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/simd_inl.h"
+#include "codec/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::fp32::HWY_NAMESPACE {
@@ -22,14 +23,14 @@ bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
     const VF v = take<kResidual>(in, i);
     peak.see(magnitude(v));
     store(v, out + 4 * i);
-    if (kLeft) hn::StoreU(hn::Sub(v, v), Floats(), in.left + i);
+    if (kLeft) hn::StoreU(hn::Sub(v, v), Floats(), in.residual_out + i);
   }
   return encode_from(i, in, out) && peak.finite();
 }
 
 bool encode(const Carry& in, std::uint8_t* out) {
-  if (in.residual) return in.left ? encode_as<true, true>(in, out) : encode_as<true, false>(in, out);
-  return in.left ? encode_as<false, true>(in, out) : encode_as<false, false>(in, out);
+  if (in.residual) return in.residual_out ? encode_as<true, true>(in, out) : encode_as<true, false>(in, out);
+  return in.residual_out ? encode_as<false, true>(in, out) : encode_as<false, false>(in, out);
 }
 
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
@@ -55,18 +56,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::fp32 {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-HWY_EXPORT(combine);
-
-bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPATCH(encode)(in, out); }
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-bool combine_simd(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
-  return HWY_DYNAMIC_DISPATCH(combine)(n, acc, in);
-}
-
+TITHE_KERNELS(const Kernels kSimd, encode, decode, combine);
 }  // namespace tithe::fp32
 #endif

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/fp8/fp8.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
 
-#include "codec/fp8_kernels.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
+#include "codec/common/payload.h"
+#include "codec/floats/fp8_kernels.h"
 
 namespace tithe {
 namespace fp8 {
 namespace {
 
 std::size_t bound(const Settings&, std::size_t n) { return bytes(n); }
-Status check_payload(const Settings&, std::size_t n, ByteView payload) { return check("fp8", n, payload); }
+Status check_payload(const Call&, std::size_t n, ByteView payload) { return check("fp8", n, payload); }
 
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
@@ -24,7 +25,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
 
 template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(fp8_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_all(check_payload, call, payloads, out.size()));
   kWith.decode(payloads, how, out);
   return {};
 }
@@ -39,16 +40,15 @@ double error(const Settings& s, double value, double largest) {
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check_payload}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<kSimd>, .decode = decode<kSimd>},
-    {.name = "ref", .usable = codec::always, .encode = encode<kReference>, .decode = decode<kReference>}};
+constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check_payload};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 }  // namespace fp8
 
-const Codec fp8_codec = {.id = CodecId::fp8,
-                         .name = "fp8",
+const Codec fp8_codec = {.name = "fp8",
                          .doc = "8-bit floats, a power of two as scale per 32 values (Rouhani et al. 2023)",
                          .params = fp8::kParams,
                          .phases = fp8::kPhases,

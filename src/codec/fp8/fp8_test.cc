@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/fp8/fp8.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "codec/draws_for_test.h"
-#include "codec/fp8_format.h"
-#include "codec/registry.h"
-#include "codec/send_for_test.h"
-#include "codec/twins_for_test.h"
+#include "codec/floats/fp8_format.h"
+#include "support/agree.h"
+#include "support/codec_run.h"
+#include "support/draws.h"
 #include "tithe/spec.h"
 
 namespace tithe::fp8 {
@@ -19,8 +20,8 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 using draws::Shape;
-using worker::send;
-using worker::Sent;
+using harness::send;
+using harness::Sent;
 
 template <typename Float>
 class Fp8Format : public testing::Test {};
@@ -112,7 +113,7 @@ TEST(Fp8, EachBlockHasItsOwnScale) {
 }
 
 TEST(Fp8, CheckRefusesWhatEncodeCannotWrite) {
-  const auto check = fp8_codec.phases[0].check;
+  const auto check = fp8_codec.reference().check;
   Bytes p = send("fp8", {1.0F, 2.0F}).payload;
   EXPECT_TRUE(check({}, 2, p).ok());
   p[0] = 2;
@@ -128,7 +129,7 @@ TEST(Fp8, CheckRefusesWhatEncodeCannotWrite) {
 }
 
 TEST(Fp8, FastEqualsReferenceOnAnyFloats) {
-  for (const char* spec : {"fp8", "fp8:format=e5m2"}) twins::expect_same(spec);
+  for (const char* spec : {"fp8", "fp8:format=e5m2"}) harness::expect_impls_agree(spec);
 }
 
 }  // namespace

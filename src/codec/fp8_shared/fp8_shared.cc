@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8_shared: fp8 under scales that all ranks share, so that codes add up on the way (Peng et al., "FP8-LM", 2023;
-// there one scale per tensor).
-//
-//   scales   per block of 32 values the largest of all ranks' (max phase), times the smallest power of two that is not
-//            below the number of ranks: no sum saturates, and values for which there is no such scale are reported as
-//            not finite. The published 1 / sqrt(ranks) takes the risk. What it costs
-//            are the lowest octaves of 17 (e5m2: 31), not precision
-//   add      codes as floats; the sum is rounded to a code again. What that takes goes to the residual of the rank
-//            that added, as in bf16
-// Beside fp8: a ring sends the same bytes but does not decode; there a block's scale follows the partial sum, here it
-// is that of the whole from the first hop.
-//
-// Layout   phase 0 (max): u16 ranks counted | u8 format | u8 s per block
-//          phase 1 (sum): a payload of fp8
+#include "codec/fp8_shared/fp8_shared.h"
+
 #include <algorithm>
 #include <bit>
 
 #include "base/bytes.h"
-#include "codec/fp8_kernels.h"
-#include "codec/leave.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
+#include "codec/common/leave.h"
+#include "codec/common/payload.h"
+#include "codec/floats/fp8_kernels.h"
 
 namespace tithe {
 namespace fp8_shared {
@@ -38,22 +25,26 @@ constexpr unsigned kMostRanks = 0xffff;
 std::size_t bound_scales(const Settings&, std::size_t n) { return kTop + blocks(n); }
 std::size_t bound_codes(const Settings&, std::size_t n) { return fp8::bytes(n); }
 
-Status check_scales(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("fp8_shared", payload.size(), bound_scales(s, n)));
+Status check_scales(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("fp8_shared", payload.size(), bound_scales(call.settings, n)));
   if (wire::get<std::uint16_t>(payload.data()) == 0) return {Code::kCorrupt, "fp8_shared: no ranks"};
-  if (payload[2] != format_of(s)) return {Code::kCorrupt, "fp8_shared: another format"};
+  if (payload[2] != format_of(call.settings)) return {Code::kCorrupt, "fp8_shared: another format"};
   return fp8::check_scales("fp8_shared", payload[2], payload.subspan(kTop));
 }
 
-Status check_codes(const Settings& s, std::size_t n, ByteView payload) {
+Status check_codes(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(fp8::check("fp8_shared", n, payload));
-  if (payload[0] != format_of(s)) return {Code::kCorrupt, "fp8_shared: another format"};
+  if (payload[0] != format_of(call.settings)) return {Code::kCorrupt, "fp8_shared: another format"};
   std::uint8_t largest = 0;
   for (const std::uint8_t code : payload.subspan(fp8::kHead + blocks(n)))
     largest = std::max(largest, static_cast<std::uint8_t>(code & 0x7fU));
   if (largest > (payload[0] == 0 ? E4M3::kLargest : E5M2::kLargest))
     return {Code::kCorrupt, "fp8_shared: a code that is no number"};
   return {};
+}
+
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return call.phase == 0 ? check_scales(call, n, payload) : check_codes(call, n, payload);
 }
 
 Encoded encode_scales(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
@@ -92,14 +83,14 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
 
 template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(fp8_shared_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   kWith.decode(payloads, how, out);
   return {};
 }
 
-Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
-  TITHE_TRY(check_scales(call.settings, n, in));
+  TITHE_TRY(check_scales(call, n, in));
   const unsigned ranks = wire::get<std::uint16_t>(acc.data()) + wire::get<std::uint16_t>(in.data());
   TITHE_TRY(codec::check_ranks("fp8_shared", call, ranks));
   if (ranks > kMostRanks) return Status(Code::kUnsupported, "fp8_shared: more than 65535 ranks");
@@ -108,38 +99,39 @@ Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in
   return Combined{};
 }
 
-Result<Combined> add(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+Result<Combined> add(const Kernels& with, const Call& call, std::size_t n, Bytes acc, ByteView in,
+                     float* residual_out) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
-  TITHE_TRY(check_codes(call.settings, n, in));
+  TITHE_TRY(check_codes(call, n, in));
   if (!std::equal(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(fp8::kHead + blocks(n)), acc.begin()))
     return Status(Code::kCorrupt, "fp8_shared: payloads under different scales");
   const std::size_t codes = fp8::kHead + blocks(n);
-  const Kernels& with = this_machine().simd ? fp8::kSimd : fp8::kReference;
-  with.add(in[0], n, in.data() + fp8::kHead, acc.data() + codes, in.data() + codes, left);
+  with.add(in[0], n, in.data() + fp8::kHead, acc.data() + codes, in.data() + codes, residual_out);
   const ByteView scales = in.subspan(fp8::kHead, blocks(n));
-  const bool harmless = left == nullptr || std::all_of(scales.begin(), scales.end(), [&](std::uint8_t s) {
-                          return s <= harmless_scale(in[0]);
-                        });
-  return Combined{harmless || codec::all_finite({left, n})};
+  const bool harmless =
+      residual_out == nullptr ||
+      std::all_of(scales.begin(), scales.end(), [&](std::uint8_t s) { return s <= harmless_scale(in[0]); });
+  return Combined{harmless || codec::all_finite({residual_out, n})};
+}
+
+template <const Kernels& kWith>
+Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* residual_out) {
+  return call.phase == 0 ? largest(call, n, acc, in) : add(kWith, call, n, acc, in, residual_out);
 }
 
 constexpr Law kLargest[] = {Law::kMax};
 constexpr Law kAdds[] = {Law::kSum};
-constexpr Phase kPhases[] = {
-    {.name = "scales", .laws = kLargest, .bound = bound_scales, .check = check_scales, .combine = largest},
-    {.name = "codes", .laws = kAdds, .bound = bound_codes, .check = check_codes, .combine = add}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<fp8::kSimd>, .decode = decode<fp8::kSimd>},
-    {.name = "ref",
-     .usable = codec::always,
-     .encode = encode<fp8::kReference>,
-     .decode = decode<fp8::kReference>}};
+constexpr Phase kPhases[] = {{.name = "scales", .laws = kLargest, .bound = bound_scales},
+                             {.name = "codes", .laws = kAdds, .bound = bound_codes}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {
+    .encode = encode<kWith>, .decode = decode<kWith>, .check = check, .combine = combine<kWith>};
+constexpr Impl kImpls[] = {codec::simd(kImpl<fp8::kSimd>), codec::reference(kImpl<fp8::kReference>)};
 
 }  // namespace
 }  // namespace fp8_shared
 
 const Codec fp8_shared_codec = {
-    .id = CodecId::fp8_shared,
     .name = "fp8_shared",
     .doc = "8-bit floats under scales that all ranks share; codes add up (Peng et al. 2023)",
     .params = fp8::kParams,

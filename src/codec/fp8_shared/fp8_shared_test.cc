@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/fp8_shared/fp8_shared.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,16 +8,16 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/fp8_format.h"
-#include "codec/rounds_for_test.h"
-#include "codec/twins_for_test.h"
+#include "codec/floats/fp8_format.h"
+#include "support/agree.h"
+#include "support/codec_run.h"
 
 namespace tithe::fp8 {
 namespace {
 
-using rounds::Floats;
-using rounds::Round;
-using rounds::round_of;
+using harness::Floats;
+using harness::Round;
+using harness::round_of;
 
 std::uint8_t scale_at(const Round& round, std::size_t block) { return round.sum[kHead + block]; }
 
@@ -45,7 +47,7 @@ TEST(Fp8Shared, TheLargestRankSetsTheScale) {
 TEST(Fp8Shared, TheLedgerIsWhole) {
   for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"}) {
     std::vector<Floats> x;
-    for (unsigned w = 0; w < 7; ++w) x.push_back(rounds::bell(1000, 0.1F, w));
+    for (unsigned w = 0; w < 7; ++w) x.push_back(harness::bell(1000, 0.1F, w));
     const Round round = round_of(spec, x);
     for (std::size_t i = 0; i < 1000; ++i) {
       double balance = -double{round.result[i]} - round.rounding[i];
@@ -57,21 +59,23 @@ TEST(Fp8Shared, TheLedgerIsWhole) {
 
 TEST(Fp8Shared, CodesThatAreNoNumbersAreRefused) {
   const Round round = round_of("fp8_shared", {Floats(5, 1.0F)});
-  const Phase& phase = find_codec("fp8_shared")->phases[1];
+  const Call call{.settings = {}, .phase = 1};
   std::vector<std::uint8_t> bad = round.sum;
   bad[kHead + 1] = 0x7f;  // behind the one scale
   std::vector<std::uint8_t> acc = round.sum;
-  EXPECT_EQ(phase.check({}, 5, bad).code(), Code::kCorrupt);
-  EXPECT_EQ(phase.combine({}, 5, acc, bad, nullptr).status().code(), Code::kCorrupt);
   std::vector<std::uint8_t> other = round.sum;
   ++other[kHead];
-  EXPECT_EQ(phase.combine({}, 5, acc, other, nullptr).status().code(), Code::kCorrupt);
+  for (const Impl& impl : fp8_shared_codec.impls) {
+    EXPECT_EQ(impl.check(call, 5, bad).code(), Code::kCorrupt);
+    EXPECT_EQ(impl.combine(call, 5, acc, bad, nullptr).status().code(), Code::kCorrupt);
+    EXPECT_EQ(impl.combine(call, 5, acc, other, nullptr).status().code(), Code::kCorrupt);
+  }
   EXPECT_EQ(acc, round.sum);
 }
 
 TEST(Fp8Shared, FastEqualsReferenceOnAnyFloats) {
   for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"})
-    for (const int workers : {1, 3}) twins::expect_same(spec, workers);
+    for (const int workers : {1, 3}) harness::expect_impls_agree(spec, workers);
 }
 
 }  // namespace

@@ -1,26 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// graddrop: gradient dropping (Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", 2017), as
-// HiPress implements it: of a sample of the magnitudes, the one that `ratio` of them reach is the threshold; what
-// reaches it is sent, and of more than k = max(1, ceil(ratio * n)) values only the k largest, the lower index first
-// among equals.
-//
-// dgc is the same idea a year later. It lets cap * k values through before it chooses among them, so that it chooses
-// rarely and its count strays to both sides of k; graddrop never sends more than k, chooses exactly in about every
-// second round, and has the smaller bound. dgc has a warm-up and the larger sample. Momentum correction, the other half
-// of dgc, belongs to the feedback (tithe/spec.h) and can be had with both.
-//
-// Unlike HiPress, which sends what lies strictly above the threshold, a value at the threshold is sent: else equal
-// values would wait forever. The sample is drawn without replacement, by (seed, round, tensor, chunk); theirs by the
-// wall clock.
-//
-// Layout   codec/sparse.h, at most k pairs
+#include "codec/graddrop/graddrop.h"
+
 #include <algorithm>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/select.h"
-#include "codec/select_fast.h"
-#include "codec/sparsifier.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/select.h"
+#include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparsifier.h"
 
 namespace tithe {
 namespace graddrop {
@@ -37,8 +23,8 @@ sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return sparse::check("graddrop", n, most(s, n), payload);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return sparse::check("graddrop", n, most(call.settings, n), payload);
 }
 
 select::Sample sample_of(const Settings& s, std::size_t n) {
@@ -82,20 +68,19 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   const select::Sample sample = sample_of(call.settings, in.n);
   const select::Lists lists = layout(call.settings, in.n).at(call.scratch);
   const std::size_t rank = select::threshold_rank(sample, call.settings[kRatio]);
-  const std::uint32_t threshold = select::threshold_fast(sample, sample_key(call), rank, in, lists.work);
+  const std::uint32_t threshold = select::threshold_simd(sample, sample_key(call), rank, in, lists.work);
   const std::size_t k = most(call.settings, in.n);
   return select::gather(in, threshold, k, k, lists, out).encoded;
 }
 
-constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound}};
 constexpr std::span<const Impl> kImpls =
-    sparse::kImpls<graddrop_codec, kForm, encode, encode_plain, own_scratch>;
+    sparse::kImpls<graddrop_codec, kForm, check, encode, encode_plain, own_scratch>;
 
 }  // namespace
 }  // namespace graddrop
 
 const Codec graddrop_codec = {
-    .id = CodecId::graddrop,
     .name = "graddrop",
     .doc = "values above a sampled threshold, never more than the ratio (Aji and Heafield 2017)",
     .params = graddrop::kParams,

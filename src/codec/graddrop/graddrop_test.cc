@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/graddrop/graddrop.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "codec/draws_for_test.h"
-#include "codec/encode_for_test.h"
-#include "codec/registry.h"
+#include "support/draws.h"
+#include "support/sparse_sent.h"
 
 namespace tithe::sparse {
 namespace {

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "base/finite.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
+#include "codec/common/payload.h"
 
 namespace tithe {
 namespace inceptionn {
@@ -35,21 +34,20 @@ Head head_of(ByteView payload) {
 // ---- Checks
 
 std::size_t value_bytes(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane) {
-  if (this_machine().simd) return value_bytes_simd(low, high, plane);
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < 8 * plane; ++i) bytes += kTagBytes[bit_at(low, i) | bit_at(high, i) << 1];
   return bytes;
 }
 
 // Bytes of a split payload as its tags have it. Needs both planes.
-std::size_t split_bytes(std::size_t n, ByteView payload) {
+std::size_t split_bytes(const Kernels& with, std::size_t n, ByteView payload) {
   const Split split(payload.data(), n);
-  return kHead + 2 * plane_bytes(n) + value_bytes(split.low, split.high, plane_bytes(n));
+  return kHead + 2 * plane_bytes(n) + with.value_bytes(split.low, split.high, plane_bytes(n));
 }
 
-bool split_holds(std::size_t n, ByteView payload) {
+bool split_holds(const Kernels& with, std::size_t n, ByteView payload) {
   const Split split(payload.data(), n);
-  return payload.size() == split_bytes(n, payload) &&
+  return payload.size() == split_bytes(with, n, payload) &&
          (n % 8 == 0 || (split.low[n / 8] >> (n % 8) == 0 && split.high[n / 8] >> (n % 8) == 0));
 }
 
@@ -130,7 +128,7 @@ bool burst_holds(std::size_t n, ByteView payload, std::uint8_t* lengths) {
 }
 
 template <List kList>
-Status check_as(std::size_t n, ByteView payload, std::uint8_t* lengths) {
+Status check_as(const Kernels& with, std::size_t n, ByteView payload, std::uint8_t* lengths) {
   const auto corrupt = [](const char* why) {
     return Status(Code::kCorrupt, std::string("inceptionn: ") + why);
   };
@@ -139,13 +137,14 @@ Status check_as(std::size_t n, ByteView payload, std::uint8_t* lengths) {
     return corrupt("unknown mode or layout");
   const Head head = head_of(payload);
   if (head.b < 1 || head.b > kMostB) return corrupt("no bound");
-  if (!(head.layout == kSplit ? split_holds(n, payload) : burst_holds<kList>(n, payload, lengths)))
+  if (!(head.layout == kSplit ? split_holds(with, n, payload) : burst_holds<kList>(n, payload, lengths)))
     return corrupt("tags and bytes do not fit");
   return {};
 }
 
-Status check(const Settings&, std::size_t n, ByteView payload) {
-  return check_as<List::kNo>(n, payload, nullptr);
+template <const Kernels& kWith>
+Status check(const Call&, std::size_t n, ByteView payload) {
+  return check_as<List::kNo>(kWith, n, payload, nullptr);
 }
 
 // For the lengths of one burst payload's groups.
@@ -191,7 +190,7 @@ Taken encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
   std::uint8_t* at = out + kHead + 2 * blocks(in.n);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry to_end{in.grad, in.residual, in.left, std::min(first + kBlock, in.n)};
+    const Carry to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const Taken block = encode_groups(c, to_end, first, at);
     wire::put(out + kHead + 2 * (first / kBlock), static_cast<std::uint16_t>(block.bytes));
     at += block.bytes;
@@ -254,9 +253,7 @@ void merge_in_turn(std::span<const ByteView> payloads, const Merge& how, std::sp
 
 // ---- The seam
 
-using Body = Taken(const Head&, const Carry&, std::uint8_t*);
-
-template <Body kSplitBody, Body kBurstBody>
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("inceptionn", out.size(), bound(call.settings, in.n)));
   const Head head = head_of(call.settings);
@@ -264,26 +261,19 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   out[1] = head.layout;
   out[2] = head.b;
   out[3] = 0;
-  const Taken taken =
-      head.layout == kSplit ? kSplitBody(head, in, out.data()) : kBurstBody(head, in, out.data());
+  const auto body = head.layout == kSplit ? kWith.encode_split : kWith.encode_burst;
+  const Taken taken = body(head, in, out.data());
   return Encoded{taken.bytes, taken.finite};
 }
 
-Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                  std::span<float> out) {
-  TITHE_TRY(codec::check_all(inceptionn_codec, call, payloads, out.size()));
-  merge_in_turn(payloads, how, out);
-  return {};
-}
-
-Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                   std::span<float> out) {
+template <const Kernels& kWith>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   std::uint8_t* lengths = nullptr;
   if (payloads.size() == 1 && call.scratch.size() >= blocks(out.size()) * kGroups) {
     lengths = call.scratch.data();
-    TITHE_TRY(check_as<List::kYes>(out.size(), payloads[0], lengths));
+    TITHE_TRY(check_as<List::kYes>(kWith, out.size(), payloads[0], lengths));
   } else {
-    TITHE_TRY(codec::check_all(inceptionn_codec, call, payloads, out.size()));
+    TITHE_TRY(codec::check_all(check<kWith>, call, payloads, out.size()));
   }
   const auto all = [&](Layout layout) {
     return std::all_of(payloads.begin(), payloads.end(),
@@ -292,7 +282,7 @@ Status decode_simd(const Call& call, std::span<const ByteView> payloads, const M
   if (payloads.empty() || (!all(kSplit) && !all(kBurst)))  // no job mixes them
     merge_in_turn(payloads, how, out);
   else
-    all(kSplit) ? decode_split_simd(payloads, how, out) : decode_burst_simd(payloads, how, out, lengths);
+    all(kSplit) ? kWith.decode_split(payloads, how, out) : kWith.decode_burst(payloads, how, out, lengths);
   return {};
 }
 
@@ -303,17 +293,20 @@ double error(const Settings& s, double, double) {
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "classes", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = encode<encode_split_simd, encode_burst_simd>,
-                            .decode = decode_simd},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = encode<encode_split, encode_burst>,
-                            .decode = decode_ref}};
+constexpr Phase kPhases[] = {{.name = "classes", .laws = kLaws, .bound = bound}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check<kWith>};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
+
+const Kernels kReference = {
+    .value_bytes = value_bytes,
+    .encode_split = encode_split,
+    .encode_burst = encode_burst,
+    .decode_split = merge_in_turn,
+    .decode_burst = [](std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
+                       const std::uint8_t*) { merge_in_turn(payloads, how, out); }};
 
 Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to) {
   std::uint8_t* at = to;
@@ -339,7 +332,6 @@ Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::u
 }  // namespace inceptionn
 
 const Codec inceptionn_codec = {
-    .id = CodecId::inceptionn,
     .name = "inceptionn",
     .doc = "0, 8, 16 or 32 bits by a value's size, within an error bound (Li et al. 2018)",
     .params = inceptionn::kParams,

@@ -32,8 +32,12 @@
 #include <array>
 #include <cstdint>
 
-#include "codec/size_classes.h"
+#include "codec/floats/size_classes.h"
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec inceptionn_codec;
+}
 
 namespace tithe::inceptionn {
 
@@ -84,18 +88,24 @@ struct Split {
   const std::uint8_t* values = nullptr;
 };
 
-// inceptionn_simd.cc. Payloads are checked and all of them split.
 struct Taken {
   std::size_t bytes;
   bool finite;
 };
-Taken encode_split_simd(const Head& head, const Carry& in, std::uint8_t* out);
-void decode_split_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
-// Bytes that the values with these tags take: one per bit of low, two per bit of high, one more where both are set.
-std::size_t value_bytes_simd(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane);
-// inceptionn_burst_simd.cc. Payloads are checked and all of them burst.
+struct Kernels {
+  // Bytes that the values with these tags take: one per bit of low, two per bit of high, one more where both are set.
+  std::size_t (*value_bytes)(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane);
+  Taken (*encode_split)(const Head& head, const Carry& in, std::uint8_t* out);
+  Taken (*encode_burst)(const Head& head, const Carry& in, std::uint8_t* out);
+  // Checked payloads, at least one, all of them split, or all of them burst; lengths: the bytes of each group of a lone
+  // payload, or nullptr.
+  void (*decode_split)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+  void (*decode_burst)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
+                       const std::uint8_t* lengths);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // inceptionn_simd.cc, with these two of files of their own:
 Taken encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out);
-// lengths: the bytes of each group of a lone payload, or nullptr.
 void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
                        const std::uint8_t* lengths);
 // The reference's values [first, in.n), first a multiple of kGroup; their bytes go to `to`.

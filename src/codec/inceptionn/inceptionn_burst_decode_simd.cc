@@ -4,8 +4,8 @@
 // read in turn.
 #include <cstring>
 
+#include "codec/common/payload.h"
 #include "codec/inceptionn/inceptionn.h"
-#include "codec/raw.h"
 
 #define HWY_WANT_AVX3_DL  // spreads bytes
 #undef HWY_TARGET_INCLUDE

@@ -69,7 +69,7 @@ HWY_INLINE void sort_groups(const Edges& c, const Carry& in, std::size_t i, Grou
     const auto second_word = hn::Shl(hn::ShiftRight<32>(word), hn::ShiftLeft<3>(first));
     hn::StoreU(hn::Or(hn::And(word, lower), second_word), d, to.pair + k / 2);
     hn::StoreU(hn::Add(first, hn::ShiftRight<32>(bytes)), d, to.bytes + k / 2);
-    if (kLeft) s.leave(c, in.left + i + k);
+    if (kLeft) s.leave(c, in.residual_out + i + k);
   }
 }
 #endif
@@ -136,7 +136,7 @@ class Step {
       at += std::popcount(bytes);
     }
     if (kLeft)
-      for (std::size_t k = 0; k < 2; ++k) leave(edges_, v[k], in.left + i + 16 * k);
+      for (std::size_t k = 0; k < 2; ++k) leave(edges_, v[k], in.residual_out + i + 16 * k);
     return at;
   }
 
@@ -180,7 +180,7 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
   bool finite = true;
   std::uint8_t apart[kMostBlockBytes + kReach];  // for the last blocks, which none comes after
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry to_end{in.grad, in.residual, in.left, std::min(first + kBlock, in.n)};
+    const Carry to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const bool is_apart = in.n - first < 2 * kBlock;
     std::uint8_t* const begin = is_apart ? apart : at;
     std::uint8_t* to = begin;
@@ -201,8 +201,8 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
 
 Taken encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
   if (in.residual)
-    return in.left ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
-  return in.left ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
+    return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
+  return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
 }
 
 }  // namespace

@@ -5,15 +5,16 @@
 #include <cstring>
 
 #include "base/finite.h"
+#include "codec/common/kernels.h"
+#include "codec/common/payload.h"
 #include "codec/inceptionn/inceptionn.h"
-#include "codec/raw.h"
 
 #define HWY_WANT_AVX3_DL  // compresses bytes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/compress_simd_inl.h"
+#include "codec/common/compress_simd_inl.h"
 #include "codec/inceptionn/inceptionn_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -73,7 +74,7 @@ HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, St
     hn::StoreU(compress(Words(), bits(s.taken), s.full, bits32(is_full)), Words(), to.words + count.words);
     count.words += static_cast<std::size_t>(std::popcount(is_full));
   }
-  if (kLeft) s.leave(c, in.left + i);
+  if (kLeft) s.leave(c, in.residual_out + i);
 }
 
 // 64 values; the tags' two bits come back in low and high.
@@ -114,7 +115,7 @@ HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, 
     _mm512_storeu_si512(to.words + count.words, _mm512_maskz_compress_epi32(set, bits(v[k]).raw));
     count.words += static_cast<std::size_t>(std::popcount(set));
   }
-  for (std::size_t k = 0; k < 4 && kLeft; ++k) leave(c, v[k], in.left + i + 16 * k);
+  for (std::size_t k = 0; k < 4 && kLeft; ++k) leave(c, v[k], in.residual_out + i + 16 * k);
 }
 #else
 template <bool kResidual, bool kLeft>
@@ -179,10 +180,10 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
   return {static_cast<std::size_t>(at - out), finite && peak.finite()};
 }
 
-Taken encode(const Head& head, const Carry& in, std::uint8_t* out) {
+Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
   if (in.residual)
-    return in.left ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
-  return in.left ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
+    return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
+  return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
 }
 
 // ---- Decode
@@ -315,7 +316,7 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
   if (past_caches) hwy::FlushStream();
 }
 
-void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode_split(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   codec::merge_in_groups(kAtOnce, payloads, how, out, decode_some);
 }
 
@@ -337,20 +338,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::inceptionn {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-HWY_EXPORT(value_bytes);
-
-Taken encode_split_simd(const Head& head, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(head, in, out);
-}
-void decode_split_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-std::size_t value_bytes_simd(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane) {
-  return HWY_DYNAMIC_DISPATCH(value_bytes)(low, high, plane);
-}
-
+TITHE_EXPORT(value_bytes)
+TITHE_EXPORT(encode_split)
+TITHE_EXPORT(decode_split)
+const Kernels kSimd = {TITHE_KERNEL(value_bytes), TITHE_KERNEL(encode_split),
+                       .encode_burst = encode_burst_simd, TITHE_KERNEL(decode_split),
+                       .decode_burst = decode_burst_simd};
 }  // namespace tithe::inceptionn
 #endif

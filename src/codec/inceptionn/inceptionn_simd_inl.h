@@ -7,9 +7,9 @@
 #define TITHE_CODEC_INCEPTIONN_SIMD_INL_H_
 #endif
 
-#include "codec/compress_simd_inl.h"
+#include "codec/common/compress_simd_inl.h"
+#include "codec/common/simd_inl.h"
 #include "codec/inceptionn/inceptionn.h"
-#include "codec/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::inceptionn::HWY_NAMESPACE {

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/draws_for_test.h"
-#include "codec/registry.h"
-#include "codec/send_for_test.h"
+#include "support/codec_run.h"
+#include "support/draws.h"
 #include "tithe/spec.h"
 
 namespace tithe::inceptionn {
@@ -19,8 +18,8 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 using draws::Shape;
-using worker::send;
-using worker::Sent;
+using harness::send;
+using harness::Sent;
 
 // 64 of each, so that vectors see them too.
 unsigned tag_of(const std::string& spec, float v) {
@@ -152,7 +151,7 @@ TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
 }
 
 TEST(Inceptionn, CheckRefusesWhatEncodeCannotWrite) {
-  const auto check = inceptionn_codec.phases[0].check;
+  const auto check = inceptionn_codec.reference().check;
   for (const char* spec : {"inceptionn", "inceptionn:layout=burst"}) {
     const Bytes good = send(spec, {0.1F, -0.01F, 3.0F}).payload;
     EXPECT_TRUE(check({}, 3, good).ok());

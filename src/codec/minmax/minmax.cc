@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/minmax/minmax.h"
 
-#include "codec/registry.h"
-
 namespace tithe {
 namespace minmax {
 namespace {
@@ -10,17 +8,17 @@ namespace {
 std::uint8_t tail_of(const Settings& s, std::size_t n) {
   return static_cast<std::uint8_t>(n % (literal(s) ? 1U << bits_of(s) : 8 / bits_of(s)));
 }
-std::size_t bound(const Settings& s, std::size_t n) { return kHead + codes::bytes_for(n, bits_of(s)); }
+std::size_t bound(const Settings& s, std::size_t n) { return kHead + bit_packing::bytes_for(n, bits_of(s)); }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("minmax", payload.size(), bound(s, n)));
-  const unsigned bits = bits_of(s);
-  if (payload[0] != bits || payload[1] != tail_of(s, n))
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("minmax", payload.size(), bound(call.settings, n)));
+  const unsigned bits = bits_of(call.settings);
+  if (payload[0] != bits || payload[1] != tail_of(call.settings, n))
     return {Code::kCorrupt, "minmax: other bits, or another number of codes"};
   const float min = wire::get<float>(&payload[2]);
   const float max = wire::get<float>(&payload[6]);
   if (!is_finite(min) || !is_finite(max) || min > max) return {Code::kCorrupt, "minmax: no range"};
-  if (!codes::ends_clean(payload.data() + kHead, n, bits))
+  if (!bit_packing::ends_clean(payload.data() + kHead, n, bits))
     return {Code::kCorrupt, "minmax: a bit past the last code"};
   return {};
 }
@@ -75,15 +73,9 @@ constexpr ParamSpec kParams[] = {
     {"mode", 0, 0, 1, "strict rounds once; literal is HiPress' arithmetic in fp32 and its tail byte",
      kModes}};
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = block::encode<minmax_codec, encode_simd>,
-                            .decode = block::decode<minmax_codec, decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = block::encode<minmax_codec, encode_ref>,
-                            .decode = block::decode<minmax_codec, decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = bound}};
+constexpr Impl kImpls[] = {codec::simd(block::kImpl<minmax_codec, check, kSimd>),
+                           codec::reference(block::kImpl<minmax_codec, check, kReference>)};
 
 }  // namespace
 
@@ -95,10 +87,11 @@ void put_head(const Settings& s, std::size_t n, Ends ends, std::uint8_t* payload
   wire::put(payload + 6, ends.max * part);
 }
 
+const block::Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
+
 }  // namespace minmax
 
-const Codec minmax_codec = {.id = CodecId::minmax,
-                            .name = "minmax",
+const Codec minmax_codec = {.name = "minmax",
                             .doc = "even levels from the smallest to the largest value (HiPress' quantiser)",
                             .params = minmax::kParams,
                             .phases = minmax::kPhases,

@@ -15,8 +15,13 @@
 // Zero need not be a level. Two passes over memory.
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/block.h"
-#include "codec/codes.h"
+#include "codec/common/bit_packing.h"
+#include "codec/common/block.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec minmax_codec;
+}
 
 namespace tithe::minmax {
 
@@ -71,7 +76,7 @@ void send_from(std::size_t first, const Call& call, const Carry& in, std::uint8_
   for (std::size_t i = first; i < in.n; ++i) {
     const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits);
     const unsigned code = range.code(in.take(i), nearest ? 0.5 : std::ldexp(draw, -kDrawBits));
-    codes::put(payload + kHead, i, bits, code);
+    bit_packing::put(payload + kHead, i, bits, code);
     in.leave(i, range.value(code));
   }
 }
@@ -83,14 +88,12 @@ void decode_from(std::size_t first, unsigned bits, std::span<const ByteView> pay
   codec::merge_values(
       payloads, how, out,
       [bits](ByteView p, std::size_t i) {
-        return Range<Real>(p.data(), bits).value(codes::get(p.data() + kHead, i, bits));
+        return Range<Real>(p.data(), bits).value(bit_packing::get(p.data() + kHead, i, bits));
       },
       first);
 }
 
-// minmax_simd.cc
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out);
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // minmax_simd.cc
 
 }  // namespace tithe::minmax

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/minmax/minmax.h"
 
 #define HWY_WANT_AVX3_DL  // any byte to any place
@@ -6,13 +7,13 @@
 #define HWY_TARGET_INCLUDE "codec/minmax/minmax_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/codes_simd_inl.h"
-#include "codec/doubles_simd_inl.h"
+#include "codec/common/bit_packing_simd_inl.h"
+#include "codec/common/doubles_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::minmax::HWY_NAMESPACE {
 namespace {
-using namespace codes::HWY_NAMESPACE;
+using namespace bit_packing::HWY_NAMESPACE;
 
 HWY_INLINE VF as_floats(VW code) { return hn::ConvertTo(Floats(), hn::BitCast(Ints(), code)); }
 // The upper 24 bits of a draw, as a share of 1.
@@ -186,14 +187,14 @@ void send_as(const Call& call, const Carry& in, std::uint8_t* HWY_RESTRICT paylo
         const VW both =
             nearest ? math.codes(a, half, b, half) : math.codes(a, draws.at(j), b, draws.at_next(j));
         store_halves<kWidth>(both, to, j);
-        if (!in.left) continue;
+        if (!in.residual_out) continue;
         const VW upper = hn::ShiftRight<16>(both);
-        hn::StoreU(hn::Sub(a, values.of(low_bits<kWidth>(both))), Floats(), in.left + j);
-        hn::StoreU(hn::Sub(b, values.of(low_bits<kWidth>(upper))), Floats(), in.left + j + 16);
+        hn::StoreU(hn::Sub(a, values.of(low_bits<kWidth>(both))), Floats(), in.residual_out + j);
+        hn::StoreU(hn::Sub(b, values.of(low_bits<kWidth>(upper))), Floats(), in.residual_out + j + 16);
       }
     }
   }
-  std::fill(to + vectors * kWidth / 8, to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  std::fill(to + vectors * kWidth / 8, to + bit_packing::bytes_for(in.n, kWidth), std::uint8_t{0});
   send_from<Real>(vectors, call, in, payload);
 }
 
@@ -205,7 +206,7 @@ void send(const Call& call, const Carry& in, std::uint8_t* payload) {
                 : send_as<kWidth, Math, false>(call, in, payload);
     return;
   }
-  std::fill_n(payload + kHead, codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  std::fill_n(payload + kHead, bit_packing::bytes_for(in.n, kWidth), std::uint8_t{0});
   const float only = range.value(0);
   for (std::size_t i = 0; i < in.n; ++i) in.leave(i, only);
 }
@@ -282,17 +283,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::minmax {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
-}
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
-}
-
+TITHE_KERNELS(const block::Kernels kSimd, encode, decode);
 }  // namespace tithe::minmax
 #endif

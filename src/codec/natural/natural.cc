@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/natural/natural.h"
 
-#include "codec/registry.h"
-
 namespace tithe {
 namespace natural {
 
@@ -34,8 +32,8 @@ void decode_from(std::size_t first, std::span<const ByteView> payloads, const Me
 
 namespace {
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("natural", payload.size(), bound(s, n)));
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("natural", payload.size(), bound(call.settings, n)));
   for (std::size_t at = 0; at < payload.size(); at += kBlockBytes)
     if (payload[at] == 0 || payload[at] > kTopExponent - kWindow)
       return {Code::kCorrupt, "natural: a block's base is not 1 .. 127"};
@@ -60,21 +58,17 @@ double contraction(const Settings&, std::size_t) { return 0.125 + 0x1p-20; }
 double error(const Settings&, double value, double) { return std::fabs(value); }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "powers", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = block::encode<natural_codec, encode_simd>,
-                            .decode = block::decode<natural_codec, decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = block::encode<natural_codec, encode_ref>,
-                            .decode = block::decode<natural_codec, decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "powers", .laws = kLaws, .bound = bound}};
+constexpr Impl kImpls[] = {codec::simd(block::kImpl<natural_codec, check, kSimd>),
+                           codec::reference(block::kImpl<natural_codec, check, kReference>)};
 
 }  // namespace
+
+const block::Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
+
 }  // namespace natural
 
 const Codec natural_codec = {
-    .id = CodecId::natural,
     .name = "natural",
     .doc = "a sign and a power of two in 8 bits, at random, unbiased (Horvath et al. 2019)",
     .params = {},

@@ -14,7 +14,12 @@
 // the block's largest, may vanish.
 // What is left is the value's own last bits: taken == sent + left holds bit for bit.
 #include "base/bytes.h"
-#include "codec/block.h"
+#include "codec/common/block.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec natural_codec;
+}
 
 namespace tithe::natural {
 
@@ -53,9 +58,7 @@ void send_nothing(const Carry& in, std::uint8_t* block);
 void decode_from(std::size_t first, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out);
 
-// natural_simd.cc
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out);
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // natural_simd.cc
 
 }  // namespace tithe::natural

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/natural/natural.h"
 
 #define HWY_WANT_AVX3_DL  // any byte to any place
@@ -6,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "codec/natural/natural_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/block_simd_inl.h"
+#include "codec/common/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::natural::HWY_NAMESPACE {
@@ -40,7 +41,7 @@ HWY_INLINE void encode_block(std::uint64_t key, std::size_t at, const Carry& in,
   const VW bases = hn::Set(Words(), std::uint32_t{out[0]} * 0x10001U);
   const auto leave = [&](std::size_t i, VF v, VW k) HWY_ATTR {
     hn::StoreU(hn::Sub(v, power(hn::And(k, hn::Set(Words(), kWindow)), base, bits(v))), Floats(),
-               in.left + i);
+               in.residual_out + i);
   };
   // Values i and i + 16 share a word, sign << 8 | exponent from bit 0 and from bit 16 on; nobody reads the rest.
   const auto send = [&](std::size_t i, VW word) HWY_ATTR {
@@ -84,13 +85,14 @@ bool encode_as(std::uint64_t key, const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-bool encode(std::uint64_t key, const Carry& in, std::uint8_t* out) {
+bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+  const std::uint64_t key = block::key(call);
   if (in.residual)
-    return in.left ? encode_as<true, true>(key, in, out) : encode_as<true, false>(key, in, out);
-  return in.left ? encode_as<false, true>(key, in, out) : encode_as<false, false>(key, in, out);
+    return in.residual_out ? encode_as<true, true>(key, in, out) : encode_as<true, false>(key, in, out);
+  return in.residual_out ? encode_as<false, true>(key, in, out) : encode_as<false, false>(key, in, out);
 }
 
-void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode(const Call&, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   const std::size_t done = merge(payloads, how, out, [](const std::uint8_t* p, std::size_t i) HWY_ATTR {
     const std::uint8_t* block = p + i / kBlock * kBlockBytes;
     const VW code = hn::PromoteTo(Words(), hn::LoadU(Octets(), block + 1 + i % kBlock));
@@ -106,16 +108,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::natural {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(block::key(call), in, out);
-}
-void decode_simd(const Call&, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-
+TITHE_KERNELS(const block::Kernels kSimd, encode, decode);
 }  // namespace tithe::natural
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/natural/natural.h"
 
-#include "codec/dense_for_test.h"
+#include "support/codec_run.h"
 
 namespace tithe::natural {
 namespace {
 
-using dense::send;
-using dense::Sent;
+using harness::send;
+using harness::Sent;
 using Payload = std::vector<std::uint8_t>;
 
 TEST(Natural, PowersOfTwoAreSentExactly) {
@@ -43,7 +43,7 @@ TEST(Natural, BeyondTheLargestPowerIsHeld) {
 
 TEST(Natural, TheLedgerIsExact) {
   for (const float scale : {1.0F, 1e-3F, 1e-39F, 1e36F}) {
-    const std::vector<float> grad = dense::bell(5000, scale);
+    const std::vector<float> grad = harness::bell(5000, scale);
     const Sent sent = send("natural", grad);
     for (std::size_t i = 0; i < grad.size(); ++i)
       ASSERT_EQ(double{sent.values[i]} + double{sent.left[i]}, double{grad[i]}) << i;
@@ -52,15 +52,17 @@ TEST(Natural, TheLedgerIsExact) {
 
 // The variance of the paper: at most an eighth of the value's square, in the mean.
 TEST(Natural, LosesAnEighthAtMost) {
-  const std::vector<float> grad = dense::bell(65'536);
-  EXPECT_LT(dense::squares(send("natural", grad).left), dense::squares(grad) / 8);
+  const std::vector<float> grad = harness::bell(65'536);
+  EXPECT_LT(harness::squares(send("natural", grad).left), harness::squares(grad) / 8);
 }
 
 TEST(Natural, CheckRefusesBasesThatNoBlockHas) {
-  const Spec spec = dense::spec_of("natural");
-  EXPECT_TRUE(spec.codec->phases[0].check(spec.settings, 1, Payload{127, 255}).ok());
-  EXPECT_EQ(spec.codec->phases[0].check(spec.settings, 1, Payload{128, 1}).code(), Code::kCorrupt);
-  EXPECT_EQ(spec.codec->phases[0].check(spec.settings, 1, Payload{0, 1}).code(), Code::kCorrupt);
+  const Spec spec = harness::spec_of("natural");
+  EXPECT_TRUE(spec.codec->reference().check({.settings = spec.settings}, 1, Payload{127, 255}).ok());
+  EXPECT_EQ(spec.codec->reference().check({.settings = spec.settings}, 1, Payload{128, 1}).code(),
+            Code::kCorrupt);
+  EXPECT_EQ(spec.codec->reference().check({.settings = spec.settings}, 1, Payload{0, 1}).code(),
+            Code::kCorrupt);
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/nuqsgd/nuqsgd.h"
 
-#include "codec/registry.h"
-
 namespace tithe {
 namespace nuqsgd {
 
@@ -14,7 +12,7 @@ void send_from(std::size_t first, std::size_t at, std::uint64_t key, const Shape
     const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(at + i)) >> (32 - kFraction);
     const unsigned sign = unsigned{std::signbit(v)} << (shape.bits - 1);
     const unsigned code = level_of(share, shape.steps(), draw) | sign;
-    codes::put(codes, i, shape.bits, code);
+    bit_packing::put(codes, i, shape.bits, code);
     in.leave(i, value(code, shape, norm));
   }
 }
@@ -25,7 +23,7 @@ void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView
       payloads, how, out,
       [shape](ByteView p, std::size_t i) {
         const std::uint8_t* bucket = &p[shape.start(i >> shape.log2_bucket)];
-        const unsigned code = codes::get(bucket + buckets::kHead, i & (shape.bucket() - 1), shape.bits);
+        const unsigned code = bit_packing::get(bucket + buckets::kHead, i & (shape.bucket() - 1), shape.bits);
         return value(code, shape, wire::get<float>(bucket));
       },
       first);
@@ -33,8 +31,8 @@ void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView
 
 namespace {
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return buckets::check("nuqsgd", s, n, payload);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return buckets::check("nuqsgd", call.settings, n, payload);
 }
 
 bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
@@ -79,21 +77,17 @@ double error(const Settings& s, double value, double largest) {
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = block::encode<nuqsgd_codec, encode_simd>,
-                            .decode = block::decode<nuqsgd_codec, decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = block::encode<nuqsgd_codec, encode_ref>,
-                            .decode = block::decode<nuqsgd_codec, decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound}};
+constexpr Impl kImpls[] = {codec::simd(block::kImpl<nuqsgd_codec, check, kSimd>),
+                           codec::reference(block::kImpl<nuqsgd_codec, check, kReference>)};
 
 }  // namespace
+
+const block::Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
+
 }  // namespace nuqsgd
 
 const Codec nuqsgd_codec = {
-    .id = CodecId::nuqsgd,
     .name = "nuqsgd",
     .doc = "qsgd with powers of two as levels, unbiased (Ramezani-Kebrya et al. 2021)",
     .params = buckets::kParams,

@@ -3,10 +3,15 @@
 // nuqsgd: qsgd with the levels 0, 2^-(K - 1), ..., 1/2, 1 times a bucket's norm: closer together where most values
 // are (A. Ramezani-Kebrya et al., JMLR 2021).
 //
-// Layout   codec/buckets.h; a code is sign << (bits - 1) | k, its value 0 where k is 0, else 2^(k - K) * norm,
+// Layout   codec/levels/buckets.h; a code is sign << (bits - 1) | k, its value 0 where k is 0, else 2^(k - K) * norm,
 //          rounded to fp32; K = 2^(bits - 1) - 1
 // Between two levels the draw decides so that the mean is the value, to within 2^-23 of the norm.
-#include "codec/buckets.h"
+#include "codec/levels/buckets.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec nuqsgd_codec;
+}
 
 namespace tithe::nuqsgd {
 
@@ -40,9 +45,7 @@ void send_from(std::size_t first, std::size_t at, std::uint64_t key, const Shape
 void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out);
 
-// nuqsgd_simd.cc
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out);
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // nuqsgd_simd.cc
 
 }  // namespace tithe::nuqsgd

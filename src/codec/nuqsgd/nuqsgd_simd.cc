@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/nuqsgd/nuqsgd.h"
 
 #define HWY_WANT_AVX3_DL  // any byte to any place
@@ -6,12 +7,12 @@
 #define HWY_TARGET_INCLUDE "codec/nuqsgd/nuqsgd_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/codes_simd_inl.h"
+#include "codec/common/bit_packing_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::nuqsgd::HWY_NAMESPACE {
 namespace {
-using namespace codes::HWY_NAMESPACE;
+using namespace bit_packing::HWY_NAMESPACE;
 using buckets::kHead;
 
 HWY_INLINE VW words(std::uint32_t v) { return hn::Set(Words(), v); }
@@ -117,7 +118,7 @@ HWY_INLINE void encode_bucket(const HighDraws& all, const Worth<kWidth>& worth, 
   const VF size = hn::Set(Floats(), norm);
   const auto code_of = [&](std::size_t i, VF v, VW k) HWY_ATTR {
     const VW code = hn::OrAnd(k, hn::ShiftRight<32 - kWidth>(bits(v)), words(1U << (kWidth - 1)));
-    if (kLeft) hn::StoreU(hn::Sub(v, worth.of(code, size)), Floats(), in.left + i);
+    if (kLeft) hn::StoreU(hn::Sub(v, worth.of(code, size)), Floats(), in.residual_out + i);
     return code;
   };
   for (std::size_t i = 0; i < whole_pairs(in.n); i += 32) {
@@ -157,7 +158,8 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
     const std::size_t done = whole_pairs(values.n);
     encode_bucket<kWidth, kResidual, kLeft>(draws, worth, first, norm, values, ahead_of(in, first, values.n),
                                             to);
-    std::fill(to + codes::bytes_for(done, kWidth), to + codes::bytes_for(values.n, kWidth), std::uint8_t{0});
+    std::fill(to + bit_packing::bytes_for(done, kWidth), to + bit_packing::bytes_for(values.n, kWidth),
+              std::uint8_t{0});
     send_from(done, first, key, shape, norm, values, to);
   }
   return finite;
@@ -167,10 +169,10 @@ template <unsigned kWidth>
 struct Bits {
   static bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
     if (in.residual)
-      return in.left ? encode_as<kWidth, true, true>(call, in, out)
-                     : encode_as<kWidth, true, false>(call, in, out);
-    return in.left ? encode_as<kWidth, false, true>(call, in, out)
-                   : encode_as<kWidth, false, false>(call, in, out);
+      return in.residual_out ? encode_as<kWidth, true, true>(call, in, out)
+                             : encode_as<kWidth, true, false>(call, in, out);
+    return in.residual_out ? encode_as<kWidth, false, true>(call, in, out)
+                           : encode_as<kWidth, false, false>(call, in, out);
   }
   static std::size_t decode(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
                             std::span<float> out) {
@@ -221,17 +223,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::nuqsgd {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
-}
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
-}
-
+TITHE_KERNELS(const block::Kernels kSimd, encode, decode);
 }  // namespace tithe::nuqsgd
 #endif

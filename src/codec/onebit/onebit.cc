@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/onebit/onebit.h"
 
-#include "codec/raw.h"
-#include "codec/registry.h"
-
 namespace tithe {
 namespace onebit {
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("onebit", payload.size(), bound(s, n)));
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("onebit", payload.size(), bound(call.settings, n)));
   for (std::size_t first = 0; first < n; first += kBlock) {
     const std::size_t len = std::min(kBlock, n - first);
     const std::uint8_t* block = &payload[first / kBlock * kBlockBytes];
@@ -48,50 +45,33 @@ bool encode_block(const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-bool encode_ref(const Carry& in, std::uint8_t* out) {
+bool encode_ref(const Call&, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                         in.left ? in.left + first : nullptr, std::min(kBlock, in.n - first)};
-    finite = encode_block(block, out + first / kBlock * kBlockBytes) && finite;
+    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    finite = encode_block(values, out + first / kBlock * kBlockBytes) && finite;
   }
   return finite;
 }
 
-void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode_ref(const Call&, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   codec::merge_values(payloads, how, out, [](ByteView p, std::size_t i) {
     return value_of(&p[i / kBlock * kBlockBytes], i % kBlock);
   });
 }
 
-template <bool (*kBody)(const Carry&, std::uint8_t*)>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
-  TITHE_TRY(codec::check_room("onebit", out.size(), bound(call.settings, in.n)));
-  const bool finite = kBody(in, out.data());
-  return Encoded{bound(call.settings, in.n), finite};
-}
-
-template <void (*kBody)(std::span<const ByteView>, const Merge&, std::span<float>)>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(onebit_codec, call, payloads, out.size()));
-  payloads.empty() ? decode_ref(payloads, how, out) : kBody(payloads, how, out);
-  return {};
-}
-
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {
-    {.name = "simd",
-     .usable = codec::with_simd,
-     .encode = encode<encode_simd>,
-     .decode = decode<decode_simd>},
-    {.name = "ref", .usable = codec::always, .encode = encode<encode_ref>, .decode = decode<decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = bound}};
+constexpr Impl kImpls[] = {codec::simd(block::kImpl<onebit_codec, check, kSimd>),
+                           codec::reference(block::kImpl<onebit_codec, check, kReference>)};
 
 }  // namespace
+
+const block::Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
+
 }  // namespace onebit
 
-const Codec onebit_codec = {.id = CodecId::onebit,
-                            .name = "onebit",
+const Codec onebit_codec = {.name = "onebit",
                             .doc = "one sign bit per value and two means per 2048 values (Seide et al. 2014)",
                             .params = {},
                             .phases = onebit::kPhases,

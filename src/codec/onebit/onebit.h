@@ -14,7 +14,12 @@
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "base/fold.h"
+#include "codec/common/block.h"
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec onebit_codec;
+}
 
 namespace tithe::onebit {
 
@@ -42,11 +47,9 @@ inline float value_of(const std::uint8_t* block, std::size_t i) {
 }
 
 // kCorrupt for a size or a mean that encode cannot have written, or for a bit past the end.
-Status check(const Settings&, std::size_t n, ByteView payload);
+Status check(const Call&, std::size_t n, ByteView payload);
 
-// onebit_simd.cc: the bodies with vectors; encode says whether all taken values are finite. decode needs a
-// payload.
-bool encode_simd(const Carry& in, std::uint8_t* out);
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // onebit_simd.cc
 
 }  // namespace tithe::onebit

@@ -5,14 +5,15 @@
 // keeping what was taken or its signs from the first pass for the second. Where loads miss, stores beside them cost.
 #include <cstring>
 
+#include "codec/common/kernels.h"
 #include "codec/onebit/onebit.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/onebit/onebit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/bit_codes_simd_inl.h"
-#include "codec/block_simd_inl.h"
+#include "codec/common/block_simd_inl.h"
+#include "codec/levels/sign_bits_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::onebit::HWY_NAMESPACE {
@@ -78,7 +79,7 @@ bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   const float means[2] = {mean(totals[0], in.n - ups), mean(totals[1], ups)};
   wire::put(&out[0], means[0]);
   wire::put(&out[4], means[1]);
-  if (!in.left) return finite;
+  if (!in.residual_out) return finite;
 
   const VF neg = hn::Set(Floats(), means[0]);
   const VF pos = hn::Set(Floats(), means[1]);
@@ -87,21 +88,20 @@ bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
       const std::size_t at = i + k * lanes();
       const VF v = take<kResidual>(in, at);
       const Mask up = hn::Ge(v, hn::Zero(Floats()));
-      hn::StoreU(hn::Sub(v, hn::IfThenElse(up, pos, neg)), Floats(), in.left + at);
+      hn::StoreU(hn::Sub(v, hn::IfThenElse(up, pos, neg)), Floats(), in.residual_out + at);
     }
   }
   for (std::size_t i = vectors; i < in.n; ++i) in.leave(i, means[up(in.take(i))]);
   return finite;
 }
 
-bool encode(const Carry& in, std::uint8_t* out) {
+bool encode(const Call&, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const std::size_t len = std::min(kBlock, in.n - first);
-    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                         in.left ? in.left + first : nullptr, len};
+    const Carry values = block::part(in, first, len);
     std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    finite = (in.residual ? encode_one<true>(block, to) : encode_one<false>(block, to)) && finite;
+    finite = (in.residual ? encode_one<true>(values, to) : encode_one<false>(values, to)) && finite;
   }
   return finite;
 }
@@ -114,7 +114,8 @@ struct Format {
   static float set(const std::uint8_t* block) { return wire::get<float>(block + 4); }
 };
 
-void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  if (payloads.empty()) return kReference.decode(call, payloads, how, out);
   bit_codes::HWY_NAMESPACE::decode<Format>(payloads, how, out);
 }
 
@@ -124,14 +125,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::onebit {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Carry& in, std::uint8_t* out) { return HWY_DYNAMIC_DISPATCH(encode)(in, out); }
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-
+TITHE_KERNELS(const block::Kernels kSimd, encode, decode);
 }  // namespace tithe::onebit
 #endif

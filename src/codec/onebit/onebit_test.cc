@@ -12,7 +12,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 Bytes encode(const std::vector<float>& grad, std::vector<float>& left) {
   Bytes out(bound({}, grad.size()));
-  EXPECT_TRUE(encode_simd({grad.data(), nullptr, left.data(), grad.size()}, out.data()));
+  EXPECT_TRUE(kSimd.encode({}, {grad.data(), nullptr, left.data(), grad.size()}, out.data()));
   return out;
 }
 

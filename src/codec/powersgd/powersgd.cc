@@ -11,9 +11,8 @@
 #include "base/finite.h"
 #include "base/fold.h"
 #include "base/rng.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/sums.h"
+#include "codec/common/float_sums.h"
+#include "codec/common/payload.h"
 
 namespace tithe {
 namespace powersgd {
@@ -37,17 +36,18 @@ std::size_t bound_q(const Settings& s, std::size_t n) {
 }
 std::size_t memory(const Settings& s, std::size_t n) { return 4 * factor_q(shape_of(s, n)); }
 
-Status check_p(const Settings& s, std::size_t n, ByteView payload) {
-  const Shape shape = shape_of(s, n);
-  TITHE_TRY(codec::check_size("powersgd", payload.size(), bound_p(s, n)));
+Status check_p(const Call& call, std::size_t n, ByteView payload) {
+  const Shape shape = shape_of(call.settings, n);
+  TITHE_TRY(codec::check_size("powersgd", payload.size(), bound_p(call.settings, n)));
   const bool same = wire::get<std::uint32_t>(payload.data()) == shape.rank &&
                     wire::get<std::uint32_t>(payload.data() + 4) == shape.cols &&
                     (shape.rank != 0 || wire::get<std::uint64_t>(payload.data() + 8) == 0);
   return same ? Status() : Status(Code::kCorrupt, "powersgd: a factor of another shape");
 }
-Status check_q(const Settings& s, std::size_t n, ByteView payload) {
-  return codec::check_size("powersgd", payload.size(), bound_q(s, n));
+Status check_q(const Call& call, std::size_t n, ByteView payload) {
+  return codec::check_size("powersgd", payload.size(), bound_q(call.settings, n));
 }
+constexpr codec::Check check = codec::by_phase<check_p, check_q>;
 
 // ---- Room
 
@@ -134,28 +134,9 @@ void remember(const Shape& s, const float* q, Bytes memory) {
   }
 }
 
-// ---- Encode and decode, over the two ways to make a product
+// ---- Encode and decode
 
-struct Reference {
-  static void times(const Rows& m, const float* q, float* p) { times_from(m, q, p); }
-  static void turned(const Rows& m, const float* p, float* q) { turned_from(m, p, 1.0F, q); }
-  static void leave(const Rows& m, const float* p, const float* q) { leave_from(m, p, q); }
-  static void values(const Shape& s, const float* p, const float* q, const Merge& merge,
-                     std::span<float> out) {
-    values_from(s, 0, p, q, merge, out);
-  }
-};
-struct Fast {
-  static void times(const Rows& m, const float* q, float* p) { times_simd(m, q, p); }
-  static void turned(const Rows& m, const float* p, float* q) { turned_simd(m, p, q); }
-  static void leave(const Rows& m, const float* p, const float* q) { leave_simd(m, p, q); }
-  static void values(const Shape& s, const float* p, const float* q, const Merge& merge,
-                     std::span<float> out) {
-    values_simd(s, p, q, merge, out);
-  }
-};
-
-template <typename Products>
+template <const Kernels& kWith>
 Result<Encoded> encode_p(const Call& call, const Carry& in, const Shape& s, Bytes out) {
   wire::put(out.data(), static_cast<std::uint32_t>(s.rank));
   wire::put(out.data() + 4, static_cast<std::uint32_t>(s.cols));
@@ -168,7 +149,7 @@ Result<Encoded> encode_p(const Call& call, const Carry& in, const Shape& s, Byte
   const Room room = room_in(call.scratch, s);
   begin(call, s, room.q);
   wire::put(out.data() + 8, hash(s, room.q));
-  Products::times({in, s, 0}, room.q, room.p);
+  kWith.times({in, s, 0}, room.q, room.p);
   bool finite = true;  // no column of Q is 0 and no sum overflows: what is not finite shows
   for (std::size_t i = 0; i < factor_p(s); ++i) {
     finite = finite && is_finite(room.p[i]);
@@ -189,7 +170,7 @@ bool all_moderate(const float* v, std::size_t count) {
   return most < std::bit_cast<std::uint32_t>(kLargeSum);
 }
 
-template <typename Products>
+template <const Kernels& kWith>
 Result<Encoded> encode_q(const Call& call, const Carry& in, const Shape& s, Bytes out) {
   if (s.rank == 0) {
     bool finite = true;
@@ -207,30 +188,30 @@ Result<Encoded> encode_q(const Call& call, const Carry& in, const Shape& s, Byte
   make_orthonormal(s.rows, s.rank, room.p, room.work);
   const Rows all = {in, s, 0};
   std::fill(room.q, room.q + sums, 0.0F);
-  Products::turned(all, room.p, room.q);
+  kWith.turned(all, room.p, room.q);
   if (!all_moderate(room.q, sums)) {
     std::fill(room.q, room.q + sums, 0.0F);
     turned_from(all, room.p, kShrink, room.q);
   }
   const bool finite = all_moderate(room.q, sums);
   write_q(s, room.q, out);
-  if (in.left) Products::leave(all, room.p, room.q);
+  if (in.residual_out) kWith.leave(all, room.p, room.q);
   return Encoded{4 * factor_q(s), finite};
 }
 
-template <typename Products>
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const Shape s = shape_of(call.settings, in.n);
   const Phase& phase = powersgd_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("powersgd", out.size(), phase.bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, in.n)));
-  return call.phase == 0 ? encode_p<Products>(call, in, s, out) : encode_q<Products>(call, in, s, out);
+  return call.phase == 0 ? encode_p<kWith>(call, in, s, out) : encode_q<kWith>(call, in, s, out);
 }
 
-template <typename Products>
+template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
-  TITHE_TRY(codec::check_all(powersgd_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, out.size())));
   const Shape s = shape_of(call.settings, out.size());
   if (s.rank == 0 || payloads.empty()) {
@@ -244,7 +225,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   make_orthonormal(s.rows, s.rank, room.p, room.work);
   for (std::size_t k = 0; k < payloads.size(); ++k) {
     read_q(payloads[k], s, room.q);
-    Products::values(
+    kWith.values(
         s, room.p, room.q,
         {.base = k == 0 ? merge.base : out.data(), .divide = k + 1 == payloads.size() ? merge.divide : 1.0F},
         out);
@@ -258,8 +239,8 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 }
 
 Result<Combined> add_p(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check_p(call.settings, n, acc));
-  TITHE_TRY(check_p(call.settings, n, in));
+  TITHE_TRY(check_p(call, n, acc));
+  TITHE_TRY(check_p(call, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
     return Status(
         Code::kCorrupt,
@@ -267,18 +248,20 @@ Result<Combined> add_p(const Call& call, std::size_t n, Bytes acc, ByteView in, 
   return Combined{sums::add(acc.subspan(kHead), in.subspan(kHead))};
 }
 Result<Combined> add_q(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check_q(call.settings, n, acc));
-  TITHE_TRY(check_q(call.settings, n, in));
+  TITHE_TRY(check_q(call, n, acc));
+  TITHE_TRY(check_q(call, n, in));
   return Combined{sums::add(acc, in)};
 }
 
 constexpr Law kSumLaw[] = {Law::kSum};
-constexpr Phase kPhases[] = {
-    {.name = "rows", .laws = kSumLaw, .bound = bound_p, .check = check_p, .combine = add_p},
-    {.name = "columns", .laws = kSumLaw, .bound = bound_q, .check = check_q, .combine = add_q}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<Fast>, .decode = decode<Fast>},
-    {.name = "ref", .usable = codec::always, .encode = encode<Reference>, .decode = decode<Reference>}};
+constexpr Phase kPhases[] = {{.name = "rows", .laws = kSumLaw, .bound = bound_p},
+                             {.name = "columns", .laws = kSumLaw, .bound = bound_q}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>,
+                        .decode = decode<kWith>,
+                        .check = check,
+                        .combine = codec::by_phase<add_p, add_q>};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 
@@ -336,10 +319,16 @@ void values_from(const Shape& s, std::size_t first, const float* p, const float*
     }
 }
 
+const Kernels kReference = {
+    .times = times_from,
+    .turned = [](const Rows& m, const float* p, float* q) { turned_from(m, p, 1.0F, q); },
+    .leave = leave_from,
+    .values = [](const Shape& s, const float* p, const float* q, const Merge& merge,
+                 std::span<float> out) { values_from(s, 0, p, q, merge, out); }};
+
 }  // namespace powersgd
 
 const Codec powersgd_codec = {
-    .id = CodecId::powersgd,
     .name = "powersgd",
     .doc = "two factors of low rank, begun with the last round's (Vogels et al. 2019)",
     .params = powersgd::kParams,

@@ -28,6 +28,10 @@
 
 #include "tithe/codec.h"
 
+namespace tithe {
+extern const Codec powersgd_codec;
+}
+
 namespace tithe::powersgd {
 
 inline constexpr std::size_t kHead = 16;
@@ -63,7 +67,7 @@ inline float merged(const Merge& merge, std::size_t at, float v) {
 // The products, of rows `first` and after. p: [rows][rank], q: [rank][width].
 //   times    p[i][k] = sum over j of M[i][j] q[k][j]
 //   turned   q[k][j] += sum over i of M[i][j] p[i][k]
-//   leave    left[i][j] = M[i][j] - value(i, j)
+//   leave    residual_out[i][j] = M[i][j] - value(i, j)
 //   values   out[i][j] = (base[i][j] + value(i, j)) / divide
 void times_from(const Rows& m, const float* q, float* p);
 void turned_from(const Rows& m, const float* p, float scale, float* q);
@@ -71,12 +75,16 @@ void leave_from(const Rows& m, const float* p, const float* q);
 void values_from(const Shape& shape, std::size_t first, const float* p, const float* q, const Merge& merge,
                  std::span<float> out);
 
-// All of it, with the processor's vectors; the same bits.
-void times_simd(const Rows& m, const float* q, float* p);
-void turned_simd(const Rows& m, const float* p, float* q);
-void leave_simd(const Rows& m, const float* p, const float* q);
-void values_simd(const Shape& shape, const float* p, const float* q, const Merge& merge,
+// The same of all rows.
+struct Kernels {
+  void (*times)(const Rows& m, const float* q, float* p);
+  void (*turned)(const Rows& m, const float* p, float* q);
+  void (*leave)(const Rows& m, const float* p, const float* q);
+  void (*values)(const Shape& shape, const float* p, const float* q, const Merge& merge,
                  std::span<float> out);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // powersgd_simd.cc
 
 // p: [rows][rank], from a sum to orthonormal columns that span the same; room: rows x rank. A column that lies in the
 // span of those before it, to within 2^-20 of its length, becomes 0. See orthonormal.cc for the shape of its sums.

@@ -5,13 +5,14 @@
 #include <algorithm>
 
 #include "base/fold.h"
+#include "codec/common/kernels.h"
 #include "codec/powersgd/powersgd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/powersgd/powersgd_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/simd_inl.h"
+#include "codec/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::powersgd::HWY_NAMESPACE {
@@ -192,7 +193,7 @@ HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, con
     product<kCount, kRank>(s, first, j, p, q, v);
     for (std::size_t r = 0; r < kCount; ++r) {
       const std::size_t at = (first + r) * s.cols + j;
-      store(hn::Sub(take<kResidual>(m.in, at), v[r]), m.in.left + at, past_caches);
+      store(hn::Sub(take<kResidual>(m.in, at), v[r]), m.in.residual_out + at, past_caches);
     }
   }
   for (std::size_t r = 0; r < kCount; ++r)
@@ -204,8 +205,8 @@ HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, con
 template <std::size_t kRank, bool kResidual>
 void leave_as(const Rows& m, const float* p, const float* q) {
   constexpr std::size_t kAtOnce = 2;  // rows of three matrices: more would meet in one set of a cache
-  const bool past_caches =
-      m.in.left != m.in.residual && goes_past_caches({}, {m.in.left, m.in.n}) && m.shape.cols % kWide == 0;
+  const bool past_caches = m.in.residual_out != m.in.residual &&
+                           goes_past_caches({}, {m.in.residual_out, m.in.n}) && m.shape.cols % kWide == 0;
   leave_from({m.in, m.shape, m.shape.full()}, p, q);
   std::size_t i = m.shape.full();
   for (; i % kAtOnce != 0; --i) leave_rows<1, kRank, kResidual>(m, i - 1, p, q, past_caches);
@@ -266,19 +267,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::powersgd {
-
-HWY_EXPORT(times);
-HWY_EXPORT(turned);
-HWY_EXPORT(leave);
-HWY_EXPORT(values);
-
-void times_simd(const Rows& m, const float* q, float* p) { HWY_DYNAMIC_DISPATCH(times)(m, q, p); }
-void turned_simd(const Rows& m, const float* p, float* q) { HWY_DYNAMIC_DISPATCH(turned)(m, p, q); }
-void leave_simd(const Rows& m, const float* p, const float* q) { HWY_DYNAMIC_DISPATCH(leave)(m, p, q); }
-void values_simd(const Shape& shape, const float* p, const float* q, const Merge& merge,
-                 std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(values)(shape, p, q, merge, out);
-}
-
+TITHE_KERNELS(const Kernels kSimd, times, turned, leave, values);
 }  // namespace tithe::powersgd
 #endif

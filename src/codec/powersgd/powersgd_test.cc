@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/draws_for_test.h"
-#include "codec/registry.h"
+#include "support/draws.h"
 
 namespace tithe::powersgd {
 namespace {
@@ -56,7 +55,7 @@ class Workers {
         call.context = factor_;
         Carry carry{grads[w].data(), nullptr, nullptr, n};
         if (feedback) carry.residual = left_[w].data();
-        if (feedback && phase == 1) carry.left = left_[w].data();
+        if (feedback && phase == 1) carry.residual_out = left_[w].data();
         const Result<Encoded> done = impl_.encode(call, carry, payload);
         EXPECT_TRUE(done.ok() && done->bytes == payload.size());
         finite_ = done.ok() && done->finite;
@@ -64,7 +63,7 @@ class Workers {
           total = payload;
         else
           EXPECT_TRUE(
-              powersgd_codec.phases[phase].combine({.settings = settings_}, n, total, payload, nullptr).ok());
+              impl_.combine({.settings = settings_, .phase = phase}, n, total, payload, nullptr).ok());
       }
       if (phase == 0)
         factor_ = total;
@@ -256,7 +255,7 @@ TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
   second.round({m});
   Bytes_ acc = first.factor();
   const auto add = [&](const Bytes_& in) {
-    return powersgd_codec.phases[0]
+    return powersgd_codec.reference()
         .combine({.settings = first.settings()}, m.size(), acc, in, nullptr)
         .status()
         .code();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/qsgd_format.h"
-#include "codec/registry.h"
+#include "codec/qsgd/qsgd.h"
+
+#include "codec/levels/qsgd_format.h"
 
 namespace tithe {
 namespace qsgd {
@@ -10,7 +11,7 @@ void send_from(std::size_t first, std::size_t at, const Shape& shape, const Roun
   const Levels levels(shape, norm);
   for (std::size_t i = first; i < in.n; ++i) {
     const int level = rounding.level(in.take(i), at + i);
-    codes::put(codes, i, shape.bits, levels.code(level));
+    bit_packing::put(codes, i, shape.bits, levels.code(level));
     in.leave(i, levels.value(level));
   }
 }
@@ -22,7 +23,8 @@ void decode_from(std::size_t first, const Shape& shape, std::span<const ByteView
       [shape](ByteView p, std::size_t i) {
         const std::uint8_t* bucket = &p[shape.start(i >> shape.log2_bucket)];
         const Levels levels(shape, wire::get<float>(bucket));
-        return levels.value(levels.level(codes::get(bucket + kHead, i & (shape.bucket() - 1), shape.bits)));
+        return levels.value(
+            levels.level(bit_packing::get(bucket + kHead, i & (shape.bucket() - 1), shape.bits)));
       },
       first);
 }
@@ -43,13 +45,13 @@ bool has_zero(const std::uint8_t* codes, std::size_t count, unsigned bits) {
   const std::size_t whole = bits == 4 ? count / 2 * 2 : bits == 8 ? count : 0;
   for (std::size_t k = 0; k < whole * bits / 8; ++k)
     found |= unsigned{codes[k] < (bits == 8 ? 1 : 16)} | unsigned{bits == 4 && (codes[k] & 15U) == 0};
-  for (std::size_t i = whole; i < count; ++i) found |= unsigned{codes::get(codes, i, bits) == 0};
+  for (std::size_t i = whole; i < count; ++i) found |= unsigned{bit_packing::get(codes, i, bits) == 0};
   return found != 0;
 }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(buckets::check("qsgd", s, n, payload));
-  const Shape shape(s);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(buckets::check("qsgd", call.settings, n, payload));
+  const Shape shape(call.settings);
   for (std::size_t first = 0; first < n; first += shape.bucket())
     if (has_zero(&payload[shape.start(first >> shape.log2_bucket) + kHead],
                  std::min(shape.bucket(), n - first), shape.bits))
@@ -89,21 +91,17 @@ double error(const Settings& s, double, double largest) {
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = block::encode<qsgd_codec, encode_simd>,
-                            .decode = block::decode<qsgd_codec, decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = block::encode<qsgd_codec, encode_ref>,
-                            .decode = block::decode<qsgd_codec, decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = buckets::bound}};
+constexpr Impl kImpls[] = {codec::simd(block::kImpl<qsgd_codec, check, kSimd>),
+                           codec::reference(block::kImpl<qsgd_codec, check, kReference>)};
 
 }  // namespace
+
+const block::Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
+
 }  // namespace qsgd
 
 const Codec qsgd_codec = {
-    .id = CodecId::qsgd,
     .name = "qsgd",
     .doc = "even levels up to a bucket's norm, at random, unbiased (Alistarh et al. 2017)",
     .params = buckets::kParams,

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // 4 and 8 bits are packed in vectors; for other widths codes are made in vectors and packed one by one.
-#include "codec/qsgd_format.h"
+#include "codec/common/kernels.h"
+#include "codec/levels/qsgd_format.h"
 
 #define HWY_WANT_AVX3_DL  // any byte to any place
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/qsgd/qsgd_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/block_simd_inl.h"
-#include "codec/codes_simd_inl.h"
+#include "codec/common/bit_packing_simd_inl.h"
+#include "codec/common/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::qsgd::HWY_NAMESPACE {
 namespace {
 using namespace block::HWY_NAMESPACE;
 
-using namespace codes::HWY_NAMESPACE;
+using namespace bit_packing::HWY_NAMESPACE;
 
 template <unsigned kWidth>
 class Values {
@@ -41,8 +42,9 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
   Draws<kFraction> draws(rounding.key, at);
   const RoundedSteps steps(rounding.steps);
   const Values<kWidth> values(Levels(shape, norm));
-  const auto leave = [&](std::size_t i, VF v, VW code)
-                         HWY_ATTR { hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.left + i); };
+  const auto leave = [&](std::size_t i, VF v, VW code) HWY_ATTR {
+    hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.residual_out + i);
+  };
   // A code stands from bit kFraction on.
   const auto send = [&](std::size_t i, VW word) HWY_ATTR {
     const VF a = take<kResidual>(in, i);
@@ -60,7 +62,8 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
     hwy::Prefetch(ahead + i + 16);
     for (std::size_t k = 0; k < 16; k += lanes()) send(i + k, draws.word());
   }
-  std::fill(to + codes::bytes_for(i, kWidth), to + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  std::fill(to + bit_packing::bytes_for(i, kWidth), to + bit_packing::bytes_for(in.n, kWidth),
+            std::uint8_t{0});
   send_from(i, at, shape, rounding, norm, in, to);
 }
 
@@ -86,7 +89,7 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
     wire::put(to, norm);
     to += kHead;
     if (tiny || (kWidth != 4 && kWidth != 8))
-      std::fill_n(to, codes::bytes_for(values.n, kWidth), std::uint8_t{0});
+      std::fill_n(to, bit_packing::bytes_for(values.n, kWidth), std::uint8_t{0});
     if (tiny)
       send_from(0, first, shape, rounding, norm, values, to);
     else
@@ -99,10 +102,10 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
 template <unsigned kWidth>
 bool encode_bits(const Call& call, const Carry& in, std::uint8_t* out) {
   if (in.residual)
-    return in.left ? encode_as<kWidth, true, true>(call, in, out)
-                   : encode_as<kWidth, true, false>(call, in, out);
-  return in.left ? encode_as<kWidth, false, true>(call, in, out)
-                 : encode_as<kWidth, false, false>(call, in, out);
+    return in.residual_out ? encode_as<kWidth, true, true>(call, in, out)
+                           : encode_as<kWidth, true, false>(call, in, out);
+  return in.residual_out ? encode_as<kWidth, false, true>(call, in, out)
+                         : encode_as<kWidth, false, false>(call, in, out);
 }
 
 bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
@@ -148,17 +151,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::qsgd {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
-}
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
-}
-
+TITHE_KERNELS(const block::Kernels kSimd, encode, decode);
 }  // namespace tithe::qsgd
 #endif

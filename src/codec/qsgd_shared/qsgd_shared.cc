@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// qsgd_shared: qsgd under norms that all ranks share, so that levels add up as whole numbers and no hop rounds again
-// (the form that Alistarh et al., NeurIPS 2017, need for a sum on the way). Layout in codec/shared_levels.h.
-//
-// The largest norm of all ranks is everybody's: where ranks differ much, qsgd rounds less away.
-#include "codec/registry.h"
-#include "codec/shared_levels.h"
+#include "codec/qsgd_shared/qsgd_shared.h"
+
+#include "codec/int_sum/shared_levels.h"
 
 namespace tithe {
 namespace qsgd_shared {
 namespace {
 
-enum Param : std::size_t { kRanks = 3 };  // after those of codec/buckets.h
+enum Param : std::size_t { kRanks = 3 };  // after those of codec/levels/buckets.h
 constexpr ParamSpec kParams[] = {buckets::kParams[buckets::kBits], buckets::kParams[buckets::kNorm],
-                                 buckets::kParams[buckets::kBucket], lane::kWorkers};
+                                 buckets::kParams[buckets::kBucket], int_fields::kWorkers};
 
 buckets::Shape shape(const Settings& s) { return buckets::Shape(s); }
 unsigned most(const Settings& s) { return static_cast<unsigned>(s[kRanks]); }
@@ -23,7 +20,6 @@ using Made = shared_levels::Made<qsgd_shared_codec, kKind>;
 }  // namespace qsgd_shared
 
 const Codec qsgd_shared_codec = {
-    .id = CodecId::qsgd_shared,
     .name = "qsgd_shared",
     .doc = "qsgd under norms that all ranks share; levels add up (Alistarh et al. 2017)",
     .params = qsgd_shared::kParams,

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// qtopk: the k values of largest magnitude, chosen as in topk, at two bytes each instead of eight. What rounding takes
-// away stays in the residual, bit for bit. Selection and quantisation together: Basu et al., "Qsparse-local-SGD", 2019;
-// the 8-bit float is our own.
-//
-//   level    of a value: its magnitude's bits rounded to 8 exponent and 3 mantissa bits, half up; at most kTopLevel.
-//            Eight levels are an octave.
-//   code     sign << 7 | (top level - level). A value more than 127 levels (16 octaves) below the top is not sent.
-//   exact    a value and its level differ by at most one part in sixteen, so their difference is a float
-//
-// Layout   per payload, B = ceil(n / 255) blocks of 255 values (so that a count fits in a byte):
-//   u32 count | u16 top level | u8 values sent[B] | u8 place in its block[count] | u8 code[count]
+#include "codec/qtopk/qtopk.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,9 +8,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/sparse.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/largest.h"
+#include "codec/sparse/sparse.h"
 
 namespace tithe {
 namespace qtopk {
@@ -105,14 +96,14 @@ double contraction(const Settings& s, std::size_t n) {
   return std::min(1.0, 1 - static_cast<double>(most(s, n)) / count * (1 - 0x1p-8) + (count - 1) * 0x1p-30);
 }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
+Status check(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(sparse::check_values("qtopk", n));
   const auto corrupt = [](const std::string& why) { return Status(Code::kCorrupt, "qtopk: " + why); };
   if (payload.size() < kHead)
     return corrupt("payload of " + std::to_string(payload.size()) + " bytes has no head");
   const std::size_t count = wire::get<std::uint32_t>(payload.data());
-  if (count > most(s, n))
-    return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(s, n)) +
+  if (count > most(call.settings, n))
+    return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(call.settings, n)) +
                    " are sent of " + std::to_string(n));
   TITHE_TRY(codec::check_size("qtopk", payload.size(), bytes(n, count)));
   const View view(payload, n);
@@ -143,14 +134,16 @@ std::size_t shorten(const sparse::Pairs& pairs, const Carry& in, Bytes out) {
       *code = code_of(top, v);
       left -= value_of(top, *code++);
     }
-    if (in.left) in.left[i] = left;
+    if (in.residual_out) in.residual_out[i] = left;
   }
   return bytes(in.n, count);
 }
 
-// topk has the same parameter, so its settings are ours.
-Result<Encoded> shorten_topk(const Impl& topk, const Call& call, const Carry& in, Bytes pairs, Bytes out) {
-  auto chosen = topk.encode(call, in, pairs);
+// Chosen as in topk, then shortened.
+Result<Encoded> shorten_chosen(largest::Choose choose, const Call& call, const Carry& in, Bytes pairs,
+                               Bytes out) {
+  TITHE_TRY(sparse::check_values("qtopk", in.n));
+  auto chosen = choose(call, call.settings[kRatio], in, pairs);
   if (!chosen.ok()) return chosen;
   chosen->bytes = shorten(sparse::Pairs(pairs), in, out);
   return chosen;
@@ -158,19 +151,21 @@ Result<Encoded> shorten_topk(const Impl& topk, const Call& call, const Carry& in
 
 std::size_t pair_bytes(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("qtopk", out.size(), bound(call.settings, in.n)));
   std::vector<std::uint8_t> pairs(pair_bytes(call.settings, in.n));
-  return shorten_topk(topk_codec.reference(), call, in, pairs, out);
+  return shorten_chosen(largest::choose_ref, call, in, pairs, out);
 }
 
-std::size_t scratch(const Settings& s, std::size_t n) { return topk_codec.scratch(s, n) + pair_bytes(s, n); }
+std::size_t scratch(const Settings& s, std::size_t n) {
+  return largest::scratch(s[kRatio], n) + pair_bytes(s, n);
+}
 
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("qtopk", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("qtopk", call.scratch.size(), scratch(call.settings, in.n)));
-  const Bytes pairs = call.scratch.subspan(topk_codec.scratch(call.settings, in.n));
-  return shorten_topk(topk_codec.impls.front(), call, in, pairs, out);
+  const Bytes pairs = call.scratch.subspan(largest::scratch(call.settings[kRatio], in.n));
+  return shorten_chosen(largest::choose_simd, call, in, pairs, out);
 }
 
 // Adds up to kAtOnce checked payloads to out, which holds the base or, where it is nullptr, anything; then divides.
@@ -202,7 +197,7 @@ void add(std::span<const ByteView> payloads, const float* base, float divide, st
 
 Status merge_all(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                  std::span<float> out, std::size_t group) {
-  TITHE_TRY(codec::check_all(qtopk_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   const float* base = merge.base;
   while (payloads.size() > kAtOnce) {
     add(payloads.first(kAtOnce), base, 1.0F, out, group);
@@ -213,27 +208,25 @@ Status merge_all(const Call& call, std::span<const ByteView> payloads, const Mer
   return {};
 }
 
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
+Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                  std::span<float> out) {
   return merge_all(call, payloads, merge, out, std::max<std::size_t>(1, blocks(out.size())));
 }
 
-Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                    std::span<float> out) {
   return merge_all(call, payloads, merge, out, kGroup);
 }
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "places and codes", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
-    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+constexpr Phase kPhases[] = {{.name = "places and codes", .laws = kLaws, .bound = bound}};
+constexpr Impl kImpls[] = {codec::simd({.encode = encode_simd, .decode = decode_simd, .check = check}),
+                           codec::reference({.encode = encode_ref, .decode = decode_ref, .check = check})};
 
 }  // namespace
 }  // namespace qtopk
 
 const Codec qtopk_codec = {
-    .id = CodecId::qtopk,
     .name = "qtopk",
     .doc = "the largest values at 8 bits, places within blocks at 8 bits (after Basu et al. 2019)",
     .params = qtopk::kParams,

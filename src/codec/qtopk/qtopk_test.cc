@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/qtopk/qtopk.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "codec/registry.h"
-#include "codec/send_for_test.h"
+#include "support/codec_run.h"
 #include "tithe/spec.h"
 
 namespace tithe {
 namespace {
 
-using worker::send;
-using worker::Sent;
+using harness::send;
+using harness::Sent;
 
 TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
   const Sent sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});

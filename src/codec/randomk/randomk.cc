@@ -1,18 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// randomk: k values at places that all ranks draw alike, so that payloads add up as arrays (Wangni et al.,
-// "Gradient Sparsification for Communication-Efficient Distributed Optimization", 2018; Stich et al., "Sparsified SGD
-// with Memory", 2018). No index travels: the key of the draws stands in front of the values.
-//
-//   k        max(1, ceil(ratio * n))
-//   places   one of each of k strata of n / k values (randomk.h), by (shared seed, round, tensor, chunk): a value is
-//            sent with probability 1 / (length of its stratum), at least 1 / ceil(n / k). So
-//              E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2
-//            as for k places drawn out of n at once, but in order, and no place lies far from the next.
-//   values   as they are, not scaled by n / k: it is the residual that makes up for what is not sent
-//
-// combine adds value by value in fp32 and writes the sums in the payloads' form; what that rounds off goes to left.
-//
-// Layout   u64 key | u32 k | u8 values | 3 x u8 0 | value array (codec/sparse_values.h)
 #include "codec/randomk/randomk.h"
 
 #include <algorithm>
@@ -22,10 +8,9 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/shared_places.h"
-#include "codec/sparse.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/shared_indices.h"
+#include "codec/sparse/sparse.h"
 
 namespace tithe {
 namespace randomk {
@@ -65,14 +50,14 @@ struct View {
   const std::uint8_t* array;
 };
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
+Status check(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(sparse::check_values("randomk", n));
   const auto corrupt = [](const std::string& why) { return Status(Code::kCorrupt, "randomk: " + why); };
   if (payload.size() < kHead)
     return corrupt("payload of " + std::to_string(payload.size()) + " bytes has no head");
   const std::size_t count = wire::get<std::uint32_t>(payload.data() + kAtCount);
-  if (count > most(s, n))
-    return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(s, n)) +
+  if (count > most(call.settings, n))
+    return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(call.settings, n)) +
                    " are sent of " + std::to_string(n));
   if (payload[kAtForm] > sparse::kLastFixedForm) return corrupt("unknown form");
   for (std::size_t i = kAtZeros; i < kHead; ++i)
@@ -112,7 +97,7 @@ std::uint64_t begin(const Call& call, std::size_t n, Bytes out) {
   return key;
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   std::vector<float> values(in.n);
@@ -129,7 +114,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
-Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   const std::uint64_t key = begin(call, in.n, out);
@@ -138,9 +123,9 @@ Result<Encoded> encode_fast(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
-  TITHE_TRY(codec::check_all(randomk_codec, call, payloads, out.size()));
+Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                  std::span<float> out) {
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   if (merge.base == nullptr)
     std::fill(out.begin(), out.end(), 0.0F);
   else if (merge.base != out.data())
@@ -155,21 +140,19 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                    std::span<float> out) {
-  TITHE_TRY(codec::check_all(randomk_codec, call, payloads, out.size()));
-  std::vector<sparse::Placed<Drawn>> all;
-  for (const ByteView payload : payloads) {
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
+  sparse::merge_arrays<Drawn>(payloads, merge, out, [n = out.size()](ByteView payload) {
     const View view(payload);
-    all.push_back({view.values, view.array, sparse::Listed(Drawn(view.key, out.size(), view.count))});
-  }
-  sparse::merge_arrays(std::span(all), merge, out);
+    return sparse::Placed<Drawn>{view.values, view.array, sparse::Listed(Drawn(view.key, n, view.count))};
+  });
   return {};
 }
 
 Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
-  TITHE_TRY(check(call.settings, n, acc));
-  TITHE_TRY(check(call.settings, n, in));
+  TITHE_TRY(check(call, n, acc));
+  TITHE_TRY(check(call, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
     return Status(Code::kCorrupt, "randomk: payloads of other places or another form cannot be added");
   const View a(acc);
@@ -178,17 +161,15 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
-constexpr Phase kPhases[] = {
-    {.name = "values", .laws = kLaws, .bound = bound, .check = check, .combine = combine}};
+constexpr Phase kPhases[] = {{.name = "values", .laws = kLaws, .bound = bound}};
 constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_fast, .decode = decode_fast},
-    {.name = "ref", .usable = codec::always, .encode = encode, .decode = decode}};
+    codec::simd({.encode = encode_simd, .decode = decode_simd, .check = check, .combine = combine}),
+    codec::reference({.encode = encode_ref, .decode = decode_ref, .check = check, .combine = combine})};
 
 }  // namespace
 }  // namespace randomk
 
 const Codec randomk_codec = {
-    .id = CodecId::randomk,
     .name = "randomk",
     .doc = "values at random places that all ranks share (Stich et al. 2018)",
     .params = randomk::kParams,

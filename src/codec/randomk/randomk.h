@@ -1,11 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+// randomk: k values at places that all ranks draw alike, so that payloads add up as arrays (Wangni et al.,
+// "Gradient Sparsification for Communication-Efficient Distributed Optimization", 2018; Stich et al., "Sparsified SGD
+// with Memory", 2018). No index travels: the key of the draws stands in front of the values.
+//
+//   k        max(1, ceil(ratio * n))
+//   places   one of each of k strata of n / k values (randomk.h), by (shared seed, round, tensor, chunk): a value is
+//            sent with probability 1 / (length of its stratum), at least 1 / ceil(n / k). So
+//              E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2
+//            as for k places drawn out of n at once, but in order, and no place lies far from the next.
+//   values   as they are, not scaled by n / k: it is the residual that makes up for what is not sent
+//
+// combine adds value by value in fp32 and writes the sums in the payloads' form; what that rounds off goes to left.
+//
+// Layout   u64 key | u32 k | u8 values | 3 x u8 0 | value array (codec/sparse/sparse_values.h)
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/rng.h"
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec randomk_codec;
+}
 
 namespace tithe::randomk {
 

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/draws_for_test.h"
-#include "codec/registry.h"
+#include "support/codec_run.h"
 #include "tithe/spec.h"
 
 namespace tithe {
@@ -16,32 +15,9 @@ namespace {
 
 using Values = std::vector<float>;
 
-struct Sent {
-  std::vector<std::uint8_t> payload;
-  Values left;
-  Values values;  // what a reader sees
-  friend bool operator==(const Sent&, const Sent&) = default;
-};
+using harness::Sent;
 
-// By every impl, which must agree.
-Sent send(const Call& call, const Values& grad) {
-  Sent sent;
-  for (const Impl& impl : randomk_codec.impls) {
-    const std::size_t n = grad.size();
-    Sent now{std::vector<std::uint8_t>(randomk_codec.phases[0].bound(call.settings, n)), Values(n),
-             Values(n)};
-    const auto encoded = impl.encode(call, {grad.data(), nullptr, now.left.data(), n}, now.payload);
-    EXPECT_TRUE(encoded.ok() && encoded->finite);
-    EXPECT_EQ(encoded->bytes, now.payload.size());
-    const ByteView view(now.payload);
-    EXPECT_TRUE(impl.decode(call, {&view, 1}, {}, now.values).ok());
-    if (&impl != &randomk_codec.impls.front()) {
-      EXPECT_TRUE(now == sent) << impl.name;
-    }
-    sent = now;
-  }
-  return sent;
-}
+Sent send(const Call& call, const Values& grad) { return harness::send(randomk_codec, call, grad); }
 
 Call call_of(const char* text) {
   const Result<Spec> spec = parse_spec(text);
@@ -127,7 +103,7 @@ TEST(Randomk, RanksShareTheirPlacesAndRoundsDoNot) {
 
 // In every form: what the payloads of three ranks sum to is what a reader sees and what is left of it, place by place.
 TEST(Randomk, PayloadsAddUpAndRoundingStays) {
-  const auto combine = randomk_codec.phases[0].combine;
+  const auto combine = randomk_codec.best(this_machine()).combine;
   for (const char* text :
        {"randomk:ratio=0.3", "randomk:ratio=0.3,values=bf16", "randomk:ratio=0.3,values=fp16",
         "randomk:ratio=0.3,values=8bit", "randomk:ratio=0.3,values=4bit"}) {
@@ -144,7 +120,7 @@ TEST(Randomk, PayloadsAddUpAndRoundingStays) {
           ASSERT_TRUE(combine({.settings = call.settings}, n, sum, sent.payload, left.data()).ok());
         }
       }
-      ASSERT_TRUE(randomk_codec.phases[0].check(call.settings, n, sum).ok());
+      ASSERT_TRUE(randomk_codec.reference().check(call, n, sum).ok());
       Values got(n);
       const ByteView view(sum);
       ASSERT_TRUE(randomk_codec.reference().decode(call, {&view, 1}, {}, got).ok());
@@ -160,7 +136,7 @@ TEST(Randomk, RefusesToAddOtherPlaces) {
   const std::vector<std::uint8_t> before = one;
   call.round = 9;
   const std::vector<std::uint8_t> other = send(call, x).payload;
-  const auto combine = randomk_codec.phases[0].combine;
+  const auto combine = randomk_codec.best(this_machine()).combine;
   EXPECT_EQ(combine({.settings = call.settings}, 500, one, other, nullptr).status().code(), Code::kCorrupt);
   EXPECT_EQ(one, before);
 }

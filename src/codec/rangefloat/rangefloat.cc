@@ -3,8 +3,7 @@
 
 #include <string>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
+#include "codec/common/payload.h"
 
 namespace tithe {
 namespace rangefloat {
@@ -72,14 +71,14 @@ bool encode_ref(const Head& head, std::uint32_t largest, const Carry& in, std::u
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                         in.left ? in.left + first : nullptr, std::min(kBlock, in.n - first)};
+                         in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
     finite =
         encode_block(head, largest, block, out + first / kBlock * block_bytes(head.bits, kBlock)) && finite;
   }
   return finite;
 }
 
-Status check(const Settings&, std::size_t n, ByteView payload) {
+Status check(const Call&, std::size_t n, ByteView payload) {
   const auto corrupt = [](const char* why) {
     return Status(Code::kCorrupt, std::string("rangefloat: ") + why);
   };
@@ -97,41 +96,38 @@ Status check(const Settings&, std::size_t n, ByteView payload) {
   return {};
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out, bool simd) {
+void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  codec::merge_values(payloads, how, out, value_at);
+}
+
+template <const Kernels& kWith>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const Settings& s = call.settings;
   TITHE_TRY(codec::check_room("rangefloat", out.size(), bound(s, in.n)));
   const Head head = choose(s, in);
   out[0] = static_cast<std::uint8_t>(head.bits);
   out[1] = static_cast<std::uint8_t>(head.mantissa);
   out[2] = out[3] = 0;
-  const bool finite = simd && head.bits == 8 ? encode_simd(head, given_range(s), in, out.data() + kHead)
-                                             : encode_ref(head, given_range(s), in, out.data() + kHead);
+  const auto body = head.bits == 8 ? kWith.encode : encode_ref;
+  const bool finite = body(head, given_range(s), in, out.data() + kHead);
   return Encoded{bound(s, in.n), finite};
 }
 
-template <bool kSimd>
-Result<Encoded> encode_by(const Call& call, const Carry& in, Bytes out) {
-  return encode(call, in, out, kSimd);
-}
-
-template <bool kSimd>
-Status decode_by(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) {
-  TITHE_TRY(codec::check_all(rangefloat_codec, call, payloads, out.size()));
+template <const Kernels& kWith>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   const bool of_bytes =
       std::all_of(payloads.begin(), payloads.end(), [](ByteView p) { return head_of(p).bits == 8; });
-  if (kSimd && of_bytes)
-    decode_simd(payloads, how, out);
-  else
-    codec::merge_values(payloads, how, out, value_at);
+  const auto body = of_bytes ? kWith.decode : decode_ref;
+  body(payloads, how, out);
   return {};
 }
 
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound, .check = check}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode_by<true>, .decode = decode_by<true>},
-    {.name = "ref", .usable = codec::always, .encode = encode_by<false>, .decode = decode_by<false>}};
+constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 
@@ -156,11 +152,12 @@ float value_at(ByteView payload, std::size_t i) {
   return codes.unpack(range::get(block + kBlockHead, head.bits, i % kBlock));
 }
 
+const Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
+
 }  // namespace rangefloat
 
 // No contraction: true for every m is only 0.94, far above what the chosen one loses.
 const Codec rangefloat_codec = {
-    .id = CodecId::rangefloat,
     .name = "rangefloat",
     .doc = "floats of N bits whose codes all lie within the values' range (Wang et al. 2020)",
     .params = rangefloat::kParams,

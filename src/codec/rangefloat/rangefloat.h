@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// rangefloat: every value as a range-based float (codec/range_codes.h), with m the one that has the least squared error
-// on a sample of the values.
+// rangefloat: every value as a range-based float (codec/floats/range_codes.h), with m the one that has the least
+// squared error on a sample of the values.
 //
 // The range belongs to a block of 1024 values (its own largest magnitude), which one pass over memory finds, or is
 // given.
@@ -9,8 +9,12 @@
 // Layout   u8 N | u8 m | u16 0, then per block of 1024 values (the last one may be shorter):
 //          u32 base | codes, N bits each, filling bytes from the lowest bit; the bits left in the last byte are 0
 #include "base/bytes.h"
-#include "codec/range_codes.h"
+#include "codec/floats/range_codes.h"
 #include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec rangefloat_codec;
+}
 
 namespace tithe::rangefloat {
 
@@ -30,10 +34,14 @@ inline std::size_t bytes(int bits, std::size_t n) {
   return kHead + n / kBlock * block_bytes(bits, kBlock) + (n % kBlock ? block_bytes(bits, n % kBlock) : 0);
 }
 
-// rangefloat_simd.cc, for N = 8. `mantissa` is chosen, `largest` the bits of a given range or 0; encode says whether
-// all taken values are finite. decode's payloads are checked, and their N is 8.
-bool encode_simd(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+// Codes of N = 8 bits, for which there are vectors; other widths are the reference's alone.
+struct Kernels {
+  // The mantissa is chosen; `largest`: the bits of a given range, or 0. True: all taken values are finite.
+  bool (*encode)(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);
+  void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // rangefloat_simd.cc
 
 // The bodies for blocks and values that the vectors leave over.
 bool encode_block(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);

@@ -2,14 +2,15 @@
 // N = 8: a code is a byte, and m at most 6, so that the upper half of a float says all: rounding adds to its bit
 // 22 - m, and half of eps has no bit below. A block is read from memory once: the first pass finds its range and
 // keeps the halves, the second one, in the nearest cache, makes the codes, twice as many at a time.
+#include "codec/common/kernels.h"
+#include "codec/common/payload.h"
 #include "codec/rangefloat/rangefloat.h"
-#include "codec/raw.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/rangefloat/rangefloat_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/range_codes_simd_inl.h"
+#include "codec/floats/range_codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::rangefloat::HWY_NAMESPACE {
@@ -82,8 +83,8 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
     const hn::Half<Halves> d;
     const VW first = hn::PromoteTo(Words(), hn::LowerHalf(d, sent));
     const VW second = hn::PromoteTo(Words(), hn::UpperHalf(d, sent));
-    leave(take<kResidual>(in, i), first, in.left + i);
-    leave(take<kResidual>(in, i + lanes()), second, in.left + i + lanes());
+    leave(take<kResidual>(in, i), first, in.residual_out + i);
+    leave(take<kResidual>(in, i + lanes()), second, in.residual_out + i + lanes());
   }
   for (std::size_t i = vectors; i < in.n; ++i) {
     const std::uint32_t code = codes.pack(in.take(i));
@@ -95,12 +96,12 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
 #endif
 
 bool encode(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* out) {
-  const auto one = in.residual ? (in.left ? encode_one<true, true> : encode_one<true, false>)
-                               : (in.left ? encode_one<false, true> : encode_one<false, false>);
+  const auto one = in.residual ? (in.residual_out ? encode_one<true, true> : encode_one<true, false>)
+                               : (in.residual_out ? encode_one<false, true> : encode_one<false, false>);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                         in.left ? in.left + first : nullptr, std::min(kBlock, in.n - first)};
+                         in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
     finite = one(head, given, block, out + first / kBlock * kBlockBytes) && finite;
   }
   return finite;
@@ -125,16 +126,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::rangefloat {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(head, largest, in, out);
-}
-void decode_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-
+TITHE_KERNELS(const Kernels kSimd, encode, decode);
 }  // namespace tithe::rangefloat
 #endif

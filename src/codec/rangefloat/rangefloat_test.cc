@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/draws_for_test.h"
-#include "codec/registry.h"
-#include "codec/send_for_test.h"
+#include "support/codec_run.h"
+#include "support/draws.h"
 #include "tithe/spec.h"
 
 namespace tithe::rangefloat {
@@ -21,8 +20,8 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 using draws::Shape;
-using worker::send;
-using worker::Sent;
+using harness::send;
+using harness::Sent;
 
 // The paper's figure: N = 8, m = 3, eps = 0.125; 0.256 has the code 9 and comes back as 0.25.
 TEST(Rangefloat, WorkedExampleOfThePaper) {
@@ -147,7 +146,7 @@ TEST(Rangefloat, TheLargestFloatsStayFinite) {
 }
 
 TEST(Rangefloat, CheckRefusesWhatEncodeCannotWrite) {
-  const auto check = rangefloat_codec.phases[0].check;
+  const auto check = rangefloat_codec.reference().check;
   const Bytes good = send("rangefloat:bits=5", {0.1F, -0.01F, 3.0F}).payload;
   EXPECT_TRUE(check({}, 3, good).ok());
   const auto with = [&](std::size_t at, std::uint8_t byte) {

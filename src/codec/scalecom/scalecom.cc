@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// scalecom: one rank names the places of its k largest values and all ranks send theirs there (Chen et al.,
-// "ScaleCom", NeurIPS 2020). The leader changes every round. Since the places are shared, values add up on the way: a
-// ring carries k of them, however many ranks there are.
-//
-// The published form also smooths the residual; feedback=decay comes near to that.
-//
-// Layout   phase 0 (leader): count <= k = max(1, ceil(ratio n)) places (codec/sparse.h), and how values will be written
-//          phase 1 (sum):    value array (codec/sparse_values.h)
+#include "codec/scalecom/scalecom.h"
+
 #include <algorithm>
 #include <bit>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/shared_places.h"
-#include "codec/sparse.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/largest.h"
+#include "codec/sparse/shared_indices.h"
+#include "codec/sparse/sparse.h"
 
 namespace tithe {
 namespace scalecom {
@@ -40,31 +34,26 @@ std::size_t bound_values(const Settings& s, std::size_t n) {
 }
 
 // The choice is topk's.
-Settings choice(const Settings& s) {
-  Settings settings = defaults(topk_codec);
-  settings.value[0] = s[kRatio];
-  return settings;
-}
 std::size_t choice_scratch(const Settings& s, std::size_t n) {
-  return (topk_codec.scratch(choice(s), n) + 63) / 64 * 64;
+  return (largest::scratch(s[kRatio], n) + 63) / 64 * 64;
 }
 std::size_t scratch(const Settings& s, std::size_t n) {
   return choice_scratch(s, n) + sparse::bytes(most(s, n));
 }
 
-Status check_places(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(sparse::check_places("scalecom", n, most(s, n), payload));
-  if (PlaceReader(payload).form().values == form(s).values) return {};
+Status check_places(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(sparse::check_places("scalecom", n, most(call.settings, n), payload));
+  if (PlaceReader(payload).form().values == form(call.settings).values) return {};
   return {Code::kCorrupt, "scalecom: values in another form than is set"};
 }
 
 // How many values there must be is in the places, which decode and combine know: here, that there is a number of them
 // that takes so many bytes, and of several the largest.
-Status check_values(const Settings& s, std::size_t n, ByteView payload) {
-  const ValueForm values = form(s).values;
+Status check_values(const Call& call, std::size_t n, ByteView payload) {
+  const ValueForm values = form(call.settings).values;
   std::size_t count = 0;
-  for (std::size_t step = std::bit_floor(most(s, n)); step > 0; step /= 2)
-    if (count + step <= most(s, n) && sparse::value_bytes(values, count + step) <= payload.size())
+  for (std::size_t step = std::bit_floor(most(call.settings, n)); step > 0; step /= 2)
+    if (count + step <= most(call.settings, n) && sparse::value_bytes(values, count + step) <= payload.size())
       count += step;
   if (sparse::value_bytes(values, count) != payload.size())
     return {Code::kCorrupt, "scalecom: " + std::to_string(payload.size()) + " bytes are no list of values"};
@@ -83,15 +72,13 @@ Status check_array(ByteView places, ByteView payload) {
   return {};
 }
 
-Result<Encoded> name_places(const Impl& topk, const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> name_places(largest::Choose choose, const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("scalecom", out.size(), bound_places(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("scalecom", call.scratch.size(), scratch(call.settings, in.n)));
   const std::size_t own = choice_scratch(call.settings, in.n);
-  Call chooses = call;
-  chooses.settings = choice(call.settings);
-  chooses.scratch = call.scratch.first(own);
   const Bytes pairs = call.scratch.subspan(own);
-  const Result<Encoded> done = topk.encode(chooses, {in.grad, in.residual, nullptr, in.n}, pairs);
+  const Result<Encoded> done =
+      choose(call, call.settings[kRatio], {in.grad, in.residual, nullptr, in.n}, pairs);
   if (!done.ok()) return done;
   const std::size_t count = sparse::Pairs(pairs).count();
   const auto* index = reinterpret_cast<const std::uint32_t*>(pairs.data() + sparse::kHead);
@@ -99,7 +86,7 @@ Result<Encoded> name_places(const Impl& topk, const Call& call, const Carry& in,
                  .finite = done->finite};
 }
 
-Result<Encoded> send_values(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> send_values_ref(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("scalecom", out.size(), bound_values(call.settings, in.n)));
   std::vector<float> values(in.n);
   std::uint32_t largest = 0;
@@ -114,7 +101,7 @@ Result<Encoded> send_values(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = writer.finish(), .finite = largest < sparse::kFirstNonFinite};
 }
 
-Result<Encoded> send_values_fast(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> send_values_simd(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("scalecom", out.size(), bound_values(call.settings, in.n)));
   const PlaceReader places(call.context);
   sparse::ArrayWriter writer(places.form().values, in, out.data());
@@ -122,21 +109,22 @@ Result<Encoded> send_values_fast(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = writer.finish(), .finite = finite};
 }
 
-template <bool kFast>
+template <largest::Choose kChoose, Result<Encoded> (*kSendValues)(const Call&, const Carry&, Bytes)>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("scalecom", in.n));
-  if (call.phase != 0) return kFast ? send_values_fast(call, in, out) : send_values(call, in, out);
-  return name_places(kFast ? topk_codec.impls.front() : topk_codec.reference(), call, in, out);
+  return call.phase == 0 ? name_places(kChoose, call, in, out) : kSendValues(call, in, out);
 }
 
+constexpr codec::Check check = codec::by_phase<check_places, check_values>;
+
 Status check_arrays(const Call& call, std::span<const ByteView> payloads, std::size_t n) {
-  TITHE_TRY(codec::check_all(scalecom_codec, call, payloads, n));
+  TITHE_TRY(codec::check_all(check, call, payloads, n));
   for (const ByteView p : payloads) TITHE_TRY(check_array(call.context, p));
   return {};
 }
 
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-              std::span<float> out) {
+Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                  std::span<float> out) {
   TITHE_TRY(check_arrays(call, payloads, out.size()));
   if (!merge.base)
     std::fill(out.begin(), out.end(), 0.0F);
@@ -153,38 +141,41 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-Status decode_fast(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                    std::span<float> out) {
   TITHE_TRY(check_arrays(call, payloads, out.size()));
   const PlaceReader places(call.context);
-  std::vector<sparse::Placed<PlaceReader>> all;
-  for (const ByteView p : payloads) all.push_back({places.form().values, p.data(), sparse::Listed(places)});
-  sparse::merge_arrays(std::span(all), merge, out);
+  sparse::merge_arrays<PlaceReader>(payloads, merge, out, [&places](ByteView payload) {
+    return sparse::Placed<PlaceReader>{places.form().values, payload.data(), sparse::Listed(places)};
+  });
   return {};
 }
 
-Result<Combined> add(const Call& call, std::size_t, Bytes acc, ByteView in, float* left) {
+Result<Combined> combine(const Call& call, std::size_t, Bytes acc, ByteView in, float* residual_out) {
   TITHE_TRY(check_array(call.context, acc));
   TITHE_TRY(check_array(call.context, in));
   const PlaceReader places(call.context);
   return Combined{
-      sparse::add_arrays(places.form().values, places.count(), acc.data(), in.data(), left, places)};
+      sparse::add_arrays(places.form().values, places.count(), acc.data(), in.data(), residual_out, places)};
 }
 
 constexpr Law kLeads[] = {Law::kLeader};
 constexpr Law kAdds[] = {Law::kSum};
-constexpr Phase kPhases[] = {
-    {.name = "places", .laws = kLeads, .bound = bound_places, .check = check_places},
-    {.name = "values", .laws = kAdds, .bound = bound_values, .check = check_values, .combine = add}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<true>, .decode = decode_fast},
-    {.name = "ref", .usable = codec::always, .encode = encode<false>, .decode = decode}};
+constexpr Phase kPhases[] = {{.name = "places", .laws = kLeads, .bound = bound_places},
+                             {.name = "values", .laws = kAdds, .bound = bound_values}};
+constexpr Impl kImpls[] = {codec::simd({.encode = encode<largest::choose_simd, send_values_simd>,
+                                        .decode = decode_simd,
+                                        .check = check,
+                                        .combine = combine}),
+                           codec::reference({.encode = encode<largest::choose_ref, send_values_ref>,
+                                             .decode = decode_ref,
+                                             .check = check,
+                                             .combine = combine})};
 
 }  // namespace
 }  // namespace scalecom
 
-const Codec scalecom_codec = {.id = CodecId::scalecom,
-                              .name = "scalecom",
+const Codec scalecom_codec = {.name = "scalecom",
                               .doc = "the values at places that one rank names (Chen et al. 2020)",
                               .params = scalecom::kParams,
                               .phases = scalecom::kPhases,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/scalecom/scalecom.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
-#include "codec/draws_for_test.h"
-#include "codec/registry.h"
-#include "codec/scratch_for_test.h"
-#include "codec/twins_for_test.h"
+#include "support/agree.h"
+#include "support/draws.h"
+#include "support/scratch.h"
 #include "tithe/spec.h"
 
 namespace tithe {
@@ -29,7 +30,7 @@ Payload send(const Call& call, const Floats& x, Floats* left) {
       with, {x.data(), nullptr, left ? left->data() : nullptr, x.size()}, out);
   EXPECT_TRUE(done.ok()) << done.status().what();
   out.resize(done.ok() ? done->bytes : 0);
-  EXPECT_TRUE(phase.check(call.settings, x.size(), out).ok());
+  EXPECT_TRUE(scalecom_codec.reference().check(call, x.size(), out).ok());
   return out;
 }
 
@@ -53,7 +54,8 @@ TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
         if (rank == 0)
           sum = mine;
         else
-          ASSERT_TRUE(scalecom_codec.phases[1].combine(call, kCount, sum, mine, rounded.data()).ok());
+          ASSERT_TRUE(
+              scalecom_codec.best(this_machine()).combine(call, kCount, sum, mine, rounded.data()).ok());
       }
       const ByteView view = sum;
       ASSERT_TRUE(scalecom_codec.reference().decode(call, {&view, 1}, {}, got).ok());
@@ -87,13 +89,13 @@ TEST(Scalecom, ArraysOfAnotherFormThanThePlacesSayAreRefused) {
   const Settings plain = parse_spec("scalecom")->settings,
                  half = parse_spec("scalecom:values=bf16")->settings;
   const Payload places = send({.settings = half}, x, nullptr);
-  EXPECT_EQ(scalecom_codec.phases[0].check(plain, x.size(), places).code(), Code::kCorrupt);
+  EXPECT_EQ(scalecom_codec.reference().check({.settings = plain}, x.size(), places).code(), Code::kCorrupt);
   const Call call{.settings = half, .phase = 1, .context = places};
   Payload sum = send(call, x, nullptr);
   const Payload before = sum;
   Payload longer = sum;
   longer.resize(2 * sum.size());
-  EXPECT_EQ(scalecom_codec.phases[1].combine(call, x.size(), sum, longer, nullptr).status().code(),
+  EXPECT_EQ(scalecom_codec.best(this_machine()).combine(call, x.size(), sum, longer, nullptr).status().code(),
             Code::kCorrupt);
   EXPECT_EQ(sum, before);
 }
@@ -101,7 +103,7 @@ TEST(Scalecom, ArraysOfAnotherFormThanThePlacesSayAreRefused) {
 TEST(Scalecom, FastEqualsReferenceInEveryForm) {
   for (const std::string values : kValues)
     for (const std::string indices : kIndices)
-      twins::expect_same("scalecom:ratio=0.1,values=" + values + ",indices=" + indices, 3);
+      harness::expect_impls_agree("scalecom:ratio=0.1,values=" + values + ",indices=" + indices, 3);
 }
 
 }  // namespace

@@ -1,27 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// sidco: the values at or above a threshold that a distribution fitted to the magnitudes gives, stage after stage
-// (Abdelmoniem et al., "An Efficient Statistical-based Gradient Compression Technique for Distributed Training
-// Systems", 2021). The fits stand in sidco_fit.h.
-//
-// Unlike the published code,
-//   - the number of stages is found within one encode: the first that the sample itself says gives between 0.8 and 1.2
-//     times the ratio. Theirs is moved by one every five rounds after what was sent; a codec keeps no state;
-//   - a stage aims at its share of all values, given how many the stage before really left: errors do not add up;
-//   - where no number of stages fits (constants, few distinct values), the threshold is the sample's own quantile, as
-//     in dgc. Theirs sends nothing of a constant tensor;
-//   - moments are those of a sample (codec/select.h, drawn by (seed, round, tensor, chunk)): sample=1 takes all values.
-// Beyond cap * k values exactly the k = max(1, ceil(ratio * n)) largest are sent, the lower index first among equals.
-//
-// Layout   codec/sparse.h, at most max(k, floor(cap * k)) pairs
+#include "codec/sidco/sidco.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/select.h"
-#include "codec/select_fast.h"
+#include "codec/common/payload.h"
 #include "codec/sidco/sidco_fit.h"
-#include "codec/sparsifier.h"
+#include "codec/sparse/select.h"
+#include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparsifier.h"
 
 namespace tithe {
 namespace sidco {
@@ -45,8 +32,8 @@ select::Limits limits(const Settings& s, std::size_t n) { return select::limits_
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), limits(s, n).most, n); }
 
-Status check(const Settings& s, std::size_t n, ByteView payload) {
-  return sparse::check("sidco", n, limits(s, n).most, payload);
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return sparse::check("sidco", n, limits(call.settings, n).most, payload);
 }
 
 // A thousand sampled values beyond the threshold: moments are steadier than a quantile, and the verdict on them
@@ -80,7 +67,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_from(threshold, limits(call.settings, in.n), form(call.settings), in, out);
 }
 
-// The lists of codec/select_fast.h, whose work array holds the sample first, and the fit's room behind them.
+// The lists of codec/sparse/select_fast.h, whose work array holds the sample first, and the fit's room behind them.
 struct Layout {
   select::Layout lists;
   std::size_t room;  // elements
@@ -109,23 +96,22 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   auto* seen = reinterpret_cast<float*>(lists.work);
   auto* room = reinterpret_cast<float*>(call.scratch.data() + lay.lists.bytes());
   select::take_sample(sample, sample_key(call), in, seen);
-  std::uint32_t threshold = fitted(kFast, fit_of(call.settings), ratio, {seen, sample.count()}, room);
+  std::uint32_t threshold = fitted(kSimd, fit_of(call.settings), ratio, {seen, sample.count()}, room);
   if (threshold == 0)
-    threshold = select::threshold_fast(sample, sample_key(call), select::threshold_rank(sample, ratio), in,
+    threshold = select::threshold_simd(sample, sample_key(call), select::threshold_rank(sample, ratio), in,
                                        lists.work);
   const select::Limits limit = limits(call.settings, in.n);
   return select::gather(in, threshold, limit.k, limit.most, lists, out).encoded;
 }
 
-constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound}};
 constexpr std::span<const Impl> kImpls =
-    sparse::kImpls<sidco_codec, kForm, encode, encode_plain, own_scratch>;
+    sparse::kImpls<sidco_codec, kForm, check, encode, encode_plain, own_scratch>;
 
 }  // namespace
 }  // namespace sidco
 
 const Codec sidco_codec = {
-    .id = CodecId::sidco,
     .name = "sidco",
     .doc = "values above a threshold that a fitted distribution gives (Abdelmoniem et al. 2021)",
     .params = sidco::kParams,

@@ -44,8 +44,8 @@ double as_float(double t) {
 // The first stage, for any share: it looks at all values.
 class First {
  public:
-  First(const Passes& passes, Fit fit, std::span<const float> seen)
-      : fit_(fit), all_(passes.excess(seen, 0)), logs_(fit == Fit::kGamma ? passes.logs(seen) : Logs{}) {}
+  First(const Kernels& with, Fit fit, std::span<const float> seen)
+      : fit_(fit), all_(with.excess(seen, 0)), logs_(fit == Fit::kGamma ? with.logs(seen) : Logs{}) {}
   double threshold(double share) const {
     if (fit_ == Fit::kGamma)
       if (const double t = as_float(gamma_threshold(logs_, share)); t > 0) return t;
@@ -75,13 +75,15 @@ void Logs::take_logs() {
 
 double Logs::logs() const { return kLn2 * exponents.total() + mantissas; }
 
-Excess excess_ref(std::span<const float> values, double t) {
+namespace {
+
+Excess excess(std::span<const float> values, double t) {
   Excess e;
   for (std::size_t i = 0; i < values.size(); ++i) e.add(i, values[i], t);
   return e;
 }
 
-Logs logs_ref(std::span<const float> values) {
+Logs logs(std::span<const float> values) {
   Logs of;
   for (std::size_t i = 0; i < values.size(); ++i) {
     of.add(i, values[i]);
@@ -91,12 +93,16 @@ Logs logs_ref(std::span<const float> values) {
   return of;
 }
 
-std::size_t keep_ref(std::span<const float> values, float t, float* kept) {
+std::size_t keep(std::span<const float> values, float t, float* kept) {
   std::size_t count = 0;
   for (const float v : values)
     if (const float m = std::bit_cast<float>(magnitude(v)); m >= t) kept[count++] = m;
   return count;
 }
+
+}  // namespace
+
+const Kernels kReference = {.excess = excess, .logs = logs, .keep = keep};
 
 // x = m 2^e with m in [1/sqrt 2, sqrt 2); ln m = 2 artanh((m - 1) / (m + 1)).
 double log_of(double x) {
@@ -133,23 +139,23 @@ double log_gamma(double x) {
   return (x - 0.5) * log_of(x) - x + kHalfLog2Pi + series - log_of(below);
 }
 
-std::uint32_t fitted(const Passes& passes, Fit fit, double ratio, std::span<const float> seen, float* room) {
+std::uint32_t fitted(const Kernels& with, Fit fit, double ratio, std::span<const float> seen, float* room) {
   const auto total = static_cast<double>(seen.size());
   const auto fits = [&](std::span<const float> values, double t) {
     if (!(t > 0)) return false;
-    const double reached = passes.excess(values, t).count;
+    const double reached = with.excess(values, t).count;
     return reached >= kLeast * ratio * total && reached <= kMost * ratio * total;
   };
   const auto bits = [](double t) { return std::bit_cast<std::uint32_t>(static_cast<float>(t)); };
 
-  const First first_stage(passes, fit, seen);
+  const First first_stage(with, fit, seen);
   const double alone = first_stage.threshold(ratio);
   if (fits(seen, alone)) return bits(alone);
   const double first = ratio < kFirstShare ? first_stage.threshold(kFirstShare) : 0;
   if (!(first > 0)) return 0;
   // No later stage looks at what lies below.
-  const std::span<const float> tail(room, passes.keep(seen, static_cast<float>(first), room));
-  const Excess beyond_first = passes.excess(tail, first);
+  const std::span<const float> tail(room, with.keep(seen, static_cast<float>(first), room));
+  const Excess beyond_first = with.excess(tail, first);
 
   for (int stages = 2; stages <= kMostStages; ++stages) {
     const double step = exp_of(log_of(ratio / kFirstShare) / (stages - 1));
@@ -157,7 +163,7 @@ std::uint32_t fitted(const Passes& passes, Fit fit, double ratio, std::span<cons
     double share = kFirstShare;
     for (int now = 2; now <= stages && t > 0; ++now) {
       share = now == stages ? ratio : share * step;
-      t = next_threshold(fit, now == 2 ? beyond_first : passes.excess(tail, t), total, t, share);
+      t = next_threshold(fit, now == 2 ? beyond_first : with.excess(tail, t), total, t, share);
     }
     if (fits(tail, t)) return bits(t);
   }

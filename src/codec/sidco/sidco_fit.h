@@ -72,31 +72,24 @@ struct Logs {
   double logs() const;
 };
 
-Excess excess_ref(std::span<const float> values, double t);
-Excess excess_fast(std::span<const float> values, double t);
-Logs logs_ref(std::span<const float> values);
-Logs logs_fast(std::span<const float> values);
-
-// Writes the magnitudes at or beyond t, in order, and returns how many they are. kept holds values.size() + kKeptSlack
-// elements.
 inline constexpr std::size_t kKeptSlack = 16;
-std::size_t keep_ref(std::span<const float> values, float t, float* kept);
-std::size_t keep_fast(std::span<const float> values, float t, float* kept);
 
 // The passes over the sample, where the time goes.
-struct Passes {
-  Excess (*excess)(std::span<const float>, double);
-  Logs (*logs)(std::span<const float>);
-  std::size_t (*keep)(std::span<const float>, float, float*);
+struct Kernels {
+  Excess (*excess)(std::span<const float> values, double t);
+  Logs (*logs)(std::span<const float> values);
+  // Writes the magnitudes at or beyond t, in order, and returns how many they are. kept holds
+  // values.size() + kKeptSlack elements.
+  std::size_t (*keep)(std::span<const float> values, float t, float* kept);
 };
-inline constexpr Passes kReference{excess_ref, logs_ref, keep_ref};
-inline constexpr Passes kFast{excess_fast, logs_fast, keep_fast};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // sidco_fit_simd.cc
 
 inline constexpr double kLeast = 0.8;  // of the ratio asked for
 // With M = 1, 2, ... stages, of which the first aims at a quarter of the values and the others at equal steps from
 // there to `ratio`: the first threshold that between 0.8 and 1.2 times `ratio` of the values reach, as the bits of a
 // float > 0. 0 where there is none: then these values are of no such shape. room holds seen.size() + kKeptSlack
 // elements.
-std::uint32_t fitted(const Passes& passes, Fit fit, double ratio, std::span<const float> seen, float* room);
+std::uint32_t fitted(const Kernels& with, Fit fit, double ratio, std::span<const float> seen, float* room);
 
 }  // namespace tithe::sidco

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "codec/common/kernels.h"
 #include "codec/sidco/sidco_fit.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/sidco/sidco_fit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/compress_simd_inl.h"
-#include "codec/simd_inl.h"
+#include "codec/common/compress_simd_inl.h"
+#include "codec/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sidco::HWY_NAMESPACE {
@@ -110,7 +111,7 @@ std::size_t keep(std::span<const float> values, float t, float* HWY_RESTRICT kep
     const VF m = hn::Abs(load(&values[i]));
     count += compress_store(Floats(), m, hn::Ge(m, from), kept + count);
   }
-  return count + keep_ref(values.subspan(i), t, kept + count);
+  return count + kReference.keep(values.subspan(i), t, kept + count);
 }
 
 }  // namespace
@@ -119,18 +120,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::sidco {
-
-HWY_EXPORT(excess);
-HWY_EXPORT(logs);
-HWY_EXPORT(keep);
-
-Excess excess_fast(std::span<const float> values, double t) {
-  return HWY_DYNAMIC_DISPATCH(excess)(values, t);
-}
-Logs logs_fast(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(logs)(values); }
-std::size_t keep_fast(std::span<const float> values, float t, float* kept) {
-  return HWY_DYNAMIC_DISPATCH(keep)(values, t, kept);
-}
-
+TITHE_KERNELS(const Kernels kSimd, excess, logs, keep);
 }  // namespace tithe::sidco
 #endif

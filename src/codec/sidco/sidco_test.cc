@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/sidco/sidco.h"
+
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,10 +9,9 @@
 #include <random>
 #include <string>
 
-#include "codec/encode_for_test.h"
-#include "codec/registry.h"
 #include "codec/sidco/sidco_fit.h"
 #include "conformance/codec_case.h"
+#include "support/sparse_sent.h"
 
 namespace tithe::sparse {
 namespace {
@@ -48,21 +49,21 @@ TEST(SidcoFit, PassesAreThoseOfTheReference) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const auto same = [](const Fold<double>& a, const Fold<double>& b) { return a.lane == b.lane; };
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    const conformance::OnlyTarget only(target);
+    const harness::OnlyTarget only(target);
     for (const std::size_t n : {0U, 1U, 15U, 16U, 47U, 8191U, 8192U, 8193U, 20'000U}) {
       std::vector<float> seen = draw("laplace", n, 4);
       if (n > 40) seen[3] = 0, seen[17] = 1e-42F, seen[20] = std::numeric_limits<float>::max();
       for (const float odd : {0.5F, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
         if (n > 40) seen[n - 20] = odd;
-        const sidco::Logs logs = sidco::logs_fast(seen), logs_want = sidco::logs_ref(seen);
+        const sidco::Logs logs = sidco::kSimd.logs(seen), logs_want = sidco::kReference.logs(seen);
         ASSERT_TRUE(logs.count == logs_want.count && same(logs.sum, logs_want.sum)) << n;
         ASSERT_EQ(logs.logs(), logs_want.logs()) << n;
         for (const float t : {0.0F, 1e-3F, 1.0F}) {
-          const sidco::Excess e = sidco::excess_fast(seen, t), want = sidco::excess_ref(seen, t);
+          const sidco::Excess e = sidco::kSimd.excess(seen, t), want = sidco::kReference.excess(seen, t);
           ASSERT_TRUE(e.count == want.count && same(e.sum, want.sum) && same(e.squares, want.squares)) << n;
           std::vector<float> kept(n + sidco::kKeptSlack), kept_want(n);
-          kept.resize(sidco::keep_fast(seen, t, kept.data()));
-          kept_want.resize(sidco::keep_ref(seen, t, kept_want.data()));
+          kept.resize(sidco::kSimd.keep(seen, t, kept.data()));
+          kept_want.resize(sidco::kReference.keep(seen, t, kept_want.data()));
           ASSERT_EQ(kept, kept_want) << n;
         }
       }
@@ -74,7 +75,7 @@ TEST(SidcoFit, LogsAreSummed) {
   const std::vector<float> seen = draw("power", 50'000, 6);
   double want = 0;
   for (const float v : seen) want += std::log(std::fabs(double{v}));
-  EXPECT_NEAR(sidco::logs_ref(seen).logs() / want, 1, 1e-12);
+  EXPECT_NEAR(sidco::kReference.logs(seen).logs() / want, 1, 1e-12);
 }
 
 // The largest of -ln(u) for u = 1/2n, 3/2n, ... beyond t are a share e^-t: the fit has to find it at once.
@@ -83,7 +84,7 @@ TEST(SidcoFit, AnExponentialIsFoundExactly) {
   for (std::size_t i = 0; i < seen.size(); ++i)
     seen[i] =
         static_cast<float>(-std::log((static_cast<double>(i) + 0.5) / static_cast<double>(seen.size())));
-  const auto bits = sidco::fitted(sidco::kFast, Fit::kExponential, 0.01, seen, room.data());
+  const auto bits = sidco::fitted(sidco::kSimd, Fit::kExponential, 0.01, seen, room.data());
   EXPECT_NEAR(std::bit_cast<float>(bits), std::log(100.0), 1e-3);
 }
 
@@ -93,7 +94,7 @@ TEST(SidcoFit, KnownShapesNeedNoQuantile) {
       for (const double ratio : {0.1, 0.01, 0.001}) {
         const std::vector<float> seen = draw(shape, 200'000, 9);
         std::vector<float> room(seen.size() + sidco::kKeptSlack);
-        const std::uint32_t bits = sidco::fitted(sidco::kFast, fit, ratio, seen, room.data());
+        const std::uint32_t bits = sidco::fitted(sidco::kSimd, fit, ratio, seen, room.data());
         ASSERT_NE(bits, 0U) << shape << " " << static_cast<int>(fit) << " " << ratio;
         double reached = 0;
         for (const float v : seen) reached += magnitude(v) >= bits;
@@ -105,9 +106,9 @@ TEST(SidcoFit, ConstantsAndZerosHaveNoShape) {
   std::vector<float> room(1000 + sidco::kKeptSlack);
   for (const Fit fit : {Fit::kExponential, Fit::kGamma, Fit::kPareto})
     for (const float v : {0.0F, -0.5F, 3e38F}) {
-      EXPECT_EQ(sidco::fitted(sidco::kFast, fit, 0.01, std::vector<float>(1000, v), room.data()), 0U);
+      EXPECT_EQ(sidco::fitted(sidco::kSimd, fit, 0.01, std::vector<float>(1000, v), room.data()), 0U);
     }
-  EXPECT_EQ(sidco::fitted(sidco::kFast, Fit::kPareto, 0.01, {}, room.data()), 0U);
+  EXPECT_EQ(sidco::fitted(sidco::kSimd, Fit::kPareto, 0.01, {}, room.data()), 0U);
 }
 
 TEST(Sidco, KeepsAboutTheRatio) {

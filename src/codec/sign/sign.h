@@ -8,8 +8,13 @@
 // The mean magnitude is the best single size in the least-squares sense: |x - C(x)|^2 = |x|^2 - |x|_1^2 / len, never
 // more than (1 - 1 / len) |x|^2.
 #include "base/bytes.h"
-#include "codec/block.h"
-#include "codec/codes.h"
+#include "codec/common/bit_packing.h"
+#include "codec/common/block.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec sign_codec;
+}
 
 namespace tithe::sign {
 
@@ -19,7 +24,7 @@ inline constexpr std::size_t kBlock = 2048;
 inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kBlockBytes = kHead + kBlock / 8;
 
-inline std::size_t block_bytes(std::size_t len) { return kHead + codes::bytes_for(len, 1); }
+inline std::size_t block_bytes(std::size_t len) { return kHead + bit_packing::bytes_for(len, 1); }
 inline std::size_t bound(const Settings&, std::size_t n) {
   return n / kBlock * kBlockBytes + (n % kBlock ? block_bytes(n % kBlock) : 0);
 }
@@ -34,7 +39,7 @@ inline float scale_of(const Call& call, const block::Look& found, std::size_t le
 inline void send_from(std::size_t first, float scale, const Carry& in, std::uint8_t* block) {
   for (std::size_t i = first; i < in.n; ++i) {
     const bool minus = in.take(i) < 0.0F;
-    codes::put(block + kHead, i, 1, minus ? 1U : 0U);
+    bit_packing::put(block + kHead, i, 1, minus ? 1U : 0U);
     in.leave(i, minus ? -scale : scale);
   }
 }
@@ -42,15 +47,10 @@ inline void send_from(std::size_t first, float scale, const Carry& in, std::uint
 // Value i of a block.
 inline float value_of(const std::uint8_t* block, std::size_t i) {
   const float scale = wire::get<float>(block);
-  return codes::get(block + kHead, i, 1) != 0 ? -scale : scale;
+  return bit_packing::get(block + kHead, i, 1) != 0 ? -scale : scale;
 }
 
-// sign.cc: any payloads, none included.
-void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
-
-// sign_simd.cc
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out);
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // sign_simd.cc
 
 }  // namespace tithe::sign

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/sign/sign.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/sign/sign_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/bit_codes_simd_inl.h"
-#include "codec/block_simd_inl.h"
+#include "codec/common/block_simd_inl.h"
+#include "codec/levels/sign_bits_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sign::HWY_NAMESPACE {
@@ -30,7 +31,8 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
       const Mask minus = hn::Lt(v, hn::Zero(Floats()));
       store_bits(minus, to + kHead, i);
       if (kLeft)
-        hn::StoreU(hn::Sub(v, hn::IfThenElse(minus, hn::Neg(scale), scale)), Floats(), values.left + i);
+        hn::StoreU(hn::Sub(v, hn::IfThenElse(minus, hn::Neg(scale), scale)), Floats(),
+                   values.residual_out + i);
     }
     std::fill(to + kHead + vectors / 8, to + block_bytes(values.n), std::uint8_t{0});
     send_from(vectors, size, values, to);
@@ -40,8 +42,8 @@ bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
 
 bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
   if (in.residual)
-    return in.left ? encode_as<true, true>(call, in, out) : encode_as<true, false>(call, in, out);
-  return in.left ? encode_as<false, true>(call, in, out) : encode_as<false, false>(call, in, out);
+    return in.residual_out ? encode_as<true, true>(call, in, out) : encode_as<true, false>(call, in, out);
+  return in.residual_out ? encode_as<false, true>(call, in, out) : encode_as<false, false>(call, in, out);
 }
 
 struct Format {
@@ -52,7 +54,8 @@ struct Format {
   static float set(const std::uint8_t* block) { return -wire::get<float>(block); }
 };
 
-void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  if (payloads.empty()) return kReference.decode(call, payloads, how, out);
   bit_codes::HWY_NAMESPACE::decode<Format>(payloads, how, out);
 }
 
@@ -62,17 +65,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::sign {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
-}
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) {
-  payloads.empty() ? decode_ref(call, payloads, how, out) : HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-}
-
+TITHE_KERNELS(const block::Kernels kSimd, encode, decode);
 }  // namespace tithe::sign
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/dense_for_test.h"
-#include "codec/twins_for_test.h"
+#include "support/agree.h"
+#include "support/codec_run.h"
 
 namespace tithe {
 namespace {
 
-using dense::send;
-using dense::Sent;
+using harness::send;
+using harness::Sent;
 
 TEST(Sign, SignsAndTheMeanMagnitude) {
   const Sent sent = send("sign", {1, -3, 2, -2, 0});
@@ -23,11 +23,11 @@ TEST(Sign, EqualMagnitudesAreSentExactly) {
 
 // |x - C(x)|^2 = |x|^2 - |x|_1^2 / len; for normal values that is 1 - 2 / pi of |x|^2.
 TEST(Sign, Contracts) {
-  const std::vector<float> normal = dense::bell(65'536);
-  EXPECT_NEAR(dense::squares(send("sign", normal).left) / dense::squares(normal), 1 - 2 / 3.14159, 0.02);
+  const std::vector<float> normal = harness::bell(65'536);
+  EXPECT_NEAR(harness::squares(send("sign", normal).left) / harness::squares(normal), 1 - 2 / 3.14159, 0.02);
   std::vector<float> lone(2048);
   lone[7] = 5;
-  EXPECT_NEAR(dense::squares(send("sign", lone).left), 25 * (1 - 1.0 / 2048), 1e-4);
+  EXPECT_NEAR(harness::squares(send("sign", lone).left), 25 * (1 - 1.0 / 2048), 1e-4);
 }
 
 // signSGD with majority vote: with scale=1 the sum's sign is that of most voters.
@@ -41,13 +41,13 @@ TEST(Sign, ScaleOneMakesVotes) {
 }
 
 TEST(Sign, FastEqualsReferenceOnAnyFloats) {
-  for (const char* spec : {"sign", "sign:scale=0.25"}) twins::expect_same(spec);
+  for (const char* spec : {"sign", "sign:scale=0.25"}) harness::expect_impls_agree(spec);
 }
 
 TEST(Sign, CheckRefusesWhatEncodeCannotWrite) {
-  const Spec spec = dense::spec_of("sign");
+  const Spec spec = harness::spec_of("sign");
   std::vector<std::uint8_t> p = send("sign", {1, -3, 2}).payload;
-  const auto check = [&] { return spec.codec->phases[0].check(spec.settings, 3, p).code(); };
+  const auto check = [&] { return spec.codec->reference().check({.settings = spec.settings}, 3, p).code(); };
   EXPECT_EQ(check(), Code::kOk);
   p[4] |= 8;
   EXPECT_EQ(check(), Code::kCorrupt);

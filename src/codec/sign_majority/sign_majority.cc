@@ -4,8 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "codec/registry.h"
-#include "codec/sums.h"
+#include "codec/common/float_sums.h"
 
 namespace tithe {
 namespace sign_majority {
@@ -13,13 +12,15 @@ namespace {
 
 unsigned most_voters(const Settings& s) { return (1U << bits_of(s)) - 1; }
 
-std::size_t bound_votes(const Settings& s, std::size_t n) { return kHead + codes::bytes_for(n, bits_of(s)); }
+std::size_t bound_votes(const Settings& s, std::size_t n) {
+  return kHead + bit_packing::bytes_for(n, bits_of(s));
+}
 std::size_t bound_sizes(const Settings&, std::size_t n) { return (n + kBlock - 1) / kBlock * 4; }
 
 // Where `most` is all ones its counts are those without a bit above it, and eight of them take whole bytes.
 bool none_above_ones(ByteView counts, unsigned bits, unsigned most) {
   std::uint8_t above[8 * 8] = {};  // of 64 counts
-  for (std::size_t i = 0; i < 64; ++i) codes::put(above, i, bits, ((1U << bits) - 1) & ~most);
+  for (std::size_t i = 0; i < 64; ++i) bit_packing::put(above, i, bits, ((1U << bits) - 1) & ~most);
   std::uint64_t found = 0;
   std::size_t at = 0;
   for (; at + 8 * bits <= counts.size(); at += 8 * bits)
@@ -34,23 +35,23 @@ unsigned largest_count(ByteView counts, std::size_t n, unsigned bits) {
   std::size_t i = 0;
   for (; i + 8 <= n; i += 8) {
     std::uint8_t each[8];
-    const std::uint64_t eight = codes::get8(counts.data(), counts.size(), i, bits);
+    const std::uint64_t eight = bit_packing::get8(counts.data(), counts.size(), i, bits);
     std::memcpy(each, &eight, 8);
     for (std::size_t k = 0; k < 8; ++k) most[k] = std::max(most[k], each[k]);
   }
   unsigned found = *std::max_element(most, most + 8);
-  for (; i < n; ++i) found = std::max(found, codes::get(counts.data(), i, bits));
+  for (; i < n; ++i) found = std::max(found, bit_packing::get(counts.data(), i, bits));
   return found;
 }
 
-Status check_votes(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("sign_majority", payload.size(), bound_votes(s, n)));
-  const unsigned bits = bits_of(s);
+Status check_votes(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("sign_majority", payload.size(), bound_votes(call.settings, n)));
+  const unsigned bits = bits_of(call.settings);
   const unsigned voters = payload[1];
-  if (payload[0] != bits || voters == 0 || voters > most_voters(s))
+  if (payload[0] != bits || voters == 0 || voters > most_voters(call.settings))
     return {Code::kCorrupt, "sign_majority: other counts, or another number of voters"};
   const ByteView counts = payload.subspan(kHead);
-  if (!codes::ends_clean(counts.data(), n, bits))
+  if (!bit_packing::ends_clean(counts.data(), n, bits))
     return {Code::kCorrupt, "sign_majority: a bit past the last count"};
   const bool all_ones = (voters & (voters + 1)) == 0;
   if (all_ones ? !none_above_ones(counts, bits, voters) : largest_count(counts, n, bits) > voters)
@@ -58,8 +59,8 @@ Status check_votes(const Settings& s, std::size_t n, ByteView payload) {
   return {};
 }
 
-Status check_sizes(const Settings& s, std::size_t n, ByteView payload) {
-  return codec::check_size("sign_majority", payload.size(), bound_sizes(s, n));
+Status check_sizes(const Call& call, std::size_t n, ByteView payload) {
+  return codec::check_size("sign_majority", payload.size(), bound_sizes(call.settings, n));
 }
 
 bool vote_ref(const Call& call, const Carry& in, std::uint8_t* out) {
@@ -89,16 +90,19 @@ void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merg
   decode_from(0, call.context, payloads, how, out);
 }
 
-template <block::Encode kVote, block::Encode kSendSizes>
+constexpr codec::Check check = codec::by_phase<check_votes, check_sizes>;
+
+template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const std::size_t bytes = sign_majority_codec.phases[call.phase].bound(call.settings, in.n);
   TITHE_TRY(codec::check_room("sign_majority", out.size(), bytes));
-  return Encoded{bytes, call.phase == 0 ? kVote(call, in, out.data()) : kSendSizes(call, in, out.data())};
+  const auto body = call.phase == 0 ? kWith.vote : kWith.send_sizes;
+  return Encoded{bytes, body(call, in, out.data())};
 }
 
 Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("sign_majority", acc.size(), bound_votes(call.settings, n)));
-  TITHE_TRY(check_votes(call.settings, n, in));
+  TITHE_TRY(check_votes(call, n, in));
   const unsigned voters = unsigned{acc[1]} + in[1];
   TITHE_TRY(codec::check_ranks("sign_majority", call, voters));
   if (voters > most_voters(call.settings))
@@ -122,8 +126,8 @@ Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView 
 }
 
 Result<Combined> add_sizes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check_sizes(call.settings, n, acc));
-  TITHE_TRY(check_sizes(call.settings, n, in));
+  TITHE_TRY(check_sizes(call, n, acc));
+  TITHE_TRY(check_sizes(call, n, in));
   return Combined{sums::add(acc, in)};
 }
 
@@ -137,23 +141,22 @@ constexpr ParamSpec kParams[] = {
     {"voters", 4, 0, 7, "most ranks that may vote; its bits are those that a value takes", kMostVoters},
     {"scale", 0, 0, 1e30, "what the majority's sign stands for; 0 = each rank's values along it, per 2048"}};
 constexpr Law kLaws[] = {Law::kSum};
-constexpr Phase kPhases[] = {
-    {.name = "votes", .laws = kLaws, .bound = bound_votes, .check = check_votes, .combine = add_votes},
-    {.name = "sizes", .laws = kLaws, .bound = bound_sizes, .check = check_sizes, .combine = add_sizes}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = encode<vote_simd, send_sizes_simd>,
-                            .decode = block::decode<sign_majority_codec, decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = encode<vote_ref, send_sizes_ref>,
-                            .decode = block::decode<sign_majority_codec, decode_ref>}};
+constexpr Phase kPhases[] = {{.name = "votes", .laws = kLaws, .bound = bound_votes},
+                             {.name = "sizes", .laws = kLaws, .bound = bound_sizes}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kWith>,
+                        .decode = block::decode<check, kWith>,
+                        .check = check,
+                        .combine = codec::by_phase<add_votes, add_sizes>};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
+
+const Kernels kReference = {.vote = vote_ref, .send_sizes = send_sizes_ref, .decode = decode_ref};
+
 }  // namespace sign_majority
 
-const Codec sign_majority_codec = {.id = CodecId::sign_majority,
-                                   .name = "sign_majority",
+const Codec sign_majority_codec = {.name = "sign_majority",
                                    .doc = "the sign that most ranks vote for (Bernstein et al. 2018)",
                                    .params = sign_majority::kParams,
                                    .phases = sign_majority::kPhases,

@@ -18,8 +18,13 @@
 // Payloads of phase 0 add up as one long number: no count grows beyond its bits.
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/block.h"
-#include "codec/codes.h"
+#include "codec/common/bit_packing.h"
+#include "codec/common/block.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec sign_majority_codec;
+}
 
 namespace tithe::sign_majority {
 
@@ -38,7 +43,7 @@ inline void put_head(unsigned bits, std::uint8_t* votes) {
 // Of value i: 1, -1, or 0 for a tie.
 inline float majority(ByteView votes, std::size_t i) {
   const unsigned voters = votes[1];
-  const unsigned minus = codes::get(votes.data() + kHead, i, votes[0]);
+  const unsigned minus = bit_packing::get(votes.data() + kHead, i, votes[0]);
   return 2 * minus < voters ? 1.0F : 2 * minus > voters ? -1.0F : 0.0F;
 }
 
@@ -48,7 +53,7 @@ inline bool vote_from(std::size_t first, unsigned bits, const Carry& in, std::ui
   for (std::size_t i = first; i < in.n; ++i) {
     const float v = in.take(i);
     finite = finite && is_finite(v);
-    codes::put(votes + kHead, i, bits, v < 0.0F ? 1U : 0U);
+    bit_packing::put(votes + kHead, i, bits, v < 0.0F ? 1U : 0U);
   }
   return finite;
 }
@@ -91,10 +96,14 @@ inline void decode_from(std::size_t first, ByteView votes, std::span<const ByteV
       first);
 }
 
-// sign_majority_simd.cc
-bool vote_simd(const Call& call, const Carry& in, std::uint8_t* out);
-bool send_sizes_simd(const Call& call, const Carry& in, std::uint8_t* out);
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
+struct Kernels {
+  // Phase 0 and phase 1. True: all taken values are finite.
+  bool (*vote)(const Call& call, const Carry& in, std::uint8_t* out);
+  bool (*send_sizes)(const Call& call, const Carry& in, std::uint8_t* out);
+  void (*decode)(const Call& call, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // sign_majority_simd.cc
 
 }  // namespace tithe::sign_majority

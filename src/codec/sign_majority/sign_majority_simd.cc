@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/sign_majority/sign_majority.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/sign_majority/sign_majority_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/codes_simd_inl.h"
-#include "codec/doubles_simd_inl.h"
+#include "codec/common/bit_packing_simd_inl.h"
+#include "codec/common/doubles_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sign_majority::HWY_NAMESPACE {
 namespace {
-using namespace codes::HWY_NAMESPACE;
+using namespace bit_packing::HWY_NAMESPACE;
 
 template <unsigned kWidth, bool kResidual>
 bool vote_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
@@ -25,7 +26,7 @@ bool vote_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
     const auto minus = hn::RebindMask(Words(), hn::Lt(v, hn::Zero(Floats())));
     store_codes<kWidth>(hn::IfThenElseZero(minus, hn::Set(Words(), 1U)), counts, i);
   }
-  std::fill(counts + vectors * kWidth / 8, counts + codes::bytes_for(in.n, kWidth), std::uint8_t{0});
+  std::fill(counts + vectors * kWidth / 8, counts + bit_packing::bytes_for(in.n, kWidth), std::uint8_t{0});
   return vote_from(vectors, kWidth, in, out) && peak.finite();
 }
 
@@ -106,11 +107,11 @@ bool send_sizes_as(const Call& call, const Carry& in, std::uint8_t* out) {
     finite = finite && along.finite;
     const float size = along.size(given_of(call));
     wire::put(out + first / kBlock * 4, size);
-    if (!in.left) continue;
+    if (!in.residual_out) continue;
     const VF sizes = hn::Set(Floats(), size);
     for (std::size_t i = 0; i < rows; i += lanes())
       hn::StoreU(hn::Sub(take<kResidual>(values, i), hn::Mul(sizes, load(kept + i))), Floats(),
-                 values.left + i);
+                 values.residual_out + i);
     for (std::size_t i = rows; i < values.n; ++i) values.leave(i, size * kept[i]);
   }
   return finite;
@@ -178,21 +179,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::sign_majority {
-
-HWY_EXPORT(vote);
-HWY_EXPORT(send_sizes);
-HWY_EXPORT(decode);
-
-bool vote_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(vote)(call, in, out);
-}
-bool send_sizes_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(send_sizes)(call, in, out);
-}
-void decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(decode)(call, payloads, how, out);
-}
-
+TITHE_KERNELS(const Kernels kSimd, vote, send_sizes, decode);
 }  // namespace tithe::sign_majority
 #endif

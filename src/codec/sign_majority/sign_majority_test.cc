@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/codes.h"
-#include "codec/dense_for_test.h"
-#include "codec/twins_for_test.h"
+#include "codec/common/bit_packing.h"
+#include "support/agree.h"
+#include "support/codec_run.h"
 
 namespace tithe {
 namespace {
@@ -9,74 +9,40 @@ namespace {
 using Floats = std::vector<float>;
 using Payload = std::vector<std::uint8_t>;
 
-struct Outcome {
-  Floats sum;
-  std::vector<Floats> left;  // of each rank
-  Payload votes;
-};
-
-// Both phases among ranks with these values, as an engine runs them.
-Outcome poll(const std::string& text, const std::vector<Floats>& ranks) {
-  const Spec spec = dense::spec_of(text);
-  const Codec& codec = *spec.codec;
-  Call call;
-  call.settings = spec.settings;
-  const std::size_t n = ranks[0].size();
-  Outcome outcome;
-  Payload total;
-  for (std::uint8_t phase = 0; phase < 2; ++phase) {
-    call.phase = phase;
-    call.context = outcome.votes;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      Floats left(n);
-      Payload own(codec.phases[phase].bound(call.settings, n));
-      EXPECT_TRUE(codec.reference().encode(call, {ranks[r].data(), nullptr, left.data(), n}, own).ok());
-      EXPECT_TRUE(codec.phases[phase].check(call.settings, n, own).ok());
-      if (r == 0)
-        total = own;
-      else
-        EXPECT_TRUE(codec.phases[phase].combine(call, n, total, own, nullptr).ok());
-      if (phase == 1) outcome.left.push_back(left);
-    }
-    EXPECT_TRUE(codec.phases[phase].check(call.settings, n, total).ok());
-    if (phase == 0) outcome.votes = total;
-  }
-  const ByteView view = total;
-  outcome.sum.resize(n);
-  EXPECT_TRUE(codec.reference().decode(call, {&view, 1}, {}, outcome.sum).ok());
-  return outcome;
-}
+using harness::Round;
+using harness::round_of;
 
 // The published rule: the outcome does not depend on how large a minority's values are; here 0 for a tie.
 TEST(SignMajority, MostVotersDecide) {
-  const Outcome three = poll("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}, {-1, 5, 1}});
-  EXPECT_EQ(three.sum, (Floats{-3, -3, 3}));
-  const Outcome two = poll("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}});
-  EXPECT_EQ(two.sum, (Floats{0, -2, 0}));
+  const Round three = round_of("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}, {-1, 5, 1}});
+  EXPECT_EQ(three.result, (Floats{-3, -3, 3}));
+  const Round two = round_of("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}});
+  EXPECT_EQ(two.result, (Floats{0, -2, 0}));
 }
 
 TEST(SignMajority, CountsAreOfTheBitsThatVotersTake) {
-  EXPECT_EQ(poll("sign_majority:voters=3", {{1, -1, -1, 1, -1}, {1, 1, -1, 1, -1}, {1, 1, -1, -1, 1}}).votes,
-            (Payload{2, 3, 0b01'11'01'00, 0b10}));
-  EXPECT_EQ(poll("sign_majority:voters=1", {{1, -1, -1, 1, 0}}).votes, (Payload{1, 1, 0b00110}));
+  EXPECT_EQ(
+      round_of("sign_majority:voters=3", {{1, -1, -1, 1, -1}, {1, 1, -1, 1, -1}, {1, 1, -1, -1, 1}}).agreed,
+      (Payload{2, 3, 0b01'11'01'00, 0b10}));
+  EXPECT_EQ(round_of("sign_majority:voters=1", {{1, -1, -1, 1, 0}}).agreed, (Payload{1, 1, 0b00110}));
 }
 
 TEST(SignMajority, AloneItIsSign) {
-  const Floats grad = dense::bell(5000);
-  const Outcome alone = poll("sign_majority", {grad});
-  const Floats want = dense::send("sign", grad).values;
-  for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_NEAR(alone.sum[i], want[i], 1e-6) << i;
+  const Floats grad = harness::bell(5000);
+  const Round alone = round_of("sign_majority", {grad});
+  const Floats want = harness::send("sign", grad).values;
+  for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_NEAR(alone.result[i], want[i], 1e-6) << i;
 }
 
 // What is not in the result is in the residuals, and no rank keeps more than it had.
 TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
   std::vector<Floats> ranks;
-  for (unsigned r = 0; r < 5; ++r) ranks.push_back(dense::bell(3000, 1, 1 + r));
-  const Outcome outcome = poll("sign_majority", ranks);
+  for (unsigned r = 0; r < 5; ++r) ranks.push_back(harness::bell(3000, 1, 1 + r));
+  const Round outcome = round_of("sign_majority", ranks);
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    EXPECT_LE(dense::squares(outcome.left[r]), dense::squares(ranks[r]));
+    EXPECT_LE(harness::squares(outcome.left[r]), harness::squares(ranks[r]));
   for (std::size_t i = 0; i < 3000; ++i) {
-    double had = 0, has = outcome.sum[i];
+    double had = 0, has = outcome.result[i];
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       had += ranks[r][i];
       has += outcome.left[r][i];
@@ -87,16 +53,16 @@ TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
 
 TEST(SignMajority, FastEqualsReferenceOnAnyFloats) {
   for (const char* voters : {"1", "3", "7", "15", "31", "63", "127", "255"})
-    twins::expect_same(std::string("sign_majority:voters=") + voters);
-  twins::expect_same("sign_majority:voters=7,scale=0.5", 3);
+    harness::expect_impls_agree(std::string("sign_majority:voters=") + voters);
+  harness::expect_impls_agree("sign_majority:voters=7,scale=0.5", 3);
 }
 
 // Votes that differ: all majorities, ties among them, at every width.
 TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
   constexpr std::size_t kValues = 5003;
-  const Floats grad = dense::bell(kValues), onto = dense::bell(kValues, 1, 2);
+  const Floats grad = harness::bell(kValues), onto = harness::bell(kValues, 1, 2);
   for (int k = 0; k < 8; ++k) {
-    const Spec spec = dense::spec_of("sign_majority:voters=" + std::to_string((2 << k) - 1));
+    const Spec spec = harness::spec_of("sign_majority:voters=" + std::to_string((2 << k) - 1));
     const Codec& codec = *spec.codec;
     Call call;
     call.settings = spec.settings;
@@ -105,8 +71,8 @@ TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
       votes[0] = static_cast<std::uint8_t>(k + 1);
       votes[1] = static_cast<std::uint8_t>(voters);
       for (std::size_t i = 0; i < kValues; ++i)
-        codes::put(&votes[2], i, votes[0], static_cast<unsigned>(i * i % (voters + 1)));
-      EXPECT_TRUE(codec.phases[0].check(call.settings, kValues, votes).ok());
+        bit_packing::put(&votes[2], i, votes[0], static_cast<unsigned>(i * i % (voters + 1)));
+      EXPECT_TRUE(codec.best(this_machine()).check({.settings = spec.settings}, kValues, votes).ok());
       call.phase = 1;
       call.context = votes;
       std::vector<Payload> sizes;
@@ -120,8 +86,8 @@ TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
         const ByteView view = sizes.back();
         EXPECT_TRUE(impl.decode(call, {&view, 1}, {onto.data(), 3}, sums.back()).ok());
         EXPECT_TRUE(sizes.back() == sizes[0]) << impl.name << voters;
-        EXPECT_TRUE(twins::same(left.back(), left[0])) << impl.name << voters;
-        EXPECT_TRUE(twins::same(sums.back(), sums[0])) << impl.name << voters;
+        EXPECT_TRUE(harness::same_values(left.back(), left[0])) << impl.name << voters;
+        EXPECT_TRUE(harness::same_values(sums.back(), sums[0])) << impl.name << voters;
       }
     }
   }
@@ -132,7 +98,7 @@ TEST(SignMajority, CountsAddAsOneLongNumber) {
   constexpr std::size_t kValues = 301;
   for (unsigned bits = 2; bits <= 8; ++bits) {
     const unsigned most = (1U << bits) - 1;
-    const Spec spec = dense::spec_of("sign_majority:voters=" + std::to_string(most));
+    const Spec spec = harness::spec_of("sign_majority:voters=" + std::to_string(most));
     const Phase& votes = spec.codec->phases[0];
     Payload acc(votes.bound(spec.settings, kValues)), in = acc;
     acc[0] = in[0] = static_cast<std::uint8_t>(bits);
@@ -140,34 +106,33 @@ TEST(SignMajority, CountsAddAsOneLongNumber) {
     in[1] = 1;
     const auto before = [&](std::size_t i) { return static_cast<unsigned>(i * 7) % most; };
     for (std::size_t i = 0; i < kValues; ++i) {
-      codes::put(&acc[2], i, bits, before(i));
-      codes::put(&in[2], i, bits, i % 3 == 0);
+      bit_packing::put(&acc[2], i, bits, before(i));
+      bit_packing::put(&in[2], i, bits, i % 3 == 0);
     }
-    ASSERT_TRUE(votes.combine({.settings = spec.settings}, kValues, acc, in, nullptr).ok());
+    ASSERT_TRUE(spec.codec->reference().combine({.settings = spec.settings}, kValues, acc, in, nullptr).ok());
     for (std::size_t i = 0; i < kValues; ++i)
-      ASSERT_EQ(codes::get(&acc[2], i, bits), before(i) + (i % 3 == 0)) << i << " of " << bits;
+      ASSERT_EQ(bit_packing::get(&acc[2], i, bits), before(i) + (i % 3 == 0)) << i << " of " << bits;
   }
 }
 
 TEST(SignMajority, MoreRanksThanVotersAreRefused) {
-  const Spec spec = dense::spec_of("sign_majority:voters=3");
-  const Phase& votes = spec.codec->phases[0];
+  const Spec spec = harness::spec_of("sign_majority:voters=3");
   Payload full = {2, 3, 0b11}, one = {2, 1, 0b01};
-  EXPECT_EQ(votes.combine({.settings = spec.settings}, 1, full, one, nullptr).status().code(),
-            Code::kUnsupported);
+  EXPECT_EQ(
+      spec.codec->reference().combine({.settings = spec.settings}, 1, full, one, nullptr).status().code(),
+      Code::kUnsupported);
   EXPECT_EQ(full, (Payload{2, 3, 0b11}));
 }
 
 // Of three ranks one says that all voted minus, in its own name or in that of two: neither is added.
 TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
-  const Spec spec = dense::spec_of("sign_majority:voters=7");
-  const Phase& votes = spec.codec->phases[0];
+  const Spec spec = harness::spec_of("sign_majority:voters=7");
   const Payload honest = {3, 1, 0b00'000'000};
   for (const Payload& forged : {Payload{3, 1, 0b00'010'010}, Payload{3, 1, 0b01'001'001},
                                 Payload{3, 2, 0b00'010'010}, Payload{3, 0, 0}, Payload{2, 1, 0}}) {
     Payload acc = honest;
     const Result<Combined> done =
-        votes.combine({.settings = spec.settings, .ranks = 2}, 2, acc, forged, nullptr);
+        spec.codec->reference().combine({.settings = spec.settings, .ranks = 2}, 2, acc, forged, nullptr);
     EXPECT_EQ(done.status().code(), Code::kCorrupt) << int{forged[1]} << " " << int{forged[2]};
     EXPECT_EQ(acc, honest);
   }
@@ -177,21 +142,23 @@ TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
 TEST(SignMajority, NoCountIsAboveItsVoters) {
   for (unsigned bits = 1; bits <= 8; ++bits)
     for (unsigned voters = 1; voters < 1U << bits; ++voters) {
-      const Spec spec = dense::spec_of("sign_majority:voters=" + std::to_string((1U << bits) - 1));
+      const Spec spec = harness::spec_of("sign_majority:voters=" + std::to_string((1U << bits) - 1));
       const Phase& votes = spec.codec->phases[0];
       for (const std::size_t n : {1U, 7U, 64U, 65U, 200U}) {
         Payload good(votes.bound(spec.settings, n));
         good[0] = static_cast<std::uint8_t>(bits);
         good[1] = static_cast<std::uint8_t>(voters);
-        for (std::size_t i = 0; i < n; ++i) codes::put(&good[2], i, bits, voters);
-        ASSERT_TRUE(votes.check(spec.settings, n, good).ok()) << bits << " " << voters;
+        for (std::size_t i = 0; i < n; ++i) bit_packing::put(&good[2], i, bits, voters);
+        ASSERT_TRUE(spec.codec->reference().check({.settings = spec.settings}, n, good).ok())
+            << bits << " " << voters;
         if (voters + 1 == 1U << bits) continue;
         for (std::size_t at = 0; at < n; at += 1 + n / 9) {
           Payload bad(votes.bound(spec.settings, n));
           bad[0] = good[0];
           bad[1] = good[1];
-          for (std::size_t i = 0; i < n; ++i) codes::put(&bad[2], i, bits, i == at ? voters + 1 : voters);
-          ASSERT_EQ(votes.check(spec.settings, n, bad).code(), Code::kCorrupt)
+          for (std::size_t i = 0; i < n; ++i)
+            bit_packing::put(&bad[2], i, bits, i == at ? voters + 1 : voters);
+          ASSERT_EQ(spec.codec->reference().check({.settings = spec.settings}, n, bad).code(), Code::kCorrupt)
               << bits << " " << voters << " " << at;
         }
       }
@@ -199,9 +166,9 @@ TEST(SignMajority, NoCountIsAboveItsVoters) {
 }
 
 TEST(SignMajority, CheckRefusesWhatNoVotesAddUpTo) {
-  const Spec spec = dense::spec_of("sign_majority:voters=3");
+  const Spec spec = harness::spec_of("sign_majority:voters=3");
   const auto code = [&](std::uint8_t phase, const Payload& p) {
-    return spec.codec->phases[phase].check(spec.settings, 2, p).code();
+    return spec.codec->reference().check({.settings = spec.settings, .phase = phase}, 2, p).code();
   };
   EXPECT_EQ(code(0, {2, 2, 0b1001}), Code::kOk);
   EXPECT_EQ(code(0, {2, 2, 0b1011}), Code::kCorrupt);   // three of two voters

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tbq: values that reach a threshold are sent as the threshold with their sign, the others not (N. Strom,
-// Interspeech 2015; as TBQ in HiPress, SOSP 2021). Layout in codec/ternary.h; the scale of a block is its threshold.
+// Interspeech 2015; as TBQ in HiPress, SOSP 2021). Layout in codec/levels/ternary.h; the scale of a block is its
+// threshold.
 //
 // Published with a threshold for all values, set by hand. So here with tau=...; by default each block has its own:
 // 5/4 of its mean magnitude, but no more than its largest. For normal values 1.1 and for Laplace ones 1.4 means
@@ -12,7 +13,12 @@
 // mode=literal: HiPress' bytes, for peers that speak them. n codes of 2 bits, four to a byte, LSB first, 0 behind the
 // last: 1 is 0, 2 is tau, 0 is -tau. No scale travels, so tau must be the same everywhere; without one it is 1, as in
 // HiPress for MXNet. (Its PyTorch form took 2; the program printed for its language never leaves what it sends.)
-#include "codec/ternary.h"
+#include "codec/levels/ternary.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec tbq_codec;
+}
 
 namespace tithe::tbq {
 
@@ -44,7 +50,8 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out);
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
 }  // namespace literal
 
-// tbq_simd.cc
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
+// Of mode=blocks.
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // tbq_simd.cc
 
 }  // namespace tithe::tbq

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/finite.h"
-#include "codec/codes.h"
+#include "codec/common/bit_packing.h"
 #include "codec/tbq/tbq.h"
 
 namespace tithe::tbq::literal {
@@ -19,11 +19,12 @@ float value(unsigned code, float tau) { return code == kZero ? 0.0F : code == kP
 
 }  // namespace
 
-std::size_t bound(std::size_t n) { return codes::bytes_for(n, 2); }
+std::size_t bound(std::size_t n) { return bit_packing::bytes_for(n, 2); }
 
 Status check(std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("tbq", payload.size(), bound(n)));
-  if (!codes::ends_clean(payload.data(), n, 2)) return {Code::kCorrupt, "tbq: a bit past the last value"};
+  if (!bit_packing::ends_clean(payload.data(), n, 2))
+    return {Code::kCorrupt, "tbq: a bit past the last value"};
   for (const std::uint8_t byte : payload)
     if ((byte & byte >> 1 & 0x55U) != 0) return {Code::kCorrupt, "tbq: code 3 stands for nothing"};
   return {};
@@ -37,7 +38,7 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
     const float v = in.take(i);
     finite = finite && is_finite(v);
     const unsigned code = v >= tau ? kPlus : v <= -tau ? kMinus : kZero;
-    codes::put(out, i, 2, code);
+    bit_packing::put(out, i, 2, code);
     in.leave(i, value(code, tau));
   }
   return finite;
@@ -45,7 +46,7 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   codec::merge_values(payloads, how, out, [tau = tau_of(call.settings)](ByteView p, std::size_t i) {
-    return value(codes::get(p.data(), i, 2), tau);
+    return value(bit_packing::get(p.data(), i, 2), tau);
   });
 }
 

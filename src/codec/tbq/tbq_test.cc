@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/tbq/tbq.h"
 
-#include "codec/dense_for_test.h"
+#include "support/codec_run.h"
 
 namespace tithe::tbq {
 namespace {
 
-using dense::send;
-using dense::Sent;
+using harness::send;
+using harness::Sent;
 
 TEST(Tbq, WhatReachesTheThresholdIsSentAsTheThreshold) {
   const Sent sent = send("tbq:tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
@@ -28,9 +28,9 @@ TEST(Tbq, LiteralIsTheBytesOfHiPress) {
   EXPECT_EQ(send("tbq:mode=literal", {2, -0.5F}).values, (std::vector<float>{1, 0}));
   EXPECT_FALSE(send("tbq:mode=literal", {2, std::nanf("")}).finite);
 
-  const Spec spec = dense::spec_of("tbq:mode=literal");
+  const Spec spec = harness::spec_of("tbq:mode=literal");
   const auto check = [&](std::vector<std::uint8_t> p) {
-    return spec.codec->phases[0].check(spec.settings, 5, p).code();
+    return spec.codec->reference().check({.settings = spec.settings}, 5, p).code();
   };
   EXPECT_EQ(check(sent.payload), Code::kOk);
   EXPECT_EQ(check({0b00'11'00'10, 0b01}), Code::kCorrupt);
@@ -62,23 +62,23 @@ TEST(Tbq, BlocksHaveTheirOwnThreshold) {
 // The bound of tbq.h, and for normal values much better.
 TEST(Tbq, Contracts) {
   constexpr std::size_t kValues = 16 * ternary::kBlock;
-  std::vector<float> lone(kValues, 1e-6F), heavy = dense::bell(kValues, 1, 2);
-  const std::vector<float> size = dense::bell(kValues, 3, 3);
+  std::vector<float> lone(kValues, 1e-6F), heavy = harness::bell(kValues, 1, 2);
+  const std::vector<float> size = harness::bell(kValues, 3, 3);
   for (std::size_t i = 0; i < kValues; ++i) {
     heavy[i] *= std::exp(size[i]);
     if (i % 5000 == 0) lone[i] = -3;
   }
   const double bound = 1 - 1.0 / ternary::kBlock;
-  for (const std::vector<float>& grad : {dense::bell(kValues), heavy, lone, dense::bell(kValues, 1e36F)})
-    EXPECT_LE(dense::squares(send("tbq", grad).left), bound * dense::squares(grad));
-  const std::vector<float> normal = dense::bell(kValues);
-  EXPECT_LT(dense::squares(send("tbq", normal).left), 0.4 * dense::squares(normal));
+  for (const std::vector<float>& grad : {harness::bell(kValues), heavy, lone, harness::bell(kValues, 1e36F)})
+    EXPECT_LE(harness::squares(send("tbq", grad).left), bound * harness::squares(grad));
+  const std::vector<float> normal = harness::bell(kValues);
+  EXPECT_LT(harness::squares(send("tbq", normal).left), 0.4 * harness::squares(normal));
 }
 
 TEST(Tbq, CheckRefusesWhatEncodeCannotWrite) {
-  const Spec spec = dense::spec_of("tbq");
+  const Spec spec = harness::spec_of("tbq");
   const auto check = [&](const std::vector<std::uint8_t>& p) {
-    return spec.codec->phases[0].check(spec.settings, 5, p).code();
+    return spec.codec->reference().check({.settings = spec.settings}, 5, p).code();
   };
   const std::vector<std::uint8_t> good = send("tbq:tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F}).payload;
   EXPECT_EQ(check(good), Code::kOk);

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/terngrad/terngrad.h"
 
-#include "codec/registry.h"
-
 namespace tithe {
 namespace terngrad {
 
 namespace {
 
-Status check(const Settings&, std::size_t n, ByteView payload) {
-  return ternary::check("terngrad", n, payload);
-}
+Status check(const Call&, std::size_t n, ByteView payload) { return ternary::check("terngrad", n, payload); }
 
 bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   return ternary::encode(Rule(call), in, out);
@@ -21,21 +17,17 @@ bool exact_constants(const Settings& s) { return s[kCut] == 0; }
 
 constexpr ParamSpec kParams[] = {kCutParam};
 constexpr Law kLaws[] = {Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = ternary::bound, .check = check}};
-constexpr Impl kImpls[] = {{.name = "simd",
-                            .usable = codec::with_simd,
-                            .encode = block::encode<terngrad_codec, encode_simd>,
-                            .decode = block::decode<terngrad_codec, ternary::decode_simd>},
-                           {.name = "ref",
-                            .usable = codec::always,
-                            .encode = block::encode<terngrad_codec, encode_ref>,
-                            .decode = block::decode<terngrad_codec, ternary::decode>}};
+constexpr Phase kPhases[] = {{.name = "signs", .laws = kLaws, .bound = ternary::bound}};
+constexpr Impl kImpls[] = {codec::simd(block::kImpl<terngrad_codec, check, kSimd>),
+                           codec::reference(block::kImpl<terngrad_codec, check, kReference>)};
 
 }  // namespace
+
+const block::Kernels kReference = {.encode = encode_ref, .decode = ternary::decode_ref};
+
 }  // namespace terngrad
 
 const Codec terngrad_codec = {
-    .id = CodecId::terngrad,
     .name = "terngrad",
     .doc = "minus one, zero or one times a scale, at random, unbiased (Wen et al. 2017)",
     .params = terngrad::kParams,

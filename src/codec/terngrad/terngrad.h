@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // terngrad: -scale, 0 or scale, at random so that the mean is the value (W. Wen et al., NeurIPS 2017). Layout in
-// codec/ternary.h.
+// codec/levels/ternary.h.
 //
 // Published with one scale per layer, the largest magnitude, after clipping at 2.5 standard deviations. Here a block of
 // 1024 values has its own: memory is read once and less is rounded away. A value v goes with probability
 // min(|v|, scale) / scale, to within 2^-22: unbiased unless cut is set. Blocks of equal magnitudes are sent exactly.
 // Scales differ between ranks, so payloads do not add up; they are decoded.
-#include "codec/ternary.h"
-#include "codec/terngrad_scale.h"
+#include "codec/levels/ternary.h"
+#include "codec/levels/terngrad_scale.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec terngrad_codec;
+}
 
 namespace tithe::terngrad {
 
@@ -36,7 +41,7 @@ struct Rule {
   Pick pick(const block::Look& look, std::size_t len) const { return {key, scale_of(cut, look, len)}; }
 };
 
-// terngrad_simd.cc
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out);
+extern const block::Kernels kReference;
+extern const block::Kernels kSimd;  // terngrad_simd.cc
 
 }  // namespace tithe::terngrad

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/terngrad/terngrad.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/terngrad/terngrad_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/ternary_simd_inl.h"
+#include "codec/levels/ternary_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::terngrad::HWY_NAMESPACE {
@@ -54,12 +55,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::terngrad {
-
-HWY_EXPORT(encode);
-
-bool encode_simd(const Call& call, const Carry& in, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(encode)(call, in, out);
-}
-
+TITHE_EXPORT(encode)
+const block::Kernels kSimd = {TITHE_KERNEL(encode), .decode = ternary::decode_simd};
 }  // namespace tithe::terngrad
 #endif

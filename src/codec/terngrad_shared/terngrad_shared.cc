@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// terngrad_shared: -scale, 0 or scale, at random so that the mean is the value, under a scale that all ranks share
-// (W. Wen et al., NeurIPS 2017, section 3.2: the largest of all workers' scales). So the signs of W ranks add up to a
-// whole number from -W to W. Layout in codec/shared_levels.h, with bits = 2 and buckets of 1024 values.
-#include "codec/registry.h"
-#include "codec/shared_levels.h"
-#include "codec/terngrad_scale.h"
+#include "codec/terngrad_shared/terngrad_shared.h"
+
+#include "codec/int_sum/shared_levels.h"
+#include "codec/levels/terngrad_scale.h"
 
 namespace tithe {
 namespace terngrad_shared {
 namespace {
 
 enum Param : std::size_t { kCut, kRanks };
-constexpr ParamSpec kParams[] = {terngrad::kCutParam, lane::kWorkers};
+constexpr ParamSpec kParams[] = {terngrad::kCutParam, int_fields::kWorkers};
 
 buckets::Shape shape(const Settings&) {
   buckets::Shape shape{Settings{}};
@@ -30,7 +28,6 @@ using Made = shared_levels::Made<terngrad_shared_codec, kKind>;
 }  // namespace terngrad_shared
 
 const Codec terngrad_shared_codec = {
-    .id = CodecId::terngrad_shared,
     .name = "terngrad_shared",
     .doc = "terngrad under scales that all ranks share; signs add up (Wen et al. 2017)",
     .params = terngrad_shared::kParams,

@@ -7,9 +7,8 @@
 
 #include "base/finite.h"
 #include "base/fold.h"
-#include "codec/leave.h"
-#include "codec/raw.h"
-#include "codec/registry.h"
+#include "codec/common/leave.h"
+#include "codec/common/payload.h"
 
 namespace tithe {
 namespace thc {
@@ -77,7 +76,7 @@ constexpr ParamSpec kParams[] = {
     {"bits", 2, 0, 6, "of one rank's levels; lanes that are added are wider", kWords},
     {"mode", 0, 0, 1, "even: 2^bits levels, evenly spaced; literal: the 16 of 31 that were published",
      kModes},
-    lane::kWorkers};
+    int_fields::kWorkers};
 
 constexpr std::size_t kHead = 12;  // bytes in front of the ranges
 constexpr std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
@@ -85,9 +84,9 @@ constexpr std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; 
 std::size_t bound_ranges(const Settings&, std::size_t n) { return kHead + 4 * blocks(n); }
 std::size_t bound_lanes(const Settings& s, std::size_t n) {
   const Shape shape(s);
-  return lane::bytes(lanes_for(n), lane::bits_for(shape.top, shape.most));
+  return int_fields::bytes(lanes_for(n), int_fields::bits_for(shape.top, shape.most));
 }
-lane::Form form(const Settings& s, std::size_t n) {
+int_fields::Form form(const Settings& s, std::size_t n) {
   const Shape shape(s);
   return {"thc", lanes_for(n), shape.top, shape.most};
 }
@@ -98,9 +97,9 @@ float range_of(ByteView ranges, std::size_t block) {
   return wire::get<float>(ranges.data() + kHead + 4 * block);
 }
 
-Status check_ranges(const Settings& s, std::size_t n, ByteView payload) {
-  TITHE_TRY(codec::check_size("thc", payload.size(), bound_ranges(s, n)));
-  const Shape shape(s);
+Status check_ranges(const Call& call, std::size_t n, ByteView payload) {
+  TITHE_TRY(codec::check_size("thc", payload.size(), bound_ranges(call.settings, n)));
+  const Shape shape(call.settings);
   if (workers_of(payload) == 0 || workers_of(payload) > shape.most)
     return {Code::kCorrupt, "thc: more ranks than there may be"};
   if (wire::get<std::uint16_t>(payload.data() + 2) != shape.top) return {Code::kCorrupt, "thc: other levels"};
@@ -112,30 +111,34 @@ Status check_ranges(const Settings& s, std::size_t n, ByteView payload) {
   return {};
 }
 
-Status check_lanes(const Settings& s, std::size_t n, ByteView payload) {
-  return lane::check(form(s, n), payload);
+template <const Kernels& kWith>
+Status check(const Call& call, std::size_t n, ByteView payload) {
+  return call.phase == 0 ? check_ranges(call, n, payload)
+                         : int_fields::check(kWith.fields, form(call.settings, n), payload);
 }
 
-Result<Combined> widest(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+Result<Combined> widest(const Call& call, std::size_t n, Bytes acc, ByteView in) {
   TITHE_TRY(codec::check_size("thc", in.size(), acc.size()));
-  TITHE_TRY(check_ranges(call.settings, n, in));
+  TITHE_TRY(check_ranges(call, n, in));
   if (key_of(acc) != key_of(in)) return Status(Code::kCorrupt, "thc: ranks draw different signs");
-  TITHE_TRY(lane::count(form(call.settings, n), call, acc, in));
+  TITHE_TRY(int_fields::count(form(call.settings, n), call, acc, in));
   for (std::size_t b = 0; b < blocks(n); ++b)
     wire::put(&acc[kHead + 4 * b], std::max(range_of(acc, b), range_of(in, b)));
   return Combined{};
 }
 
-Result<Combined> add(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(lane::add(form(call.settings, n), call, acc, in));
+template <const Kernels& kWith>
+Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  if (call.phase == 0) return widest(call, n, acc, in);
+  TITHE_TRY(int_fields::add(kWith.fields, form(call.settings, n), call, acc, in));
   return Combined{};
 }
 
 // ---- Encode and decode
 
 Carry block_of(const Carry& in, std::size_t first) {
-  return {in.grad + first, in.residual ? in.residual + first : nullptr, in.left ? in.left + first : nullptr,
-          std::min(kBlock, in.n - first)};
+  return {in.grad + first, in.residual ? in.residual + first : nullptr,
+          in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
 }
 
 Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
@@ -159,11 +162,11 @@ Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, By
 Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
   const Shape shape(call.settings);
   const std::uint64_t own = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
-  const unsigned bits = lane::bits_for(shape.top, workers_of(call.context));
+  const unsigned bits = int_fields::bits_for(shape.top, workers_of(call.context));
   bool finite = true;
   Levels steps;
   Values sent;
-  lane::put_head(out.data(), {1, bits});
+  int_fields::put_head(out.data(), {1, bits});
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry block = block_of(in, first);
     const float range = range_of(call.context, first / kBlock);
@@ -174,17 +177,17 @@ Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Byt
     } else {
       const Grid grid(shape, key_of(call.context), first, block.n, range);
       finite = with.levels(grid, shape.table, own, block, steps) && finite;
-      if (in.left || range > kSafeRange) {
+      if (in.residual_out || range > kSafeRange) {
         with.values(grid, 1, steps, sent);
         for (std::size_t i = 0; i < block.n; ++i) block.leave(i, sent[i]);
-        finite =
-            codec::all_finite(in.left ? std::span(block.left, block.n) : std::span(sent.data(), block.n)) &&
-            finite;
+        finite = codec::all_finite(in.residual_out ? std::span(block.residual_out, block.n)
+                                                   : std::span(sent.data(), block.n)) &&
+                 finite;
       }
     }
-    with.pack(steps.data(), first, width(block.n), bits, out.data());
+    with.fields.pack(steps.data(), first, width(block.n), bits, out.data());
   }
-  return {lane::bytes(lanes_for(in.n), bits), finite};
+  return {int_fields::bytes(lanes_for(in.n), bits), finite};
 }
 
 template <const Kernels& kWith>
@@ -197,11 +200,11 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
 template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
-  TITHE_TRY(codec::check_all(thc_codec, call, payloads, out.size()));
+  TITHE_TRY(codec::check_all(check<kWith>, call, payloads, out.size()));
   const Shape shape(call.settings);
-  const unsigned bits = lane::bits_for(shape.top, workers_of(call.context));
+  const unsigned bits = int_fields::bits_for(shape.top, workers_of(call.context));
   for (const ByteView p : payloads)
-    if (lane::head_of(p).bits != bits || lane::head_of(p).added > workers_of(call.context))
+    if (int_fields::head_of(p).bits != bits || int_fields::head_of(p).added > workers_of(call.context))
       return {Code::kCorrupt, "thc: lanes for another number of ranks"};
   Levels sums;
   Values sum, values;
@@ -214,8 +217,8 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
     if (merge.base) std::copy_n(merge.base + first, len, sum.begin());
     for (std::size_t p = 0; p < payloads.size() && range != 0.0F; ++p) {
       const Grid grid(shape, key_of(call.context), first, len, range);
-      kWith.unpack(payloads[p].data(), first, grid.width, bits, sums.data());
-      kWith.values(grid, lane::head_of(payloads[p]).added, sums, values);
+      kWith.fields.unpack(payloads[p].data(), first, grid.width, bits, sums.data());
+      kWith.values(grid, int_fields::head_of(payloads[p]).added, sums, values);
       for (std::size_t i = 0; i < len; ++i) sum[i] = starts && p == 0 ? values[i] : sum[i] + values[i];
     }
     for (std::size_t i = 0; i < len; ++i)
@@ -239,21 +242,21 @@ double contraction(const Settings& s, std::size_t) {
 
 constexpr Law kLargest[] = {Law::kMax};
 constexpr Law kAdds[] = {Law::kSum};
-constexpr Phase kPhases[] = {
-    {.name = "ranges", .laws = kLargest, .bound = bound_ranges, .check = check_ranges, .combine = widest},
-    {.name = "levels", .laws = kAdds, .bound = bound_lanes, .check = check_lanes, .combine = add}};
-constexpr Impl kImpls[] = {
-    {.name = "simd", .usable = codec::with_simd, .encode = encode<kSimd>, .decode = decode<kSimd>},
-    {.name = "ref", .usable = codec::always, .encode = encode<kReference>, .decode = decode<kReference>}};
+constexpr Phase kPhases[] = {{.name = "ranges", .laws = kLargest, .bound = bound_ranges},
+                             {.name = "levels", .laws = kAdds, .bound = bound_lanes}};
+template <const Kernels& kWith>
+constexpr Impl kImpl = {
+    .encode = encode<kWith>, .decode = decode<kWith>, .check = check<kWith>, .combine = combine<kWith>};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 
-const Kernels kReference = {squares, levels, values, lane::pack, lane::unpack};
+const Kernels kReference = {
+    .squares = squares, .levels = levels, .values = values, .fields = int_fields::kReference};
 
 }  // namespace thc
 
 const Codec thc_codec = {
-    .id = CodecId::thc,
     .name = "thc",
     .doc = "levels of rotated values, added as whole numbers (Li et al. 2024)",
     .params = thc::kParams,

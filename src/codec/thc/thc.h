@@ -9,7 +9,7 @@
 //            zeros to a power of two
 //   round    to one of top + 1 even steps from -range to range, up or down at random so that the mean is right; what
 //            lies outside is held at the end
-//   add      codec/lanes.h (sum phase); lanes are as wide as the ranks that the max phase counted need
+//   add      codec/int_sum/int_fields.h (sum phase); lanes are as wide as the ranks that the max phase counted need
 //   back     H of whole numbers is one of whole numbers, so it is exact, and there is one rounding per value
 //
 // mode=even     top = 2^bits - 1; reach = 1 + bits / 3, near the least error for normal values
@@ -26,7 +26,12 @@
 #include <limits>
 
 #include "base/rng.h"
-#include "codec/lanes.h"
+#include "codec/int_sum/int_fields.h"
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec thc_codec;
+}
 
 namespace tithe::thc {
 
@@ -122,8 +127,7 @@ struct Kernels {
   bool (*levels)(const Grid&, bool table, std::uint64_t own, const Carry& block, Levels& out);
   // From sums of steps of `added` payloads to the values of the block.
   void (*values)(const Grid&, unsigned added, const Levels& sums, Values& out);
-  decltype(&lane::pack) pack;
-  decltype(&lane::unpack) unpack;
+  const int_fields::Kernels& fields;
 };
 extern const Kernels kReference;
 extern const Kernels kSimd;  // thc_simd.cc; blocks that are not whole go to the reference

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/common/kernels.h"
 #include "codec/thc/thc.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/thc/thc_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/block_simd_inl.h"
+#include "codec/common/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::thc::HWY_NAMESPACE {
@@ -178,23 +179,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::thc {
-namespace {
-
-HWY_EXPORT(squares);
-HWY_EXPORT(levels);
-HWY_EXPORT(values);
-
-double squares_any(const Carry& block) { return HWY_DYNAMIC_DISPATCH(squares)(block); }
-bool levels_any(const Grid& grid, bool table, std::uint64_t own, const Carry& block, Levels& out) {
-  return HWY_DYNAMIC_DISPATCH(levels)(grid, table, own, block, out);
-}
-void values_any(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
-  HWY_DYNAMIC_DISPATCH(values)(grid, added, sums, out);
-}
-
-}  // namespace
-
-const Kernels kSimd = {squares_any, levels_any, values_any, lane::pack_simd, lane::unpack_simd};
-
+TITHE_EXPORT(squares)
+TITHE_EXPORT(levels)
+TITHE_EXPORT(values)
+const Kernels kSimd = {TITHE_KERNEL(squares), TITHE_KERNEL(levels), TITHE_KERNEL(values),
+                       .fields = int_fields::kSimd};
 }  // namespace tithe::thc
 #endif

@@ -7,20 +7,19 @@
 #include <set>
 #include <vector>
 
-#include "codec/registry.h"
-#include "codec/rounds_for_test.h"
+#include "support/codec_run.h"
 
 namespace tithe::thc {
 namespace {
 
-using rounds::bell;
-using rounds::Floats;
-using rounds::Payload;
-using rounds::Round;
-using rounds::round_of;
+using harness::bell;
+using harness::Floats;
+using harness::Payload;
+using harness::Round;
+using harness::round_of;
 
 Payload encode(const Call& call, const Floats& x) {
-  return rounds::encode(thc_codec, thc_codec.best(this_machine()), call, x);
+  return harness::encode(thc_codec, thc_codec.reference(), call, x).payload;
 }
 
 // Li et al., the table for 4 bits, granularity 30 and one value in 32 outside: 8 ranks fit into 8 bits.
@@ -29,12 +28,12 @@ TEST(Thc, TheTableIsThePublishedOne) {
   EXPECT_EQ(kTable, published);
   const Shape shape(parse_spec("thc:mode=literal")->settings);
   EXPECT_EQ(shape.top, 30U);
-  EXPECT_EQ(lane::bits_for(shape.top, 8), 8U);
+  EXPECT_EQ(int_fields::bits_for(shape.top, 8), 8U);
   EXPECT_NEAR(std::erfc(shape.reach / std::sqrt(2.0)), 1.0 / 32, 1e-12);
   const Round round = round_of("thc:mode=literal", {bell(5000)});
   std::set<unsigned> used;
   for (std::size_t i = 0; i < lanes_for(5000); ++i)
-    used.insert(lane::get(round.sum.data(), i, lane::head_of(round.sum).bits));
+    used.insert(int_fields::get(round.sum.data(), i, int_fields::head_of(round.sum).bits));
   EXPECT_EQ(used, std::set<unsigned>(kTable.begin(), kTable.end()));
 }
 
@@ -84,8 +83,8 @@ TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
     std::vector<Floats> x;
     for (int w = 0; w < workers; ++w) x.push_back(bell(3000, 1, static_cast<unsigned>(w)));
     const Round round = round_of("thc", x);
-    EXPECT_EQ(lane::head_of(round.sum).added, static_cast<unsigned>(workers));
-    EXPECT_EQ(lane::head_of(round.sum).bits, static_cast<unsigned>(bits));
+    EXPECT_EQ(int_fields::head_of(round.sum).added, static_cast<unsigned>(workers));
+    EXPECT_EQ(int_fields::head_of(round.sum).bits, static_cast<unsigned>(bits));
     double error = 0, energy = 0, unbalanced = 0;
     for (std::size_t i = 0; i < 3000; ++i) {
       double sum = 0, left = 0;
@@ -104,20 +103,20 @@ TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
 
 TEST(Thc, MoreRanksThanStatedAreRefused) {
   const Floats x = bell(100);
-  const Call call = rounds::call_of("thc:workers=2", 0);
+  const Call call = harness::call_of("thc:workers=2", 0);
   const Payload one = encode(call, x);
   Payload acc = one;
-  const Phase& phase = thc_codec.phases[0];
-  ASSERT_TRUE(phase.combine(call, 100, acc, one, nullptr).ok());
-  EXPECT_EQ(phase.combine(call, 100, acc, one, nullptr).status().code(), Code::kUnsupported);
+  ASSERT_TRUE(thc_codec.best(this_machine()).combine(call, 100, acc, one, nullptr).ok());
+  EXPECT_EQ(thc_codec.best(this_machine()).combine(call, 100, acc, one, nullptr).status().code(),
+            Code::kUnsupported);
 }
 
 TEST(Thc, RanksMustDrawTheSameSigns) {
   const Floats x = bell(100);
-  Call call = rounds::call_of("thc", 0);
+  Call call = harness::call_of("thc", 0);
   Payload acc = encode(call, x);
   call.shared_seed += 1;
-  EXPECT_EQ(thc_codec.phases[0].combine(call, 100, acc, encode(call, x), nullptr).status().code(),
+  EXPECT_EQ(thc_codec.best(this_machine()).combine(call, 100, acc, encode(call, x), nullptr).status().code(),
             Code::kCorrupt);
 }
 

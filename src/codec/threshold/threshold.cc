@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// threshold: every value whose magnitude is at or above tau, however many these are. Zeros are never sent,
-// not even at tau=0.
-//
-// tau is rounded to fp32 and compared as such: a tensor whose values all equal tau is sent whole, and nothing of one
-// whose values all lie one ulp below. What is held back grows in the residual until it
-// reaches tau.
-//
-// Layout   codec/sparse.h, at most n pairs
+#include "codec/threshold/threshold.h"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "codec/raw.h"
-#include "codec/registry.h"
-#include "codec/select.h"
-#include "codec/select_fast.h"
-#include "codec/sparsifier.h"
+#include "codec/common/payload.h"
+#include "codec/sparse/select.h"
+#include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparsifier.h"
 
 namespace tithe {
 namespace threshold {
@@ -35,7 +28,7 @@ std::uint32_t least(const Settings& s) {
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), n, n); }
 
-Status check(const Settings&, std::size_t n, ByteView payload) {
+Status check(const Call&, std::size_t n, ByteView payload) {
   return sparse::check("threshold", n, n, payload);
 }
 
@@ -88,15 +81,14 @@ double error(const Settings& s, double, double) {
                                                    : std::numeric_limits<double>::infinity();
 }
 
-constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound, .check = check}};
+constexpr Phase kPhases[] = {{.name = "pairs", .laws = sparse::kLaws, .bound = bound}};
 constexpr std::span<const Impl> kImpls =
-    sparse::kImpls<threshold_codec, kForm, encode, encode_plain, own_scratch>;
+    sparse::kImpls<threshold_codec, kForm, check, encode, encode_plain, own_scratch>;
 
 }  // namespace
 }  // namespace threshold
 
-const Codec threshold_codec = {.id = CodecId::threshold,
-                               .name = "threshold",
+const Codec threshold_codec = {.name = "threshold",
                                .doc = "every value at or above a magnitude that you give",
                                .params = threshold::kParams,
                                .phases = threshold::kPhases,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/threshold/threshold.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "codec/encode_for_test.h"
-#include "codec/registry.h"
+#include "support/sparse_sent.h"
 
 namespace tithe::sparse {
 namespace {

@@ -1,37 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codec/topk/topk.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "codec/encode_for_test.h"
-#include "codec/registry.h"
+#include "support/sparse_sent.h"
 
 namespace tithe::sparse {
 namespace {
 
-Sent encode_all(const Call& call, const std::vector<float>& grad, const std::vector<float>& residual) {
-  const Sent want = encode(topk_codec.reference(), topk_codec, call, grad, residual);
-  for (const Impl& impl : topk_codec.impls) {
-    const Sent got = encode(impl, topk_codec, call, grad, residual);
-    EXPECT_EQ(got.finite, want.finite) << impl.name;
-    if (want.finite) {
-      EXPECT_TRUE(got == want) << impl.name;
-    }
-  }
-  return want;
-}
-
 TEST(Topk, EqualMagnitudesGoToTheLowerIndex) {
   const std::vector<float> grad = {1, -2, 2, 3, -2, 2, 0, 1, 1, 1};
-  const Sent sent = encode_all(call_of("topk:ratio=0.3"), grad, std::vector<float>(10));
+  const Sent sent = encode_all(topk_codec, call_of("topk:ratio=0.3"), grad, std::vector<float>(10));
   EXPECT_EQ(sent.index, (std::vector<std::uint32_t>{1, 2, 3}));
   EXPECT_EQ(sent.value, (std::vector<float>{-2, 2, 3}));
   EXPECT_EQ(sent.left, (std::vector<float>{1, 0, 0, 0, -2, 2, 0, 1, 1, 1}));
 }
 
 TEST(Topk, TakesGradientPlusResidual) {
-  const Sent sent = encode_all(call_of("topk:ratio=0.25"), {1, 1, 1, 1}, {0, 0.5F, -4, 0});
+  const Sent sent = encode_all(topk_codec, call_of("topk:ratio=0.25"), {1, 1, 1, 1}, {0, 0.5F, -4, 0});
   EXPECT_EQ(sent.index, (std::vector<std::uint32_t>{2}));
   EXPECT_EQ(sent.value, (std::vector<float>{-3}));
   EXPECT_EQ(sent.left, (std::vector<float>{1, 1.5F, 0, 1}));
@@ -40,7 +29,7 @@ TEST(Topk, TakesGradientPlusResidual) {
 TEST(Topk, ZerosAreNeverSent) {
   std::vector<float> grad(1000, -0.0F);
   grad[999] = 1e-45F;  // the smallest denormal
-  const Sent sent = encode_all(call_of("topk:ratio=1"), grad, std::vector<float>(1000, -0.0F));
+  const Sent sent = encode_all(topk_codec, call_of("topk:ratio=1"), grad, std::vector<float>(1000, -0.0F));
   EXPECT_EQ(sent.index, (std::vector<std::uint32_t>{999}));
   EXPECT_TRUE(std::signbit(sent.left[0]));
 }
@@ -48,7 +37,7 @@ TEST(Topk, ZerosAreNeverSent) {
 TEST(Topk, NotANumberIsReported) {
   std::vector<float> grad(100, 1);
   grad[37] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(encode_all(call_of("topk"), grad, std::vector<float>(100)).finite);
+  EXPECT_FALSE(encode_all(topk_codec, call_of("topk"), grad, std::vector<float>(100)).finite);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/fifo.h"
-#include "tithe/connect.h"
+#include "transport/transports.h"
 
 namespace tithe {
 namespace loop {
@@ -277,6 +277,11 @@ Loop::~Loop() {
   mine.changed.wait(lock, [&] { return mine.being_read == 0; });
 }
 
+constexpr std::string_view kExamples[] = {"loop"};
+
+Status usable() { return {}; }
+TransportLook look() { return {.version = {}, .ways = {"threads"}, .lacks = {}}; }
+
 }  // namespace
 }  // namespace loop
 
@@ -286,5 +291,14 @@ std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key) {
   for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r, key));
   return all;
 }
+
+const TransportKind loop_transport = {.name = "loop",
+                                      .doc = "ranks as threads of one process, for tests and simulation",
+                                      .options = {},
+                                      .examples = loop::kExamples,
+                                      .usable = loop::usable,
+                                      .look = loop::look,
+                                      .open = nullptr,
+                                      .open_threads = open_loop};
 
 }  // namespace tithe

@@ -203,8 +203,10 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
       agreed = hash;
       break;
     }
-    if (Clock::now() >= deadline) {
+    const bool withdrawn = launch.interrupted && launch.interrupted();
+    if (withdrawn || Clock::now() >= deadline) {
       fs::remove(paths[me], ignored);
+      if (withdrawn) return given_up();
       return who_differs(launch, worlds, paths);
     }
   }
@@ -215,6 +217,7 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
   TITHE_TRY(write_note(paths[me], launch.rank, notes[me]));
   const auto farewell = std::min(deadline, Clock::now() + kLongestFarewell);
   for (bool waiting = true; waiting && Clock::now() < farewell;) {
+    if (launch.interrupted && launch.interrupted()) break;
     waiting = false;
     for (std::size_t r = 0; r < world && !waiting; ++r) {
       const Note n = r == me ? Note{} : read_note(paths[r], static_cast<Rank>(r), owner);

@@ -64,7 +64,7 @@ class Host {
   }
 
   Result<std::vector<Blob>> run() {
-    const auto deadline = Clock::now() + launch_.timeout;
+    const Deadline deadline(Clock::now() + launch_.timeout, &launch_.interrupted);
     int why = 0;
     Result<std::vector<Socket>> listeners = listen_at(launch_.host, launch_.port, is_guarded(launch_), &why);
     if (!listeners.ok()) {
@@ -72,8 +72,14 @@ class Host {
       return Status(Code::kIo, fmt::format("{} ({})", listeners.status().what(), taken_text()));
     }
     Status status;
-    while (status.ok() && !missing().empty())
-      status = Clock::now() >= deadline ? nobody_came() : step(*listeners, deadline);
+    bool withdrawn = false;
+    while (status.ok() && !missing().empty()) {
+      withdrawn = deadline.withdrawn();
+      if (withdrawn)
+        status = {Code::kPeerLost, "rank 0 gave up meeting", 0};
+      else
+        status = Clock::now() >= deadline.at ? nobody_came() : step(*listeners, deadline.at);
+    }
     const std::string& what = status.what();
     const Blob text(what.begin(), what.end());
     const std::span<const Blob> items = status.ok() ? std::span<const Blob>(blobs_) : std::span(&text, 1);
@@ -85,6 +91,7 @@ class Host {
         status = {Code::kPeerLost, fmt::format("rank {} went away while ranks met: {}", v.rank, sent.what()),
                   v.rank};
     }
+    if (withdrawn) return given_up();
     if (!status.ok()) return status;
     return std::move(blobs_);
   }
@@ -113,12 +120,12 @@ class Host {
   }
 
   // Waits for something to happen and takes it in. Not ok: a rank that proved the token and is of another world.
-  Status step(const std::vector<Socket>& listeners, Deadline deadline) {
+  Status step(const std::vector<Socket>& listeners, Clock::time_point deadline) {
     std::vector<pollfd> fds;
     for (const Socket& s : listeners) fds.push_back({.fd = s.fd(), .events = POLLIN, .revents = 0});
     for (const Visitor& v : visitors_) fds.push_back({.fd = v.socket.fd(), .events = POLLIN, .revents = 0});
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 1, 1000)));
+    poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 1, 100)));
     for (auto v = visitors_.begin(); v != visitors_.end();) {
       bool stays = v->proved() || Clock::now() < v->since + kProveTime;
       if (stays) TITHE_TRY(read(*v, &stays));
@@ -233,7 +240,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   TITHE_TRY(send_all(socket, write_knock(shake.visitor), deadline));
   Blob challenge(kChallengeBytes);
   const auto attention = std::min<milliseconds>(kAnswerTime, launch.timeout / 2);
-  const auto soon = std::min(deadline, Clock::now() + attention);
+  const Deadline soon = deadline.at_most(Clock::now() + attention);
   // What is not tithe's is known by its first bytes: it may never send so many more.
   const std::size_t first = 4;
   Status s = recv_all(socket, std::span(challenge).first(first), soon);
@@ -243,7 +250,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
                               taken_text()),
                   0);
   if (s.ok()) s = recv_all(socket, std::span(challenge).subspan(first), soon);
-  if (s.code() == Code::kTimeout && soon < deadline)
+  if (s.code() == Code::kTimeout && soon.at < deadline.at)
     return Status(
         Code::kTimeout,
         fmt::format("nothing answered at {}:{} for {} s: rank 0 stands still, or what listens there is "
@@ -255,7 +262,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   TITHE_TRY(send_all(socket, write_claim(shake, static_cast<std::uint32_t>(launch.world), launch.rank, mine),
                      deadline));
   Blob answer(kAnswerBytes);
-  const auto patience = deadline + grace(launch);
+  const Deadline patience(deadline.at + grace(launch), deadline.interrupted);
   s = recv_all(socket, answer, patience);
   const std::optional<std::size_t> bytes = s.ok() ? read_answer(answer, launch.world) : std::nullopt;
   if (s.ok() && !bytes) return here({Code::kCorrupt, "the answer of rank 0 was changed on its way", 0});
@@ -274,17 +281,19 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
 }
 
 Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
-  const auto deadline = Clock::now() + launch.timeout;
+  const Deadline deadline(Clock::now() + launch.timeout, &launch.interrupted);
   // Until it answers, rank 0 may not have started yet, or someone else may have stood in its place.
   Status last;
   Clock::time_point hung_up{};  // since when every connection was closed without an answer
-  while (Clock::now() < deadline) {
+  while (Clock::now() < deadline.at) {
+    if (deadline.withdrawn()) return given_up();
     Result<Socket> socket = connect_to(launch.host, launch.port, deadline);
     last = socket.status();
     if (last.ok()) {
       Result<std::vector<Blob>> all = converse(launch, mine, *socket, deadline);
       if (all.ok()) return all;
       last = all.status();
+      if (last.code() == Code::kCancelled) return given_up();
       if (last.code() != Code::kIo) break;
       if (hung_up == Clock::time_point{}) hung_up = Clock::now();
       if (Clock::now() - hung_up >= kHangUpTime)
@@ -292,6 +301,8 @@ Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
                       fmt::format("what listens at {}:{} hangs up: it is not tithe's rank 0 ({})",
                                   launch.host, launch.port, taken_text()),
                       0);
+    } else if (last.code() == Code::kCancelled) {
+      return given_up();
     } else {
       hung_up = {};
     }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -113,6 +114,42 @@ TEST_P(Meet, names_who_has_another_world) {
 TEST_P(Meet, refuses_a_blob_without_measure) {
   const std::vector<std::uint8_t> huge(2U << 20);
   EXPECT_EQ(meet(launch(0, 2))(huge).status().code(), Code::kInvalid);
+}
+
+// Ctrl-C while peers are missing ended the process, or waited for the timeout.
+TEST_P(Meet, can_be_withdrawn) {
+  for (const Rank me : {0, 1}) {
+    std::atomic<bool> withdrawn = false;
+    std::thread later([&] {
+      std::this_thread::sleep_for(200ms);
+      withdrawn = true;
+    });
+    Launch l = launch(me, 2, 10min);
+    l.interrupted = [&] { return withdrawn.load(); };
+    const Gathered got = meet(l)(blob_of(me));
+    later.join();
+    EXPECT_EQ(got.status().code(), Code::kCancelled) << got.status().what();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// The others learn that rank 0 gave up: their own wait is not theirs to end.
+TEST_P(Meet, a_withdrawn_rank_0_is_named) {
+  if (GetParam()) GTEST_SKIP() << "over files no rank hears of it";
+  std::atomic<bool> came = false;
+  Gathered seen = Status(Code::kInvalid, "");
+  Launch mine = launch(0, 3, 10min);
+  mine.interrupted = [&] { return came.load(); };
+  std::thread visitor([&] { seen = meet(launch(1, 3, 10min))(blob_of(1)); });
+  std::thread later([&] {
+    std::this_thread::sleep_for(1s);
+    came = true;
+  });
+  EXPECT_EQ(meet(mine)(blob_of(0)).status().code(), Code::kCancelled);
+  visitor.join();
+  later.join();
+  EXPECT_EQ(seen.status().code(), Code::kPeerLost) << seen.status().what();
+  EXPECT_EQ(seen.status().peer(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(ways, Meet, ::testing::Bool(),

@@ -23,6 +23,9 @@ Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
 // Whether strangers are kept out by a token, or are let in on purpose.
 inline bool is_guarded(const Launch& launch) { return !launch.token.empty() || launch.unguarded; }
 
+// Where Launch::interrupted said so.
+inline Status given_up() { return {Code::kCancelled, "meeting was given up"}; }
+
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);
 Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine);
 

@@ -21,6 +21,7 @@ Status failed(std::string_view doing, int why) {
   return {Code::kIo, fmt::format("{}: {}", doing, std::strerror(why))};
 }
 
+constexpr int kLook = 100;  // ms: how often a caller is asked whether it still wants to wait
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -48,15 +49,16 @@ Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
-bool ready(const Socket& socket, bool to_write, Deadline deadline) {
+Status ready(const Socket& socket, bool to_write, Deadline deadline) {
   pollfd p{.fd = socket.fd(), .events = static_cast<short>(to_write ? POLLOUT : POLLIN), .revents = 0};
   for (;;) {
+    if (deadline.withdrawn()) return {Code::kCancelled, "given up"};
     const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    const int n = ::poll(&p, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000)));
-    if (n > 0) return true;
-    if (n < 0 && errno != EINTR) return false;
+        std::chrono::ceil<std::chrono::milliseconds>(deadline.at - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return {Code::kTimeout, to_write ? "sending" : "receiving"};
+    const int n = ::poll(&p, 1, static_cast<int>(std::min<std::int64_t>(left.count(), kLook)));
+    if (n > 0) return {};
+    if (n < 0 && errno != EINTR) return failed("waiting", errno);
   }
 }
 
@@ -139,7 +141,9 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) 
       // An address that swallows packets must not use up the time of the others.
       const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(3);
       why = ETIMEDOUT;
-      if (!ready(s, true, std::min(deadline, soon))) continue;
+      const Status there = ready(s, true, deadline.at_most(soon));
+      if (there.code() == Code::kCancelled) return there;
+      if (!there.ok()) continue;
       socklen_t size = sizeof why;
       getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &why, &size);
       if (why != 0) continue;
@@ -161,7 +165,7 @@ Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadl
     if (n > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     } else if (errno == EAGAIN) {
-      if (!ready(socket, true, deadline)) return {Code::kTimeout, "sending"};
+      TITHE_TRY(ready(socket, true, deadline));
     } else if (errno != EINTR) {
       return failed("sending", errno);
     }
@@ -183,7 +187,7 @@ Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline de
   while (!bytes.empty()) {
     const std::ptrdiff_t n = recv_some(socket, bytes);
     if (n < 0) return {Code::kIo, "the connection was closed"};
-    if (n == 0 && !ready(socket, false, deadline)) return {Code::kTimeout, "receiving"};
+    if (n == 0) TITHE_TRY(ready(socket, false, deadline));
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
   return {};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TCP sockets as meeting needs them: every wait has a deadline, none blocks beyond it.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,7 +14,16 @@
 
 namespace tithe::meeting {
 
-using Deadline = std::chrono::steady_clock::time_point;
+// Until when to wait, and whether the caller still wants to (Launch::interrupted).
+struct Deadline {
+  using Time = std::chrono::steady_clock::time_point;
+  // NOLINTNEXTLINE(google-explicit-constructor): a point in time is a deadline that nobody withdraws
+  Deadline(Time when, const std::function<bool()>* asked = nullptr) : at(when), interrupted(asked) {}
+  Deadline at_most(Time sooner) const { return {std::min(at, sooner), interrupted}; }
+  bool withdrawn() const { return interrupted != nullptr && *interrupted && (*interrupted)(); }
+  Time at;
+  const std::function<bool()>* interrupted;
+};
 
 class Socket {
  public:
@@ -52,14 +63,14 @@ Socket accept_from(const Socket& listener);
 // One attempt at each address of host. kIo when all refuse; not blocking once connected.
 Result<Socket> connect_to(const std::string& host, int port, Deadline deadline);
 
-// kTimeout at the deadline, kIo when the other side is gone.
+// kTimeout at the deadline, kCancelled when it is withdrawn, kIo when the other side is gone.
 Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline);
 Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline deadline);
 
 // Whatever has arrived: bytes read, 0 when nothing has, -1 when the connection is gone.
 std::ptrdiff_t recv_some(const Socket& socket, std::span<std::uint8_t> bytes);
 
-// Waits until the socket can be read (or written), or until the deadline.
-bool ready(const Socket& socket, bool to_write, Deadline deadline);
+// Waits until the socket can be read (or written): ok. Else kTimeout or kCancelled.
+Status ready(const Socket& socket, bool to_write, Deadline deadline);
 
 }  // namespace tithe::meeting

@@ -64,7 +64,7 @@ Blob hear(const Socket& s, std::chrono::milliseconds most) {
   Blob out;
   std::uint8_t some[4096];
   const auto deadline = Clock::now() + most;
-  while (ready(s, false, deadline)) {
+  while (ready(s, false, deadline).ok()) {
     const std::ptrdiff_t n = recv_some(s, some);
     if (n < 0) break;
     out.insert(out.end(), some, some + n);
@@ -151,7 +151,7 @@ TEST(MeetStrangers, a_visitor_that_says_a_byte_a_second_is_dropped) {
     bool dropped = false;
     for (std::size_t k = 0; k < 20 && !dropped; ++k) {
       dropped = !send_all(s, ByteView(knock).subspan(k, 1), Clock::now() + 1s).ok() ||
-                (ready(s, false, Clock::now() + 500ms) && hear(s, 10ms).empty());
+                (ready(s, false, Clock::now() + 500ms).ok() && hear(s, 10ms).empty());
     }
     EXPECT_TRUE(dropped);
   });

@@ -5,8 +5,11 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/bytes.h"
-#include "tithe/connect.h"
+#include "transport/ucx/open.h"
 
 namespace tithe::ucx {
 namespace {
@@ -115,7 +118,8 @@ TEST(OpenUcx, shares_what_went_wrong) {
     shown.assign(mine.begin(), mine.end());
     return std::vector<std::vector<std::uint8_t>>(2, shown);
   };
-  const auto opened = open_ucx(0, 2, exchange, {.transports = "tcp", .devices = "no_such_device"});
+  const auto opened =
+      open({.world = 2, .all_gather = exchange}, {.transports = "tcp", .devices = "no_such_device"});
   EXPECT_EQ(opened.status().code(), Code::kIo) << opened.status().what();
   const Status heard = read_hello(shown, 0, 2, {}).status();
   EXPECT_EQ(heard.code(), Code::kIo);
@@ -133,7 +137,8 @@ TEST(OpenUcx, a_damaged_address_blob_gives_a_status) {
       all[1][all[1].size() - from_end] ^= 0xff;
       return all;
     };
-    const Status s = open_ucx(0, 2, exchange, {.transports = "tcp", .devices = ""}).status();
+    const Status s =
+        open({.world = 2, .all_gather = exchange}, {.transports = "tcp", .devices = ""}).status();
     EXPECT_EQ(s.code(), Code::kCorrupt) << s.what();
     EXPECT_EQ(s.peer(), 1);
   }
@@ -148,22 +153,37 @@ TEST(OpenUcx, one_timeout_governs_connecting) {
     return all;
   };
   const auto begin = std::chrono::steady_clock::now();
-  const Status s = open_ucx(0, 2, exchange,
-                            {.transports = "tcp", .devices = "", .timeout = std::chrono::milliseconds(700)})
+  const Status s = open({.world = 2, .all_gather = exchange, .timeout = std::chrono::milliseconds(700)},
+                        {.transports = "tcp", .devices = ""})
                        .status();
   EXPECT_FALSE(s.ok());
   EXPECT_EQ(s.peer(), 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
-TEST(OpenUcx, refuses_an_impossible_place) {
-  const AllGather never = [](ByteView) -> Result<std::vector<std::vector<std::uint8_t>>> {
-    ADD_FAILURE() << "nothing should be exchanged";
-    return Status(Code::kInvalid, "");
+// Connecting to a rank that never comes ran into its timeout, whoever had given up meanwhile.
+TEST(OpenUcx, connecting_can_be_withdrawn) {
+  const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
+    std::vector<std::vector<std::uint8_t>> all(2, {mine.begin(), mine.end()});
+    wire::put(&all[1][12], std::uint32_t{1});
+    seal_again(all[1], {});
+    return all;
   };
-  EXPECT_EQ(open_ucx(2, 2, never).status().code(), Code::kInvalid);
-  EXPECT_EQ(open_ucx(-1, 2, never).status().code(), Code::kInvalid);
-  EXPECT_EQ(open_ucx(0, 0, never).status().code(), Code::kInvalid);
+  std::atomic<bool> withdrawn = false;
+  std::atomic<int> asked = 0;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    withdrawn = true;
+  });
+  const ConnectOptions connect{
+      .world = 2, .all_gather = exchange, .timeout = std::chrono::minutes(10), .interrupted = [&] {
+        ++asked;
+        return withdrawn.load();
+      }};
+  const Status s = open(connect, {.transports = "tcp", .devices = ""}).status();
+  later.join();
+  EXPECT_TRUE(s.code() == Code::kCancelled || s.code() == Code::kPeerLost) << s.what();
+  EXPECT_GT(asked, 0);
 }
 
 }  // namespace

@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// open_ucx: exchanges addresses, then connects. A rank that cannot open UCX takes part in the exchange all
-// the same, so that nobody waits for it.
+// Exchanges addresses, then connects. A rank that cannot open UCX takes part in the exchange all the same, so that
+// nobody waits for it.
+#include "transport/ucx/open.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tithe/connect.h"
+#include "transport/transports.h"
 #include "transport/ucx/hello.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace tithe {
-namespace {
+namespace ucx {
 
 using Clock = std::chrono::steady_clock;
 
-}  // namespace
-
-Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGather& all_gather,
-                                            const UcxOptions& options) {
-  if (world < 1 || rank < 0 || rank >= world)
-    return Status(Code::kInvalid, fmt::format("rank {} of world size {}", rank, world));
-  if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
-  if (!options.token.empty() && options.token.size() < kLeastTokenBytes)
-    return Status(Code::kInvalid, fmt::format("a job token of {} bytes: it needs at least {}",
-                                              options.token.size(), kLeastTokenBytes));
-  const auto deadline = Clock::now() + options.timeout;
-  ucx::Hello mine{.rank = rank, .world = world, .address = {}};
+Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options) {
+  const auto [rank, world] = std::pair(connect.rank, connect.world);
+  const auto deadline = Clock::now() + connect.timeout;
+  Hello mine{.rank = rank, .world = world, .address = {}};
   TITHE_TRY(fill_random(mine.nonce));
-  Result<std::unique_ptr<ucx::Worker>> worker = ucx::Worker::open(options, world);
+  Result<std::unique_ptr<Worker>> worker = Worker::open(options, connect.silence, world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
     if (address.ok())
@@ -39,7 +33,7 @@ Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGathe
   }
   std::vector<std::vector<std::uint8_t>> blobs;
   if (world > 1) {
-    Result<std::vector<std::vector<std::uint8_t>>> all = all_gather(ucx::write_hello(mine, options.token));
+    Result<std::vector<std::vector<std::uint8_t>>> all = connect.all_gather(write_hello(mine, connect.token));
     if (!mine.trouble.ok()) return mine.trouble;
     if (!all.ok()) return all.status();
     blobs = std::move(*all);
@@ -49,21 +43,47 @@ Result<std::unique_ptr<Transport>> open_ucx(Rank rank, int world, const AllGathe
   }
   if (!mine.trouble.ok()) return mine.trouble;
 
-  std::vector<ucx::HeardHello> hellos(static_cast<std::size_t>(world));
+  std::vector<HeardHello> hellos(static_cast<std::size_t>(world));
   for (Rank r = 0; world > 1 && r < world; ++r) {
-    Result<ucx::HeardHello> hello =
-        ucx::read_hello(blobs[static_cast<std::size_t>(r)], r, world, options.token);
+    Result<HeardHello> hello = read_hello(blobs[static_cast<std::size_t>(r)], r, world, connect.token);
     if (!hello.ok()) return hello.status();
     hellos[static_cast<std::size_t>(r)] = *hello;
   }
   if (world > 1 && hellos[static_cast<std::size_t>(rank)].nonce != mine.nonce)
     return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
-  const Secret key = ucx::session_key(options.token, hellos);
-  auto transport = std::make_unique<ucx::UcxTransport>(rank, world, std::move(*worker), key);
+  const Secret key = session_key(connect.token, hellos);
+  auto transport = std::make_unique<UcxTransport>(rank, world, std::move(*worker), key);
   // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  if (const Status s = transport->connect(hellos, std::max(left, options.timeout / 10)); !s.ok()) return s;
+  TITHE_TRY(transport->connect(hellos, std::max(left, connect.timeout / 10), connect.interrupted));
   return std::unique_ptr<Transport>(std::move(transport));
 }
+
+namespace {
+
+constexpr TransportOption kOptions[] = {
+    {"transports", "", "UCX_TLS, e.g. tcp or tcp,self; empty: the environment's, else UCX's own choice"},
+    {"devices", "", "UCX_NET_DEVICES, e.g. eth0 or mlx5_0:1; empty likewise"},
+};
+constexpr std::string_view kExamples[] = {"ucx", "ucx:transports=tcp"};
+
+Status usable() { return {}; }
+
+Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
+                                             std::span<const std::string> values) {
+  return open(connect, {.transports = values[0], .devices = values[1]});
+}
+
+}  // namespace
+}  // namespace ucx
+
+const TransportKind ucx_transport = {.name = "ucx",
+                                     .doc = "shared memory, TCP or RDMA, through UCX",
+                                     .options = ucx::kOptions,
+                                     .examples = ucx::kExamples,
+                                     .usable = ucx::usable,
+                                     .look = ucx::look,
+                                     .open = ucx::open_with,
+                                     .open_threads = nullptr};
 
 }  // namespace tithe

@@ -46,7 +46,8 @@ Secret UcxTransport::proof(Word word, Rank from, Rank to) const {
 
 UcxTransport::~UcxTransport() { close_now(); }
 
-Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout) {
+Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+                             const std::function<bool()>& interrupted) {
   const Home me = my_home();
   listen();
   for (Peer& p : peers_) {
@@ -79,6 +80,7 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
     while (p.rank != rank_ && (!p.greeted || p.words_in_flight > 0)) {
       if (!p.gone.ok()) return p.gone;
       if (Clock::now() >= deadline) return late(p);
+      if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
       if (!worker_->progress()) nap(100ms);
       tend();
     }
@@ -87,7 +89,7 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
   ucp_request_param_t param{};
   ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->handle(), &param);
   while (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS) {
-    if (Clock::now() >= deadline) break;
+    if (Clock::now() >= deadline || (interrupted && interrupted())) break;
     if (!worker_->progress()) nap(100ms);
     tend();
   }
@@ -204,10 +206,10 @@ void UcxTransport::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
   peer->self->break_off(*peer, how_it_ended(status));
 }
 
-void UcxTransport::break_off(Peer& peer, std::string why) {
+void UcxTransport::break_off(Peer& peer, const Status& why) {
   peer.broken = true;
   must_tend_ = true;
-  if (peer.gone.ok()) peer.gone = {Code::kPeerLost, std::move(why), peer.rank};
+  if (peer.gone.ok()) peer.gone = {why.code(), why.what(), peer.rank};
 }
 
 // Ends receives that no message has met; those that one has met end with the connection.
@@ -221,7 +223,7 @@ bool UcxTransport::nap(std::chrono::nanoseconds most) {
   const bool woken = worker_->wait(most, watch_.descriptor());
   for (Rank r = watch_.ended(); r >= 0; r = watch_.ended()) {
     worker_->progress();  // a farewell that it sent before it ended comes first
-    break_off(peers_[static_cast<std::size_t>(r)], "its process ended");
+    break_off(peers_[static_cast<std::size_t>(r)], {Code::kPeerLost, "its process ended"});
   }
   return woken;
 }
@@ -231,7 +233,8 @@ void UcxTransport::tend() {
     const auto now = Clock::now();
     for (const Op* op : active_)
       if (op->withdrawn && !op->answered && now >= op->let_go)
-        break_off(peers_[static_cast<std::size_t>(op->peer)], "it did not let go of a cancelled operation");
+        break_off(peers_[static_cast<std::size_t>(op->peer)],
+                  {Code::kPeerLost, "it did not let go of a cancelled operation"});
   }
   while (must_tend_) {
     must_tend_ = false;
@@ -288,7 +291,7 @@ void UcxTransport::close_now() {
   pump([](const Peer& p) { return p.ep != nullptr && p.greeted && !p.answered && p.gone.ok(); },
        Clock::now() + kFarewellTime);
   for (Peer& p : peers_)
-    if (p.ep != nullptr) break_off(p, "this rank closed its transport");
+    if (p.ep != nullptr) break_off(p, {Code::kPeerLost, "this rank closed its transport"});
   tend();
   pump([](const Peer& p) { return p.closing; }, Clock::now() + kCloseTime);
   is_over_ = true;

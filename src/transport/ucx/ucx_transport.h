@@ -18,6 +18,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,8 +36,9 @@ class UcxTransport final : public Transport {
   ~UcxTransport() override;
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
-  // connected to this rank. kTimeout names the first that did not.
-  Status connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout);
+  // connected to this rank. kTimeout names the first that did not, kCancelled where `interrupted` said so.
+  Status connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+                 const std::function<bool()>& interrupted);
 
   std::string_view kind() const override { return "ucx"; }
   Rank rank() const override { return rank_; }
@@ -141,7 +143,7 @@ class UcxTransport final : public Transport {
   void listen();
   void hear(ucp_tag_t tag, std::size_t bytes);
   Secret proof(Word word, Rank from, Rank to) const;  // that a rank of this job says it
-  void break_off(Peer& peer, std::string why);
+  void break_off(Peer& peer, const Status& why);
   void give_up_receives(Peer& peer);
   bool nap(std::chrono::nanoseconds most);  // true if woken
   void tend();                              // acts on what callbacks noted

@@ -69,19 +69,80 @@ std::string shared_memory_left() {
       kSharedMemory / 1'000'000);
 }
 
-// Whether UCX's configuration, with what the environment says, holds this line.
-bool says(const ucp_config_t* config, std::string_view line) {
+// What one of UCX's functions prints, by lines.
+template <typename Print>
+std::vector<std::string> lines_of(const Print& print) {
   char* text = nullptr;
   std::size_t length = 0;
   FILE* stream = open_memstream(&text, &length);
-  if (stream == nullptr) return false;
-  ucp_config_print(config, stream, nullptr, UCS_CONFIG_PRINT_CONFIG);
+  if (stream == nullptr) return {};
+  print(stream);
   std::fclose(stream);
-  std::istringstream lines(std::string(text, length));
+  std::istringstream all(std::string(text, length));
   std::free(text);
-  bool found = false;
-  for (std::string one; std::getline(lines, one);) found = found || one == line;
-  return found;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(all, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+// The value of a variable such as "UCX_TLS" in UCX's configuration, with what the environment says.
+std::string value_of(const ucp_config_t* config, std::string_view variable) {
+  for (const std::string& line :
+       lines_of([&](FILE* stream) { ucp_config_print(config, stream, nullptr, UCS_CONFIG_PRINT_CONFIG); }))
+    if (line.starts_with(variable) && line.size() > variable.size() && line[variable.size()] == '=')
+      return line.substr(variable.size() + 1);
+  return {};
+}
+
+// "tcp/eth0" from "#  resource 2  :  md 1  dev 2  flags -- tcp/eth0".
+std::vector<std::string> ways_of(ucp_context_h context) {
+  std::vector<std::string> ways;
+  for (const std::string& line : lines_of([&](FILE* stream) { ucp_context_print_info(context, stream); })) {
+    const std::size_t flags = line.find(" flags ");
+    if (line.find("resource ") == std::string::npos || flags == std::string::npos) continue;
+    std::string way = line.substr(line.find_last_of(' ') + 1);
+    if (!way.starts_with("self/")) ways.push_back(std::move(way));
+  }
+  std::sort(ways.begin(), ways.end());
+  return ways;
+}
+
+constexpr ucp_params_t kParams = [] {
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  return params;
+}();
+
+// What UCX would find if it were told nothing: what a user may choose from.
+std::string ways_here() {
+  ucp_config_t* raw = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &raw) != UCS_OK) return {};
+  const Config config(raw, ucp_config_release);
+  ucp_context_h context = nullptr;
+  if (ucp_config_modify(raw, "TLS", "all") != UCS_OK ||
+      ucp_config_modify(raw, "NET_DEVICES", "all") != UCS_OK || ucp_init(&kParams, raw, &context) != UCS_OK)
+    return {};
+  std::string text;
+  for (const std::string& way : ways_of(context)) text += fmt::format("{}{}", text.empty() ? "" : ", ", way);
+  ucp_cleanup(context);
+  return text;
+}
+
+// Why a context cannot be had: what was asked for, who asked, and what there is.
+Status no_context(const ucp_config_t* config, const Options& options, ucs_status_t status) {
+  const auto asked = [&](const char* variable, const std::string& passed) {
+    if (!passed.empty()) return fmt::format("{}={} (as passed)", variable, passed);
+    const std::string value = value_of(config, variable);
+    return value == "all" ? std::string() : fmt::format("{}={} (the environment's)", variable, value);
+  };
+  const std::string transports = asked("UCX_TLS", options.transports);
+  const std::string devices = asked("UCX_NET_DEVICES", options.devices);
+  const std::string there = ways_here();
+  return ucx_error(
+      fmt::format("opening with {}{}{}", transports.empty() && devices.empty() ? "all it has" : transports,
+                  transports.empty() || devices.empty() ? "" : " and ", devices),
+      status, there.empty() ? "it finds nothing on this machine" : "this machine has " + there);
 }
 
 Status modify(ucp_config_t* config, const char* key, const std::string& value) {
@@ -92,30 +153,32 @@ Status modify(ucp_config_t* config, const char* key, const std::string& value) {
 
 }  // namespace
 
-std::string how_it_ended(ucs_status_t status) {
+Status how_it_ended(ucs_status_t status) {
   switch (status) {
     case UCS_ERR_ENDPOINT_TIMEOUT:  // also where it was reset: UCX over TCP does not tell them apart
-      return "its connection broke or reached a timeout";
+      return {Code::kTimeout, "its connection broke or reached a timeout"};
     case UCS_ERR_CONNECTION_RESET:
-      return "its connection was reset";
+      return {Code::kPeerLost, "its connection was reset"};
     case UCS_ERR_UNREACHABLE:
-      return "it cannot be reached";
+      return {Code::kPeerLost, "it cannot be reached"};
     default:
-      return fmt::format("its connection failed: {}", ucs_status_string(status));
+      return {Code::kPeerLost, fmt::format("its connection failed: {}", ucs_status_string(status))};
   }
 }
 
-Status ucx_error(std::string_view doing, ucs_status_t status) {
-  return {Code::kIo, fmt::format("UCX, {}: {}", doing, ucs_status_string(status))};
+Status ucx_error(std::string_view doing, ucs_status_t status, std::string_view more) {
+  return {Code::kIo,
+          fmt::format("UCX, {}: {}{}{}", doing, ucs_status_string(status), more.empty() ? "" : "; ", more)};
 }
 
-Result<std::unique_ptr<Worker>> Worker::open(const UcxOptions& options, int world) {
+Result<std::unique_ptr<Worker>> Worker::open(const Options& options, std::chrono::milliseconds silence,
+                                             int world) {
   std::unique_ptr<Worker> worker(new Worker);
-  if (const Status s = worker->start(options, world); !s.ok()) return s;
+  if (const Status s = worker->start(options, silence, world); !s.ok()) return s;
   return worker;
 }
 
-Status Worker::start(const UcxOptions& options, int world) {
+Status Worker::start(const Options& options, std::chrono::milliseconds silence, int world) {
   const std::lock_guard lock(init_mutex());
   TITHE_TRY(check_descriptors(world));
   quieten();
@@ -130,8 +193,7 @@ Status Worker::start(const UcxOptions& options, int world) {
   TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));
   // A rank that does not poll sends no such message, and there the kernel asks, each second or so; UCX would have it
   // give up after 28 s, however long the session waits.
-  const auto probes =
-      std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.silence).count());
+  const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
   const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
   TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
   TITHE_TRY(
@@ -140,22 +202,19 @@ Status Worker::start(const UcxOptions& options, int world) {
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
   // 8 KiB, several times slower than TCP between processes that sleep while they wait.
-  shares_memory_ = can_read_other_processes() && !says(raw, "UCX_TLS=tcp");
+  shares_memory_ = can_read_other_processes() && value_of(raw, "UCX_TLS") != "tcp";
   if (can_read_other_processes()) {
     TITHE_TRY(modify(raw, "MM_ERROR_HANDLING", "y"));
     TITHE_TRY(modify(raw, "MEMORY_INVALIDATE", "y"));
     TITHE_TRY(
         modify(raw, "MM_FIFO_SIZE", "512"));  // a full queue makes its senders spin; UCX's default is 64
     // Segments of System V shared memory outlive a process that is killed.
-    if (options.transports.empty() && says(raw, "UCX_TLS=all")) TITHE_TRY(modify(raw, "TLS", "^sysv"));
+    if (options.transports.empty() && value_of(raw, "UCX_TLS") == "all")
+      TITHE_TRY(modify(raw, "TLS", "^sysv"));
   }
 
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  if (const ucs_status_t s = ucp_init(&params, raw, &context_); s != UCS_OK)
-    return ucx_error(
-        fmt::format("opening with transports '{}' and devices '{}'", options.transports, options.devices), s);
+  if (const ucs_status_t s = ucp_init(&kParams, raw, &context_); s != UCS_OK)
+    return no_context(raw, options, s);
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -189,6 +248,8 @@ Result<std::vector<std::uint8_t>> Worker::address() const {
   ucp_worker_release_address(worker_, address);
   return out;
 }
+
+std::vector<std::string> Worker::ways() const { return ways_of(context_); }
 
 bool Worker::progress() {
   bool any = false;

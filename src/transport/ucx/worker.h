@@ -9,20 +9,24 @@
 #include <string>
 #include <vector>
 
-#include "tithe/connect.h"
 #include "tithe/status.h"
+#include "transport/ucx/open.h"
 
 namespace tithe::ucx {
 
 class Worker {
  public:
-  static Result<std::unique_ptr<Worker>> open(const UcxOptions& options, int world);
+  static Result<std::unique_ptr<Worker>> open(const Options& options, std::chrono::milliseconds silence,
+                                              int world);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   ucp_worker_h handle() const { return worker_; }
   Result<std::vector<std::uint8_t>> address() const;
+
+  std::vector<std::string> ways()
+      const;  // transports and devices that it may use: "tcp/eth0"; itself left out
 
   // Whether it may reach ranks of this machine through memory; else only through a network.
   bool shares_memory() const { return shares_memory_; }
@@ -36,7 +40,7 @@ class Worker {
 
  private:
   Worker() = default;
-  Status start(const UcxOptions& options, int world);
+  Status start(const Options& options, std::chrono::milliseconds silence, int world);
   bool take_wake();
 
   ucp_context_h context_ = nullptr;
@@ -46,7 +50,8 @@ class Worker {
   bool shares_memory_ = false;
 };
 
-std::string how_it_ended(ucs_status_t status);                  // of a connection: "its connection was reset"
-Status ucx_error(std::string_view doing, ucs_status_t status);  // kIo
+// Of a connection: kPeerLost, or kTimeout where nothing says that the peer has ended.
+Status how_it_ended(ucs_status_t status);
+Status ucx_error(std::string_view doing, ucs_status_t status, std::string_view more = {});  // kIo
 
 }  // namespace tithe::ucx

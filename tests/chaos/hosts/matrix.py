@@ -145,7 +145,7 @@ def play(name, phase, strategy, binary, folder):
     hosts.build()
     command("mount", "-t", "tmpfs", "-o", "size=64m" if name != "no /dev/shm" else "size=4k", "tmpfs", "/dev/shm")
     shm_before = shared_memory()
-    transports = "" if name == "no /dev/shm" else "tcp"
+    transport = "ucx" if name == "no /dev/shm" else "ucx:transports=tcp"
 
     def few_files():
         die_with_parent()
@@ -162,11 +162,11 @@ def play(name, phase, strategy, binary, folder):
             MASTER_ADDR=hosts.address(0),
             MASTER_PORT="29501",
             TITHE_TOKEN="5a" * 32,
-            UCX_NET_DEVICES="eth0" if transports else "all",
+            UCX_NET_DEVICES="all" if name == "no /dev/shm" else "eth0",
             UCX_LOG_LEVEL="fatal",
         )
         gate = phase if r == VICTIM or phase == "between" else "none"
-        argv = [*hosts.prefix(r), binary, strategy, "fp32", transports, str(int(TIMEOUT * 1000)), str(VALUES)]
+        argv = [*hosts.prefix(r), binary, strategy, "fp32", transport, str(int(TIMEOUT * 1000)), str(VALUES)]
         argv += [str(ROUNDS), gate, f"{folder}/state{r}"]
         limited = few_files if name == "descriptors" and r == VICTIM else None
         ranks.append(Rank(r, argv, env, limited))

@@ -2,7 +2,7 @@
 // One rank of `make chaos`: a process that does rounds, says where it is, and waits at one place until it is told to
 // go on. Its place in the job comes from the environment; hosts.py beside this file starts it.
 //
-//   chaos_rank STRATEGY CODEC TRANSPORTS TIMEOUT_MS VALUES ROUNDS GATE STATE_FILE
+//   chaos_rank STRATEGY CODEC TRANSPORT TIMEOUT_MS VALUES ROUNDS GATE STATE_FILE
 //
 // GATE is none, open, round, between or commit: there it says "gate" and reads a line. The round of a gate is 2.
 // It says: "opened", "round K", "trouble CODE PEER text", "saved ROUND" or "unsaved text", "files N", "closed".
@@ -42,7 +42,7 @@ std::size_t open_files() {
 
 struct Task {
   SessionOptions options;
-  UcxOptions ucx;
+  std::string transport;
   std::size_t values = 0;
   int rounds = 0;
   std::string gate, file;
@@ -72,22 +72,13 @@ Status trouble(Status s) {
   return s;
 }
 
-// What there is of it in this tree.
-template <typename Options, typename From>
-void take_over(Options& options, const From& launch) {
-  if constexpr (requires { options.timeout; }) options.timeout = launch.timeout;
-  if constexpr (requires { options.token = launch.token; }) options.token = launch.token;
-}
-
 Status work(Task& task) {
   Result<Launch> launch = launch_from_environment();
   if (!launch.ok()) return trouble(launch.status());
   launch->timeout = task.options.timeout;
-  take_over(task.ucx, *launch);
   if (task.gate == "open") gate();
   say("begins");
-  Result<std::unique_ptr<Transport>> transport =
-      open_ucx(launch->rank, launch->world, meet(*launch), task.ucx);
+  Result<std::unique_ptr<Transport>> transport = open_transport(task.transport, connect_options(*launch));
   if (!transport.ok()) return trouble(transport.status());
   Result<std::unique_ptr<Session>> opened = Session::open(std::move(*transport), task.options);
   if (!opened.ok()) return trouble(opened.status());
@@ -115,14 +106,14 @@ Status work(Task& task) {
 int main(int argc, char** argv) {
   using namespace tithe;
   if (argc != 9) {
-    std::fputs("usage: chaos_rank STRATEGY CODEC TRANSPORTS TIMEOUT_MS VALUES ROUNDS GATE STATE_FILE\n",
+    std::fputs("usage: chaos_rank STRATEGY CODEC TRANSPORT TIMEOUT_MS VALUES ROUNDS GATE STATE_FILE\n",
                stderr);
     return 2;
   }
   Task task;
   task.options = {
       .codec = argv[2], .strategy = argv[1], .timeout = std::chrono::milliseconds(std::atoi(argv[4]))};
-  task.ucx.transports = argv[3];
+  task.transport = argv[3];
   task.values = static_cast<std::size_t>(std::atoll(argv[5]));
   task.rounds = std::atoi(argv[6]);
   task.gate = argv[7];

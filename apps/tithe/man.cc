@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe man: the manual page, made from the verbs. `tithe man > tithe.1`
+#include <fmt/format.h>
+
+#include "verb_tree.h"
+
+namespace tithe::cli {
+namespace {
+
+// Text as roff takes it: no minus that becomes a hyphen, no line that begins a request.
+std::string roff(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '-')
+      out += "\\-";
+    else if (c == '\\')
+      out += "\\e";
+    else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n'))
+      out += std::string("\\&") + c;
+    else
+      out += c;
+  }
+  return out;
+}
+
+Result<Report> manual(const CLI::App& app) {
+  Report report;
+  std::string& page = report.text;
+  page = ".TH TITHE 1 \"\" \"tithe " TITHE_VERSION
+         "\" \"User Commands\"\n.SH NAME\n"
+         "tithe \\- gradients between the ranks of a training job, in as few bytes as the job can bear\n"
+         ".SH SYNOPSIS\n.B tithe\n.I VERB\n[\\fIOPTIONS\\fR] [\\fIARGUMENTS\\fR]\n.SH VERBS\n";
+  for (const VerbInfo& verb : all_verbs(app)) {
+    page += fmt::format(".SS {}\n{}.\n", roff(usage(verb)), roff(verb.doc));
+    for (const auto* list : {&verb.positionals, &verb.flags})
+      for (const ArgumentInfo& a : *list) {
+        page += fmt::format(".TP\n.B {}\n{}", roff(a.name), roff(a.doc));
+        page += a.fallback.empty() ? ".\n" : fmt::format(" (unless given: {}).\n", roff(a.fallback));
+      }
+  }
+  page +=
+      ".SH EXIT STATUS\n"
+      ".TP\n.B 0\nDone.\n"
+      ".TP\n.B 1\nThe data, the machine or a peer is the trouble.\n"
+      ".TP\n.B 2\nWhat was asked for is wrong.\n"
+      ".TP\n.B 128+n\nEnded by signal n.\n"
+      ".SH ENVIRONMENT\n"
+      ".TP\n.B TITHE_TARGET\nThe best vector instructions to use.\n"
+      ".TP\n.B TITHE_FORCE_REFERENCE\n1: the readable reference of every codec; the same bytes, slower.\n"
+      ".TP\n.B UCX_TLS, UCX_NET_DEVICES\nWhat UCX uses, e.g. tcp and eth0.\n"
+      ".PP\nAll others stand in docs/cli.md.\n";
+  report.json = {{"page", page}};
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  return [&app] { return manual(app); };
+}
+
+}  // namespace
+
+const Verb man_verb = {
+    .name = "man", .doc = "the manual page, made from the verbs: tithe man > tithe.1", .declare = declare};
+
+}  // namespace tithe::cli

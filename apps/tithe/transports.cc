@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe transports: what can move bytes between ranks, and which one is taken.
+#include <fmt/format.h>
+
+#include "tithe/connect.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+struct Args {
+  std::string text;
+};
+
+Result<Report> list_transports(const Args& args) {
+  const Result<TransportChoice> choice = choose_transport(args.text);
+  if (!choice.ok() && !args.text.empty()) return choice.status();
+  Report report;
+  report.json["transports"] = Json::array();
+  for (const TransportKind* kind : all_transports()) {
+    const Status usable = kind->usable();
+    const TransportLook look = usable.ok() ? kind->look() : TransportLook{};
+    const char* ranks = kind->open == nullptr ? "threads" : "processes";
+    Json options = Json::array();
+    report.text += fmt::format("{:<5} {:<10} {}{}{}\n", kind->name, ranks, kind->doc,
+                               look.version.empty() ? "" : ", ", look.version);
+    if (!usable.ok()) report.text += fmt::format("{:16} not here: {}\n", "", usable.what());
+    for (const TransportOption& o : kind->options) {
+      options.push_back({{"name", o.name}, {"default", o.fallback}, {"doc", o.doc}});
+      report.text += fmt::format("{:16} {:<12} {}\n", "", o.name, o.doc);
+    }
+    report.json["transports"].push_back({{"name", kind->name},
+                                         {"doc", kind->doc},
+                                         {"ranks", ranks},
+                                         {"usable", usable.ok()},
+                                         {"why_not", usable.ok() ? Json() : Json(usable.what())},
+                                         {"version", look.version},
+                                         {"ways", look.ways},
+                                         {"options", options},
+                                         {"examples", kind->examples}});
+  }
+  if (!choice.ok()) {
+    report.json["taken"] = nullptr;
+    report.text += fmt::format("\nnone can be taken between processes: {}\n", choice.status().what());
+    report.failed = true;
+    return report;
+  }
+  Json values = Json::object();
+  std::string text(choice->kind->name);
+  for (std::size_t i = 0; i < choice->values.size(); ++i) {
+    values[std::string(choice->kind->options[i].name)] = choice->values[i];
+    if (!choice->values[i].empty())
+      text += fmt::format("{}{}={}", text.find(':') == std::string::npos ? ':' : ',',
+                          choice->kind->options[i].name, choice->values[i]);
+  }
+  report.json["taken"] = {{"name", choice->kind->name}, {"options", values}, {"why", choice->why}};
+  report.text += fmt::format("\ntaken: {} ({})\n", text, choice->why);
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<Args>();
+  app.add_option("TRANSPORT", args->text, "with its options, as a job would name it; what is taken then");
+  return [args] { return list_transports(*args); };
+}
+
+}  // namespace
+
+const Verb transports_verb = {
+    .name = "transports",
+    .doc = "what moves bytes between ranks: options, what there is of it here, and which one is taken",
+    .declare = declare};
+
+}  // namespace tithe::cli

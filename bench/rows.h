@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Each kind of codec lists its rows in a file of its own, <name>_rows.cc.
+#include "measure/codec_rows.h"
+
+namespace tithe::bench {
+
+#define TITHE_ROWS(name) void add_##name##_rows(std::vector<Row>& rows);
+#include "rows.def"
+#undef TITHE_ROWS
+
+}  // namespace tithe::bench

@@ -1,0 +1,6 @@
+_core.Error:
+    class Error(RuntimeError):
+        \doc
+        peer: int | None
+        code: str
+

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why tithe._core, the compiled part, did not load, and what cures it."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+# What Debian and Ubuntu call the package of a library.
+_UCX = ("libucp", "libucs", "libuct", "libucm")
+_PACKAGES = {"libfmt": "libfmt9", "libhwy": "libhwy1", "libxxhash": "libxxhash0", "libcrypto": "libssl3"}
+
+
+def explain(error: ImportError, folder: Path = Path(__file__).parent) -> str:
+    """One line for people. folder: where the compiled part should be."""
+    this = f"{platform.python_version()} on {platform.machine()}"
+    there = sorted(path.name for path in folder.glob("_core.*.so"))
+    library = re.match(r"(lib[\w+-]+)\.so\S*: cannot open shared object file", str(error))
+    if library and library[1] in _UCX:
+        return "tithe needs UCX: apt-get install libucx0"
+    if library:
+        package = _PACKAGES.get(library[1])
+        return f"tithe needs {library[0].split(':')[0]}" + (f": apt-get install {package}" if package else "")
+    if any(name == f"_core{suffix}" for name in there for suffix in EXTENSION_SUFFIXES):
+        return f"tithe's compiled part, {folder / there[0]}, does not load: {error}"
+    for name in there:
+        if built := re.match(r"_core\.cpython-(\d)(\d+)-(\w+?)-", name):
+            return (
+                f"tithe in {folder} was built for Python {built[1]}.{built[2]} on {built[3]}, this is Python {this}: "
+                f"build it for this one ({sys.executable} -m pip install . in its sources), or run python{built[1]}."
+                f"{built[2]}"
+            )
+    return (
+        f"tithe in {folder} has no compiled part (tithe._core) for Python {this}: `pip install .` in its sources, or "
+        "`make build` to use it from the tree"
+    )

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe for Hugging Face's Accelerate.
+
+    import tithe.accelerate
+    model, optimizer, data = accelerator.prepare(model, optimizer, data)
+    state = tithe.accelerate.attach(accelerator, model)                              # after prepare
+    state = tithe.accelerate.attach(accelerator, model, codec="qtopk:ratio=0.03")
+
+`accelerator.save_state(folder)` then writes one file of residuals per rank, as it does for random numbers, and
+`accelerator.load_state(folder)` takes them back: call it before the first step. With mixed_precision="fp16" the loss
+scale is taken from the accelerator's scaler.
+
+Where rank 0 alone may write, say per_rank=False: the states of all ranks are gathered and saved by
+`accelerator.register_for_checkpointing`, 4 bytes per parameter and rank. Registering the State itself would save
+rank 0's alone, which no other rank can continue from.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tithe import _core
+from tithe.torch import Gathered, State
+from tithe.torch import attach as attach_model
+
+__all__ = ["attach"]
+
+_DEFAULT = _core.Options()
+
+
+def attach(
+    accelerator: Any,
+    model: torch.nn.Module,
+    codec: str = _DEFAULT.codec,
+    strategy: str = _DEFAULT.strategy,
+    *,
+    per_rank: bool = True,
+    **options: Any,
+) -> State | None:
+    """Makes a prepared model synchronise its gradients through tithe, and save and load with the accelerator.
+
+    Collective. model: what accelerator.prepare() returned.
+    codec, strategy, options: as tithe.torch.attach() takes them.
+    per_rank: whether each rank writes a file of its own; else rank 0 writes all of them.
+    Returns the State; None with a single process, where there is nothing to synchronise.
+    """
+    if accelerator.num_processes == 1:
+        return None
+    if accelerator.scaler is not None:
+        options.setdefault("loss_scale", accelerator.scaler.get_scale)
+    state = attach_model(model, codec, strategy, **options)
+    if not per_rank:
+        accelerator.register_for_checkpointing(Gathered(state))
+        return state
+    mine = _core_of(model)
+
+    def file(models: list[torch.nn.Module], folder: str) -> Path:
+        place = next(i for i, other in enumerate(models) if _core_of(other) is mine)
+        return Path(folder) / f"tithe_{place}_rank_{dist.get_rank()}.pt"
+
+    def save(models: list[torch.nn.Module], weights: list[Any], folder: str) -> None:
+        torch.save(state.state_dict(), file(models, folder))
+
+    def load(models: list[torch.nn.Module], folder: str) -> None:
+        state._together("accelerator.load_state()", lambda: take(models, folder))
+
+    def take(models: list[torch.nn.Module], folder: str) -> None:
+        path = file(models, folder)
+        if not path.exists() and _core.is_lossless(codec):
+            return  # nothing is ever unsent
+        if not path.exists():
+            raise ValueError(
+                f"{path} is not there: the checkpoint was saved without tithe, with fewer ranks, or this host cannot "
+                "see the folder. To go on without what was unsent, load before tithe.accelerate.attach()"
+            )
+        state.load_state_dict(torch.load(path, weights_only=True))
+
+    accelerator.register_save_state_pre_hook(save)
+    accelerator.register_load_state_pre_hook(load)
+    return state
+
+
+def _core_of(model: Any) -> Any:
+    """Without what DDP and torch.compile() put around it: the accelerator keeps models as they were before prepare."""
+    while True:
+        inner = getattr(model, "_orig_mod", model)
+        if isinstance(inner, DistributedDataParallel):
+            inner = inner.module
+        if inner is model:
+            return model
+        model = inner

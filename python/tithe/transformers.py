@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe for the Trainer of Hugging Face's transformers.
+
+    import tithe.transformers
+    trainer = Trainer(model=model, args=args, train_dataset=data)
+    tithe.transformers.attach(trainer)                               # before trainer.train()
+    tithe.transformers.attach(trainer, codec="qtopk:ratio=0.03")     # or what suits yours: docs/choosing.md
+
+The Trainer's checkpoints get one file of residuals per rank, `tithe_rank_0.pt` and so on, beside its files of random
+numbers, and `trainer.train(resume_from_checkpoint=...)` takes them back from `args.output_dir`. For a checkpoint that
+lies elsewhere say where: attach(trainer, resume_from_checkpoint=folder). With fp16 the loss scale is taken from the
+Trainer's scaler.
+"""
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tithe import _core
+from tithe._torch_checks import ddp_of
+from tithe._torch_keys import other_values
+from tithe.torch import State
+from tithe.torch import attach as attach_model
+
+try:
+    from transformers import TrainerCallback
+except ImportError:
+    raise ImportError("tithe.transformers needs transformers: pip install transformers accelerate") from None
+
+__all__ = ["TitheCallback", "attach"]
+
+_DEFAULT = _core.Options()
+
+
+class TitheCallback(TrainerCallback):
+    """What attach() adds to a Trainer, and returns."""
+
+    def __init__(self, trainer: Any, resume_from_checkpoint: str | None = None, **settings: Any) -> None:
+        self._trainer = weakref.ref(trainer)  # it holds this callback
+        self._folder = resume_from_checkpoint
+        self._settings = settings
+        self._model: DistributedDataParallel | None = None
+        self._state: State | None = None
+
+    @property
+    def state(self) -> State:
+        """stats(), plan(), trace(), residual(). ValueError before training has begun."""
+        if self._state is None:
+            raise ValueError("no training with more than one process has begun yet")
+        return self._state
+
+    # ---- what the Trainer calls
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        trainer = self._trainer()
+        if args.world_size == 1:
+            return  # nothing to synchronise
+        model = ddp_of(trainer.model_wrapped)
+        if model is self._model:
+            return  # a second train(), of the same DDP model
+        if self._state is not None:
+            self._state.close()
+        settings = dict(self._settings)
+        scaler = getattr(trainer.accelerator, "scaler", None)
+        if scaler is not None:
+            settings.setdefault("loss_scale", scaler.get_scale)
+        self._state, self._model = attach_model(model, **settings), model
+        if state.global_step > 0 and not _core.is_lossless(self._settings["codec"]):
+            loading = "tithe.transformers: loading what was unsent"
+            self._state._together(loading, lambda: self._load(args, state.global_step))
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._state is None or args.save_only_model or state.is_hyper_param_search:
+            return
+        folder = _checkpoint(args, state.global_step)
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(self._state.state_dict(), folder / _name())
+
+    # ---- inside
+
+    def _load(self, args: Any, step: int) -> None:
+        """The Trainer tells its callbacks the step, and not the folder from which it resumes."""
+        folder = _checkpoint(args, step) if self._folder is None else Path(self._folder)
+        path = folder / _name()
+        cure = (
+            "attach(trainer, resume_from_checkpoint=folder) says where the checkpoint lies that training resumes from"
+        )
+        if not path.exists():
+            raise ValueError(f"training resumes at step {step}, and {path} is not there: {cure}")
+        saved = torch.load(path, weights_only=True)
+        other = other_values(saved, self._model)
+        if other is not None:
+            raise ValueError(f"{path} was saved with other values of parameter '{other}': {cure}")
+        self._state.load_state_dict(saved)
+
+
+def _checkpoint(args: Any, step: int) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{step}"
+
+
+def _name() -> str:
+    return f"tithe_rank_{dist.get_rank()}.pt"
+
+
+def attach(
+    trainer: Any,
+    codec: str = _DEFAULT.codec,
+    strategy: str = _DEFAULT.strategy,
+    *,
+    resume_from_checkpoint: str | None = None,
+    **options: Any,
+) -> TitheCallback:
+    """Makes a Trainer synchronise its gradients through tithe. Before trainer.train(), on all ranks.
+
+    codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback; its `state` is there once
+    training has begun. With a single process there is nothing to synchronise, and nothing is done.
+    """
+    State(codec=codec, strategy=strategy, **options).close()  # a wrong setting is refused here
+    callback = TitheCallback(trainer, resume_from_checkpoint, codec=codec, strategy=strategy, **options)
+    trainer.add_callback(callback)
+    return callback

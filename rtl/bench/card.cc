@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// card: both directions at once, against the model of frames.h: data and everything else, damaged frames among them,
+// in all modes; registers and counters over AXI4-Lite; and what is packed comes back as the host sent it.
+#include "Vcard.h"
+#include "frames.h"
+
+namespace bench {
+namespace {
+
+using Model = Vcard;
+using Data = std::decay_t<decltype(Model::s_host_axis_tdata)>;
+using Keep = std::decay_t<decltype(Model::s_host_axis_tkeep)>;
+using In = Source<Data, Keep, IData>;
+using Out = Sink<Data, Keep, IData>;
+constexpr std::size_t kBeat = sizeof(Data);
+
+#define BENCH_PORTS(p)                                                                                       \
+  dut->p##_axis_tdata, dut->p##_axis_tkeep, dut->p##_axis_tvalid, dut->p##_axis_tready, dut->p##_axis_tlast, \
+      nullptr
+
+struct Rig {
+  explicit Rig(const Args& a)
+      : dut(a),
+        from_host(BENCH_PORTS(s_host), Pause(Pause::kNever, 1)),
+        to_wire(BENCH_PORTS(m_wire), Pause(Pause::kNever, 2)),
+        from_wire(BENCH_PORTS(s_wire), Pause(Pause::kNever, 3)),
+        to_host(BENCH_PORTS(m_host), Pause(Pause::kNever, 4)) {
+    dut.reset();
+  }
+  bool step() {
+    from_host.before();
+    to_wire.before();
+    from_wire.before();
+    to_host.before();
+    dut.settle();
+    const bool moved[] = {from_host.after(), to_wire.after(), from_wire.after(), to_host.after()};
+    dut.edge();
+    from_host.done();
+    from_wire.done();
+    return moved[0] || moved[1] || moved[2] || moved[3];
+  }
+  Packet next(Out& out) {
+    for (int quiet = 0; !out.has();) {
+      quiet = step() ? 0 : quiet + 1;
+      BENCH_CHECK(quiet < 5000);
+    }
+    return out.take();
+  }
+  bool write(unsigned address, std::uint32_t value) {
+    dut->s_axil_awaddr = static_cast<CData>(address);
+    dut->s_axil_wdata = value;
+    dut->s_axil_wstrb = 15;
+    dut->s_axil_awvalid = dut->s_axil_wvalid = dut->s_axil_bready = 1;
+    step();
+    dut->s_axil_awvalid = dut->s_axil_wvalid = 0;
+    dut.settle();
+    BENCH_CHECK(dut->s_axil_bvalid);
+    const bool ok = dut->s_axil_bresp == 0;
+    step();
+    return ok;
+  }
+  std::optional<std::uint32_t> read(unsigned address) {
+    dut->s_axil_araddr = static_cast<CData>(address);
+    dut->s_axil_arvalid = dut->s_axil_rready = 1;
+    step();
+    dut->s_axil_arvalid = 0;
+    dut.settle();
+    BENCH_CHECK(dut->s_axil_rvalid);
+    const std::uint32_t value = dut->s_axil_rdata;
+    const bool ok = dut->s_axil_rresp == 0;
+    step();
+    return ok ? std::optional(value) : std::nullopt;
+  }
+  bool configure(const CardConfig& c) {
+    const std::uint32_t control = c.on | c.exact << 1 |
+                                  (c.setting.mode == tithe::inceptionn::kLiteral ? 4U : 0U) |
+                                  static_cast<std::uint32_t>(c.setting.b) << 8 | c.dscp << 16;
+    return write(0x08, control) && read(0x08) == control && write(0x0c, static_cast<std::uint32_t>(c.least));
+  }
+  Dut<Model> dut;
+  In from_host;
+  Out to_wire;
+  In from_wire;
+  Out to_host;
+};
+
+void registers(Rig& rig) {
+  BENCH_CHECK(rig.read(0x00) == 0x494e4331U && rig.read(0x04) == 8 * kBeat);
+  BENCH_CHECK(rig.read(0x08) == (10U << 16 | 10U << 8 | 3U) && rig.read(0x0c) == 64U);
+  BENCH_CHECK(!rig.write(0x08, 0) && !rig.write(0x08, 101U << 8) && !rig.write(0x08, 1U << 31 | 10U << 8));
+  BENCH_CHECK(!rig.write(0x00, 1) && !rig.write(0x20, 1) && !rig.read(0x58) && !rig.read(0x21) &&
+              !rig.read(0x10));
+  BENCH_CHECK(rig.read(0x08) == (10U << 16 | 10U << 8 | 3U));
+}
+
+// A full frame of TCP data, as fast as it goes: cycles per frame.
+void speed(Rig& rig) {
+  CardConfig c;
+  BENCH_CHECK(rig.configure(c));
+  Random random(1);
+  for (const std::size_t want : {std::size_t{1514}, std::size_t{64}}) {
+    Bytes f;
+    do f = some_frame(random, c, false);
+    while (!headers(f) || headers(f)->dscp != c.dscp || f.size() < want / 2 || f.size() > want + 64 ||
+           pack(f, c).event != (want > 1000 ? kPacked : kPassed));
+    const std::uint64_t begin = rig.dut.cycles();
+    for (int i = 0; i < 100; ++i) rig.from_host.push({f});
+    for (int i = 0; i < 100; ++i) BENCH_CHECK(rig.next(rig.to_wire).bytes == pack(f, c).frame);
+    std::printf("  a frame of %zu bytes to %zu: %.1f cycles, %zu beats\n", f.size(), pack(f, c).frame.size(),
+                static_cast<double>(rig.dut.cycles() - begin) / 100, (f.size() + kBeat - 1) / kBeat);
+  }
+}
+
+int run(int argc, char** argv) {
+  const Args a = args(argc, argv);
+  std::printf("card, %zu bits\n", 8 * kBeat);
+  Rig rig(a);
+  registers(rig);
+  Random random(a.seed);
+  std::uint64_t events[2][5] = {}, bytes[2][2] = {};
+  std::uint64_t frames = 0, restored = 0;
+  const auto counted = [&](int direction, const Outcome& outcome, const Bytes& in) {
+    events[direction][outcome.event == kInexact || outcome.event == kGrown ? kPassed : outcome.event] += 1;
+    if (outcome.event == kInexact || outcome.event == kGrown) events[direction][outcome.event] += 1;
+    bytes[direction][0] += in.size();
+    bytes[direction][1] += outcome.frame.size();
+  };
+  for (int round = 0; frames < a.floats / 50; ++round) {
+    CardConfig c;
+    c.on = round % 16 != 15;
+    c.exact = round % 3 != 2;
+    c.setting = kSettings[static_cast<std::size_t>(round) % std::size(kSettings)];
+    c.dscp = round % 4 ? 10 : static_cast<unsigned>(random() % 64);
+    c.least = round % 2 ? 64 : random() % 300;
+    BENCH_CHECK(rig.configure(c));
+    rig.from_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+    rig.to_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+    rig.from_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+    rig.to_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+    std::deque<Bytes> on_wire, at_host;
+    for (int i = 0; i < 40; ++i, frames += 2) {
+      const Bytes f = some_frame(random, c, true);
+      const Outcome packed = pack(f, c);
+      counted(0, packed, f);
+      rig.from_host.push({f});
+      on_wire.push_back(packed.frame);
+      // What comes the other way: the same kind, damaged now and then.
+      Bytes w = packed.event == kPacked ? packed.frame : some_frame(random, c, true);
+      const bool hurt = random() % 4 == 0;
+      if (hurt) {
+        auto& byte = w[random() % w.size()];
+        byte = static_cast<std::uint8_t>(byte ^ 1U << random() % 8);
+        if (random() % 4 == 0) w.resize(1 + random() % w.size());
+      }
+      const Outcome unpacked = unpack(w, c);
+      counted(1, unpacked, w);
+      rig.from_wire.push({w});
+      if (unpacked.event != kDropped) at_host.push_back(unpacked.frame);
+      if (packed.event == kPacked && !hurt) {
+        // Padding does not travel.
+        const auto h = headers(f);
+        Bytes want(f.begin(), f.begin() + static_cast<std::ptrdiff_t>(h->end));
+        BENCH_CHECK(unpacked.event == kPacked && l4_holds(unpacked.frame, *headers(unpacked.frame)));
+        BENCH_CHECK(!c.exact || unpacked.frame == want);
+        BENCH_CHECK(l4_holds(packed.frame, *headers(packed.frame)));
+        ++restored;
+      }
+    }
+    while (!on_wire.empty() || !at_host.empty()) {
+      if (!on_wire.empty()) {
+        BENCH_CHECK(rig.next(rig.to_wire).bytes == on_wire.front());
+        on_wire.pop_front();
+      }
+      if (!at_host.empty()) {
+        BENCH_CHECK(rig.next(rig.to_host).bytes == at_host.front());
+        at_host.pop_front();
+      }
+    }
+    for (int quiet = 0; quiet < 1200; quiet = rig.step() ? 0 : quiet + 1) {
+    }
+    BENCH_CHECK(!rig.to_wire.has() && !rig.to_host.has());
+  }
+  for (unsigned d = 0; d < 2; ++d) {
+    for (unsigned i = 0; i < 5; ++i) BENCH_CHECK(rig.read(0x20 + 28 * d + 4 * i) == events[d][i]);
+    for (unsigned i = 0; i < 2; ++i)
+      BENCH_CHECK(rig.read(0x34 + 28 * d + 4 * i) == static_cast<std::uint32_t>(bytes[d][i]));
+    std::printf("  %s: %llu passed (%llu inexact, %llu grown), %llu %s, %llu dropped\n",
+                d ? "to host" : "to wire", static_cast<unsigned long long>(events[d][0]),
+                static_cast<unsigned long long>(events[d][2]), static_cast<unsigned long long>(events[d][3]),
+                static_cast<unsigned long long>(events[d][1]), d ? "unpacked" : "packed",
+                static_cast<unsigned long long>(events[d][4]));
+    BENCH_CHECK(events[d][1] > 0 && (d == 0 ? events[0][2] > 0 && events[0][3] > 0 : events[1][4] > 0));
+  }
+  std::printf("  %llu frames, %llu of them restored, %llu cycles, seed %llu\n",
+              static_cast<unsigned long long>(frames), static_cast<unsigned long long>(restored),
+              static_cast<unsigned long long>(rig.dut.cycles()), static_cast<unsigned long long>(a.seed));
+  rig.from_host.set(Pause(Pause::kNever, 1));
+  rig.to_wire.set(Pause(Pause::kNever, 1));
+  speed(rig);
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) { return bench::run(argc, argv); }

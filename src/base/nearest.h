@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// "Did you mean", for every name that a user can get wrong.
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tithe {
+
+// The one known name that begins so; else the one that takes the fewest changes of a letter to make from `wrong`; empty
+// if that is more than three, or more than half of the letters.
+std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> known);
+
+// "did you mean 'topk'? known: fp32, topk, ...", or the second half alone.
+std::string suggest(std::string_view wrong, std::span<const std::string_view> known);
+
+}  // namespace tithe

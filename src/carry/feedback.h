@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the carry does to values besides the residual, which an encoder keeps itself (Carry): clipping and momentum
+// correction before encode (Lin et al., "Deep Gradient Compression", ICLR 2018), decay after it.
+#include <cstddef>
+#include <span>
+
+#include "tithe/spec.h"
+
+namespace tithe::carry {
+
+// min(1, clip / |grad|), the norm summed in double in the fixed shape of base/fold.h; 1 where clip is 0.
+float clip_factor(std::span<const float> grad, double clip);
+
+// Plain        next = mu * velocity + s * grad              encode reads next
+// Nesterov     next = mu * (velocity + s * grad)            encode reads grad := next + s * grad
+void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad, const float* velocity,
+                    float* next);
+
+// Decay: keeps the policy's part of the residual that an encode left.
+void decay(const FeedbackPolicy& policy, std::span<float> residual);
+
+}  // namespace tithe::carry

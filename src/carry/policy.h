@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the carry is told: the parameters that stand beside a codec's own in a spec, and what they mean for a codec
+// (tithe/spec.h lists them).
+#include <array>
+#include <string>
+
+#include "tithe/spec.h"
+
+namespace tithe::carry {
+
+inline constexpr std::size_t kParams = 6;
+using Values = std::array<double, kParams>;  // in the order of feedback_params()
+Values fallbacks();
+
+// kInvalid where the codec cannot serve the policy.
+Result<FeedbackPolicy> policy_of(const Codec& codec, const Values& values);
+// Appends what differs from the codec's usual policy to a spec.
+void append(std::string& spec, const Codec& codec, const FeedbackPolicy& policy);
+
+inline bool keeps_residual(const Spec& spec) {
+  return spec.feedback.kind != Feedback::kNone && !spec.codec->traits.lossless;
+}
+inline bool keeps_velocity(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
+
+}  // namespace tithe::carry

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The values [first, first + n) of a bucket.
+#include <algorithm>
+#include <cstddef>
+
+namespace tithe::carry {
+
+struct Slice {
+  std::size_t first = 0;
+  std::size_t n = 0;
+};
+
+// body(k, from, to) for each tensor k that has the values [from, to) of the bucket in common with `part`. Anything with
+// `first` and `n` is a tensor; they lie in order.
+template <typename Tensors, typename Body>
+void each_tensor_in(const Tensors& tensors, Slice part, Body body) {
+  const auto end = part.first + part.n;
+  auto at = std::partition_point(std::begin(tensors), std::end(tensors),
+                                 [&](const auto& t) { return t.first + t.n <= part.first; });
+  for (; at != std::end(tensors) && at->first < end; ++at)
+    if (at->n > 0)
+      body(static_cast<std::size_t>(at - std::begin(tensors)), std::max(part.first, at->first),
+           std::min(end, at->first + at->n));
+}
+
+}  // namespace tithe::carry

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/spec.h"
+
+#include <gtest/gtest.h>
+
+namespace tithe {
+namespace {
+
+TEST(Spec, DefaultsRoundTripForEveryCodec) {
+  for (const Codec* c : all_codecs()) {
+    auto spec = parse_spec(c->name);
+    ASSERT_TRUE(spec.ok()) << spec.status().what();
+    EXPECT_EQ(to_string(*spec), c->name);
+    EXPECT_EQ(spec->feedback.kind, c->traits.lossless ? Feedback::kNone : Feedback::kResidual);
+  }
+}
+
+TEST(Spec, RefusesWithTheCureInTheText) {
+  const auto why = [](std::string_view text) {
+    auto spec = parse_spec(text);
+    EXPECT_FALSE(spec.ok()) << text;
+    EXPECT_EQ(spec.status().code(), Code::kInvalid);
+    return spec.status().what();
+  };
+  EXPECT_NE(why("fp23").find("did you mean 'fp32'?"), std::string::npos);
+  EXPECT_NE(why("fp32:").find("nothing after the colon"), std::string::npos);
+  EXPECT_NE(why("fp32:mu").find("expected name=value"), std::string::npos);
+  EXPECT_NE(why("fp32:mu=2").find("must lie in 0 .. 1"), std::string::npos);
+  EXPECT_NE(why("fp32:mu=x").find("not a number"), std::string::npos);
+  EXPECT_NE(why("fp32:mu=0.5,mu=0.5").find("stands twice"), std::string::npos);
+  EXPECT_NE(why("fp32:feedbak=none").find("did you mean 'feedback'?"), std::string::npos);
+  EXPECT_NE(why("onebit:mask=on").find("needs a codec that selects values"), std::string::npos);
+  EXPECT_NE(why("fp32:feedback=residual").find("lossless"), std::string::npos);
+}
+
+// Without momentum there was nothing to mask, and the first round of such a session ended the process.
+TEST(Spec, AMaskWithoutMomentumIsRefused) {
+  for (const char* text : {"topk:mask=on", "topk:mask=on,feedback=decay", "topk:mask=on,feedback=none"}) {
+    const auto spec = parse_spec(text);
+    ASSERT_FALSE(spec.ok()) << text;
+    EXPECT_NE(spec.status().what().find("add feedback=momentum"), std::string::npos) << spec.status().what();
+  }
+  EXPECT_TRUE(parse_spec("topk:mask=on,feedback=momentum").ok());
+}
+
+}  // namespace
+}  // namespace tithe

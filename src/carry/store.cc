@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "carry/store.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "codec/common/leave.h"
+
+namespace tithe::carry {
+namespace {
+
+void put(ArchiveWriter& out, std::span<const float> v) {
+  out.number(std::uint64_t{v.size()});
+  for (const float f : v) out.number(f);
+}
+
+void put(ArchiveWriter& out, ByteView v) {
+  out.number(std::uint64_t{v.size()});
+  out.raw(v);
+}
+
+std::vector<float> floats(ArchiveReader& in) {
+  const ByteView b = in.raw(in.number<std::uint64_t>(), sizeof(float));
+  std::vector<float> v(b.size() / sizeof(float));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = wire::get<float>(&b[4 * i]);
+  return v;
+}
+
+std::span<const float> tidy(std::span<const float> v) {  // zeros need no bytes
+  return std::all_of(v.begin(), v.end(), [](float f) { return std::bit_cast<std::uint32_t>(f) == 0; })
+             ? std::span<const float>{}
+             : v;
+}
+
+ByteView tidy(ByteView v) {
+  return std::all_of(v.begin(), v.end(), [](std::uint8_t b) { return b == 0; }) ? ByteView{} : v;
+}
+
+}  // namespace
+
+std::span<const float> Kept::residual() const {
+  return in == nullptr ? std::span<const float>(loose_residual) : in->residual(slice);
+}
+
+std::span<const float> Kept::velocity() const {
+  return in == nullptr ? std::span<const float>(loose_velocity) : in->velocity(slice);
+}
+
+ByteView Kept::memory() const { return in == nullptr ? ByteView(loose_memory) : in->memory(slice); }
+
+std::uint64_t Kept::memory_kind() const { return in == nullptr ? loose_memory_kind : in->memory_kind(slice); }
+
+void Kept::move_to(Buffers& buffers, Slice to) {
+  if (in == &buffers) return;
+  buffers.adopt(to, residual());
+  if (const std::span<float> into = buffers.velocity(to); !into.empty()) {
+    const std::span<const float> had = velocity();
+    std::fill(into.begin(), into.end(), 0.0F);
+    std::copy(had.begin(), had.end(), into.begin());
+  }
+  const std::span<std::uint8_t> into = buffers.memory(to);
+  const ByteView had = memory();
+  if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to))
+    std::copy(had.begin(), had.end(), into.begin());
+  else
+    std::fill(into.begin(), into.end(), std::uint8_t{0});
+  *this = {.n = to.n, .used = used, .in = &buffers, .slice = to};
+}
+
+Kept& Store::of(std::string_view key) {
+  const auto at = kept_.find(key);
+  return at != kept_.end() ? at->second : kept_.emplace(std::string(key), Kept{}).first->second;
+}
+
+const Kept* Store::find(std::string_view key) const {
+  const auto at = kept_.find(key);
+  return at == kept_.end() ? nullptr : &at->second;
+}
+
+void Store::restore(Map&& saved) {
+  for (auto& [key, kept] : kept_) kept = {.n = kept.n};
+  for (auto& [key, kept] : saved) of(key) = std::move(kept);
+}
+
+void write(const Store& store, ArchiveWriter& out) {
+  out.number(std::uint64_t{store.all().size()});
+  for (const auto& [key, kept] : store.all()) {
+    out.text(key);
+    out.number(std::uint64_t{kept.n});
+    put(out, tidy(kept.residual()));
+    put(out, tidy(kept.velocity()));
+    const ByteView memory = tidy(kept.memory());
+    out.number(memory.empty() ? std::uint64_t{0} : kept.memory_kind());
+    put(out, memory);
+  }
+}
+
+Status read(ArchiveReader& in, Store::Map& saved) {
+  const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
+  const auto keys = in.number<std::uint64_t>();
+  for (std::uint64_t k = 0; k < keys && in.whole(); ++k) {
+    std::string key = in.text();
+    if (!saved.empty() && key <= saved.rbegin()->first) return corrupt;
+    Kept kept;
+    kept.n = in.number<std::uint64_t>();
+    kept.loose_residual = floats(in);
+    kept.loose_velocity = floats(in);
+    kept.loose_memory_kind = in.number<std::uint64_t>();
+    const ByteView memory = in.raw(in.number<std::uint64_t>());
+    kept.loose_memory.assign(memory.begin(), memory.end());
+    if ((!kept.loose_residual.empty() && kept.loose_residual.size() != kept.n) ||
+        (!kept.loose_velocity.empty() && kept.loose_velocity.size() != kept.n))
+      return corrupt;
+    if (!codec::all_finite(kept.loose_residual) || !codec::all_finite(kept.loose_velocity))
+      return {Code::kCorrupt, "the saved state holds a NaN or Inf for tensor '" + key +
+                                  "': it would spread to every rank; resume from an earlier one"};
+    saved.emplace(std::move(key), std::move(kept));
+  }
+  return in.done() ? Status{} : corrupt;
+}
+
+}  // namespace tithe::carry

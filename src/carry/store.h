@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The store knows what is kept of every tensor, by key: in the buffers of the bucket that synchronised it last, or
+// loose, after a restore. When a key turns up in another bucket, what is kept of it moves there.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/archive.h"
+#include "carry/buffers.h"
+
+namespace tithe::carry {
+
+// What is kept of one tensor.
+struct Kept {
+  std::size_t n = 0;       // values
+  std::uint64_t used = 0;  // 1 + the last round that synchronised it
+  Buffers* in = nullptr;   // where it lies; nullptr: loose, in what stands below
+  Slice slice = {};        // of them
+  std::vector<float> loose_residual = {}, loose_velocity = {};  // empty stands for zeros
+  std::vector<std::uint8_t> loose_memory = {};                  // likewise
+  std::uint64_t loose_memory_kind = 0;  // Buffers::memory_kind where that memory was made
+
+  std::span<const float> residual() const;
+  std::span<const float> velocity() const;
+  ByteView memory() const;
+  std::uint64_t memory_kind() const;
+  // Moves all of it to a slice of as many values. A memory of another kind is of another codec, or of values that are
+  // cut in another way now: it begins anew.
+  void move_to(Buffers& buffers, Slice to);
+};
+
+class Store {
+ public:
+  using Map = std::map<std::string, Kept, std::less<>>;
+
+  Kept& of(std::string_view key);  // made on first sight; stays where it is
+  const Kept* find(std::string_view key) const;
+  const Map& all() const { return kept_; }
+  Map& all() { return kept_; }
+  // All of it is now what `saved` has loose.
+  void restore(Map&& saved);
+
+ private:
+  Map kept_;
+};
+
+// The keys of a saved state, in order (docs/format.md, "State").
+void write(const Store& store, ArchiveWriter& out);
+// Into loose entries. kCorrupt for bytes that write() did not write, and for a residual or velocity that is not finite.
+Status read(ArchiveReader& in, Store::Map& saved);
+
+}  // namespace tithe::carry

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// dgc: all values at or above a threshold that a sample suggests (Lin et al., "Deep Gradient Compression",
+// 2018). Where that would be more than cap * k of them, the k largest alone are sent, the lower index first
+// among equals: the paper's hierarchical selection. Momentum correction, masking and clipping belong to the
+// feedback (tithe/spec.h), warm-up to the schedule (tithe/schedule.h).
+//
+//   k          max(1, ceil(ratio * n))
+//   sample     codec/sparse/select.h, drawn by (seed, round, tensor, chunk)
+//
+// Layout   codec/sparse/sparse.h, at most max(k, floor(cap * k)) pairs
+#include "tithe/codec.h"
+
+namespace tithe {
+extern const Codec dgc_codec;
+}

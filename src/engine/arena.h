@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Memory for frames and scratch: 64-byte aligned, not touched before it is used.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace tithe::engine {
+
+struct FreeBytes {
+  void operator()(std::uint8_t* p) const { ::operator delete[](p, std::align_val_t{64}); }
+};
+using Arena = std::unique_ptr<std::uint8_t[], FreeBytes>;
+
+inline Arena make_arena(std::size_t bytes) {
+  return Arena(
+      static_cast<std::uint8_t*>(::operator new[](std::max<std::size_t>(bytes, 64), std::align_val_t{64})));
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/transports.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace tithe {
+namespace {
+
+using Blobs = std::vector<std::vector<std::uint8_t>>;
+
+std::vector<std::string> chosen(std::string_view text) {
+  const Result<TransportChoice> choice = choose_transport(text);
+  EXPECT_TRUE(choice.ok()) << choice.status().what();
+  return choice.ok() ? choice->values : std::vector<std::string>{};
+}
+
+std::string refusal(std::string_view text) {
+  const Status s = choose_transport(text).status();
+  EXPECT_EQ(s.code(), Code::kInvalid) << text;
+  return s.what();
+}
+
+TEST(Transports, each_line_is_a_whole_transport) {
+  std::set<std::string_view> names;
+  for (const TransportKind* kind : all_transports()) {
+    EXPECT_TRUE(names.insert(kind->name).second) << kind->name << " is there twice";
+    EXPECT_EQ(find_transport(kind->name), kind);
+    EXPECT_FALSE(kind->doc.empty());
+    EXPECT_TRUE((kind->open == nullptr) != (kind->open_threads == nullptr)) << kind->name;
+    EXPECT_FALSE(kind->examples.empty());
+    for (const std::string_view example : kind->examples) {
+      const Result<TransportChoice> choice = choose_transport(example);
+      if (!kind->usable().ok()) continue;
+      ASSERT_TRUE(choice.ok()) << choice.status().what();
+      EXPECT_EQ(choice->kind, kind);
+    }
+    for (const TransportOption& option : kind->options) EXPECT_FALSE(option.doc.empty()) << option.name;
+  }
+}
+
+TEST(Transports, options_stand_behind_a_colon) {
+  EXPECT_EQ(chosen("ucx"), (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(chosen("ucx:transports=tcp,devices=eth0"), (std::vector<std::string>{"tcp", "eth0"}));
+  EXPECT_EQ(chosen("ucx:devices=mlx5_0:1"), (std::vector<std::string>{"", "mlx5_0:1"}));
+  EXPECT_EQ(chosen("ucx:transports=tcp,self,sm,devices=eth0,eth1"),
+            (std::vector<std::string>{"tcp,self,sm", "eth0,eth1"}));
+  EXPECT_EQ(chosen("ucx:transports="), (std::vector<std::string>{"", ""}));
+}
+
+TEST(Transports, a_wrong_text_says_what_was_meant) {
+  EXPECT_NE(refusal("uxc").find("did you mean 'ucx'?"), std::string::npos);
+  EXPECT_NE(refusal("ucxx").find("did you mean 'ucx'?"), std::string::npos);
+  EXPECT_NE(refusal("carrier").find("known: auto, loop, ucx"), std::string::npos);
+  EXPECT_NE(refusal("ucx:transport=tcp").find("did you mean 'transports'?"), std::string::npos);
+  EXPECT_NE(refusal("ucx:tcp").find("name=value"), std::string::npos);
+  EXPECT_NE(refusal("ucx:").find("nothing after the colon"), std::string::npos);
+  EXPECT_NE(refusal("ucx:devices=a,devices=b").find("twice"), std::string::npos);
+  EXPECT_NE(refusal("loop:devices=a").find("takes no options"), std::string::npos);
+}
+
+TEST(Transports, auto_is_the_first_between_processes_and_says_so) {
+  for (const char* text : {"", "auto"}) {
+    const Result<TransportChoice> choice = choose_transport(text);
+    ASSERT_TRUE(choice.ok()) << choice.status().what();
+    EXPECT_NE(choice->kind->open, nullptr);
+    EXPECT_NE(choice->why.find("the first between processes"), std::string::npos);
+    EXPECT_EQ(choice->values.size(), choice->kind->options.size());
+  }
+}
+
+TEST(Transports, threads_alone_are_refused_between_processes) {
+  EXPECT_EQ(open_transport("loop", {}).status().code(), Code::kInvalid);
+}
+
+TEST(Transports, an_impossible_place_is_refused_before_anything_is_exchanged) {
+  ConnectOptions o{.world = 2, .all_gather = [](ByteView) -> Result<Blobs> {
+                     ADD_FAILURE() << "nothing should be exchanged";
+                     return Status(Code::kInvalid, "");
+                   }};
+  for (const auto& [rank, world] : {std::pair(2, 2), std::pair(-1, 2), std::pair(0, 0)}) {
+    o.rank = rank;
+    o.world = world;
+    EXPECT_EQ(open_transport("auto", o).status().code(), Code::kInvalid);
+  }
+  o.rank = 0;
+  o.world = 2;
+  o.token = Token(kLeastTokenBytes - 1, 1);
+  EXPECT_EQ(open_transport("auto", o).status().code(), Code::kInvalid);
+  EXPECT_EQ(open_transport("auto", {.world = 2}).status().code(), Code::kInvalid);
+}
+
+// Ranks that were told different transports would read each other's addresses as damaged ones.
+TEST(Transports, a_rank_that_opens_another_transport_is_named) {
+  const auto with = [](std::vector<std::uint8_t> other) {
+    const AllGather gather = [&](ByteView mine) -> Result<Blobs> {
+      return Blobs{{mine.begin(), mine.end()}, other};
+    };
+    return open_transport("auto", {.world = 2, .all_gather = gather}).status();
+  };
+  const Status differs = with({4, 't', 'e', 's', 't', 1, 2, 3});
+  EXPECT_EQ(differs.code(), Code::kMismatch);
+  EXPECT_EQ(differs.peer(), 1);
+  EXPECT_NE(differs.what().find("'test'"), std::string::npos) << differs.what();
+  for (const auto& damaged : Blobs{{}, {0}, {4, 't', 'e'}, {255, 1, 2}, {3, 'u', 'c', 'x'}}) {
+    const Status s = with(damaged);
+    EXPECT_EQ(s.code(), Code::kCorrupt) << s.what();
+    EXPECT_EQ(s.peer(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace tithe

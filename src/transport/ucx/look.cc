@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What UCX finds here, under the variables that are set: the same context and worker that a rank would open.
+#include <algorithm>
+
+#include "transport/ucx/open.h"
+#include "transport/ucx/worker.h"
+
+namespace tithe::ucx {
+
+TransportLook look() {
+  TransportLook look{.version = ucp_get_version_string(), .ways = {}, .lacks = {}};
+  const Result<std::unique_ptr<Worker>> worker = Worker::open({}, ConnectOptions{}.silence, 2);
+  if (!worker.ok()) {
+    look.lacks.push_back(worker.status().what());
+    return look;
+  }
+  look.ways = (*worker)->ways();
+  const auto has = [&](std::initializer_list<std::string_view> kinds) {
+    return std::any_of(look.ways.begin(), look.ways.end(), [&](const std::string& way) {
+      return std::any_of(kinds.begin(), kinds.end(),
+                         [&](std::string_view kind) { return way.starts_with(kind); });
+    });
+  };
+  if (!has({"tcp/", "rc_", "ud_", "dc_"}))
+    look.lacks.push_back(
+        "no network: ranks on other hosts cannot be reached; check that an interface is up, UCX_TLS and "
+        "UCX_NET_DEVICES");
+  else if (!has({"tcp/"}))
+    look.lacks.push_back("no TCP: only hosts with RDMA can be reached; check UCX_TLS and UCX_NET_DEVICES");
+  return look;
+}
+
+}  // namespace tithe::ucx

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What ucx is given, and how a rank of it is opened.
+#include <memory>
+#include <string>
+
+#include "tithe/connect.h"
+
+namespace tithe::ucx {
+
+struct Options {
+  std::string transports;  // UCX_TLS, e.g. "tcp"; empty: the environment's or UCX's own choice
+  std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
+};
+
+Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options);
+
+// Transports and devices of all memory domains that UCX can open here: "tcp/eth0".
+TransportLook look();
+
+}  // namespace tithe::ucx

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command for people: what doctor tries, names that are nearly right, completion, the manual page, progress."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+
+
+def run(line, folder, **options):
+    return subprocess.run(
+        [TITHE, *shlex.split(line)], cwd=folder, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "values.npy").write_bytes(b"")
+    return tmp_path
+
+
+WRONG = {
+    "enc": "did you mean 'encode'",
+    "bench sunc": "did you mean 'sync'",
+    "help bench sink": "did you mean 'bench sync'",
+    "encode --sede 3 fp32 values.npy out": "did you mean '--seed'",
+    "bench sync --transport uxc": "did you mean 'ucx'",
+    "bench sync --transport ucx:device=eth0": "did you mean 'devices'",
+    "bench sync --codec topk ratio=0.1": "topk:ratio=0.1",
+    "bench codec dgc momentum=1": "unexpected|expected",  # no parameter of dgc: nothing is guessed
+    "encode qtopk feedback=none values.npy out": "qtopk:feedback=none",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_is_nearly_right_is_answered_with_what_is(line, folder):
+    done = run(line, folder)
+    assert done.returncode == 2
+    assert re.search(WRONG[line], done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_looks_like_a_parameter_is_a_file(folder):
+    (folder / "ratio=0.5").write_bytes(b"\0" * 400)
+    assert run("encode topk ratio=0.5 out", folder).returncode == 0
+
+
+def test_doctor_tries_ucx_with_the_environment_as_it_is(folder):
+    """UCX_TLS=rc on a machine without RDMA was "ok", and the error of a session named no variable."""
+
+    def ucx(**variables):
+        done = run("doctor --json", folder, env=os.environ | variables)
+        return next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "ucx")
+
+    whole = ucx(UCX_TLS="all", UCX_NET_DEVICES="all")
+    assert whole["there"]
+    assert whole["details"]["tried"] is True
+    nowhere = ucx(UCX_TLS="tcp", UCX_NET_DEVICES="nowhere0")
+    assert not nowhere["there"]
+    assert "UCX_NET_DEVICES=nowhere0" in nowhere["cure"]
+    alone = ucx(UCX_TLS="posix")  # no network
+    assert not alone["there"]
+    assert "other hosts" in alone["cure"]
+
+
+def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
+    (tmp_path / "tithe").mkdir()  # importlib finds it: a namespace package
+    interpreter = shlex.quote(sys.executable)
+    done = run(f"doctor --json --python {interpreter}", tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    found = json.loads(done.stdout)["findings"][-1]
+    assert found["name"] == "python"
+    assert found["details"]["interpreter"] == sys.executable
+    if not found["details"]["tithe"]:
+        assert "_core" in found["details"]["error"]
+    done = run(f"doctor --json --python {interpreter}", tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "python")})
+    assert json.loads(done.stdout)["findings"][-1]["details"]["path"].endswith(".so")
+    done = run("doctor --json --python ./nowhere", folder)
+    assert "does not run" in json.loads(done.stdout)["findings"][-1]["what"]
+
+
+def test_the_table_of_codecs_fits_100_columns(folder):
+    for line in ("codecs", "codecs thc", "codecs sign_majority"):
+        for text in run(line, folder).stdout.splitlines():
+            assert len(text) <= 100 or text.startswith("  "), text  # a parameter's own text may be longer
+
+
+def test_every_codec_can_be_asked_for(folder):
+    names = [c["name"] for c in json.loads(run("codecs --json", folder).stdout)["codecs"]]
+    assert len(names) > 25
+    for name in names:
+        told = json.loads(run(f"codecs {name} --json", folder).stdout)
+        assert told["name"] == told["spec"] == name
+        assert told["when"]
+        assert told["strategies"]
+
+
+def test_version(folder):
+    assert re.fullmatch(r"tithe \d+\.\d+\.\d+\n", run("--version", folder).stdout)
+
+
+def complete(folder, *words):
+    """What bash offers for the last word."""
+    script = folder / "completion.bash"
+    script.write_text(run("completion bash", folder).stdout)
+    line = " ".join(shlex.quote(w) for w in ("tithe", *words))
+    code = (
+        f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _tithe; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(["bash", "-c", code], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_completes_verbs_options_names_and_files(folder):
+    assert complete(folder, "enc") == ["encode"]
+    assert set(complete(folder, "bench", "")) == {"codec", "sync"}
+    assert "--strategy" in complete(folder, "bench", "sync", "--")
+    assert complete(folder, "bench", "sync", "--strategy", "r") == ["ring"]
+    assert complete(folder, "bench", "sync", "--transport", "u") == ["ucx"]
+    assert "topk" in complete(folder, "encode", "to")
+    assert "values.npy" in complete(folder, "decode", "val")
+    assert complete(folder, "completion", "f") == ["fish"]
+
+
+def test_every_verb_and_option_is_completed_and_in_the_manual(folder):
+    verbs = json.loads(run("help --json", folder).stdout)["verbs"]
+    page = run("man", folder).stdout.replace("\\-", "-")
+    fish = run("completion fish", folder).stdout
+    assert page.startswith(".TH TITHE 1")
+    for verb in verbs:
+        assert f".SS tithe {verb['verb']}" in page
+        offered = complete(folder, *verb["verb"].split(), "--")
+        for option in verb["options"]:
+            assert option["name"] in offered
+            assert option["doc"], (verb["verb"], option["name"])
+            assert f" -l {option['name'][2:]}" in fish
+    if shutil.which("groff"):
+        done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=run("man", folder).stdout, capture_output=True,
+                              text=True, check=True, timeout=60)  # fmt: skip
+        assert done.stderr == ""
+
+
+def test_a_progress_line_on_a_terminal_and_nowhere_else(folder):
+    line = [TITHE, "bench", "codec", "topk", "--n", "4000000", "--rounds", "100000"]
+    ours, theirs = pty.openpty()
+    command = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    told = b""
+    deadline = time.monotonic() + 60
+    while b"pairs" not in told and time.monotonic() < deadline:
+        told += os.read(ours, 1000)
+    command.send_signal(signal.SIGINT)
+    while True:
+        try:
+            told += os.read(ours, 1000)
+        except OSError:  # the other end is closed
+            break
+    command.wait(timeout=60)
+    os.close(ours)
+    assert re.search(rb"tithe bench codec: \d+ of 100000 pairs, \d+ s", told), told
+    assert told.endswith(b"\r\x1b[Ktithe: interrupted\r\n"), told
+    command = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(4)
+    command.send_signal(signal.SIGINT)
+    assert command.communicate(timeout=60)[1] == b"tithe: interrupted\n"

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and loads standin.cc: an accelerator that is host memory, with streams, events and pinned memory of its own.
+
+One process has it or not, for good: load() registers the device `standin` with torch. See standin.cc for what is real.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import subprocess
+import types
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+SOURCE = Path(__file__).with_name("standin.cc")
+_loaded: ctypes.CDLL | None = None
+
+
+def build() -> Path:
+    """The library; compiled once per source and version of torch."""
+    torch_home = Path(torch.__file__).parent
+    sources = SOURCE.read_bytes() + SOURCE.with_name("standin_streams.h").read_bytes()
+    name = hashlib.sha256(sources + torch.__version__.encode()).hexdigest()[:16]
+    library = SOURCE.parents[2] / "build" / "standin" / f"{name}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        fresh = library.with_suffix(f".{os.getpid()}")
+        includes = [f"-I{torch_home / 'include' / place}" for place in ("", "torch/csrc/api/include")]
+        subprocess.run(
+            [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g0", "-w", "-shared", "-fPIC", *includes, str(SOURCE),
+             "-o", str(fresh), f"-L{torch_home / 'lib'}", "-lc10", "-ltorch_cpu"],
+            check=True, timeout=600)  # fmt: skip
+        fresh.rename(library)
+    return library
+
+
+def load() -> None:
+    global _loaded
+    if _loaded is not None:
+        return
+    library = str(build())
+    torch.ops.load_library(library)
+    _loaded = ctypes.CDLL(library)
+    _loaded.standin_log.restype = ctypes.c_char_p
+    _loaded.standin_pinned_limit.argtypes = [ctypes.c_long]
+    _loaded.standin_pinned_bytes.restype = ctypes.c_long
+    _loaded.standin_late.restype = ctypes.c_long
+    torch.utils.rename_privateuse1_backend("standin")
+    module = types.ModuleType("torch.standin")
+    module.is_available = module.is_initialized = lambda: True
+    module.device_count = lambda: 2
+    module.current_device = lambda: torch.accelerator.current_device_index()
+    module._is_in_bad_fork = lambda: False
+    module._lazy_init = lambda: None
+    module.manual_seed_all = lambda seed: None
+    torch._register_device_module("standin", module)
+    dist.Backend.register_backend("standin", Staged.make, devices=["standin"])
+
+
+def delay(seconds: float, inner: float = 0.0) -> None:
+    """How late copies run that nobody waits for: those between pinned memory and a device, those inside a device."""
+    _loaded.standin_delay(round(1e6 * seconds), round(1e6 * inner))
+
+
+def refuse_copy(after: int) -> None:
+    """The copy between pinned memory and a device after so many others is refused when it is asked for."""
+    _loaded.standin_fail_now(after)
+
+
+def break_copy(after: int) -> None:
+    """It fails while it runs: who waits for its stream or its event is told."""
+    _loaded.standin_fail_later(after)
+
+
+def limit_pinned(size: int) -> None:
+    """Bytes of pinned memory that there are; -1 for no limit."""
+    _loaded.standin_pinned_limit(size)
+
+
+def pinned() -> int:
+    return _loaded.standin_pinned_bytes()
+
+
+def late() -> int:
+    """Copies so far that touched memory of a device after it was free for others."""
+    return _loaded.standin_late()
+
+
+def log() -> list[dict[str, str]]:
+    """What happened since the last call, in order: `op`, `flags` and what it names."""
+    lines = []
+    for line in _loaded.standin_log().decode().splitlines():
+        first, *rest = line.split()
+        words = {"op": first, "flags": " ".join(word for word in rest if "=" not in word)}
+        lines.append(words | dict(word.split("=", 1) for word in rest if "=" in word))
+    return lines
+
+
+class Staged(dist.ProcessGroup):
+    """Collectives over tensors of the stand-in, by Gloo over copies in host memory; waits for each."""
+
+    @staticmethod
+    def make(store: dist.Store, rank: int, size: int, timeout: object) -> "Staged":
+        return Staged(rank, size, dist.ProcessGroupGloo(store, rank, size, timeout))
+
+    def __init__(self, rank: int, size: int, gloo: dist.ProcessGroupGloo) -> None:
+        super().__init__(rank, size)
+        self._gloo = gloo
+        self.devices: list[torch.device] = []  # of the tensors that came
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._register_backend(torch.device("standin"), dist.ProcessGroup.BackendType.GLOO, gloo)
+
+    @contextlib.contextmanager
+    def _host(self, *lists):
+        self.devices += [t.device for tensors in lists for t in _flat(tensors)]
+        copies = [_mapped(tensors, lambda t: t.cpu()) for tensors in lists]
+        yield copies
+        for tensors, done in zip(lists, copies, strict=True):
+            for t, c in zip(_flat(tensors), _flat(done), strict=True):
+                t.copy_(c)
+
+    def broadcast(self, tensors, opts):
+        with self._host(tensors) as (mine,):
+            work = self._gloo.broadcast(mine, opts)
+            work.wait()
+        return work
+
+    def allreduce(self, tensors, opts=None):
+        with self._host(tensors) as (mine,):
+            work = self._gloo.allreduce(mine, opts or dist.AllreduceOptions())
+            work.wait()
+        return work
+
+    def allgather(self, outputs, inputs, opts=None):
+        with self._host(outputs, inputs) as (all_ranks, mine):
+            work = self._gloo.allgather(all_ranks, mine, opts or dist.AllgatherOptions())
+            work.wait()
+        return work
+
+    def getBackendName(self):
+        return "standin"
+
+
+def _flat(tensors):
+    return [x for t in tensors for x in (t if isinstance(t, list) else [t])]
+
+
+def _mapped(tensors, f):
+    return [[f(x) for x in t] if isinstance(t, list) else f(t) for t in tensors]

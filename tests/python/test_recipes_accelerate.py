@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.accelerate: attach after prepare; save_state and load_state carry the residuals of all ranks."""
+
+import os
+from pathlib import Path
+
+import pytest
+from processes import run_ranks
+
+CODEC = {"codec": "topk:ratio=0.05", "min_values": 0, "timeout": 30.0}
+WAYS = {"per rank": True, "gathered": False}
+
+
+def _accelerator(rank, world):
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT="1", ACCELERATE_USE_CPU="true",
+    )  # fmt: skip
+    import accelerate
+
+    return accelerate.Accelerator(cpu=True)
+
+
+def _setup(accelerator):
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    return accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5))
+
+
+def _train(accelerator, model, optimizer, steps):
+    import torch
+
+    for step in steps:
+        draws = torch.Generator().manual_seed(100 * step + accelerator.process_index)
+        inputs, targets = torch.randn(8, 16, generator=draws), torch.randint(4, (8,), generator=draws)
+        optimizer.zero_grad()
+        accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+    return [p.detach().numpy().tobytes() for p in model.parameters()]
+
+
+def _job(rank, world, folder):
+    import torch
+
+    import tithe
+    import tithe.accelerate
+
+    told = {}
+    for way, per_rank in WAYS.items():
+        accelerator = _accelerator(rank, world)
+        model, optimizer = _setup(accelerator)
+        state = tithe.accelerate.attach(accelerator, model, per_rank=per_rank, **CODEC)
+        half, rest = range(4), range(4, 8)
+        _train(accelerator, model, optimizer, half)
+        accelerator.save_state(f"{folder}/{way}")
+        told[way, "whole"] = _train(accelerator, model, optimizer, rest)
+        told[way, "rounds"] = state.stats()["rounds"]
+        state.close()
+        accelerator.free_memory()
+
+        accelerator = _accelerator(rank, world)
+        model, optimizer = _setup(accelerator)
+        state = tithe.accelerate.attach(accelerator, model, per_rank=per_rank, **CODEC)
+        accelerator.load_state(f"{folder}/{way}")
+        told[way, "resumed"] = _train(accelerator, model, optimizer, rest)
+        told[way, "residual"] = float(sum(state.residual(p).abs().sum() for p in model.parameters()))
+        state.close()
+        accelerator.free_memory()
+        accelerator.wait_for_everyone()
+        told[way, "files"] = sorted(
+            f.name for f in Path(folder, way).iterdir() if "tithe" in f.name or "custom" in f.name
+        )
+
+    accelerator = _accelerator(rank, world)
+    model, _ = _setup(accelerator)
+    tithe.accelerate.attach(accelerator, model, **CODEC)
+    accelerator.wait_for_everyone()
+    if rank == 1:
+        Path(folder, "per rank", "tithe_0_rank_1.pt").unlink()
+    with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
+        accelerator.load_state(f"{folder}/per rank")
+    told["missing"] = str(refused.value)
+    with pytest.raises(ValueError, match="call attach after prepare"):
+        tithe.accelerate.attach(accelerator, torch.nn.Linear(2, 2), **CODEC)
+    return told
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    return run_ranks(2, _job, str(tmp_path_factory.mktemp("accelerate")))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identically(told, way):
+    """register_for_checkpointing(state) saved rank 0's alone, with which no other rank could go on."""
+    for rank in told:
+        assert rank[way, "rounds"] == 8
+        assert rank[way, "resumed"] == rank[way, "whole"] == told[0][way, "whole"]
+        assert rank[way, "residual"] > 0
+    assert (
+        told[0][way, "files"]
+        == {
+            "per rank": ["tithe_0_rank_0.pt", "tithe_0_rank_1.pt"],
+            "gathered": ["custom_checkpoint_0.pkl"],
+        }[way]
+    )
+
+
+def test_a_missing_file_of_one_rank_is_told_to_all(told):
+    assert "tithe_0_rank_1.pt is not there" in told[1]["missing"]
+    assert told[0]["missing"].startswith("rank 1 refused accelerator.load_state(): ValueError: ")
+    assert told[1]["missing"] in told[0]["missing"]
+
+
+def _alone(rank, world):
+    import tithe.accelerate
+
+    accelerator = _accelerator(rank, world)
+    model, optimizer = _setup(accelerator)
+    assert tithe.accelerate.attach(accelerator, model, **CODEC) is None
+    _train(accelerator, model, optimizer, range(2))
+
+
+def test_accelerate_with_one_process_trains_without_tithe():
+    run_ranks(1, _alone)

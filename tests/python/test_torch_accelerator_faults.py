@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buckets on an accelerator when something goes wrong: copies, memory, peers, processes, settings."""
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import pytest
+import standin
+import torch
+import torch.nn as nn
+from processes import Ranks, run_ranks
+from standin_jobs import OPTIONS, make, on_standin, train
+
+import tithe.torch
+from tithe import _torch_device
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    standin.build()
+
+
+def failing(rank, world, what):
+    group = on_standin()
+    model = make("standin:0", group)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", **OPTIONS)
+    train(model, rank, range(3))
+    before, passages = state.state_dict(), state._live.crew.passages
+    buckets = len(passages._open)
+    if rank == 1:
+        fail, copies = {
+            "the first copy to the host is refused": (standin.refuse_copy, 0),
+            "the last copy to the host is refused": (standin.refuse_copy, buckets - 1),
+            "the first copy to the host breaks": (standin.break_copy, 0),
+            "the last copy to the host breaks": (standin.break_copy, buckets - 1),
+            "the first copy back is refused": (standin.refuse_copy, buckets),
+            "the last copy back is refused": (standin.refuse_copy, 2 * buckets - 1),
+            "the last copy back breaks": (standin.break_copy, 2 * buckets - 1),
+            "no pinned memory": (standin.limit_pinned, 100),
+        }[what]
+        fail(copies)
+        if what == "no pinned memory":
+            passages.close()  # as if DDP had made its buckets anew
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError if rank == 1 else tithe.Error) as caught:
+        train(model, rank, range(3, 5))
+    assert time.monotonic() - begin < 15
+    if "to the host" in what or "memory" in what:  # the step does not count, so all is as it was
+        assert torch.equal(state.state_dict()["session"], before["session"])
+    with pytest.raises((tithe.Error, ValueError, RuntimeError)):
+        train(model, rank, range(1))  # the State is over, and says so
+    return type(caught.value).__name__, str(caught.value), getattr(caught.value, "peer", None)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("the first copy to the host is refused", "a copy was refused"),
+        ("the last copy to the host is refused", "a copy was refused"),
+        ("the first copy to the host breaks", "a copy failed on the device"),
+        ("the last copy to the host breaks", "a copy failed on the device"),
+        ("the first copy back is refused", "a copy was refused"),
+        ("the last copy back is refused", "a copy was refused"),
+        ("the last copy back breaks", "a copy failed on the device"),
+        ("no pinned memory", "pin less elsewhere"),
+    ],
+)
+def test_a_failed_copy_is_raised_here_and_named_elsewhere(what, says):
+    other, mine = run_ranks(2, failing, what)
+    assert mine[0] == "RuntimeError" and says in mine[1], mine
+    assert other[2] == 1, other
+
+
+def leave(rank, world, how):
+    group = on_standin(0.05)
+    model = make("standin:0", group)
+    state = tithe.torch.State(group, codec="topk:ratio=0.1", **OPTIONS)
+    futures = []
+
+    def hook(state, bucket):
+        futures.append(tithe.torch.hook(state, bucket))
+        if how != "without closing" and rank == 0 and len(futures) > 1:
+            if how == "closed":
+                state.close()  # with a copy on its way
+            raise KeyError("this rank fails after its bucket has started")
+        return futures[-1]
+
+    model.register_comm_hook(state, hook)
+    if how == "without closing":
+        train(model, rank, range(2))
+        return
+    with pytest.raises(KeyError if rank == 0 else RuntimeError):
+        train(model, rank, range(2))
+    state.close()
+    for future in futures[1:]:
+        with pytest.raises(Exception):  # noqa: B017 - whatever it was: it does not wait for ever
+            future.wait()
+    del future
+    futures.clear()
+    gc.collect()  # tracebacks hold buckets
+    assert standin.pinned() == 0
+
+
+@pytest.mark.parametrize("how", ["closed", "in the middle", "without closing"])
+def test_process_exits_cleanly(how):
+    run_ranks(2, leave, how)
+
+
+def collected(rank, world):
+    group = on_standin()
+    model = make("standin:0", group)
+    tithe.torch.attach(model, codec="topk:ratio=0.1", **OPTIONS)
+    train(model, rank, range(2))
+    assert standin.pinned() > 0
+    del model
+    gc.collect()
+    assert standin.pinned() == 0
+    assert [t.name for t in threading.enumerate() if t.name == "tithe"] == []
+
+
+def test_a_state_that_is_dropped_takes_its_threads_and_memory_along():
+    run_ranks(2, collected)
+
+
+def forked(rank, world):
+    group = on_standin()
+    model = make("standin:0", group)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", **OPTIONS)
+    train(model, rank, range(2))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            state.stats()
+        except ValueError as error:
+            state.close()
+            del model, state
+            gc.collect()
+            code = 0 if "fork" in str(error) else 2
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    train(model, rank, range(2, 4))  # the parent goes on
+    return state.stats()["rounds"]
+
+
+def test_fork_is_refused_in_the_child_and_harmless_to_the_parent():
+    assert run_ranks(2, forked) == [4, 4]
+
+
+def until_killed(rank, world, ready):
+    group = on_standin()
+    model = make("standin:0", group)
+    tithe.torch.attach(model, codec="topk:ratio=0.1", **OPTIONS)
+    train(model, rank, range(3))
+    open(f"{ready}/{rank}", "w").close()
+    begin = time.monotonic()
+    try:
+        while time.monotonic() - begin < 60:
+            train(model, rank, range(1))
+    except tithe.Error as error:
+        return error.peer, error.code, str(error)
+    return None
+
+
+def test_a_killed_rank_is_named(tmp_path):
+    with Ranks(2, until_killed, str(tmp_path)) as ranks:
+        deadline = time.monotonic() + 60
+        while len(os.listdir(tmp_path)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(ranks.processes[1].pid, signal.SIGKILL)
+        peer, code, text = ranks.result(0, 30)
+        assert (peer, code) == (1, "peer_lost"), text
+        ranks.end(0, 20)
+
+
+def interrupted(rank, world, folder, handles):
+    group = on_standin()
+    model = make("standin:0", group)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", **{**OPTIONS, "timeout": 100.0})
+    train(model, rank, range(3))
+    seen = []
+    signal.signal(signal.SIGINT, (lambda *_: seen.append(time.monotonic())) if handles else signal.default_int_handler)
+    open(f"{folder}/{rank}", "w").close()
+    if rank == 1:  # does nothing, and can do so for long
+        while not os.path.exists(f"{folder}/over"):
+            time.sleep(0.05)
+        if handles:
+            train(model, rank, range(1))
+        return None
+    before = signal.getsignal(signal.SIGINT)
+    if handles:
+        train(model, rank, range(1))  # goes on until the other one comes
+        return len(seen)
+    with pytest.raises(KeyboardInterrupt):
+        train(model, rank, range(1))
+    time.sleep(0.2)  # once, not once more
+    assert signal.getsignal(signal.SIGINT) is before
+    saved = state.state_dict  # as after every failure
+    state.close()
+    assert saved()["rank"] == 0
+    with pytest.raises(KeyboardInterrupt):  # Python has its handler back
+        signal.raise_signal(signal.SIGINT)
+    return "ended"
+
+
+@pytest.mark.parametrize("handles", [False, True])
+def test_ctrl_c_ends_backward_unless_the_program_handles_it(tmp_path, handles):
+    with Ranks(2, interrupted, str(tmp_path), handles) as ranks:
+        deadline = time.monotonic() + 120
+        while len(os.listdir(tmp_path)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1.0)
+        os.kill(ranks.processes[0].pid, signal.SIGINT)
+        if handles:
+            time.sleep(0.5)
+            (tmp_path / "over").touch()
+            assert ranks.result(0, 60) == 1
+        else:
+            assert ranks.result(0, 60) == "ended"
+            (tmp_path / "over").touch()
+        for rank in (0, 1):
+            assert ranks.end(rank, 30) == 0
+
+
+# ---- what is refused
+
+
+def refused(rank, world):
+    group = on_standin()
+    texts = []
+    for kind in ("float64", "sparse"):
+        net = nn.Embedding(9, 4, sparse=True) if kind == "sparse" else nn.Linear(2, 2).double()
+        model = nn.parallel.DistributedDataParallel(net.to("standin:0"), process_group=group)
+        state = tithe.torch.State(group, **OPTIONS)
+        model.register_comm_hook(state, tithe.torch.hook)
+        data = torch.ones(2, 2, device="standin:0")
+        with pytest.raises((ValueError, RuntimeError)) as caught:
+            model(data.long() if kind == "sparse" else data.double()).sum().backward()
+        texts.append(str(caught.value))
+    return texts
+
+
+def test_types_that_do_not_travel_are_refused():
+    for double, _ in run_ranks(2, refused):
+        assert "torch.float64 are not supported" in double
+
+
+def test_an_old_torch_is_refused_with_the_cure(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cu124")
+    with pytest.raises(ValueError, match=r"gradients on cuda:0 need torch 2\.6 or newer, and this is torch 2\.5\.1"):
+        _torch_device.check_device(torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.13.0+cpu", "3.0.0a0+git1234"])
+def test_a_newer_torch_is_not(monkeypatch, version):
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    _torch_device.check_device(torch.device("cuda", 0))
+
+
+def test_a_device_that_is_not_this_torchs_accelerator_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="gradients on meta are not supported: this torch's accelerator is none"):
+        _torch_device.check_device(torch.device("meta"))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    with pytest.raises(ValueError, match="this torch's accelerator is 'cuda'"):
+        _torch_device.check_device(torch.device("xla", 0))

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the law suites run over: every codec in its settings that matter, every strategy, worlds and sizes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+#include <random>
+
+#include "support/pairs.h"
+#include "support/phase_codecs.h"
+#include "support/ranks.h"
+#include "support/transport_world.h"
+#include "support/values.h"
+
+namespace tithe::testing {
+
+inline constexpr int kWorlds[] = {1, 2, 3, 4, 5, 8, 16};
+inline constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 100003};
+
+struct LawCase {
+  std::string label;
+  Spec spec;
+};
+
+inline std::vector<LawCase> law_cases() {
+  std::vector<LawCase> cases;
+  for (const Codec* codec : all_codecs()) {
+    const Result<Spec> spec = parse_spec(codec->name);
+    cases.push_back({std::string(codec->name), *spec});
+  }
+  // Rounded values and coded places change no law.
+  cases.push_back({"topk_packed", *parse_spec("topk:values=8bit,indices=auto")});
+  cases.push_back({"scalecom_packed", *parse_spec("scalecom:values=8bit,indices=auto")});
+  for (const Codec* codec : {&shared_step_codec, &led_places_codec, &kept_step_codec})
+    cases.push_back({std::string(codec->name), {codec, {}, {.kind = Feedback::kResidual}}});
+  return cases;
+}
+
+struct Combination {
+  LawCase law;
+  const Strategy* strategy;
+  std::string transport;  // a name in transports.def
+  int world;
+  bool between_processes = false;  // ranks as threads run faster
+};
+
+// Where ranks meet: threads in worlds of any size; between processes, where a world costs more to open, two.
+struct Site {
+  std::string transport;
+  int world;
+  bool between_processes;
+};
+inline std::vector<Site> sites() {
+  std::vector<Site> all;
+  for (const TransportKind* kind : all_transports())
+    for (const int world : kWorlds)
+      if (kind->usable().ok() && (kind->open == nullptr || world == 2 || world == 4))
+        all.push_back({std::string(kind->name), world, kind->open != nullptr});
+  return all;
+}
+
+using Choose = std::vector<harness::Row> (*)(const std::vector<std::size_t>& sizes);
+inline std::vector<Combination> combinations_by(Choose choose) {
+  const auto laws = law_cases();
+  const auto strategies = all_strategies();
+  const auto where = sites();
+  std::vector<Combination> all;
+  for (const harness::Row& row : choose({laws.size(), strategies.size(), where.size()})) {
+    const Site& place = where[row[2]];
+    all.push_back({laws[row[0]], strategies[row[1]], place.transport, place.world, place.between_processes});
+  }
+  return all;
+}
+inline std::vector<Combination> all_combinations() { return combinations_by(harness::product); }
+// Every pair of a codec, a strategy and a place; all of them where TITHE_TEST_FULL=1.
+inline std::vector<Combination> combinations() { return combinations_by(harness::pairs_or_product); }
+
+inline std::string label_of(const Combination& c) {
+  return c.law.label + "_" + std::string(c.strategy->name) + "_" + c.transport + "_" +
+         std::to_string(c.world);
+}
+inline std::string label(const ::testing::TestParamInfo<Combination>& info) { return label_of(info.param); }
+inline void PrintTo(const Combination& c, std::ostream* out) { *out << label_of(c); }
+
+// Gradients of one rank in one round: one tensor per size.
+using Values = std::vector<std::vector<float>>;
+enum class Data {
+  kDyadic,
+  kGaussian,
+  kBottom,
+  kTop,
+  kMixed,
+  kLone,
+  kThird
+};  // from the third on: harness::extremes
+inline constexpr Data kExtremeData[] = {Data::kBottom, Data::kTop, Data::kMixed, Data::kLone, Data::kThird};
+
+inline std::optional<harness::Extreme> extreme_of(Data data) {
+  using harness::Extreme;
+  switch (data) {
+    case Data::kBottom:
+      return Extreme::kBottom;
+    case Data::kTop:
+      return Extreme::kTop;
+    case Data::kMixed:
+      return Extreme::kMixed;
+    case Data::kLone:
+      return Extreme::kLone;
+    case Data::kThird:
+      return Extreme::kThird;
+    default:
+      return std::nullopt;
+  }
+}
+
+inline Values gradients(std::span<const std::size_t> sizes, Data data, Rank rank, int round) {
+  std::mt19937 rng(static_cast<unsigned>(1 + rank + 100 * round));
+  Values all;
+  for (const std::size_t n : sizes) {
+    std::vector<float> v(n);
+    if (const auto extreme = extreme_of(data)) {
+      v = harness::extremes(*extreme, n, static_cast<unsigned>(rng()));
+    } else if (data == Data::kDyadic) {  // multiples of 1/4 up to 8: every sum in a test is exact in fp32
+      for (float& x : v) x = static_cast<float>(static_cast<int>(rng() % 65) - 32) / 4;
+    } else {
+      std::normal_distribution<float> normal(0.01F, 1e-3F);
+      for (float& x : v) x = normal(rng) * normal(rng) * 1e4F - 1.0F;
+    }
+    all.push_back(std::move(v));
+  }
+  return all;
+}
+
+inline std::string key_of(std::size_t n) { return "values" + std::to_string(n); }
+
+// One round of all tensors, each in a bucket of its own, all in flight at once; then commit.
+inline Status synchronise(Session& session, std::span<const std::size_t> sizes, Values& values) {
+  std::vector<Ticket> tickets;
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    const std::string key = key_of(sizes[k]);
+    const Tensor t{.key = key, .data = values[k].data(), .n = sizes[k]};
+    const Result<Ticket> ticket = session.sync({&t, 1});
+    if (!ticket.ok()) return ticket.status();
+    tickets.push_back(*ticket);
+  }
+  for (const Ticket t : tickets) TITHE_TRY(session.wait(t));
+  return session.commit();
+}
+
+inline Values residuals(const Session& session, std::span<const std::size_t> sizes) {
+  Values all;
+  for (const std::size_t n : sizes) {
+    std::vector<float> v(n);
+    if (!session.residual(key_of(n), v).ok())
+      std::fill(v.begin(), v.end(), 0.0F);  // never seen: nothing left
+    all.push_back(std::move(v));
+  }
+  return all;
+}
+
+// Where two results differ first, and in what; empty where they are the same bits.
+inline std::string first_difference(const Values& got, const Values& want) {
+  if (got.size() != want.size()) return "another number of tensors";
+  for (std::size_t k = 0; k < got.size(); ++k)
+    if (const std::string at = harness::first_difference(got[k], want[k]); !at.empty())
+      return "tensor of " + std::to_string(want[k].size()) + " values, " + at;
+  return "";
+}
+
+inline bool same_bits(const Values& a, const Values& b) {
+  for (std::size_t k = 0; k < a.size(); ++k)
+    if (a[k].size() != b[k].size() ||
+        (!a[k].empty() && std::memcmp(a[k].data(), b[k].data(), 4 * a[k].size()) != 0))
+      return false;
+  return a.size() == b.size();
+}
+
+}  // namespace tithe::testing

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The ledger of a round: what all ranks put in against what came out and what they kept.
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <ostream>
+
+#include "support/law_cases.h"
+
+namespace tithe::testing {
+
+// The value that is furthest out of balance.
+struct Imbalance {
+  double times = 0;  // of what is allowed; 0 where every value balances to the bit
+  std::size_t tensor = 0, values = 0, value = 0;
+  double put_in = 0;    // gradients and residuals before
+  double came_out = 0;  // result and residuals after
+  double allowed = 0;
+  friend std::ostream& operator<<(std::ostream& out, const Imbalance& i) {
+    return out << std::setprecision(17) << "tensor " << i.tensor << " of " << i.values << " values, value "
+               << i.value << ": the ranks put in " << i.put_in << ", the result and what they keep is "
+               << i.came_out << ", allowed are " << i.allowed;
+  }
+};
+
+// The largest imbalance of a round.
+//
+// Allowed where a codec is not exact: each rank rounds once per value in take(), once in leave(), at most
+// `world` times in adding others' payloads and as often in the rounding that it books for a sum law, and the
+// final sum rounds `world` times; each by at most half an ulp of a term that is no larger than the sum S of all
+// magnitudes that take part. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S. Where payloads
+// add in another domain, S is the largest of its tensor's: what is rounded there is spread over many values.
+inline Imbalance imbalance(const std::vector<Values>& grads, const std::vector<Values>& before,
+                           const Values& result, const std::vector<Values>& after, const Traits& traits,
+                           bool exact) {
+  Imbalance worst;
+  const auto world = static_cast<double>(grads.size());
+  for (std::size_t k = 0; k < result.size(); ++k) {
+    std::vector<double> put_in, came_out, magnitude;
+    for (std::size_t i = 0; i < result[k].size(); ++i) {
+      put_in.push_back(0);
+      came_out.push_back(result[k][i]);
+      magnitude.push_back(std::fabs(result[k][i]));
+      for (std::size_t r = 0; r < grads.size(); ++r) {
+        put_in[i] += double{grads[r][k][i]} + double{before[r][k][i]};
+        came_out[i] += double{after[r][k][i]};
+        magnitude[i] += std::fabs(grads[r][k][i]) + std::fabs(before[r][k][i]) + std::fabs(after[r][k][i]);
+      }
+    }
+    if (traits.adds_transformed && !magnitude.empty())
+      std::fill(magnitude.begin(), magnitude.end(), *std::max_element(magnitude.begin(), magnitude.end()));
+    for (std::size_t i = 0; i < put_in.size(); ++i) {
+      // Below the normal floats a rounding takes half of the smallest one.
+      const double allowed = exact ? 0 : 4 * (world + 1) * (0x1p-24 * magnitude[i] + 0x1p-150);
+      const double off = std::fabs(put_in[i] - came_out[i]);
+      const double times = off == 0 ? 0 : off / std::max(allowed, 1e-300);
+      if (std::isnan(times) || times > worst.times)
+        worst = {times, k, result[k].size(), i, put_in[i], came_out[i], allowed};
+    }
+  }
+  return worst;
+}
+
+}  // namespace tithe::testing

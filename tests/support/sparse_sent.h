@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a sparsifier sends, as a list of places and values.
+#include "codec/sparse/sparse.h"
+#include "support/codec_run.h"
+
+namespace tithe::sparse {
+
+struct Sent {
+  std::vector<std::uint32_t> index;
+  std::vector<float> value;
+  std::vector<float> left;
+  bool finite = true;
+  std::vector<std::uint8_t> payload;
+};
+
+// By every impl, which must agree; without a residual it is zeros.
+inline Sent encode_all(const Codec& codec, const Call& call, const std::vector<float>& grad,
+                       std::vector<float> residual = {}) {
+  residual.resize(grad.size());
+  harness::Sent sent = harness::send(codec, call, grad, residual);
+  Sent listed{{}, {}, std::move(sent.left), sent.finite, std::move(sent.payload)};
+  if (!listed.finite) return listed;
+  const Pairs pairs(listed.payload);
+  for (std::size_t j = 0; j < pairs.count(); ++j) {
+    listed.index.push_back(pairs.index(j));
+    listed.value.push_back(pairs.value(j));
+  }
+  return listed;
+}
+
+inline Call call_of(const std::string& spec) { return {.settings = harness::spec_of(spec).settings}; }
+
+}  // namespace tithe::sparse

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/python.md holds every public name of the Python side, its signature and docstring, as they stand in the code.
+
+A block of the page begins with `<!-- api MODULE: written by tools/lint/python_api.py -->`. Modules are read and not
+imported: what one of them needs (Lightning, transformers) need not be there. --write puts the text there; else it is
+compared, and public names without a docstring are named.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tree import Problem, report
+
+HERE = Path(__file__).parents[2].resolve()
+PAGE = "docs/python.md"
+MARK = "<!-- api {}: written by tools/lint/python_api.py -->\n"
+MARKED = re.compile(r"<!-- api ([\w.]+): written by tools/lint/python_api.py -->\n(.*?)<!-- end -->", re.DOTALL)
+COMPILED = "tithe._core"  # its names have no Python source
+OPENED = {"tithe.Session"}  # made by their class methods, not by calling them
+OURS = {"_Slots"}  # base classes that are not another framework's
+
+
+class Module:
+    def __init__(self, root: Path, name: str) -> None:
+        base = root / "python" / name.replace(".", "/")
+        self.root, self.name = root, name
+        self.path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        self.tree = ast.parse(self.path.read_text())
+
+    def public(self) -> list[str]:
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in node.targets):
+                return ast.literal_eval(node.value)
+        return []
+
+    def find(self, name: str) -> tuple[Module, ast.AST] | None:
+        """Where a name is defined: here, or in the module of tithe that it is imported from."""
+        for node in self.tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                return self, node
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tithe":
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name and node.module != COMPILED:
+                        return Module(self.root, node.module).find(alias.name)
+        return None
+
+
+def signature(node: ast.FunctionDef, method: bool) -> str:
+    """As it is called: without self, types and the spelling of defaults that are the session's."""
+    arguments = ast.parse(f"def f({ast.unparse(node.args)}): pass").body[0].args
+    for each in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]:
+        if each is not None:
+            each.annotation = None
+    if method and not any(getattr(d, "id", "") == "staticmethod" for d in node.decorator_list):
+        arguments.args.pop(0)
+    return "(" + re.sub(r"_DEFAULT\.\w+", "default", ast.unparse(arguments)) + ")"
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    return any(getattr(decorator, "id", "") == "property" for decorator in node.decorator_list)
+
+
+def block(text: str) -> str:
+    return f"```text\n{inspect.cleandoc(text)}\n```\n"
+
+
+def entries(module: Module) -> Iterator[tuple[str, str | None, Path, int]]:
+    """Heading, docstring, file and line of everything that a module offers."""
+    for name in module.public():
+        found = module.find(name)
+        if found is None:
+            continue
+        where, node = found
+        full = f"{module.name}.{name}"
+        if isinstance(node, ast.FunctionDef):
+            yield f"### `{full}{signature(node, False)}`", ast.get_docstring(node), where.path, node.lineno
+            continue
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        init = next((m for m in methods if m.name == "__init__"), None)
+        head = signature(init, True) if init is not None and full not in OPENED else ""
+        foreign = any(getattr(base, "id", "") not in OURS for base in node.bases)
+        yield f"### `{full}{head}`", ast.get_docstring(node), where.path, node.lineno
+        for method in methods:
+            text = ast.get_docstring(method)
+            if not method.name.startswith("_") and (text or not foreign):  # else it is what the framework calls
+                called = method.name if is_property(method) else method.name + signature(method, True)
+                yield f"**`.{called}`**", text, where.path, method.lineno
+
+
+def written(module: Module) -> str:
+    about = block(ast.get_docstring(module.tree) or "")
+    return "\n" + "\n".join([about, *(f"{head}\n\n{block(text or '')}" for head, text, _, _ in entries(module))]) + "\n"
+
+
+def modules(root: Path) -> list[str]:
+    """Those that people import: their names do not begin with an underscore."""
+    files = (root / "python/tithe").glob("*.py")
+    names = sorted(f"tithe.{path.stem}" for path in files if not path.stem.startswith("_"))
+    return ["tithe", *names]
+
+
+def check(root: Path, write: bool = False) -> Iterator[Problem]:
+    page = root / PAGE
+    text = page.read_text()
+    shown = dict(MARKED.findall(text))
+    for name in modules(root):
+        if name not in shown:
+            yield page, 1, f"has no block of {name}: write '{MARK.format(name).strip()}' and '<!-- end -->'"
+            continue
+        module = Module(root, name)
+        for head, docstring, path, line in entries(module):
+            if not docstring:
+                yield path, line, f"{head.strip('#*` ')} has no docstring"
+        if write:
+            text = text.replace(f"{MARK.format(name)}{shown[name]}", f"{MARK.format(name)}{written(module)}")
+        elif shown[name] != written(module):
+            yield page, 1, f"{name} differs from its docstrings: run tools/lint/python_api.py --write"
+    for name in set(shown) - set(modules(root)):
+        yield page, 1, f"there is no module {name}"
+    if write:
+        page.write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(report("python docs", HERE, check(HERE, "--write" in sys.argv[1:])))

