@@ -11,7 +11,6 @@ Written against torch.accelerator, torch.Stream and torch.Event, for any device 
 """
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -94,7 +93,6 @@ class Passages:
     def __init__(self) -> None:
         self._streams: dict[torch.device, tuple[torch.Stream, torch.Stream]] = {}
         self._open: dict[int, Passage] = {}  # by the bucket's place
-        self._pid = os.getpid()
 
     def leave(self, place: int, last: bool, buffer: torch.Tensor) -> Passage:
         """Sends the bucket in a place on its way to the host. Called in the order of places."""
@@ -119,9 +117,7 @@ class Passages:
             passage.end()
 
     def close(self) -> None:
-        """When nobody uses them any more. A forked child has no streams to wait for, and leaves all as it is."""
-        if os.getpid() != self._pid:
-            return
+        """When nobody uses them any more."""
         for place in list(self._open):
             with contextlib.suppress(RuntimeError):  # a device that failed: the step has said so
                 self._end(place)

@@ -2,12 +2,14 @@
 """The running part of tithe.torch.State: a session, the threads that feed it and wait for it, and who is who."""
 
 import contextlib
+import os
 import queue
 import signal
 import sys
 import threading
+import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -128,6 +130,11 @@ class Mark:
 Jobs = queue.SimpleQueue["Job | Mark | None"]
 
 
+def _lighten(error: BaseException) -> None:
+    """An error holds the frames that it came through, and these hold pinned memory: who keeps it keeps none."""
+    traceback.clear_frames(error.__traceback__)
+
+
 def _commit(session: _core.Session, step: list[Job]) -> None:
     session.commit()
     for job in step:
@@ -154,6 +161,7 @@ def _work(session: _core.Session, jobs: Jobs, causes: list[BaseException]) -> No
                 if over:
                     _commit(session, step)
             except Exception as failed:
+                _lighten(failed)
                 error = causes[0] if causes else failed
         if isinstance(job, Mark):
             job.error = error
@@ -176,6 +184,7 @@ def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseE
         try:
             job.sync(session)
         except Exception as error:
+            _lighten(error)
             job.error = error
             causes.append(error)
             with contextlib.suppress(ValueError):  # closed already
@@ -195,12 +204,26 @@ class Crew:
         self.arriving: Jobs | None = None  # the feeder's, from the first bucket on an accelerator on
         self.feeder: threading.Thread | None = None
         self.passages = Passages()
+        self._pid = os.getpid()
+        self._stopped = False
+        self._starting = threading.RLock()
 
     @staticmethod
     def _start(does: Callable[..., None], *given: Any) -> threading.Thread:
         thread = threading.Thread(target=does, args=given, name="tithe", daemon=True)
         thread.start()
         return thread
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """stop() of another thread waits until this is left, or is noticed here.
+
+        A bucket that came after stop() would be read by nobody, and its pinned memory kept.
+        """
+        with self._starting:
+            if self._stopped:
+                raise ValueError("this State is closed")
+            yield
 
     def feed(self) -> None:
         """From now on all that is put goes through the feeder, so that nothing overtakes a bucket that is copied."""
@@ -212,8 +235,13 @@ class Crew:
         (self.jobs if self.arriving is None else self.arriving).put(job)
 
     def stop(self, keep_state: bool) -> None:
+        if os.getpid() != self._pid:  # a forked child has no threads and no streams to wait for
+            self.session.close(keep_state)
+            return
+        with self._starting:
+            self._stopped = True
         self.put(None)
-        with contextlib.suppress(ValueError):  # closed already, or in a forked child, which has no threads either
+        with contextlib.suppress(ValueError):  # closed already
             self.session.cancel()  # what the worker waits for
         for thread in (self.feeder, self.worker):
             if thread is not None and thread is not threading.current_thread():
@@ -253,11 +281,19 @@ class Live:
 
     def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
         """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""
-        buffer = bucket.buffer()
         try:
-            if buffer.layout != torch.strided:
-                raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
-            layout = self.layout(bucket, buffer)
+            return self._start(bucket, loss_scale)
+        except Exception as error:
+            self.close()  # so that the other ranks hear of it now, not after their timeout
+            _lighten(error)
+            raise
+
+    def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
+        buffer = bucket.buffer()
+        if buffer.layout != torch.strided:
+            raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
+        layout = self.layout(bucket, buffer)
+        with self.crew.starting():
             passage = None
             if not buffer.is_cpu:
                 self.crew.feed()
@@ -265,10 +301,7 @@ class Live:
             job = Job(layout, buffer, bucket.is_last(), loss_scale, passage)
             if self.crew.feeder is None:
                 job.sync(self.session)
-        except Exception:
-            self.close()  # so that the other ranks hear of it now, not after their timeout
-            raise
-        self.crew.put(job)
+            self.crew.put(job)
         return job
 
     def layout(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> _core.Layout:

@@ -291,30 +291,33 @@ def gone(pid):
         return True
 
 
-def test_bench_sync_on_ucx_names_a_rank_that_dies(folder):
-    line = [TITHE, "bench", "sync", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--rounds", "100000"]
-    command = subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while len(children_of(command.pid)) < 3:
+def wait_until(true, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def bench_sync(**options):
+    """The command at work on three ranks, and their processes."""
+    line = [TITHE, "bench", "sync", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--rounds", "100000"]
+    command = subprocess.Popen(line, **options)
+    wait_until(lambda: len(children_of(command.pid)) == 3)
     time.sleep(1)
-    ranks = children_of(command.pid)
+    return command, children_of(command.pid)
+
+
+def test_bench_sync_on_ucx_names_a_rank_that_dies(folder):
+    command, ranks = bench_sync(stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     os.kill(ranks[1], signal.SIGKILL)
     _, told = command.communicate(timeout=60)
     assert command.returncode == 1
     assert "rank 1" in told
-    assert all(gone(pid) for pid in ranks)
+    wait_until(lambda: all(gone(pid) for pid in ranks))
 
 
 def test_bench_sync_on_ucx_leaves_no_process_when_it_is_killed(folder):
-    line = [TITHE, "bench", "sync", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--rounds", "100000"]
-    command = subprocess.Popen(line, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while len(children_of(command.pid)) < 3:
-        time.sleep(0.05)
-    time.sleep(1)
-    ranks = children_of(command.pid)
+    command, ranks = bench_sync(stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     command.kill()
     command.wait()
-    deadline = time.monotonic() + 30
-    while not all(gone(pid) for pid in ranks):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: all(gone(pid) for pid in ranks))

@@ -82,6 +82,14 @@ class Ranks:
         self._folder.cleanup()
 
 
+def wait_until(true, seconds=60):
+    """Returns when true() is; for what another process or thread brings about."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not so within {seconds} s"
+        time.sleep(0.02)
+
+
 def run_ranks(world, job, *args, timeout=240):
     """job(rank, world, *args) on every rank; the results in rank order. Every process must end by itself, well."""
     with Ranks(world, job, *args) as ranks:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's parts, and the whole of it in small: two ranks, few images, and an interrupt in each phase."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "demo"))
@@ -224,19 +226,18 @@ def family(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += [int(child) for child in task.read_text().split()]
+            with contextlib.suppress(OSError):  # a thread that ended
+                found += [int(child) for child in task.read_text().split()]
     return found
 
 
-def namespaces_in_use() -> set[int]:
-    """Inode numbers of the network namespaces that any process is in."""
-    used = set()
-    for link in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            used.add(link.stat().st_ino)
-        except OSError:
-            continue  # it ended, or is another user's
-    return used
+def namespaces_of(pids: list[int]) -> set[int]:
+    """Inode numbers of the network namespaces that they are in, but for the tests' own."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            found.add(Path(f"/proc/{pid}/ns/net").stat().st_ino)
+    return found - {Path("/proc/self/ns/net").stat().st_ino}
 
 
 @needs_namespaces
@@ -254,18 +255,15 @@ def test_an_interrupt_leaves_nothing_behind(data, tmp_path, phase, name):
     for line in process.stdout:
         if phase in line:
             break
+    wait_until(lambda: len(family(process.pid)) >= 4)  # the demo, unshare, the first process inside, ranks
     time.sleep(0.2)
     inside = family(process.pid)
-    assert len(inside) >= 4  # the demo, unshare, the first process inside, ranks
-    ours = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in inside}
-    ours.discard(Path("/proc/self/ns/net").stat().st_ino)
+    ours = namespaces_of(inside)
     assert ours
     os.kill(process.pid, name) if name == signal.SIGKILL else os.killpg(process.pid, name)
     process.stdout.read()  # to its end: nothing inside holds it open any more
-    assert process.wait(timeout=10) != 0
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in inside) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [pid for pid in inside if Path(f"/proc/{pid}").exists()] == []
-    assert not ours & namespaces_in_use()
+    assert process.wait(timeout=60) != 0
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
+    every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    assert not ours & namespaces_of(every)
     assert not re.search(r"nsfs.*net:", Path("/proc/self/mountinfo").read_text())

@@ -72,7 +72,7 @@ def values(rank, world, *missing):
     for model in models:
         tithe.torch.attach(model, codec="fp32", **OPTIONS)
     right = []
-    for delays in ((0.0, 0.0), (0.03, 0.0), (0.0, 0.03)):
+    for delays in ((0.0, 0.0), (0.1, 0.0), (0.0, 0.1)):
         standin.delay(*delays)
         right.append(same_bits(*(train(model, rank, range(2)) for model in models)))
     return all(right)
@@ -81,7 +81,7 @@ def values(rank, world, *missing):
 def lifetimes(rank, world, *missing):
     """True where memory stays as long as a copy uses it, on the device and on the host."""
     standin.load()
-    standin.delay(0.05)
+    standin.delay(0.3)
     if missing:
         without(*missing)
     passages = importlib.import_module(DEVICE).Passages()

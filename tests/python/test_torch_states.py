@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 import torch.nn as nn
-from processes import Ranks, run_ranks
+from processes import Ranks, run_ranks, wait_until
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -338,9 +338,7 @@ def survivor(rank, world, folder, close):
 @pytest.mark.parametrize("close", [False, True])
 def test_the_last_committed_state_can_be_saved_after_a_peer_was_lost(tmp_path, close):
     with Ranks(3, survivor, str(tmp_path), close) as ranks:
-        deadline = time.monotonic() + 120
-        while len(os.listdir(tmp_path)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: len(os.listdir(tmp_path)) == 3, 120)
         os.kill(ranks.processes[2].pid, signal.SIGKILL)
         for rank in (0, 1):
             assert ranks.result(rank, 60)
