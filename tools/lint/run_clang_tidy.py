@@ -30,6 +30,7 @@ ONE_TARGET = ("--extra-arg=-DHWY_COMPILE_ONLY_STATIC",)
 CHECKED = ("src", "apps", "python")
 MOST = 8  # files at a time
 USING = re.compile(r"^\s*using ([\w:]+::(\w+));", re.MULTILINE)
+PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*/cmake_pch\.hxx")  # gcc's, which clang cannot read
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -72,7 +73,7 @@ def batches(files: list[Path], entries: dict[Path, dict]) -> list[list[Path]]:
     kinds: dict[tuple[str, bool], list[list[Path]]] = {}
     for file in files:
         entry = entries[file]
-        line = re.sub(r" -o \S+| -M[DTF]+( \S+)?", "", entry.get("command", "").replace(entry["file"], ""))
+        line = re.sub(r" -o \S+| -M[DTF]+( \S+)?", "", entry["command"].replace(entry["file"], ""))
         kind = kinds.setdefault((line, b"foreach_target.h" in file.read_bytes()), [])
         for batch in kind:
             if len(batch) < MOST and all(file.parent != other.parent for other in batch):
@@ -91,15 +92,18 @@ def main() -> int:
         return 1
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
     passed = build / "lint"
-    passed.mkdir(exist_ok=True)
+    commands = passed / "commands"
+    commands.mkdir(parents=True, exist_ok=True)
 
     work, entries = {}, {}
     for entry in json.loads(database.read_text()):
+        entry["command"] = PRECOMPILED.sub("", entry["command"])
         path = Path(entry["directory"], entry["file"]).resolve()
         inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in CHECKED
         if inside and not path.name.endswith("_test.cc"):
             entries[path] = entry
-            work[path] = passed / fingerprint(path, entry.get("command", ""), version)
+            work[path] = passed / fingerprint(path, entry["command"], version)
+    (commands / "compile_commands.json").write_text(json.dumps(list(entries.values())))
     todo = {path: stamp for path, stamp in work.items() if not stamp.exists()}
 
     def tidy(what: Path, commands: Path) -> str:
@@ -126,7 +130,7 @@ def main() -> int:
             if whole:  # a finding, or names that clash: one by one
                 return [text for file in files for text in look([file])]
         else:
-            whole = tidy(files[0], build)
+            whole = tidy(files[0], commands)
         texts = [whole] if whole else []
         texts += [text for file in files for text in unused_using(file)]
         if not texts:
