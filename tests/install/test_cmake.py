@@ -93,6 +93,16 @@ def test_every_public_header_is_installed_and_no_path_of_the_tree(prefix):
         assert str(ROOT) not in path.read_text(), path
 
 
+def test_the_manual_page_and_the_completions_are_where_shells_look(prefix):
+    for file, words in {
+        "man/man1/tithe.1": ["man"],
+        "bash-completion/completions/tithe": ["completion", "bash"],
+        "zsh/site-functions/_tithe": ["completion", "zsh"],
+        "fish/vendor_completions.d/tithe.fish": ["completion", "fish"],
+    }.items():
+        assert (prefix / "share" / file).read_text() == output(prefix / "bin/tithe", *words)
+
+
 @pytest.mark.parametrize("shared", ["OFF", "ON"])
 def test_a_project_has_it_as_a_part_of_its_own(made, tmp_path, shared):
     # The folder beside the sources, the flags and the base make this the compilations that ccache has from the wheel.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+BUILT = os.environ.get("TITHE_BIN", ROOT / "build/tithe")
 # Nothing of the tree may help, and no launcher's variables either.
 CLEAN = {
     **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TITHE_", "UCX_"))},
@@ -81,6 +82,13 @@ def test_it_is_found_from_elsewhere_and_says_its_version(made, installed):
     assert run(python.with_name("tithe"), "--version", cwd=folder) == f"tithe {version}\n"
 
 
+def ways(tithe, folder):
+    """The transports that a command's UCX finds here."""
+    doctor = json.loads(run(tithe, "doctor", "--json", cwd=folder))
+    (ucx,) = (finding for finding in doctor["findings"] if finding["name"] == "ucx")
+    return {way.split("/")[0] for way in ucx["details"]["ways"]}
+
+
 def test_it_carries_ucx_and_ucx_its_modules(installed):
     folder, python = installed
     code = (
@@ -92,14 +100,12 @@ def test_it_carries_ucx_and_ucx_its_modules(installed):
     loaded = run(python, "-c", code, cwd=folder).split()
     assert len(loaded) == 3
     assert all(path.startswith(str(folder)) for path in loaded), "the machine's own libraries are not used"
-    doctor = json.loads(run(python.with_name("tithe"), "doctor", "--json", cwd=folder))
-    (ucx,) = (finding for finding in doctor["findings"] if finding["name"] == "ucx")
-    transports = {name.split("/")[0] for name in ucx["details"]["ways"]}
+    wheel, build = (ways(tithe, folder) for tithe in (python.with_name("tithe"), BUILT))
+    assert {"tcp", "posix"} <= wheel == build
     (modules,) = python.parents[1].glob("lib/python*/site-packages/tithe.libs/ucx")
     assert {path.name.split(".")[0] for path in modules.iterdir()} >= {"libuct_cma", "libuct_ib"}
     for module in modules.glob("libuct_cma.*"):
         assert "not found" not in run("ldd", module, cwd=folder)
-    assert {"tcp", "posix"} <= transports
 
 
 def test_two_ranks_with_numpy_alone(installed):
