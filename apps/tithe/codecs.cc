@@ -8,11 +8,10 @@
 #include "progress.h"
 #include "tithe/graph.h"
 #include "verb.h"
+#include "when.h"
 
 namespace tithe::cli {
 namespace {
-
-constexpr std::size_t kSample = std::size_t{1} << 20;  // values over which bits per value are counted
 
 Json param_json(const ParamSpec& p) {
   Json json = {{"name", p.name}, {"doc", p.doc}};
@@ -46,47 +45,11 @@ Result<double> bits_per_value(const Spec& spec, std::span<const float> sample) {
   return 8 * bytes / static_cast<double>(sample.size());
 }
 
-// The part of the energy that one round may lose.
-double contraction(const Codec& codec, const Settings& settings) {
-  return codec.traits.contraction ? codec.traits.contraction(settings, kSample) : 1.0;
-}
-double contraction(const Codec& codec) { return contraction(codec, defaults(codec)); }
-
 // Whether what is not sent must wait in the residual, or training suffers.
 const char* needs_feedback(const Codec& codec) {
   if (codec.traits.lossless) return "nothing is lost";
   if (codec.traits.unbiased) return "no";
   return contraction(codec) < 1e-3 ? "hardly" : "yes";
-}
-
-bool keeps_few(const Codec& codec) {
-  return std::any_of(codec.params.begin(), codec.params.end(),
-                     [](const ParamSpec& p) { return p.name == "ratio" && p.fallback < 1; });
-}
-
-// In which jobs one would take it; docs/choosing.md has measured ones.
-std::string when_to_use(const Codec& codec, double bits) {
-  std::string text;
-  if (codec.traits.lossless)
-    text = "where nothing may be lost, and as the baseline of others";
-  else if (keeps_few(codec))
-    text = "on slow links: few values are sent each round, the rest later";
-  else if (bits >= 16)
-    text = "where accuracy comes first: it loses little, and saves at most half";
-  else if (bits > 6 && contraction(codec) < 0.1)
-    text = "nearly everywhere: about a quarter of the bytes, and little is lost";
-  else if (bits > 6)
-    text = "where a quarter of the bytes will do, for gradients that suit it";
-  else
-    text = "on slow links: a few bits per value";
-  if (codec.traits.unbiased)
-    text += "; right on average, so it may run without feedback";
-  else if (!codec.traits.lossless)
-    text += "; keep feedback on";
-  if (codec.phases.size() > 1)
-    text +=
-        fmt::format("; its {} exchanges per round ask for a network of little delay", codec.phases.size());
-  return text;
 }
 
 // Lines of at most 100 columns, each after the first indented as the text is.
@@ -120,6 +83,20 @@ std::string phases_text(const Codec& codec) {
   return text;
 }
 
+Json studied_json(const Spec& spec) {
+  Json json = Json::object();
+  for (const auto& [optimizer, verdict] : studied(spec)) json[optimizer] = verdict;
+  return json;
+}
+
+std::string studied_text(const Spec& spec) {
+  std::string text;
+  for (const auto& [optimizer, verdict] : studied(spec))
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", optimizer,
+                        verdict.starts_with("no: ") ? fmt::format("no, {}", verdict.substr(4)) : verdict);
+  return text.empty() ? "not in the study of optimizers: compare with fp32" : text;
+}
+
 Json codec_json(const Codec& codec, double bits) {
   Json phases = Json::array();
   for (const Phase& phase : codec.phases) {
@@ -136,6 +113,7 @@ Json codec_json(const Codec& codec, double bits) {
           {"id", static_cast<int>(id_of(codec))},
           {"doc", codec.doc},
           {"when", when_to_use(codec, bits)},
+          {"studied", studied_json({&codec, defaults(codec), {}})},
           {"phases", phases},
           {"parameters", params},
           {"bits_per_value", bits},
@@ -166,12 +144,14 @@ Result<Report> one_codec(const std::string& text) {
   Report report;
   report.json = codec_json(codec, *bits);
   report.json["spec"] = to_string(*spec);
+  report.json["studied"] = studied_json(*spec);
   report.json["contraction"] = contraction(codec, spec->settings);
   const char* feedback = codec.traits.lossless   ? "there is nothing to keep"
                          : codec.traits.unbiased ? "there is no error on average"
                                                  : "what is not sent must wait in the residual";
   report.text =
       fmt::format("{}: {}\n\n", codec.name, codec.doc) + wrapped("when", when_to_use(codec, *bits)) +
+      wrapped("like fp32", studied_text(*spec)) +
       wrapped("bits/value",
               fmt::format("{:.4f}, of 2^20 bell-shaped values, as {}", *bits, to_string(*spec))) +
       wrapped("feedback", fmt::format("{}: {}", needs_feedback(codec), feedback)) +

@@ -36,7 +36,6 @@ std::set<std::string> groups(const std::vector<VerbInfo>& verbs) {
   return out;
 }
 
-// zsh runs it too, through bashcompinit.
 std::string bash(const std::vector<VerbInfo>& verbs) {
   std::string known = "''";  // the words of the line that are verbs, joined with what came before them
   std::string values, arguments;
@@ -70,23 +69,30 @@ std::string bash(const std::vector<VerbInfo>& verbs) {
   first.insert(first.end(), {"--help", "--version"});
   return fmt::format(
       "# Completion for tithe, from `tithe completion`; docs/cli.md says how to load it.\n"
-      "_tithe() {{\n"
-      "  local cur=\"${{COMP_WORDS[COMP_CWORD]}}\" prev=\"${{COMP_WORDS[COMP_CWORD-1]}}\" path='' word\n"
-      "  for word in \"${{COMP_WORDS[@]:1:COMP_CWORD-1}}\"; do\n"
-      "    case \"${{path:+$path }}$word\" in\n"
-      "      {}) path=\"${{path:+$path }}$word\" ;;\n"
+      "_tithe_words() {{\n"
+      "  local cur=\"${{COMP_WORDS[COMP_CWORD]}}\" prev=\"${{COMP_WORDS[COMP_CWORD-1]}}\" verb='' word\n"
+      "  for word in \"${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}\"; do\n"
+      "    case \"${{verb:+$verb }}$word\" in\n"
+      "      {}) verb=\"${{verb:+$verb }}$word\" ;;\n"
       "    esac\n"
       "  done\n"
-      "  case \"$path $prev\" in\n"
+      "  case \"$verb $prev\" in\n"
       "{}"
       "  esac\n"
-      "  case \"$path\" in\n"
+      "  case \"$verb\" in\n"
       "    '') {} ;;\n"
       "{}"
       "  esac\n"
       "}}\n"
-      "complete -o filenames -F _tithe tithe\n",
+      "complete -o filenames -F _tithe_words tithe\n",
       known, values, offer(first, false), arguments);
+}
+
+// The same through zsh's bashcompinit: no variable of the script may be one of zsh's own, such as `path`. As a file
+// in $fpath it is first run as the function _tithe, for a completion.
+std::string zsh(const std::vector<VerbInfo>& verbs) {
+  return "#compdef tithe\nautoload -U +X bashcompinit && bashcompinit\n" + bash(verbs) +
+         "if [[ $funcstack[1] = _tithe ]]; then _bash_complete -o filenames -F _tithe_words; fi\n";
 }
 
 std::string in_quotes(std::string_view text) {
@@ -131,7 +137,7 @@ Result<Report> completion(const CLI::App& app, const std::string& shell) {
   if (shell == "bash") {
     report.text = bash(verbs);
   } else if (shell == "zsh") {
-    report.text = "autoload -U +X bashcompinit && bashcompinit\n" + bash(verbs);
+    report.text = zsh(verbs);
   } else if (shell == "fish") {
     report.text = fish(verbs);
   } else {

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -103,7 +104,18 @@ def test_every_codec_can_be_asked_for(folder):
         told = json.loads(run(f"codecs {name} --json", folder).stdout)
         assert told["name"] == told["spec"] == name
         assert told["when"]
+        assert told["studied"] or "not in the study" in run(f"codecs {name}", folder).stdout
         assert told["strategies"]
+
+
+def test_a_codec_is_said_to_suit_what_the_page_says(folder):
+    """It was guessed from traits: topk was for every slow link, whatever the optimizer."""
+    page = (ROOT / "docs/choosing.md").read_text()
+    columns, row = (re.search(rf"^\| {name} \|(.*)\|$", page, re.MULTILINE)[1] for name in ("codec", "`topk`"))
+    told = json.loads(run("codecs topk --json", folder).stdout)
+    cells = dict(zip((c.strip() for c in columns.split("|")), (c.strip() for c in row.split("|")), strict=True))
+    assert told["studied"] == {name: cells[name] for name in ("SGD 0.5, tuned rate", "SGD 0.9", "AdamW")}
+    assert f"| {told['when']} | `qtopk" in page
 
 
 def test_version(folder):
@@ -115,9 +127,8 @@ def complete(folder, *words):
     script = folder / "completion.bash"
     script.write_text(run("completion bash", folder).stdout)
     line = " ".join(shlex.quote(w) for w in ("tithe", *words))
-    code = (
-        f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _tithe; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    )
+    said = "printf '%s\\n' \"${COMPREPLY[@]}\""
+    code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _tithe_words; {said}"
     done = subprocess.run(["bash", "-c", code], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
     return done.stdout.split()
@@ -132,6 +143,80 @@ def test_bash_completes_verbs_options_names_and_files(folder):
     assert "topk" in complete(folder, "encode", "to")
     assert "values.npy" in complete(folder, "decode", "val")
     assert complete(folder, "completion", "f") == ["fish"]
+
+
+def needs(shell):
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"no {shell} here: apt-get install {shell}")
+
+
+# zsh completes only where somebody types: Tab completes the word, Enter runs it, and a function says what ran.
+ZSHRC = """
+PS1='ready> ' PROMPT_EOL_MARK=''
+setopt no_beep
+autoload -U compinit
+"""
+ZSH = {
+    "sourced": "compinit -u -D\nsource ./_tithe\n",
+    "in fpath": "fpath=($PWD $fpath)\ncompinit -u -D\n",
+}
+
+
+def typed_in_zsh(folder, way, line):
+    (folder / "_tithe").write_text(run("completion zsh", folder).stdout)
+    (folder / ".zshrc").write_text(ZSHRC + ZSH[way] + 'tithe() { print -r -- "asked: $*!" }\n')
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "ZDOTDIR": str(folder), "TERM": "dumb"}
+    shell = subprocess.Popen(["zsh", "-i"], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs,
+                             start_new_session=True)  # fmt: skip
+    os.close(theirs)
+    told = b""
+    try:
+        for text, answer in (("", b"ready>"), (f"{line}\t\n", b"asked: [^!]*!")):
+            os.write(ours, text.encode())
+            deadline = time.monotonic() + 60
+            while not re.search(answer, told):
+                assert time.monotonic() < deadline and select.select([ours], [], [], 60)[0], told
+                told += os.read(ours, 1000)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+    return re.search(rb"asked: ([^!]*)!", told)[1].decode()
+
+
+@needs("zsh")
+@pytest.mark.parametrize("way", ZSH)
+def test_zsh_completes_verbs_options_names_and_files(folder, way):
+    for line, whole in {
+        "tithe enc": "encode",
+        "tithe bench sy": "bench sync",
+        "tithe bench sync --strat": "bench sync --strategy",
+        "tithe bench sync --strategy r": "bench sync --strategy ring",
+        "tithe encode qto": "encode qtopk",
+        "tithe decode val": "decode values.npy",
+    }.items():
+        assert typed_in_zsh(folder, way, line).rstrip() == whole
+
+
+@needs("fish")
+def test_fish_completes_verbs_options_names_and_files(folder):
+    (folder / "tithe.fish").write_text(run("completion fish", folder).stdout)
+
+    def offered(line):
+        code = f"source tithe.fish; complete -C {shlex.quote(line)}"
+        done = subprocess.run(["fish", "--no-config", "-c", code], cwd=folder, capture_output=True, text=True,
+                              check=True, timeout=60)  # fmt: skip
+        assert done.stderr == ""
+        return {word.split("\t")[0] for word in done.stdout.splitlines()}
+
+    assert offered("tithe enc") == {"encode"}
+    assert offered("tithe bench ") >= {"codec", "sync"}
+    assert "--strategy" in offered("tithe bench sync --")
+    assert offered("tithe bench sync --strategy r") == {"ring"}
+    assert offered("tithe bench sync --transport u") == {"ucx"}
+    assert "topk" in offered("tithe encode to")
+    assert "values.npy" in offered("tithe decode val")
+    assert offered("tithe completion f") == {"fish"}
 
 
 def test_every_verb_and_option_is_completed_and_in_the_manual(folder):

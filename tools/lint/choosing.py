@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
-studies (study_optimizers.json and, for one column, study.json), and that the default of sessions cannot be told from
-fp32 there. --write puts the tables there; else they are compared."""
+studies (study_optimizers.json and, for one column, study.json); what `tithe codecs NAME` says, from that page
+(apps/tithe/choosing.def); and that the default of sessions cannot be told from fp32 there. --write puts all of it in
+place; else it is compared."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ import study_verdict  # noqa: E402
 OPTIMIZERS = ("SGD 0.9", "AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
+ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
+CODEC = re.compile(r"^TITHE_CODEC\((\w+),", re.MULTILINE)
 DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
 
 
@@ -62,20 +65,45 @@ def table(study: study_verdict.Study, first: dict[str, str]) -> str:
     return study_verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
 
 
+def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str]]:
+    """(codec, when to take it) as the first table of the page has it."""
+    for row in ADVICE.search(page)[1].splitlines():
+        have, take = (cell.strip() for cell in row.strip("| ").split(" | "))
+        for codec in re.findall(r"`(\w+)(?::[^`]*)?`", take):
+            if codec in codecs:
+                yield codec, have
+
+
+def definitions(page: str, codecs: list[str], study: study_verdict.Study, first: dict[str, str]) -> str:
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        "// What docs/choosing.md says of each codec: when to take it, and how it does under an optimizer.",
+        "// Written by tools/lint/choosing.py --write.",
+        *(f'TITHE_WHEN("{codec}", "{have}")' for codec, have in advice(page, codecs)),
+    ]
+    for codec in study.by_bytes():
+        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
+        if codec != "fp32":
+            lines += [f'TITHE_STUDIED("{codec}", "{name}", "{verdict}")' for name, verdict in told.items() if verdict]
+    return "\n".join(lines) + "\n"
+
+
 def check(root: Path, write: bool) -> Iterator[Problem]:
     page, results = root / "docs/choosing.md", root / "bench/results/study_optimizers.md"
     header = root / "include/tithe/session.h"
     details = json.loads(results.with_suffix(".json").read_text())
     study, first = study_verdict.Study(details), first_study(root / "bench/results/study.json")
+    codecs = CODEC.findall((root / "include/tithe/codecs.def").read_text())
     new = {
         page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
         results: study_verdict.page(details),
+        root / "apps/tithe/choosing.def": definitions(page.read_text(), codecs, study, first),
     }
     for path, text in new.items():
         if write:
             path.write_text(text)
         elif text != path.read_text():
-            yield path, 1, "differs from study_optimizers.json: run tools/lint/choosing.py --write"
+            yield path, 1, "differs from what it is written from: run tools/lint/choosing.py --write"
     default = DEFAULT.search(header.read_text())
     line = header.read_text()[: default.start()].count("\n") + 1
     if not study.safe(default[1]):
