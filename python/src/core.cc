@@ -79,5 +79,6 @@ NB_MODULE(_core, m) {
   m.def("check_environment", [] { check(tithe::check_environment()); });
   bind_codecs(m);
   bind_interrupt(m);
+  bind_options(m);
   bind_session(m);
 }

@@ -2,14 +2,12 @@
 // Sessions. Whatever can wait runs without the GIL.
 #include "tithe/session.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,73 +15,15 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "core.h"
 #include "patient.h"
 #include "tithe/connect.h"
-#include "tithe/limits.h"
 
 namespace tithe::python {
 namespace {
 
 constexpr int kMostLoopRanks = 256;
-constexpr double kMostSeconds = 1e9;  // about 30 years; more would not be a number of milliseconds any longer
-
-using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
-
-DType dtype_of(std::string_view text) {
-  if (text == "float32") return DType::kF32;
-  if (text == "bfloat16") return DType::kBF16;
-  if (text == "float16") return DType::kF16;
-  raise({Code::kInvalid, "dtype " + std::string(text) + ": tithe takes float32, bfloat16 and float16"});
-}
-
-std::size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-
-DType dtype_of(std::string_view key, const AnyArray& a) {
-  const nb::dlpack::dtype d = a.dtype();
-  const auto code = static_cast<nb::dlpack::dtype_code>(d.code);
-  if (code == nb::dlpack::dtype_code::Float && d.bits == 32) return DType::kF32;
-  if (code == nb::dlpack::dtype_code::Float && d.bits == 16) return DType::kF16;
-  if (code == nb::dlpack::dtype_code::Bfloat && d.bits == 16) return DType::kBF16;
-  raise({Code::kInvalid, "'" + std::string(key) + "': tithe takes float32, bfloat16 and float16"});
-}
-
-// Tensors that lie back to back at one address, as in a DDP bucket. Made once, used every step.
-struct Layout {
-  Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
-         std::vector<std::size_t> row_sizes)
-      : keys(std::move(names)), sizes(std::move(counts)), rows(std::move(row_sizes)), dtype(dtype_of(type)) {
-    if (rows.empty()) rows.resize(keys.size());
-    if (keys.size() != sizes.size() || keys.size() != rows.size())
-      raise({Code::kInvalid, "a layout needs one size per key, and one row per key or none"});
-    for (const std::size_t size : sizes)
-      if (size > kMostValues || (values += size) > kMostValues)
-        raise({Code::kInvalid, "a layout of more than " + std::to_string(kMostValues) + " values"});
-  }
-  std::vector<std::string> keys;
-  std::vector<std::size_t> sizes;
-  std::vector<std::size_t> rows;  // Tensor::row
-  std::size_t values = 0;         // of all
-  DType dtype;
-};
-
-std::string key_of(const nb::handle key) {
-  std::string text;
-  if (!PyUnicode_Check(key.ptr()) || !nb::try_cast(key, text, false))
-    throw_as(PyExc_TypeError,
-             "a key must be a str that UTF-8 can hold, not " + std::string(nb::repr(key).c_str()));
-  return text;
-}
-
-template <typename Array>
-Array array_of(std::string_view key, const nb::handle given) {
-  Array array;
-  if (!nb::try_cast(given, array, false))
-    throw_as(PyExc_ValueError,
-             "'" + std::string(key) +
-                 "': needs a writable, C-contiguous array in host memory, in this machine's byte order");
-  return array;
-}
 
 // The Python object. close() and calls of other threads may meet: each call keeps the session alive for itself,
 // and the pointer changes only under the GIL.
@@ -155,7 +95,7 @@ class PySession {
         throw_as(PyExc_TypeError, "sync takes a list of (key, array) pairs");
       kept.keys.push_back(key_of(item[0]));
       const std::string& key = kept.keys.back();
-      auto array = array_of<AnyArray>(key, item[1]);
+      auto array = array_of(key, item[1]);
       const bool matrix = array.ndim() > 1 && array.size() > 0;
       bucket.push_back({key, array.data(), array.size(), dtype_of(key, array),
                         matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
@@ -167,7 +107,7 @@ class PySession {
   }
 
   Ticket sync_at(const Layout& layout, const nb::handle tensor) {
-    auto array = array_of<AnyArray>("the bucket", tensor);
+    auto array = array_of("the bucket", tensor);
     if (array.size() != layout.values || dtype_of("the bucket", array) != layout.dtype)
       raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
     auto* at = static_cast<std::uint8_t*>(array.data());
@@ -338,43 +278,9 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
   return ranks;
 }
 
-void bind_options(nb::module_& m) {
-  nb::class_<SessionOptions>(m, "Options", "What a session does; docs of each in include/tithe/session.h.")
-      .def(nb::init<>())
-      .def_rw("codec", &SessionOptions::codec)
-      .def_rw("strategy", &SessionOptions::strategy)
-      .def_rw("schedule", &SessionOptions::schedule)
-      .def_rw("lanes", &SessionOptions::lanes)
-      .def_rw("average", &SessionOptions::average)
-      .def_rw("min_values", &SessionOptions::min_values)
-      .def_rw("part_values", &SessionOptions::part_values)
-      .def_prop_rw(
-          "timeout", [](const SessionOptions& o) { return std::chrono::duration<double>(o.timeout).count(); },
-          [](SessionOptions& o, double seconds) {
-            if (!(std::fabs(seconds) <= kMostSeconds))
-              raise({Code::kInvalid, "timeout: must be a number of seconds, at most 1e9"});
-            o.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
-          },
-          "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.")
-      .def_prop_rw(
-          "patience",
-          [](const SessionOptions& o) { return std::chrono::duration<double>(o.patience).count(); },
-          [](SessionOptions& o, double seconds) {
-            if (!(std::fabs(seconds) <= kMostSeconds))
-              raise({Code::kInvalid, "patience: must be a number of seconds, at most 1e9"});
-            o.patience = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
-          },
-          "Seconds in which a peer answers, but gives nothing, after which the peer is named.")
-      .def_rw("seed", &SessionOptions::seed)
-      .def_rw("run", &SessionOptions::run)
-      .def_rw("force_reference", &SessionOptions::force_reference)
-      .def_rw("authenticate", &SessionOptions::authenticate);
-}
-
 }  // namespace
 
 void bind_session(nb::module_& m) {
-  bind_options(m);
   nb::class_<Layout>(m, "Layout", "Tensors of one dtype that lie back to back in memory.")
       .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view,
                     std::vector<std::size_t>>(),

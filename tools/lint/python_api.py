@@ -59,7 +59,7 @@ def signature(node: ast.FunctionDef, method: bool) -> str:
             each.annotation = None
     if method and not any(getattr(d, "id", "") == "staticmethod" for d in node.decorator_list):
         arguments.args.pop(0)
-    return "(" + re.sub(r"_DEFAULT\.\w+", "default", ast.unparse(arguments)) + ")"
+    return "(" + re.sub(r"\b_?DEFAULT\.\w+", "default", ast.unparse(arguments)) + ")"
 
 
 def is_property(node: ast.FunctionDef) -> bool:

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arrays.h"
+
+#include <nanobind/stl/string.h>
+
+#include <utility>
+
+#include "tithe/limits.h"
+
+namespace tithe::python {
+namespace {
+
+DType dtype_named(std::string_view text) {
+  if (text == "float32") return DType::kF32;
+  if (text == "bfloat16") return DType::kBF16;
+  if (text == "float16") return DType::kF16;
+  raise({Code::kInvalid, "dtype " + std::string(text) + ": tithe takes float32, bfloat16 and float16"});
+}
+
+}  // namespace
+
+DType dtype_of(std::string_view key, const AnyArray& a) {
+  const nb::dlpack::dtype d = a.dtype();
+  const auto code = static_cast<nb::dlpack::dtype_code>(d.code);
+  if (code == nb::dlpack::dtype_code::Float && d.bits == 32) return DType::kF32;
+  if (code == nb::dlpack::dtype_code::Float && d.bits == 16) return DType::kF16;
+  if (code == nb::dlpack::dtype_code::Bfloat && d.bits == 16) return DType::kBF16;
+  raise({Code::kInvalid, "'" + std::string(key) + "': tithe takes float32, bfloat16 and float16"});
+}
+
+std::string key_of(const nb::handle key) {
+  std::string text;
+  if (!PyUnicode_Check(key.ptr()) || !nb::try_cast(key, text, false))
+    throw_as(PyExc_TypeError,
+             "a key must be a str that UTF-8 can hold, not " + std::string(nb::repr(key).c_str()));
+  return text;
+}
+
+AnyArray array_of(std::string_view key, const nb::handle given) {
+  AnyArray array;
+  if (!nb::try_cast(given, array, false))
+    throw_as(PyExc_ValueError,
+             "'" + std::string(key) +
+                 "': needs a writable, C-contiguous array in host memory, in this machine's byte order");
+  return array;
+}
+
+Layout::Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
+               std::vector<std::size_t> row_sizes)
+    : keys(std::move(names)), sizes(std::move(counts)), rows(std::move(row_sizes)), dtype(dtype_named(type)) {
+  if (rows.empty()) rows.resize(keys.size());
+  if (keys.size() != sizes.size() || keys.size() != rows.size())
+    raise({Code::kInvalid, "a layout needs one size per key, and one row per key or none"});
+  for (const std::size_t size : sizes)
+    if (size > kMostValues || (values += size) > kMostValues)
+      raise({Code::kInvalid, "a layout of more than " + std::to_string(kMostValues) + " values"});
+}
+
+}  // namespace tithe::python

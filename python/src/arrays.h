@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Arrays and tensors as Python hands them over. What is not as it must be raises ValueError or TypeError.
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core.h"
+#include "tithe/session.h"
+
+namespace tithe::python {
+
+using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+inline std::size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+DType dtype_of(std::string_view key, const AnyArray& a);
+std::string key_of(nb::handle key);
+AnyArray array_of(std::string_view key, nb::handle given);
+
+// Tensors that lie back to back at one address, as in a DDP bucket. Made once, used every step.
+struct Layout {
+  // rows may be empty. ValueError for a type that does not travel, or numbers that do not fit each other.
+  Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
+         std::vector<std::size_t> row_sizes);
+  std::vector<std::string> keys;
+  std::vector<std::size_t> sizes;
+  std::vector<std::size_t> rows;  // Tensor::row
+  std::size_t values = 0;         // of all
+  DType dtype;
+};
+
+}  // namespace tithe::python

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session does, as Python sets it: include/tithe/session.h.
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "core.h"
+#include "tithe/session.h"
+
+namespace tithe::python {
+namespace {
+
+constexpr double kMostSeconds = 1e9;  // about 30 years; more would not be a number of milliseconds any longer
+
+template <std::chrono::milliseconds SessionOptions::*kMember>
+void seconds(nb::class_<SessionOptions>& options, const char* name, const char* doc) {
+  options.def_prop_rw(
+      name, [](const SessionOptions& o) { return std::chrono::duration<double>(o.*kMember).count(); },
+      [name](SessionOptions& o, double given) {
+        if (!(std::fabs(given) <= kMostSeconds))
+          raise({Code::kInvalid, std::string(name) + ": must be a number of seconds, at most 1e9"});
+        o.*kMember = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * given));
+      },
+      doc);
+}
+
+}  // namespace
+
+void bind_options(nb::module_& m) {
+  nb::class_<SessionOptions> options(m, "Options",
+                                     "What a session does; docs of each in include/tithe/session.h.");
+  options.def(nb::init<>())
+      .def_rw("codec", &SessionOptions::codec)
+      .def_rw("strategy", &SessionOptions::strategy)
+      .def_rw("schedule", &SessionOptions::schedule)
+      .def_rw("lanes", &SessionOptions::lanes)
+      .def_rw("average", &SessionOptions::average)
+      .def_rw("min_values", &SessionOptions::min_values)
+      .def_rw("part_values", &SessionOptions::part_values)
+      .def_rw("seed", &SessionOptions::seed)
+      .def_rw("run", &SessionOptions::run)
+      .def_rw("force_reference", &SessionOptions::force_reference)
+      .def_rw("authenticate", &SessionOptions::authenticate);
+  seconds<&SessionOptions::timeout>(
+      options, "timeout",
+      "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.");
+  seconds<&SessionOptions::patience>(
+      options, "patience",
+      "Seconds in which a peer answers, but gives nothing, after which the peer is named.");
+}
+
+}  // namespace tithe::python

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.torch.State: what a hook needs, from the settings to the residuals; its running part is _torch_live.Live."""
+
+import contextlib
+import copy
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tithe import _core
+from tithe._exchange import all_gather_bytes, together
+from tithe._schedule import Evaluations, agree
+from tithe._session import make_options, transport_text
+from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
+from tithe._torch_device import device_of
+from tithe._torch_gather import gather_states, own_state
+from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
+from tithe._torch_live import Live
+from tithe._torch_watch import watch
+
+_log = logging.getLogger("tithe.torch")
+
+_STATE_FORMAT = 3
+DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
+
+
+class _Slots:
+    # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
+    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_unused")
+
+
+class State(_Slots):
+    """What `hook` needs: which ranks, which codec, and this rank's residuals.
+
+    process_group: the ranks to average over; None is the default group at the first use.
+    codec, strategy: as `tithe codecs` and `tithe.strategies()` list them; the defaults suit any optimizer
+    (docs/choosing.md).
+    parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name; without them the model
+    that registered the State is asked.
+    loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
+    schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
+    options: lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference,
+    authenticate, transport, transports, devices (see tithe.Session).
+
+    Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
+    that goes away without ever having been used gives a RuntimeWarning.
+    Pickling keeps settings and residuals of this rank and drops the process group.
+    """
+
+    __slots__ = ("codec", "loss_scale", "options", "process_group", "strategy")
+    __module__ = "tithe.torch"  # where it is found, and what a pickle names
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        codec: str = DEFAULT.codec,
+        strategy: str = DEFAULT.strategy,
+        parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
+        loss_scale: Callable[[], float] | None = None,
+        **options: Any,
+    ) -> None:
+        check_group(process_group)
+        check_callable(loss_scale)
+        self.process_group = process_group
+        self.codec = codec
+        self.strategy = strategy
+        self.loss_scale = loss_scale
+        self.options = options
+        self._session_options()
+        self._begin(by_name(check_pairs(parameters)), None)
+
+    def _begin(self, names: dict[int, tuple[str, torch.nn.Parameter]], saved: Mapping[str, Any] | None) -> None:
+        """As one that was never used. saved: what it goes on from."""
+        self._names = names
+        self._saved = saved
+        self._settled = False
+        self._live: Live | None = None
+        self._at_close: dict[str, int] | None = None
+        self._unused = watch(self)
+
+    def _session_options(self) -> tuple[str, _core.Options]:
+        rest = dict(self.options)
+        transport = transport_text(rest)
+        return transport, make_options({"codec": self.codec, "strategy": self.strategy, **rest})
+
+    # ---- life
+
+    def open(self) -> None:
+        """Connects to the other ranks; does nothing if that is done. Collective over the group."""
+        if self._live is not None:
+            return
+        self._unused.detach()
+        group = self._group()
+        rank, world = dist.get_rank(group), dist.get_world_size(group)
+
+        def prepare() -> tuple[str, _core.Options]:
+            if not self._settled:
+                self._settle()
+            if self._saved is not None:
+                self._check_saved(self._saved, rank, world)
+            return self._session_options()
+
+        patience = usable_timeout(self.options)
+        doing = "tithe.torch.State.open()"
+        transport, options = together(group, patience, doing, prepare)
+        check_alike(self._names, lambda mine: self._all_gather(mine, patience, doing))
+        session = _core.open(
+            transport,
+            rank,
+            world,
+            lambda mine: self._all_gather(mine, patience, doing),
+            options,
+        )
+        evaluations = Evaluations(options)
+        keys = Keys(self._names, {})
+        if self._saved is not None:
+            self._restore(session, evaluations, keys, self._saved)
+            self._saved = None
+        self._live = Live(session, evaluations, keys)
+
+    def close(self) -> None:
+        """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave.
+
+        state_dict() still gives the state of the last step, and stats() the sums.
+        """
+        self._unused.detach()
+        if self._live is not None:
+            with contextlib.suppress(ValueError):  # closed already
+                self._at_close = self._live.session.stats()
+            self._live.close()
+
+    def _together(self, doing: str, body: Callable[[], Any]) -> Any:
+        return together(self._group(), usable_timeout(self.options), doing, body)
+
+    def _group(self) -> dist.ProcessGroup:
+        group = self.process_group if self.process_group is not None else dist.group.WORLD
+        if group is None:
+            raise ValueError("call torch.distributed.init_process_group() first")
+        return group
+
+    def _settle(self) -> None:
+        """Whose State this is: names, if none were given, are those of the model that registered it."""
+        models = models_of(self)
+        if len(models) > 1:
+            raise ValueError(two_models(f"{len(models)} models have registered it"))
+        if models and not self._names:
+            self._names = by_name(models[0].module.named_parameters())
+        self._settled = bool(models)
+
+    def _all_gather(self, mine: bytes, patience: float, doing: str) -> list[bytes]:
+        with self._device():
+            return all_gather_bytes(mine, self._group(), patience, doing)
+
+    def _device(self) -> AbstractContextManager[None]:
+        return device_of(parameter for _, parameter in self._names.values())
+
+    # ---- one bucket
+
+    def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        self.open()
+        live = self._live
+        if not self._settled:  # opened by hand, before a model registered it
+            self._settle()
+            live.keys.names = self._names
+            self._settled = True
+        job = live.start(bucket, self.loss_scale)
+        future = job.future.then(job.value)
+        if torch._C._current_graph_task_id() != -1:
+            # Runs just before DDP waits for its futures: raises the error itself, with its type and `peer`, where
+            # DDP would raise a text about a future; and Ctrl-C works while it waits.
+            torch.autograd.Variable._execution_engine.queue_callback(job.wait)
+        return future
+
+    # ---- schedules
+
+    def evaluated(
+        self, *, loss: float | None = None, accuracy: float | None = None, learning_rate: float | None = None
+    ) -> None:
+        """One call per evaluation, between steps, on all ranks: what a schedule follows. Collective over the group.
+
+        loss or accuracy (0..1): of this rank's part of the evaluation data, or of all; ranks that evaluated nothing
+        leave both out. The mean over those that did is what counts, on all ranks alike.
+        learning_rate: of the steps to come, the same on all ranks; ranks may leave it out where another one gives it.
+        ValueError on all ranks where one is wrong, or where the schedule follows something that no rank gave. What the
+        schedule does not follow is ignored, so the call may stay where there is no schedule.
+        """
+        self.open()
+        self._live.drain()
+        given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
+        group, doing = self._group(), "tithe.torch.State.evaluated()"
+        patience = self._session_options()[1].timeout
+
+        def numbers() -> str:
+            return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
+
+        mine = together(group, patience, doing, numbers)
+        told = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing)]
+        self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
+
+    @property
+    def ratio(self) -> float | None:
+        """The fraction of values that the next step sends; None without a schedule."""
+        return self._running().ratio or None
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's residuals and counters, as a uint8 tensor and plain values: save one per rank.
+
+        Call it between steps, on all ranks at the same step. After a failure, and after close(), it is the state of the
+        last step that was committed.
+        """
+        if self._live is None:
+            if self._saved is not None:
+                return dict(self._saved)
+            raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
+        self._live.drain()
+        return {
+            "format": _STATE_FORMAT,
+            "world": self._live.world,
+            "rank": self._live.rank,
+            "codec": _core.check_spec(self.codec),
+            "parameters": self._live.keys.table(),
+            "evaluates": self._live.evaluations.kind,
+            "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
+        }
+
+    def gathered_state_dict(self) -> dict[str, Any]:
+        """The states of all ranks, on rank 0; on the others, one that holds none. Collective over the group.
+
+        For checkpoints that rank 0 writes alone. load_state_dict() takes it on all ranks, each its own part. It is as
+        large as all residuals: 4 bytes per parameter and rank (8 with feedback=momentum), in rank 0's memory as well.
+        """
+        group, doing = self._group(), "tithe.torch.State.gathered_state_dict()"
+        patience = self._session_options()[1].timeout
+        with self._device():
+            return gather_states(together(group, patience, doing, self.state_dict), group, patience, doing)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
+
+        Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank or codec;
+        nothing changes then. Load before the first step. A State without names refuses what it could not tell apart,
+        here or in the first step.
+        """
+        if "ranks" in state:
+            group = self._group()
+            state = own_state(state, dist.get_rank(group), dist.get_world_size(group))
+        missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
+        if missing or state["format"] != _STATE_FORMAT:
+            raise ValueError("not a state of this version of tithe.torch.State")
+        if not self._nothing_unsent(state):
+            check_order(state["parameters"], self._names, may_be_named=not self._settled)
+        if self._live is None:
+            self._saved = dict(state)
+            return
+        if self._live.keys.known:
+            raise ValueError("load the state before the first step: make a new DDP model and State, then load")
+        self._check_saved(state, self._live.rank, self._live.world)
+        self._restore(self._live.session, self._live.evaluations, self._live.keys, state)
+
+    def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
+        if state["world"] != world:
+            raise ValueError(
+                f"the state was saved by {state['world']} ranks and this job has {world}: "
+                f"start {state['world']} ranks, or start without the state (what was unsent is then lost)"
+            )
+        if state["rank"] != rank and not _core.is_lossless(self.codec):
+            raise ValueError(
+                f"the state was saved by rank {state['rank']} and this is rank {rank}: residuals differ between ranks, "
+                "save and load one state per rank"
+            )
+
+    def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
+        return _core.is_lossless(self.codec) and _core.is_lossless(state["codec"])  # so any rank's state will do
+
+    def _restore(self, session: _core.Session, evaluations: Evaluations, keys: Keys, state: Mapping[str, Any]) -> None:
+        if self._nothing_unsent(state):
+            return
+        check_order(state["parameters"], self._names, may_be_named=not self._settled)
+        session.restore(state["session"].contiguous().numpy().tobytes())
+        evaluations.kind = state["evaluates"]
+        keys.saved = dict(state["parameters"])
+
+    # ---- copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        _log.warning("Process group is not serializable and excluded from a saved state.")
+        self._unused.detach()  # the copy is what will be used
+        saved = self._saved if self._live is None else self.state_dict()
+        settings = {name: getattr(self, name) for name in State.__slots__ if name != "process_group"}
+        return {**settings, "_saved": saved}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        _log.warning(
+            "Process group will be set to the default group: if it is another, set `process_group` before a step."
+        )
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.process_group = dist.group.WORLD if dist.is_initialized() else None
+        self._begin({}, self._saved)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "State":
+        """Same group, same settings, same residuals, its own connections (opened at its first use)."""
+        twin = State.__new__(State)
+        memo[id(self)] = twin
+        for name in State.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.options = copy.deepcopy(self.options, memo)
+        twin._begin({}, self._saved if self._live is None else self.state_dict())
+        twin._unused.detach()  # many copies are only kept
+        return twin
+
+    # ---- what it did
+
+    def stats(self) -> dict[str, int]:
+        """Sums since the first use: rounds, bytes_sent, encode_ns, merge_ns, send_ns, wait_ns; also after close()."""
+        if self._at_close is not None:
+            return dict(self._at_close)
+        return self._running().stats()
+
+    def plan(self) -> str:
+        """What happens to each slice of each bucket, and why."""
+        return self._running().plan_text()
+
+    def trace(self, on: bool = True) -> None:
+        """Keeps the last 65,536 events while on."""
+        self._running().trace(on)
+
+    def take_trace(self) -> list[dict[str, Any]]:
+        """The events kept so far, and forgets them."""
+        return self._running().take_trace()
+
+    def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """What this rank has not sent yet of a parameter's gradient, float32, in the parameter's shape."""
+        session = self._running()
+        self._live.drain()
+        out = torch.empty(parameter.shape, dtype=torch.float32)
+        session.residual(self._live.keys.find(parameter), out.view(-1).numpy())
+        return out
+
+    def _running(self) -> _core.Session:
+        if self._live is None:
+            raise ValueError("not open yet: call open(), or run a step")
+        return self._live.session
