@@ -49,7 +49,8 @@ if [ -z "$python" ]; then
   fi
 fi
 if [ "$device" = cuda ]; then
-  why=$("$python" -c 'import torch; print(torch.version.cuda and torch.cuda.is_available() and "yes" or f"torch {torch.__version__} sees none")' 2>&1 | tail -n 1)
+  # Without torch, the last line of the error says so.
+  why=$("$python" -c 'import torch; print(torch.version.cuda and torch.cuda.is_available() and "yes" or f"torch {torch.__version__} sees none")' 2>&1 | tail -n 1) || true
   [ "$why" = yes ] || no_gpu "$why"
 fi
 
