@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)/python
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint chaos chaos-seeds tsan bench-codecs bench-sync study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-prove chaos chaos-seeds tsan bench-codecs bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -58,6 +58,10 @@ rtl-full: ## the same with 10^7 values for each engine and width
 rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
 	@tools/setup.sh rtl rtl-tools
 	@.setup/rtl-venv/bin/python rtl/lint.py
+
+rtl-prove: ## proofs of the small modules with Yosys and z3, and mutations that they refuse: ONLY=
+	@tools/setup.sh rtl-tools
+	@.setup/rtl-venv/bin/python rtl/prove.py --only "$(ONLY)"
 
 lint: ## format, static analysis, floors, documents
 	@tools/setup.sh build lint

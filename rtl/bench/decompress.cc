@@ -73,28 +73,6 @@ void bubbles(Rig& rig) {
   }
 }
 
-// Cut, lengthened, changed in a bit, or with another length.
-void damage(Packet& p, Random& random) {
-  const std::uint64_t r = random();
-  switch (r % 4) {
-    case 0:
-      p.bytes.resize(1 + (r >> 8) % p.bytes.size());
-      break;
-    case 1:
-      for (std::uint64_t i = 0; i <= (r >> 8) % 200; ++i)
-        p.bytes.push_back(static_cast<std::uint8_t>(random()));
-      break;
-    case 2: {
-      auto& byte = p.bytes[(r >> 8) % p.bytes.size()];
-      byte = static_cast<std::uint8_t>(byte ^ 1U << (r >> 60) % 8);
-      break;
-    }
-    default:
-      p.user = (p.user & ~0xffffULL) | (r >> 8) % 4000;
-      break;
-  }
-}
-
 void random_streams(Rig& rig, const Args& a, bool damages) {
   Random random(a.seed + damages);
   std::uint64_t floats = 0, packets = 0, bad = 0;
