@@ -15,8 +15,8 @@
 #include "fuzz/targets.h"
 #include "tithe/frame.h"
 #include "tithe/spec.h"
+#include "transport/hello.h"
 #include "transport/meet/handshake.h"
-#include "transport/ucx/hello.h"
 
 namespace tithe::fuzz {
 namespace {
@@ -271,13 +271,15 @@ Target meeting_target() {
 
 Target hello_target() {
   const Token token(32, 4);
-  const Input good = ucx::write_hello({.rank = 1, .world = 2, .trouble = {}, .address = {1, 2, 3}}, token);
-  const Input trouble =
-      ucx::write_hello({.rank = 1, .world = 2, .trouble = {Code::kIo, "no device"}, .address = {}}, token);
+  static constexpr Dialect kDialect{.magic = 0x54534554, .name = "test"};
+  const Input good =
+      write_hello({.rank = 1, .world = 2, .trouble = {}, .address = {1, 2, 3}}, token, kDialect);
+  const Input trouble = write_hello(
+      {.rank = 1, .world = 2, .trouble = {Code::kIo, "no device"}, .address = {}}, token, kDialect);
   return {"hello",
           [token, good, trouble](ByteView bytes) {
             Input blob = copy_of(bytes);
-            const auto heard = ucx::read_hello(blob, 1, 2, token);
+            const auto heard = read_hello(blob, 1, 2, token, kDialect);
             if (heard.ok() && blob != good) fail("a hello passes that no rank wrote");
             constexpr std::size_t kEnd = 8 + kSecretBytes;
             if (blob.size() < kEnd) return;
@@ -285,7 +287,7 @@ Target hello_target() {
             wire::put(&blob[body], static_cast<std::uint64_t>(XXH3_64bits(blob.data(), body)));
             const Secret tag = derive(token, "tithe hello", {ByteView(blob).first(body + 8)});
             std::copy(tag.begin(), tag.end(), blob.end() - kSecretBytes);
-            const auto right = ucx::read_hello(blob, 1, 2, token);
+            const auto right = read_hello(blob, 1, 2, token, kDialect);
             if (right.ok() && right->address.empty()) fail("an address without a byte");
             if (!right.ok() && (right.status().peer() != 1 ||
                                 printable(right.status().what(), 4000) != right.status().what()))

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "transport/hello.h"
 #include "transport/transports.h"
-#include "transport/ucx/hello.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace tithe {
@@ -16,12 +16,18 @@ namespace ucx {
 
 using Clock = std::chrono::steady_clock;
 
+// UCX promises no wire compatibility between versions.
+Dialect dialect() {
+  Dialect ucx{.magic = 0x58555454, .name = "UCX"};  // "TTUX" in file order
+  unsigned release = 0;
+  ucp_get_version(&ucx.major, &ucx.minor, &release);
+  return ucx;
+}
+
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options) {
-  const auto [rank, world] = std::pair(connect.rank, connect.world);
   const auto deadline = Clock::now() + connect.timeout;
-  Hello mine{.rank = rank, .world = world, .address = {}};
-  TITHE_TRY(fill_random(mine.nonce));
-  Result<std::unique_ptr<Worker>> worker = Worker::open(options, connect.silence, world);
+  Hello mine;
+  Result<std::unique_ptr<Worker>> worker = Worker::open(options, connect.silence, connect.world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
     if (address.ok())
@@ -31,31 +37,12 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   } else {
     mine.trouble = worker.status();
   }
-  std::vector<std::vector<std::uint8_t>> blobs;
-  if (world > 1) {
-    Result<std::vector<std::vector<std::uint8_t>>> all = connect.all_gather(write_hello(mine, connect.token));
-    if (!mine.trouble.ok()) return mine.trouble;
-    if (!all.ok()) return all.status();
-    blobs = std::move(*all);
-    if (blobs.size() != static_cast<std::size_t>(world))
-      return Status(Code::kInvalid,
-                    fmt::format("the exchange gave {} addresses for world size {}", blobs.size(), world));
-  }
-  if (!mine.trouble.ok()) return mine.trouble;
-
-  std::vector<HeardHello> hellos(static_cast<std::size_t>(world));
-  for (Rank r = 0; world > 1 && r < world; ++r) {
-    Result<HeardHello> hello = read_hello(blobs[static_cast<std::size_t>(r)], r, world, connect.token);
-    if (!hello.ok()) return hello.status();
-    hellos[static_cast<std::size_t>(r)] = *hello;
-  }
-  if (world > 1 && hellos[static_cast<std::size_t>(rank)].nonce != mine.nonce)
-    return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
-  const Secret key = session_key(connect.token, hellos);
-  auto transport = std::make_unique<UcxTransport>(rank, world, std::move(*worker), key);
+  const Result<Introduced> all = introduce(connect, std::move(mine), dialect());
+  if (!all.ok()) return all.status();
+  auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
   // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  TITHE_TRY(transport->connect(hellos, std::max(left, connect.timeout / 10), connect.interrupted));
+  TITHE_TRY(transport->connect(all->hellos, std::max(left, connect.timeout / 10), connect.interrupted));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

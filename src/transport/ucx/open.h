@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tithe/connect.h"
+#include "transport/hello.h"
 
 namespace tithe::ucx {
 
@@ -12,6 +13,8 @@ struct Options {
   std::string transports;  // UCX_TLS, e.g. "tcp"; empty: the environment's or UCX's own choice
   std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
 };
+
+Dialect dialect();  // what UCX is here
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options);
 

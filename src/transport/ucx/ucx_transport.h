@@ -24,7 +24,7 @@
 
 #include "base/secret.h"
 #include "tithe/transport.h"
-#include "transport/ucx/hello.h"
+#include "transport/hello.h"
 #include "transport/ucx/watch.h"
 #include "transport/ucx/worker.h"
 

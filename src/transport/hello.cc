@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ucx/hello.h"
+#include "transport/hello.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -15,10 +14,9 @@
 #include "base/text.h"
 #include "tithe/frame.h"
 
-namespace tithe::ucx {
+namespace tithe {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x58555454;  // "TTUX" in file order
 constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kAtNonce = 36;
 constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
@@ -27,16 +25,6 @@ constexpr std::size_t kMostText = 1000;
 
 Secret tag_of(std::span<const std::uint8_t> covered, const Token& token) {
   return derive(token, "tithe hello", {covered});
-}
-
-struct UcxVersion {
-  unsigned major = 0, minor = 0, release = 0;
-};
-
-UcxVersion ucx_version() {
-  UcxVersion v;
-  ucp_get_version(&v.major, &v.minor, &v.release);
-  return v;
 }
 
 }  // namespace
@@ -52,19 +40,18 @@ Home my_home() {
   return {.system = h, .process = static_cast<std::uint32_t>(getpid())};
 }
 
-std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token) {
-  const UcxVersion ucx = ucx_version();
+std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect) {
   const std::string trouble = printable(hello.trouble.what(), kMostText);
   const std::size_t body = hello.trouble.ok() ? hello.address.size() : trouble.size();
   std::vector<std::uint8_t> blob(kHeaderBytes + body + kEndBytes);
-  wire::put(&blob[0], kMagic);
+  wire::put(&blob[0], dialect.magic);
   wire::put(&blob[4], kVersion);
   blob[6] = kFrameVersion;
   blob[7] = hello.trouble.ok();
   wire::put(&blob[8], static_cast<std::uint32_t>(hello.world));
   wire::put(&blob[12], static_cast<std::uint32_t>(hello.rank));
-  wire::put(&blob[16], std::uint32_t{ucx.major});
-  wire::put(&blob[20], std::uint32_t{ucx.minor});
+  wire::put(&blob[16], dialect.major);
+  wire::put(&blob[20], dialect.minor);
   const Home home = my_home();
   wire::put(&blob[24], home.system);
   wire::put(&blob[32], home.process);
@@ -79,12 +66,13 @@ std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token) {
   return blob;
 }
 
-Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world, const Token& token) {
+Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world, const Token& token,
+                              const Dialect& dialect) {
   const auto wrong = [&](Code code, const std::string& what) {
     return Status(code, fmt::format("rank {}: {}", rank, what), rank);
   };
-  if (blob.size() < 8 || wire::get<std::uint32_t>(&blob[0]) != kMagic)
-    return wrong(Code::kCorrupt, "its address blob is not one of tithe's UCX transport");
+  if (blob.size() < 8 || wire::get<std::uint32_t>(&blob[0]) != dialect.magic)
+    return wrong(Code::kCorrupt, "its address blob is not one of this transport");
   if (const auto v = wire::get<std::uint16_t>(&blob[4]); v != kVersion || blob[6] != kFrameVersion)
     return wrong(Code::kMismatch,
                  fmt::format("speaks transport version {} and frame version {}, this rank {} and {}: "
@@ -105,11 +93,10 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
   const auto body = blob.subspan(kHeaderBytes, blob.size() - kHeaderBytes - kEndBytes);
   if (blob[7] != 1)
     return wrong(Code::kIo, printable({reinterpret_cast<const char*>(body.data()), body.size()}, kMostText));
-  const UcxVersion mine = ucx_version();
   const auto major = wire::get<std::uint32_t>(&blob[16]), minor = wire::get<std::uint32_t>(&blob[20]);
-  if (major != mine.major || minor != mine.minor)  // UCX promises no wire compatibility between versions
-    return wrong(Code::kMismatch,
-                 fmt::format("runs UCX {}.{}, this rank {}.{}", major, minor, mine.major, mine.minor));
+  if (major != dialect.major || minor != dialect.minor)
+    return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank {}.{}", dialect.name, major, minor,
+                                              dialect.major, dialect.minor));
   HeardHello heard{body, {wire::get<std::uint64_t>(&blob[24]), wire::get<std::uint32_t>(&blob[32])}};
   std::memcpy(heard.nonce.data(), &blob[kAtNonce], heard.nonce.size());
   return heard;
@@ -122,4 +109,34 @@ Secret session_key(const Token& token, std::span<const HeardHello> hellos) {
   return derive(derive(token, "tithe token", {}), "tithe job", {nonces});
 }
 
-}  // namespace tithe::ucx
+Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Dialect& dialect) {
+  const auto [rank, world] = std::pair(connect.rank, connect.world);
+  Introduced all;
+  all.hellos.resize(static_cast<std::size_t>(world));
+  mine.rank = rank;
+  mine.world = world;
+  TITHE_TRY(fill_random(mine.nonce));
+  if (world > 1) {
+    Result<std::vector<std::vector<std::uint8_t>>> blobs =
+        connect.all_gather(write_hello(mine, connect.token, dialect));
+    if (!mine.trouble.ok()) return mine.trouble;
+    if (!blobs.ok()) return blobs.status();
+    all.blobs = std::move(*blobs);
+    if (all.blobs.size() != all.hellos.size())
+      return Status(Code::kInvalid,
+                    fmt::format("the exchange gave {} addresses for world size {}", all.blobs.size(), world));
+    for (Rank r = 0; r < world; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      Result<HeardHello> hello = read_hello(all.blobs[at], r, world, connect.token, dialect);
+      if (!hello.ok()) return hello.status();
+      all.hellos[at] = *hello;
+    }
+    if (all.hellos[static_cast<std::size_t>(rank)].nonce != mine.nonce)
+      return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
+  }
+  if (!mine.trouble.ok()) return mine.trouble;
+  all.key = session_key(connect.token, all.hellos);
+  return all;
+}
+
+}  // namespace tithe
