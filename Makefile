@@ -81,9 +81,9 @@ chaos-seeds: build ## 100,000 seeded worlds of ranks, delays and faults: SEEDS= 
 	  done; \
 	  status=0; for one in "$${all[@]}"; do wait "$$one" || status=1; done; exit $$status
 
-chaos: build ## kills, freezes and cuts off real processes in network namespaces: ONLY= OUT= (tests/chaos/README.md)
+chaos: build ## kills, freezes and cuts off real processes in network namespaces: ONLY= OUT= TRANSPORT= (tests/chaos/README.md)
 	@$(PY) tests/chaos/hosts/matrix.py --rank $(CURDIR)/$(BUILD)/tests/chaos_rank --only "$(ONLY)" \
-	  --out $(or $(OUT),$(if $(ONLY),/dev/stdout,bench/results/chaos.md))
+	  $(if $(TRANSPORT),--transport $(TRANSPORT)) --out $(or $(OUT),$(if $(ONLY)$(TRANSPORT),/dev/stdout,bench/results/chaos.md))
 
 # UCX is not built for ThreadSanitizer, which takes its waiting for races: its kinds are left out.
 TSAN_TESTS := Session.*:*TransportSuite*/loop:*FailureSuite*/ring_3_lanes2:*FailureSuite*/gather_3_lanes2:Chaos*

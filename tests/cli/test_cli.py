@@ -227,7 +227,7 @@ def test_every_target_writes_the_same_bytes(spec, folder):
 def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
     found = json.loads(run("doctor --json", folder).stdout)
     names = [f["name"] for f in found["findings"]]
-    assert names == ["processor", "ucx", "gpu", "namespaces", "python"]
+    assert names == ["processor", "ucx", "tcp", "gpu", "namespaces", "python"]
     for finding in found["findings"]:
         assert finding["what"]
         assert finding["there"] or finding["cure"]

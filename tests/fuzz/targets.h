@@ -31,5 +31,6 @@ const Target* find_target(std::string_view name);
 void add_codec_targets(std::vector<Target>& targets);    // codec_targets.cc
 void add_combine_targets(std::vector<Target>& targets);  // combine_targets.cc
 void add_reader_targets(std::vector<Target>& targets);   // reader_targets.cc
+void add_tcp_targets(std::vector<Target>& targets);
 
 }  // namespace tithe::fuzz

@@ -139,13 +139,14 @@ def shared_memory():
         return len(files) + len(table.readlines()) - 1
 
 
-def play(name, phase, strategy, binary, folder):
+def play(name, phase, strategy, binary, folder, transport):
     """One cell, in private namespaces: a dict of what was seen."""
     hosts = Hosts(ranks=RANKS, link=LINK)
     hosts.build()
     command("mount", "-t", "tmpfs", "-o", "size=64m" if name != "no /dev/shm" else "size=4k", "tmpfs", "/dev/shm")
     shm_before = shared_memory()
-    transport = "ucx" if name == "no /dev/shm" else "ucx:transports=tcp"
+    if name == "no /dev/shm" and transport.startswith("ucx"):
+        transport = "ucx"
 
     def few_files():
         die_with_parent()
@@ -267,8 +268,9 @@ def cells(only):
                     yield fault, phase, strategy
 
 
-def in_namespaces(cell, binary):
-    argv = [*unshare_command(), sys.executable, __file__, "--rank", binary, "--cell", *cell]
+def in_namespaces(cell, args):
+    argv = [*unshare_command(), sys.executable, __file__, "--rank", args.rank, "--transport", args.transport]
+    argv += ["--cell", *cell]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240, preexec_fn=die_with_parent)
     try:
         return json.loads(done.stdout.splitlines()[-1])
@@ -280,12 +282,13 @@ def in_namespaces(cell, binary):
 def table(results, took, args):
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
+    over = "TCP through UCX" if args.transport.startswith("ucx") else args.transport
     head = ["fault", "phase", "strategy", "noticed in", "named right", "hung", "leaked", "continued"]
     lines = [
         "# Faults on real processes",
         "",
         f"`make chaos`: {RANKS} ranks, each a process in a network namespace of its own behind a link of {LINK}, over",
-        f"TCP through UCX; timeout {TIMEOUT:.0f} s, fp32, {VALUES} values, rank {VICTIM} is the victim. The columns:",
+        f"{over}; timeout {TIMEOUT:.0f} s, fp32, {VALUES} values, rank {VICTIM} is the victim. The columns:",
         "the time from the fault to the last survivor's error; how many survivors named the victim (or, where nobody",
         "is at fault, whom they blamed); processes that did not end; what was left behind; and whether the job did",
         "all its rounds or after which round the survivors' states were saved.",
@@ -305,6 +308,7 @@ def table(results, took, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", required=True, help="the program chaos_rank")
+    parser.add_argument("--transport", default="ucx:transports=tcp", help="e.g. tcp:trust=10.77.0.0/24")
     parser.add_argument("--cell", nargs=3)
     parser.add_argument("--out", help="where the table goes; else to the terminal")
     parser.add_argument("--raw", help="all that was seen, as JSON lines")
@@ -313,13 +317,13 @@ def main():
     args = parser.parse_args()
     if args.cell:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(play(*args.cell, args.rank, folder)))
+            print(json.dumps(play(*args.cell, args.rank, folder, args.transport)))
         return 0
     begin = time.monotonic()
     wanted = list(cells(args.only))
     results = []
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args.rank), wanted), 1):
+        for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args), wanted), 1):
             results.append(result)
             print(
                 f"{n}/{len(wanted)}",

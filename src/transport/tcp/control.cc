@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control connection: records out and in, and which receive takes which message.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/tcp/tcp_transport.h"
+
+namespace tithe::tcp {
+namespace {
+
+constexpr std::size_t kInBytes = 64 * 1024;
+
+Status as_no_rank(std::string_view what) {
+  return {Code::kCorrupt, fmt::format("its control connection said {} as no rank does", what)};
+}
+
+}  // namespace
+
+void TcpTransport::say(Peer& p, const Record& record, ByteView first, ByteView second) {
+  if (p.broken) return;
+  const std::size_t at = p.out.size();
+  p.out.resize(at + kRecordBytes + first.size() + second.size());
+  std::uint8_t* to = &p.out[at];
+  write_record(record, to);
+  if (!first.empty()) std::memcpy(to + kRecordBytes, first.data(), first.size());
+  if (!second.empty()) std::memcpy(to + kRecordBytes + first.size(), second.data(), second.size());
+}
+
+void TcpTransport::flush(Peer& p) {
+  while (p.control && !p.broken && !p.full && p.out_sent < p.out.size()) {
+    const std::ptrdiff_t n = p.control->write(ByteView(p.out).subspan(p.out_sent));
+    if (n > 0) {
+      p.out_sent += static_cast<std::size_t>(n);
+    } else if (n == 0) {
+      p.full = true;
+      p.control->await_writable();
+    } else if (p.left) {
+      p.control->close();  // it waits for nothing any more
+      p.out_sent = p.out.size();
+    } else {
+      p.full = true;
+      hear(p);  // what it said before it went, a farewell for one
+      if (p.gone.ok()) break_off(p, p.control->why());
+    }
+  }
+  while (!p.marks.empty() && p.marks.front().end <= p.out_begin + p.out_sent) {
+    if (Op* op = p.marks.front().op; op != nullptr) finish(op, 0, {});
+    p.marks.pop_front();
+  }
+  if (p.out_sent == p.out.size() || p.out_sent > kInBytes) {
+    p.out_begin += p.out_sent;
+    p.out.erase(p.out.begin(), p.out.begin() + static_cast<std::ptrdiff_t>(p.out_sent));
+    p.out_sent = 0;
+  }
+}
+
+void TcpTransport::hear(Peer& p) {
+  if (std::exchange(p.hears, true)) return;
+  p.in.resize(kInBytes);
+  while (p.control && p.control->open() && !p.broken) {
+    const std::ptrdiff_t n = p.control->read(Bytes(p.in).subspan(p.in_have));
+    if (n == 0) {
+      p.control->await_readable();
+      break;
+    }
+    if (n < 0) {
+      if (p.left)
+        p.control->close();
+      else
+        break_off(p, p.control->why());
+      break;
+    }
+    p.in_have += static_cast<std::size_t>(n);
+    if (const Status s = understand(p); !s.ok()) break_off(p, s);
+  }
+  p.hears = false;
+  pump(p);
+  flush(p);
+}
+
+// Takes in all records that are whole, and moves what is left to the front.
+Status TcpTransport::understand(Peer& p) {
+  while (p.in_have - p.in_read >= kRecordBytes && !p.broken) {
+    const ByteView rest = ByteView(p.in).first(p.in_have).subspan(p.in_read);
+    const std::optional<Record> record = read_record(rest.first(kRecordBytes));
+    if (!record) return as_no_rank("a record");
+    const std::size_t behind = bytes_behind(*record);
+    if (rest.size() < kRecordBytes + behind) break;
+    p.in_read += kRecordBytes + behind;
+    TITHE_TRY(take(p, *record, rest.subspan(kRecordBytes, behind)));
+  }
+  if (p.in_read > 0) {
+    std::copy(p.in.begin() + static_cast<std::ptrdiff_t>(p.in_read),
+              p.in.begin() + static_cast<std::ptrdiff_t>(p.in_have), p.in.begin());
+    p.in_have -= p.in_read;
+    p.in_read = 0;
+  }
+  return {};
+}
+
+Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
+  if (p.left && record.kind != Kind::kAnswer) return as_no_rank("more after its farewell");
+  switch (record.kind) {
+    case Kind::kWhole: {
+      Lane& lane = p.lanes[record.about];
+      ++lane.arrived;
+      if (!lane.receives.empty() && lane.waiting.empty())
+        take_whole(p, lane.receives.pop(), behind);
+      else
+        lane.waiting.push({.whole = {behind.begin(), behind.end()}});
+      return {};
+    }
+    case Kind::kLong: {
+      Lane& lane = p.lanes[record.about];
+      const std::uint32_t number = p.numbers_in++;
+      Incoming& incoming = p.incoming[number];
+      incoming.number = number;
+      incoming.turn = lane.arrived++;
+      incoming.bytes = record.n;
+      incoming.body = body_bytes(record.n);
+      std::copy(behind.begin(), behind.end(), incoming.edge.begin());
+      lane.waiting.push({.whole = {}, .incoming = &incoming});
+      match(p, record.about, lane);
+      return {};
+    }
+    case Kind::kPiece: {
+      const auto it = p.incoming.find(record.about);
+      if (it == p.incoming.end() || it->second.ended || record.n > it->second.body - it->second.given)
+        return as_no_rank("a piece");
+      Incoming& incoming = it->second;
+      Inflow& flow = inflow(p, record.stream);
+      flow.pieces.push({.incoming = &incoming, .offset = incoming.given, .left = record.n});
+      incoming.given += record.n;
+      if (flow.pieces.size() == 1) pull(p, flow);
+      return {};
+    }
+    case Kind::kGrant: {
+      Lane& lane = p.lanes[record.about];
+      lane.may = record.n;
+      while (!lane.held.empty() && lane.held.front()->turn < lane.may) p.ready.push(lane.held.pop());
+      return {};
+    }
+    case Kind::kEnd: {
+      const auto it = p.incoming.find(record.about);
+      if (it == p.incoming.end() || it->second.ended) return as_no_rank("an end");
+      it->second.ended = true;
+      conclude(p, it->second);
+      return {};
+    }
+    case Kind::kFarewell:
+      farewell_heard(p);
+      return {};
+    case Kind::kAnswer:
+      p.answered = true;
+      return {};
+  }
+  return {};
+}
+
+void TcpTransport::farewell_heard(Peer& p) {
+  p.left = p.answered = must_tend_ = true;
+  if (p.gone.ok()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
+  say(p, {.kind = Kind::kAnswer});
+  flush(p);
+}
+
+// Grants go out with the next poll, or with what is sent before it: receives are posted many at a time.
+void TcpTransport::owe_grant(Peer& p, Channel channel, Lane& lane) {
+  if (std::exchange(lane.owes_grant, true)) return;
+  p.owed.push_back(&lane);
+  p.owed_channels.push_back(channel);
+}
+
+void TcpTransport::say_grants(Peer& p) {
+  for (std::size_t i = 0; i < p.owed.size(); ++i) {
+    Lane& lane = *p.owed[i];
+    lane.owes_grant = false;
+    lane.granted = lane.posted;
+    if (p.gone.ok()) say(p, {.kind = Kind::kGrant, .about = p.owed_channels[i], .n = lane.granted});
+  }
+  p.owed.clear();
+  p.owed_channels.clear();
+  flush(p);
+}
+
+Status TcpTransport::too_small(const Op& op, std::size_t bytes) {
+  return {Code::kTooSmall,
+          fmt::format("its message of {} bytes is larger than the {} bytes posted for it", bytes, op.size),
+          op.peer};
+}
+
+void TcpTransport::take_whole(Peer& p, Op* op, ByteView bytes) {
+  if (bytes.size() > op->size) return finish(op, 0, too_small(*op, bytes.size()));
+  if (!bytes.empty()) std::memcpy(op->data, bytes.data(), bytes.size());
+  p.bytes_received += bytes.size();
+  finish(op, bytes.size(), {});
+}
+
+void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
+  while (!lane.receives.empty() && !lane.waiting.empty()) {
+    Op* op = lane.receives.pop();
+    const Waiting message = lane.waiting.pop();
+    if (message.incoming == nullptr) {
+      take_whole(p, op, message.whole);
+      continue;
+    }
+    Incoming& incoming = *message.incoming;
+    incoming.matched = true;
+    incoming.op = op;
+    incoming.drains = incoming.bytes > op->size;
+    if (!incoming.drains) {
+      const std::uint8_t* edge = incoming.edge.data();
+      std::memcpy(op->data, edge, kFrameHeaderBytes);
+      std::memcpy(op->data + kFrameHeaderBytes + incoming.body, edge + kFrameHeaderBytes,
+                  incoming.bytes - incoming.body - kFrameHeaderBytes);
+      p.bytes_received += incoming.bytes - incoming.body;
+    }
+    if (incoming.turn >= lane.granted) owe_grant(p, channel, lane);
+    conclude(p, incoming);
+    resume(p);
+  }
+}
+
+}  // namespace tithe::tcp

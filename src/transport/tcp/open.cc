@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges addresses, then connects. A rank that cannot open its end takes part in the exchange all the same, so that
+// nobody waits for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "transport/hello.h"
+#include "transport/tcp/tcp_transport.h"
+#include "transport/transports.h"
+
+namespace tithe {
+namespace tcp {
+namespace {
+
+constexpr Dialect kDialect{.magic = 0x50435454, .name = "transport tcp", .major = 1};  // "TTCP" in file order
+
+constexpr TransportOption kOptions[] = {
+    {"streams", "1", "data connections to each rank, 1 to 64: more fill a fast link over a long way"},
+    {"tos", "0", "type of service of what data connections send, e.g. 0x28"},
+    {"trust", "", "networks in which this rank may listen, e.g. 10.0.0.0/8; empty: its loopback alone"},
+};
+constexpr std::string_view kExamples[] = {"tcp", "tcp:streams=4,tos=0x28"};
+
+Result<int> number(std::string_view name, std::string_view text, int least, int most) {
+  const bool hex = text.starts_with("0x");
+  const std::string_view digits = text.substr(hex ? 2 : 0);
+  int value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, hex ? 16 : 10);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < least || value > most)
+    return Status(Code::kInvalid,
+                  fmt::format("tcp: {}={} is no number from {} to {}", name, text, least, most));
+  return value;
+}
+
+Result<Options> options_of(std::span<const std::string> values) {
+  Options options;
+  const Result<int> streams = number("streams", values[0], 1, kMostStreams);
+  if (!streams.ok()) return streams.status();
+  const Result<int> tos = number("tos", values[1], 0, 255);
+  if (!tos.ok()) return tos.status();
+  Result<Networks> trust = Networks::parse(values[2]);
+  if (!trust.ok()) return trust.status();
+  options.streams = *streams;
+  options.tos = *tos;
+  options.trust = std::move(*trust);
+  return options;
+}
+
+std::string addresses_here() {
+  std::string text;
+  for (const Local& l : local_addresses())
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", l.address.to_string(), l.interface);
+  return text;
+}
+
+Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
+                                              std::span<const std::string> values,
+                                              std::vector<Endpoint>& at) {
+  const Result<Options> options = options_of(values);
+  if (!options.ok()) return options.status();
+  at = places_to_listen(options->trust);
+  if (!options->trust.empty() &&
+      std::all_of(at.begin(), at.end(), [](const Endpoint& e) { return e.address().is_loopback(); }))
+    return Status(Code::kInvalid, fmt::format("tcp: trust={} holds no address of this machine, which has {}",
+                                              values[2], addresses_here()));
+  if (at.empty()) return Status(Code::kIo, "tcp: this machine's loopback interface is down");
+  try {
+    auto transport = std::make_unique<TcpTransport>(connect.rank, connect.world, *options, connect.silence);
+    if (connect.world > 1) TITHE_TRY(transport->listen(at));
+    return transport;
+  } catch (const std::system_error& error) {  // asio's, where a descriptor is refused
+    return Status(Code::kIo, fmt::format("tcp: {}; does `ulimit -n` allow enough?", error.what()));
+  }
+}
+
+Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span<const std::string> values) {
+  const auto deadline = Clock::now() + connect.timeout;
+  Places mine{.network = my_network(), .at = {}};
+  Result<std::unique_ptr<TcpTransport>> transport = prepare(connect, values, mine.at);
+  Hello hello{.trouble = transport.status(), .address = write_places(mine)};
+  const Result<Introduced> all = introduce(connect, std::move(hello), kDialect);
+  if (!all.ok()) return all.status();
+  std::vector<std::vector<Endpoint>> ways(static_cast<std::size_t>(connect.world));
+  for (Rank r = 0; connect.world > 1 && r < connect.world; ++r) {
+    const Result<Places> places = read_places(all->hellos[static_cast<std::size_t>(r)].address);
+    if (!places.ok()) return Status(Code::kCorrupt, fmt::format("rank {}: {}", r, places.status().what()), r);
+    ways[static_cast<std::size_t>(r)] = ways_to(*places, mine.network);
+    if (r != connect.rank && ways[static_cast<std::size_t>(r)].empty())
+      return Status(
+          Code::kInvalid,
+          fmt::format("rank {} is on another host than this rank, and listens on its loopback alone: name "
+                      "a network of all ranks in which every machine is trusted, "
+                      "tcp:trust=10.0.0.0/8 (docs/security.md)",
+                      r),
+          r);
+  }
+  // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  TITHE_TRY(
+      (*transport)
+          ->connect(all->key, std::move(ways), std::max(left, connect.timeout / 10), connect.interrupted));
+  return std::unique_ptr<Transport>(std::move(*transport));
+}
+
+Status usable() { return {}; }
+
+TransportLook look() {
+  TransportLook look;
+  for (const Local& l : local_addresses())
+    if (std::string way = "tcp/" + l.interface;
+        std::find(look.ways.begin(), look.ways.end(), way) == look.ways.end())
+      look.ways.push_back(std::move(way));
+  if (look.ways.empty())
+    look.lacks.emplace_back("no interface is up, not even the loopback (ip link set lo up)");
+  return look;
+}
+
+}  // namespace
+}  // namespace tcp
+
+const TransportKind tcp_transport = {
+    .name = "tcp",
+    .doc = "TCP, several connections to a rank, and nothing of a library's between",
+    .options = tcp::kOptions,
+    .examples = tcp::kExamples,
+    .usable = tcp::usable,
+    .look = tcp::look,
+    .open = tcp::open,
+    .open_threads = nullptr};
+
+}  // namespace tithe

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Where a rank listens, and where it calls another one.
+#include <asio/ip/network_v4.hpp>
+#include <asio/ip/network_v6.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tithe/byte_view.h"
+#include "tithe/status.h"
+#include "transport/tcp/wire.h"
+
+namespace tithe::tcp {
+
+// An address of this machine, with the interface that has it: "eth0".
+struct Local {
+  std::string interface;
+  asio::ip::address address;
+};
+// Of all interfaces that are up; addresses that hold on one link alone are left out.
+std::vector<Local> local_addresses();
+
+// "10.0.0.0/8" or several with commas between. kInvalid says which is none.
+class Networks {
+ public:
+  static Result<Networks> parse(std::string_view text);
+  bool has(const asio::ip::address& address) const;
+  bool empty() const { return v4_.empty() && v6_.empty(); }
+
+ private:
+  std::vector<asio::ip::network_v4> v4_;
+  std::vector<asio::ip::network_v6> v6_;
+};
+
+// Where this rank listens: at this machine's loopback, and at its addresses in networks that are trusted.
+std::vector<Endpoint> places_to_listen(const Networks& trusted);
+
+// What a rank tells the others. `network` is the same for ranks that share a loopback.
+//
+// Layout, little-endian   u64 network | per endpoint: u8 4 or 6 | u16 port | 4 or 16 bytes
+struct Places {
+  std::uint64_t network = 0;
+  std::vector<Endpoint> at;
+};
+std::uint64_t my_network();
+std::vector<std::uint8_t> write_places(const Places& places);
+Result<Places> read_places(ByteView bytes);  // kCorrupt
+
+// In the order in which this rank should try them: loopback first where they share it, and left out where not.
+std::vector<Endpoint> ways_to(const Places& peer, std::uint64_t network);
+
+}  // namespace tithe::tcp

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What travels on a control connection: records of 16 bytes, some of them with bytes behind.
+//
+//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n         little-endian
+//
+// A message of up to kWholeBytes follows its record. Of a longer one, its edge does: the first 64 bytes, which are a
+// frame's header, and what is left of its end when the trailer of 24 bytes is cut off and 32 bytes (8 floats) divide
+// the middle. The middle is its body, which travels on data connections and alone there, in pieces: a record says on
+// which connection the next bytes belong to which message. Long messages between two ranks are numbered from 0, and
+// pieces of one follow each other.
+#include <cstdint>
+#include <optional>
+
+#include "tithe/byte_view.h"
+#include "tithe/frame.h"
+#include "tithe/transport.h"
+
+namespace tithe::tcp {
+
+enum class Kind : std::uint8_t {
+  kWhole = 1,  // a message on a channel, n bytes, which follow
+  kLong,       // a message on a channel, n bytes; its edge follows
+  kPiece,      // on a stream, n bytes of a long message's body
+  kGrant,      // on a channel, room is posted for the first n messages: their bodies may come
+  kEnd,        // a long message was withdrawn: no further piece of it comes
+  kFarewell,   // nothing more comes
+  kAnswer,     // a farewell was heard
+};
+
+struct Record {
+  Kind kind = Kind::kWhole;
+  int stream = 0;
+  std::uint32_t about = 0;  // channel or message
+  std::uint64_t n = 0;
+  friend bool operator==(const Record&, const Record&) = default;
+};
+
+inline constexpr std::size_t kRecordBytes = 16;
+inline constexpr std::size_t kWholeBytes = 4096;  // longer messages have a body
+inline constexpr std::size_t kBodyUnit = 32;
+inline constexpr std::size_t kMostEdgeBytes = kFrameHeaderBytes + kFrameTrailerBytes + kBodyUnit - 1;
+
+// Of a message of more than kWholeBytes.
+constexpr std::size_t body_bytes(std::size_t bytes) {
+  return (bytes - kFrameHeaderBytes - kFrameTrailerBytes) / kBodyUnit * kBodyUnit;
+}
+
+void write_record(const Record& record, std::uint8_t* to);
+// Nothing where no rank would write it: an unknown kind, a field that is not of that kind, a length without measure.
+std::optional<Record> read_record(ByteView bytes);
+// The bytes that follow a record.
+std::size_t bytes_behind(const Record& record);
+
+}  // namespace tithe::tcp

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data connections: the bodies of long messages, and nothing else.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transport/tcp/tcp_transport.h"
+
+namespace tithe::tcp {
+namespace {
+
+// Large enough that what a piece costs beside its bytes is little, small enough that streams share a message.
+constexpr int kPieceBytes = 256 * 1024;
+// One connection hands on at most so much before others have their turn.
+constexpr std::size_t kTurnBytes = 4 * 1024 * 1024;
+constexpr std::size_t kNowhereBytes = 64 * 1024;
+
+}  // namespace
+
+void TcpTransport::open_streams(Peer& p) {
+  if (!p.outflows.empty() || p.broken) return;
+  p.outflows.resize(static_cast<std::size_t>(options_.streams));
+  for (int k = 0; k < options_.streams && !p.broken; ++k) {
+    Outflow& flow = p.outflows[static_cast<std::size_t>(k)];
+    flow.call = std::make_unique<Call>(
+        context_, job_, Knock{.purpose = Purpose::kData, .stream = k, .from = rank(), .to = p.rank}, p.ways,
+        [this, &p, &flow](const Status& s, std::shared_ptr<Wire> wire) {
+          if (!s.ok()) return break_off(p, {s.code(), fmt::format("no data connection: {}", s.what())});
+          keep_alive(wire->socket(), silence_);
+          flow.wire = std::move(wire);
+          flow.wire->on_writable = [this, &p, &flow] {
+            flow.full = false;
+            pump(p);
+          };
+          flow.pause = std::make_unique<asio::steady_timer>(context_);
+          flow.delay = delay(flow.wire->socket());
+          if (options_.streams > 1) hold_back(flow.wire->socket(), kPieceBytes);
+          flow.call.reset();
+          pump(p);
+        });
+    flow.call->begin();
+  }
+}
+
+// Streams take pieces in turn, as long as they take any.
+void TcpTransport::pump(Peer& p) {
+  for (bool any = true; any && !p.broken;) {
+    any = false;
+    for (Outflow& flow : p.outflows) any = push(p, flow) || any;
+  }
+}
+
+// Whether more may be had by pushing again.
+bool TcpTransport::push(Peer& p, Outflow& flow) {
+  if (!flow.wire || flow.full || p.broken || flow.pauses) return false;
+  if (flow.left == 0 && p.ready.empty()) return false;
+  const std::size_t room = flow.pace.room(Clock::now(), under_way(flow.wire->socket()), flow.delay);
+  if (room == 0) {
+    pause(p, flow);
+    return false;
+  }
+  if (flow.left == 0) give_piece(p, flow);
+  const std::size_t most = std::min(room, flow.left);
+  const std::ptrdiff_t n = flow.wire->write({flow.at, most});
+  if (n < 0) {
+    flow.full = true;
+    hear(p);  // what it said before it went, a farewell for one
+    if (p.gone.ok()) break_off(p, flow.wire->why());
+    return false;
+  }
+  const auto written = static_cast<std::size_t>(n);
+  flow.pace.wrote(written);
+  flow.at += written;
+  flow.left -= written;
+  if (flow.op != nullptr) {
+    flow.op->written += written;
+    if (flow.op->written == flow.op->body) finish(std::exchange(flow.op, nullptr), 0, {});
+  }
+  if (written == most) return true;
+  flow.full = true;
+  flow.wire->await_writable();
+  return false;
+}
+
+void TcpTransport::pause(Peer& p, Outflow& flow) {
+  flow.pauses = true;
+  flow.pause->expires_after(flow.pace.wait());
+  flow.pause->async_wait([this, &p, &flow, wire = flow.wire](const asio::error_code& error) {
+    if (error || !wire->open()) return;  // the stream may be gone
+    flow.pauses = false;
+    pump(p);
+  });
+}
+
+void TcpTransport::give_piece(Peer& p, Outflow& flow) {
+  Op* op = p.ready.front();
+  flow.op = op;
+  flow.at = op->data + kFrameHeaderBytes + op->given;
+  flow.left = std::min<std::size_t>(kPieceBytes, op->body - op->given);
+  op->given += flow.left;
+  if (op->given == op->body) p.ready.pop();
+  say(p, {.kind = Kind::kPiece,
+          .stream = static_cast<int>(&flow - p.outflows.data()),
+          .about = op->number,
+          .n = flow.left});
+  flush(p);  // before its bytes: the receiver can do nothing with them until it knows whose they are
+}
+
+void TcpTransport::forget(Peer& p, Op* op) {
+  for (Peer::Mark& mark : p.marks)
+    if (mark.op == op) {
+      mark.op = nullptr;
+      return;
+    }
+  const auto drop = [op](Fifo<Op*>& list) {
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i] == op) return list.erase(i);
+  };
+  drop(p.ready);
+  drop(p.lanes[op->channel].held);
+  for (Outflow& flow : p.outflows) {
+    if (flow.op != op) continue;
+    flow.copy.assign(flow.at, flow.at + flow.left);  // its piece was announced
+    flow.at = flow.copy.data();
+    flow.op = nullptr;
+  }
+  say(p, {.kind = Kind::kEnd, .about = op->number});
+  flush(p);
+}
+
+TcpTransport::Inflow& TcpTransport::inflow(Peer& p, int stream) {
+  while (p.inflows.size() <= static_cast<std::size_t>(stream)) p.inflows.emplace_back();
+  return p.inflows[static_cast<std::size_t>(stream)];
+}
+
+void TcpTransport::pull(Peer& p, Inflow& flow) {
+  std::size_t taken = 0;
+  while (flow.wire && !p.broken && !flow.pieces.empty() && flow.pieces.front().incoming->matched) {
+    if (taken >= kTurnBytes) return flow.wire->await_readable();
+    Piece& piece = flow.pieces.front();
+    Incoming& incoming = *piece.incoming;
+    Bytes into;
+    if (!incoming.drains) {
+      into = Bytes(incoming.op->data + kFrameHeaderBytes + piece.offset, piece.left);
+    } else {
+      nowhere_.resize(kNowhereBytes);
+      into = Bytes(nowhere_).first(std::min(piece.left, kNowhereBytes));
+    }
+    const std::ptrdiff_t n = flow.wire->read(into);
+    if (n == 0) return flow.wire->await_readable();
+    if (n < 0) return break_off(p, flow.wire->why());
+    const auto read = static_cast<std::size_t>(n);
+    taken += read;
+    piece.offset += read;
+    piece.left -= read;
+    incoming.arrived += read;
+    if (!incoming.drains) p.bytes_received += read;
+    if (piece.left > 0) continue;
+    flow.pieces.pop();
+    conclude(p, incoming);
+  }
+}
+
+void TcpTransport::resume(Peer& p) {
+  for (Inflow& flow : p.inflows) pull(p, flow);
+}
+
+// Ends the message if nothing more of it comes.
+void TcpTransport::conclude(Peer& p, Incoming& incoming) {
+  const bool whole = incoming.arrived == incoming.body;
+  if (!incoming.matched || (!whole && (!incoming.ended || incoming.arrived < incoming.given))) return;
+  if (Op* op = incoming.op; op != nullptr) {
+    if (incoming.drains)
+      finish(op, 0, too_small(*op, incoming.bytes));
+    else if (whole)
+      finish(op, incoming.bytes, {});
+    else
+      finish(op, 0, p.left ? p.gone : Status(Code::kCancelled, "it withdrew its message", p.rank));
+  }
+  p.incoming.erase(incoming.number);
+}
+
+}  // namespace tithe::tcp

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/tcp_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+
+namespace tithe::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A closing transport waits this long for peers that are alive but do not poll.
+constexpr auto kFarewellTime = 2s;
+// Deadlines are looked at this often while a poll waits.
+constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
+
+}  // namespace
+
+TcpTransport::TcpTransport(Rank rank, int world, const Options& options, std::chrono::milliseconds silence)
+    : job_{.rank = rank, .world = world, .tos = options.tos},
+      options_(options),
+      silence_(silence),
+      context_(1),
+      work_(context_.get_executor()),
+      door_(context_, job_),
+      peers_(static_cast<std::size_t>(world)) {
+  for (int r = 0; r < world; ++r) at(r).rank = r;
+}
+
+TcpTransport::~TcpTransport() { close_now(); }
+
+Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint>> ways,
+                             std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
+  job_.key = key;
+  door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) { return welcome(knock, wire); });
+  for (Peer& p : peers_) {
+    if (p.rank == rank()) continue;
+    p.ways = std::move(ways[static_cast<std::size_t>(p.rank)]);
+    if (p.rank < rank()) continue;
+    p.call = std::make_unique<Call>(context_, job_,
+                                    Knock{.purpose = Purpose::kControl, .from = rank(), .to = p.rank}, p.ways,
+                                    [this, &p](const Status& s, std::shared_ptr<Wire> wire) {
+                                      if (s.ok())
+                                        attach_control(p, std::move(wire));
+                                      else
+                                        break_off(p, s);
+                                    });
+    p.call->begin();
+  }
+  const auto deadline = Clock::now() + timeout;
+  for (Peer& p : peers_)
+    while (p.rank != rank() && !p.control) {
+      if (!p.gone.ok()) return p.gone;
+      if (Clock::now() >= deadline)
+        return {Code::kTimeout,
+                fmt::format("rank {} did not connect within {:.3g} s", p.rank,
+                            std::chrono::duration<double>(timeout).count()),
+                p.rank};
+      if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
+      run_for(100ms);
+      progress();
+    }
+  return {};
+}
+
+bool TcpTransport::welcome(const Knock& knock, const std::shared_ptr<Wire>& wire) {
+  Peer& p = at(knock.from);
+  if (!p.gone.ok()) return false;
+  if (knock.purpose == Purpose::kControl) {
+    if (p.control || knock.from > rank()) return false;
+    attach_control(p, wire);
+    return true;
+  }
+  Inflow& flow = inflow(p, knock.stream);
+  if (flow.wire) return false;
+  keep_alive(wire->socket(), silence_);
+  flow.wire = wire;
+  wire->on_readable = [this, &p, &flow] { pull(p, flow); };
+  pull(p, flow);
+  return true;
+}
+
+void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
+  keep_alive(wire->socket(), silence_);
+  p.control = std::move(wire);
+  p.control->on_readable = [this, &p] { hear(p); };
+  p.control->on_writable = [this, &p] {
+    p.full = false;
+    flush(p);
+  };
+  p.control->await_readable();
+  p.call.reset();
+}
+
+Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
+  Peer& p = at(peer);
+  Op* op = take_op(peer, channel, id, false);
+  if (!p.gone.ok()) {
+    finish(op, 0, p.gone);
+    return {};
+  }
+  bytes_sent_ += bytes.size();
+  op->data = const_cast<std::uint8_t*>(bytes.data());  // NOLINT(*-const-cast): one field for both ways
+  op->size = bytes.size();
+  Lane& lane = p.lanes[channel];
+  op->turn = lane.sent++;
+  if (bytes.size() <= kWholeBytes) {
+    say(p, {.kind = Kind::kWhole, .about = channel, .n = bytes.size()}, bytes);
+    p.marks.push_back({p.out_begin + p.out.size(), op});
+    flush(p);
+    return {};
+  }
+  op->number = p.numbers_out++;
+  op->body = body_bytes(bytes.size());
+  say(p, {.kind = Kind::kLong, .about = channel, .n = bytes.size()}, bytes.first(kFrameHeaderBytes),
+      bytes.subspan(kFrameHeaderBytes + op->body));
+  (op->turn < lane.may ? p.ready : lane.held).push(op);
+  open_streams(p);
+  pump(p);
+  flush(p);
+  return {};
+}
+
+Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv from rank {} of {}", peer, world())};
+  Peer& p = at(peer);
+  Op* op = take_op(peer, channel, id, true);
+  if (!p.gone.ok() && !p.left) {
+    finish(op, 0, p.gone);
+    return {};
+  }
+  op->data = into.data();
+  op->size = into.size();
+  Lane& lane = p.lanes[channel];
+  ++lane.posted;
+  lane.receives.push(op);
+  if (op->size > kWholeBytes) owe_grant(p, channel, lane);
+  match(p, channel, lane);
+  if (p.left) must_tend_ = true;  // nothing of it is still under way but what has begun to arrive
+  return {};
+}
+
+void TcpTransport::cancel(OpId id) {
+  const auto it = std::find_if(active_.begin(), active_.end(), [&](const Op* op) { return op->id == id; });
+  if (it == active_.end()) return;
+  Op* op = *it;
+  Peer& p = at(op->peer);
+  if (!op->is_recv) {
+    forget(p, op);
+  } else {
+    Lane& lane = p.lanes[op->channel];
+    bool waits = false;
+    for (std::size_t i = 0; i < lane.receives.size() && !waits; ++i)
+      if (lane.receives[i] == op) {
+        lane.receives.erase(i);
+        waits = true;
+      }
+    if (waits && --lane.posted < lane.granted) owe_grant(p, op->channel, lane);
+    for (auto& [number, incoming] : p.incoming)
+      if (incoming.op == op) {
+        incoming.op = nullptr;
+        incoming.drains = true;
+      }
+  }
+  finish(op, 0, {Code::kCancelled, "withdrawn", op->peer});
+}
+
+TcpTransport::Op* TcpTransport::take_op(Rank peer, Channel channel, OpId id, bool is_recv) {
+  if (free_.empty()) {
+    ops_.emplace_back();
+    free_.push_back(&ops_.back());
+  }
+  Op* op = free_.back();
+  free_.pop_back();
+  *op = {.id = id, .peer = peer, .channel = channel, .is_recv = is_recv, .place = active_.size()};
+  active_.push_back(op);
+  return op;
+}
+
+void TcpTransport::finish(Op* op, std::size_t bytes, Status status) {
+  done_.push({.op = op->id, .bytes = bytes, .status = std::move(status)});
+  active_[op->place] = active_.back();
+  active_[op->place]->place = op->place;
+  active_.pop_back();
+  free_.push_back(op);
+}
+
+std::size_t TcpTransport::poll(std::span<Completion> out, std::chrono::nanoseconds wait) {
+  const bool patient = wait > 0ns;
+  const auto deadline =
+      patient ? Clock::now() + std::min(wait, std::chrono::nanoseconds(24h)) : Clock::time_point{};
+  for (;;) {
+    progress();
+    if (!done_.empty() || out.empty() || !patient || woken_.exchange(false)) break;
+    const auto now = Clock::now();
+    if (now >= deadline) break;
+    listen_for_silence(now);
+    run_for(std::min<std::chrono::nanoseconds>(deadline - now, kLongestNap));
+  }
+  std::size_t n = 0;
+  for (; n < out.size() && !done_.empty(); ++n) out[n] = done_.pop();
+  return n;
+}
+
+void TcpTransport::wake() {
+  if (!woken_.exchange(true)) asio::post(context_, [] {});
+}
+
+Status TcpTransport::peer_status(Rank peer) const {
+  if (peer < 0 || peer >= world()) return {Code::kInvalid, fmt::format("no rank {} of {}", peer, world())};
+  return peers_[static_cast<std::size_t>(peer)].gone;
+}
+
+std::uint64_t TcpTransport::bytes_received(Rank peer) const {
+  return valid(peer) ? peers_[static_cast<std::size_t>(peer)].bytes_received : 0;
+}
+
+// ---- Peers
+// ------------------------------------------------------------------------------------------------------
+
+void TcpTransport::progress() {
+  const auto grant = [this] {
+    for (Peer& p : peers_)
+      if (!p.owed.empty()) say_grants(p);
+  };
+  grant();
+  // Bounded, so that a fast sender cannot keep the caller here for ever.
+  for (int i = 0; i < 256 && context_.poll_one() > 0; ++i) {
+  }
+  grant();  // what was met just now
+  tend();
+}
+
+void TcpTransport::run_for(std::chrono::nanoseconds most) { context_.run_one_for(most); }
+
+void TcpTransport::break_off(Peer& p, const Status& why) {
+  if (p.broken) return;
+  p.broken = must_tend_ = true;
+  if (p.gone.ok()) p.gone = {why.code(), why.what(), p.rank};
+  if (p.control) p.control->close();
+  for (Outflow& flow : p.outflows)
+    if (flow.wire) flow.wire->close();
+  for (Inflow& flow : p.inflows)
+    if (flow.wire) flow.wire->close();
+}
+
+void TcpTransport::tend() {
+  if (door_.busy()) door_.tend(Clock::now());
+  for (Peer& p : peers_) {
+    if (p.call) p.call->tend(Clock::now());
+    for (Outflow& flow : p.outflows)
+      if (flow.call) flow.call->tend(Clock::now());
+  }
+  while (std::exchange(must_tend_, false))
+    for (Peer& p : peers_)
+      if (!p.gone.ok()) settle(p);
+}
+
+// Answers what cannot end well any more.
+void TcpTransport::settle(Peer& p) {
+  if (p.broken && std::exchange(p.settled, true)) return;
+  const auto end = [&](auto hopeless) {
+    const std::vector<Op*> now(active_);
+    for (Op* op : now)
+      if (op->peer == p.rank && hopeless(op)) finish(op, 0, p.gone);
+  };
+  if (p.broken) {
+    p.marks.clear();
+    p.ready.clear();
+    p.incoming.clear();
+    p.lanes.clear();
+    p.owed.clear();
+    p.call.reset();
+    p.outflows.clear();
+    p.inflows.clear();
+    end([](const Op*) { return true; });
+    return;
+  }
+  // It left: what it sent and this rank receives goes on.
+  for (auto& [channel, lane] : p.lanes) {
+    lane.receives.clear();
+    lane.held.clear();
+  }
+  p.marks.clear();
+  p.ready.clear();
+  for (Outflow& flow : p.outflows)
+    if (flow.wire) flow.wire->close();
+  p.outflows.clear();
+  const auto arrives = [&](const Op* op) {
+    return op->is_recv && std::any_of(p.incoming.begin(), p.incoming.end(),
+                                      [&](const auto& one) { return one.second.op == op; });
+  };
+  end([&](const Op* op) { return !arrives(op); });
+}
+
+void TcpTransport::listen_for_silence(Clock::time_point now) {
+  if (now < looked_ + kLongestNap) return;
+  looked_ = now;
+  for (Peer& p : peers_)
+    if (p.control && p.gone.ok() && unheard(p.control->socket()) > silence_)
+      break_off(p, {Code::kTimeout, fmt::format("its machine said nothing for {:.3g} s",
+                                                std::chrono::duration<double>(silence_).count())});
+}
+
+// Says farewell and waits for the answers, so that what was sent has arrived; then closes.
+void TcpTransport::close_now() {
+  const std::vector<Op*> now(active_);
+  for (Op* op : now) cancel(op->id);
+  for (Peer& p : peers_) {
+    if (!p.control || !p.gone.ok()) continue;
+    say(p, {.kind = Kind::kFarewell});
+    flush(p);
+  }
+  const auto deadline = Clock::now() + kFarewellTime;
+  const auto waits = [](const Peer& p) { return p.control && p.gone.ok() && !p.answered; };
+  while (std::any_of(peers_.begin(), peers_.end(), waits) && Clock::now() < deadline) {
+    run_for(20ms);
+    progress();
+  }
+  for (Peer& p : peers_)
+    if (p.rank != rank()) break_off(p, {Code::kPeerLost, "this rank closed its transport"});
+}
+
+}  // namespace tithe::tcp

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels where: rank 0 is a transport, rank 1 is played by hand.
+#include "transport/tcp/tcp_transport.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+namespace tithe::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Secret kKey{3};
+
+std::vector<std::uint8_t> content(std::size_t bytes) {
+  std::vector<std::uint8_t> out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::uint8_t>(i * 7 + i / 251);
+  return out;
+}
+
+class ByHand : public ::testing::Test {
+ protected:
+  void open(const Options& options) {
+    rank0_ = std::make_unique<TcpTransport>(0, 2, options, 30s);
+    std::vector<Endpoint> mine{{asio::ip::address_v4::loopback(), 0}};
+    ASSERT_TRUE(rank0_->listen(mine).ok());
+    ASSERT_TRUE(door_.listen(at_).ok());
+    door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) {
+      (knock.purpose == Purpose::kControl ? control_ : data_[knock.stream]) = wire;
+      return true;
+    });
+    std::atomic<bool> over = false;
+    std::thread hand([&] {
+      while (!over) context_.run_one_for(1ms);
+    });
+    const Status s = rank0_->connect(kKey, {{}, at_}, 20s, {});
+    over = true;
+    hand.join();
+    ASSERT_TRUE(s.ok()) << s.what();
+    ASSERT_NE(control_, nullptr);
+  }
+  void TearDown() override {
+    if (control_) control_->close();
+    rank0_.reset();
+  }
+  // Until `done`, or for as long as a failing test waits.
+  template <typename Done>
+  void run(Done done) {
+    const auto deadline = Clock::now() + 20s;
+    while (!done() && Clock::now() < deadline) step();
+  }
+  void step() {
+    Completion c;
+    if (rank0_->poll({&c, 1}, 1ms) > 0) done_.push_back(c);
+    context_.run_one_for(1ms);
+    read_into(control_, said_);
+    for (auto& [stream, wire] : data_) read_into(wire, bodies_[stream]);
+  }
+  void settle() {
+    for (int i = 0; i < 30; ++i) step();
+  }
+  static void read_into(const std::shared_ptr<Wire>& wire, std::vector<std::uint8_t>& out) {
+    std::uint8_t some[65536];
+    for (;;) {
+      const std::ptrdiff_t n = wire->read(some);
+      if (n <= 0) return;
+      out.insert(out.end(), some, some + n);
+    }
+  }
+  void say(const Record& record) {
+    std::uint8_t bytes[kRecordBytes];
+    write_record(record, bytes);
+    ASSERT_EQ(control_->write(bytes), static_cast<std::ptrdiff_t>(kRecordBytes));
+  }
+  // The next record, and what is behind it.
+  std::pair<Record, std::vector<std::uint8_t>> next_record() {
+    const auto record = read_record(ByteView(said_).first(kRecordBytes));
+    EXPECT_TRUE(record.has_value());
+    const auto begin = said_.begin() + kRecordBytes;
+    const auto end = begin + static_cast<std::ptrdiff_t>(bytes_behind(*record));
+    const std::vector<std::uint8_t> behind(begin, end);
+    said_.erase(said_.begin(), end);
+    return {*record, behind};
+  }
+
+  asio::io_context context_{1};
+  Job job_{.rank = 1, .world = 2, .key = kKey};
+  Door door_{context_, job_};
+  std::vector<Endpoint> at_{{asio::ip::address_v4::loopback(), 0}};
+  std::shared_ptr<Wire> control_;
+  std::map<int, std::shared_ptr<Wire>> data_;
+  std::vector<std::uint8_t> said_;
+  std::map<int, std::vector<std::uint8_t>> bodies_;
+  std::vector<Completion> done_;
+  std::unique_ptr<TcpTransport> rank0_;
+};
+
+// What a card on the way may touch is floats from the first byte on, in whole groups of 8.
+TEST_F(ByHand, payloads_travel_apart_from_headers) {
+  open({.streams = 3, .tos = 0x28});
+  std::uint64_t granted = 0;
+  for (const std::size_t floats : {2000U, 2003U, 300'000U}) {
+    said_.clear();
+    bodies_.clear();
+    done_.clear();
+    const auto frame = content(kFrameHeaderBytes + 4 * floats + kFrameTrailerBytes);
+    ASSERT_TRUE(rank0_->send(1, 5, frame, 1).ok());
+    settle();
+    EXPECT_TRUE(bodies_[0].empty() && bodies_[1].empty() && bodies_[2].empty()) << "nobody granted it";
+    const auto [head, edge] = next_record();
+    EXPECT_EQ(head.kind, Kind::kLong);
+    EXPECT_EQ(head.n, frame.size());
+    EXPECT_TRUE(said_.empty());
+    const std::size_t body = 4 * floats / 32 * 32;
+    EXPECT_EQ(edge.size(), frame.size() - body);
+    say({.kind = Kind::kGrant, .about = 5, .n = ++granted});
+    run([&] { return bodies_[0].size() + bodies_[1].size() + bodies_[2].size() == body && !done_.empty(); });
+    ASSERT_EQ(done_.size(), 1U);
+    EXPECT_TRUE(done_[0].status.ok()) << done_[0].status.what();
+    std::vector<std::uint8_t> whole(edge.begin(), edge.begin() + kFrameHeaderBytes);
+    std::map<int, std::size_t> taken;
+    while (!said_.empty()) {
+      const Record piece = next_record().first;
+      ASSERT_EQ(piece.kind, Kind::kPiece);
+      EXPECT_EQ(piece.n % 32, 0U);
+      const auto& from = bodies_[piece.stream];
+      std::size_t& at = taken[piece.stream];
+      ASSERT_LE(at + piece.n, from.size());
+      whole.insert(whole.end(), from.begin() + static_cast<std::ptrdiff_t>(at),
+                   from.begin() + static_cast<std::ptrdiff_t>(at + piece.n));
+      at += piece.n;
+    }
+    whole.insert(whole.end(), edge.begin() + kFrameHeaderBytes, edge.end());
+    EXPECT_EQ(whole, frame);
+  }
+  int marked = 0;
+  for (int fd = 3; fd < 1000; ++fd) {
+    int tos = 0;
+    socklen_t size = sizeof tos;
+    marked += getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &size) == 0 && tos == 0x28;
+  }
+  EXPECT_EQ(marked, 3) << "the data connections, and no other";
+}
+
+// Records that end the connection; the last one of each is what no rank says there.
+using Records = std::vector<Record>;
+class ByHandWrongly : public ByHand, public ::testing::WithParamInterface<Records> {};
+
+TEST_P(ByHandWrongly, ends_the_connection_and_is_named) {
+  open({});
+  for (const Record& record : GetParam()) say(record);
+  run([&] { return !rank0_->peer_status(1).ok(); });
+  EXPECT_EQ(rank0_->peer_status(1).peer(), 1);
+  EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt) << rank0_->peer_status(1).what();
+}
+
+INSTANTIATE_TEST_SUITE_P(records, ByHandWrongly,
+                         ::testing::Values(Records{{.kind = static_cast<Kind>(99)}},
+                                           Records{{.kind = Kind::kPiece, .about = 0, .n = 32}},
+                                           Records{{.kind = Kind::kEnd, .about = 7}},
+                                           Records{{.kind = Kind::kAnswer, .n = 1}}));
+
+// A piece that is longer than what is left of its message is not written anywhere.
+TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
+  open({});
+  std::vector<std::uint8_t> in(6000, 0xAA);
+  ASSERT_TRUE(rank0_->recv(1, 2, Bytes(in).first(5000), 1).ok());
+  const std::size_t bytes = 5000;
+  std::vector<std::uint8_t> head(kRecordBytes + bytes - body_bytes(bytes), 1);
+  write_record({.kind = Kind::kLong, .about = 2, .n = bytes}, head.data());
+  ASSERT_GT(control_->write(head), 0);
+  say({.kind = Kind::kPiece, .about = 0, .n = body_bytes(bytes) + 32});
+  run([&] { return !done_.empty(); });
+  ASSERT_FALSE(done_.empty());
+  EXPECT_EQ(done_[0].status.code(), Code::kCorrupt) << done_[0].status.what();
+  EXPECT_EQ(std::vector<std::uint8_t>(1000, 0xAA), std::vector<std::uint8_t>(in.end() - 1000, in.end()));
+}
+
+// A process that is killed is missed at once, whatever the timeout.
+TEST_F(ByHand, a_connection_that_ends_is_noticed_at_once) {
+  open({});
+  std::vector<std::uint8_t> in(10);
+  ASSERT_TRUE(rank0_->recv(1, 2, in, 1).ok());
+  control_->close();
+  Completion c;
+  ASSERT_EQ(rank0_->poll({&c, 1}, 20s), 1U);
+  EXPECT_EQ(c.status.code(), Code::kPeerLost);
+  EXPECT_EQ(c.status.peer(), 1);
+}
+
+}  // namespace
+}  // namespace tithe::tcp

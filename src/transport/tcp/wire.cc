@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/wire.h"
+
+#include <fmt/format.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tithe::tcp {
+namespace {
+
+constexpr std::int64_t kMostProbes = 120;  // the kernel takes up to 127
+constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+template <typename Value>
+void set(int socket, int level, int which, Value value) {
+  setsockopt(socket, level, which, &value, sizeof value);
+}
+
+tcp_info info_of(int socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return info;
+}
+
+Status failed(std::string_view doing, const Endpoint& where, int why) {
+  return {Code::kIo, fmt::format("{} {}: {}", doing, where.address().to_string(), std::strerror(why))};
+}
+
+}  // namespace
+
+std::shared_ptr<Wire> Wire::take(asio::io_context& context, int socket) {
+  std::shared_ptr<Wire> wire(new Wire(context));
+  asio::error_code error;
+  wire->descriptor_.assign(socket, error);
+  if (!error) wire->descriptor_.native_non_blocking(true, error);
+  if (!error) return wire;
+  if (!wire->open()) ::close(socket);
+  return {};
+}
+
+void Wire::await_readable() {
+  if (awaits_readable_ || !open()) return;
+  awaits_readable_ = true;
+  descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
+                         [self = shared_from_this()](const asio::error_code& error) {
+                           self->awaits_readable_ = false;
+                           if (error || !self->open()) return;
+                           const auto act = self->on_readable;  // which may put another one in its place
+                           act();
+                         });
+}
+
+void Wire::await_writable() {
+  if (awaits_writable_ || !open()) return;
+  awaits_writable_ = true;
+  descriptor_.async_wait(asio::posix::descriptor_base::wait_write,
+                         [self = shared_from_this()](const asio::error_code& error) {
+                           self->awaits_writable_ = false;
+                           if (error || !self->open()) return;
+                           const auto act = self->on_writable;
+                           act();
+                         });
+}
+
+std::ptrdiff_t Wire::ended(std::ptrdiff_t result) {
+  if (result > 0) return result;
+  if (result < 0 && errno == EAGAIN) return 0;
+  why_ = result == 0 ? Status(Code::kPeerLost, "its connection was closed") : how_it_ended(errno);
+  return kGone;
+}
+
+std::ptrdiff_t Wire::read(Bytes into) {
+  if (!open()) return kGone;
+  ssize_t n = -1;
+  do n = ::recv(socket(), into.data(), into.size(), 0);
+  while (n < 0 && errno == EINTR);
+  return ended(n);
+}
+
+std::ptrdiff_t Wire::write(ByteView from) {
+  if (!open()) return kGone;
+  ssize_t n = -1;
+  do n = ::send(socket(), from.data(), from.size(), MSG_NOSIGNAL);
+  while (n < 0 && errno == EINTR);
+  return ended(n);
+}
+
+void Wire::close() {
+  asio::error_code ignored;
+  descriptor_.close(ignored);
+}
+
+Status how_it_ended(int error) {
+  if (error == ETIMEDOUT) return {Code::kTimeout, "its connection reached a timeout"};
+  return {Code::kPeerLost, fmt::format("its connection broke: {}", std::strerror(error))};
+}
+
+Result<int> listen_at(Endpoint& at) {
+  const int listener = socket(at.protocol().family(), kType, 0);
+  if (listener < 0) return failed("listening at", at, errno);
+  if (at.address().is_v6()) set(listener, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  auto size = static_cast<socklen_t>(at.capacity());
+  if (bind(listener, at.data(), static_cast<socklen_t>(at.size())) == 0 &&
+      ::listen(listener, SOMAXCONN) == 0 && getsockname(listener, at.data(), &size) == 0)
+    return listener;
+  const Status why = failed("listening at", at, errno);
+  close(listener);
+  return why;
+}
+
+int accept_from(int listener) { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+
+Result<int> connect_to(const Endpoint& to, int tos) {
+  const int out = socket(to.protocol().family(), kType, 0);
+  if (out < 0) return failed("connecting to", to, errno);
+  set_tos(out, tos);
+  if (connect(out, to.data(), static_cast<socklen_t>(to.size())) == 0 || errno == EINPROGRESS) return out;
+  const Status why = failed("connecting to", to, errno);
+  close(out);
+  return why;
+}
+
+Status connected(int socket) {
+  int why = 0;
+  socklen_t size = sizeof why;
+  getsockopt(socket, SOL_SOCKET, SO_ERROR, &why, &size);
+  return why == 0 ? Status() : how_it_ended(why);
+}
+
+void keep_alive(int socket, std::chrono::milliseconds silence) {
+  const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
+  const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(interval));
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>((probes + interval - 1) / interval));
+}
+
+void set_tos(int socket, int tos) {
+  if (tos == 0) return;
+  set(socket, IPPROTO_IP, IP_TOS, tos);
+  set(socket, IPPROTO_IPV6, IPV6_TCLASS, tos);
+}
+
+std::chrono::milliseconds unheard(int socket) {
+  const tcp_info info = info_of(socket);
+  return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
+}
+
+std::size_t under_way(int socket) {
+  int bytes = 0;
+  return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
+std::chrono::microseconds delay(int socket) { return std::chrono::microseconds(info_of(socket).tcpi_rtt); }
+
+void hold_back(int socket, int bytes) { set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes); }
+
+}  // namespace tithe::tcp

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One connection: bytes in, bytes out, and word when there is something to do. Nothing here ever blocks.
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "tithe/byte_view.h"
+#include "tithe/status.h"
+
+namespace tithe::tcp {
+
+using Endpoint = asio::ip::tcp::endpoint;
+
+class Wire : public std::enable_shared_from_this<Wire> {
+ public:
+  static constexpr std::ptrdiff_t kGone = -1;
+
+  // Takes over a socket that does not block. Empty where the process may not wait for another one.
+  static std::shared_ptr<Wire> take(asio::io_context& context, int socket);
+  ~Wire() { close(); }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  // What the context calls after await_*(), once for each; whoever owns the wire sets them anew.
+  std::function<void()> on_readable, on_writable;
+  void await_readable();
+  void await_writable();
+
+  // How many bytes moved; 0: none just now; kGone: none ever, and why() says why.
+  std::ptrdiff_t read(Bytes into);
+  std::ptrdiff_t write(ByteView from);
+  const Status& why() const { return why_; }
+
+  int socket() { return descriptor_.native_handle(); }
+  bool open() const { return descriptor_.is_open(); }
+  void close();
+
+ private:
+  explicit Wire(asio::io_context& context) : descriptor_(context) {}
+  std::ptrdiff_t ended(std::ptrdiff_t result);
+
+  asio::posix::stream_descriptor descriptor_;
+  bool awaits_readable_ = false, awaits_writable_ = false;
+  Status why_ = {};
+};
+
+// kTimeout where nothing says that the other side has ended, else kPeerLost.
+Status how_it_ended(int error);
+
+// A listening socket at an address of this machine, at a port that the system chooses; what it got is in `at`.
+Result<int> listen_at(Endpoint& at);
+// The next connection that waits there; -1: none, errno says whether that is for want of descriptors.
+int accept_from(int listener);
+// A socket that is about to connect; what `wire.connected()` says after it could be written is what came of it.
+Result<int> connect_to(const Endpoint& to, int tos);
+Status connected(int socket);
+// The other end is asked once a second while nothing travels. Nothing waits for more to send.
+void keep_alive(int socket, std::chrono::milliseconds silence);
+void set_tos(int socket, int tos);
+// How long the other end's kernel has said nothing at all.
+std::chrono::milliseconds unheard(int socket);
+// Bytes that it has not acknowledged, and how long it takes to do so.
+std::size_t under_way(int socket);
+std::chrono::microseconds delay(int socket);
+// The kernel takes this much that it cannot send yet, and no more: so what is sent where is decided late.
+void hold_back(int socket, int bytes);
+
+}  // namespace tithe::tcp

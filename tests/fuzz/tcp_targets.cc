@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the transport tcp reads of others: of strangers until they have proved the key, of ranks after that.
+#include <algorithm>
+
+#include "fuzz/targets.h"
+#include "transport/tcp/greeting.h"
+#include "transport/tcp/places.h"
+#include "transport/tcp/records.h"
+
+namespace tithe::fuzz {
+namespace {
+
+Input input(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
+
+// What the ends of a connection of tcp say before they know each other: nothing passes that was made without the key.
+Target greeting_target() {
+  static const Secret kKey{6}, kNonce{7};
+  const tcp::Knock knock{.purpose = tcp::Purpose::kData, .stream = 3, .from = 1, .to = 2, .nonce = {8}};
+  const Input knocked = input(tcp::write_knock(knock));
+  const Input challenge = input(tcp::write_challenge(kKey, knocked, kNonce));
+  return {"greeting",
+          [knocked, challenge](ByteView bytes) {
+            if (const auto k = tcp::read_knock(bytes); k && input(tcp::write_knock(*k)) != input(bytes))
+              fail("a knock is written as another one than was read");
+            if (tcp::read_challenge(kKey, knocked, bytes) && input(bytes) != challenge)
+              fail("a challenge passes that nobody with the key made");
+            if (const auto p = tcp::read_places(bytes); p.ok() && tcp::write_places(*p) != input(bytes))
+              fail("places are written as others than were read");
+          },
+          {knocked, challenge, input(tcp::claim(kKey, knocked, kNonce)),
+           tcp::write_places(
+               {.network = 5,
+                .at = {{asio::ip::address_v4::loopback(), 80}, {asio::ip::address_v6::loopback(), 81}}})}};
+}
+
+// The records of a control connection.
+Target records_target() {
+  const auto spelled = [](const tcp::Record& record) {
+    Input out(tcp::kRecordBytes);
+    tcp::write_record(record, out.data());
+    return out;
+  };
+  return {
+      "records",
+      [spelled](ByteView bytes) {
+        const auto record = tcp::read_record(bytes);
+        if (!record) return;
+        if (spelled(*record) != input(bytes)) fail("a record is written as another one than was read");
+        const std::size_t behind = tcp::bytes_behind(*record);
+        if (behind > std::max(tcp::kWholeBytes, tcp::kMostEdgeBytes)) fail("a record without measure");
+        if (record->kind == tcp::Kind::kLong && (record->n - behind) % tcp::kBodyUnit != 0)
+          fail("a body that is cut through a unit");
+      },
+      {spelled({.kind = tcp::Kind::kWhole, .about = 7, .n = 4096}),
+       spelled({.kind = tcp::Kind::kLong, .about = 7, .n = 4097}),
+       spelled({.kind = tcp::Kind::kPiece, .stream = 3, .about = 9, .n = 64}),
+       spelled({.kind = tcp::Kind::kGrant, .about = 7, .n = 1000}), spelled({.kind = tcp::Kind::kFarewell})}};
+}
+
+}  // namespace
+
+void add_tcp_targets(std::vector<Target>& targets) {
+  targets.push_back(greeting_target());
+  targets.push_back(records_target());
+}
+
+}  // namespace tithe::fuzz
