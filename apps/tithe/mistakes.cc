@@ -9,6 +9,7 @@
 #include "base/nearest.h"
 #include "base/text.h"
 #include "tithe/spec.h"
+#include "verb_tree.h"
 
 namespace tithe::cli {
 namespace {
@@ -57,6 +58,15 @@ std::string forgotten_colon(std::string_view codec, std::string_view next) {
                      printable(next, kMostShown));
 }
 
+// `bench sync bf16` where `bench sync --codec bf16` was meant.
+std::string forgotten_flag(const std::vector<std::string>& flags, std::string_view word) {
+  for (const std::string& flag : flags)
+    for (const std::string& value : values_for(flag))
+      if (word.substr(0, word.find(':')) == value)
+        return fmt::format("'{1}' stands behind {0}: {0} {1}", flag, printable(word, kMostShown));
+  return {};
+}
+
 }  // namespace
 
 std::string find_mistake(const CLI::App& root, int argc, char** argv) {
@@ -65,8 +75,11 @@ std::string find_mistake(const CLI::App& root, int argc, char** argv) {
   const CLI::App* app = verb_of(root, argc, argv, &first, &mistake);
   if (!mistake.empty()) return mistake;
   std::vector<std::string> flags;
-  for (const CLI::Option* option : app->get_options())
+  bool flags_alone = true;
+  for (const CLI::Option* option : app->get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    flags_alone = flags_alone && !option->get_positional();
+  }
   for (int i = first; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--") break;
@@ -74,6 +87,8 @@ std::string find_mistake(const CLI::App& root, int argc, char** argv) {
       const std::string_view flag = word.substr(0, word.find('='));
       if (std::find(flags.begin(), flags.end(), flag) == flags.end())
         return unknown("unknown option", flag, flags);
+    } else if (flags_alone && !std::string_view(argv[i - 1]).starts_with("--")) {
+      if (std::string flag = forgotten_flag(flags, word); !flag.empty()) return flag;
     }
     if (i + 1 < argc)
       if (std::string colon = forgotten_colon(word, argv[i + 1]); !colon.empty()) return colon;

@@ -8,7 +8,7 @@
 namespace tithe::cli {
 
 // "unknown verb 'encod': did you mean 'encode'? known: ...", likewise for flags; where a parameter stands behind a
-// blank instead of a colon, that. Empty: nothing is known to be wrong.
+// blank instead of a colon, or a codec without its flag, that. Empty: nothing is known to be wrong.
 std::string find_mistake(const CLI::App& root, int argc, char** argv);
 
 }  // namespace tithe::cli

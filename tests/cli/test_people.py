@@ -40,6 +40,8 @@ WRONG = {
     "bench sync --transport uxc": "did you mean 'ucx'",
     "bench sync --transport ucx:device=eth0": "did you mean 'devices'",
     "bench sync --codec topk ratio=0.1": "topk:ratio=0.1",
+    "bench sync bf16": "--codec bf16",
+    "bench sync --rounds 3 gather": "'gather' stands behind --strategy",
     "bench codec dgc momentum=1": "unexpected|expected",  # no parameter of dgc: nothing is guessed
     "encode qtopk feedback=none values.npy out": "qtopk:feedback=none",
 }
