@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Schedule says which ratio a codec has in a round, where that is not the same all along. It belongs to neither
-// codec nor carry: a session's option beside them, for any codec with a parameter `ratio`. As text:
+// A Schedule changes the ratio of a codec from round to round. It is an option of the session, independent of codec and
+// feedback, for any codec with a parameter `ratio`. As text:
 //
 //   warmup:ROUNDS   over the first ROUNDS rounds the ratio falls from 25 % to the codec's, in four stages of equal
 //                   length and equal factors (Lin et al. 2018: 25, 6.3, 1.6, 0.4 %, then 0.1 %, for ratio=0.001)
-//   theta:L         what is dropped follows the learning rate: theta = 1 - ratio, theta^2 = L * rate, but never more
-//                   than the codec's ratio drops (Wang et al. 2020, theorem 3.5). Until a rate is told: the codec's
-//   recover:SAG     while an evaluation's loss is above (1 + SAG) times the least so far, each evaluation makes the
-//                   ratio four times as large (at most 1); each other one takes such a step back (Wang et al. 2020:
-//                   "recovering from failures"). SAG is 0.05 if left out
-//   none            or nothing: the codec's ratio in every round
+//   theta:L         the dropped fraction theta = 1 - ratio follows the learning rate: theta^2 = L * rate, but never
+//                   more than the codec's ratio drops (Wang et al. 2020, theorem 3.5). Before a rate is given: the
+//                   codec's ratio
+//   recover:SAG     each evaluation with a loss above (1 + SAG) times the least so far multiplies the ratio by four (at
+//                   most 1); each other evaluation takes one such step back (Wang et al. 2020: "recovering from
+//                   failures"). SAG is 0.05 by default
+//   none            or an empty text: the codec's ratio in every round
 //
-// Joined by '+', as in "warmup:400+recover": warmup and theta give the larger of their ratios, recover raises that.
+// Joined by '+', as in "warmup:400+recover": the larger of the ratios of warmup and theta, raised by recover.
 //
-//   same      the ratio is a function of the text, the round and what was told, by operations that round alike on every
+//   same      the ratio depends on the text, the round and what was told, by operations that round alike on every
 //             machine: ranks that were told the same have the same bits
 //   listed    ratios() holds every value that ratio() gives, so that memory is sized once
 #include <cstdint>
@@ -29,11 +30,11 @@ namespace tithe {
 
 class Schedule {
  public:
-  // What was told so far: saved with a session's state.
+  // The learning rate and losses so far; saved with a session's state.
   struct Told {
     double learning_rate = 0;  // 0: none yet
     double least_loss = std::numeric_limits<double>::infinity();
-    std::uint32_t steps = 0;  // of recover: the ratio is 4^steps times as large
+    std::uint32_t steps = 0;  // steps of recover: the ratio is multiplied by 4^steps
     friend bool operator==(const Told&, const Told&) = default;
   };
 
@@ -44,15 +45,15 @@ class Schedule {
   bool active() const { return warmup_ > 0 || theta_ > 0 || sag_ > 0; }
   bool follows_rate() const { return theta_ > 0; }
   bool follows_loss() const { return sag_ > 0; }
-  // The shortest text that parses to the same; empty for none.
+  // The shortest text that parses to the same Schedule; empty for none.
   std::string text() const;
 
   double ratio(std::uint64_t round) const;
-  std::vector<double> ratios() const;  // all that there can be; none without a schedule
+  std::vector<double> ratios() const;  // all values that ratio() can return; empty without a schedule
 
   // kInvalid unless finite and positive.
   Status learning_rate(double rate);
-  // Anything but a number at or below (1 + SAG) times the least so far counts as a sag, NaN too.
+  // A loss above (1 + SAG) times the least so far counts as a sag, and so does NaN.
   void evaluated(double loss);
 
   const Told& told() const { return told_; }
@@ -69,7 +70,7 @@ class Schedule {
   Told told_;
 };
 
-// The codec's settings with another ratio; the same for a codec that has none.
+// The codec's settings with another ratio; unchanged if the codec has no ratio.
 Settings with_ratio(const Spec& spec, double ratio);
 
 }  // namespace tithe

@@ -5,15 +5,15 @@
 //   dgc                                   every parameter at its default
 //   dgc:ratio=0.01,feedback=momentum      codec and feedback parameters, in any order, each at most once
 //
-// Feedback belongs to the Carry, not to the codec, so its parameters are the same for all codecs:
+// The feedback belongs to the carry, not to the codec, so its parameters are the same for all codecs:
 //   feedback   none | residual | momentum | decay | default; default: none for lossless codecs, residual for the
 //              others
 //   mu         momentum of the correction, 0..1, default 0.9 (Lin et al. 2018, DGC)
-//   beta       part of the residual that is kept from round to round with decay, 0..1, default 0.9: the rest is
-//              forgotten (momentum of what was not sent, as in DeMo: Peng et al. 2024)
+//   beta       with decay: the fraction of the residual that is kept from round to round, 0..1, default 0.9; the rest
+//              is dropped (momentum of the unsent values, as in DeMo: Peng et al. 2024)
 //   mask       on | off: momentum factor masking, default on for codecs that select values
 //   nesterov   on | off, default off
-//   clip       local gradient clipping: largest L2 norm of a tensor's gradient on one rank; 0 = off
+//   clip       local gradient clipping: the largest L2 norm of a tensor's gradient on one rank; 0 = off
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -42,13 +42,13 @@ struct Spec {
   friend bool operator==(const Spec&, const Spec&) = default;
 };
 
-// kInvalid, with the nearest known name or the allowed range in the text.
+// kInvalid for an unknown name or a value out of range; the text has the nearest known name or the allowed range.
 Result<Spec> parse_spec(std::string_view text);
 
 // The shortest text that parses to the same Spec: parameters at their defaults are left out.
 std::string to_string(const Spec& spec);
 
-// The feedback parameters above as a table, for the CLI and the docs (same order as FeedbackPolicy).
+// The feedback parameters above as a table, for the CLI and the docs, in the order of FeedbackPolicy.
 std::span<const ParamSpec> feedback_params();
 
 }  // namespace tithe
