@@ -3,15 +3,15 @@
 // A codec turns a run of gradient values into bytes, and bytes back into values.
 //
 // What every codec promises, and tests/conformance/codec_suite.cc checks:
-//   pure      the same values, settings, seeds and keys give the same bytes on every impl
-//   bounded   encode writes at most bound(settings, n) bytes, and none past what it returns
-//   faithful  taken == sent + residual_out, value by value: bit for bit where traits.exact_ledger says so
-//   additive  decode of N payloads onto a base is base + p0 + p1 + ... in that order, then divided: to the bit, but for
-//             traits.adds_transformed
-//   honest    decode answers any bytes with values or a Status; it never reads past them
-//   finite    a NaN or Inf among the taken values is reported, whatever the bytes then are; so is a sum that overflows
-//             where payloads combine, and whatever else would leave a NaN or Inf in a residual. A payload that encode
-//             wrote and did not report decodes to finite values alone
+//   pure      the same values, settings, seeds and keys give the same bytes with every impl
+//   bounded   encode writes at most bound(settings, n) bytes, and no byte after those it returns
+//   faithful  taken == sent + residual_out for each value; bit for bit if traits.exact_ledger is set
+//   additive  decoding N payloads onto a base gives base + p0 + p1 + ... in that order, then divided: bit for bit,
+//             unless traits.adds_transformed is set
+//   honest    decode answers any bytes with values or a Status, and never reads past them
+//   finite    encode and combine report a NaN or Inf among the taken values, a sum that overflows, and anything else
+//             that would put a NaN or Inf into a residual; the bytes are then unspecified. A payload that encode wrote
+//             without such a report decodes to finite values only
 // A codec knows nothing of ranks, layers, sockets, streams or the environment.
 #include <array>
 #include <cstddef>
@@ -25,18 +25,18 @@
 
 namespace tithe {
 
-// What a frame says of its codec; the numbers are those of codecs.def.
+// The number of a codec, in frames and in codecs.def.
 enum class CodecId : std::uint16_t {};
 
-// ---- Parameters: what stands after the colon of a spec string, `dgc:ratio=0.01,sample=0.02`
+// ---- Parameters: the part of a spec string after the colon, `dgc:ratio=0.01,sample=0.02`
 
 inline constexpr std::size_t kMaxParams = 12;
 
 // One parameter of a codec. With choices, the value is the index of the chosen word.
 struct ParamSpec {
   std::string_view name;
-  double fallback;
-  double low;  // both ends allowed
+  double fallback;  // the default
+  double low;       // low and high are allowed values
   double high;
   std::string_view doc;                            // one line, with the unit
   std::span<const std::string_view> choices = {};  // empty: a number
@@ -51,10 +51,10 @@ struct Settings {
 
 // ---- The seam
 
-// What an encoder reads: the gradient, plus what earlier rounds left unsent.
-// take(i) as often as you like, then leave(i, sent) once. Plain pointers: it travels to a kernel by value.
-//   residual == residual_out == nullptr   no feedback: what is not sent is lost (and the codec's row says so)
-//   residual_out == residual              in place; otherwise the two do not overlap (the engine keeps both)
+// The input of an encoder: the gradient, plus the residual of earlier rounds. Per value call take(i) any number of
+// times, then leave(i, sent) once. Plain pointers, so that it can be passed to a kernel by value.
+//   residual == residual_out == nullptr   no feedback: what is not sent is lost
+//   residual_out == residual              in place; otherwise the two must not overlap
 struct Carry {
   const float* grad;
   const float* residual;
@@ -67,20 +67,20 @@ struct Carry {
   }
 };
 
-// How decoded values meet the output: out[i] = (base[i] + p0[i] + p1[i] + ...) / divide.
-//   base == nullptr   starts from p0 (an absent value of a sparse payload is +0)
+// How decode combines payloads with a base: out[i] = (base[i] + p0[i] + p1[i] + ...) / divide.
+//   base == nullptr   the sum starts with p0 (a value that a sparse payload lacks is +0)
 //   base == out       adds in place; any other base must not overlap out
 struct Merge {
   const float* base = nullptr;
   float divide = 1.0F;
 };
 
-// How payloads of several workers combine into one (design: "phases and laws").
+// How payloads of several workers combine into one (docs/flow.md, "Phases and laws").
 enum class Law : std::uint8_t { kDecode, kSum, kMax, kConcat, kLeader };
 std::string_view name(Law law);  // "decode", "sum", ...
 
-// Everything besides the values that may shape a payload. Randomness is counter-based: a draw is a function
-// of (seed, round, tensor, chunk, index) and of nothing else, see base/rng.h.
+// Everything besides the values that a payload depends on. Random numbers are counter-based: a draw depends on
+// (seed, round, tensor, chunk, phase, index) and on nothing else (base/rng.h).
 struct Call {
   Settings settings;
   std::uint64_t seed = 0;         // differs between ranks
@@ -90,69 +90,69 @@ struct Call {
   std::uint16_t chunk = 0;
   std::uint8_t phase = 0;
   ByteView context = {};  // the combined payload of the phase before; empty in phase 0
-  // Of combine: how many ranks may stand in acc and in together, where payloads count them; 0: as many as the settings
+  // For combine, if payloads count ranks: the most ranks that acc and in may count together; 0: as many as the settings
   // allow.
   std::uint32_t ranks = 0;
-  Bytes scratch = {};  // at least scratch(settings, n) bytes, 64-byte aligned; holds nothing between calls
-  // Of codecs with a memory: what the last committed round left, memory(settings, n) bytes or none; zeros, like none,
-  // are the memory of a beginner. The same on all ranks.
+  Bytes scratch = {};  // scratch(settings, n) bytes or more, 64-byte aligned; nothing in it outlives the call
+  // For codecs with a memory: the memory after the last committed round, memory(settings, n) bytes, equal on all ranks.
+  // Empty or zeros: there was no such round.
   ByteView memory = {};
-  Bytes next_memory =
-      {};  // of the decode that makes the round's result: as many bytes, all of them written; or none
+  // Only in the decode that makes the round's result: the memory after this round, memory(settings, n) bytes, all of
+  // which decode writes. Else empty.
+  Bytes next_memory = {};
 };
 
 struct Encoded {
   std::size_t bytes = 0;
-  // false: some taken value was NaN or Inf, or is too large for this codec to send and to leave as finite numbers; the
-  // payload must not be used
+  // false: some taken value is NaN, Inf, or too large for finite sent and residual values. The payload must not be
+  // used.
   bool finite = true;
 };
 
-// What became of two payloads.
+// The result of combine.
 struct Combined {
-  bool finite = true;  // false: a sum overflowed, or what it leaves; neither acc nor residual_out may be used
+  bool finite = true;  // false: a sum or a residual overflowed; neither acc nor residual_out may be used
 };
 
-// What the processor this process runs on can do. Read once, where a program chooses its impls; never by a codec.
+// The capabilities of this process's machine. Read once, where a program chooses its impls; never by a codec.
 struct Machine {
   bool simd = true;  // false forces the reference everywhere
   int sm = 0;        // CUDA compute capability, 90 for Hopper; 0 without a GPU
 };
 
-// One way to run a codec, in the phase that the call names. All impls of a codec write the same bytes and the same
-// residuals. Who runs a codec chooses an impl once, by best() or reference(), and uses it for everything.
+// One implementation of a codec, for all its phases: call.phase selects one. All impls of a codec write the same bytes
+// and the same residuals. A caller chooses an impl once, by best() or reference(), and uses it for everything.
 struct Impl {
   std::string_view name = {};
   bool (*usable)(const Machine&) = nullptr;
-  // kTooSmall when out.size() < bound(n) or scratch is short, and nothing is written.
+  // kTooSmall, and nothing is written, if out.size() < bound(settings, n) or scratch is too small.
   Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out) = nullptr;
-  // kCorrupt when a payload is not one that encode writes for out.size() values, and nothing is written.
+  // kCorrupt, and nothing is written, if a payload is not one that encode writes for out.size() values.
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
-  // Whether encode could have written this payload for n values; reads no byte past it. Of the call it reads settings
-  // and phase.
+  // kCorrupt unless encode could have written this payload for n values; reads no byte past it. Reads settings and
+  // phase of the call.
   Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
-  // Where Phase::combines(): acc := acc (+ or max) in, payload arrays of equal size; beside its maxima a payload of
-  // kMax may hold a count of workers, which adds up. Rounding that the stated type forces goes to residual_out
-  // (n values, or nullptr), so that the ledger stays whole. Of the call it reads settings, phase, context and ranks.
-  // kCorrupt when `in` is not what encode and combine write, kUnsupported when more workers come together than the
-  // settings allow; nothing is written then. acc has passed check, or is this rank's own.
-  // Whether a sum is finite depends on the payloads alone where residual_out holds what encode left: all ranks decide
-  // alike.
+  // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
+  // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the
+  // ledger holds. Reads settings, phase, context and ranks of the call. acc has passed check, or is this rank's own
+  // payload. kCorrupt if `in` is not what encode and combine write; kUnsupported if more workers come together than the
+  // settings allow; nothing is written then.
+  // If residual_out holds what encode left, Combined::finite depends on the payloads alone: all ranks decide alike.
   Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in,
                               float* residual_out) = nullptr;
-  // Where traits.selects: sets values[i] to 0 for each index i that a checked payload sends a value other than 0 for.
+  // If traits.selects: sets values[i] to 0 for each index i for which a checked payload sends a value other than 0.
   void (*clear_sent)(ByteView payload, float* values) = nullptr;
 };
 
 // One exchange between the workers. Most codecs have one phase.
 struct Phase {
   std::string_view name;
-  std::span<const Law> laws;  // by which its payloads may combine, the codec's preference first
-  // Payload bytes for n values: the worst case; the exact size where traits.fixed_size.
+  std::span<const Law> laws;  // the laws by which its payloads may combine, the codec's preference first
+  // Payload bytes for n values: the most; if traits.fixed_size, the exact number.
   std::size_t (*bound)(const Settings&, std::size_t n);
 
-  // Whether payloads of several workers become one by Impl::combine.
+  // Whether Impl::combine combines its payloads: one of its laws is kSum or kMax.
   bool combines() const {
     for (const Law law : laws)
       if (law == Law::kSum || law == Law::kMax) return true;
@@ -162,37 +162,38 @@ struct Phase {
 
 struct Traits {
   bool exact_ledger = false;  // taken == sent + residual_out holds bit for bit
-  bool lossless = false;      // sent == taken: feedback would keep zeros, and is not kept
+  bool lossless = false;      // sent == taken: residuals would be zeros, and none are kept
   bool fixed_size = false;    // bound() is the size of every payload
-  // Its payload is a list of indices and values (codec/sparse/sparse.h): a named value is sent whole, any other left
-  // whole. Momentum masking asks for the indices (Impl::clear_sent).
+  // The payload is a list of indices and values (codec/sparse/sparse.h); values that it does not name are left whole.
+  // Impl::clear_sent tells momentum masking the indices.
   bool selects = false;
   bool unbiased = false;          // E[sent] == taken
   bool one_pass_feedback = true;  // feedback costs no second pass over memory
-  // Payloads add in another domain (whole numbers of levels, spectra) and are brought back once: what several decode
-  // to, together or combined into one, is the sum of what each decodes to but for rounding, which is at most 2^-20 of
-  // the sum of their largest magnitudes.
+  // Payloads add up in another domain (integers, spectra) and are transformed back once. So several payloads, decoded
+  // together or combined into one, give the sum of the single decodes only up to rounding: at most 2^-20 of the sum of
+  // their largest magnitudes.
   bool adds_transformed = false;
-  // c of |x - C(x)|^2 <= c |x|^2, in expectation where C draws, for x well inside the normal floats. nullptr: 1,
-  // it never makes things worse. Below 1 feedback converges (Stich et al., NeurIPS 2018).
+  // c in |x - C(x)|^2 <= c |x|^2, in expectation if C is random, for x well inside the range of normal floats. nullptr:
+  // 1. With c below 1 feedback converges (Stich et al., NeurIPS 2018).
   double (*contraction)(const Settings&, std::size_t n) = nullptr;
-  // What |x_i - C(x)_i| never exceeds, but for rounding to a float, for x_i = value of a tensor whose largest magnitude
-  // is `largest`; infinity or nullptr: nothing is said of single values.
+  // An upper bound of |x_i - C(x)_i|, up to rounding to a float, for x_i = value in a tensor whose largest magnitude is
+  // `largest`. Infinity or nullptr: there is no bound for single values.
   double (*error)(const Settings&, double value, double largest) = nullptr;
-  // Whether n equal normal floats arrive bit for bit. nullptr: no.
+  // Whether n equal normal floats are sent bit for bit. nullptr: no.
   bool (*exact_constants)(const Settings&) = nullptr;
 };
 
 struct Codec {
   std::string_view name;
-  std::string_view doc;  // one line: what is sent, and who published it
+  std::string_view doc;  // one line: what it sends, and its source
   std::span<const ParamSpec> params;
   std::span<const Phase> phases;
   Traits traits;
-  // Bytes of scratch that encode and decode may use; the caller keeps them between calls.
+  // Bytes of scratch that encode and decode need.
   std::size_t (*scratch)(const Settings&, std::size_t n);
-  // Bytes that decode leaves to the next round of the same n values, a function of what all ranks share; nullptr: none.
-  // The caller keeps them with the residuals: a round that fails or is dropped changes nothing.
+  // Bytes of memory that decode writes for the next round of the same n values; the contents depend only on what all
+  // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes
+  // neither.
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;  // fastest first; the last one is the readable reference
 

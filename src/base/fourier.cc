@@ -35,7 +35,7 @@ Tables make(int m) {
   for (std::size_t j = 0; j < t.length; ++j) {
     std::uint32_t reversed = 0;
     for (int bit = 0; bit < m; ++bit) reversed |= static_cast<std::uint32_t>(j >> bit & 1U) << (m - 1 - bit);
-    t.place.push_back(reversed);
+    t.bit_reversed.push_back(reversed);
   }
   return t;
 }

@@ -4,7 +4,7 @@
 //
 //   X[f] = sum over j of x[j] e^(-2 pi i f j / 2^m)
 //
-// Stage by stage: with h = 1, 2, 4, ... 2^(m-1), the pair (a, b) at places s + k and s + k + h, for each s that is a
+// Stage by stage: with h = 1, 2, 4, ... 2^(m-1), the pair (a, b) at indices s + k and s + k + h, for each s that is a
 // multiple of 2h and each k < h, becomes (a + t, a - t), where t = b e^(-pi i k / h) as turned() does it.
 //
 // Why not a library: what travels depends on the order of operations and on every bit of the tables. One that is
@@ -24,9 +24,9 @@ struct Complex {
 inline constexpr int kMostLog = 15;
 
 struct Tables {
-  std::size_t length = 0;            // 2^m
-  std::vector<Complex> turn;         // e^(-pi i k / 2^m), k < 2^(m-1), to the nearest float
-  std::vector<std::uint32_t> place;  // j with its m bits in reverse
+  std::size_t length = 0;                   // 2^m
+  std::vector<Complex> turn;                // e^(-pi i k / 2^m), k < 2^(m-1), to the nearest float
+  std::vector<std::uint32_t> bit_reversed;  // j with its m bits in reverse
 };
 
 // Made at first use and kept; 1 <= m <= kMostLog.
@@ -42,7 +42,7 @@ inline Complex turned(const Tables& tables, Complex z, std::size_t k, std::size_
   return quarter ? Complex{z.im, -z.re} : z;
 }
 
-// In place: x[j] stands at place[j], X[f] at f.
+// In place: x[j] is at index bit_reversed[j], X[f] at f.
 void transform(const Tables& tables, std::span<Complex> z);
 
 }  // namespace tithe::fourier

@@ -29,7 +29,7 @@ TEST(Fourier, IsTheSumThatDefinesIt) {
   for (int m = 1; m <= 9; ++m) {
     const Tables& t = tables(m);
     std::vector<Complex> x(t.length), z(t.length);
-    for (std::size_t j = 0; j < t.length; ++j) z[t.place[j]] = x[j] = {normal(rng), normal(rng)};
+    for (std::size_t j = 0; j < t.length; ++j) z[t.bit_reversed[j]] = x[j] = {normal(rng), normal(rng)};
     transform(t, z);
     for (std::size_t f = 0; f < t.length; ++f) {
       double re = 0, im = 0;

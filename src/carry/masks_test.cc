@@ -10,7 +10,7 @@
 namespace tithe::carry {
 namespace {
 
-// Masking once read every payload as a plain one: a packed payload's places were taken for something else.
+// Masking once read every payload as a plain one: a packed payload's indices were taken for something else.
 TEST(MaskVelocity, PackedPayloads) {
   for (const char* text :
        {"topk:ratio=0.1", "topk:ratio=0.1,values=bf16", "topk:ratio=0.1,indices=delta",

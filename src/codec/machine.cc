@@ -39,8 +39,8 @@ std::atomic<std::int64_t>& in_use() {
 
 Status choose(std::string_view name) {
   std::string known;
-  for (std::int64_t left = own_targets(); left != 0; left &= left - 1) {
-    const std::int64_t target = best_of(left);
+  for (std::int64_t remaining = own_targets(); remaining != 0; remaining &= remaining - 1) {
+    const std::int64_t target = best_of(remaining);
     if (name_of(target) == lower(std::string(name))) {
       hwy::DisableTargets(target - 1);
       in_use() = target;
@@ -76,8 +76,8 @@ const Machine& this_machine() { return environment().machine; }
 
 std::vector<std::string> targets() {
   std::vector<std::string> names;
-  for (std::int64_t left = own_targets(); left != 0; left &= left - 1)
-    names.push_back(name_of(best_of(left)));
+  for (std::int64_t remaining = own_targets(); remaining != 0; remaining &= remaining - 1)
+    names.push_back(name_of(best_of(remaining)));
   return names;
 }
 

@@ -37,8 +37,8 @@ TEST(Target, EachHoldsTheKernelsToIt) {
   for (const std::string& name : targets()) {
     ASSERT_TRUE(use_target(name).ok());
     EXPECT_EQ(target(), name);
-    const std::int64_t left = hwy::SupportedTargets();
-    EXPECT_EQ(lower(hwy::TargetName(left & -left)), name);
+    const std::int64_t remaining = hwy::SupportedTargets();
+    EXPECT_EQ(lower(hwy::TargetName(remaining & -remaining)), name);
   }
   ASSERT_TRUE(use_target(before).ok());
 }

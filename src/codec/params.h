@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What stands after the colon of a spec, `name=value,name=value`, read into tables of parameters and written from them.
-// A codec's own parameters are one table; whoever has others to put beside them gives another (src/carry/policy.h).
+// Parses and writes the parameters of a spec: `name=value,name=value` after its colon. A codec's own parameters are one
+// table; a caller may add another table, as src/carry/policy.h does for the feedback.
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace tithe::params {
 
-// Parameters, and where their values go: as many, in the same order.
+// Parameters and their values, in the same order.
 struct Table {
   std::span<const ParamSpec> params;
   std::span<double> values;
 };
 
-// Reads all of `spec` that follows its colon; values that are not named stay as they are. Every name stands in one of
-// the tables, at most once in the text. kInvalid, with the nearest known name or the allowed range in the text.
+// Parses the part of `spec` after its colon. Parameters that it does not name keep their values. kInvalid for a name
+// that is in no table or occurs twice, and for a value out of range; the text has the nearest known name or the range.
 Status parse(const Codec& codec, std::string_view spec, std::span<const Table> tables);
 
 // Appends `name=value` to a spec, unless the value is `fallback`.

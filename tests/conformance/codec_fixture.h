@@ -12,9 +12,9 @@
 namespace tithe::conformance {
 
 using harness::Base;
+using harness::EncodeOutput;
 using harness::Exact;
 using harness::Keep;
-using harness::Sent;
 
 // Of Traits::adds_transformed.
 inline constexpr double kTransformRounding = 0x1p-20;
@@ -74,10 +74,11 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
     return finite;
   }
 
-  Sent encode(const Impl& by, const Floats& grad, const Floats& before, Keep keep, std::size_t shift = 0) {
+  EncodeOutput encode(const Impl& by, const Floats& grad, const Floats& before, Keep keep,
+                      std::size_t shift = 0) {
     return harness::encode(codec, by, call, grad, before, keep, shift);
   }
-  Sent encode(Data data, unsigned seed = 1, Keep keep = Keep::kNothing) {
+  EncodeOutput encode(Data data, unsigned seed = 1, Keep keep = Keep::kNothing) {
     return encode(impl, values(data, n, seed), values(data, n, seed + 1000), keep);
   }
   Status decode(const Impl& by, const std::vector<Payload>& payloads, Base base, const Floats& onto,

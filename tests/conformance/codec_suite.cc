@@ -20,11 +20,12 @@ TEST_P(CodecSuite, PureEqualToTheReference) {
     for (const Keep keep : kKeeps) {
       SCOPED_TRACE(name(data));
       const Floats grad = values(data, n, 1), residual = values(data, n, 2);
-      const Sent want = encode(reference, grad, residual, keep);
+      const EncodeOutput want = encode(reference, grad, residual, keep);
       for (const std::size_t shift : {0, 1, 3}) {
-        const Sent got = encode(impl, grad, residual, keep, shift);
+        const EncodeOutput got = encode(impl, grad, residual, keep, shift);
         ASSERT_EQ(first_difference(got.payload, want.payload), "") << "payload, " << name(keep);
-        ASSERT_EQ(first_difference(got.left, want.left), "") << "left, " << name(keep);
+        ASSERT_EQ(first_difference(got.residual_out, want.residual_out), "")
+            << "residual_out, " << name(keep);
         ASSERT_EQ(got.finite, want.finite);
       }
     }
@@ -55,9 +56,9 @@ TEST_P(CodecSuite, BoundedNothingPastTheEnd) {
   for (const Data data : data_for(n)) {
     const Floats grad = values(data, n, 1);
     Payload out(bound() + kGuard, 0xA5);
-    Floats left(n + kGuard, 99.0F), residual = values(data, n, 2);
+    Floats residual_out(n + kGuard, 99.0F), residual = values(data, n, 2);
     Result<Encoded> done = with_scratch([&](const Call& c) {
-      return impl.encode(c, {grad.data(), residual.data(), left.data(), n}, {out.data(), bound()});
+      return impl.encode(c, {grad.data(), residual.data(), residual_out.data(), n}, {out.data(), bound()});
     });
     ASSERT_TRUE(done.ok());
     ASSERT_LE(done->bytes, bound());
@@ -65,20 +66,21 @@ TEST_P(CodecSuite, BoundedNothingPastTheEnd) {
       ASSERT_EQ(done->bytes, bound());
     }
     for (std::size_t i = done->bytes; i < out.size(); ++i) ASSERT_EQ(out[i], 0xA5) << "byte " << i;
-    for (std::size_t i = n; i < left.size(); ++i) ASSERT_EQ(left[i], 99.0F) << "left " << i;
+    for (std::size_t i = n; i < residual_out.size(); ++i)
+      ASSERT_EQ(residual_out[i], 99.0F) << "residual_out " << i;
   }
 }
 
 TEST_P(CodecSuite, BoundedRefusesLessRoom) {
   if (bound() == 0) GTEST_SKIP() << "needs no room";
   const Floats grad = values(Data::kGaussian, n, 1);
-  Floats left(n, 99.0F);
+  Floats residual_out(n, 99.0F);
   Exact<std::uint8_t> out(bound() - 1);
   Result<Encoded> done = with_scratch([&](const Call& c) {
-    return impl.encode(c, {grad.data(), grad.data(), left.data(), n}, out.span());
+    return impl.encode(c, {grad.data(), grad.data(), residual_out.data(), n}, out.span());
   });
   EXPECT_EQ(done.status().code(), Code::kTooSmall);
-  EXPECT_EQ(left, Floats(n, 99.0F));
+  EXPECT_EQ(residual_out, Floats(n, 99.0F));
   for (const std::uint8_t b : out.span()) ASSERT_EQ(b, 0);
 }
 
@@ -87,7 +89,7 @@ TEST_P(CodecSuite, FaithfulTakenIsSentPlusLeft) {
     for (const Keep keep : {Keep::kApart, Keep::kInPlace}) {
       SCOPED_TRACE(name(data));
       const Floats grad = values(data, n, 1), residual = values(data, n, 1001);
-      const Sent sent = encode(data, 1, keep);
+      const EncodeOutput sent = encode(data, 1, keep);
       const Floats decoded = decode_one(sent.payload);
       for (std::size_t i = 0; i < n; ++i) {
         const float taken = grad[i] + residual[i];
@@ -95,9 +97,9 @@ TEST_P(CodecSuite, FaithfulTakenIsSentPlusLeft) {
           ASSERT_EQ(decoded[i], taken) << i;
         }
         if (codec.traits.exact_ledger) {
-          ASSERT_EQ(decoded[i] + sent.left[i], taken) << i;
+          ASSERT_EQ(decoded[i] + sent.residual_out[i], taken) << i;
         } else {
-          const double off = double{decoded[i]} + double{sent.left[i]} - double{taken};
+          const double off = double{decoded[i]} + double{sent.residual_out[i]} - double{taken};
           ASSERT_LE(std::abs(off), ulp(std::max(std::abs(taken), std::abs(decoded[i])))) << i;
         }
       }
@@ -259,7 +261,8 @@ TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
         SCOPED_TRACE(name(kind));
         const Floats grad = extremes(kind, n, 1), before = extremes(Extreme::kBottom, n, 2);
         if (!agree(workers, grad)) continue;
-        const Sent want = encode(reference, grad, before, keep), got = encode(impl, grad, before, keep, 1);
+        const EncodeOutput want = encode(reference, grad, before, keep),
+                           got = encode(impl, grad, before, keep, 1);
         ASSERT_EQ(got.finite, want.finite) << name(keep) << ", " << workers << " workers";
         if (kind == Extreme::kBottom) {
           ASSERT_TRUE(got.finite);
@@ -270,11 +273,12 @@ TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
         const Floats decoded = decode_one(got.payload);
         for (std::size_t i = 0; i < n; ++i) ASSERT_TRUE(std::isfinite(decoded[i])) << i << " of " << grad[i];
         if (keep == Keep::kNothing) continue;
-        ASSERT_EQ(first_difference(got.left, want.left), "");
+        ASSERT_EQ(first_difference(got.residual_out, want.residual_out), "");
         for (std::size_t i = 0; i < n; ++i) {
-          ASSERT_TRUE(std::isfinite(got.left[i])) << i << " of " << grad[i] << ", sent " << decoded[i];
+          ASSERT_TRUE(std::isfinite(got.residual_out[i]))
+              << i << " of " << grad[i] << ", sent " << decoded[i];
           const float taken = grad[i] + before[i];
-          const double off = double{decoded[i]} + double{got.left[i]} - double{taken};
+          const double off = double{decoded[i]} + double{got.residual_out[i]} - double{taken};
           ASSERT_LE(std::abs(off),
                     codec.traits.exact_ledger ? 0 : ulp(std::max(std::abs(taken), std::abs(decoded[i]))))
               << i;

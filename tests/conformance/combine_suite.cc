@@ -8,14 +8,14 @@ namespace {
 class CombineSuite : public CodecSuite {
  protected:
   void SetUp() override { agree(2); }
-  harness::Sum combine(const Payload& acc, const Payload& in, const Floats& left, bool keeps,
+  harness::Sum combine(const Payload& acc, const Payload& in, const Floats& residual_out, bool keeps,
                        std::size_t shift = 0) const {
-    return harness::combine(impl, call, acc, in, left, keeps, shift);
+    return harness::combine(impl, call, acc, in, residual_out, keeps, shift);
   }
 };
 
-// combine(a, b) is the encoding of what a and b stand for, added; the rounding is in left. Where payloads add in
-// another domain, it decodes to what a and b stand for, added, but for the rounding that the trait allows.
+// combine(a, b) is the encoding of what a and b stand for, added; the rounding is in residual_out. Where payloads add
+// in another domain, it decodes to what a and b stand for, added, but for the rounding that the trait allows.
 TEST_P(CombineSuite, CombineAddsAsOneEncodeWould) {
   for (const Data data : data_for(n)) {
     SCOPED_TRACE(name(data));
@@ -35,7 +35,7 @@ TEST_P(CombineSuite, CombineAddsAsOneEncodeWould) {
         }
         const Floats now = decode_one(got.acc);
         for (std::size_t i = 0; i < n && (keeps || transformed); ++i) {
-          const double booked = keeps ? double{got.left[i]} - double{before[i]} : 0;
+          const double booked = keeps ? double{got.residual_out[i]} - double{before[i]} : 0;
           const double off = double{now[i]} + booked - double{da[i]} - double{db[i]};
           const float most =
               std::max({std::abs(da[i]), std::abs(db[i]), std::abs(before[i]), std::abs(now[i])});

@@ -18,7 +18,7 @@ inline Floats arrives(const Codec& codec, const Settings& settings, const Floats
   const Payload agreed = phases::context_alone(codec, impl, call, {x.data(), nullptr, nullptr, x.size()});
   call.phase = phases::last_phase(codec);
   call.context = agreed;
-  const harness::Sent sent = harness::encode(codec, impl, call, x, {}, harness::Keep::kNothing);
+  const harness::EncodeOutput sent = harness::encode(codec, impl, call, x, {}, harness::Keep::kNothing);
   return harness::decode_one(codec, impl, call, x.size(), sent.payload);
 }
 

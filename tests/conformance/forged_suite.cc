@@ -17,8 +17,8 @@
 namespace tithe::conformance {
 namespace {
 
+using harness::EncodeOutput;
 using harness::Keep;
-using harness::Sent;
 using harness::Sum;
 
 constexpr std::size_t kFewSizes[] = {1, 33, 257, 2085};
@@ -80,17 +80,18 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
     return call;
   }
 
-  Sent encode(const Impl& impl, const Call& call, const Floats& x, bool keeps, bool& finite) const {
-    Sent sent = harness::encode(codec, impl, call, x, {}, keeps ? Keep::kLeft : Keep::kNothing);
+  EncodeOutput encode(const Impl& impl, const Call& call, const Floats& x, bool keeps, bool& finite) const {
+    EncodeOutput sent =
+        harness::encode(codec, impl, call, x, {}, keeps ? Keep::kResidualOut : Keep::kNothing);
     finite = finite && sent.finite;
     return sent;
   }
 
   const Impl& impl_of(bool reference) const { return reference ? codec.reference() : codec.impls.front(); }
 
-  Sum combine(const Impl& impl, const Call& call, const Payload& acc, const Payload& in, const Floats& left,
-              bool keeps) const {
-    return harness::combine(impl, call, acc, in, left, keeps);
+  Sum combine(const Impl& impl, const Call& call, const Payload& acc, const Payload& in,
+              const Floats& residual_out, bool keeps) const {
+    return harness::combine(impl, call, acc, in, residual_out, keeps);
   }
 
   // What each of kWorkers sends in a phase, ordinary values, and what the phase before agreed on.
@@ -136,9 +137,9 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
         if (got.code != Code::kOk) {
           ASSERT_TRUE(got.code == Code::kCorrupt || got.code == Code::kUnsupported) << name(got.code);
           ASSERT_EQ(got.acc, stage.sent[0]) << "written to";
-          ASSERT_TRUE(same_bits(got.left, before)) << "written to";
+          ASSERT_TRUE(same_bits(got.residual_out, before)) << "written to";
         } else if (got.finite) {
-          for (const float v : got.left) ASSERT_TRUE(std::isfinite(v));
+          for (const float v : got.residual_out) ASSERT_TRUE(std::isfinite(v));
         }
         if (!want) want = got;
         ASSERT_TRUE(got == *want) << name(got.code) << " " << got.finite;
@@ -225,8 +226,8 @@ TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
   }
 }
 
-// Three ranks whose values reach the ends of the floats: the round is reported by all paths alike, or what is left is
-// finite, and sent and left are what was taken. At the lower end nothing is to be reported.
+// Three ranks whose values reach the ends of the floats: the round is reported by all paths alike, or residual_out is
+// finite, and taken == sent + residual_out. At the lower end nothing is to be reported.
 TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
   for (const Extreme kind : kExtremes) {
     SCOPED_TRACE(name(kind));
@@ -235,30 +236,30 @@ TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
     struct Outcome {
       bool finite = true;
       Payload sum;
-      std::vector<Floats> left;
+      std::vector<Floats> residual_out;
       Floats result;
     };
     std::optional<Outcome> want;
     each_path([&](bool reference) {
       const Impl& impl = impl_of(reference);
       Outcome got;
-      got.left.assign(kWorkers, Floats(n));
+      got.residual_out.assign(kWorkers, Floats(n));
       Payload context;
       for (std::uint8_t p = 0; p < codec.phases.size() && got.finite; ++p) {
         const bool last = p + 1U == codec.phases.size();
         std::vector<Payload> sent;
         for (unsigned w = 0; w < kWorkers; ++w) {
-          Sent mine = encode(impl, call_of(p, context, w), x[w], last, got.finite);
+          EncodeOutput mine = encode(impl, call_of(p, context, w), x[w], last, got.finite);
           sent.push_back(std::move(mine.payload));
-          if (last) got.left[w] = std::move(mine.left);
+          if (last) got.residual_out[w] = std::move(mine.residual_out);
         }
         got.sum = sent[0];
         for (unsigned w = 1; w < kWorkers && got.finite && codec.phases[p].combines(); ++w) {
-          const Sum made = combine(impl, call_of(p, context), got.sum, sent[w], got.left[0], last);
+          const Sum made = combine(impl, call_of(p, context), got.sum, sent[w], got.residual_out[0], last);
           ASSERT_EQ(made.code, Code::kOk);
           got.finite = made.finite;
           got.sum = made.acc;
-          got.left[0] = made.left;
+          got.residual_out[0] = made.residual_out;
         }
         if (!last) context = got.sum;
       }
@@ -266,8 +267,8 @@ TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
         ASSERT_TRUE(got.finite);
       }
       if (got.finite) {
-        for (const Floats& left : got.left)
-          for (const float v : left) ASSERT_TRUE(std::isfinite(v));
+        for (const Floats& residual_out : got.residual_out)
+          for (const float v : residual_out) ASSERT_TRUE(std::isfinite(v));
         const Call call = call_of(phases::last_phase(codec), context);
         got.result = harness::decode_one(codec, impl, call, n, got.sum);
         const bool kept =
@@ -281,8 +282,8 @@ TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
         for (std::size_t i = 0; i < n && kept; ++i) {
           double balance = -double{got.result[i]}, magnitude = std::abs(double{got.result[i]});
           for (unsigned w = 0; w < kWorkers; ++w) {
-            balance += double{x[w][i]} - double{got.left[w][i]};
-            magnitude += std::abs(double{x[w][i]}) + std::abs(double{got.left[w][i]});
+            balance += double{x[w][i]} - double{got.residual_out[w][i]};
+            magnitude += std::abs(double{x[w][i]}) + std::abs(double{got.residual_out[w][i]});
           }
           if (codec.traits.adds_transformed) magnitude = std::max(magnitude, 8 * most);
           ASSERT_LE(std::abs(balance), 16 * 0x1p-24 * magnitude + 4e-45) << i;
@@ -292,7 +293,8 @@ TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
       ASSERT_EQ(got.finite, want->finite);
       if (!got.finite) return;
       ASSERT_EQ(got.sum, want->sum);
-      for (unsigned w = 0; w < kWorkers; ++w) ASSERT_TRUE(same_bits(got.left[w], want->left[w]));
+      for (unsigned w = 0; w < kWorkers; ++w)
+        ASSERT_TRUE(same_bits(got.residual_out[w], want->residual_out[w]));
     });
   }
 }

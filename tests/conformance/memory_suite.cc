@@ -125,7 +125,7 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
   struct Round {
     std::vector<std::vector<std::uint8_t>> payloads;  // by phase
     std::vector<std::uint8_t> memory;                 // that it leaves
-    std::vector<float> left, result;
+    std::vector<float> residual_out, result;
   };
 
   const Codec& codec = *GetParam().codec;
@@ -141,11 +141,11 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
       const bool last = p + 1 == codec.phases.size();
       call.phase = static_cast<std::uint8_t>(p);
       call.context = p > 0 ? ByteView(r.payloads.back()) : ByteView();
-      harness::Sent sent = harness::encode(codec, impl, call, grad, grad,
-                                           last ? harness::Keep::kApart : harness::Keep::kResidual);
+      harness::EncodeOutput sent = harness::encode(codec, impl, call, grad, grad,
+                                                   last ? harness::Keep::kApart : harness::Keep::kResidual);
       EXPECT_TRUE(sent.finite);
       r.payloads.push_back(std::move(sent.payload));
-      if (last) r.left = std::move(sent.left);
+      if (last) r.residual_out = std::move(sent.residual_out);
     }
     call.context = codec.phases.size() > 1 ? ByteView(r.payloads[codec.phases.size() - 2]) : ByteView();
     const auto read = [&] { return harness::decode_one(codec, impl, call, n, r.payloads.back()); };
@@ -165,7 +165,7 @@ TEST_P(MemorySuite, EveryImplRemembersAlike) {
     const Round want = round_of(codec.reference(), number, memory);
     ASSERT_EQ(got.payloads, want.payloads) << "round " << number;
     ASSERT_EQ(got.memory, want.memory) << "round " << number;
-    ASSERT_TRUE(conformance::same_bits(got.left, want.left)) << "round " << number;
+    ASSERT_TRUE(conformance::same_bits(got.residual_out, want.residual_out)) << "round " << number;
     ASSERT_TRUE(conformance::same_bits(got.result, want.result)) << "round " << number;
     if (number == 0) {
       const std::vector<std::uint8_t> zeros(got.memory.size());

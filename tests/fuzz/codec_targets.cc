@@ -130,7 +130,7 @@ void encode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n)
   const std::vector<std::uint8_t> context = context_for(codec, call, n);
   call.context = context;
   std::vector<std::uint8_t> first_payload;
-  std::vector<float> first_left;
+  std::vector<float> first_residual_out;
   for (const Impl& impl : codec.impls) {
     if (!impl.usable(this_machine())) continue;
     std::vector<float> left = in_place ? residual : std::vector<float>(n, kUntouched);
@@ -155,10 +155,10 @@ void encode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n)
       fail(fmt::format("{} {}: refuses what it wrote: {}", codec.name, impl.name, s.what()));
     if (&impl == &codec.impls[0] || first_payload.empty()) {
       first_payload = payload;
-      first_left = left;
+      first_residual_out = left;
     }
     if (payload != first_payload) fail(fmt::format("{} {}: another payload", codec.name, impl.name));
-    if (feedback && !same_bits(left, first_left))
+    if (feedback && !same_bits(left, first_residual_out))
       fail(fmt::format("{} {}: another residual", codec.name, impl.name));
     std::vector<float> sent(n);
     const ByteView view = payload;
@@ -191,7 +191,7 @@ Input with_head(std::size_t n, std::uint8_t kind, std::uint8_t payloads, std::ui
   return input;
 }
 
-// The defaults; and where values and places can be written in several ways, each of those, as a reader takes them all.
+// The defaults; and where values and indices can be written in several ways, each of those, as a reader takes them all.
 std::vector<Settings> ways_to_write(const Codec& codec) {
   std::vector<Settings> all = {defaults(codec)};
   for (std::size_t p = 0; p < codec.params.size(); ++p) {

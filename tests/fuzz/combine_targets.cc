@@ -74,12 +74,12 @@ Call call_for(const Codec& codec, std::uint8_t phase, ByteView context) {
   return call;
 }
 
-std::optional<Payload> encode(const Codec& codec, const Impl& impl, Call call, const Floats& x, float* left,
-                              bool& finite) {
+std::optional<Payload> encode(const Codec& codec, const Impl& impl, Call call, const Floats& x,
+                              float* residual_out, bool& finite) {
   const ScratchForTest scratch(codec, call.settings, x.size());
   call.scratch = scratch;
   Payload out(codec.phases[call.phase].bound(call.settings, x.size()));
-  const Result<Encoded> done = impl.encode(call, {x.data(), nullptr, left, x.size()}, out);
+  const Result<Encoded> done = impl.encode(call, {x.data(), nullptr, residual_out, x.size()}, out);
   if (!done.ok()) return std::nullopt;
   finite = done->finite;
   out.resize(done->bytes);
@@ -115,7 +115,7 @@ struct Made {
   Code code;
   bool finite;
   Payload acc;
-  Floats left;
+  Floats residual_out;
 };
 
 void combine_any(ByteView input) {
@@ -131,7 +131,8 @@ void combine_any(ByteView input) {
   const Floats before = ordinary(a.n, 77);
   const auto by = [&](const Impl& impl) {
     Made made{Code::kOk, true, acc, before};
-    const Result<Combined> done = impl.combine(call, a.n, made.acc, in, keeps ? made.left.data() : nullptr);
+    const Result<Combined> done =
+        impl.combine(call, a.n, made.acc, in, keeps ? made.residual_out.data() : nullptr);
     made.code = done.status().code();
     made.finite = done.ok() && done->finite;
     return made;
@@ -141,17 +142,19 @@ void combine_any(ByteView input) {
     fail(fmt::format("{} phase {} of {} values: combine {}", a.codec.name, a.phase, a.n, what));
   };
   if (made.code != plain.code || made.finite != plain.finite) broken("decides otherwise by the reference");
-  if (made.acc != plain.acc || !same_bits(made.left, plain.left)) broken("writes otherwise by the reference");
+  if (made.acc != plain.acc || !same_bits(made.residual_out, plain.residual_out))
+    broken("writes otherwise by the reference");
   const bool checked = a.codec.reference().check(call, a.n, in).ok();
   if (made.code != Code::kOk) {
     if (made.code != Code::kCorrupt && made.code != Code::kUnsupported) broken("blames the caller");
-    if (made.acc != acc || !same_bits(made.left, before)) broken("refuses and writes");
+    if (made.acc != acc || !same_bits(made.residual_out, before)) broken("refuses and writes");
     return;
   }
   if (!checked) broken("takes what check refuses");
   if (!made.finite) return;
   if (!a.codec.reference().check(call, a.n, made.acc).ok()) broken("makes what check refuses");
-  if (!std::all_of(made.left.begin(), made.left.end(), is_finite)) broken("leaves what is not finite");
+  if (!std::all_of(made.residual_out.begin(), made.residual_out.end(), is_finite))
+    broken("leaves what is not finite");
 }
 
 // ---- context
@@ -171,23 +174,24 @@ void context_any(ByteView input) {
     fail(fmt::format("{} {} phase {} of {} values: {}", a.codec.name, impl.name, a.phase, a.n, what));
   };
   std::optional<Payload> first;
-  Floats first_left, first_out;
+  Floats first_residual_out, first_out;
   bool first_finite = true;
   for (const Impl& impl : a.codec.impls) {
-    Floats left(a.n);
+    Floats residual_out(a.n);
     bool finite = true;
-    const auto sent = encode(a.codec, impl, call, ordinary(a.n, 0), left.data(), finite);
+    const auto sent = encode(a.codec, impl, call, ordinary(a.n, 0), residual_out.data(), finite);
     if (!sent) broken(impl, "encode refuses under a context that its check let through");
     if (!first) {
       first = sent;
-      first_left = left;
+      first_residual_out = residual_out;
       first_finite = finite;
     }
     if (finite != first_finite) broken(impl, "decides otherwise");
     if (!finite) continue;
-    if (*sent != *first || !same_bits(left, first_left)) broken(impl, "writes otherwise");
+    if (*sent != *first || !same_bits(residual_out, first_residual_out)) broken(impl, "writes otherwise");
     if (!impl.check(call, a.n, *sent).ok()) broken(impl, "refuses what it wrote");
-    if (!std::all_of(left.begin(), left.end(), is_finite)) broken(impl, "leaves what is not finite");
+    if (!std::all_of(residual_out.begin(), residual_out.end(), is_finite))
+      broken(impl, "leaves what is not finite");
     Floats out(a.n);
     Call reads = call;
     const ScratchForTest scratch(a.codec, settings, a.n);

@@ -17,15 +17,15 @@ class Basis:
 
 
 def dot(a: list[float], b: list[float]) -> float:
-    lanes = [0.0] * 16
+    sums = [0.0] * 16
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
-        lanes[i % 16] += x * y
+        sums[i % 16] += x * y
     half = 8
     while half:
         for k in range(half):
-            lanes[k] += lanes[k + half]
+            sums[k] += sums[k + half]
         half //= 2
-    return lanes[0]
+    return sums[0]
 
 
 def orthogonalise(columns: list[list[float]]) -> list[list[float]]:

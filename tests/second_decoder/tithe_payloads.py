@@ -23,7 +23,7 @@ from tithe_sparse import (
     read_qtopk,
     read_randomk,
     read_scalecom,
-    read_scalecom_places,
+    read_scalecom_indices,
     read_sparse,
 )
 from tithe_sums import read_qsgd_shared, read_shared_norms, read_terngrad_shared, read_thc, read_thc_ranges
@@ -181,7 +181,7 @@ READERS = {
     22: read_sparse,  # sidco
     23: read_blocks,
     24: read_dct,
-    25: (read_scalecom_places, read_scalecom),  # by phase; a later one is given what the one before it read
+    25: (read_scalecom_indices, read_scalecom),  # by phase; a later one is given what the one before it read
     26: (read_thc_ranges, read_thc),
     27: read_fft,
     28: (read_powersgd_rows, read_powersgd),

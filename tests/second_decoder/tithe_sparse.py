@@ -32,14 +32,14 @@ def read_qtopk(payload: bytes, n: int) -> Sparse:
     count, top = struct.unpack_from("<IH", payload)
     must(len(payload) == 6 + blocks + 2 * count, "qtopk: length")
     in_block = payload[6 : 6 + blocks]
-    places, codes = payload[6 + blocks : 6 + blocks + count], payload[6 + blocks + count :]
+    within, codes = payload[6 + blocks : 6 + blocks + count], payload[6 + blocks + count :]
     must(sum(in_block) == count, "qtopk: counts of the blocks")
     indices, at = [], 0
     for block, here in enumerate(in_block):
-        mine = places[at : at + here]
-        must(all(a < b for a, b in zip(mine, mine[1:], strict=False)), "qtopk: places do not increase")
-        must(not mine or mine[-1] < min(255, n - 255 * block), "qtopk: place beyond the block")
-        indices += [255 * block + place for place in mine]
+        mine = within[at : at + here]
+        must(all(a < b for a, b in zip(mine, mine[1:], strict=False)), "qtopk: indices do not increase")
+        must(not mine or mine[-1] < min(255, n - 255 * block), "qtopk: index beyond the block")
+        indices += [255 * block + index for index in mine]
         at += here
     steps = [code & 127 for code in codes]
     must(top <= 0x7F7 and min(steps, default=0) == 0 and all(s < top for s in steps), "qtopk: codes")
@@ -95,25 +95,25 @@ def read_dct(payload: bytes, n: int) -> list[float]:
     return values[:n]
 
 
-def read_scalecom_places(payload: bytes, n: int) -> tuple[int, list[int]]:
-    """How values will be written, and their places."""
+def read_scalecom_indices(payload: bytes, n: int) -> tuple[int, list[int]]:
+    """How values will be written, and their indices."""
     must(len(payload) >= 4, "scalecom: no count")
     (count,) = u32_array(payload, 0, 1)
     if count == 0xFFFFFFFF:
-        how, places, end = read_packed_places(payload, n, values_behind=False)
+        how, indices, end = read_packed_indices(payload, n, values_behind=False)
         must(how != 5, "scalecom: values of no fixed size")
         must(end == len(payload), "scalecom: length")
-        return how, places
+        return how, indices
     must(len(payload) == 4 + 4 * count, "scalecom: length")
-    places = u32_array(payload, 4, count)
-    check_indices(places, n)
-    return 0, places
+    indices = u32_array(payload, 4, count)
+    check_indices(indices, n)
+    return 0, indices
 
 
 def read_scalecom(payload: bytes, n: int, agreed: tuple[int, list[int]]) -> Sparse:
-    how, places = agreed
-    must(len(payload) == value_bytes(how, len(places)), "scalecom: length")
-    return Sparse(places, read_values(how, payload, len(places)))
+    how, indices = agreed
+    must(len(payload) == value_bytes(how, len(indices)), "scalecom: length")
+    return Sparse(indices, read_values(how, payload, len(indices)))
 
 
 def read_randomk(payload: bytes, n: int) -> Sparse:
@@ -128,12 +128,12 @@ def read_randomk(payload: bytes, n: int) -> Sparse:
 
 
 def read_packed(payload: bytes, n: int) -> Sparse:
-    how, indices, split_at = read_packed_places(payload, n, values_behind=True)
+    how, indices, split_at = read_packed_indices(payload, n, values_behind=True)
     return Sparse(indices, read_values(how, payload[split_at:], len(indices)))
 
 
-def read_packed_places(payload: bytes, n: int, values_behind: bool) -> tuple[int, list[int], int]:
-    """How values are written, the places, and where these end."""
+def read_packed_indices(payload: bytes, n: int, values_behind: bool) -> tuple[int, list[int], int]:
+    """How values are written, the indices, and where these end."""
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
     how_values, how_indices, b, zero = payload[8:12]
@@ -148,15 +148,15 @@ def read_packed_places(payload: bytes, n: int, values_behind: bool) -> tuple[int
         (size,) = u32_array(payload, len(payload) - 4, 1)
     split_at = len(payload) - size
     must(split_at >= 12, "sparse: length")
-    places = payload[12:split_at]
+    stream = payload[12:split_at]
     if how_indices == 0:
-        must(len(places) == 4 * count, "sparse: length")
-        indices = u32_array(places, 0, count)
+        must(len(stream) == 4 * count, "sparse: length")
+        indices = u32_array(stream, 0, count)
     elif how_indices == 1:
-        indices = read_gaps(places, count, b, n)
+        indices = read_gaps(stream, count, b, n)
     else:
-        must(len(places) == (n + 7) // 8, "sparse: length")
-        bits = int.from_bytes(places, "little")
+        must(len(stream) == (n + 7) // 8, "sparse: length")
+        bits = int.from_bytes(stream, "little")
         must(bits >> n == 0 and bits.bit_count() == count, "sparse: bitmap")
         indices = [i for i in range(n) if bits >> i & 1]
     check_indices(indices, n)
@@ -201,9 +201,9 @@ def read_classes(data: bytes, count: int) -> list[float]:
         at = last
         for tag in tags[:length]:
             must(at + tag <= len(data) - 4, "sparse: length")
-            code, places = int.from_bytes(data[at : at + tag], "little"), (0, 7, 15)[tag]
-            size = math.ldexp(code & (1 << places) - 1, e - 126 - (0, 12, 15)[tag])
-            values.append(-size if code >> places else size)
+            code, width = int.from_bytes(data[at : at + tag], "little"), (0, 7, 15)[tag]
+            size = math.ldexp(code & (1 << width) - 1, e - 126 - (0, 12, 15)[tag])
+            values.append(-size if code >> width else size)
             at += tag
     must(at == max(0, len(data) - 4), "sparse: length")
     return values

@@ -7,21 +7,21 @@ import struct
 from tithe_numbers import draw32, f32, f32_array, must, u32_array
 
 
-def read_lanes(payload: bytes, n: int) -> tuple[int, list[int]]:
-    """Whole numbers in lanes: how many payloads were added, and the sums."""
-    must(len(payload) >= 4, "lanes: no head")
+def read_int_fields(payload: bytes, n: int) -> tuple[int, list[int]]:
+    """Int fields: how many payloads were added, and the sums."""
+    must(len(payload) >= 4, "int fields: no head")
     added, bits, zero = struct.unpack_from("<HBB", payload)
-    must(added >= 1 and 1 <= bits <= 16 and zero == 0, "lanes: head")
+    must(added >= 1 and 1 <= bits <= 16 and zero == 0, "int fields: head")
     f = 32 // bits
     groups, rest = divmod(n, 16 * f)
-    must(len(payload) == 4 + 4 * (16 * groups + min(16, rest)), "lanes: length")
+    must(len(payload) == 4 + 4 * (16 * groups + min(16, rest)), "int fields: length")
     words = u32_array(payload, 4, (len(payload) - 4) // 4)
     numbers = []
     for i in range(n):
         word = i // (16 * f) * 16 + i % 16
         numbers.append(words[word] & 2**bits - 1)
         words[word] >>= bits
-    must(not any(words), "lanes: a bit of no lane")
+    must(not any(words), "int fields: a bit outside the fields")
     return added, numbers
 
 
@@ -45,9 +45,9 @@ def read_thc_ranges(payload: bytes, n: int) -> tuple[int, int, int, list[float]]
 def read_thc(payload: bytes, n: int, agreed: tuple[int, int, int, list[float]]) -> list[float]:
     workers, top, key, ranges = agreed
     last = 1 << (n % 1024 - 1).bit_length() if n % 1024 else 0
-    added, sums = read_lanes(payload, n // 1024 * 1024 + last)
-    must(payload[2] == (workers * top).bit_length(), "thc: bits of a lane")
-    must(added <= workers and all(s <= added * top for s in sums), "thc: a lane beyond what was added")
+    added, sums = read_int_fields(payload, n // 1024 * 1024 + last)
+    must(payload[2] == (workers * top).bit_length(), "thc: bits of an int field")
+    must(added <= workers and all(s <= added * top for s in sums), "thc: an int field beyond its sum")
     values: list[float] = []
     for block, r in enumerate(ranges):
         x = hadamard([2 * s - added * top for s in sums[1024 * block : 1024 * (block + 1)]])
@@ -73,9 +73,9 @@ def read_shared_norms(payload: bytes, n: int) -> tuple[int, int, int, list[float
 
 def read_qsgd_shared(payload: bytes, n: int, agreed: tuple[int, int, int, list[float]]) -> list[float]:
     ranks, s, log2_bucket, norms = agreed
-    added, sums = read_lanes(payload, n)
-    must(payload[2] == (2 * s * ranks).bit_length(), "shared levels: bits of a lane")
-    must(added <= ranks and all(v <= 2 * s * added for v in sums), "shared levels: a lane beyond what was added")
+    added, sums = read_int_fields(payload, n)
+    must(payload[2] == (2 * s * ranks).bit_length(), "shared levels: bits of an int field")
+    must(added <= ranks and all(v <= 2 * s * added for v in sums), "shared levels: an int field beyond its sum")
     step = f32(1 / s)
     return [f32(f32((v - added * s) * step) * norms[i >> log2_bucket]) for i, v in enumerate(sums)]
 

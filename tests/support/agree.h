@@ -9,7 +9,7 @@ namespace tithe::harness {
 
 struct Seen {
   std::vector<Payload> payloads;  // of each phase
-  Floats left;
+  Floats residual_out;
   std::vector<Floats> results;  // of several merges
   bool finite = true;
 };
@@ -26,10 +26,10 @@ inline Seen see(const Spec& spec, const Impl& impl, const Floats& grad, const Fl
     const Call call{.settings = spec.settings, .seed = 5, .phase = p, .context = context};
     const bool reads = keep == Keep::kResidual || keep == Keep::kApart || keep == Keep::kInPlace;
     const Keep now = p == last ? keep : reads ? Keep::kResidual : Keep::kNothing;
-    Sent sent = encode(codec, impl, call, grad, residual, now);
+    EncodeOutput sent = encode(codec, impl, call, grad, residual, now);
     seen.finite = seen.finite && sent.finite;
     seen.payloads.push_back(sent.payload);
-    if (p == last) seen.left = std::move(sent.left);
+    if (p == last) seen.residual_out = std::move(sent.residual_out);
     if (p == last && impl.check(call, n, sent.payload).ok()) {
       for (const std::size_t count : {1U, 3U, 6U})
         for (const float divide : {1.0F, 3.0F})
@@ -53,7 +53,7 @@ inline void expect_impls_agree(const std::string& text, int workers = 1) {
   const Result<Spec> spec = parse_spec(text);
   ASSERT_TRUE(spec.ok()) << spec.status().what();
   const auto hold = [&](const Floats& grad, const Floats& residual) {
-    for (const Keep keep : {Keep::kNothing, Keep::kLeft, Keep::kApart, Keep::kInPlace}) {
+    for (const Keep keep : {Keep::kNothing, Keep::kResidualOut, Keep::kApart, Keep::kInPlace}) {
       const Seen want = see(*spec, spec->codec->reference(), grad, residual, keep, workers);
       on_every_target([&] {
         for (const Impl& impl : spec->codec->impls) {
@@ -61,7 +61,7 @@ inline void expect_impls_agree(const std::string& text, int workers = 1) {
           const Seen got = see(*spec, impl, grad, residual, keep, workers);
           ASSERT_EQ(got.finite, want.finite);
           ASSERT_TRUE(got.payloads == want.payloads) << name(keep);
-          ASSERT_TRUE(same_values(got.left, want.left)) << "left, " << name(keep);
+          ASSERT_TRUE(same_values(got.residual_out, want.residual_out)) << "residual_out, " << name(keep);
           ASSERT_EQ(got.results.size(), want.results.size());
           for (std::size_t k = 0; k < want.results.size(); ++k)
             ASSERT_TRUE(same_values(got.results[k], want.results[k])) << "decode " << k;

@@ -36,8 +36,8 @@ inline Spec spec_of(std::string_view text) {
 // ---- One call
 
 // Whether there is a residual, and where what is not sent goes.
-enum class Keep { kNothing, kResidual, kLeft, kApart, kInPlace };
-inline constexpr Keep kAllKeeps[] = {Keep::kNothing, Keep::kResidual, Keep::kLeft, Keep::kApart,
+enum class Keep { kNothing, kResidual, kResidualOut, kApart, kInPlace };
+inline constexpr Keep kAllKeeps[] = {Keep::kNothing, Keep::kResidual, Keep::kResidualOut, Keep::kApart,
                                      Keep::kInPlace};
 inline const char* name(Keep keep) {
   constexpr const char* kNames[] = {"nothing kept", "a residual and nothing kept", "no residual",
@@ -45,16 +45,17 @@ inline const char* name(Keep keep) {
   return kNames[static_cast<int>(keep)];
 }
 
-struct Sent {
+struct EncodeOutput {
   Payload payload;
-  Floats left = {};    // 99 where the call keeps nothing
-  Floats values = {};  // what a reader sees; empty until somebody read it
+  Floats residual_out = {};  // 99 where the call keeps nothing
+  Floats values = {};        // what a reader sees; empty until somebody read it
   bool finite = true;
 };
 
 // shift: elements by which every pointer is moved off its natural place.
-inline Sent encode(const Codec& codec, const Impl& impl, Call call, const Floats& grad,
-                   const Floats& residual = {}, Keep keep = Keep::kLeft, std::size_t shift = 0) {
+inline EncodeOutput encode(const Codec& codec, const Impl& impl, Call call, const Floats& grad,
+                           const Floats& residual = {}, Keep keep = Keep::kResidualOut,
+                           std::size_t shift = 0) {
   const std::size_t n = grad.size(), bound = codec.phases[call.phase].bound(call.settings, n);
   const bool reads = keep == Keep::kResidual || keep == Keep::kApart || keep == Keep::kInPlace;
   EXPECT_TRUE(!reads || residual.size() == n);
@@ -63,18 +64,19 @@ inline Sent encode(const Codec& codec, const Impl& impl, Call call, const Floats
   Exact<std::uint8_t> out(Payload(bound, 0x5a).data(), bound, shift);
   const ScratchForTest scratch(codec, call.settings, n);
   call.scratch = scratch;
-  const bool writes = keep == Keep::kLeft || keep == Keep::kApart;
-  float* left = writes ? apart.data() : keep == Keep::kInPlace ? r.data() : nullptr;
-  const Result<Encoded> done = impl.encode(call, {g.data(), reads ? r.data() : nullptr, left, n}, out.span());
+  const bool writes = keep == Keep::kResidualOut || keep == Keep::kApart;
+  float* residual_out = writes ? apart.data() : keep == Keep::kInPlace ? r.data() : nullptr;
+  const Result<Encoded> done =
+      impl.encode(call, {g.data(), reads ? r.data() : nullptr, residual_out, n}, out.span());
   EXPECT_TRUE(done.ok()) << impl.name << ": " << done.status().what();
-  Sent sent;
+  EncodeOutput sent;
   if (!done.ok()) return sent;
   EXPECT_LE(done->bytes, bound);
   for (std::size_t k = done->bytes; k < bound; ++k) EXPECT_EQ(out.data()[k], 0x5a) << "written past its end";
   EXPECT_TRUE(same_bits(grad, g.copy())) << "the gradient was written to";
   sent.finite = done->finite;
   sent.payload = out.copy(done->bytes);
-  sent.left = keep == Keep::kInPlace ? r.copy() : apart.copy();
+  sent.residual_out = keep == Keep::kInPlace ? r.copy() : apart.copy();
   return sent;
 }
 
@@ -111,36 +113,38 @@ struct Sum {
   Code code = Code::kOk;
   bool finite = true;
   Payload acc;
-  Floats left;
+  Floats residual_out;
   friend bool operator==(const Sum& a, const Sum& b) {
-    return a.code == b.code && a.finite == b.finite && a.acc == b.acc && same_bits(a.left, b.left);
+    return a.code == b.code && a.finite == b.finite && a.acc == b.acc &&
+           same_bits(a.residual_out, b.residual_out);
   }
 };
 
-// left has as many values as the payloads stand for; it is written to if `keeps`.
+// residual_out has as many values as the payloads stand for; combine writes to it if `keeps`.
 inline Sum combine(const Impl& impl, const Call& call, const Payload& acc, const Payload& in,
-                   const Floats& left, bool keeps, std::size_t shift = 0) {
-  const std::size_t n = left.size();
+                   const Floats& residual_out, bool keeps, std::size_t shift = 0) {
+  const std::size_t n = residual_out.size();
   Exact<std::uint8_t> to(acc.data(), acc.size(), shift), from(in.data(), in.size(), shift);
-  Exact<float> l(left.data(), n, shift);
+  Exact<float> l(residual_out.data(), n, shift);
   const Result<Combined> done = impl.combine(call, n, to.span(), from.span(), keeps ? l.data() : nullptr);
   return {done.status().code(), done.ok() && done->finite, to.copy(), l.copy()};
 }
 
 // ---- One worker, by every impl
 
-inline void expect_same(const Sent& got, const Sent& want, std::string_view impl) {
+inline void expect_same(const EncodeOutput& got, const EncodeOutput& want, std::string_view impl) {
   EXPECT_EQ(got.finite, want.finite) << impl;
   if (!got.finite || !want.finite) return;
   EXPECT_EQ(first_difference(got.payload, want.payload), "") << impl << ": payload";
-  EXPECT_EQ(first_difference(got.left, want.left), "") << impl << ": left";
+  EXPECT_EQ(first_difference(got.residual_out, want.residual_out), "") << impl << ": residual_out";
   EXPECT_EQ(first_difference(got.values, want.values), "") << impl << ": values";
 }
 
 // What one worker sends of grad + residual, of a codec of one phase; a payload of finite values is checked and read.
-inline Sent send_by(const Impl& impl, const Codec& codec, const Call& call, const Floats& grad,
-                    const Floats& residual = {}) {
-  Sent sent = encode(codec, impl, call, grad, residual, residual.empty() ? Keep::kLeft : Keep::kApart);
+inline EncodeOutput send_by(const Impl& impl, const Codec& codec, const Call& call, const Floats& grad,
+                            const Floats& residual = {}) {
+  EncodeOutput sent =
+      encode(codec, impl, call, grad, residual, residual.empty() ? Keep::kResidualOut : Keep::kApart);
   if (!sent.finite) return sent;
   const Status valid = impl.check(call, grad.size(), sent.payload);
   EXPECT_TRUE(valid.ok()) << impl.name << ": " << valid.what();
@@ -148,15 +152,16 @@ inline Sent send_by(const Impl& impl, const Codec& codec, const Call& call, cons
   return sent;
 }
 
-inline Sent send(const Codec& codec, const Call& call, const Floats& grad, const Floats& residual = {}) {
-  const Sent want = send_by(codec.reference(), codec, call, grad, residual);
+inline EncodeOutput send(const Codec& codec, const Call& call, const Floats& grad,
+                         const Floats& residual = {}) {
+  const EncodeOutput want = send_by(codec.reference(), codec, call, grad, residual);
   for (const Impl& impl : codec.impls)
     if (&impl != &codec.reference()) expect_same(send_by(impl, codec, call, grad, residual), want, impl.name);
   return want;
 }
 
-inline Sent send(std::string_view text, const Floats& grad, std::uint32_t round = 1,
-                 const Floats& residual = {}) {
+inline EncodeOutput send(std::string_view text, const Floats& grad, std::uint32_t round = 1,
+                         const Floats& residual = {}) {
   const Spec spec = spec_of(text);
   return send(*spec.codec, {.settings = spec.settings, .seed = 5, .round = round}, grad, residual);
 }
@@ -167,7 +172,7 @@ struct Round {
   std::vector<std::vector<Payload>> sent;  // by phase and worker
   Payload agreed;                          // of the phase before the last, combined
   Payload sum;                             // of the last phase, combined where that can be
-  std::vector<Floats> left;                // of each worker's encode
+  std::vector<Floats> residual_out;        // of each worker's encode
   Floats rounding;                         // what combining put aside
   Floats result;
   bool finite = true;
@@ -194,17 +199,18 @@ inline Round round_by(const Impl& impl, std::string_view text, const std::vector
       Call call = call_of(text, w);
       call.phase = p;
       call.context = round.agreed;
-      Sent mine = encode(codec, impl, call, x[w], {}, p == last ? Keep::kLeft : Keep::kNothing);
+      EncodeOutput mine =
+          encode(codec, impl, call, x[w], {}, p == last ? Keep::kResidualOut : Keep::kNothing);
       round.finite = round.finite && mine.finite;
       EXPECT_TRUE(impl.check(call, n, mine.payload).ok());
-      if (p == last) round.left.push_back(std::move(mine.left));
+      if (p == last) round.residual_out.push_back(std::move(mine.residual_out));
       if (w == 0) total = mine.payload;
       if (w != 0 && adds) {
         Sum sum = combine(impl, call, total, mine.payload, round.rounding, p == last);
         EXPECT_EQ(sum.code, Code::kOk);
         round.finite = round.finite && sum.finite;
         total = std::move(sum.acc);
-        round.rounding = std::move(sum.left);
+        round.rounding = std::move(sum.residual_out);
       }
       all.push_back(std::move(mine.payload));
     }
@@ -228,9 +234,10 @@ inline void expect_same(const Round& got, const Round& want, std::string_view im
   EXPECT_EQ(first_difference(got.sum, want.sum), "") << impl << ": sum";
   EXPECT_EQ(first_difference(got.rounding, want.rounding), "") << impl << ": rounding";
   EXPECT_EQ(first_difference(got.result, want.result), "") << impl << ": result";
-  ASSERT_EQ(got.left.size(), want.left.size());
-  for (std::size_t w = 0; w < want.left.size(); ++w)
-    EXPECT_EQ(first_difference(got.left[w], want.left[w]), "") << impl << ": left, worker " << w;
+  ASSERT_EQ(got.residual_out.size(), want.residual_out.size());
+  for (std::size_t w = 0; w < want.residual_out.size(); ++w)
+    EXPECT_EQ(first_difference(got.residual_out[w], want.residual_out[w]), "")
+        << impl << ": residual_out, worker " << w;
 }
 
 inline Round round_of(std::string_view text, const std::vector<Floats>& x) {

@@ -32,10 +32,10 @@ inline std::vector<LawCase> law_cases() {
     const Result<Spec> spec = parse_spec(codec->name);
     cases.push_back({std::string(codec->name), *spec});
   }
-  // Rounded values and coded places change no law.
+  // Rounded values and coded indices change no law.
   cases.push_back({"topk_packed", *parse_spec("topk:values=8bit,indices=auto")});
   cases.push_back({"scalecom_packed", *parse_spec("scalecom:values=8bit,indices=auto")});
-  for (const Codec* codec : {&shared_step_codec, &led_places_codec, &kept_step_codec})
+  for (const Codec* codec : {&shared_step_codec, &led_indices_codec, &kept_step_codec})
     cases.push_back({std::string(codec->name), {codec, {}, {.kind = Feedback::kResidual}}});
   return cases;
 }

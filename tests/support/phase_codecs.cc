@@ -95,30 +95,30 @@ constexpr Impl kImpls[] = {codec::reference({.encode = encode,
 
 }  // namespace step
 
-// ---- led_places
+// ---- led_indices
 // Layout   phase 0: u32 count | u32 index[count], increasing      phase 1: count x f32
 
-namespace places {
+namespace indices {
 
 std::size_t count_of(std::size_t n) { return (n + 9) / 10; }
-std::size_t bound_places(const Settings&, std::size_t n) { return 4 + 4 * count_of(n); }
+std::size_t bound_indices(const Settings&, std::size_t n) { return 4 + 4 * count_of(n); }
 std::size_t bound_values(const Settings&, std::size_t n) { return 4 * count_of(n); }
 
-Status check_places(const Call& call, std::size_t n, ByteView p) {
-  TITHE_TRY(codec::check_size("led_places", p.size(), bound_places(call.settings, n)));
+Status check_indices(const Call& call, std::size_t n, ByteView p) {
+  TITHE_TRY(codec::check_size("led_indices", p.size(), bound_indices(call.settings, n)));
   std::int64_t last = -1;
   for (std::size_t k = 0; k < count_of(n); ++k) {
     const auto i = std::int64_t{wire::get<std::uint32_t>(&p[4 + 4 * k])};
-    if (i <= last || i >= static_cast<std::int64_t>(n)) return {Code::kCorrupt, "led_places: bad index"};
+    if (i <= last || i >= static_cast<std::int64_t>(n)) return {Code::kCorrupt, "led_indices: bad index"};
     last = i;
   }
   return {};
 }
 Status check_values(const Call& call, std::size_t n, ByteView p) {
-  return codec::check_size("led_places", p.size(), bound_values(call.settings, n));
+  return codec::check_size("led_indices", p.size(), bound_values(call.settings, n));
 }
 
-constexpr codec::Check check = codec::by_phase<check_places, check_values>;
+constexpr codec::Check check = codec::by_phase<check_indices, check_values>;
 
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const std::size_t count = count_of(in.n);
@@ -155,7 +155,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 }
 
 Result<Combined> combine(const Call&, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(codec::check_size("led_places", in.size(), acc.size()));
+  TITHE_TRY(codec::check_size("led_indices", in.size(), acc.size()));
   for (std::size_t k = 0; k < count_of(n); ++k)
     wire::put(&acc[4 * k], wire::get<float>(&acc[4 * k]) + wire::get<float>(&in[4 * k]));
   return Combined{};
@@ -163,12 +163,12 @@ Result<Combined> combine(const Call&, std::size_t n, Bytes acc, ByteView in, flo
 
 constexpr Law kLeaderLaw[] = {Law::kLeader};
 constexpr Law kSumLaw[] = {Law::kSum};
-constexpr Phase kPhases[] = {{.name = "places", .laws = kLeaderLaw, .bound = bound_places},
+constexpr Phase kPhases[] = {{.name = "indices", .laws = kLeaderLaw, .bound = bound_indices},
                              {.name = "values", .laws = kSumLaw, .bound = bound_values}};
 constexpr Impl kImpls[] = {
     codec::reference({.encode = encode, .decode = decode, .check = check, .combine = combine})};
 
-}  // namespace places
+}  // namespace indices
 
 // ---- kept_step
 // Layout   f32 step, a power of two | n x i32        memory: f32 step; 0: none yet
@@ -245,13 +245,13 @@ const Codec shared_step_codec = {.name = "shared_step",
                                  .scratch = codec::no_scratch,
                                  .impls = step::kImpls};
 
-const Codec led_places_codec = {.name = "led_places",
-                                .doc = "the values at places that one rank picks (test)",
-                                .params = {},
-                                .phases = places::kPhases,
-                                .traits = {.exact_ledger = true, .fixed_size = true},
-                                .scratch = codec::no_scratch,
-                                .impls = places::kImpls};
+const Codec led_indices_codec = {.name = "led_indices",
+                                 .doc = "the values at indices that one rank picks (test)",
+                                 .params = {},
+                                 .phases = indices::kPhases,
+                                 .traits = {.exact_ledger = true, .fixed_size = true},
+                                 .scratch = codec::no_scratch,
+                                 .impls = indices::kImpls};
 
 const Codec kept_step_codec = {.name = "kept_step",
                                .doc = "whole numbers of a step that the round before suggests (test)",

@@ -10,7 +10,7 @@ namespace {
 
 double contraction(const Settings&, std::size_t) { return 0x1p-16; }  // 8 bits: at most one part in 256 off
 
-// Half of the last of 8 bits, or of the smallest float that it holds.
+// Traits::error: half an ulp of 8 significant bits, or half the smallest bf16.
 double error(const Settings&, double value, double) { return std::max(0x1p-8 * std::fabs(value), 0x1p-134); }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};

@@ -33,8 +33,8 @@ bool encode(const Carry& in, std::uint8_t* out) { return encode_all<Format, Pack
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   decode_all<Format, Pack>(payloads, how, out);
 }
-bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  return combine_all<Format, Pack>(n, acc, in, left);
+bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* residual_out) {
+  return combine_all<Format, Pack>(n, acc, in, residual_out);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ enum Param : std::size_t { kRatio, kValues };
 constexpr ParamSpec kParams[] = {{"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most"},
                                  sparse::kValuesParam};
 
-constexpr std::size_t kAtOnce = 64;   // payloads in one pass over the output
-constexpr std::size_t kLookedAt = 4;  // blocks that are looked at, then sent: they stay in the nearest cache
+constexpr std::size_t kAtOnce = 64;         // payloads merged in one pass over the output
+constexpr std::size_t kMeasuredAtOnce = 4;  // blocks measured, then sent, while they are in the L1 cache
 
-constexpr std::size_t kBitmap = 1;  // where it begins
+constexpr std::size_t kBitmap = 1;  // offset of the bitmap
 std::size_t bitmap_bytes(std::size_t n) { return (count(n) + 7) / 8; }
 std::size_t head(std::size_t n) { return kBitmap + bitmap_bytes(n); }
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], count(n)); }
@@ -36,15 +36,15 @@ std::size_t bound(const Settings& s, std::size_t n) {
   return head(n) + sparse::value_bytes(form_of(s), most_values(s, n));
 }
 
-// Beside what is known of each block, the values that another form than fp32 is written from.
-std::size_t held_bytes(std::size_t n) {
-  return (count(n) * (sizeof(Held) + sizeof(std::uint32_t)) + 63) / 64 * 64;
+// Scratch: Stats and a block index per block; for forms other than fp32 also the values to be sent, as fp32.
+std::size_t stats_bytes(std::size_t n) {
+  return (count(n) * (sizeof(Stats) + sizeof(std::uint32_t)) + 63) / 64 * 64;
 }
 std::size_t scratch(const Settings& s, std::size_t n) {
-  return held_bytes(n) + (form_of(s) == ValueForm::kF32 ? 0 : 4 * most_values(s, n));
+  return stats_bytes(n) + (form_of(s) == ValueForm::kF32 ? 0 : 4 * most_values(s, n));
 }
 
-// The blocks that are sent hold at least their share of the energy; a rounded form takes some of that.
+// The blocks that are sent hold at least their share of the energy; a rounded form loses some of it.
 double contraction(const Settings& s, std::size_t n) {
   return 1 - sparse::kKeptEnergy[static_cast<std::size_t>(form_of(s))] * static_cast<double>(most(s, n)) /
                  static_cast<double>(count(n));
@@ -64,8 +64,8 @@ std::size_t sent_values(const std::uint8_t* bitmap, std::size_t n) {
   return n > 0 && is_sent(bitmap, last) ? kBlock * (sent - 1) + length(n, last) : kBlock * sent;
 }
 
-// Zeros alone are never sent.
-bool says_nothing(const std::uint8_t* values, std::size_t len) {
+// Blocks of zeros are never sent.
+bool all_zero(const std::uint8_t* values, std::size_t len) {
   for (std::size_t i = 0; i < len; ++i)
     if (sparse::magnitude(wire::get<float>(values + 4 * i)) != 0) return false;
   return true;
@@ -86,9 +86,10 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
     return corrupt("another length than that of the blocks it names");
   if (!sparse::values_hold(form, array, values)) return corrupt("a code that no writer writes");
   std::size_t at = 0;
-  for (std::size_t b = 0; b < count(n) && form == ValueForm::kF32; ++b) {  // others may round all to zero
+  for (std::size_t b = 0; b < count(n) && form == ValueForm::kF32;
+       ++b) {  // other forms may round a block to zeros
     if (!is_sent(bitmap, b)) continue;
-    if (says_nothing(array.data() + at, length(n, b))) return corrupt("a block of zeros");
+    if (all_zero(array.data() + at, length(n, b))) return corrupt("a block of zeros");
     at += 4 * length(n, b);
   }
   return {};
@@ -98,39 +99,40 @@ void mark(std::uint8_t* bitmap, std::size_t block) {
   bitmap[block / 8] = static_cast<std::uint8_t>(bitmap[block / 8] | 1U << block % 8);
 }
 
-// Writes the bitmap of the blocks that are sent, of those that hold something. Returns whether all values are finite.
-bool choose(std::span<const Held> held, std::size_t most, std::uint32_t* chosen, std::uint8_t* bitmap) {
+// Selects at most `most` nonzero blocks and writes their bitmap. `chosen` is working memory. True: all values are
+// finite.
+bool choose(std::span<const Stats> stats, std::size_t most, std::uint32_t* chosen, std::uint8_t* bitmap) {
   bool finite = true;
   std::size_t candidates = 0;
-  for (std::size_t b = 0; b < held.size(); ++b) {
-    finite = finite && held[b].largest < sparse::kFirstNonFinite;
-    if (held[b].largest != 0) chosen[candidates++] = static_cast<std::uint32_t>(b);
+  for (std::size_t b = 0; b < stats.size(); ++b) {
+    finite = finite && stats[b].largest < sparse::kFirstNonFinite;
+    if (stats[b].largest != 0) chosen[candidates++] = static_cast<std::uint32_t>(b);
   }
   const auto energy = [&](std::uint32_t b) {
-    return held[b].largest < sparse::kFirstNonFinite ? held[b].squares
-                                                     : std::numeric_limits<double>::infinity();
+    return stats[b].largest < sparse::kFirstNonFinite ? stats[b].squares
+                                                      : std::numeric_limits<double>::infinity();
   };
   const std::size_t k = std::min(candidates, most);
   if (k < candidates)
     std::nth_element(chosen, chosen + k, chosen + candidates, [&](std::uint32_t a, std::uint32_t b) {
       return energy(a) != energy(b) ? energy(a) > energy(b) : a < b;
     });
-  std::fill_n(bitmap, (held.size() + 7) / 8, std::uint8_t{0});
+  std::fill_n(bitmap, (stats.size() + 7) / 8, std::uint8_t{0});
   for (std::size_t j = 0; j < k; ++j) mark(bitmap, chosen[j]);
   return finite;
 }
 
-// The values of the blocks that are sent, to be written in another form than fp32.
+// Collects the values to be sent in a form other than fp32.
 class Gathered {
  public:
   Gathered(const Call& call, std::size_t n)
-      : values_(reinterpret_cast<float*>(call.scratch.data() + held_bytes(n))) {}
+      : values_(reinterpret_cast<float*>(call.scratch.data() + stats_bytes(n))) {}
   void add(float v) { values_[count_++] = v; }
   void add(std::span<const float> values) {
     std::copy(values.begin(), values.end(), values_ + count_);
     count_ += values.size();
   }
-  // Writes them, and leaves what that rounds off. Returns where the payload ends.
+  // Writes the value array; what the form rounds off goes to residual_out. Returns the end of the payload.
   std::uint8_t* write(ValueForm form, const std::uint8_t* bitmap, const Carry& in, std::uint8_t* to) const {
     std::uint8_t* const end = sparse::write_values(form, {values_, count_}, to);
     sparse::ValueReader sent(form, to, count_);
@@ -161,20 +163,20 @@ Status prepare(const Call& call, const Carry& in, Bytes out) {
 
 Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
-  const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), count(in.n));
-  auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + held.size());
-  for (std::size_t b = 0; b < held.size(); ++b) {
+  const std::span<Stats> stats(reinterpret_cast<Stats*>(call.scratch.data()), count(in.n));
+  auto* chosen = reinterpret_cast<std::uint32_t*>(stats.data() + stats.size());
+  for (std::size_t b = 0; b < stats.size(); ++b) {
     Fold<double> squares;
-    held[b].largest = 0;
+    stats[b].largest = 0;
     for (std::size_t i = 0; i < length(in.n, b); ++i) {
       const float v = in.take(b * kBlock + i);
       squares.add(i, double{v} * double{v});
-      held[b].largest = std::max(held[b].largest, sparse::magnitude(v));
+      stats[b].largest = std::max(stats[b].largest, sparse::magnitude(v));
     }
-    held[b].squares = squares.total();
+    stats[b].squares = squares.total();
   }
   std::uint8_t* const bitmap = &out[kBitmap];
-  const bool finite = choose(held, most(call.settings, in.n), chosen, bitmap);
+  const bool finite = choose(stats, most(call.settings, in.n), chosen, bitmap);
   const ValueForm form = form_of(call.settings);
   Gathered gathered(call, in.n);
   std::uint8_t* p = out.data() + head(in.n);
@@ -191,8 +193,8 @@ Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   return Encoded{static_cast<std::size_t>(p - out.data()), finite};
 }
 
-// Of a block that has been left whole.
-std::uint8_t* send_left(const Carry& in, std::size_t block, std::uint8_t* p) {
+// send_at and gather_at read a block that measure() has left whole.
+std::uint8_t* send_at(const Carry& in, std::size_t block, std::uint8_t* p) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
   if (in.residual_out) {
     std::memcpy(p, in.residual_out + first, 4 * len);
@@ -202,51 +204,53 @@ std::uint8_t* send_left(const Carry& in, std::size_t block, std::uint8_t* p) {
   }
   return p + 4 * len;
 }
-void gather_left(const Carry& in, std::size_t block, Gathered& gathered) {
+void gather_at(const Carry& in, std::size_t block, Gathered& gathered) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
   if (in.residual_out) return gathered.add({in.residual_out + first, len});
   for (std::size_t i = 0; i < len; ++i) gathered.add(in.take(first + i));
 }
 
-// All blocks are left whole, then the chosen ones are sent: at once, where every block may be.
+// Leaves all blocks whole, then sends the selected ones. If any number of blocks may be sent, as fp32, both happen in
+// one pass over memory.
 Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
   const std::size_t blocks = count(in.n);
-  const std::span<Held> held(reinterpret_cast<Held*>(call.scratch.data()), blocks);
-  auto* chosen = reinterpret_cast<std::uint32_t*>(held.data() + blocks);
+  const std::span<Stats> stats(reinterpret_cast<Stats*>(call.scratch.data()), blocks);
+  auto* chosen = reinterpret_cast<std::uint32_t*>(stats.data() + blocks);
   const ValueForm form = form_of(call.settings);
   const bool all = most(call.settings, in.n) == blocks && form == ValueForm::kF32;
   std::uint8_t* const bitmap = &out[kBitmap];
   std::uint8_t* p = out.data() + head(in.n);
   bool finite = true;
   if (all) std::fill_n(bitmap, bitmap_bytes(in.n), std::uint8_t{0});
-  for (std::size_t b = 0; b < blocks; b += kLookedAt) {
-    const std::size_t first = b * kBlock, end = std::min(b + kLookedAt, blocks);
-    look({in.grad + first, in.residual ? in.residual + first : nullptr,
-          in.residual_out ? in.residual_out + first : nullptr, std::min(in.n - first, kLookedAt * kBlock)},
-         !all, &held[b]);
+  for (std::size_t b = 0; b < blocks; b += kMeasuredAtOnce) {
+    const std::size_t first = b * kBlock, end = std::min(b + kMeasuredAtOnce, blocks);
+    measure({in.grad + first, in.residual ? in.residual + first : nullptr,
+             in.residual_out ? in.residual_out + first : nullptr,
+             std::min(in.n - first, kMeasuredAtOnce * kBlock)},
+            !all, &stats[b]);
     for (std::size_t s = b; all && s < end; ++s) {
-      finite = finite && held[s].largest < sparse::kFirstNonFinite;
-      if (held[s].largest == 0) continue;
+      finite = finite && stats[s].largest < sparse::kFirstNonFinite;
+      if (stats[s].largest == 0) continue;
       mark(bitmap, s);
-      p = send_left(in, s, p);
+      p = send_at(in, s, p);
     }
   }
   if (all) return Encoded{static_cast<std::size_t>(p - out.data()), finite};
-  finite = choose(held, most(call.settings, in.n), chosen, bitmap);
+  finite = choose(stats, most(call.settings, in.n), chosen, bitmap);
   Gathered gathered(call, in.n);
   for (std::size_t b = 0; b < blocks; ++b) {
     if (!is_sent(bitmap, b)) continue;
     if (form == ValueForm::kF32)
-      p = send_left(in, b, p);
+      p = send_at(in, b, p);
     else
-      gather_left(in, b, gathered);
+      gather_at(in, b, gathered);
   }
   if (form != ValueForm::kF32) p = gathered.write(form, bitmap, in, p);
   return Encoded{static_cast<std::size_t>(p - out.data()), finite};
 }
 
-// A payload whose blocks are read in turn, as bytes of f32.
+// Reads the blocks of a payload in order, as bytes of f32.
 class Reader {
  public:
   Reader() = default;
@@ -270,7 +274,7 @@ class Reader {
   sparse::ValueReader values_;
 };
 
-// One block of the output: base, then what each payload has for it. `buffer` holds a block per payload.
+// Merges one block of the output: base, then the block of each payload that has it. `buffer` holds a block per payload.
 void merge_block_ref(std::span<Reader> payloads, std::size_t block, float* buffer, const float* base,
                      float divide, std::span<float> out) {
   bool started = base != nullptr;

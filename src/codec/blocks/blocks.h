@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// blocks: blocks of 256 values that hold something other than zero, whole (OmniReduce: Fei et al., SIGCOMM 2021).
-// With a ratio below 1, only that share of all blocks: those of the largest squared norm, the lower one first among
-// equals.
+// blocks: sends whole blocks of 256 values, those that are not all zero (OmniReduce: Fei et al., SIGCOMM 2021). With a
+// ratio below 1 it sends at most that share of all blocks: those of the largest squared norm, the lower index first
+// among equals.
 //
 // Layout   u8 values: how they are written (codec/sparse/sparse_values.h)
 //          one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
 //          value array of the blocks that are sent, in order; the last block may be shorter
-// Places are always that bitmap: where one block in a hundred is sent, it is a hundredth of the payload.
+// Block indices are always a bitmap: it is 1 % of the payload even if only one block in a hundred is sent.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,17 +26,17 @@ inline constexpr std::size_t kBlock = 256;
 inline std::size_t count(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 inline std::size_t length(std::size_t n, std::size_t block) { return std::min(kBlock, n - block * kBlock); }
 
-// What a block holds: its largest magnitude as an integer, and the sum of its squares in the shape of base/fold.h.
-struct Held {
+// Statistics of a block: the bits of its largest magnitude, and its sum of squares in the order of base/fold.h.
+struct Stats {
   std::uint32_t largest = 0;
   double squares = 0;
 };
 
-// Leaves all blocks of `in` whole, and says what each holds; squares only if asked for.
-void look(const Carry& in, bool squares, Held* held);
+// Leaves all blocks of `in` whole and writes the statistics of each; sums squares only if `squares` is set.
+void measure(const Carry& in, bool squares, Stats* stats);
 
-// out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for the values of one block, which each of `sent` holds: without a
-// base the sum begins with 0.
+// out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for one block; sent[k] points to its values in payload k. Without a
+// base the sum starts from 0.
 void merge_sent(std::span<const std::uint8_t* const> sent, const float* base, float divide,
                 std::span<float> out);
 

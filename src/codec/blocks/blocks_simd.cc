@@ -21,8 +21,8 @@ using VD = hn::Vec<Doubles>;
 constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
 constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Doubles());
 
-template <bool kResidual, bool kLeft, bool kSquares>
-Held look_at(const Carry& in) {
+template <bool kResidual, bool kResidualOut, bool kSquares>
+Stats measure_block(const Carry& in) {
   const std::size_t rows = whole(in.n) / kFoldLanes * kFoldLanes;
   VW most = hn::Zero(Words());
   VD sum[kSums];
@@ -32,7 +32,7 @@ Held look_at(const Carry& in) {
     for (std::size_t k = 0; k < kVectors; ++k) {
       const VF v = take<kResidual>(in, i + k * lanes());
       most = hn::Max(most, magnitude(v));
-      if (kLeft) hn::StoreU(v, Floats(), in.residual_out + i + k * lanes());
+      if (kResidualOut) hn::StoreU(v, Floats(), in.residual_out + i + k * lanes());
 #if HWY_TARGET != HWY_SCALAR  // which has no halves
       if (kSquares) {
         add(sum[2 * k], hn::PromoteTo(Doubles(), hn::LowerHalf(v)));
@@ -40,34 +40,37 @@ Held look_at(const Carry& in) {
       }
 #endif
     }
-  Held held{.largest = hn::GetLane(hn::MaxOfLanes(Words(), most))};
+  Stats stats{.largest = hn::GetLane(hn::MaxOfLanes(Words(), most))};
   Fold<double> squares;
   for (std::size_t k = 0; kSquares && k < kSums; ++k)
     hn::StoreU(sum[k], Doubles(), &squares.lane[k * hn::Lanes(Doubles())]);
   for (std::size_t i = rows; i < in.n; ++i) {
     const float v = in.take(i);
-    held.largest = std::max(held.largest, std::bit_cast<std::uint32_t>(v) & 0x7fffffffU);
+    stats.largest = std::max(stats.largest, std::bit_cast<std::uint32_t>(v) & 0x7fffffffU);
     if (kSquares) squares.add(i, double{v} * double{v});
     in.leave(i, 0.0F);
   }
-  if (kSquares) held.squares = squares.total();
-  return held;
+  if (kSquares) stats.squares = squares.total();
+  return stats;
 }
 
-template <bool kResidual, bool kLeft>
-void look_as(const Carry& in, bool squares, Held* held) {
+template <bool kResidual, bool kResidualOut>
+void measure_as(const Carry& in, bool squares, Stats* stats) {
   for (std::size_t b = 0; b < count(in.n); ++b) {
     const Carry block = {in.grad + b * kBlock, kResidual ? in.residual + b * kBlock : nullptr,
-                         kLeft ? in.residual_out + b * kBlock : nullptr, length(in.n, b)};
-    held[b] = squares ? look_at<kResidual, kLeft, true>(block) : look_at<kResidual, kLeft, false>(block);
+                         kResidualOut ? in.residual_out + b * kBlock : nullptr, length(in.n, b)};
+    stats[b] = squares ? measure_block<kResidual, kResidualOut, true>(block)
+                       : measure_block<kResidual, kResidualOut, false>(block);
   }
 }
 
-void look_all(const Carry& in, bool squares, Held* held) {
+void measure_all(const Carry& in, bool squares, Stats* stats) {
   if (in.residual)
-    in.residual_out ? look_as<true, true>(in, squares, held) : look_as<true, false>(in, squares, held);
+    in.residual_out ? measure_as<true, true>(in, squares, stats)
+                    : measure_as<true, false>(in, squares, stats);
   else
-    in.residual_out ? look_as<false, true>(in, squares, held) : look_as<false, false>(in, squares, held);
+    in.residual_out ? measure_as<false, true>(in, squares, stats)
+                    : measure_as<false, false>(in, squares, stats);
 }
 
 void merge(std::span<const std::uint8_t* const> sent, const float* base, float divide, std::span<float> out) {
@@ -93,10 +96,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tithe::blocks {
 
-HWY_EXPORT(look_all);
+HWY_EXPORT(measure_all);
 HWY_EXPORT(merge);
 
-void look(const Carry& in, bool squares, Held* held) { HWY_DYNAMIC_DISPATCH(look_all)(in, squares, held); }
+void measure(const Carry& in, bool squares, Stats* stats) {
+  HWY_DYNAMIC_DISPATCH(measure_all)(in, squares, stats);
+}
 
 void merge_sent(std::span<const std::uint8_t* const> sent, const float* base, float divide,
                 std::span<float> out) {

@@ -8,29 +8,29 @@
 namespace tithe {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 TEST(Blocks, SendsOnlyBlocksThatHoldSomething) {
   std::vector<float> x(5 * 256);
   x[256] = 1.0F;
   x[4 * 256 + 255] = -2.0F;
-  const Sent sent = send("blocks", x);
+  const EncodeOutput sent = send("blocks", x);
   EXPECT_EQ(sent.payload.size(), 1 + 1 + 2 * 4 * 256U);
   EXPECT_EQ(sent.payload[1], 0b10010);
   EXPECT_EQ(sent.values, x);
-  EXPECT_EQ(sent.left, std::vector<float>(x.size(), 0.0F));
+  EXPECT_EQ(sent.residual_out, std::vector<float>(x.size(), 0.0F));
 }
 
 TEST(Blocks, WithARatioTheLargestNormsGoAndTheRestWaits) {
   std::vector<float> x(4 * 256, 0.5F);
   for (std::size_t i = 2 * 256; i < 3 * 256; ++i) x[i] = -0.75F;
-  const Sent sent = send("blocks:ratio=0.5", x);
+  const EncodeOutput sent = send("blocks:ratio=0.5", x);
   EXPECT_EQ(sent.payload[1], 0b0101);  // of the equal ones, the first
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool goes = i / 256 == 0 || i / 256 == 2;
     EXPECT_EQ(sent.values[i], goes ? x[i] : 0.0F);
-    EXPECT_EQ(sent.left[i], goes ? 0.0F : x[i]);
+    EXPECT_EQ(sent.residual_out[i], goes ? 0.0F : x[i]);
   }
 }
 
@@ -45,12 +45,12 @@ TEST(Blocks, InAnotherFormWhatIsRoundedOffWaits) {
                                     {"fp16", 5 * 2 + 2 * 612U},
                                     {"8bit", 5 * 2 + 612U},
                                     {"4bit", 5 * 2 + 306U}}) {
-    const Sent sent = send(std::string("blocks:values=") + form, x);
+    const EncodeOutput sent = send(std::string("blocks:values=") + form, x);
     EXPECT_EQ(sent.payload.size(), 1 + 1 + bytes) << form;
     EXPECT_EQ(sent.payload[1], 0b1110) << form;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_EQ(sent.values[i] + sent.left[i], x[i]) << form << ' ' << i;
-      EXPECT_LE(std::fabs(sent.left[i]), x[i] / 4) << form << ' ' << i;
+      EXPECT_EQ(sent.values[i] + sent.residual_out[i], x[i]) << form << ' ' << i;
+      EXPECT_LE(std::fabs(sent.residual_out[i]), x[i] / 4) << form << ' ' << i;
     }
   }
 }

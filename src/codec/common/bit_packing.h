@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Codes of 1 to 8 bits each, packed without gaps, the lowest bit first.
+// Bit packing: codes of 1 to 8 bits each, without gaps, lowest bit first.
 #include <cstddef>
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace tithe::bit_packing {
 
 inline std::size_t bytes_for(std::size_t count, unsigned bits) { return (count * bits + 7) / 8; }
 
-// Code i; the bytes are 0 where no code has been put.
+// Writes code i. All bits from code i on must be 0 before.
 inline void put(std::uint8_t* p, std::size_t i, unsigned bits, unsigned code) {
   const std::size_t at = i * bits;
   const unsigned shifted = code << (at % 8);
@@ -25,14 +25,14 @@ inline unsigned get(const std::uint8_t* p, std::size_t i, unsigned bits) {
   return word >> (at % 8) & ((1U << bits) - 1);
 }
 
-// Eight codes, a byte each, to their `bits` bytes: neighbours move together, then pairs, then fours.
+// Packs eight codes, one per byte, into the low `bits` bytes: joins neighbours, then pairs, then fours.
 inline std::uint64_t pack8(std::uint64_t octets, unsigned bits) {
   octets = (octets & 0x00ff00ff00ff00ffU) | (octets >> 8 & 0x00ff00ff00ff00ffU) << bits;
   octets = (octets & 0x0000ffff0000ffffU) | (octets >> 16 & 0x0000ffff0000ffffU) << (2 * bits);
   return (octets & 0xffffffffU) | octets >> 32 << (4 * bits);
 }
 
-// And back, whatever lies above those bytes.
+// The inverse of pack8; ignores the bytes above the low `bits`.
 inline std::uint64_t unpack8(std::uint64_t packed, unsigned bits) {
   const std::uint64_t one = (1U << bits) - 1;
   const std::uint64_t two = (1U << 2 * bits) - 1, four = (std::uint64_t{1} << 4 * bits) - 1;
@@ -41,7 +41,7 @@ inline std::uint64_t unpack8(std::uint64_t packed, unsigned bits) {
   return (packed & one * 0x0001000100010001U) | (packed >> bits & one * 0x0001000100010001U) << 8;
 }
 
-// Codes i .. i + 7, a byte each, where i is a multiple of 8 and all of them lie in `size` bytes.
+// Codes i .. i + 7, one per byte. i is a multiple of 8; p holds `size` bytes, and all eight codes lie within them.
 inline std::uint64_t get8(const std::uint8_t* p, std::size_t size, std::size_t i, unsigned bits) {
   const std::size_t at = i / 8 * bits;
   if (at + 8 <= size) return unpack8(wire::get<std::uint64_t>(p + at), bits);
@@ -50,7 +50,7 @@ inline std::uint64_t get8(const std::uint8_t* p, std::size_t size, std::size_t i
   return octets;
 }
 
-// The bits behind the last of `count` codes are 0.
+// Whether the padding bits after `count` codes are 0.
 inline bool ends_clean(const std::uint8_t* p, std::size_t count, unsigned bits) {
   const std::size_t at = count * bits;
   return at % 8 == 0 || p[at / 8] >> (at % 8) == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector twins of codec/common/bit_packing.h: a vector's codes, in the last kWidth bits of its words.
+// SIMD versions of codec/common/bit_packing.h. A vector holds one code per word, in the low kWidth bits.
 #if defined(TITHE_BIT_PACKING_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_BIT_PACKING_SIMD_INL_H_
 #undef TITHE_BIT_PACKING_SIMD_INL_H_
@@ -15,17 +15,18 @@ HWY_BEFORE_NAMESPACE();
 namespace tithe::bit_packing::HWY_NAMESPACE {
 using namespace block::HWY_NAMESPACE;
 
-// Two codes of 4 bits make a byte where there are two lanes.
+// Two 4-bit codes make a byte, which takes two lanes at least.
 constexpr bool kPairs = hn::MaxLanes(Floats()) > 1;
 
-// The largest word of at most kBytes bytes.
+// The largest unsigned type of at most kBytes bytes.
 template <std::size_t kBytes>
 using Part =
     std::conditional_t<kBytes == 8, std::uint64_t,
                        std::conditional_t<(kBytes >= 4), std::uint32_t,
                                           std::conditional_t<(kBytes >= 2), std::uint16_t, std::uint8_t>>>;
 
-// kBytes bytes as a word's lowest, by two accesses that may overlap: pieces put together in memory would be waited for.
+// Loads and stores the low kBytes bytes of a word by two accesses that may overlap. (Pieces joined in memory would
+// cause a store-forwarding stall.)
 template <std::size_t kBytes>
 HWY_INLINE std::uint64_t load_word(const std::uint8_t* p) {
   using Piece = Part<kBytes>;
@@ -40,9 +41,9 @@ HWY_INLINE void store_word(std::uint64_t word, std::uint8_t* p) {
   wire::put(p + kSecond, static_cast<Piece>(word >> (8 * kSecond)));
 }
 
-// Codes of any width, from code i on, a multiple of lanes(). Eight of them start and end with a byte: what pack8 and
-// unpack8 do of one such eight, of all in a vector.
-#if HWY_TARGET == HWY_SCALAR  // has no eights, and no use for them: whole() is 0
+// A vector of codes of any width, from code i on; i is a multiple of lanes(). Eight codes start and end at a byte
+// boundary: this does what pack8 and unpack8 do, for all groups of eight in a vector.
+#if HWY_TARGET == HWY_SCALAR  // one lane; never called, as whole() is 0
 template <unsigned kWidth>
 HWY_INLINE void store_eights(VW code, std::uint8_t* out, std::size_t i) {
   put(out, i, kWidth, hn::GetLane(code));
@@ -68,7 +69,7 @@ HWY_INLINE void store_eights(VW code, std::uint8_t* HWY_RESTRICT out, std::size_
     v = hn::OrAnd(hn::And(v, hn::Set(d, kFour)), hn::ShiftRight<32 - 4 * kWidth>(v),
                   hn::Set(d, kFour << 4 * kWidth));
     for (std::size_t k = 0; k < kEights; ++k) store_word<kWidth>(hn::ExtractLane(v, k), to + k * kWidth);
-  } else {  // four, which may begin in the middle of a byte
+  } else {  // a vector of four codes, which may start in the middle of a byte
     const hn::Repartition<std::uint32_t, D> word;
     const std::size_t shift = i * kWidth % 8;
     const std::uint64_t four = pack8(hn::GetLane(hn::BitCast(word, octets)), kWidth);
@@ -98,7 +99,7 @@ HWY_INLINE VW load_eights(const std::uint8_t* packed, std::size_t i) {
 }
 #endif
 
-// Puts the codes of the values from i on.
+// Writes a vector of codes, from code i on.
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 8) {
@@ -126,11 +127,11 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   }
 }
 
-// Two vectors in one: the lower halves of the first's words, the upper ones of the second's.
+// Words made of the lower half of `lower`'s and the upper half of `upper`'s.
 HWY_INLINE VW in_halves(VW lower, VW upper) {
   return hn::IfVecThenElse(hn::Set(Words(), 0xffffU), lower, upper);
 }
-// What stands from bit kFrom on, from bit 16 on.
+// Shifts bit kFrom of each word to bit 16.
 template <int kFrom>
 HWY_INLINE VW from_bit_16(VW v) {
   if constexpr (kFrom < 16)
@@ -139,8 +140,7 @@ HWY_INLINE VW from_bit_16(VW v) {
     return hn::ShiftRight<kFrom - 16>(v);
 }
 
-// Codes of values of which one vector's words hold two: value i's in the lower half's last bits, value i + 16's in the
-// upper half's.
+// Writes codes that stand two to a word: code i in the low bits of the lower half, code i + 16 in those of the upper.
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 8) {
@@ -151,7 +151,7 @@ HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_
     const auto first = hn::Set(Doubles(), std::uint64_t{0x000f000f000f000f});
     const auto next = hn::ShiftRight<28>(pairs);
 #if HWY_TARGET == HWY_AVX3_DL
-    const auto bytes = hn::IfVecThenElse(first, pairs, next);  // bit by bit; wanted are bytes 0 and 2
+    const auto bytes = hn::IfVecThenElse(first, pairs, next);  // bit by bit; the result is in bytes 0 and 2
     const auto packed = _mm512_permutexvar_epi8(_mm512_load_si512(block::kOfPairs.from), bytes.raw);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i / 2), _mm512_castsi512_si128(packed));
 #else
@@ -164,7 +164,7 @@ HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_
   } else if constexpr (kWidth == 2) {
     const auto pairs =
         hn::BitCast(hn::Repartition<std::uint64_t, D>(), hn::And(both, hn::Set(Words(), 0x00030003U)));
-    const auto twos = hn::Or(pairs, hn::ShiftRight<30>(pairs));  // in bytes 0 and 2
+    const auto twos = hn::Or(pairs, hn::ShiftRight<30>(pairs));  // the result is in bytes 0 and 2
     const auto packed = _mm512_permutexvar_epi8(_mm512_load_si512(block::kOfPairs.from), twos.raw);
     const hn::Full128<std::uint16_t> shorts;
     const hn::Vec<decltype(shorts)> fours{_mm512_castsi512_si128(packed)};
@@ -177,7 +177,7 @@ HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_
   }
 }
 
-// Of the values from i on and of those from i + 16 on.
+// Writes the codes from i on (a) and those from i + 16 on (b).
 template <unsigned kWidth>
 HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 4 || kWidth == 8) {
@@ -188,7 +188,7 @@ HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_
   }
 }
 
-// The codes from i on.
+// Reads a vector of codes, from code i on.
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE VW load_codes(const std::uint8_t* packed, std::size_t i) {
   if constexpr (kWidth == 8) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What codecs that work block by block share. A block fits in the nearest cache: a first look finds its scale, a
-// second pass sends and leaves, and memory is read once.
+// Shared by codecs that work block by block. A block fits in the L1 cache: a first pass computes its statistics, a
+// second one writes the payload and residual_out, and memory is read once.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,33 +21,34 @@ inline Carry part(const Carry& in, std::size_t first, std::size_t len) {
 
 inline std::uint32_t magnitude_bits(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
-// What the first look at a block finds.
-struct Look {
-  std::uint32_t peak = 0;  // largest magnitude, as its bits
-  float sum = 0;           // of all magnitudes, in the shape of base/fold.h; 0 if nobody asked
+// Statistics of a block's taken values.
+struct Stats {
+  std::uint32_t peak = 0;  // bits of the largest magnitude
+  float sum = 0;           // sum of magnitudes in the order of base/fold.h; 0 if it was not asked for
 
   bool finite() const { return peak < 0x7f800000U; }
   float most() const { return std::bit_cast<float>(peak); }
-  // A sum that overflowed is held at the largest float, so that the mean of finite values is finite.
+  // The mean magnitude of n values. A sum that overflowed counts as the largest float: the mean of finite values is
+  // finite.
   float mean(std::size_t n) const {
     return n == 0 ? 0.0F : std::min(sum, std::numeric_limits<float>::max()) / static_cast<float>(n);
   }
 };
 
-inline Look look(const Carry& in) {
-  Look found;
+inline Stats stats_of(const Carry& in) {
+  Stats stats;
   Fold<float> sum;
   for (std::size_t i = 0; i < in.n; ++i) {
     const float v = in.take(i);
-    found.peak = std::max(found.peak, magnitude_bits(v));
+    stats.peak = std::max(stats.peak, magnitude_bits(v));
     sum.add(i, std::fabs(v));
   }
-  found.sum = sum.total();
-  return found;
+  stats.sum = sum.total();
+  return stats;
 }
 
-// Block after block of `len` values, each to `bytes` bytes: `send(look, first, values, to)`, or `nothing(values, to)`
-// where a value is not finite. True: all are finite.
+// Encodes block by block: blocks of `len` values, `bytes` bytes each. Calls send(stats, first, values, to), or
+// nothing(values, to) for a block with a value that is not finite. True: all taken values are finite.
 template <typename Send, typename Nothing>
 bool each(const Carry& in, std::size_t len, std::size_t bytes, std::uint8_t* out, const Send& send,
           const Nothing& nothing) {
@@ -55,9 +56,9 @@ bool each(const Carry& in, std::size_t len, std::size_t bytes, std::uint8_t* out
   for (std::size_t first = 0; first < in.n; first += len) {
     const Carry values = part(in, first, std::min(len, in.n - first));
     std::uint8_t* to = out + first / len * bytes;
-    const Look found = look(values);
-    if (found.finite()) {
-      send(found, first, values, to);
+    const Stats stats = stats_of(values);
+    if (stats.finite()) {
+      send(stats, first, values, to);
     } else {
       finite = false;
       nothing(values, to);
@@ -66,19 +67,19 @@ bool each(const Carry& in, std::size_t len, std::size_t bytes, std::uint8_t* out
   return finite;
 }
 
-// Random rounding of values to `levels` even steps on each side of 0, as terngrad and qsgd do it:
+// Stochastic rounding to `levels` even steps on each side of 0, for terngrad and qsgd:
 //   rounded(v, draw) = floor(v levels / scale + draw / 2^fraction), -levels .. levels
-// for |v| <= scale, and exactly +-levels at +-scale. v in units of 2^-fraction of a step is taken to the nearest whole
-// number first; those stay below 2^22, so the product is off by less than 1/2, and a float of 3 * 2^22 more holds
-// that number in its last bits.
-// Tiny scales are lifted by a power of two first: their reciprocals are no floats. Vectors leave such a block to the
-// reference. Without a scale all levels are 0.
+// for |v| <= scale, and exactly +-levels at +-scale. v levels / scale is first rounded to a multiple of 2^-fraction,
+// that is, to an integer below 2^22 in those units: the product is off by less than 1/2, and adding 3 * 2^22 to it
+// gives a float with that integer in its low bits (which the SIMD code uses).
+// The reciprocal of a tiny scale overflows, so `lift`, a power of two, first multiplies scale and value; the SIMD code
+// leaves such a block to the reference. With scale 0 all levels are 0.
 struct Steps {
   int fraction;
   float lift = 1;
   float per = 0;
 
-  // bits: of levels and a sign; levels < 2^(bits - 1).
+  // bits: of a level with its sign; levels < 2^(bits - 1).
   Steps(float scale, std::uint32_t levels, unsigned bits) : fraction(fraction_of(bits)) {
     if (!(scale > 0.0F)) return;
     if (scale < 0x1p-100F) lift = 0x1p100F;
@@ -95,7 +96,7 @@ inline std::uint64_t key(const Call& call) {
   return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
 }
 
-// ---- The impls of codecs with one phase whose payloads have a fixed size.
+// ---- The impls of codecs with one phase and payloads of a fixed size
 
 struct Kernels {
   bool (*encode)(const Call&, const Carry&, std::uint8_t* out);  // true: all taken values are finite
@@ -119,7 +120,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 template <const Codec& kCodec, codec::Check kCheck, const Kernels& kWith>
 constexpr Impl kImpl = {.encode = encode<kCodec, kWith>, .decode = decode<kCheck, kWith>, .check = kCheck};
 
-// How a decoder reads a scale: finite, and +0 or above.
+// Whether these bits are a scale that a decoder accepts: a finite float, +0 or above.
 inline bool is_scale(std::uint32_t bits) { return bits < 0x7f800000U; }
 
 }  // namespace tithe::block

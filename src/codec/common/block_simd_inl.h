@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector twins of codec/common/block.h and of base/rng.h's draw_high and draw_half.
+// SIMD versions of codec/common/block.h and of draw_high and draw_half (base/rng.h).
 #if defined(TITHE_CODEC_BLOCK_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_BLOCK_SIMD_INL_H_
 #undef TITHE_CODEC_BLOCK_SIMD_INL_H_
@@ -19,19 +19,19 @@
 #define TITHE_CODEC_BLOCK_SIMD_TABLES_
 namespace tithe::block {
 
-// Of 16 words, byte 0 of each, then byte 2 of each; for 8 longer words the same.
-struct alignas(64) BytePlaces {
+// A byte shuffle of 512 bits: byte 0 of each word, then byte 2 of each word. `size`: bytes of a word, 4 or 8.
+struct alignas(64) ByteShuffle {
   std::uint8_t from[64];
 };
-constexpr BytePlaces first_and_third(unsigned size) {
-  BytePlaces table{};
+constexpr ByteShuffle first_and_third(unsigned size) {
+  ByteShuffle table{};
   const unsigned words = 64 / size;
   for (unsigned k = 0; k < 2 * words; ++k)
     table.from[k] = static_cast<std::uint8_t>(k % words * size + k / words * 2);
   return table;
 }
-inline constexpr BytePlaces kOfWords = first_and_third(4);
-inline constexpr BytePlaces kOfPairs = first_and_third(8);
+inline constexpr ByteShuffle kOfWords = first_and_third(4);
+inline constexpr ByteShuffle kOfPairs = first_and_third(8);
 
 }  // namespace tithe::block
 #endif
@@ -43,7 +43,7 @@ using namespace simd::HWY_NAMESPACE;
 using Mask = hn::Mask<Floats>;
 using Ints = hn::RebindToSigned<Floats>;
 
-// A vector's lanes added as Fold::total adds them.
+// The sum of a vector's lanes, added in the order of Fold::total.
 template <typename D>
 HWY_INLINE float total([[maybe_unused]] D d, hn::Vec<D> v) {
 #if HWY_TARGET != HWY_SCALAR
@@ -56,10 +56,10 @@ HWY_INLINE float total([[maybe_unused]] D d, hn::Vec<D> v) {
 }
 
 template <bool kResidual, bool kSum>
-HWY_INLINE Look look(const Carry& in) {
+HWY_INLINE Stats stats_of(const Carry& in) {
   constexpr std::size_t kStep = 4 * kFoldLanes;
   constexpr std::size_t kVectors = kStep / hn::MaxLanes(Floats());
-  constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // sums have base/fold.h's shape
+  constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
   const std::size_t vectors = whole(in.n) / kStep * kStep;
   VW most[kVectors];
   VF sum[kSums];
@@ -71,37 +71,37 @@ HWY_INLINE Look look(const Carry& in) {
       most[k] = hn::Max(most[k], mag);
       if (kSum) sum[k % kSums] = hn::Add(sum[k % kSums], from_bits(mag));
     }
-  Look found;
+  Stats stats;
   for (std::size_t k = 1; k < kVectors; ++k) most[0] = hn::Max(most[0], most[k]);
-  found.peak = hn::GetLane(hn::MaxOfLanes(Words(), most[0]));
+  stats.peak = hn::GetLane(hn::MaxOfLanes(Words(), most[0]));
   if (kSum && vectors == in.n) {
     for (std::size_t half = kSums / 2; half > 0; half /= 2)
       for (std::size_t k = 0; k < half; ++k) sum[k] = hn::Add(sum[k], sum[k + half]);
-    found.sum = total(Floats(), sum[0]);
-    return found;
+    stats.sum = total(Floats(), sum[0]);
+    return stats;
   }
   Fold<float> fold;
   for (std::size_t k = 0; kSum && k < kSums; ++k)
     hn::StoreU(sum[k], Floats(), fold.lane.data() + k * lanes());
   for (std::size_t i = vectors; i < in.n; ++i) {
     const float v = in.take(i);
-    found.peak = std::max(found.peak, magnitude_bits(v));
+    stats.peak = std::max(stats.peak, magnitude_bits(v));
     if (kSum) fold.add(i, std::fabs(v));
   }
-  if (kSum) found.sum = fold.total();
-  return found;
+  if (kSum) stats.sum = fold.total();
+  return stats;
 }
 
-// Where the gradient is asked for while a block is computed: a little more than a block ahead of the value in work, in
-// range. A block ahead comes too late for some of it; half a block more runs ahead of what memory brings by itself.
-// Asking for the residual as well makes it slower: it is a third stream. So does looking at the next block in the loop
-// that sends this one.
+// The gradient address to prefetch while a block is encoded: a little more than a block ahead of the current value, and
+// inside the gradient. One block ahead is too late for part of it; one and a half overtakes the hardware prefetcher.
+// Slower: to prefetch the residual too (a third stream), or to compute the next block's statistics in the loop that
+// sends this one.
 constexpr std::size_t kAhead = 1152;
 HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t len) {
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }
 
-// What base/rng.h's short draws share, from their first multiplication on.
+// The common part of draw_high and draw_half (base/rng.h), from the first multiplication on.
 HWY_INLINE VW stirred(VW x, VW high) {
   x = hn::Mul(x, hn::Set(Words(), kHighFirst));
   return hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high), hn::Set(Words(), kHighSecond));
@@ -114,16 +114,16 @@ class HighDraws {
   HWY_INLINE explicit HighDraws(std::uint64_t key)
       : low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), static_cast<std::uint32_t>(key)))),
         high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
-  // For the vector of lanes from `index` on, a multiple of lanes().
+  // The draws of a vector of values from `index` on; index is a multiple of lanes().
   HWY_INLINE VW at(std::size_t index) const { return mixed(from(index), high_); }
 
-  // The same for indices whose bits from 16 on are those of `first`.
+  // at() for indices that agree with `first` in bits 16 and above: cheaper.
   class Run {
    public:
     HWY_INLINE Run(const HighDraws& draws, std::size_t first)
         : low_(hn::Xor(draws.low_, hn::ShiftRight<16>(draws.from(first)))), high_(draws.high_) {}
     HWY_INLINE VW at(std::size_t index) const { return stirred(from(index), high_); }
-    // at(index + 16) where bit 4 of index is 0.
+    // at(index + 16); bit 4 of index is 0.
     HWY_INLINE VW at_next(std::size_t index) const {
       return stirred(hn::Xor(from(index), hn::Set(Words(), 16U)), high_);
     }
@@ -147,7 +147,7 @@ class HighDraws {
   VW high_;
 };
 
-// draw_half for the vector of values from i on, a multiple of lanes().
+// draw_half for a vector of values from i on; i is a multiple of lanes().
 class HalfDraws {
  public:
   HWY_INLINE HalfDraws(std::uint64_t key, int bits)
@@ -169,8 +169,8 @@ class HalfDraws {
   int bits_;
 };
 
-// draw_half for vectors, in the order of values: word() after word() gives both draws of a vector of values i and of
-// the one of values i + 16, of each 32 values first those of the first lanes.
+// draw_half for consecutive values. Each word() holds the draws of two vectors: upper(word) for the values from i on,
+// lower(word) for those from i + 16 on. Of each 32 values, i takes the offsets 0, lanes(), ... below 16.
 template <int kBits>
 class Draws {
  public:
@@ -192,11 +192,11 @@ class Draws {
   VW high_;
 };
 
-// How many of n values go in whole groups of 32.
+// How many of n values lie in whole groups of 32; 0 where vectors are emulated.
 HWY_INLINE std::size_t whole_pairs(std::size_t n) { return whole(n) / 32 * 32; }
 
-// Steps::rounded where nothing is lifted. In the bits from `fraction` on: level + 2^(bits - 1) in so many bits, others
-// above.
+// Steps::rounded for lift == 1. The result has level + 2^(bits - 1) in the `bits` bits from bit `fraction` on; ignore
+// the bits above.
 class RoundedSteps {
  public:
   HWY_INLINE explicit RoundedSteps(const Steps& steps) : per_(hn::Set(Floats(), steps.per)) {}
@@ -210,7 +210,7 @@ class RoundedSteps {
 
 using Octets = hn::Rebind<std::uint8_t, Floats>;
 
-// The last byte of each word. (Highway 1.0.3's TruncateTo gives others where bytes go to any place.)
+// The low byte of each word. (TruncateTo of Highway 1.0.3 returns wrong bytes on AVX3_DL.)
 template <typename D = Octets>
 HWY_INLINE hn::Vec<D> last_bytes(VW v) {
 #if HWY_TARGET == HWY_AVX3_DL
@@ -220,7 +220,7 @@ HWY_INLINE hn::Vec<D> last_bytes(VW v) {
 #endif
 }
 
-// Bytes of values of which one vector's words hold two: value i's in byte 0, value i + 16's in byte 2.
+// Writes bytes that stand two to a word: byte i in byte 0 of the word, byte i + 16 in byte 2.
 HWY_INLINE void store_two_bytes(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
 #if HWY_TARGET == HWY_AVX3_DL
   const auto bytes = _mm512_permutexvar_epi8(_mm512_load_si512(kOfWords.from), both.raw);
@@ -231,7 +231,7 @@ HWY_INLINE void store_two_bytes(VW both, std::uint8_t* HWY_RESTRICT out, std::si
 #endif
 }
 
-// A vector's bits go to bit i, a multiple of lanes(); vectors have 16, 8 or 4 lanes.
+// Writes a mask of 16, 8 or 4 lanes from bit i of p on; i is a multiple of lanes().
 HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {
   std::uint8_t room[8] = {};
   hn::StoreMaskBits(Floats(), mask, room);
@@ -241,10 +241,10 @@ HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {
     p[i / 8] = static_cast<std::uint8_t>((i % 8 ? p[i / 8] : 0U) | static_cast<unsigned>(room[0]) << (i % 8));
 }
 
-// Bit k of lane k.
+// Lane k holds 1 << k.
 HWY_INLINE VW own_bits() { return hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), 0U)); }
 
-// Bits i .. i + lanes() - 1 of p, as store_bits put them.
+// Reads what store_bits wrote: bits i .. i + lanes() - 1 of p.
 HWY_INLINE Mask load_bits(const std::uint8_t* p, std::size_t i, VW own) {
   const std::uint32_t word =
       lanes() > 8 ? wire::get<std::uint16_t>(p + i / 8) : std::uint32_t{p[i / 8]} >> (i % 8);

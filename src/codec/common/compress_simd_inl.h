@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pressing the lanes that a mask names together, and spreading them again. Included after hwy/foreach_target.h, once
-// per target, which is why the guard toggles.
+// compress moves the lanes of a mask together; spread, its inverse, moves them apart. Included after
+// hwy/foreach_target.h, once per target, which is why the guard toggles.
 //
-// AVX-512 has an instruction for either. AVX2 moves lanes by a table of where they come from. Highway 1.0.3 has such a
-// table too, but as a local constant of its function: GCC 12 copies all of it to the stack on every call.
+// AVX-512 has an instruction for each. AVX2 permutes lanes by a table of source lanes. Highway 1.0.3 has such a table
+// too, but as a local constant of its function: GCC 12 copies all of it to the stack on every call.
 #ifndef TITHE_CODEC_COMPRESS_TABLES_
 #define TITHE_CODEC_COMPRESS_TABLES_
 
@@ -12,33 +12,33 @@
 
 namespace tithe::simd {
 
-// For each mask of 8 lanes, 4 bits per lane, lane 0 lowest: which lane goes there.
+// For each mask of 8 lanes: the source of each lane, 4 bits per lane, lane 0 lowest.
 using LaneTable = std::array<std::uint32_t, 256>;
 
-// Lanes of the mask first, then the others, both in order.
-constexpr LaneTable pressing() {
+// The lanes of the mask first, then the others, both in order.
+constexpr LaneTable compressing() {
   LaneTable table{};
   for (std::uint32_t mask = 0; mask < table.size(); ++mask) {
-    unsigned place = 0;
+    unsigned to = 0;
     for (const std::uint32_t wanted : {1U, 0U})
       for (std::uint32_t lane = 0; lane < 8; ++lane)
-        if ((mask >> lane & 1U) == wanted) table[mask] |= lane << (4 * place++);
+        if ((mask >> lane & 1U) == wanted) table[mask] |= lane << (4 * to++);
   }
   return table;
 }
 
-// Lane k goes to the place of the mask's k-th set bit; what comes elsewhere is any.
+// Lane k goes to the index of the mask's k-th set bit; all other lanes are unspecified.
 constexpr LaneTable spreading() {
   LaneTable table{};
   for (std::uint32_t mask = 0; mask < table.size(); ++mask) {
     std::uint32_t from = 0;
-    for (unsigned place = 0; place < 8; ++place)
-      if (mask >> place & 1U) table[mask] |= from++ << (4 * place);
+    for (unsigned to = 0; to < 8; ++to)
+      if (mask >> to & 1U) table[mask] |= from++ << (4 * to);
   }
   return table;
 }
 
-alignas(64) inline constexpr LaneTable kPressing = pressing();
+alignas(64) inline constexpr LaneTable kCompressing = compressing();
 alignas(64) inline constexpr LaneTable kSpreading = spreading();
 
 }  // namespace tithe::simd
@@ -64,7 +64,7 @@ namespace tithe::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_AVX2
-// vpermd looks at the lowest three bits of each lane.
+// vpermd reads the low three bits of each lane.
 HWY_INLINE __m256i lanes_from(const LaneTable& table, std::uint32_t set) {
   const __m256i all = _mm256_set1_epi32(static_cast<int>(table[set]));
   return _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
@@ -77,7 +77,7 @@ HWY_INLINE hn::Vec256<float> permute(hn::Vec256<float> v, __m256i from) {
 }
 #endif
 
-// A bit per lane, lane 0 lowest; at most 16 lanes.
+// The mask as bits, lane 0 lowest; at most 16 lanes.
 template <typename D>
 HWY_INLINE std::uint32_t set_of(D d, hn::Mask<D> mask) {
 #if HWY_TARGET == HWY_AVX2
@@ -90,20 +90,20 @@ HWY_INLINE std::uint32_t set_of(D d, hn::Mask<D> mask) {
 #endif
 }
 
-// The lanes of the mask, whose bits are `set`, in the first places; what comes behind them is any.
+// Moves the lanes of the mask to the front; `set` is set_of(mask). The lanes after them are unspecified.
 template <typename D>
 HWY_INLINE hn::Vec<D> compress(D, hn::Vec<D> v, hn::Mask<D> mask, std::uint32_t set) {
   static_assert(sizeof(hn::TFromD<D>) == 4);
 #if HWY_TARGET == HWY_AVX2
   static_assert(hn::MaxLanes(D()) == 8);
-  return permute(v, lanes_from(kPressing, set));
+  return permute(v, lanes_from(kCompressing, set));
 #else
   (void)set;
   return hn::Compress(v, mask);
 #endif
 }
 
-// Stores them, and as many lanes behind them as fill a vector. Returns how many there are.
+// Stores the compressed vector, all of its lanes. Returns how many lanes the mask has.
 template <typename D>
 HWY_INLINE std::size_t compress_store(D d, hn::Vec<D> v, hn::Mask<D> mask, hn::TFromD<D>* to) {
   const std::uint32_t set = set_of(d, mask);
@@ -111,7 +111,7 @@ HWY_INLINE std::size_t compress_store(D d, hn::Vec<D> v, hn::Mask<D> mask, hn::T
   return static_cast<std::size_t>(std::popcount(set));
 }
 
-// Lane k goes to the place of the k-th set bit; the other lanes are 0.
+// Moves lane k to the index of the k-th set bit of `set`; the other lanes are 0.
 template <typename D>
 HWY_INLINE hn::Vec<D> spread(D d, hn::Vec<D> v, std::uint64_t set) {
   static_assert(sizeof(hn::TFromD<D>) == 4);
@@ -124,7 +124,7 @@ HWY_INLINE hn::Vec<D> spread(D d, hn::Vec<D> v, std::uint64_t set) {
   const auto moved = permute(v, lanes_from(kSpreading, static_cast<std::uint32_t>(set)));
 #else
   const auto rank = hn::PopulationCount(hn::And(all, hn::Sub(own, hn::Set(d, 1U))));
-  // No lane's rank exceeds its own number, so every index is one.
+  // The rank of a lane is at most its own index, so every index is valid.
   const auto moved = hn::TableLookupLanes(v, hn::IndicesFromVec(d, rank));
 #endif
   return hn::IfThenElseZero(hn::TestBit(all, own), moved);

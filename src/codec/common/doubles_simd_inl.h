@@ -20,7 +20,7 @@ struct Wide {
   VD high;
 };
 
-#if HWY_TARGET == HWY_SCALAR  // has no halves, and no use for them: whole() is 0
+#if HWY_TARGET == HWY_SCALAR  // one lane; never called, as whole() is 0
 HWY_INLINE Wide widen(VF v) { return {hn::PromoteTo(Doubles(), v), hn::Zero(Doubles())}; }
 HWY_INLINE VF narrow(Wide v) { return hn::DemoteTo(Floats(), v.low); }
 #else
@@ -29,7 +29,7 @@ HWY_INLINE Wide widen(VF v) {
   return {hn::PromoteTo(Doubles(), hn::LowerHalf(v)),
           hn::PromoteTo(Doubles(), hn::UpperHalf(HalfFloats(), v))};
 }
-// Each rounded to the nearest float.
+// Rounds each to the nearest float.
 HWY_INLINE VF narrow(Wide v) {
   return hn::Combine(Floats(), hn::DemoteTo(HalfFloats(), v.high), hn::DemoteTo(HalfFloats(), v.low));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Payloads that are arrays of floats, added up.
+// Sums of payloads that are arrays of floats.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -10,13 +10,14 @@
 
 namespace tithe::sums {
 
-// After a sum that is not finite: which of two NaNs comes of them is up to the processor, so no bit may depend on it.
-inline void clear(Bytes acc, std::span<float> left) {
+// Zeroes both after a sum that is not finite. Which NaN a sum of two NaNs gives depends on the processor; no bit of a
+// payload or residual may.
+inline void clear(Bytes acc, std::span<float> residual_out) {
   std::fill(acc.begin(), acc.end(), std::uint8_t{0});
-  std::fill(left.begin(), left.end(), 0.0F);
+  std::fill(residual_out.begin(), residual_out.end(), 0.0F);
 }
 
-// acc += in, arrays of f32. True if all sums are finite; otherwise they are cleared.
+// acc += in, arrays of f32. True if all sums are finite; otherwise clears acc.
 inline bool add(Bytes acc, ByteView in) {
   std::uint32_t most = 0;
   for (std::size_t at = 0; at < acc.size(); at += 4) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// For codecs that send the values at places which are known before the values are seen: all is left, segment after
-// segment, and what is sent is picked from what is still in cache.
+// For codecs that know which indices they send before they see the values: all values go to residual_out, segment by
+// segment, and the sent ones are picked from the segment while it is in the cache.
 #include <algorithm>
 #include <cstddef>
 
@@ -9,19 +9,18 @@
 
 namespace tithe::codec {
 
-// Values that are left before places among them are picked: they stay in the nearest cache, and picking from so few
-// takes so short that memory stays busy.
+// Values per segment: few enough for the L1 cache, and for picking to be so short that memory stays busy.
 inline constexpr std::size_t kSegment = 1024;
 
-// Leaves all values whole: left, where there is one, becomes what is taken. True if all of it is finite.
+// Leaves all values whole: residual_out, unless it is nullptr, becomes the taken values. True if all are finite.
 bool leave_all(const Carry& in);
 
 inline bool all_finite(std::span<const float> v) {
   return leave_all({.grad = v.data(), .residual = nullptr, .residual_out = nullptr, .n = v.size()});
 }
 
-// The same; after each segment pick(end) is called, which may send what lies below `end`: left_value(in, i) is then the
-// value taken, and 0 belongs into in.residual_out[i], where there is one.
+// leave_all, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it
+// as taken_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
 template <typename Pick>
 bool leave_and_pick(const Carry& in, Pick pick) {
   bool finite = true;
@@ -36,7 +35,8 @@ bool leave_and_pick(const Carry& in, Pick pick) {
   }
   return finite;
 }
-inline float left_value(const Carry& in, std::size_t i) {
+// The taken value i, after leave_all.
+inline float taken_value(const Carry& in, std::size_t i) {
   return in.residual_out ? in.residual_out[i] : in.take(i);
 }
 

@@ -13,14 +13,14 @@ namespace tithe::codec::HWY_NAMESPACE {
 namespace {
 using namespace simd::HWY_NAMESPACE;
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool leave_as(const Carry& in) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(in.n); i += lanes()) {
     const VF v = take<kResidual>(in, i);
     peak.see(magnitude(v));
-    if (kLeft) hn::StoreU(v, Floats(), in.residual_out + i);
+    if (kResidualOut) hn::StoreU(v, Floats(), in.residual_out + i);
   }
   bool finite = peak.finite();
   for (; i < in.n; ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What fixed-size codecs share: the checks that stand in front of every encode and decode.
+// Shared by all codecs: the checks at the start of encode and decode, the reference merge, and the rows of
+// Codec::impls.
 #include <string>
 
 #include "tithe/codec.h"
@@ -25,7 +26,7 @@ inline Status check_size(std::string_view codec, std::size_t have, std::size_t w
                               std::to_string(want)};
 }
 
-// Ranks that payloads count, of which two come together.
+// `ranks`: the sum of the rank counts of two payloads that are combined. kCorrupt if it exceeds call.ranks.
 inline Status check_ranks(std::string_view codec, const Call& call, std::size_t ranks) {
   if (call.ranks == 0 || ranks <= call.ranks) return {};
   return {Code::kCorrupt, std::string(codec) + ": payloads that count " + std::to_string(ranks) +
@@ -34,20 +35,20 @@ inline Status check_ranks(std::string_view codec, const Call& call, std::size_t 
 
 using Check = Status (*)(const Call&, std::size_t n, ByteView payload);
 
-// Runs check over all payloads before anything is written.
+// Checks all payloads; call it before anything is written.
 inline Status check_all(Check check, const Call& call, std::span<const ByteView> payloads, std::size_t n) {
   for (const ByteView p : payloads) TITHE_TRY(check(call, n, p));
   return {};
 }
 
-// Of two functions the one of the call's phase; an Impl has one for both.
+// One function for both phases of a codec: calls kFirst in phase 0, kSecond in phase 1.
 template <auto kFirst, auto kSecond, typename... Args>
 auto by_phase(const Call& call, Args... args) {
   return call.phase == 0 ? kFirst(call, args...) : kSecond(call, args...);
 }
 
-// The reference merge of values [first, n): sets or adds payload after payload, then divides. `value(p, i)` is
-// value i of payload p.
+// The reference merge of values [first, n): base plus the payloads in order, then divided. value(p, i) is value i of
+// payload p.
 template <typename Value>
 void merge_values(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out, Value value,
                   std::size_t first = 0) {
@@ -55,14 +56,14 @@ void merge_values(std::span<const ByteView> payloads, const Merge& merge, std::s
     float sum = merge.base ? merge.base[i] : 0.0F;
     for (std::size_t p = 0; p < payloads.size(); ++p) {
       const float v = value(payloads[p], i);
-      sum = (p == 0 && !merge.base) ? v : sum + v;  // -0 survives a lone payload
+      sum = (p == 0 && !merge.base) ? v : sum + v;  // a single payload keeps -0
     }
     out[i] = merge.divide == 1.0F ? sum : sum / merge.divide;
   }
 }
 
-// Merges at most `most` payloads at a time; what comes after the first of them adds to the result so far.
-// `pass(payloads, merge, out)`.
+// Calls pass(payloads, merge, out) for groups of at most `most` payloads; each group after the first adds to the result
+// so far.
 template <typename Pass>
 void merge_in_groups(std::size_t most, std::span<const ByteView> payloads, const Merge& merge,
                      std::span<float> out, Pass pass) {
@@ -79,7 +80,7 @@ inline std::size_t no_scratch(const Settings&, std::size_t) { return 0; }
 inline bool always(const Machine&) { return true; }
 inline bool with_simd(const Machine& m) { return m.simd; }
 
-// The rows of Codec::impls: an Impl over the vector kernels, and the same over the reference's.
+// The rows of Codec::impls: an Impl that runs the SIMD kernels, and one that runs the reference kernels.
 constexpr Impl simd(Impl impl) {
   impl.name = "simd";
   impl.usable = with_simd;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Highway paths of the dense codecs share. Included after hwy/foreach_target.h, once per target, which
-// is why the guard toggles. All loads and stores are unaligned: what arrives is what users and frames hold.
+// Shared by the SIMD code of the dense codecs. Included after hwy/foreach_target.h, once per target, which is why the
+// guard toggles. All loads and stores are unaligned, since users and frames choose the addresses.
 //
-// A path does whole vectors; the few values after the last one go through the reference's per-value body.
+// SIMD code does whole vectors; the reference's per-value code does the few values after the last whole vector.
 #if defined(TITHE_CODEC_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_SIMD_INL_H_
 #undef TITHE_CODEC_SIMD_INL_H_
@@ -22,14 +22,14 @@ namespace tithe::simd::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most 16 lanes: base/fold.h's shape.
+// At most 16 lanes, as many as base/fold.h has.
 using Floats = hn::CappedTag<float, 16>;
 using Words = hn::RebindToUnsigned<Floats>;
 using VF = hn::Vec<Floats>;
 using VW = hn::Vec<Words>;
 
 HWY_INLINE std::size_t lanes() { return hn::Lanes(Floats()); }
-// How many of n values whole vectors cover: none where vectors are only emulated.
+// How many of n values lie in whole vectors; 0 where vectors are emulated.
 HWY_INLINE std::size_t whole(std::size_t n) {
   constexpr bool kEmulated = HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128;
   return kEmulated ? 0 : n / lanes() * lanes();
@@ -46,7 +46,7 @@ HWY_INLINE VF take(const Carry& in, std::size_t i) {
   return kResidual ? hn::Add(g, load(in.residual + i)) : g;
 }
 
-// The largest magnitude seen, as an integer: from 0x7f800000 on it is not finite.
+// The largest magnitude seen, as bits: 0x7f800000 and above are not finite.
 class Peak {
  public:
   HWY_INLINE Peak() : most_(hn::Zero(Words())) {}
@@ -59,8 +59,8 @@ class Peak {
   VW most_;
 };
 
-// Whether the output of a decode goes past the caches: it is written without being read, and no cache would hold it
-// until it is used. It must start where vectors do.
+// Whether a decode writes its output with non-temporal stores: the output is written without being read, and is too
+// large to stay in a cache until it is used. It must be aligned to 64 bytes.
 constexpr std::size_t kPastCaches = std::size_t{1} << 22;  // values: 16 MiB
 HWY_INLINE bool goes_past_caches(const Merge& merge, std::span<float> out) {
   return merge.base == nullptr && out.size() >= kPastCaches &&
@@ -70,8 +70,9 @@ HWY_INLINE void store(VF v, float* out, bool past_caches) {
   past_caches ? hn::Stream(v, Floats(), out) : hn::StoreU(v, Floats(), out);
 }
 
-// out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for whole vectors; returns how many values that were.
-// unpack(payload, i) gives the payload's values from i on. Four vectors at a time hide the latency of adding.
+// out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for whole vectors; returns how many values it wrote.
+// unpack(payload, i) returns a vector of the payload's values from i on. Four vectors at a time hide the latency of
+// additions.
 template <typename Unpack>
 HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
                              Unpack unpack) {

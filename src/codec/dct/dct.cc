@@ -20,7 +20,7 @@ enum Param : std::size_t { kKeep };
 constexpr ParamSpec kParams[] = {
     {"keep", 2, 1, kChunk, "coefficients that are sent of each 64 (whole number)"}};
 
-// cos(pi m / 128), by its series within the first quadrant.
+// cos(pi m / 128), by its power series in the first quadrant.
 constexpr double cosine(std::size_t m) {
   m %= 256;
   if (m > 128) m = 256 - m;
@@ -41,7 +41,7 @@ constexpr std::array<Chunk, kChunk> make_basis() {
       basis[f][i] = static_cast<float>((f == 0 ? 1 : std::numbers::sqrt2) / 8 * cosine((2 * i + 1) * f));
   return basis;
 }
-constexpr std::array<Chunk, kChunk> make_turned(const std::array<Chunk, kChunk>& basis) {
+constexpr std::array<Chunk, kChunk> make_transposed(const std::array<Chunk, kChunk>& basis) {
   std::array<Chunk, kChunk> turned{};
   for (std::size_t f = 0; f < kChunk; ++f)
     for (std::size_t i = 0; i < kChunk; ++i) turned[i][f] = basis[f][i];
@@ -51,7 +51,7 @@ constexpr std::array<Chunk, kChunk> make_turned(const std::array<Chunk, kChunk>&
 }  // namespace
 
 constinit const std::array<Chunk, kChunk> kBasis = make_basis();
-constinit const std::array<Chunk, kChunk> kTurned = make_turned(make_basis());
+constinit const std::array<Chunk, kChunk> kTransposed = make_transposed(make_basis());
 
 void write(const Chunk& spectrum, std::size_t k, std::uint8_t* frequency) {
   std::array<std::uint8_t, kChunk> order{};
@@ -75,7 +75,7 @@ std::size_t chunks(std::size_t n) { return (n + kChunk - 1) / kChunk; }
 std::size_t bytes(std::size_t n, std::size_t k) { return 1 + chunks(n) * 3 * k; }
 std::size_t bound(const Settings& s, std::size_t n) { return bytes(n, keep(s)); }
 
-// The transform keeps lengths; the largest coefficients hold at least their share. For values below 2^124.
+// The transform keeps the norm, and the largest coefficients hold at least their share. For values below 2^124.
 double contraction(const Settings& s, std::size_t) {
   return std::min(1.0, 1 - static_cast<double>(keep(s)) / kChunk * (1 - 0x1p-16) + 0x1p-18);
 }
@@ -100,7 +100,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 Chunk forward(const Chunk& x) {
   Chunk spectrum{};
   for (std::size_t i = 0; i < kChunk; ++i)
-    for (std::size_t f = 0; f < kChunk; ++f) spectrum[f] += x[i] * kTurned[i][f];
+    for (std::size_t f = 0; f < kChunk; ++f) spectrum[f] += x[i] * kTransposed[i][f];
   return spectrum;
 }
 

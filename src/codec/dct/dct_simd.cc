@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chunk's 64 sums, one per frequency or per value, in a few vectors: each adds its terms in the reference's order.
+// The 64 sums of a chunk, one per frequency or per value, in a few vectors. Each sum adds its terms in the order of the
+// reference.
 #include <algorithm>
 #include <cstring>
 
@@ -51,21 +52,21 @@ HWY_INLINE Sums values_of(const std::uint8_t* frequency, std::size_t k) {
   return values;
 }
 
-// The reference's write: the largest one k times over, while that is less work than sorting.
+// write() of the reference: finds the largest k times, as long as that is cheaper than sorting.
 constexpr std::size_t kFew = 12;
 HWY_INLINE void write_few(const Sums& spectrum, std::size_t k, std::uint8_t* frequency) {
-  hn::Vec<Ints> left[kVectors];
-  for (std::size_t v = 0; v < kVectors; ++v) left[v] = hn::BitCast(Ints(), magnitude(spectrum.at[v]));
+  hn::Vec<Ints> remaining[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) remaining[v] = hn::BitCast(Ints(), magnitude(spectrum.at[v]));
   for (std::size_t j = 0; j < k; ++j) {
-    auto most = left[0];
-    for (std::size_t v = 1; v < kVectors; ++v) most = hn::Max(most, left[v]);
+    auto most = remaining[0];
+    for (std::size_t v = 1; v < kVectors; ++v) most = hn::Max(most, remaining[v]);
     most = hn::MaxOfLanes(Ints(), most);
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const std::intptr_t lane = hn::FindFirstTrue(Ints(), hn::Eq(left[v], most));
+      const std::intptr_t lane = hn::FindFirstTrue(Ints(), hn::Eq(remaining[v], most));
       if (lane < 0) continue;
       frequency[j] = static_cast<std::uint8_t>(v * kWidth + static_cast<std::size_t>(lane));
       const auto here = hn::Eq(hn::Iota(Ints(), 0), hn::Set(Ints(), static_cast<std::int32_t>(lane)));
-      left[v] = hn::IfThenElse(here, hn::Set(Ints(), -1), left[v]);
+      remaining[v] = hn::IfThenElse(here, hn::Set(Ints(), -1), remaining[v]);
       break;
     }
   }
@@ -91,7 +92,7 @@ std::size_t encode_as(const Carry& in, std::size_t k, std::uint8_t* out, bool& f
     if (!hn::AllTrue(Words(), hn::Lt(most, hn::Set(Words(), kNearlyTooLarge))))
       for (float& v : x) v *= kShrink;
     Sums spectrum;
-    for (std::size_t i = 0; i < kChunk; ++i) spectrum.add(x[i], kTurned[i]);
+    for (std::size_t i = 0; i < kChunk; ++i) spectrum.add(x[i], kTransposed[i]);
     std::uint8_t* to = out + at(c, k);
     if (k <= kFew) {
       write_few(spectrum, k, to);

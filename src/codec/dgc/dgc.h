@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// dgc: all values at or above a threshold that a sample suggests (Lin et al., "Deep Gradient Compression",
-// 2018). Where that would be more than cap * k of them, the k largest alone are sent, the lower index first
-// among equals: the paper's hierarchical selection. Momentum correction, masking and clipping belong to the
-// feedback (tithe/spec.h), warm-up to the schedule (tithe/schedule.h).
+// dgc: sends all values at or above a threshold that is estimated from a sample (Lin et al., "Deep Gradient
+// Compression", 2018). If these are more than cap * k, it sends only the k largest, the lower index first among equals
+// (the paper's hierarchical selection). Momentum correction, masking and clipping belong to the feedback
+// (tithe/spec.h), warm-up to the schedule (tithe/schedule.h).
 //
 //   k          max(1, ceil(ratio * n))
 //   sample     codec/sparse/select.h, drawn by (seed, round, tensor, chunk)

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/draws.h"
-#include "support/sparse_sent.h"
+#include "support/sparse_output.h"
 
 namespace tithe::sparse {
 namespace {
@@ -16,7 +16,7 @@ TEST(Dgc, SendsAboutTheRatioAndNeverMoreThanTheCap) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     call.round = static_cast<std::uint32_t>(round);
-    const Sent sent = encode_all(dgc_codec, call, draws::bell(n, 1, 7), std::vector<float>(n));
+    const SparseOutput sent = encode_all(dgc_codec, call, draws::bell(n, 1, 7), std::vector<float>(n));
     EXPECT_LE(sent.index.size(), 4800U);
     sum += static_cast<double>(sent.index.size());
   }
@@ -27,20 +27,20 @@ TEST(Dgc, SendsAboutTheRatioAndNeverMoreThanTheCap) {
 TEST(Dgc, SampleIsDrawnAnewEachRoundAndOnEachRank) {
   const std::vector<float> grad = draws::bell(100'000, 1, 3);
   Call call = call_of("dgc:cap=2");
-  const auto places = [&] { return encode_all(dgc_codec, call, grad).index; };
-  const std::vector<std::uint32_t> first = places();
-  EXPECT_EQ(places(), first);
+  const auto indices = [&] { return encode_all(dgc_codec, call, grad).index; };
+  const std::vector<std::uint32_t> first = indices();
+  EXPECT_EQ(indices(), first);
   call.round = 1;
-  const std::vector<std::uint32_t> second = places();
+  const std::vector<std::uint32_t> second = indices();
   EXPECT_NE(second, first);  // another sample, another threshold
   call.seed = 99;
-  EXPECT_NE(places(), second);
+  EXPECT_NE(indices(), second);
 }
 
 TEST(Dgc, BeyondTheCapTheLargestAreSent) {
   // All equal: every value reaches the threshold, the first k are sent.
-  const Sent equal = encode_all(dgc_codec, call_of("dgc:ratio=0.01"), std::vector<float>(50'000, 2),
-                                std::vector<float>(50'000));
+  const SparseOutput equal = encode_all(dgc_codec, call_of("dgc:ratio=0.01"), std::vector<float>(50'000, 2),
+                                        std::vector<float>(50'000));
   ASSERT_EQ(equal.index.size(), 500U);
   EXPECT_EQ(equal.index.back(), 499U);
   // Few values that are not zero: the threshold falls to the smallest of them, and zeros are never sent.

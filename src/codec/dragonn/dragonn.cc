@@ -78,7 +78,8 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_ref(form(call.settings), in, values, picked, out);
 }
 
-// A block's candidates, their slots, the losers' values and the table; and the values of all winners so far.
+// Scratch: candidates, slots, unsent values and hash table of one block; the values of all winners so far. A winner is
+// a candidate that keeps its slot.
 struct Layout {
   std::size_t list;   // elements of a block's list
   std::size_t table;  // slots of the longest block
@@ -102,8 +103,8 @@ std::size_t scratch(const Settings& s, std::size_t n) {
   return sparse::scratch(form(s), own_scratch(s, n), most(s, n));
 }
 
-// A winner is found by asking the table for each candidate again, so slots need no mark for "empty" and the table
-// is never cleared: whatever is read was written by a candidate of the same block.
+// To find the winners, each candidate reads its slot again. So slots need no mark for "empty" and the table is never
+// cleared: what is read was written by a candidate of the same block.
 Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dragonn", in.n));
   TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
@@ -128,8 +129,8 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
     peak = std::max(peak, found.peak);
     hash(index, found.count, key.hash, slots_of(call.settings, length), slot);
     for (std::size_t j = 0; j < found.count; ++j) table[slot[j]] = static_cast<std::uint32_t>(j);
-    // Winners and losers are parted without a branch. A loser's index is overwritten by the next winner's, and there is
-    // one: the last candidate wins. The slot that a loser overwrites has been read.
+    // Separates winners and losers without a branch. The next winner overwrites a loser's index; there is a next
+    // winner, since the last candidate wins. The slot that a loser overwrites has been read already.
     std::size_t losses = 0;
     for (std::size_t j = 0; j < found.count; ++j) {
       const bool wins_slot = table[slot[j]] == j;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// dragonn: values at or above a sampled threshold, thinned by a hash table instead of sorted (Wang et al.,
-// "DRAGONN: Distributed Randomized Approximate Gradients of Neural Networks", 2022).
+// dragonn: sends values at or above a sampled threshold; a hash table instead of a sort limits their number (Wang et
+// al., "DRAGONN: Distributed Randomized Approximate Gradients of Neural Networks", 2022).
 //
-// The values are cut into blocks of kBlock. In each block every candidate writes its index into a slot,
-//   slot(i) = fmix32(i ^ key) * slots_of_block / 2^32        (finaliser of MurmurHash3; the key is new each
-//   round)
-// and the last writer, the highest index, keeps it. Winners are sent; losers stay in the residual and meet
-// other rivals next round. Of c candidates in m slots m (1 - (1 - 1/m)^c) win on average: 88 % at m = 4 c.
-// The payload is bounded by the slots, however wrong the threshold. Unlike the published code the table is
-// local to a block, so that it stays in cache and winners come out in order, and index 0 is an index like any
-// other.
+// The values are cut into blocks of kBlock. A candidate is a value that reaches the threshold. In each block every
+// candidate writes its index into a slot,
+//   slot(i) = fmix32(i ^ key) * slots_of_block / 2^32        (finaliser of MurmurHash3; a new key each round)
+// and the last writer, the highest index, keeps the slot. These values are sent; the others stay in the residual and
+// collide with other candidates in the next round. Of c candidates in m slots, m (1 - (1 - 1/m)^c) are sent on average:
+// 88 % for m = 4 c. The number of slots bounds the payload, even if the threshold is far off.
+// Unlike in the published code, the table is local to a block, so it stays in cache and the indices come out in order;
+// and index 0 is treated like any other index.
 //
 // Layout   codec/sparse/sparse.h, at most min(length, slots) pairs of each block
 #include <cstddef>
@@ -34,7 +34,7 @@ TITHE_HD inline std::uint32_t fmix32(std::uint32_t h) {
   return h ^ h >> 16;
 }
 
-// Where candidate `index` writes itself in a table of `slots` slots.
+// The slot of candidate `index` in a table of `slots` slots.
 TITHE_HD inline std::uint32_t slot_of(std::uint32_t index, std::uint32_t key, std::uint32_t slots) {
   return static_cast<std::uint32_t>(std::uint64_t{fmix32(index ^ key)} * slots >> 32);
 }

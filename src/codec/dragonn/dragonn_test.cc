@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "support/sparse_sent.h"
+#include "support/sparse_output.h"
 
 namespace tithe::sparse {
 namespace {
@@ -14,10 +14,10 @@ namespace {
 TEST(Dragonn, IndexZeroCanBeSent) {
   std::vector<float> grad(1000);
   grad[0] = 3;
-  const Sent sent = encode_all(dragonn_codec, call_of("dragonn"), grad, std::vector<float>(1000));
+  const SparseOutput sent = encode_all(dragonn_codec, call_of("dragonn"), grad, std::vector<float>(1000));
   EXPECT_EQ(sent.index, (std::vector<std::uint32_t>{0}));
   EXPECT_EQ(sent.value, (std::vector<float>{3}));
-  EXPECT_EQ(sent.left[0], 0);
+  EXPECT_EQ(sent.residual_out[0], 0);
 }
 
 // c candidates thrown into m slots: m (1 - (1 - 1/m)^c) win on average. All values are equal, so that all are
@@ -36,7 +36,8 @@ TEST(Dragonn, KeptFractionIsThatOfBallsInSlots) {
     double sum = 0;
     for (int round = 0; round < kRounds; ++round) {
       call.round = static_cast<std::uint32_t>(round);
-      const Sent sent = encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));
+      const SparseOutput sent =
+          encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));
       sum += static_cast<double>(sent.index.size());
     }
     EXPECT_NEAR(sum / kRounds, expected, 5 * std::sqrt(variance / kRounds)) << "slots " << slots;
@@ -50,9 +51,9 @@ TEST(Dragonn, LosersStayAndWinLater) {
   std::size_t sent_in_all = 0;
   for (std::uint32_t round = 0; round < 12; ++round) {
     call.round = round;
-    const Sent sent = encode_all(dragonn_codec, call, std::vector<float>(n), residual);
+    const SparseOutput sent = encode_all(dragonn_codec, call, std::vector<float>(n), residual);
     sent_in_all += sent.index.size();
-    residual = sent.left;
+    residual = sent.residual_out;
   }
   EXPECT_EQ(sent_in_all, n);
   EXPECT_EQ(residual, std::vector<float>(n, 0));
@@ -61,7 +62,7 @@ TEST(Dragonn, LosersStayAndWinLater) {
 TEST(Dragonn, SlotsBoundThePayloadWhateverTheThreshold) {
   constexpr std::size_t n = 200'000;  // four blocks, the last one short
   const Call call = call_of("dragonn:ratio=0.001,slots=2");
-  const Sent sent = encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));
+  const SparseOutput sent = encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));
   EXPECT_LE(sent.payload.size(), dragonn_codec.phases[0].bound(call.settings, n));
   EXPECT_EQ(sent.index.size(), 132U * 3 + 7);  // every slot of every block is won
 }

@@ -18,7 +18,7 @@ constexpr ParamSpec kParams[] = {
      "mantissa bits, below N - 1; 0 = N - 4: codes reach down to 2^-8 of the largest"},
     {"block", 4096, 1 << kLeastLog, 1 << kMostLog, "values per transform; rounded down to a power of two"}};
 
-Shape shape_of(const Settings& s) {
+Head head_of(const Settings& s) {
   const int bits = static_cast<int>(s[kBits]);
   const int asked = static_cast<int>(s[kMantissa]);
   const int log = static_cast<int>(std::bit_width(static_cast<unsigned>(s[kBlock]))) - 1;
@@ -28,58 +28,58 @@ Shape shape_of(const Settings& s) {
           .kept = static_cast<std::size_t>(std::clamp(std::ceil(s[kRatio] * bins), 1.0, bins))};
 }
 
-std::size_t bytes(const Shape& shape, std::size_t n) {
+std::size_t bytes(const Head& head, std::size_t n) {
   if (n == 0) return kHead;
-  const Block last = block_at(shape, n, blocks(shape, n) - 1);
-  return last.at + last.bytes(shape.code);
+  const Block last = block_at(head, n, blocks(head, n) - 1);
+  return last.at + last.bytes(head.code);
 }
-std::size_t bound(const Settings& s, std::size_t n) { return bytes(shape_of(s), n); }
+std::size_t bound(const Settings& s, std::size_t n) { return bytes(head_of(s), n); }
 
-void write_head(const Shape& s, std::uint8_t* out) {
-  out[0] = static_cast<std::uint8_t>(s.code.bits);
-  out[1] = static_cast<std::uint8_t>(s.code.mantissa);
-  out[2] = static_cast<std::uint8_t>(s.log);
+void write_head(const Head& head, std::uint8_t* out) {
+  out[0] = static_cast<std::uint8_t>(head.code.bits);
+  out[1] = static_cast<std::uint8_t>(head.code.mantissa);
+  out[2] = static_cast<std::uint8_t>(head.log);
   out[3] = 0;
-  wire::put(out + 4, static_cast<std::uint32_t>(s.kept));
+  wire::put(out + 4, static_cast<std::uint32_t>(head.kept));
 }
 
 Status check(const Call& call, std::size_t n, ByteView payload) {
-  const Shape shape = shape_of(call.settings);
-  TITHE_TRY(codec::check_size("fft", payload.size(), bytes(shape, n)));
-  std::uint8_t head[kHead];
-  write_head(shape, head);
-  if (!std::equal(head, head + kHead, payload.begin()))
+  const Head head = head_of(call.settings);
+  TITHE_TRY(codec::check_size("fft", payload.size(), bytes(head, n)));
+  std::uint8_t expected[kHead];
+  write_head(head, expected);
+  if (!std::equal(expected, expected + kHead, payload.begin()))
     return {Code::kCorrupt, "fft: other blocks, bins or codes than were asked for"};
-  for (std::size_t j = 0; j < blocks(shape, n); ++j) {
-    const Block block = block_at(shape, n, j);
+  for (std::size_t j = 0; j < blocks(head, n); ++j) {
+    const Block block = block_at(head, n, j);
     const std::uint8_t* at = &payload[block.at];
     std::size_t sent = 0;
     for (std::size_t k = 0; k < block.bitmap_bytes(); ++k)
       sent += static_cast<std::size_t>(std::popcount(at[kBlockHead + k]));
-    if (!range::is_base(shape.code, wire::get<std::uint32_t>(at)) || sent != block.kept)
+    if (!range::is_base(head.code, wire::get<std::uint32_t>(at)) || sent != block.kept)
       return {Code::kCorrupt, "fft: range or number of bins of block " + std::to_string(j)};
-    if (!range::ends_clean(at + kBlockHead + block.bitmap_bytes(), shape.code.bits, 2 * block.kept))
+    if (!range::ends_clean(at + kBlockHead + block.bitmap_bytes(), head.code.bits, 2 * block.kept))
       return {Code::kCorrupt, "fft: a bit past the last code"};
   }
   return {};
 }
 
-// Parseval: the bins hold all energy, the strongest ones at least their share of it. Of that share rounding loses
-// 4^-(m + 1), and what is below eps / 2 at most (eps / 2)^2 for each of 2 k numbers, of which all but bin 0's count
-// twice. For values below 2^123.
+// By Parseval the bins hold all energy, and the strongest bins at least their share. Rounding loses 4^-(m + 1) of that
+// share. Numbers below eps / 2 lose at most (eps / 2)^2 each: 2 k numbers, all but those of bin 0 counted twice. Holds
+// for values below 2^123.
 double contraction(const Settings& s, std::size_t) {
-  const Shape shape = shape_of(s);
-  const double bins = std::ldexp(1.0, shape.log - 1);
-  const double share = static_cast<double>(shape.kept) / bins;
-  const double octaves = std::ldexp(std::ldexp(1.0, shape.code.bits - 1) - 2, -shape.code.mantissa);
-  const double vanishing = 4 * static_cast<double>(shape.kept) * std::pow(4.0, -octaves);
-  const double codes = std::min(1.0, std::pow(4.0, -(shape.code.mantissa + 1)) + vanishing);
+  const Head head = head_of(s);
+  const double bins = std::ldexp(1.0, head.log - 1);
+  const double share = static_cast<double>(head.kept) / bins;
+  const double octaves = std::ldexp(std::ldexp(1.0, head.code.bits - 1) - 2, -head.code.mantissa);
+  const double vanishing = 4 * static_cast<double>(head.kept) * std::pow(4.0, -octaves);
+  const double codes = std::min(1.0, std::pow(4.0, -(head.code.mantissa + 1)) + vanishing);
   return 1 - share * (1 - codes) + 1e-6;
 }
 
 // ---- The reference
 
-// The bins of 2 L times the values that stand in z, each at its place.
+// The bins of 2 L times the values in z; value pair j is at index bit_reversed[j].
 void forward(const fourier::Tables& t, Complex* z, Complex* c) {
   const std::size_t bins = t.length;
   fourier::transform(t, {z, bins});
@@ -94,18 +94,18 @@ void forward(const fourier::Tables& t, Complex* z, Complex* c) {
   }
 }
 
-// The values of bins: value 2 j is im, value 2 j + 1 is re of z[j]. The inverse transform is the forward one with real
-// and imaginary parts exchanged on both sides.
+// The values of bins: value 2 j is the im, value 2 j + 1 the re of z[j]. The inverse transform is the forward one with
+// real and imaginary parts exchanged before and after.
 void inverse(const fourier::Tables& t, const Complex* c, Complex* z) {
   const std::size_t bins = t.length;
   z[0] = {c[0].re - c[0].im, c[0].re + c[0].im};
-  z[t.place[bins / 2]] = {-2 * c[bins / 2].im, 2 * c[bins / 2].re};
+  z[t.bit_reversed[bins / 2]] = {-2 * c[bins / 2].im, 2 * c[bins / 2].re};
   for (std::size_t f = 1; f < bins / 2; ++f) {
     const Complex a = c[f], b = c[bins - f], w = t.turn[f];
     const Complex even = {a.re + b.re, a.im - b.im};
     const Complex odd = fourier::times({a.re - b.re, a.im + b.im}, {w.re, -w.im});
-    z[t.place[f]] = {even.im + odd.re, even.re - odd.im};
-    z[t.place[bins - f]] = {odd.re - even.im, even.re + odd.im};
+    z[t.bit_reversed[f]] = {even.im + odd.re, even.re - odd.im};
+    z[t.bit_reversed[bins - f]] = {odd.re - even.im, even.re + odd.im};
   }
   fourier::transform(t, {z, bins});
 }
@@ -156,7 +156,7 @@ void add_bins(const range::Head& code, const Block& block, const std::uint8_t* f
 
 }  // namespace
 
-bool encode_block(const Shape& shape, const Block& block, const Carry& in, const Room& room,
+bool encode_block(const Head& head, const Block& block, const Carry& in, const Room& room,
                   std::uint8_t* payload) {
   const fourier::Tables& t = block.tables();
   std::uint32_t largest = 0;
@@ -166,22 +166,23 @@ bool encode_block(const Shape& shape, const Block& block, const Carry& in, const
   const auto scaled = [&](std::size_t i) {
     return i < block.values && scale.down > 0 ? in.take(block.first + i) * scale.down : 0.0F;
   };
-  for (std::size_t j = 0; j < block.bins(); ++j) room.z[t.place[j]] = {scaled(2 * j), scaled(2 * j + 1)};
+  for (std::size_t j = 0; j < block.bins(); ++j)
+    room.z[t.bit_reversed[j]] = {scaled(2 * j), scaled(2 * j + 1)};
   forward(t, room.z, room.c);
-  write(shape.code, block, room.c, scale.up, room.order, payload + block.at);
+  write(head.code, block, room.c, scale.up, room.order, payload + block.at);
   if (in.residual_out) {
     std::fill_n(room.c, block.bins(), Complex{});
-    add_bins(shape.code, block, payload + block.at, room.c);
+    add_bins(head.code, block, payload + block.at, room.c);
     inverse(t, room.c, room.z);
     for (std::size_t i = 0; i < block.values; ++i) in.leave(block.first + i, value(room.z, i));
   }
   return largest <= range::kLargest;
 }
 
-void decode_block(const Shape& shape, const Block& block, std::span<const ByteView> payloads,
-                  const Merge& how, const Room& room, std::span<float> out) {
+void decode_block(const Head& head, const Block& block, std::span<const ByteView> payloads, const Merge& how,
+                  const Room& room, std::span<float> out) {
   std::fill_n(room.c, block.bins(), Complex{});
-  for (const ByteView p : payloads) add_bins(shape.code, block, &p[block.at], room.c);
+  for (const ByteView p : payloads) add_bins(head.code, block, &p[block.at], room.c);
   inverse(block.tables(), room.c, room.z);
   for (std::size_t i = 0; i < block.values; ++i) {
     const float v = value(room.z, i);
@@ -192,14 +193,14 @@ void decode_block(const Shape& shape, const Block& block, std::span<const ByteVi
 
 namespace {
 
-int most_log(const Shape& shape, std::size_t n) {
-  return n >= shape.length() ? shape.log : n == 0 ? kLeastLog : block_at(shape, n, 0).log;
+int most_log(const Head& head, std::size_t n) {
+  return n >= head.length() ? head.log : n == 0 ? kLeastLog : block_at(head, n, 0).log;
 }
 
 std::size_t scratch(const Settings& s, std::size_t n) {
-  const Shape shape = shape_of(s);
-  const std::size_t one = Room::bytes(most_log(shape, n));
-  return n >= shape.length() ? std::max(one, Work::bytes(shape)) : one;
+  const Head head = head_of(s);
+  const std::size_t one = Room::bytes(most_log(head, n));
+  return n >= head.length() ? std::max(one, Work::bytes(head)) : one;
 }
 
 template <const Kernels& kWith>
@@ -207,14 +208,14 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const Settings& s = call.settings;
   TITHE_TRY(codec::check_room("fft", out.size(), bound(s, in.n)));
   TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(s, in.n)));
-  const Shape shape = shape_of(s);
-  const Room room = Room::at(call.scratch.data(), most_log(shape, in.n));
-  write_head(shape, out.data());
+  const Head head = head_of(s);
+  const Room room = Room::at(call.scratch.data(), most_log(head, in.n));
+  write_head(head, out.data());
   bool finite = true;
   std::size_t j = 0;
-  if (in.n >= shape.length()) j = kWith.encode(shape, in, out.data(), call.scratch.data(), finite);
-  for (; j < blocks(shape, in.n); ++j)
-    finite = encode_block(shape, block_at(shape, in.n, j), in, room, out.data()) && finite;
+  if (in.n >= head.length()) j = kWith.encode(head, in, out.data(), call.scratch.data(), finite);
+  for (; j < blocks(head, in.n); ++j)
+    finite = encode_block(head, block_at(head, in.n, j), in, room, out.data()) && finite;
   return Encoded{bound(s, in.n), finite};
 }
 
@@ -223,11 +224,11 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   const std::size_t n = out.size();
   TITHE_TRY(codec::check_all(check, call, payloads, n));
   TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(call.settings, n)));
-  const Shape shape = shape_of(call.settings);
-  const Room room = Room::at(call.scratch.data(), most_log(shape, n));
+  const Head head = head_of(call.settings);
+  const Room room = Room::at(call.scratch.data(), most_log(head, n));
   std::size_t j = 0;
-  if (n >= shape.length()) j = kWith.decode(shape, payloads, how, out, call.scratch.data());
-  for (; j < blocks(shape, n); ++j) decode_block(shape, block_at(shape, n, j), payloads, how, room, out);
+  if (n >= head.length()) j = kWith.decode(head, payloads, how, out, call.scratch.data());
+  for (; j < blocks(head, n); ++j) decode_block(head, block_at(head, n, j), payloads, how, room, out);
   return {};
 }
 
@@ -240,8 +241,8 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 }  // namespace
 
 const Kernels kReference = {
-    .encode = [](const Shape&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return std::size_t{0}; },
-    .decode = [](const Shape&, std::span<const ByteView>, const Merge&, std::span<float>,
+    .encode = [](const Head&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return std::size_t{0}; },
+    .decode = [](const Head&, std::span<const ByteView>, const Merge&, std::span<float>,
                  std::uint8_t*) { return std::size_t{0}; }};
 
 }  // namespace fft

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transforms of as many blocks as vectors have lanes, abreast: value i of all of them is one vector, so that each
-// operation of the reference (base/fourier.h, fft.cc) is one operation here. Included after hwy/foreach_target.h, once
-// per target, which is why the guard toggles.
+// The transforms of several blocks side by side, one per lane: value i of all blocks is one vector, so each operation
+// of the reference (base/fourier.h, fft.cc) is one vector operation here. Included after hwy/foreach_target.h, once per
+// target, which is why the guard toggles.
 #if defined(TITHE_CODEC_FFT_ABREAST_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_FFT_ABREAST_INL_H_
 #undef TITHE_CODEC_FFT_ABREAST_INL_H_
@@ -37,7 +37,7 @@ HWY_INLINE Z times(Z z, Complex w) {
   return {hn::Sub(hn::Mul(z.re, re), hn::Mul(z.im, im)), hn::Add(hn::Mul(z.re, im), hn::Mul(z.im, re))};
 }
 
-// (a + t, a - t) with t = b, or a quarter turn of it.
+// (a + t, a - t) with t = b, or b rotated by a quarter turn.
 template <bool kQuarter>
 HWY_INLINE void pair(Z& a, Z& b) {
   const Z low = a;
@@ -50,8 +50,8 @@ HWY_INLINE void pair(Z& a, Z& b) {
   }
 }
 
-// The stages h = q and h = 2 q of the values k, k + q, k + 2 q, k + 3 q: turns by `first` and a quarter if k is in the
-// second half of q, then by `second`. No turn at all is not a product: nullptr.
+// The stages h = q and h = 2 q for the values k, k + q, k + 2 q, k + 3 q: rotates by `first` (and by a quarter if k is
+// in the second half of q), then by `second`. nullptr: no rotation, and no multiplication.
 template <bool kQuarter>
 HWY_INLINE void four(float* z, std::size_t q, const Complex* first, const Complex* second) {
   Z a = get(z, 0), b = get(z, q), c = get(z, 2 * q), d = get(z, 3 * q);
@@ -85,7 +85,7 @@ inline void transform(const fourier::Tables& t, float* z, std::size_t length) {
   const std::size_t q = length / 4;
   for (std::size_t part = 0; q > 1 && part < 4; ++part) transform(t, z + 2 * part * q * kWidth, q);
   const Complex* turn = t.turn.data();
-  const std::size_t one = t.length / q;  // turns of stage q; stage 2 q has half of it
+  const std::size_t one = t.length / q;  // stride of stage q in `turn`; stage 2 q has half of it
   four<false>(z, q, nullptr, nullptr);
   for (std::size_t k = 1; k < q / 2; ++k)
     four<false>(z + 2 * k * kWidth, q, turn + k * one, turn + k * one / 2);
@@ -94,7 +94,7 @@ inline void transform(const fourier::Tables& t, float* z, std::size_t length) {
     four<true>(z + 2 * k * kWidth, q, turn + (k - q / 2) * one, turn + k * one / 2);
 }
 
-// c in the place of z, and the energies; returns the largest ones.
+// Replaces z by c and writes the energies; returns the largest energy of each block.
 inline VF split(const fourier::Tables& t, float* z, float* energy) {
   const std::size_t bins = t.length;
   const VF two = hn::Set(Floats(), 2.0F), half = hn::Set(Floats(), 0.5F);
@@ -119,7 +119,7 @@ inline VF split(const fourier::Tables& t, float* z, float* energy) {
   return most;
 }
 
-// The inverse of split, with re and im exchanged, of bins that stand at their places.
+// The inverse of split, with re and im exchanged; bin f is at index t.bit_reversed[f].
 inline void join(const fourier::Tables& t, float* z) {
   const std::size_t bins = t.length;
   const VF two = hn::Set(Floats(), 2.0F);
@@ -127,7 +127,7 @@ inline void join(const fourier::Tables& t, float* z) {
   put(z, 0, {hn::Sub(low.re, low.im), hn::Add(low.re, low.im)});
   put(z, 1, {hn::Mul(hn::Neg(two), middle.im), hn::Mul(two, middle.re)});
   for (std::size_t f = 1; f < bins / 2; ++f) {
-    const std::size_t at = t.place[f], mirror = t.place[bins - f];
+    const std::size_t at = t.bit_reversed[f], mirror = t.bit_reversed[bins - f];
     const Z a = get(z, at), b = get(z, mirror);
     const Complex w = t.turn[f];
     const Z even = {hn::Add(a.re, b.re), hn::Sub(a.im, b.im)};
@@ -139,7 +139,7 @@ inline void join(const fourier::Tables& t, float* z) {
 
 // ---- Between rows of values and vectors across blocks
 
-// 4 x 4 within each 128 bits.
+// Transposes 4 x 4 values within each 128 bits.
 HWY_INLINE void turn_quads(VF (&v)[4]) {
   const Floats d;
   const VF a = hn::InterleaveLower(d, v[0], v[2]), b = hn::InterleaveLower(d, v[1], v[3]);
@@ -150,7 +150,7 @@ HWY_INLINE void turn_quads(VF (&v)[4]) {
   v[3] = hn::InterleaveUpper(d, c, e);
 }
 
-// Quad q of a vector is that of row 4 q of a tile of rows, W values each.
+// Loads and stores a vector whose quad q is in row 4 q of a tile; rows have W values.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_quads(D d, const float* p) {
   if constexpr (hn::MaxLanes(D()) == 4) {

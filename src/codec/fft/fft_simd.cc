@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// As many blocks as vectors have lanes, abreast: value i of all of them is one vector, so that each operation of the
-// reference is one operation here, and no butterfly ever shuffles lanes. Values are turned by 4 x 4 on their way in and
-// out. The transform goes depth first, two stages at a time, and stays in the nearest cache for its smaller half.
+// Several blocks side by side, one per lane: value i of all blocks is one vector, so each operation of the reference is
+// one vector operation here, and no butterfly shuffles lanes. Values are transposed in 4 x 4 tiles on their way in and
+// out. The transform goes depth first, two stages at a time, so its smaller half stays in the L1 cache.
 #include <cstring>
 
 #include "codec/common/kernels.h"
@@ -19,8 +19,8 @@ namespace tithe::fft::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does all
 
-std::size_t encode(const Shape&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return 0; }
-std::size_t decode(const Shape&, std::span<const ByteView>, const Merge&, std::span<float>, std::uint8_t*) {
+std::size_t encode(const Head&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return 0; }
+std::size_t decode(const Head&, std::span<const ByteView>, const Merge&, std::span<float>, std::uint8_t*) {
   return 0;
 }
 
@@ -32,7 +32,7 @@ HWY_INLINE VF take_at(const Carry& in, std::size_t i) {
   return in.residual ? take<true>(in, i) : take<false>(in, i);
 }
 
-// `count` blocks of L values from `first` on; where there are fewer than lanes, the last ones see zeros.
+// `count` blocks of L values from `first` on. Lanes without a block see zeros.
 struct Group {
   std::size_t first;
   std::size_t count;
@@ -52,7 +52,7 @@ void load_values(const Carry& in, const Group& g, const fourier::Tables& t, cons
   const VF by = hn::Load(Floats(), down);
   const VW mask = hn::Load(Words(), live);
   HWY_ALIGN float
-      tile[kWidth * kWidth];  // rows lie so far apart that few of their lines fit into a cache at once
+      tile[kWidth * kWidth];  // rows are so far apart that few of their lines fit in the cache at once
   for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
     for (std::size_t r = 0; r < kWidth; ++r) hn::Store(take_at(in, row[r] + i), Floats(), tile + r * kWidth);
     for (std::size_t column = 0; column < kWidth; column += 4) {
@@ -61,13 +61,13 @@ void load_values(const Carry& in, const Group& g, const fourier::Tables& t, cons
       turn_quads(v);
       for (VF& value : v) value = hn::Mul(from_bits(hn::And(mask, bits(value))), by);
       const std::size_t j = (i + column) / 2;
-      put(z, t.place[j], {v[0], v[1]});
-      put(z, t.place[j + 1], {v[2], v[3]});
+      put(z, t.bit_reversed[j], {v[0], v[1]});
+      put(z, t.bit_reversed[j + 1], {v[2], v[3]});
     }
   }
 }
 
-// Calls emit(i, values from i on), a vector of one block after the other.
+// Calls emit(i, values from i on) with a vector of each block in turn.
 template <typename Emit>
 HWY_INLINE void for_values(const Group& g, const fourier::Tables& t, const float* z, Emit emit) {
   HWY_ALIGN float tile[kWidth * kWidth];
@@ -94,20 +94,20 @@ std::uint32_t largest_of(const Carry& in, std::size_t first, std::size_t length)
 
 // ---- Which bins are sent
 
-// The energies of one block that are sent: those above `above`, and the first `ties` that equal it. As integers, which
-// have the order of the energies; -1: all.
+// The selected bins of one block: those with an energy above `above`, and the first `ties` with an energy equal to it.
+// Energies as integers, which have the same order; -1: all bins.
 struct Choice {
   std::int32_t above[kWidth];
   std::int32_t ties[kWidth];
 };
 
-// For each lane, the k-th largest energy lies in [low, high): of `at_low` bins that reach low, more than k.
+// For each lane the k-th largest energy lies in [low, high); at_low: how many bins reach low, more than k.
 struct Bracket {
   std::uint32_t low = 0, high;
   std::uint32_t at_low, at_high = 0;
 
   bool open(std::size_t k) const { return at_low != k && high - low > 1; }
-  // Where k bins would be if their energies fell off exponentially; every third time the middle, whatever they do.
+  // The next guess assumes that energies fall off exponentially; every third guess is the middle, for other energies.
   std::uint32_t guess(std::size_t k, int round) const {
     const std::uint32_t middle = low + (high - low) / 2;
     if (round % 3 == 2) return middle;
@@ -156,7 +156,7 @@ void choose(const float* energy, std::size_t bins, std::size_t k, VF most, Choic
   }
 }
 
-// The bitmaps in the place of the energies: u32 [bins / 32][W].
+// The bitmaps, written over the energies: u32 [bins / 32][W].
 std::uint32_t* mark(float* energy, std::size_t bins, const Choice& choice) {
   const auto above = hn::LoadU(Ints(), choice.above);
   auto ties = hn::LoadU(Ints(), choice.ties);
@@ -210,12 +210,12 @@ void read_codes(const range::Head& code, std::uint32_t base, const std::uint8_t*
   for (std::size_t i = vectors; i < count; ++i) v[i] = codes.unpack(run[i]);
 }
 
-void write_blocks(const Shape& shape, const Group& g, const Scale (&scale)[kWidth],
-                  const std::uint32_t* words, const Work& work, std::uint8_t* payload) {
+void write_blocks(const Head& head, const Group& g, const Scale (&scale)[kWidth], const std::uint32_t* words,
+                  const Work& work, std::uint8_t* payload) {
   float* to[kWidth];
   for (std::size_t r = 0; r < kWidth; ++r) to[r] = work.kept + r * work.row;
-  const std::size_t bins = shape.length() / 2;
-  for (std::size_t f = 0; f < bins; f += 32)  // what 32 bins hold stays in the nearest cache for all blocks
+  const std::size_t bins = head.length() / 2;
+  for (std::size_t f = 0; f < bins; f += 32)  // 32 bins of all blocks stay in the L1 cache
     for (std::size_t r = 0; r < g.count; ++r) {
       const float* lane = work.z + 2 * f * kWidth + r;
       for (std::uint32_t word = words[f / 32 * kWidth + r]; word != 0; word &= word - 1) {
@@ -226,30 +226,30 @@ void write_blocks(const Shape& shape, const Group& g, const Scale (&scale)[kWidt
       }
     }
   for (std::size_t r = 0; r < g.count; ++r) {
-    std::uint8_t* at = payload + kHead + (g.first / shape.length() + r) * block_bytes(shape);
+    std::uint8_t* at = payload + kHead + (g.first / head.length() + r) * block_bytes(head);
     for (std::size_t f = 0; f < bins; f += 32) {
       std::uint8_t word[4];
       wire::put(word, words[f / 32 * kWidth + r]);
       std::memcpy(at + kBlockHead + f / 8, word, std::min<std::size_t>(4, bins / 8));
     }
-    write_codes(shape.code, work.kept + r * work.row, 2 * shape.kept, at, at + kBlockHead + bins / 8);
+    write_codes(head.code, work.kept + r * work.row, 2 * head.kept, at, at + kBlockHead + bins / 8);
   }
 }
 
-// Adds the bins of a payload to z, each at its place.
-void add_bins(const Shape& shape, const Group& g, const fourier::Tables& t, const Work& work,
+// Adds the bins of a payload to z; bin f is at index bit_reversed[f].
+void add_bins(const Head& head, const Group& g, const fourier::Tables& t, const Work& work,
               const std::uint8_t* payload) {
   const std::size_t bins = t.length;
   for (std::size_t r = 0; r < g.count; ++r) {
-    const std::uint8_t* at = payload + kHead + (g.first / shape.length() + r) * block_bytes(shape);
+    const std::uint8_t* at = payload + kHead + (g.first / head.length() + r) * block_bytes(head);
     const float* v = work.kept;
-    read_codes(shape.code, wire::get<std::uint32_t>(at), at + kBlockHead + bins / 8, 2 * shape.kept,
-               work.kept);
+    read_codes(head.code, wire::get<std::uint32_t>(at), at + kBlockHead + bins / 8, 2 * head.kept, work.kept);
     for (std::size_t f = 0; f < bins; f += 32) {
       std::uint8_t bytes[4] = {};
       std::memcpy(bytes, at + kBlockHead + f / 8, std::min<std::size_t>(4, bins / 8));
       for (auto word = wire::get<std::uint32_t>(bytes); word != 0; word &= word - 1) {
-        float* z = work.z + 2 * t.place[f + static_cast<std::size_t>(std::countr_zero(word))] * kWidth + r;
+        float* z =
+            work.z + 2 * t.bit_reversed[f + static_cast<std::size_t>(std::countr_zero(word))] * kWidth + r;
         z[0] += *v++;
         z[kWidth] += *v++;
       }
@@ -264,27 +264,27 @@ void values_of(const fourier::Tables& t, float* z) {
 
 // ---- Both ways
 
-std::size_t encode(const Shape& shape, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
+std::size_t encode(const Head& head, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
                    bool& finite) {
-  const std::size_t blocks = in.n / shape.length(), length = shape.length();
-  const fourier::Tables& t = fourier::tables(shape.log - 1);
-  const Work work = Work::at(shape, scratch);
+  const std::size_t blocks = in.n / head.length(), length = head.length();
+  const fourier::Tables& t = fourier::tables(head.log - 1);
+  const Work work = Work::at(head, scratch);
   for (std::size_t j = 0; j < blocks; j += kWidth) {
     const Group g = {j * length, std::min(kWidth, blocks - j)};
     Scale scale[kWidth];
     for (std::size_t r = 0; r < g.count; ++r) {
-      scale[r] = Scale::of(largest_of(in, g.first + r * length, length), shape.log);
+      scale[r] = Scale::of(largest_of(in, g.first + r * length, length), head.log);
       finite = finite && scale[r].down > 0;
     }
     load_values(in, g, t, scale, work.z);
     transform(t, work.z, t.length);
     const VF most = split(t, work.z, work.energy);
     Choice choice;
-    choose(work.energy, t.length, shape.kept, most, choice);
-    write_blocks(shape, g, scale, mark(work.energy, t.length, choice), work, payload);
+    choose(work.energy, t.length, head.kept, most, choice);
+    write_blocks(head, g, scale, mark(work.energy, t.length, choice), work, payload);
     if (!in.residual_out) continue;
     std::fill_n(work.z, 2 * t.length * kWidth, 0.0F);
-    add_bins(shape, g, t, work, payload);
+    add_bins(head, g, t, work, payload);
     values_of(t, work.z);
     for_values(g, t, work.z, [&](std::size_t i, VF sent) HWY_ATTR {
       hn::StoreU(hn::Sub(take_at(in, i), sent), Floats(), in.residual_out + i);
@@ -293,16 +293,16 @@ std::size_t encode(const Shape& shape, const Carry& in, std::uint8_t* payload, s
   return blocks;
 }
 
-std::size_t decode(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+std::size_t decode(const Head& head, std::span<const ByteView> payloads, const Merge& how,
                    std::span<float> out, std::uint8_t* scratch) {
-  const std::size_t blocks = out.size() / shape.length(), length = shape.length();
-  const fourier::Tables& t = fourier::tables(shape.log - 1);
-  const Work work = Work::at(shape, scratch);
+  const std::size_t blocks = out.size() / head.length(), length = head.length();
+  const fourier::Tables& t = fourier::tables(head.log - 1);
+  const Work work = Work::at(head, scratch);
   const VF by = hn::Set(Floats(), how.divide);
   for (std::size_t j = 0; j < blocks; j += kWidth) {
     const Group g = {j * length, std::min(kWidth, blocks - j)};
     std::fill_n(work.z, 2 * t.length * kWidth, 0.0F);
-    for (const ByteView p : payloads) add_bins(shape, g, t, work, p.data());
+    for (const ByteView p : payloads) add_bins(head, g, t, work, p.data());
     values_of(t, work.z);
     for_values(g, t, work.z, [&](std::size_t i, VF v) HWY_ATTR {
       if (how.base) v = hn::Add(load(how.base + i), v);

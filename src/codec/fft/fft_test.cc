@@ -20,8 +20,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 struct Ready {
   Call call;
@@ -52,8 +52,8 @@ TEST(Fft, BinsThatAreSentHaveABitAndStandInARow) {
     const double angle = 2 * std::numbers::pi * static_cast<double>(i) / n;
     v[i] = static_cast<float>(1 + 8 * std::cos(2 * angle) - 4 * std::sin(4 * angle));
   }
-  const Sent t = send("fft:block=64,ratio=0.08,bits=10", v);  // 3 of 32 bins
-  ASSERT_EQ(t.payload.size(), kHead + kBlockHead + 4 + 8U);   // 6 codes of 10 bits: 7.5 bytes
+  const EncodeOutput t = send("fft:block=64,ratio=0.08,bits=10", v);  // 3 of 32 bins
+  ASSERT_EQ(t.payload.size(), kHead + kBlockHead + 4 + 8U);           // 6 codes of 10 bits: 7.5 bytes
   EXPECT_EQ(wire::get<std::uint32_t>(&t.payload[kHead + kBlockHead]), 0b10101U);
   const auto codes = range::Codes::of({10, 6}, wire::get<std::uint32_t>(&t.payload[kHead]));
   const float want[] = {1, 0, 4, 0, 0, 2};  // mean | Nyquist | cosine: re | sine: im
@@ -74,19 +74,19 @@ TEST(Fft, SizeOfThePapersSetting) {
 // neighbours are alike it is the other way round.
 TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
   Floats v = draws::bell(1 << 17, 1, 3);
-  const Sent white = send("fft:ratio=0.15,bits=12", v);
-  EXPECT_NEAR(1 - energy_of(white.left) / energy_of(v), 0.435, 0.005);
+  const EncodeOutput white = send("fft:ratio=0.15,bits=12", v);
+  EXPECT_NEAR(1 - energy_of(white.residual_out) / energy_of(v), 0.435, 0.005);
   float walk = 0;
   for (float& x : v) x = walk = 0.95F * walk + x;
-  const Sent alike = send("fft:ratio=0.15,bits=12", v);
-  EXPECT_GT(1 - energy_of(alike.left) / energy_of(v), 0.9);
+  const EncodeOutput alike = send("fft:ratio=0.15,bits=12", v);
+  EXPECT_GT(1 - energy_of(alike.residual_out) / energy_of(v), 0.9);
 }
 
 // An impulse has the same energy in every bin.
 TEST(Fft, AmongEqualsTheLowerBins) {
   Floats v(128);
   v[0] = 1;
-  const Sent t = send("fft:block=128,ratio=0.25", v);
+  const EncodeOutput t = send("fft:block=128,ratio=0.25", v);
   EXPECT_EQ(wire::get<std::uint64_t>(&t.payload[kHead + kBlockHead]), 0xFFFFU);
 }
 
@@ -111,22 +111,22 @@ TEST(Fft, EveryImplTheSameInEverySetting) {
        {"fft:block=16", "fft:block=32,ratio=1", "fft:block=64,ratio=0.0001", "fft:block=128,bits=4",
         "fft:block=100,bits=16,mantissa=14", "fft:block=512,ratio=0.9", "fft:block=1024,bits=7,mantissa=1",
         "fft:block=8192", "fft:block=65536,ratio=0.01"}) {
-    const Sent t = send(spec, v);
+    const EncodeOutput t = send(spec, v);
     const double stated = fft_codec.traits.contraction(parse_spec(spec)->settings, v.size());
-    EXPECT_LE(energy_of(t.left), stated * energy_of(v)) << spec;
+    EXPECT_LE(energy_of(t.residual_out), stated * energy_of(v)) << spec;
   }
 }
 
 TEST(Fft, AllBinsAndManyBitsAreNearlyLossless) {
   const Floats v = draws::bell(5000, 1, 9);
   const std::string text = "fft:ratio=1,bits=16,mantissa=11";
-  EXPECT_LT(energy_of(send(text, v).left), 1e-7 * energy_of(v));
+  EXPECT_LT(energy_of(send(text, v).residual_out), 1e-7 * energy_of(v));
   EXPECT_LE(fft_codec.traits.contraction(parse_spec(text)->settings, 5000), 1e-5);
 }
 
 TEST(Fft, AShorterBlockIsPaddedToItsPowerOfTwo) {
   for (const auto& [n, bins] : {std::pair{1, 8}, {16, 8}, {17, 16}, {700, 512}, {4095, 2048}}) {
-    const Sent t = send("fft", draws::bell(static_cast<std::size_t>(n)));
+    const EncodeOutput t = send("fft", draws::bell(static_cast<std::size_t>(n)));
     const auto kept = static_cast<std::size_t>((308 * bins + 2047) / 2048);
     EXPECT_EQ(t.payload.size(), kHead + kBlockHead + static_cast<std::size_t>(bins / 8) + 2 * kept) << n;
   }
@@ -137,10 +137,10 @@ TEST(Fft, NextToTheLargestFloatsNothingOverflows) {
   for (const float most : {kMost, 0x1p123F}) {
     Floats v(4096 + 100, most);
     v[1] = v[4097] = -most;
-    const Sent t = send("fft", v);
+    const EncodeOutput t = send("fft", v);
     EXPECT_TRUE(t.finite);
     for (std::size_t i = 0; i < v.size(); ++i)
-      ASSERT_TRUE(std::isfinite(t.values[i]) && std::isfinite(t.left[i])) << i;
+      ASSERT_TRUE(std::isfinite(t.values[i]) && std::isfinite(t.residual_out[i])) << i;
   }
 }
 

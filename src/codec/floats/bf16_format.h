@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The upper half of an fp32, rounded to nearest even: the bf16 codec's values, and a form of the sparsifiers'.
+// bfloat16: the upper half of an fp32, rounded to nearest even. Used by the codec bf16 and by sparsifiers
+// (values=bf16).
 //
-// What rounding takes away is a multiple of the value's own last bit and fits 24 bits, so taken == sent + left
-// holds bit for bit. Integers throughout: AVX512-BF16's own conversion flushes denormals, others do not.
+// The rounding error is a multiple of the value's last bit and fits in 24 bits, so taken == sent + residual_out holds
+// bit for bit. The conversion uses integers only: the one of AVX512-BF16 flushes denormals, others do not.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

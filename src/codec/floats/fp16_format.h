@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// IEEE 754 binary16, rounded to nearest even: the fp16 codec's values, and a form of the sparsifiers'.
+// IEEE 754 binary16, rounded to nearest even. Used by the codec fp16 and by sparsifiers (values=fp16).
 //
-// What is below 2^-25 becomes zero; what is beyond 65504 becomes that.
+// Magnitudes up to 2^-25 become zero, magnitudes above 65504 become 65504.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Format {
   TITHE_HD static std::uint16_t pack(float v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t mag = std::min(bits & 0x7fffffffU, kLargest);
-    // Below 2^-14 the last bit stands for 2^-24, which is the last bit of 0.5: that addition rounds for us.
+    // Below 2^-14 the last bit stands for 2^-24, as does the last bit of 0.5F: adding 0.5F rounds.
     const std::uint32_t h =
         mag >= kNormal ? (mag - kRebias + 0xfffU + (mag >> 13 & 1U)) >> 13
                        : std::bit_cast<std::uint32_t>(std::bit_cast<float>(mag) + 0.5F) - 0x3f000000U;
@@ -31,7 +31,7 @@ struct Format {
     const std::uint32_t sign = std::uint32_t{h & 0x8000U} << 16;
     const std::uint32_t mag = h & 0x7fffU;
     std::uint32_t bits = 0;
-    if (mag >= 0x7c00U)  // Inf and NaN: encode writes none, but any bits have an answer
+    if (mag >= 0x7c00U)  // Inf and NaN: encode writes neither, but decode must accept any bits
       bits = 0x7f800000U | mag << 13;
     else if (mag >= 0x400U)
       bits = (mag << 13) + kRebias;

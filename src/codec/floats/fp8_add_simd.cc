@@ -13,11 +13,11 @@ namespace tithe::fp8::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR  // whole() has no values for it
 void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-         const std::uint8_t* in, float* left) {
-  kReference.add(format, n, scales, acc, in, left);
+         const std::uint8_t* in, float* residual_out) {
+  kReference.add(format, n, scales, acc, in, residual_out);
 }
 #else
-// A piece is added step by step: what a step takes is ready, so that no value waits for itself. Whole blocks.
+// Adds a piece of whole blocks in several passes, so that no pass waits for the latency of the one before.
 struct Piece {
   static constexpr std::size_t kMost = 512;
   HWY_ALIGN std::int16_t sum[kMost];  // as binary16
@@ -25,9 +25,9 @@ struct Piece {
   HWY_ALIGN float more[kMost];   // the smaller
 };
 
-// Rounding to binary16 first changes no code: sums that it cannot hold are too near a code to be rounded to another.
-// False: acc has codes of e4m3 that are no numbers; those of e5m2 are none in binary16 either.
-// kExact: for leave(); `ahead` is what that reads of left a piece later, asked for while this one is computed.
+// Rounding to binary16 first does not change the code: sums that binary16 cannot hold are too near a code.
+// False: acc has e4m3 codes that are NaN (NaN and infinity of e5m2 are the same in binary16).
+// kExact: keeps exact sums for leave(). ahead: the residual_out of the next piece, to prefetch.
 template <typename Float, bool kExact>
 HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::uint8_t* in, const float* ahead,
                            Piece& HWY_RESTRICT piece) {
@@ -52,7 +52,7 @@ HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::ui
   return hn::AllTrue(Narrow(), hn::Lt(most, narrow((Float::kLargest + 1) << kWiden<Float>)));
 }
 
-// The bits of a code stand on top of those that rounding takes. kBack: sums become what the codes stand for.
+// A code is the bits above those that rounding removes. kBack: replaces the sums by the values of their codes.
 template <typename Float, bool kBack>
 HWY_INLINE void round_halves(std::size_t n, Piece& HWY_RESTRICT piece, std::uint8_t* HWY_RESTRICT codes) {
   using D = hn::Repartition<std::int16_t, Words>;  // of two vectors
@@ -71,35 +71,35 @@ HWY_INLINE void round_halves(std::size_t n, Piece& HWY_RESTRICT piece, std::uint
   }
 }
 
-// Where one of two codes of e5m2 is too small for their sum to be a float, the larger is sent. What is left is the same
-// in fp64 and in fp32: the float nearest to the exact sum.
+// If the exact sum of two e5m2 codes is not a float, the larger code is sent. residual_out is the same in fp64 and in
+// fp32: the float nearest to the exact result.
 template <typename Float>
 HWY_INLINE void leave(std::size_t n, const std::uint8_t* scales, const Piece& piece,
-                      float* HWY_RESTRICT left) {
+                      float* HWY_RESTRICT residual_out) {
   for (std::size_t i = 0; i < n; i += lanes()) {
     VF off = hn::Sub(hn::Load(Floats(), piece.exact + i), promoted(hn::Load(Narrow(), piece.sum + i)));
     if (Float::kNumber != 0) off = hn::Add(off, hn::Load(Floats(), piece.more + i));
     const VF by = hn::Set(Floats(), scale_value(scales[i / kBlock] + kDown<Float>));
-    hn::StoreU(hn::MulAdd(off, by, load(left + i)), Floats(), left + i);
+    hn::StoreU(hn::MulAdd(off, by, load(residual_out + i)), Floats(), residual_out + i);
   }
 }
 
-// False: nothing is written.
-template <typename Float, bool kLeft>
+// False: nothing was written.
+template <typename Float, bool kResidualOut>
 HWY_INLINE bool add_piece(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-                          const std::uint8_t* in, float* left, const float* ahead) {
+                          const std::uint8_t* in, float* residual_out, const float* ahead) {
   Piece piece;
-  if (!add_halves<Float, kLeft>(n, acc, in, ahead, piece)) return false;
-  round_halves<Float, kLeft>(n, piece, acc);
-  if (kLeft) leave<Float>(n, scales, piece, left);
+  if (!add_halves<Float, kResidualOut>(n, acc, in, ahead, piece)) return false;
+  round_halves<Float, kResidualOut>(n, piece, acc);
+  if (kResidualOut) leave<Float>(n, scales, piece, residual_out);
   return true;
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
-// Sums of which nothing is left, 64 codes at a time, by tables of bytes. In units of the last bit of the larger code, e
-// binades above the first, that is H, and the smaller one, d binades below, L 2^-d. S = 8 H +- 8 L 2^-d, where an odd
-// last bit stands for whatever is less, is rounded to the code that the exact sum is rounded to. From 7 binades on it
-// does not matter what L is.
+// Sums without residual_out: 64 codes at a time, by byte tables. In units of the last bit of the larger code, whose
+// binade is e, the larger code is H and the smaller one, d binades below, is L 2^-d. S = 8 H +- 8 L 2^-d, with an odd
+// last bit for any remainder, rounds to the same code as the exact sum. From 7 binades on the value of L does not
+// matter.
 template <typename Float>
 struct alignas(64) Tables {
   using Bytes128 = std::uint8_t[128];
@@ -151,7 +151,7 @@ class Table {
 
 HWY_INLINE __m512i octets(unsigned v) { return _mm512_set1_epi8(static_cast<char>(v)); }
 
-// How many codes it added: it stops at one of acc that is no number.
+// Returns how many codes it added: it stops at a code of acc that is NaN or infinity.
 template <typename Float>
 std::size_t add_bytes(std::size_t n, std::uint8_t* HWY_RESTRICT acc, const std::uint8_t* HWY_RESTRICT in) {
   constexpr const Tables<Float>& kT = kTables<Float>;
@@ -184,32 +184,34 @@ std::size_t add_bytes(std::size_t n, std::uint8_t* HWY_RESTRICT acc, const std::
 }
 #endif
 
-template <typename Float, bool kLeft>
+template <typename Float, bool kResidualOut>
 void add_as(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const std::uint8_t* in,
-            float* left) {
+            float* residual_out) {
   const std::size_t whole = n / kBlock * kBlock;
   std::size_t i = 0, len = 0;
 #if HWY_TARGET == HWY_AVX3_DL
-  if (!kLeft) i = add_bytes<Float>(n, acc, in);
+  if (!kResidualOut) i = add_bytes<Float>(n, acc, in);
 #endif
   for (; i < n; i += len) {
     len = i < whole ? std::min(Piece::kMost, whole - i) : n - i;
-    float* const rest = kLeft ? left + i : nullptr;
-    const float* ahead = kLeft && i + 2 * Piece::kMost <= n ? rest + Piece::kMost : rest;
-    if (i == whole || !add_piece<Float, kLeft>(len, scales + i / kBlock, acc + i, in + i, rest, ahead))
+    float* const rest = kResidualOut ? residual_out + i : nullptr;
+    const float* ahead = kResidualOut && i + 2 * Piece::kMost <= n ? rest + Piece::kMost : rest;
+    if (i == whole || !add_piece<Float, kResidualOut>(len, scales + i / kBlock, acc + i, in + i, rest, ahead))
       kReference.add(Float::kNumber, len, scales + i / kBlock, acc + i, in + i, rest);
   }
 }
 
 template <typename Float>
 void add_in(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const std::uint8_t* in,
-            float* left) {
-  left ? add_as<Float, true>(n, scales, acc, in, left) : add_as<Float, false>(n, scales, acc, in, left);
+            float* residual_out) {
+  residual_out ? add_as<Float, true>(n, scales, acc, in, residual_out)
+               : add_as<Float, false>(n, scales, acc, in, residual_out);
 }
 
 void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-         const std::uint8_t* in, float* left) {
-  format == 0 ? add_in<E4M3>(n, scales, acc, in, left) : add_in<E5M2>(n, scales, acc, in, left);
+         const std::uint8_t* in, float* residual_out) {
+  format == 0 ? add_in<E4M3>(n, scales, acc, in, residual_out)
+              : add_in<E5M2>(n, scales, acc, in, residual_out);
 }
 #endif
 
@@ -223,8 +225,8 @@ namespace tithe::fp8 {
 HWY_EXPORT(add);
 
 void add_simd(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-              const std::uint8_t* in, float* left) {
-  HWY_DYNAMIC_DISPATCH(add)(format, n, scales, acc, in, left);
+              const std::uint8_t* in, float* residual_out) {
+  HWY_DYNAMIC_DISPATCH(add)(format, n, scales, acc, in, residual_out);
 }
 
 }  // namespace tithe::fp8

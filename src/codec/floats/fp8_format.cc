@@ -31,8 +31,8 @@ float value_at(ByteView payload, std::size_t i, std::size_t n) {
   return v * scale_value(payload[kHead + i / kBlock]);
 }
 
-// Rounding takes at most 1/16 (e5m2: 1/8) of a value, or half the smallest subnormal: at most 2^-17 of its block's
-// largest value, so of 32 values together no more than 2^-29 of the block's energy.
+// The rounding error is at most 1/16 (e5m2: 1/8) of a value, or half the smallest subnormal: at most 2^-17 of the
+// block's largest value, so 32 values lose at most 2^-29 of the block's energy that way.
 double contraction(const Settings& s, std::size_t) { return (s[0] == 0 ? 0x1p-8 : 0x1p-6) + 0x1p-29; }
 
 }  // namespace tithe::fp8

@@ -25,18 +25,18 @@ struct Format {
   static constexpr int kShift = 23 - kMantissa;
   static constexpr std::uint32_t kNormal = static_cast<std::uint32_t>(128 - kExponentBias) << 23;  // as fp32
   static constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kExponentBias) << 23;
-  // The float whose last bit is the smallest subnormal: adding it rounds for us.
+  // The float whose last bit is the smallest subnormal: adding it rounds.
   static constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(128 - kExponentBias + kShift) << 23;
   static constexpr std::uint32_t kLargest = kLargestCode;  // 1.75 * 2^kTop
   static constexpr std::uint32_t kTop = kTopExponent;
-  static constexpr std::uint32_t kMostScale = 254 - kTop;  // for which the largest code is 1.75 * 2^127
+  static constexpr std::uint32_t kMostScale = 254 - kTop;  // with it the largest code stands for 1.75 * 2^127
 
   // The scale for a block whose largest magnitude has these bits.
   TITHE_HD static std::uint32_t scale_of(std::uint32_t largest) {
     const std::uint32_t exponent = (largest + 0x1fffffU) >> 23;
     return std::clamp(exponent, kLeastScale + kTop, kMostScale + kTop) - kTop;
   }
-  // What is beyond the largest code is the largest code.
+  // Magnitudes beyond the largest code become the largest code.
   TITHE_HD static std::uint8_t pack(float v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t mag = bits & 0x7fffffffU;
@@ -50,7 +50,7 @@ struct Format {
     const std::uint32_t sign = std::uint32_t{code & 0x80U} << 24;
     const std::uint32_t mag = code & 0x7fU;
     std::uint32_t bits = 0;
-    if (mag > kLargest)  // encode writes none, but any bits have an answer
+    if (mag > kLargest)  // Inf and NaN: encode writes neither, but decode must accept any bits
       bits = kMantissa == 2 && mag == kLargest + 1 ? 0x7f800000U : 0x7fc00000U;
     else if (mag >> kMantissa != 0)
       bits = (mag << kShift) + kRebias;

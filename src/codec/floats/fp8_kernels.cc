@@ -6,7 +6,7 @@
 namespace tithe::fp8 {
 namespace {
 
-// use(E4M3{}) or use(E5M2{}).
+// Calls use(E4M3{}) or use(E5M2{}).
 template <typename Use>
 auto in_format(std::uint8_t format, const Use& use) {
   return format == 0 ? use(E4M3{}) : use(E5M2{});
@@ -38,20 +38,20 @@ bool send_under(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes
   return finite;
 }
 
-// In fp64 sums of two codes are exact, so what goes to left is rounded once.
+// In fp64 the sum of two codes is exact, so residual_out is rounded once.
 template <typename Float>
 void add_codes(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const std::uint8_t* in,
-               float* left) {
+               float* residual_out) {
   for (std::size_t i = 0; i < n; ++i) {
     const float a = Float::unpack(acc[i]), b = Float::unpack(in[i]);
     acc[i] = Float::pack(a + b);
-    if (!left) continue;
+    if (!residual_out) continue;
     const double lost = double{a} + double{b} - double{Float::unpack(acc[i])};
-    left[i] = static_cast<float>(left[i] + lost * scale_value(scales[i / kBlock]));
+    residual_out[i] = static_cast<float>(residual_out[i] + lost * scale_value(scales[i / kBlock]));
   }
 }
 
-bool look(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
+bool find_scales(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
   return in_format(format, [&]<typename Float>(Float) { return look_at<Float>(in, scales); });
 }
 
@@ -63,7 +63,7 @@ bool encode(std::uint8_t format, const Carry& in, std::uint8_t* scales, std::uin
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
-    finite = look(format, values, scales) && finite;
+    finite = find_scales(format, values, scales) && finite;
     send(format, values, scales++, codes + first);
   }
   return finite;
@@ -75,12 +75,13 @@ void decode(std::span<const ByteView> payloads, const Merge& how, std::span<floa
 }
 
 void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-         const std::uint8_t* in, float* left) {
-  in_format(format, [&]<typename Float>(Float) { add_codes<Float>(n, scales, acc, in, left); });
+         const std::uint8_t* in, float* residual_out) {
+  in_format(format, [&]<typename Float>(Float) { add_codes<Float>(n, scales, acc, in, residual_out); });
 }
 
 }  // namespace
 
-const Kernels kReference = {.look = look, .send = send, .encode = encode, .decode = decode, .add = add};
+const Kernels kReference = {
+    .find_scales = find_scales, .send = send, .encode = encode, .decode = decode, .add = add};
 
 }  // namespace tithe::fp8

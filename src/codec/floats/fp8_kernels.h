@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What fp8 and fp8_shared do with values. Blocks lie from the first value on; the format is a payload's first byte.
+// The kernels of fp8 and fp8_shared. Blocks start at the first value. `format` is the first byte of a payload.
 #include "codec/floats/fp8_format.h"
 
 namespace tithe::fp8 {
 
 struct Kernels {
-  // The scale of each block, for its largest magnitude. False, here and below: a taken value is not finite.
-  bool (*look)(std::uint8_t format, const Carry&, std::uint8_t* scales);
-  // The codes under given scales; leaves what they do not send.
+  // Writes the scale of each block, from its largest magnitude. All bools: false if a taken value is not finite.
+  bool (*find_scales)(std::uint8_t format, const Carry&, std::uint8_t* scales);
+  // Writes the codes under given scales, and residual_out.
   bool (*send)(std::uint8_t format, const Carry&, const std::uint8_t* scales, std::uint8_t* codes);
-  // look, then send, while a block is near: memory is read once.
+  // find_scales and send, block by block: memory is read once.
   bool (*encode)(std::uint8_t format, const Carry&, std::uint8_t* scales, std::uint8_t* codes);
   void (*decode)(std::span<const ByteView> payloads, const Merge&, std::span<float>);
-  // Codes of n values under the same scales, of `in` all numbers: acc := acc + in, rounded to codes; left, unless it is
-  // null, += what that takes.
+  // acc := acc + in for the codes of n values under the same scales, rounded to codes. Adds the rounding error to
+  // residual_out, unless that is nullptr. All codes of `in` stand for finite numbers.
   void (*add)(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-              const std::uint8_t* in, float* left);
+              const std::uint8_t* in, float* residual_out);
 };
 extern const Kernels kReference;
-extern const Kernels kSimd;  // fp8_simd.cc, and
+extern const Kernels kSimd;  // fp8_simd.cc
 void add_simd(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
-              const std::uint8_t* in, float* left);  // fp8_add_simd.cc
+              const std::uint8_t* in, float* residual_out);  // fp8_add_simd.cc
 
 }  // namespace tithe::fp8

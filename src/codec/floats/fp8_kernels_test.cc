@@ -20,19 +20,19 @@ bool is_number(std::uint8_t format, unsigned code) {
 constexpr std::uint8_t kFormats[] = {E4M3::kNumber, E5M2::kNumber};
 
 // What is left already: nothing, of either sign; what a code's rounding vanishes in; what it makes a denormal of.
-constexpr float kLeft[] = {0.0F, -0.0F, 1.5F, -1e30F, 1e-38F, -3e-40F, 0x1.fffffep127F};
+constexpr float kResidualOut[] = {0.0F, -0.0F, 1.5F, -1e30F, 1e-38F, -3e-40F, 0x1.fffffep127F};
 
 void expect_equal_sums(std::uint8_t format, const Payload& scales, const Payload& a, const Payload& b) {
   Floats before(a.size());
-  for (std::size_t i = 0; i < before.size(); ++i) before[i] = kLeft[i / 7 % std::size(kLeft)];
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] = kResidualOut[i / 7 % std::size(kResidualOut)];
   Payload want = a, got = a, alone = a;
-  Floats left = before, got_left = before;
-  kReference.add(format, a.size(), scales.data(), want.data(), b.data(), left.data());
-  kSimd.add(format, a.size(), scales.data(), got.data(), b.data(), got_left.data());
+  Floats residual_out = before, got_residual_out = before;
+  kReference.add(format, a.size(), scales.data(), want.data(), b.data(), residual_out.data());
+  kSimd.add(format, a.size(), scales.data(), got.data(), b.data(), got_residual_out.data());
   kSimd.add(format, a.size(), scales.data(), alone.data(), b.data(), nullptr);
   EXPECT_TRUE(got == want);
   EXPECT_TRUE(alone == want);
-  EXPECT_TRUE(harness::same_values(got_left, left));
+  EXPECT_TRUE(harness::same_values(got_residual_out, residual_out));
 }
 
 // Each of the 65536 pairs, but those in which what comes is no number; with numbers alone in acc, and with all codes.
@@ -97,13 +97,14 @@ void expect_equal_codes() {
       const Payload scales(blocks(v.size()), static_cast<std::uint8_t>(under));
       SCOPED_TRACE(std::to_string(scale) + " under " + std::to_string(under));
       Payload want(v.size()), got(v.size());
-      Floats left(v.size()), got_left(v.size());
-      kReference.send(Float::kNumber, {v.data(), nullptr, left.data(), v.size()}, scales.data(), want.data());
+      Floats residual_out(v.size()), got_residual_out(v.size());
+      kReference.send(Float::kNumber, {v.data(), nullptr, residual_out.data(), v.size()}, scales.data(),
+                      want.data());
       on_every_target([&] {
-        EXPECT_FALSE(kSimd.send(Float::kNumber, {v.data(), nullptr, got_left.data(), v.size()}, scales.data(),
-                                got.data()));
+        EXPECT_FALSE(kSimd.send(Float::kNumber, {v.data(), nullptr, got_residual_out.data(), v.size()},
+                                scales.data(), got.data()));
         EXPECT_TRUE(got == want);
-        EXPECT_TRUE(harness::same_values(got_left, left));
+        EXPECT_TRUE(harness::same_values(got_residual_out, residual_out));
       });
     }
   }
@@ -122,17 +123,19 @@ TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
   for (const std::size_t bad : {std::size_t{0}, std::size_t{1000}, v.size()}) {
     if (bad != 0 && bad < v.size()) v[bad] = -std::numeric_limits<float>::infinity();
     for (const std::uint8_t format : kFormats) {
-      Payload scales(blocks(v.size())), codes(v.size()), got_scales = scales, looked = scales, got = codes;
-      Floats left(v.size()), got_left = left;
-      const bool finite =
-          kReference.encode(format, {v.data(), nullptr, left.data(), v.size()}, scales.data(), codes.data());
+      Payload scales(blocks(v.size())), codes(v.size()), got_scales = scales, found_scales = scales,
+                                                         got = codes;
+      Floats residual_out(v.size()), got_residual_out = residual_out;
+      const bool finite = kReference.encode(format, {v.data(), nullptr, residual_out.data(), v.size()},
+                                            scales.data(), codes.data());
       on_every_target([&] {
-        EXPECT_EQ(kSimd.encode(format, {v.data(), nullptr, got_left.data(), v.size()}, got_scales.data(),
-                               got.data()),
+        EXPECT_EQ(kSimd.encode(format, {v.data(), nullptr, got_residual_out.data(), v.size()},
+                               got_scales.data(), got.data()),
                   finite);
-        EXPECT_EQ(kSimd.look(format, {v.data(), nullptr, nullptr, v.size()}, looked.data()), finite);
-        EXPECT_TRUE(got_scales == scales && looked == scales && got == codes);
-        EXPECT_TRUE(harness::same_values(got_left, left));
+        EXPECT_EQ(kSimd.find_scales(format, {v.data(), nullptr, nullptr, v.size()}, found_scales.data()),
+                  finite);
+        EXPECT_TRUE(got_scales == scales && found_scales == scales && got == codes);
+        EXPECT_TRUE(harness::same_values(got_residual_out, residual_out));
       });
     }
   }

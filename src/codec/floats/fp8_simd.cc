@@ -15,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tithe::fp8::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR  // has no two lanes to join, and whole() no values for it
-bool look(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
-  return kReference.look(format, in, scales);
+bool find_scales(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
+  return kReference.find_scales(format, in, scales);
 }
 bool send(std::uint8_t format, const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
   return kReference.send(format, in, scales, codes);
@@ -37,7 +37,7 @@ HWY_INLINE VW words(std::uint32_t v) { return hn::Set(Words(), v); }
 
 // ---- Scales
 
-// Those of so many blocks are made together, one to a lane.
+// Scales are computed for this many blocks at a time, one per lane.
 constexpr std::size_t kGroup = 16;
 constexpr std::size_t kGroupValues = kGroup * kBlock;
 
@@ -79,17 +79,17 @@ bool look_as(const Carry& in, std::uint8_t* scales) {
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues, scales += kGroup)
     look_at_group<Float, kResidual>(block::part(in, i, kGroupValues), scales, peak);
-  const bool rest = kReference.look(Float::kNumber, block::part(in, i, in.n - i), scales);
+  const bool rest = kReference.find_scales(Float::kNumber, block::part(in, i, in.n - i), scales);
   return rest && peak.finite();
 }
 
 // ---- Codes
 
-// A magnitude x of the binade from p = 2^e on is rounded by adding 2^kShift p: a float whose last bit stands for what
-// the last bit of a code does in that binade. Below the normal codes p is the first of them. What the sum has beside
-// 2^kShift p counts those last bits, 2^kMantissa and more where x is normal; its exponent is e and a constant. So its
-// low half and its high half, shifted, add up to the code and a constant, whose opposite is put beside 2^kShift. No
-// product rounds, fused or not.
+// Rounds a magnitude x in the binade from p = 2^e on by adding 2^kShift p: the last bit of the sum stands for the last
+// bit of a code in that binade. For subnormal codes p is the first normal code. The low bits of the sum are the code's
+// mantissa (2^kMantissa or more if x is normal), its exponent is e plus a constant. So its low half plus its shifted
+// high half is the code plus a constant; `many` subtracts that constant in the same addition. No product is rounded,
+// fused or not.
 struct Grid {
   float normal;           // the first normal code
   float many;             // 2^kShift and the constant
@@ -121,7 +121,7 @@ HWY_INLINE VH odd(VF a, VF b) {
   return hn::ConcatOdd(Halves(), hn::BitCast(Halves(), b), hn::BitCast(Halves(), a));
 }
 
-// kHeld: what is beyond the largest code, or NaN, is held at it; otherwise there is none.
+// kHeld: magnitudes beyond the largest code, and NaN, become the largest code; without kHeld there must be none.
 template <bool kHeld>
 class Rounding {
  public:
@@ -163,15 +163,15 @@ HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
   return hn::AllTrue(d, hn::Eq(scale, held));
 }
 
-// Where the gradient is asked for while a group is sent, in range: beyond what the look, a group ahead, reads. A
-// quarter less comes too late, a quarter more runs ahead of what memory brings by itself.
+// The gradient address to prefetch while a group is sent, inside the gradient: beyond what find_scales reads a group
+// ahead. A quarter less is too late, a quarter more overtakes the hardware prefetcher.
 HWY_INLINE const float* asked_of(const Carry& in, std::size_t first) {
   constexpr std::size_t kFurther = 1664;
   return in.grad + (first + kGroupValues + kFurther <= in.n ? first + kFurther : 0);
 }
 
-// A group. kHeld: values may be beyond their scale.
-template <typename Float, bool kResidual, bool kLeft, bool kHeld>
+// Sends a group. kHeld: values may be beyond the largest code of their scale.
+template <typename Float, bool kResidual, bool kResidualOut, bool kHeld>
 HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8_t* HWY_RESTRICT scales,
                            std::uint8_t* HWY_RESTRICT codes) {
   if (!are_in_grids<Float>(scales)) return kReference.send(Float::kNumber, in, scales, codes);
@@ -187,7 +187,7 @@ HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8
       if (kHeld) peak.see(hn::Max(mag0, mag1));
       const auto r0 = round(mag0), r1 = round(mag1);
       store_codes<Float>(r0.sum, r1.sum, v0, v1, codes + i);
-      if (!kLeft) continue;
+      if (!kResidualOut) continue;
       hn::StoreU(hn::Sub(v0, hn::CopySignToAbs(r0.value, v0)), Floats(), in.residual_out + i);
       hn::StoreU(hn::Sub(v1, hn::CopySignToAbs(r1.value, v1)), Floats(), in.residual_out + j);
     }
@@ -195,22 +195,22 @@ HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8
   return peak.finite();
 }
 
-template <typename Float, bool kResidual, bool kLeft>
+template <typename Float, bool kResidual, bool kResidualOut>
 bool send_as(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
   bool finite = true;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues) {
     const float* ahead = asked_of(in, i);
-    finite = send_group<Float, kResidual, kLeft, true>(block::part(in, i, kGroupValues), ahead,
-                                                       scales + i / kBlock, codes + i) &&
+    finite = send_group<Float, kResidual, kResidualOut, true>(block::part(in, i, kGroupValues), ahead,
+                                                              scales + i / kBlock, codes + i) &&
              finite;
   }
   return kReference.send(Float::kNumber, block::part(in, i, in.n - i), scales + i / kBlock, codes + i) &&
          finite;
 }
 
-// Scales are made one group ahead: nobody waits for them.
-template <typename Float, bool kResidual, bool kLeft>
+// Scales are computed one group ahead, to hide their latency.
+template <typename Float, bool kResidual, bool kResidualOut>
 bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
   Peak peak;
   const std::size_t groups = in.n / kGroupValues * kGroupValues;
@@ -220,7 +220,7 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
     const std::size_t next = i + kGroupValues;
     if (next < groups) look_at_group<Float, kResidual>(group(next), scales + next / kBlock, peak);
     const float* ahead = asked_of(in, i);
-    send_group<Float, kResidual, kLeft, false>(group(i), ahead, scales + i / kBlock, codes + i);
+    send_group<Float, kResidual, kResidualOut, false>(group(i), ahead, scales + i / kBlock, codes + i);
   }
   const Carry rest = block::part(in, groups, in.n - groups);
   return kReference.encode(Float::kNumber, rest, scales + groups / kBlock, codes + groups) && peak.finite();
@@ -231,7 +231,7 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
 template <typename Float>
 HWY_INLINE VF value(const std::uint8_t* codes) {
   const VN half = widened<Float>(codes);
-  // One more in e5m2: infinity.
+  // e5m2 has one more code: infinity.
   constexpr int kMost = static_cast<int>(Float::kLargest + Float::kNumber) << kWiden<Float>;
   const auto no_number = hn::Gt(hn::And(half, narrow(0x7fff)), narrow(kMost));
   return promoted(hn::IfThenElse(no_number, hn::OrAnd(narrow(0x7e00), half, narrow(~0x7fff)), half));
@@ -271,7 +271,7 @@ bool encode_in(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
                          : encode_as<Float, false, false>(in, scales, codes);
 }
 
-bool look(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
+bool find_scales(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
   return format == 0 ? look_in<E4M3>(in, scales) : look_in<E5M2>(in, scales);
 }
 
@@ -283,7 +283,7 @@ bool encode(std::uint8_t format, const Carry& in, std::uint8_t* scales, std::uin
   return format == 0 ? encode_in<E4M3>(in, scales, codes) : encode_in<E5M2>(in, scales, codes);
 }
 
-// Payloads in two formats are left to the reference.
+// The reference decodes payloads in different formats.
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   const std::uint8_t format = payloads.empty() ? 0 : payloads[0][0];
   for (const ByteView p : payloads)
@@ -302,11 +302,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::fp8 {
-TITHE_EXPORT(look)
+TITHE_EXPORT(find_scales)
 TITHE_EXPORT(send)
 TITHE_EXPORT(encode)
 TITHE_EXPORT(decode)
-const Kernels kSimd = {TITHE_KERNEL(look), TITHE_KERNEL(send), TITHE_KERNEL(encode), TITHE_KERNEL(decode),
-                       .add = add_simd};
+const Kernels kSimd = {TITHE_KERNEL(find_scales), TITHE_KERNEL(send), TITHE_KERNEL(encode),
+                       TITHE_KERNEL(decode), .add = add_simd};
 }  // namespace tithe::fp8
 #endif

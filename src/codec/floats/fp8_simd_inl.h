@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of codec/floats/fp8_format.h as vectors of binary16: e5m2 is its upper half; e4m3 has its exponents, but for a
-// bias that scales make up for, and lies lower by a bit.
+// Codes of codec/floats/fp8_format.h as vectors of binary16. e5m2 is the upper half of a binary16. e4m3, shifted by one
+// bit less, has the fields of a binary16 with another exponent bias, which the scales make up for.
 // Included after hwy/foreach_target.h, once per target, which is why the guard toggles.
 #if defined(TITHE_CODEC_FP8_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_FP8_SIMD_INL_H_
@@ -37,7 +37,7 @@ HWY_INLINE VN widened(const std::uint8_t* codes) {
   const VN wide = hn::PromoteTo(Narrow(), hn::LoadU(octets, reinterpret_cast<const std::int8_t*>(codes)));
   constexpr int kUp = kWiden<Float>;
   const VN half = hn::ShiftLeft<kUp>(wide);
-  return Float::kNumber == 0 ? hn::And(half, narrow(~0x4000)) : half;  // what the sign left there
+  return Float::kNumber == 0 ? hn::And(half, narrow(~0x4000)) : half;  // clears the copy of the sign bit
 }
 
 }  // namespace tithe::fp8::HWY_NAMESPACE

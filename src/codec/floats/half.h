@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the two 16-bit floats share. A Format gives the two directions, value by value:
+// Shared by the codecs of 16-bit floats, bf16 and fp16. A Format converts value by value:
 //
-//   kName       as in codecs.def
-//   pack(v)     round to nearest, ties to even; beyond the largest finite value: that value. Never Inf or NaN:
-//               a value that is not finite is reported by encode, and the payload must not be used
-//   unpack(h)   exact; any 16 bits are a value, so the size is all there is to check in a payload
+//   kName       the codec's name, as in codecs.def
+//   pack(v)     rounds to nearest, ties to even; beyond the largest finite value: that value. Never Inf or NaN:
+//               encode reports values that are not finite, and then the payload must not be used
+//   unpack(h)   exact. Any 16 bits are a value, so check() tests the payload's size only
 //
 // Layout   n x u16, little-endian
 #include "base/bytes.h"
@@ -22,7 +22,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   return codec::check_size(Format::kName, payload.size(), bound(call.settings, n));
 }
 
-// Values [first, n) of an encode whose first values are done. True if all taken values are finite.
+// Encodes values [first, n). True if all taken values are finite.
 template <typename Format>
 bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
   bool finite = true;
@@ -36,8 +36,8 @@ bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
   return finite;
 }
 
-// acc := acc + in, added in fp32 and rounded once; what the rounding takes goes to residual_out. True if all sums are
-// finite, and all that is left.
+// acc := acc + in for values [first, n), added in fp32 and rounded once; adds the rounding errors to residual_out,
+// unless that is nullptr. True if all sums and all residuals are finite.
 template <typename Format>
 bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std::uint8_t* in,
                   float* residual_out) {
@@ -55,7 +55,7 @@ bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, const std
   return finite;
 }
 
-// Values [first, n) of a decode.
+// Decodes values [first, n).
 template <typename Format>
 void decode_from(std::size_t first, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out) {
@@ -78,7 +78,7 @@ constexpr Kernels kReference = {
     .combine = [](std::size_t n, std::uint8_t* acc, const std::uint8_t* in,
                   float* residual_out) { return combine_from<Format>(0, n, acc, in, residual_out); }};
 
-// The checks in front of the kernels.
+// The functions of an Impl: checks, then a kernel.
 
 template <typename Format, const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Highway paths of codec/floats/half.h, for a Pack that does a vector at a time:
-//   pack(v, out)   stores v as 16-bit floats, returns what they stand for
-//   unpack(p)      a vector of them
+// SIMD versions of codec/floats/half.h. A Pack converts vector by vector:
+//   pack(v, out)   stores v as 16-bit floats and returns the values they stand for
+//   unpack(p)      loads a vector of 16-bit floats
 #if defined(TITHE_CODEC_HALF_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_HALF_SIMD_INL_H_
 #undef TITHE_CODEC_HALF_SIMD_INL_H_
@@ -25,7 +25,7 @@ HWY_INLINE void store_halves(hn::Vec<Halves> v, std::uint8_t* p) {
   hn::StoreU(v, Halves(), reinterpret_cast<std::uint16_t*>(p));
 }
 
-template <typename Format, typename Pack, bool kResidual, bool kLeft>
+template <typename Format, typename Pack, bool kResidual, bool kResidualOut>
 bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   Peak peak;
   std::size_t i = 0;
@@ -33,7 +33,7 @@ bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
     const VF v = take<kResidual>(in, i);
     peak.see(magnitude(v));
     const VF sent = Pack::pack(v, out + 2 * i);
-    if (kLeft) hn::StoreU(hn::Sub(v, sent), Floats(), in.residual_out + i);
+    if (kResidualOut) hn::StoreU(hn::Sub(v, sent), Floats(), in.residual_out + i);
   }
   return encode_from<Format>(i, in, out) && peak.finite();
 }
@@ -56,26 +56,26 @@ void decode_all(std::span<const ByteView> payloads, const Merge& how, std::span<
   decode_from<Format>(done, payloads, how, out);
 }
 
-template <typename Format, typename Pack, bool kLeft>
-bool combine_as(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
+template <typename Format, typename Pack, bool kResidualOut>
+bool combine_as(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* residual_out) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(n); i += lanes()) {
     const VF sum = hn::Add(Pack::unpack(acc + 2 * i), Pack::unpack(in + 2 * i));
     peak.see(magnitude(sum));
     const VF sent = Pack::pack(sum, acc + 2 * i);
-    if (!kLeft) continue;
-    const VF now = hn::Add(load(left + i), hn::Sub(sum, sent));
+    if (!kResidualOut) continue;
+    const VF now = hn::Add(load(residual_out + i), hn::Sub(sum, sent));
     peak.see(magnitude(now));
-    hn::StoreU(now, Floats(), left + i);
+    hn::StoreU(now, Floats(), residual_out + i);
   }
-  return combine_from<Format>(i, n, acc, in, left) && peak.finite();
+  return combine_from<Format>(i, n, acc, in, residual_out) && peak.finite();
 }
 
 template <typename Format, typename Pack>
-bool combine_all(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* left) {
-  return left ? combine_as<Format, Pack, true>(n, acc, in, left)
-              : combine_as<Format, Pack, false>(n, acc, in, left);
+bool combine_all(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* residual_out) {
+  return residual_out ? combine_as<Format, Pack, true>(n, acc, in, residual_out)
+                      : combine_as<Format, Pack, false>(n, acc, in, residual_out);
 }
 
 }  // namespace tithe::half::HWY_NAMESPACE

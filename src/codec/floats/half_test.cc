@@ -93,12 +93,12 @@ TYPED_TEST(HalfFormat, CombineKeepsOrReportsWhatOverflows) {
   std::vector<std::uint8_t> acc(2), in(2);
   wire::put(acc.data(), largest);
   wire::put(in.data(), largest);
-  float left = 0;
+  float residual_out = 0;
   const bool is_float = std::isfinite(2 * TypeParam::unpack(largest));
-  ASSERT_EQ(combine_from<TypeParam>(0, 1, acc.data(), in.data(), &left), is_float);
+  ASSERT_EQ(combine_from<TypeParam>(0, 1, acc.data(), in.data(), &residual_out), is_float);
   if (!is_float) return;
   EXPECT_EQ(wire::get<std::uint16_t>(acc.data()), largest);
-  EXPECT_EQ(left, TypeParam::unpack(largest));
+  EXPECT_EQ(residual_out, TypeParam::unpack(largest));
 }
 
 }  // namespace

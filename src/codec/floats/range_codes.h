@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Range-based floats: N bits, m of them mantissa, whose codes all lie within a range of magnitudes (Wang et al.,
-// "FFT-based Gradient Sparsification for the Distributed Training of DNNs", HPDC 2020, section on range-based
-// quantisation). Codes are consecutive floats of m mantissa bits:
+// Range-based floats: N bits, m of them mantissa; all codes lie in one range of magnitudes (Wang et al., "FFT-based
+// Gradient Sparsification for the Distributed Training of DNNs", HPDC 2020, section on range-based quantisation). The
+// codes stand for consecutive floats of m mantissa bits:
 //
 //   steps(v)     bits of the magnitude >> (23 - m), rounded to nearest, half away from zero
 //   P            2^(N-1) - 1 positive codes, as many negative ones, and 0
-//   base         steps of the smallest magnitude, eps. From the largest one in closed form:
-//                base = max(1, steps(largest) - P + 1), so that the P positive codes end at it
+//   base         steps(eps), with eps the smallest magnitude above 0. It follows from the largest magnitude:
+//                base = max(1, steps(largest) - P + 1), so the P positive codes end at the largest
 //   code         0 for 0; steps - base + 1 for positive values, P more for negative ones
-//   magnitudes   below eps / 2 are 0, from there up to eps are eps, beyond the largest are the largest
+//   magnitudes   below eps / 2 become 0, from eps / 2 to eps become eps, above the largest become the largest
 //
-// The paper truncates, finds eps by a search and does not say how m is chosen. Here: rounding halves the error and
-// has no bias; eps in closed form is what the search converges to. Codes that no writer writes (2^N - 1, and any beyond
-// the finite floats) read as the largest. With a range that holds v, |v - sent| <= max(eps / 2, 2^-(m + 1) |v|); twice
-// that next to the largest float.
+// The paper truncates, searches for eps and does not say how m is chosen. Here values are rounded, which halves the
+// error and has no bias, and eps has a closed form, to which the search converges. Codes that no encoder writes (2^N -
+// 1, and codes beyond the finite floats) decode to the largest. For v in the range, |v - sent| <= max(eps / 2, 2^-(m +
+// 1) |v|); next to the largest float twice that.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace tithe::range {
 
 inline constexpr int kLeastBits = 4;
 inline constexpr int kMostBits = 16;
-inline constexpr std::uint32_t kLargest = 0x7f7fffff;  // of the finite magnitudes
+inline constexpr std::uint32_t kLargest = 0x7f7fffff;  // bits of the largest finite magnitude
 
 struct Head {
   int bits;
@@ -41,7 +41,7 @@ struct Codes {
   int shift;               // 23 - m
   std::uint32_t positive;  // P
   std::uint32_t base;
-  std::uint32_t top;       // steps of the largest magnitude
+  std::uint32_t top;       // steps(largest)
   std::uint32_t half_eps;  // bits of eps / 2
 
   static Codes of(const Head& head, std::uint32_t base) {
@@ -50,7 +50,7 @@ struct Codes {
     const float eps = std::bit_cast<float>(base << shift);
     return {shift, positive, base, std::min(base + positive - 1, kLargest >> shift), magnitude(eps * 0.5F)};
   }
-  // So that the codes end at a magnitude with these bits.
+  // The codes that end at the magnitude with the bits `largest`.
   static Codes ending_at(const Head& head, std::uint32_t largest) {
     const int shift = 23 - head.mantissa;
     const std::uint32_t positive = (1U << (head.bits - 1)) - 1;
@@ -80,7 +80,7 @@ inline bool is_base(const Head& head, std::uint32_t base) {
   return base >= 1 && base <= kLargest >> (23 - head.mantissa);
 }
 
-// Code i of a run of codes that fill bytes from the lowest bit; put() adds to bytes that were 0.
+// Bit packing: code i of a run of codes, lowest bit first. put() needs the code's bits to be 0 before.
 inline void put(std::uint8_t* codes, int bits, std::size_t i, std::uint32_t code) {
   for (int k = 0; k < bits; ++k) {
     const std::size_t at = static_cast<std::size_t>(bits) * i + static_cast<std::size_t>(k);
@@ -95,7 +95,7 @@ inline std::uint32_t get(const std::uint8_t* codes, int bits, std::size_t i) {
   return word >> (at % 8) & ((1U << bits) - 1);
 }
 
-// Whether no bit is set past the last code.
+// Whether the padding bits after the last code are 0.
 inline bool ends_clean(const std::uint8_t* codes, int bits, std::size_t count) {
   const std::size_t used = static_cast<std::size_t>(bits) * count;
   return used % 8 == 0 || codes[used / 8] >> (used % 8) == 0;

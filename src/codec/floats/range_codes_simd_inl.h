@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Range-based floats of N = 8, a vector at a time: a code is a byte. Equal to codec/floats/range_codes.h code by code.
+// SIMD version of codec/floats/range_codes.h for N = 8: a code is a byte. The codes are equal.
 // Included after hwy/foreach_target.h, once per target, which is why the guard toggles.
 #if defined(TITHE_CODEC_RANGE_CODES_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_RANGE_CODES_SIMD_INL_H_
@@ -35,7 +35,7 @@ class Pack8 {
     HWY_INLINE void store(std::uint8_t* to) const {
       hn::StoreU(hn::TruncateTo(Quarters(), code), Quarters(), to);
     }
-    HWY_INLINE VF value() const {  // what the code stands for
+    HWY_INLINE VF value() const {  // the values that the codes stand for
       const VW bits = hn::Or(hn::ShiftLeftSame(steps, shift), hn::And(negative, words(0x80000000U)));
       return from_bits(hn::IfThenZeroElse(none, bits));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// 0, 8, 16 or 32 bits for a value by its size, truncated toward zero: the classes of codec/inceptionn, which says what
-// they are and where they come from. Sparsifiers write kept values so too (values=inceptionn).
+// The size classes of codec/inceptionn/inceptionn.h (meaning and source there): 0, 8, 16 or 32 bits for a value,
+// truncated toward zero. Sparsifiers use them for sent values too (values=inceptionn).
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -14,9 +14,10 @@ namespace tithe::inceptionn {
 
 enum Mode : std::uint8_t { kStrict, kLiteral };
 
-inline constexpr std::size_t kTagBytes[] = {0, 1, 2, 4};  // of a value with that tag
+inline constexpr std::size_t kTagBytes[] = {0, 1, 2, 4};  // bytes of a value, by tag
 
-// Edges as bits of magnitudes; units and their inverses by class: [0] 7 bits, [1] 15 bits.
+// low, middle, top: the lower edges of tags 1, 2, 3, as bits of magnitudes. unit, per_unit: the units and their
+// inverses of tag 1 [0], 7 bits, and tag 2 [1], 15 bits.
 struct Classes {
   std::uint32_t low, middle, top;
   float unit[2];
@@ -36,13 +37,13 @@ inline Classes classes(Mode mode, int b) {
           .per_unit = {std::ldexp(1.0F, -unit[0]), std::ldexp(1.0F, -unit[1])}};
 }
 
-struct Sent {
+struct CodedValue {
   unsigned tag;
-  std::uint32_t word;  // of which kTagBytes[tag] bytes travel
-  float value;         // what a reader sees
+  std::uint32_t word;  // its low kTagBytes[tag] bytes travel
+  float value;         // the decoded value
 };
 
-inline Sent send(const Classes& c, float v) {
+inline CodedValue send(const Classes& c, float v) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude < c.low) return {0, 0, 0.0F};
@@ -53,7 +54,7 @@ inline Sent send(const Classes& c, float v) {
   return {1 + wide, sign << (wide ? 15 : 7) | q, std::copysign(static_cast<float>(q) * c.unit[wide], v)};
 }
 
-// The value whose bytes stand at p.
+// Decodes the value whose bytes start at p.
 inline float receive(const Classes& c, unsigned tag, const std::uint8_t* p) {
   if (tag == 0) return 0.0F;
   if (tag == 3) return wire::get<float>(p);

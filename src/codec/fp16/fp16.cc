@@ -8,7 +8,7 @@ namespace tithe {
 namespace fp16 {
 namespace {
 
-// Half of the last of 11 bits, or of the smallest value; what is beyond the largest is sent as that.
+// Traits::error: half an ulp of 11 significant bits, or half the smallest value; beyond the largest value, the excess.
 double error(const Settings&, double value, double) {
   const double size = std::fabs(value);
   return std::max({0x1p-11 * size, 0x1p-25, size - 65504});

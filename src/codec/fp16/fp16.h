@@ -2,7 +2,7 @@
 #pragma once
 // fp16: IEEE 754 binary16 (codec/floats/fp16_format.h; layout in codec/floats/half.h).
 //
-// Gradients below 2^-25 are sent as zero and stay in the residual; beyond 65504 the rest stays there too.
+// Magnitudes up to 2^-25 are sent as zero and those above 65504 as 65504; the difference stays in the residual.
 #include "codec/floats/fp16_format.h"
 #include "codec/floats/half.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// fp32: no compression, the identity every other codec is measured against.
+// fp32: no compression, the baseline of all other codecs.
 //
 // Layout   n x f32, little-endian
 #include "base/bytes.h"
@@ -14,7 +14,7 @@ extern const Codec fp32_codec;
 
 namespace tithe::fp32 {
 
-// The bodies, for values [first, n).
+// The per-value code, for values [first, n).
 
 inline bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
   bool finite = true;

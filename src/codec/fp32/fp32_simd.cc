@@ -15,7 +15,7 @@ using namespace simd::HWY_NAMESPACE;
 
 HWY_INLINE void store(VF v, std::uint8_t* p) { hn::StoreU(v, Floats(), reinterpret_cast<float*>(p)); }
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   Peak peak;
   std::size_t i = 0;
@@ -23,7 +23,7 @@ bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
     const VF v = take<kResidual>(in, i);
     peak.see(magnitude(v));
     store(v, out + 4 * i);
-    if (kLeft) hn::StoreU(hn::Sub(v, v), Floats(), in.residual_out + i);
+    if (kResidualOut) hn::StoreU(hn::Sub(v, v), Floats(), in.residual_out + i);
   }
   return encode_from(i, in, out) && peak.finite();
 }

@@ -30,8 +30,8 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-// Half of the last of a code's bits, or of the smallest code at the scale that the largest magnitude asks for, which
-// is below twice what it needs; what is beyond the largest scale's largest code is sent as that.
+// Traits::error: half an ulp of a code, or half the smallest code at the block's scale, which is below twice the least
+// possible scale; beyond the largest code of the largest scale, the excess.
 double error(const Settings& s, double value, double largest) {
   const bool e4m3 = s[0] == 0;
   const double size = std::fabs(value);

@@ -20,8 +20,8 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 using draws::Shape;
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 template <typename Float>
 class Fp8Format : public testing::Test {};
@@ -81,13 +81,13 @@ TEST(Fp8, ErrorsStayWithinTheirBound) {
   for (const Shape kind : draws::kShapes)
     for (const bool e4m3 : {true, false}) {
       const Floats v = draws::of(kind, 3001);
-      const Sent t = send(e4m3 ? "fp8" : "fp8:format=e5m2", v);
+      const EncodeOutput t = send(e4m3 ? "fp8" : "fp8:format=e5m2", v);
       for (std::size_t i = 0; i < v.size(); ++i) {
         const double scale = scale_value(t.payload[kHead + i / kBlock]);
         const double low = scale * (e4m3 ? 0x1p-10 : 0x1p-17);
         const double allowed = std::max(low, std::abs(double{v[i]}) * (e4m3 ? 0x1p-4 : 0x1p-3));
         ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed) << name(kind) << " " << i;
-        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << name(kind) << " " << i;
+        ASSERT_EQ(t.values[i] + t.residual_out[i], v[i]) << name(kind) << " " << i;
       }
     }
 }
@@ -95,17 +95,17 @@ TEST(Fp8, ErrorsStayWithinTheirBound) {
 TEST(Fp8, TheLargestFloatsSaturateAndKeepTheRest) {
   const float most = std::numeric_limits<float>::max();
   for (const char* spec : {"fp8", "fp8:format=e5m2"}) {
-    const Sent t = send(spec, {most, -most, 1.0F});
+    const EncodeOutput t = send(spec, {most, -most, 1.0F});
     EXPECT_EQ(t.values, (Floats{1.75F * 0x1p127F, -1.75F * 0x1p127F, 0.0F})) << spec;
-    EXPECT_EQ(t.values[0] + t.left[0], most);
-    EXPECT_EQ(t.left[2], 1.0F);
+    EXPECT_EQ(t.values[0] + t.residual_out[0], most);
+    EXPECT_EQ(t.residual_out[2], 1.0F);
   }
 }
 
 TEST(Fp8, EachBlockHasItsOwnScale) {
   Floats v(kBlock + 1, 448.0F);
   v[kBlock] = 0x1p-20F;
-  const Sent t = send("fp8", v);
+  const EncodeOutput t = send("fp8", v);
   EXPECT_EQ(t.payload.size(), 1 + 2 + v.size());
   EXPECT_EQ(t.payload[1], 127);
   EXPECT_EQ(t.payload[2], 127 - 28);

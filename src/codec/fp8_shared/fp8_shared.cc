@@ -19,7 +19,7 @@ using fp8::E5M2;
 using fp8::format_of;
 using fp8::Kernels;
 
-constexpr std::size_t kTop = 3;  // bytes in front of the scales
+constexpr std::size_t kTop = 3;  // bytes before the scales
 constexpr unsigned kMostRanks = 0xffff;
 
 std::size_t bound_scales(const Settings&, std::size_t n) { return kTop + blocks(n); }
@@ -50,7 +50,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 Encoded encode_scales(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
   wire::put(out.data(), std::uint16_t{1});
   out[2] = format_of(call.settings);
-  return {bound_scales(call.settings, in.n), with.look(out[2], in, out.data() + kTop)};
+  return {bound_scales(call.settings, in.n), with.find_scales(out[2], in, out.data() + kTop)};
 }
 
 Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
@@ -59,8 +59,8 @@ Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Byt
   const unsigned ranks = wire::get<std::uint16_t>(call.context.data());
   const unsigned room = static_cast<unsigned>(std::bit_width(ranks - 1));
   const unsigned most = fp8::most_scale(out[0]);
-  // An addition takes at most 1/8 of a sum (e5m2), and a rank makes one per other rank: below this scale all that they
-  // take together is finite, too.
+  // An addition rounds off at most 1/8 of a sum (e5m2), and a rank makes one per other rank: up to this scale the
+  // rounding errors add up to a finite value.
   const unsigned highest = most - room - (room > 3 ? room - 3 : 0);
   bool fits = true;
   for (std::size_t b = 0; b < blocks(in.n); ++b) {
@@ -71,7 +71,7 @@ Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Byt
   return {bound_codes(call.settings, in.n), with.send(out[0], in, scales, scales + blocks(in.n)) && fits};
 }
 
-// What adding may leave: the largest code, times a scale up to this one, does not bring any float to overflow.
+// Up to this scale, adding the largest code to any residual does not overflow.
 unsigned harmless_scale(std::uint8_t format) { return format == E4M3::kNumber ? 220 : 213; }
 
 template <const Kernels& kWith>

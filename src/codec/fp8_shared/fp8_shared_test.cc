@@ -51,7 +51,7 @@ TEST(Fp8Shared, TheLedgerIsWhole) {
     const Round round = round_of(spec, x);
     for (std::size_t i = 0; i < 1000; ++i) {
       double balance = -double{round.result[i]} - round.rounding[i];
-      for (std::size_t w = 0; w < x.size(); ++w) balance += double{x[w][i]} - round.left[w][i];
+      for (std::size_t w = 0; w < x.size(); ++w) balance += double{x[w][i]} - round.residual_out[w][i];
       ASSERT_LE(std::abs(balance), 1e-6) << spec << " " << i;
     }
   }

@@ -31,7 +31,7 @@ select::Sample sample_of(const Settings& s, std::size_t n) {
   return select::plan_sample(n, s[kRatio], s[kSample]);
 }
 
-// What reaches the threshold is sent, at least the sampled values that do, the largest first.
+// All values that reach the threshold are sent, largest first: at least the sampled ones among them.
 double contraction(const Settings& s, std::size_t n) {
   const std::size_t sure = std::min(most(s, n), select::threshold_rank(sample_of(s, n), s[kRatio]));
   return 1 - static_cast<double>(sure) / static_cast<double>(n) *
@@ -51,7 +51,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_from(threshold, select::limits_of(ratio, 1, in.n), form(call.settings), in, out);
 }
 
-// Candidates: twice what is sent, as the threshold is only an estimate.
+// Room for twice as many candidates as values sent, since the threshold is an estimate.
 select::Layout layout(const Settings& s, std::size_t n) {
   return select::layout(n, 2 * most(s, n), sample_of(s, n));
 }

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "support/draws.h"
-#include "support/sparse_sent.h"
+#include "support/sparse_output.h"
 
 namespace tithe::sparse {
 namespace {
@@ -37,18 +37,18 @@ TEST(Graddrop, WhatIsSentIsTheLargest) {
   for (std::uint32_t round = 0; round < 4; ++round) {
     Call call = call_of("graddrop:ratio=0.02");
     call.round = round;
-    const Sent sent = encode_all(graddrop_codec, call, grad);
+    const SparseOutput sent = encode_all(graddrop_codec, call, grad);
     float least = 1e30F;
     float most = 0;
     for (const float v : sent.value) least = std::min(least, std::fabs(v));
-    for (const float v : sent.left) most = std::max(most, std::fabs(v));
+    for (const float v : sent.residual_out) most = std::max(most, std::fabs(v));
     EXPECT_LE(most, least);
   }
 }
 
 // Compared strictly, as HiPress does, equal values would never be sent.
 TEST(Graddrop, EqualValuesAreSentLowestIndexFirst) {
-  const Sent sent = encode_all(graddrop_codec, call_of("graddrop"), std::vector<float>(50'000, -2));
+  const SparseOutput sent = encode_all(graddrop_codec, call_of("graddrop"), std::vector<float>(50'000, -2));
   ASSERT_EQ(sent.index.size(), 500U);
   EXPECT_EQ(sent.index.back(), 499U);
 }

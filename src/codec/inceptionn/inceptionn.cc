@@ -26,7 +26,7 @@ Head head_of(const Settings& s) {
           .b = static_cast<std::uint8_t>(-std::ilogb(s[kBoundParam]))};
 }
 
-// Of a payload whose head has been checked.
+// The head of a payload that has been checked.
 Head head_of(ByteView payload) {
   return {static_cast<Mode>(payload[0]), static_cast<Layout>(payload[1]), payload[2]};
 }
@@ -39,7 +39,7 @@ std::size_t value_bytes(const std::uint8_t* low, const std::uint8_t* high, std::
   return bytes;
 }
 
-// Bytes of a split payload as its tags have it. Needs both planes.
+// Bytes of a split payload, from its tags. The payload must hold both planes.
 std::size_t split_bytes(const Kernels& with, std::size_t n, ByteView payload) {
   const Split split(payload.data(), n);
   return kHead + 2 * plane_bytes(n) + with.value_bytes(split.low, split.high, plane_bytes(n));
@@ -51,16 +51,16 @@ bool split_holds(const Kernels& with, std::size_t n, ByteView payload) {
          (n % 8 == 0 || (split.low[n / 8] >> (n % 8) == 0 && split.high[n / 8] >> (n % 8) == 0));
 }
 
-// Whether a burst payload's check lists the bytes of each group, which decode would have to find again.
+// Whether check records the bytes of each group of a burst payload, so that decode need not find them again.
 enum class List { kNo, kYes };
 constexpr std::size_t kGroups = kBlock / kGroup;
 
-// Blocks are walked several at a time, since a walk waits for its tags.
+// Several blocks are walked at a time, since each walk waits for its tags.
 template <std::size_t kAtOnce>
-using Begins = std::array<std::size_t, kAtOnce + 1>;  // of blocks one behind the other, and their end
+using Begins = std::array<std::size_t, kAtOnce + 1>;  // offsets of consecutive blocks, and of their end
 
-// Whether `groups` groups fill each block exactly; last becomes the tags that were read last.
-// lengths: of each block's groups.
+// Whether `groups` groups fill each block exactly. Sets `last` to the tags read last, `lengths` to the bytes of the
+// groups.
 template <List kList, std::size_t kAtOnce>
 bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t groups, unsigned& last,
                  std::uint8_t* lengths) {
@@ -76,15 +76,16 @@ bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t gro
   return std::equal(at.begin(), at.end() - 1, begin.begin() + 1);
 }
 
-// The same for whole blocks that no tags could lead past the payload's end.
+// The same for whole blocks so far from the payload's end that no tags could lead past it.
 template <List kList, std::size_t kAtOnce>
 bool groups_fill_far_from_end(ByteView payload, const Begins<kAtOnce>& begin, std::uint8_t* lengths) {
   std::array<const std::uint8_t*, kAtOnce> at;
   for (std::size_t k = 0; k < kAtOnce; ++k) at[k] = payload.data() + begin[k];
   const std::uint8_t* const ahead = payload.data() + begin[kAtOnce];
-  const std::size_t left = payload.size() - begin[kAtOnce];
+  const std::size_t remaining = payload.size() - begin[kAtOnce];
   for (std::size_t g = 0; g < kGroups; ++g) {
-    __builtin_prefetch(ahead + std::min(64 * g, left));  // memory foresees no blocks that are read in turn
+    __builtin_prefetch(ahead +
+                       std::min(64 * g, remaining));  // memory foresees no blocks that are read in turn
     for (std::size_t k = 0; k < kAtOnce; ++k) {
       const unsigned bytes = 2U + kQuadBytes[at[k][0]] + kQuadBytes[at[k][1]];
       if (kList == List::kYes) lengths[k * kGroups + g] = static_cast<std::uint8_t>(bytes);
@@ -99,7 +100,7 @@ bool groups_fill_far_from_end(ByteView payload, const Begins<kAtOnce>& begin, st
 template <List kList>
 bool burst_holds(std::size_t n, ByteView payload, std::uint8_t* lengths) {
   constexpr std::size_t kAtOnce = 8;
-  std::size_t at = kHead + 2 * blocks(n);  // which is less than check has asked for
+  std::size_t at = kHead + 2 * blocks(n);  // inside the payload: check has required more bytes
   const auto end_of = [&](std::size_t block) {
     return at += wire::get<std::uint16_t>(&payload[kHead + 2 * block]);
   };
@@ -147,14 +148,14 @@ Status check(const Call&, std::size_t n, ByteView payload) {
   return check_as<List::kNo>(kWith, n, payload, nullptr);
 }
 
-// For the lengths of one burst payload's groups.
+// Scratch: the bytes of each group of one burst payload.
 std::size_t scratch(const Settings& s, std::size_t n) {
   return head_of(s).layout == kBurst ? blocks(n) * kGroups : 0;
 }
 
 // ---- The reference
 
-Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
   const Classes c = classes(head);
   const std::size_t plane = plane_bytes(in.n);
   std::uint8_t* low = out + kHead;
@@ -175,7 +176,7 @@ Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
     }
     std::uint8_t* next[4] = {at, at, at + bytes[1], at + bytes[1] + bytes[2]};
     for (std::size_t i = first; i < end; ++i) {
-      const Sent s = send(c, in.take(i));
+      const CodedValue s = send(c, in.take(i));
       put_bytes(next[s.tag], s.tag, s.word);
       next[s.tag] += kTagBytes[s.tag];
       in.leave(i, s.value);
@@ -185,13 +186,13 @@ Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
   return {static_cast<std::size_t>(at - out), finite};
 }
 
-Taken encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
   const Classes c = classes(head);
   std::uint8_t* at = out + kHead + 2 * blocks(in.n);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
-    const Taken block = encode_groups(c, to_end, first, at);
+    const Encoded block = encode_groups(c, to_end, first, at);
     wire::put(out + kHead + 2 * (first / kBlock), static_cast<std::uint16_t>(block.bytes));
     at += block.bytes;
     finite = finite && block.finite;
@@ -199,7 +200,7 @@ Taken encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
   return {static_cast<std::size_t>(at - out), finite};
 }
 
-// Gives every value of a payload to use(i, value), in order.
+// Calls use(i, value) for every value of a payload, in order.
 template <typename Use>
 void each_split(ByteView payload, std::size_t n, Use use) {
   const Classes c = classes(head_of(payload));
@@ -234,7 +235,7 @@ void each_burst(ByteView payload, std::size_t n, Use use) {
   }
 }
 
-// Payload after payload, since a value's place is known only from those before it.
+// One payload after another, since the offset of a value depends on all values before it.
 void merge_in_turn(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   if (how.base && how.base != out.data()) std::copy_n(how.base, out.size(), out.begin());
   if (!how.base && payloads.empty()) std::fill(out.begin(), out.end(), 0.0F);
@@ -251,7 +252,7 @@ void merge_in_turn(std::span<const ByteView> payloads, const Merge& how, std::sp
     for (float& v : out) v /= how.divide;
 }
 
-// ---- The seam
+// ---- The functions of Impl
 
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
@@ -262,8 +263,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   out[2] = head.b;
   out[3] = 0;
   const auto body = head.layout == kSplit ? kWith.encode_split : kWith.encode_burst;
-  const Taken taken = body(head, in, out.data());
-  return Encoded{taken.bytes, taken.finite};
+  return body(head, in, out.data());
 }
 
 template <const Kernels& kWith>
@@ -308,7 +308,7 @@ const Kernels kReference = {
     .decode_burst = [](std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
                        const std::uint8_t*) { merge_in_turn(payloads, how, out); }};
 
-Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to) {
+Encoded encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to) {
   std::uint8_t* at = to;
   bool finite = true;
   for (; first < in.n; first += kGroup) {
@@ -318,7 +318,7 @@ Taken encode_groups(const Classes& c, const Carry& in, std::size_t first, std::u
     for (std::size_t i = first; i < std::min(first + kGroup, in.n); ++i) {
       const float v = in.take(i);
       finite = finite && is_finite(v);
-      const Sent s = send(c, v);
+      const CodedValue s = send(c, v);
       tags |= s.tag << (2 * (i - first));
       put_bytes(at, s.tag, s.word);
       at += kTagBytes[s.tag];
@@ -336,7 +336,7 @@ const Codec inceptionn_codec = {
     .doc = "0, 8, 16 or 32 bits by a value's size, within an error bound (Li et al. 2018)",
     .params = inceptionn::kParams,
     .phases = inceptionn::kPhases,
-    // No contraction: of values below the bound nothing is sent.
+    // No contraction below 1: values below the bound are not sent.
     .traits = {.exact_ledger = true, .error = inceptionn::error},
     .scratch = inceptionn::scratch,
     .impls = inceptionn::kImpls};

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Burst payloads: decode. Four values are one shuffle of the 16 bytes that may hold them, or, where bytes can be
-// spread, eight are one instruction; where the next ones begin is known only from their tags, so four blocks are
-// read in turn.
+// Burst payloads: decode. One shuffle decodes four values from the 16 bytes that may hold them; with AVX3_DL one expand
+// instruction decodes eight. The offset of the next group depends on the tags, so four blocks are decoded in turn.
 #include <cstring>
 
 #include "codec/common/payload.h"
 #include "codec/inceptionn/inceptionn.h"
 
-#define HWY_WANT_AVX3_DL  // spreads bytes
+#define HWY_WANT_AVX3_DL  // expands bytes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_burst_decode_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/inceptionn/inceptionn_simd_inl.h"
 
-#ifndef TITHE_CODEC_INCEPTIONN_BURST_PLACES_
-#define TITHE_CODEC_INCEPTIONN_BURST_PLACES_
+#ifndef TITHE_CODEC_INCEPTIONN_BURST_TABLES_
+#define TITHE_CODEC_INCEPTIONN_BURST_TABLES_
 namespace tithe::inceptionn {
 
-// By the tags of four values: which of their bytes go where in four words. A byte's sign and bits go where a half's
-// are, eight bits higher. 0x80: a zero.
-struct alignas(16) Places {
+// By the tags of four values: the shuffle that moves their bytes into four words. An 8-bit value goes to byte 1 of its
+// word, so that its sign is where a 16-bit value has it. 0x80: a zero byte.
+struct alignas(16) Shuffle {
   std::uint8_t from[16];
 };
-inline constexpr auto kPlaces = [] {
-  std::array<Places, 256> table{};
+inline constexpr auto kShuffles = [] {
+  std::array<Shuffle, 256> table{};
   for (unsigned tags = 0; tags < 256; ++tags) {
     std::uint8_t at = 0;
     for (unsigned j = 0; j < 4; ++j) {
@@ -33,17 +32,6 @@ inline constexpr auto kPlaces = [] {
       for (std::size_t k = 0; k < bytes; ++k) table[tags].from[4 * j + k + (bytes == 1 ? 1 : 0)] = at++;
     }
   }
-  return table;
-}();
-
-// The same where bytes can be spread: a bit for each of the four words' bytes that is sent, a byte at the top of its
-// word, a half in the upper half.
-inline constexpr auto kTopPlaces = [] {
-  constexpr unsigned kOf[] = {0, 8, 12, 15};  // by tag
-  std::array<std::uint16_t, 256> table{};
-  for (unsigned tags = 0; tags < 256; ++tags)
-    for (unsigned j = 0; j < 4; ++j)
-      table[tags] = static_cast<std::uint16_t>(table[tags] | kOf[tags >> (2 * j) & 3U] << (4 * j));
   return table;
 }();
 
@@ -63,7 +51,7 @@ struct Units {
 template <Put kPut>
 void decode_two(const Units&, const std::uint8_t*, const std::uint8_t*, float*) {}
 #elif HWY_TARGET == HWY_AVX3_DL
-// By a value's tag, in each quarter of a vector.
+// A table indexed by a value's tag, in each quarter of a vector.
 HWY_INLINE VW by_tag(std::uint32_t t1, std::uint32_t t2, std::uint32_t t3) {
   HWY_ALIGN const std::uint32_t all[4] = {0, t1, t2, t3};
   return hn::LoadDup128(Words(), all);
@@ -73,15 +61,15 @@ struct Units {
   HWY_INLINE explicit Units(const Classes& c)
       : unit(by_tag(std::bit_cast<std::uint32_t>(c.unit[0] * 0x1p-24F),
                     std::bit_cast<std::uint32_t>(c.unit[1] * 0x1p-16F), 0)),
-        places(by_tag(0xff000000, 0xffff0000, 0xffffffff)),
+        bytes(by_tag(0xff000000, 0xffff0000, 0xffffffff)),
         tag_at(hn::And(hn::ShiftLeft<1>(hn::Iota(Words(), 0U)), hn::Set(Words(), 15U))),
         tags_between(hn::IfThenElseZero(hn::Eq(hn::Iota(Words(), 0U), hn::Set(Words(), 8U)),
                                         hn::Set(Words(), 0xffffU))) {}
-  VW unit, places, tag_at, tags_between;
+  VW unit, bytes, tag_at, tags_between;
 };
 
-// Two groups, at `from` and at `next`. A byte goes to the top of its word, a half to the upper half: their signs stand
-// where a float's does.
+// Decodes two groups, at `from` and at `next`. An 8-bit value becomes the top byte of its word, a 16-bit value the
+// upper half: their signs are where a float has its sign.
 template <Put kPut>
 HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::uint8_t* next, float* out) {
   const auto load_tags = [](const std::uint8_t* p) HWY_ATTR { return wire::get<std::int32_t>(p); };
@@ -91,13 +79,13 @@ HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::
   const auto pick = [tag](VW table) HWY_ATTR {
     return VW{_mm512_castps_si512(_mm512_permutevar_ps(_mm512_castsi512_ps(table.raw), tag.raw))};
   };
-  const VW places = pick(u.places);
+  const VW sent_bytes = pick(u.bytes);
   VW code;
   if (HWY_LIKELY((next[0] & 3) != 3)) {
-    const __mmask64 which = _mm512_movepi8_mask(hn::Or(places, u.tags_between).raw);
+    const __mmask64 which = _mm512_movepi8_mask(hn::Or(sent_bytes, u.tags_between).raw);
     code = VW{_mm512_maskz_expand_epi8(which, _mm512_loadu_si512(from + 2))};
   } else {
-    const __mmask64 which = _mm512_movepi8_mask(places.raw);
+    const __mmask64 which = _mm512_movepi8_mask(sent_bytes.raw);
     const auto spread = [](std::uint64_t to, const std::uint8_t* bytes) HWY_ATTR {
       return _mm256_maskz_expand_epi8(static_cast<__mmask32>(to),
                                       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
@@ -108,7 +96,7 @@ HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::
   const VF q = hn::ConvertTo(Floats(), hn::BitCast(Ints(), hn::And(code, hn::Set(Words(), 0x7fff0000U))));
   const VW coded =
       hn::IfVecThenElse(hn::Set(Words(), 0x80000000U), code, bits(hn::Mul(q, from_bits(pick(u.unit)))));
-  const Mask full{_mm512_test_epi32_mask(places.raw, _mm512_set1_epi32(1))};
+  const Mask full{_mm512_test_epi32_mask(sent_bytes.raw, _mm512_set1_epi32(1))};
   const VF v = from_bits(hn::IfThenElse(full, code, coded));
   store(kPut == Put::kAdd ? hn::Add(load(out), v) : v, out, kPut == Put::kPastCaches);
 }
@@ -118,7 +106,7 @@ using QuadInts = hn::RebindToSigned<Quad>;
 using QuadWords = hn::RebindToUnsigned<Quad>;
 using QuadBytes = hn::Repartition<std::uint8_t, QuadWords>;
 
-// What four values need.
+// The constants for four values.
 struct Units {
   HWY_INLINE explicit Units(const Classes& c)
       : narrow(hn::Set(Quad(), c.unit[0] * 0x1p-8F)),
@@ -131,8 +119,8 @@ struct Units {
 
 template <Put kPut>
 HWY_INLINE void decode_quad(const Units& u, unsigned tags, const std::uint8_t* from, float* out) {
-  const auto places = hn::LoadU(QuadBytes(), kPlaces[tags].from);
-  const auto code = hn::BitCast(QuadWords(), hn::TableLookupBytesOr0(hn::LoadU(QuadBytes(), from), places));
+  const auto shuffle = hn::LoadU(QuadBytes(), kShuffles[tags].from);
+  const auto code = hn::BitCast(QuadWords(), hn::TableLookupBytesOr0(hn::LoadU(QuadBytes(), from), shuffle));
   const auto all_tags = hn::Set(QuadWords(), tags);
   const auto high = hn::TestBit(all_tags, u.high_bit);
   const auto full = hn::And(high, hn::TestBit(all_tags, u.low_bit));
@@ -161,7 +149,7 @@ HWY_INLINE const std::uint8_t* behind(const std::uint8_t* group) {
   return group + 2U + kQuadBytes[group[0]] + kQuadBytes[group[1]];
 }
 
-// `values` values of kCursors blocks, which begin at `at`; returns where the last block's go on.
+// Decodes `values` values of each of kCursors blocks, which start at `at`; returns the end of the last block's.
 template <std::size_t kCursors, Put kPut>
 const std::uint8_t* decode_groups(const Classes& c, std::array<const std::uint8_t*, kCursors> at,
                                   std::size_t values, float* HWY_RESTRICT out) {
@@ -175,7 +163,7 @@ const std::uint8_t* decode_groups(const Classes& c, std::array<const std::uint8_
   return at[kCursors - 1];
 }
 
-// `values` values of groups whose lengths are known.
+// Decodes `values` values of groups whose bytes are known.
 template <Put kPut>
 void decode_listed(const Classes& c, const std::uint8_t* from, const std::uint8_t* HWY_RESTRICT lengths,
                    std::size_t values, float* HWY_RESTRICT out) {
@@ -189,9 +177,9 @@ void decode_listed(const Classes& c, const std::uint8_t* from, const std::uint8_
 
 constexpr std::size_t kCursors = 4;
 constexpr std::size_t kStretch = kCursors * kBlock;
-constexpr std::size_t kReach = 64;  // bytes that loads reach past a group
+constexpr std::size_t kReach = 64;  // bytes that loads read past a group
 
-// One payload, read from stretch to stretch.
+// Reads one payload, stretch by stretch.
 class Reader {
  public:
   Reader() = default;
@@ -202,7 +190,7 @@ class Reader {
         end_(payload.data() + payload.size()),
         lengths_(lengths) {}
 
-  // Sets out[0, len) to the next values, or adds them. len is kStretch but at the end.
+  // Sets out[0, len) to the next values, or adds them. len is kStretch, except at the end.
   template <Put kPut>
   void next(std::size_t len, float* out) {
     if (whole(len) == kStretch) {
@@ -254,15 +242,14 @@ class Reader {
   }
 
   Classes c_{};
-  const std::uint8_t* table_ = nullptr;  // of the next block
+  const std::uint8_t* table_ = nullptr;  // entry of the next block in the table of block sizes
   const std::uint8_t* at_ = nullptr;
   const std::uint8_t* end_ = nullptr;
   const std::uint8_t* lengths_ =
-      nullptr;  // of the groups from at_ on, if known; all stretches or none before the last
+      nullptr;  // bytes of the groups from at_ on, if known; for all stretches before the last, or for none
 };
 
-constexpr std::size_t kAtOnce =
-    64;  // payloads that are added while a stretch of the output stays in the cache
+constexpr std::size_t kAtOnce = 64;  // payloads merged while a stretch of the output stays in the cache
 
 void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
                  const std::uint8_t* lengths) {

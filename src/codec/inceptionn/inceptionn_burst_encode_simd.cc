@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Burst payloads: encode. Vectors make the values' words and join them in pairs of up to 8 bytes, which are then
-// stored one behind the other. Where bytes can be compressed: 32 values that are bytes and halves, tags between them,
-// are two vectors compressed and stored whole.
+// Burst payloads: encode. Vectors make the words of the values and join them in pairs of up to 8 bytes, which are
+// stored one after another. With AVX3_DL, 32 values of 8 and 16 bits and the tags between them are two vectors,
+// compressed and stored whole.
 #include <cstring>
 
 #include "codec/inceptionn/inceptionn.h"
@@ -17,7 +17,7 @@
 #define TITHE_CODEC_INCEPTIONN_BURST_TABLES_
 namespace tithe::inceptionn {
 
-// Bit j to bit 2j.
+// Moves bit j to bit 2j.
 inline constexpr auto kEvenBits = [] {
   std::array<std::uint16_t, 256> table{};
   for (unsigned set = 0; set < 256; ++set)
@@ -43,19 +43,19 @@ struct Groups {
 };
 
 #if HWY_TARGET == HWY_SCALAR  // has no pairs, and whole() no values for it
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 void sort_groups(const Edges&, const Carry&, std::size_t, Groups&, Peak&) {}
 #else
 using Pairs = hn::RepartitionToWide<Words>;
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 HWY_INLINE void sort_groups(const Edges& c, const Carry& in, std::size_t i, Groups& to, Peak& peak) {
   const Pairs d;
   const auto lower = hn::Set(d, std::uint64_t{0xffffffffU});
   const VW one = hn::Set(Words(), 1U);
   to.low = to.high = 0;
   for (std::size_t k = 0; k < kTwo; k += lanes()) {
-    const Sorted s(c, take<kResidual>(in, i + k));
+    const Classified s(c, take<kResidual>(in, i + k));
     peak.see(s.mag);
     const std::uint64_t is_wide = bits_of(s.wide);
     to.low |= ((bits_of(s.some) & ~is_wide) | bits_of(s.full)) << k;
@@ -69,16 +69,16 @@ HWY_INLINE void sort_groups(const Edges& c, const Carry& in, std::size_t i, Grou
     const auto second_word = hn::Shl(hn::ShiftRight<32>(word), hn::ShiftLeft<3>(first));
     hn::StoreU(hn::Or(hn::And(word, lower), second_word), d, to.pair + k / 2);
     hn::StoreU(hn::Add(first, hn::ShiftRight<32>(bytes)), d, to.bytes + k / 2);
-    if (kLeft) s.leave(c, in.residual_out + i + k);
+    if (kResidualOut) s.leave(c, in.residual_out + i + k);
   }
 }
 #endif
 
 // Stores reach up to 8 bytes past the end.
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 std::uint8_t* encode_two(const Edges& c, const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) {
   Groups two;
-  sort_groups<kResidual, kLeft>(c, in, i, two, peak);
+  sort_groups<kResidual, kResidualOut>(c, in, i, two, peak);
   for (std::size_t g = 0; g < 2; ++g) {
     const unsigned low = kEvenBits[two.low >> (8 * g) & 255U];
     const unsigned high = kEvenBits[two.high >> (8 * g) & 255U];
@@ -93,7 +93,7 @@ std::uint8_t* encode_two(const Edges& c, const Carry& in, std::size_t i, std::ui
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
-// A value is a word: in both classes its sign and bits begin at the top, so that a byte is the word's upper one.
+// A value is a 16-bit word with the sign at the top, in both classes; an 8-bit value is the upper byte.
 class Step {
  public:
   explicit Step(const Head& head) : Step(classes(head)) {}
@@ -109,7 +109,7 @@ class Step {
   static constexpr std::size_t kValues = 32;
 
   // Stores reach up to 60 bytes past the end.
-  template <bool kResidual, bool kLeft>
+  template <bool kResidual, bool kResidualOut>
   HWY_INLINE std::uint8_t* encode(const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
     const VF v[2] = {take<kResidual>(in, i), take<kResidual>(in, i + 16)};
     const auto upper = upper_halves(v[0], v[1]);
@@ -117,11 +117,11 @@ class Step {
     const auto odd_twice = hn::Or(hn::Iota(Octets(), 0), hn::Set(Octets(), 1));
     const auto exponent = hn::TableLookupBytes(hn::BitCast(Octets(), exponent_above), odd_twice);
     if (HWY_UNLIKELY(hn::Gt(exponent, edges_.exponent_below[2]).raw != 0)) {
-      at = encode_two<kResidual, kLeft>(edges_, in, i, at, peak);
-      return encode_two<kResidual, kLeft>(edges_, in, i + 16, at, peak);
+      at = encode_two<kResidual, kResidualOut>(edges_, in, i, at, peak);
+      return encode_two<kResidual, kResidualOut>(edges_, in, i + 16, at, peak);
     }
-    // Per value two bits: whether its lower byte is sent and whether its upper one is; and its tag, which is 1 from
-    // low to middle and 2 from there on.
+    // Two bits per value: whether its lower and its upper byte are sent. And its tag: 1 from low to middle, 2 from
+    // there on.
     const std::uint64_t sent = hn::Gt(exponent, below_).raw;
     const std::uint64_t tags = hn::Lt(hn::Sub(exponent, from_), width_).raw;
     const auto q = lower_halves(raise(v[0], edges_.raise[1]), raise(v[1], edges_.raise[1]));
@@ -135,16 +135,16 @@ class Step {
       _mm512_storeu_si512(at, _mm512_maskz_compress_epi8(bytes, both));
       at += std::popcount(bytes);
     }
-    if (kLeft)
+    if (kResidualOut)
       for (std::size_t k = 0; k < 2; ++k) leave(edges_, v[k], in.residual_out + i + 16 * k);
     return at;
   }
 
  private:
-  // Of two groups in a vector: u16 tags, 8 words, u16 tags, 8 words.
+  // Two groups in a vector: u16 tags, 8 words, u16 tags, 8 words.
   static constexpr std::uint64_t kTagsOfTwo = 3 | 3 << 18;
   static constexpr std::uint64_t kWordsOfTwo = 0xffff * (std::uint64_t{1} << 2 | std::uint64_t{1} << 20);
-  // ... and where they come from: words are lanes 0 to 31, tags from 32 on.
+  // The sources of these 16-bit lanes: 0 to 31 are words, 32 and above are tags.
   alignas(64) static constexpr std::uint16_t kTwoGroups[2][32] = {
       {32, 0, 1, 2, 3, 4, 5, 6, 7, 33, 8, 9, 10, 11, 12, 13, 14, 15},
       {34, 16, 17, 18, 19, 20, 21, 22, 23, 35, 24, 25, 26, 27, 28, 29, 30, 31}};
@@ -162,23 +162,24 @@ class Step {
 struct Step {
   explicit Step(const Head& head) : edges(classes(head)) {}
   static constexpr std::size_t kValues = kTwo;
-  template <bool kResidual, bool kLeft>
+  template <bool kResidual, bool kResidualOut>
   HWY_INLINE std::uint8_t* encode(const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
-    return encode_two<kResidual, kLeft>(edges, in, i, at, peak);
+    return encode_two<kResidual, kResidualOut>(edges, in, i, at, peak);
   }
   Edges edges;
 };
 #endif
 
-template <bool kResidual, bool kLeft>
-Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
-  constexpr std::size_t kReach = 64;  // bytes that a step's stores reach past what it writes
+template <bool kResidual, bool kResidualOut>
+Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+  constexpr std::size_t kReach = 64;  // bytes that stores write past the end
   const Classes c = classes(head);
   const Step step(head);
   std::uint8_t* at = out + kHead + 2 * blocks(in.n);
   Peak peak;
   bool finite = true;
-  std::uint8_t apart[kMostBlockBytes + kReach];  // for the last blocks, which none comes after
+  std::uint8_t
+      apart[kMostBlockBytes + kReach];  // for the last blocks: the payload has no room for kReach after them
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const bool is_apart = in.n - first < 2 * kBlock;
@@ -186,10 +187,10 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
     std::uint8_t* to = begin;
     std::size_t i = first;
     for (; i + Step::kValues <= whole(to_end.n); i += Step::kValues) {
-      ask_ahead<kResidual>(in, i, Step::kValues);
-      to = step.template encode<kResidual, kLeft>(to_end, i, to, peak);
+      prefetch_ahead<kResidual>(in, i, Step::kValues);
+      to = step.template encode<kResidual, kResidualOut>(to_end, i, to, peak);
     }
-    const Taken rest = encode_groups(c, to_end, i, to);
+    const Encoded rest = encode_groups(c, to_end, i, to);
     finite = finite && rest.finite;
     const auto bytes = static_cast<std::size_t>(to - begin) + rest.bytes;
     if (is_apart) std::memcpy(at, apart, bytes);
@@ -199,7 +200,7 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
   return {static_cast<std::size_t>(at - out), finite && peak.finite()};
 }
 
-Taken encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
   if (in.residual)
     return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
   return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
@@ -214,7 +215,7 @@ namespace tithe::inceptionn {
 
 HWY_EXPORT(encode_burst);
 
-Taken encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out) {
   return HWY_DYNAMIC_DISPATCH(encode_burst)(head, in, out);
 }
 

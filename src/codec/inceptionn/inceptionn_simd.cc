@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Split payloads, a block at a time: a vector's values of one class are pressed together and stored at their
-// stream's end, which lies in the nearest cache; decoding spreads them again by the tags. Where bytes can be pressed
-// together, vectors hold 64 of them.
+// Split payloads, block by block. Encode compresses the values of one class in a vector and appends them to the stream
+// of that class, which is in the L1 cache; decode spreads them again by the tags. With AVX3_DL vectors hold 64 bytes.
 #include <cstring>
 
 #include "base/finite.h"
@@ -41,18 +40,18 @@ struct Streams {
   std::uint32_t words[kBlock + 16];
 };
 
-// How many of each there are. Apart from the streams, so that storing to those does not reload these.
+// The number of values of each class. Not a member of Streams, so that a store to a stream does not reload it.
 struct Counts {
   std::size_t bytes = 0;
   std::size_t halves = 0;
   std::size_t words = 0;
 };
 
-// One vector into the streams; the tags' two bits come back in low and high.
-template <bool kResidual, bool kLeft>
+// Appends one vector to the streams; returns the two bits of the tags in low and high.
+template <bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
                               Peak& peak, std::uint64_t& low, std::uint64_t& high) {
-  const Sorted s(c, take<kResidual>(in, i));
+  const Classified s(c, take<kResidual>(in, i));
   const std::uint64_t is_wide = bits_of(s.wide);
   const std::uint64_t is_full = bits_of(s.full);
   const std::uint64_t is_byte = bits_of(s.some) & ~is_wide;
@@ -74,19 +73,19 @@ HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, St
     hn::StoreU(compress(Words(), bits(s.taken), s.full, bits32(is_full)), Words(), to.words + count.words);
     count.words += static_cast<std::size_t>(std::popcount(is_full));
   }
-  if (kLeft) s.leave(c, in.residual_out + i);
+  if (kResidualOut) s.leave(c, in.residual_out + i);
 }
 
-// 64 values; the tags' two bits come back in low and high.
+// Appends 64 values; returns the two bits of the tags in low and high.
 #if HWY_TARGET == HWY_AVX3_DL
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
                             Peak& peak, std::uint64_t& low, std::uint64_t& high) {
   VF v[4];
   for (std::size_t k = 0; k < 4; ++k) v[k] = take<kResidual>(in, i + 16 * k);
   const Shorts d;
   const auto upper01 = upper_halves(v[0], v[1]), upper23 = upper_halves(v[2], v[3]);
-  // Classes begin at powers of two, so that the exponents, a byte each, tell them.
+  // Classes start at powers of two, so the exponent, a byte, gives the class.
   const auto exponent = upper_bytes(hn::Add(upper01, upper01), hn::Add(upper23, upper23));
   const std::uint64_t some = hn::Gt(exponent, c.exponent_below[0]).raw;
   const std::uint64_t wide = hn::Gt(exponent, c.exponent_below[1]).raw;
@@ -115,16 +114,16 @@ HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, 
     _mm512_storeu_si512(to.words + count.words, _mm512_maskz_compress_epi32(set, bits(v[k]).raw));
     count.words += static_cast<std::size_t>(std::popcount(set));
   }
-  for (std::size_t k = 0; k < 4 && kLeft; ++k) leave(c, v[k], in.residual_out + i + 16 * k);
+  for (std::size_t k = 0; k < 4 && kResidualOut; ++k) leave(c, v[k], in.residual_out + i + 16 * k);
 }
 #else
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
                             Peak& peak, std::uint64_t& low, std::uint64_t& high) {
   low = high = 0;
   for (std::size_t k = 0; k < kWord; k += lanes()) {
     std::uint64_t bit[2];
-    encode_vector<kResidual, kLeft>(c, in, i + k, to, count, peak, bit[0], bit[1]);
+    encode_vector<kResidual, kResidualOut>(c, in, i + k, to, count, peak, bit[0], bit[1]);
     low |= bit[0] << k;
     high |= bit[1] << k;
   }
@@ -134,7 +133,7 @@ HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, 
 HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
                              bool& finite, std::uint8_t* low, std::uint8_t* high) {
   const float v = in.take(i);
-  const Sent s = send(c, v);
+  const CodedValue s = send(c, v);
   low[i / 8] = static_cast<std::uint8_t>(low[i / 8] | (s.tag & 1U) << (i % 8));
   high[i / 8] = static_cast<std::uint8_t>(high[i / 8] | (s.tag >> 1) << (i % 8));
   if (s.tag == 1) to.bytes[count.bytes++] = static_cast<std::uint8_t>(s.word);
@@ -144,8 +143,8 @@ HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, S
   in.leave(i, s.value);
 }
 
-template <bool kResidual, bool kLeft>
-Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+template <bool kResidual, bool kResidualOut>
+Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   const Classes c = classes(head);
   const ByteEdges edges(c);
   const std::size_t plane = plane_bytes(in.n);
@@ -164,8 +163,8 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
     std::size_t i = first;
     for (; i + kWord <= std::min(end, words); i += kWord) {
       std::uint64_t tags[2];
-      ask_ahead<kResidual>(in, i, kWord);
-      encode_word<kResidual, kLeft>(edges, in, i, to, count, peak, tags[0], tags[1]);
+      prefetch_ahead<kResidual>(in, i, kWord);
+      encode_word<kResidual, kResidualOut>(edges, in, i, to, count, peak, tags[0], tags[1]);
       wire::put(low + i / 8, tags[0]);
       wire::put(high + i / 8, tags[1]);
     }
@@ -180,7 +179,7 @@ Taken encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT ou
   return {static_cast<std::size_t>(at - out), finite && peak.finite()};
 }
 
-Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
   if (in.residual)
     return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
   return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
@@ -190,14 +189,14 @@ Taken encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
 
 enum class Put { kSet, kAdd, kPastCaches };
 
-// Where the values of each class go on.
+// The next value of each class.
 struct Cursors {
   const std::uint8_t* bytes;
   const std::uint8_t* halves;
   const std::uint8_t* words;
 };
 
-// One payload, read from block to block.
+// Reads one payload, block by block.
 class Reader {
  public:
   Reader() = default;
@@ -207,7 +206,7 @@ class Reader {
         at_(split_.values),
         end_(payload.data() + payload.size()) {}
 
-  // Sets out[0, len) to the values from `first` on, or adds them. Asks for len values at `next_base` meanwhile.
+  // Sets out[0, len) to the values from `first` on, or adds them. Prefetches len values at `next_base`.
   template <Put kPut>
   void block(std::size_t first, std::size_t len, float* HWY_RESTRICT out, const float* next_base) {
     const std::size_t words = whole(len) / kWord;
@@ -222,7 +221,7 @@ class Reader {
     for (std::size_t i = first + words * kWord; i < first + len; ++i) ++count[split_.tag(i)];
     const std::size_t bytes = count[1] + 2 * count[2] + 4 * count[3];
     const std::uint8_t* from = at_;
-    std::uint8_t last[4 * kBlock + kReach];  // the blocks at the payload's end, with room to read on
+    std::uint8_t last[4 * kBlock + kReach];  // a copy of the last blocks, with room to read past their end
     if (static_cast<std::size_t>(end_ - at_) < bytes + kReach) {
       std::memcpy(last, at_, bytes);
       std::memset(last + bytes, 0, kReach);
@@ -252,7 +251,7 @@ class Reader {
   }
 
  private:
-  static constexpr std::size_t kReach = 64;  // bytes that a vector's loads reach past what it uses
+  static constexpr std::size_t kReach = 64;  // bytes that loads read past those they use
   static constexpr std::uint64_t kLaneBits = (std::uint64_t{1} << hn::MaxLanes(Floats())) - 1;
 
   template <Put kPut>
@@ -261,7 +260,7 @@ class Reader {
     const std::uint64_t is_byte = low & ~high;
     const std::uint64_t is_half = high & ~low;
     const std::uint64_t is_whole = low & high;
-    // A byte's sign and bits go where a half's are, eight bits higher: so its unit is 2^-8 as large.
+    // An 8-bit value is decoded as a 16-bit one, eight bits higher; so its unit is multiplied by 2^-8.
     const VW byte = hn::PromoteTo(Words(), hn::LoadU(Quarters(), next.bytes));
     const VW half =
         hn::PromoteTo(Words(), hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(next.halves)));
@@ -287,7 +286,7 @@ class Reader {
   const std::uint8_t* end_ = nullptr;
 };
 
-// Up to kAtOnce payloads: a block of the output stays in the nearest cache while all are added.
+// Merges up to kAtOnce payloads: a block of the output stays in the L1 cache until all are added.
 constexpr std::size_t kAtOnce = 64;
 
 void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Highway paths of both layouts share: a vector of values sorted into classes. Included once per target.
+// Shared by the SIMD code of both layouts: classifies a vector of values. Included once per target.
 #if defined(TITHE_CODEC_INCEPTIONN_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_INCEPTIONN_SIMD_INL_H_
 #undef TITHE_CODEC_INCEPTIONN_SIMD_INL_H_
@@ -20,10 +20,10 @@ using Mask = hn::Mask<Words>;
 
 HWY_INLINE std::uint64_t bits_of(Mask mask) { return set_of(Words(), mask); }
 
-// Asks for the values that come kAhead behind those from i on: encoding computes too long per value for the processor
-// to look that far ahead by itself.
+// Prefetches the `values` values from i + kAhead on. Encoding takes too long per value for the hardware prefetcher to
+// get that far ahead.
 template <bool kResidual>
-HWY_INLINE void ask_ahead(const Carry& in, std::size_t i, std::size_t values) {
+HWY_INLINE void prefetch_ahead(const Carry& in, std::size_t i, std::size_t values) {
   constexpr std::size_t kAhead = 512;
   constexpr std::size_t kLine = 16;  // values in a line of the cache
   if (in.n - i < kAhead + values) return;
@@ -37,12 +37,12 @@ struct Edges {
   HWY_INLINE explicit Edges(const Classes& c)
       : below{last_below(c.low), last_below(c.middle), last_below(c.top)},
         unit{hn::Set(Floats(), c.unit[0]), hn::Set(Floats(), c.unit[1])},
-        places{places_of(c.unit[0]), places_of(c.unit[1])} {}
-  // From the exponent of a magnitude to how far its fraction stands above q's last bit, as 23 - that.
-  static HWY_INLINE VW places_of(float unit) {
+        shifts{shifts_of(c.unit[0]), shifts_of(c.unit[1])} {}
+  // This minus the biased exponent of a magnitude is the right shift that turns its 24-bit significand into q.
+  static HWY_INLINE VW shifts_of(float unit) {
     return hn::Set(Words(), (std::bit_cast<std::uint32_t>(unit) >> 23) + 23);
   }
-  // Magnitudes are compared as signed integers, which every instruction set can.
+  // Magnitudes are compared as signed integers: every instruction set has that comparison.
   static HWY_INLINE hn::Vec<Ints> last_below(std::uint32_t edge) {
     return hn::Set(Ints(), static_cast<std::int32_t>(edge) - 1);
   }
@@ -51,30 +51,30 @@ struct Edges {
   }
   hn::Vec<Ints> below[3];
   VF unit[2];
-  VW places[2];
+  VW shifts[2];
 };
 
-// What send does, for a vector of values.
-struct Sorted {
-  HWY_INLINE Sorted(const Edges& c, VF v)
+// send() of codec/floats/size_classes.h, for a vector of values.
+struct Classified {
+  HWY_INLINE Classified(const Edges& c, VF v)
       : taken(v),
         mag(magnitude(v)),
         sign(hn::AndNot(hn::Set(Words(), 0x7fffffffU), bits(v))),
         some(c.reach(mag, 0)),
         wide(c.reach(mag, 1)),
         full(c.reach(mag, 2)) {
-    // floor(magnitude / unit) by shifting: cheaper than a conversion, which guards against overflow. A shift by 32 or
-    // more is 0 on every instruction set with vectors here; where it is full, q is anything.
+    // floor(magnitude / unit) by a shift: cheaper than a conversion, which guards against overflow. A shift by 32 or
+    // more gives 0 on every SIMD target here. q is unspecified where `full` is set.
     const VW fraction = hn::Or(hn::And(mag, hn::Set(Words(), 0x7fffffU)), hn::Set(Words(), 0x800000U));
-    const VW by = hn::Sub(hn::IfThenElse(wide, c.places[1], c.places[0]), hn::ShiftRight<23>(mag));
+    const VW by = hn::Sub(hn::IfThenElse(wide, c.shifts[1], c.shifts[0]), hn::ShiftRight<23>(mag));
     q = hn::Shr(fraction, by);
   }
-  HWY_INLINE void leave(const Edges& c, float* left) const {
+  HWY_INLINE void leave(const Edges& c, float* residual_out) const {
     const VF unit = hn::IfThenElse(hn::RebindMask(Floats(), wide), c.unit[1], c.unit[0]);
     const VF size = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(Ints(), q)), unit);
     const VW coded = hn::IfThenElseZero(some, hn::Or(bits(size), sign));
     const VF sent = from_bits(hn::IfThenElse(full, bits(taken), coded));
-    hn::StoreU(hn::Sub(taken, sent), Floats(), left);
+    hn::StoreU(hn::Sub(taken, sent), Floats(), residual_out);
   }
   VF taken;
   VW mag;
@@ -99,7 +99,7 @@ struct ByteEdges : Edges {
   VF raise[2];  // 2^23 units
 };
 
-// The halves and bytes of two vectors, in order.
+// The halves (bytes) of the elements of two vectors, in order.
 HWY_INLINE hn::Vec<Shorts> lower_halves(VF first, VF second) {
   return hn::ConcatEven(Shorts(), hn::BitCast(Shorts(), second), hn::BitCast(Shorts(), first));
 }
@@ -113,20 +113,20 @@ HWY_INLINE hn::Vec<Octets> upper_bytes(hn::Vec<Shorts> first, hn::Vec<Shorts> se
   return hn::ConcatOdd(Octets(), hn::BitCast(Octets(), second), hn::BitCast(Octets(), first));
 }
 
-// floor(magnitude / unit) in the low bits, where `by` is 2^23 units and no more than that are added: a float's step is
-// one unit there, and the sum is rounded toward zero.
+// Adds `by` = 2^23 units, with the sign of v; |v| is at most 2^23 units. One ulp is then one unit, and
+// the sum is rounded toward zero, so its low bits are floor(magnitude / unit).
 HWY_INLINE VF add_toward_zero(VF a, VF b) {
   return VF{_mm512_add_round_ps(a.raw, b.raw, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
 }
 HWY_INLINE VF raise(VF v, VF by) { return add_toward_zero(v, hn::CopySign(by, v)); }
 
-// What send leaves of v.
-HWY_INLINE void leave(const ByteEdges& c, VF v, float* left) {
+// Writes what send() leaves of v.
+HWY_INLINE void leave(const ByteEdges& c, VF v, float* residual_out) {
   const VW mag = magnitude(v);
   const auto reach = [&](std::size_t k) HWY_ATTR { return hn::RebindMask(Floats(), c.reach(mag, k)); };
   const VF up = hn::CopySign(hn::IfThenElse(reach(1), c.raise[1], c.raise[0]), v);
   const VF coded = hn::IfThenElseZero(reach(0), hn::Sub(add_toward_zero(v, up), up));
-  hn::StoreU(hn::Sub(v, hn::IfThenElse(reach(2), v, coded)), Floats(), left);
+  hn::StoreU(hn::Sub(v, hn::IfThenElse(reach(2), v, coded)), Floats(), residual_out);
 }
 #else
 using ByteEdges = Edges;

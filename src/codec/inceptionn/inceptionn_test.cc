@@ -18,12 +18,12 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 using draws::Shape;
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 // 64 of each, so that vectors see them too.
 unsigned tag_of(const std::string& spec, float v) {
-  const Sent t = send(spec, Floats(64, v));
+  const EncodeOutput t = send(spec, Floats(64, v));
   const Split split(t.payload.data(), 64);
   for (std::size_t i = 1; i < 64; ++i) EXPECT_EQ(split.tag(i), split.tag(0));
   return split.tag(0);
@@ -79,7 +79,7 @@ TEST(Inceptionn, BytesOfBothLayouts) {
 
 // Algorithms 2 and 3 as printed: 7 and 15 bits of fixed point, whatever the bound.
 TEST(Inceptionn, LiteralIsThePapers) {
-  const Sent t = send("inceptionn:mode=literal", {0.03F, -0.03F, 0.001F, 0.04F, 0.3F});
+  const EncodeOutput t = send("inceptionn:mode=literal", {0.03F, -0.03F, 0.001F, 0.04F, 0.3F});
   EXPECT_EQ(t.values, (Floats{3 * 0x1p-7F, -3 * 0x1p-7F, 0.0F, 1310 * 0x1p-15F, 9830 * 0x1p-15F}));
   EXPECT_EQ(t.payload, (Bytes{1, 0, 10, 0, 0b00111, 0b11000, 3, 0x83, 0, 0x1E, 0x05, 0x66, 0x26}));
 }
@@ -98,10 +98,10 @@ TEST(Inceptionn, StrictKeepsEveryBoundOnEveryKindOfData) {
         const double bound = std::ldexp(1.0, -b);
         Spec spec = *parse_spec(std::string("inceptionn:layout=") + layout);
         spec.settings.value[0] = bound;
-        const Sent kept = send(to_string(spec), v);
+        const EncodeOutput kept = send(to_string(spec), v);
         for (std::size_t i = 0; i < v.size(); ++i) {
           ASSERT_LE(std::abs(double{v[i]} - double{kept.values[i]}), bound) << name(kind) << " b " << b;
-          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << name(kind) << " b " << b;
+          ASSERT_EQ(kept.values[i] + kept.residual_out[i], v[i]) << name(kind) << " b " << b;
         }
       }
 }
@@ -114,9 +114,9 @@ TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
         const Floats v = draws::of(kind, 3333);
         Spec spec = *parse_spec(std::string("inceptionn:mode=literal,layout=") + layout);
         spec.settings.value[0] = std::ldexp(1.0, -b);
-        const Sent kept = send(to_string(spec), v);
+        const EncodeOutput kept = send(to_string(spec), v);
         for (std::size_t i = 0; i < v.size(); ++i)
-          ASSERT_EQ(kept.values[i] + kept.left[i], v[i]) << name(kind) << b;
+          ASSERT_EQ(kept.values[i] + kept.residual_out[i], v[i]) << name(kind) << b;
       }
 }
 
@@ -124,7 +124,7 @@ TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
 TEST(Inceptionn, ABurstPayloadIsReadAlikeWithoutScratch) {
   for (const Shape kind : draws::kShapes)
     for (const std::size_t n : {0U, 15U, 4096U, 9000U, 20'000U}) {
-      const Sent lent = send("inceptionn:layout=burst", draws::of(kind, n));
+      const EncodeOutput lent = send("inceptionn:layout=burst", draws::of(kind, n));
       const ByteView view(lent.payload);
       for (const Impl& impl : inceptionn_codec.impls) {
         Floats out(n);
@@ -135,7 +135,7 @@ TEST(Inceptionn, ABurstPayloadIsReadAlikeWithoutScratch) {
 }
 
 TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
-  const Sent t = send("inceptionn", draws::of(Shape::kLaplace, 2100));
+  const EncodeOutput t = send("inceptionn", draws::of(Shape::kLaplace, 2100));
   const std::vector<ByteView> many(150, t.payload);
   Floats want(2100, 0.5F);
   for (int k = 0; k < 150; ++k)

@@ -18,12 +18,12 @@ void add_words(std::uint8_t* acc, const std::uint8_t* in, std::size_t count) {
     wire::put(acc + 4 * w, wire::get<std::uint32_t>(acc + 4 * w) + wire::get<std::uint32_t>(in + 4 * w));
 }
 
-// The last group's lanes behind the last number are 0.
+// Whether the fields after the last integer are 0.
 bool ends_clean(const std::uint8_t* payload, std::size_t n, unsigned bits) {
   const std::size_t rest = n % (kRow * fields(bits));
   for (std::size_t j = 0; j < std::min(kRow, rest); ++j) {
     const std::size_t used = (rest - j + kRow - 1) / kRow * bits;
-    const Place at(n - rest + j, bits);
+    const FieldOffset at(n - rest + j, bits);
     if (used < 32 && wire::get<std::uint32_t>(payload + at.byte) >> used != 0) return false;
   }
   return true;
@@ -47,16 +47,16 @@ Status check(const Kernels& with, const Form& form, ByteView payload) {
   const auto corrupt = [&](const char* what) {
     return Status(Code::kCorrupt, std::string(form.codec) + ": " + what);
   };
-  if (payload.size() < kHead) return corrupt("no head of lanes");
+  if (payload.size() < kHead) return corrupt("no head of int fields");
   const Head head = head_of(payload);
   if (head.added == 0 || head.added > form.most) return corrupt("payloads of more ranks than there may be");
   if (head.bits < bits_for(form.top, head.added) || head.bits > bits_for(form.top, form.most) ||
       payload[3] != 0)
-    return corrupt("lanes of another width");
+    return corrupt("int fields of another width");
   TITHE_TRY(codec::check_size(form.codec, payload.size(), bytes(form.n, head.bits)));
-  if (!ends_clean(payload.data(), form.n, head.bits)) return corrupt("a bit of no lane");
+  if (!ends_clean(payload.data(), form.n, head.bits)) return corrupt("a bit outside the int fields");
   if (with.largest(payload.data() + kHead, words(form.n, head.bits), head.bits) > head.added * form.top)
-    return corrupt("a lane beyond what was added");
+    return corrupt("an int field beyond its sum");
   return {};
 }
 
@@ -65,7 +65,7 @@ Status add(const Kernels& with, const Form& form, const Call& call, Bytes acc, B
   TITHE_TRY(check(with, form, in));
   const Head mine = head_of(acc), other = head_of(in);
   if (mine.bits != other.bits || acc[3] != 0)
-    return {Code::kCorrupt, std::string(form.codec) + ": lanes of two widths"};
+    return {Code::kCorrupt, std::string(form.codec) + ": int fields of two widths"};
   const unsigned added = mine.added + other.added;
   TITHE_TRY(codec::check_ranks(form.codec, call, added));
   if (added > form.most || bits_for(form.top, added) > mine.bits)

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Lanes: whole numbers of a few bits each in words of 32 that add up as words do. Lanes are as wide as the largest
-// sum needs, so that none reaches its neighbour.
+// Int fields: integers of a few bits each, several in a 32-bit word, so that adding words adds the integers. A field is
+// as wide as the largest sum needs: no carry reaches the next field.
 //
-// Layout   u16 payloads added | u8 bits of a lane, 1 .. 16 | u8 0 | u32 words
-//          A word has f = 32 / bits lanes. Numbers go in groups of 16 f: number j of a group stands in word j mod 16,
-//          from bit bits * (j div 16) on. The last group has as many words as numbers, but not more than 16. Bits of
-//          no number are 0.
-// Why not number after number: so, a vector of numbers makes a vector of words whatever the width.
+// Layout   u16 payloads added | u8 bits of a field, 1 .. 16 | u8 0 | u32 words
+//          A word has f = 32 / bits fields. Integers come in groups of 16 f: integer j of a group is in word j mod 16,
+//          from bit bits * (j div 16) on. The last group has min(16, its integers) words. Unused bits are 0.
+// Why not one integer after another: this way a vector of integers becomes a vector of words, whatever the width.
 //
-// Each of the payloads added holds numbers from 0 to top. How many will come together is known beforehand: the phase
-// before counts them.
+// Each payload holds integers from 0 to top. The number of payloads that will be added is known: the phase before
+// counts the ranks.
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -23,10 +22,11 @@ namespace tithe::int_fields {
 
 inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kRow = 16;
-inline constexpr unsigned kMostWorkers = 256;  // as many as a frame has parts
+inline constexpr unsigned kMostWorkers = 256;  // a frame has at most this many parts
 
-inline constexpr ParamSpec kWorkers = {"workers", 16, 1, kMostWorkers,
-                                       "most ranks; lanes are as wide as the ranks that are there need"};
+inline constexpr ParamSpec kWorkers = {
+    "workers", 16, 1, kMostWorkers,
+    "most ranks; int fields are as wide as the sum over the present ranks needs"};
 
 struct Head {
   unsigned added;
@@ -49,32 +49,32 @@ inline std::size_t words(std::size_t n, unsigned bits) {
 }
 inline std::size_t bytes(std::size_t n, unsigned bits) { return kHead + 4 * words(n, bits); }
 
-// Where number i stands.
-struct Place {
+// Where integer i is in a payload.
+struct FieldOffset {
   std::size_t byte;
   unsigned shift;
-  Place(std::size_t i, unsigned bits)
+  FieldOffset(std::size_t i, unsigned bits)
       : byte(kHead + 4 * (i / (kRow * fields(bits)) * kRow + i % kRow)),
         shift(bits * static_cast<unsigned>(i / kRow % fields(bits))) {}
 };
 
-// Numbers are put in rising order: the first one of a word makes it.
+// Writes integer i. Call it in increasing order of i: the first integer of a word sets the whole word.
 inline void put(std::uint8_t* payload, std::size_t i, unsigned bits, std::uint32_t number) {
-  const Place at(i, bits);
+  const FieldOffset at(i, bits);
   const std::uint32_t before = at.shift == 0 ? 0 : wire::get<std::uint32_t>(payload + at.byte);
   wire::put(payload + at.byte, before | number << at.shift);
 }
 inline std::uint32_t get(const std::uint8_t* payload, std::size_t i, unsigned bits) {
-  const Place at(i, bits);
+  const FieldOffset at(i, bits);
   return wire::get<std::uint32_t>(payload + at.byte) >> at.shift & ((1U << bits) - 1);
 }
 
 struct Kernels {
-  // The largest number of all words; more than any where a bit above the last field is set.
+  // largest_of over all words.
   std::uint32_t (*largest)(const std::uint8_t* words, std::size_t count, unsigned bits);
   // acc += in
   void (*add)(std::uint8_t* acc, const std::uint8_t* in, std::size_t count);
-  // Numbers [first, first + count), first a multiple of 16, as put and get do them.
+  // put and get for integers [first, first + count); first is a multiple of 16.
   void (*pack)(const std::uint32_t* numbers, std::size_t first, std::size_t count, unsigned bits,
                std::uint8_t* payload);
   void (*unpack)(const std::uint8_t* payload, std::size_t first, std::size_t count, unsigned bits,
@@ -83,7 +83,7 @@ struct Kernels {
 extern const Kernels kReference;
 extern const Kernels kSimd;  // int_fields_simd.cc
 
-// n numbers of top at most from each of at most `most` workers.
+// n integers from 0 to top from each worker, and at most `most` workers. `codec` names the codec in errors.
 struct Form {
   std::string_view codec;
   std::size_t n;
@@ -91,12 +91,12 @@ struct Form {
   unsigned most;
 };
 Status check(const Kernels& with, const Form& form, ByteView payload);
-// Impl::combine of lanes, and of a payload that begins with the number of workers whose maxima follow. kUnsupported,
-// and nothing is added, where more come together than the lanes are made for.
+// Impl::combine: add() for payloads of int fields, count() for the worker count (u16) at the start of a payload of
+// maxima. kUnsupported, and nothing is added, if more workers come together than the settings allow.
 Status add(const Kernels& with, const Form& form, const Call& call, Bytes acc, ByteView in);
 Status count(const Form& form, const Call& call, Bytes acc, ByteView in);
 
-// The largest number of a word; more than any where a bit above the last lane is set.
+// The largest integer in a word; ~0 if a bit above the last field is set.
 inline std::uint32_t largest_of(std::uint32_t word, unsigned bits) {
   std::uint32_t most = 0;
   for (unsigned k = 0; k < fields(bits); ++k) {

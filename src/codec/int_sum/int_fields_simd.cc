@@ -44,13 +44,13 @@ void add(std::uint8_t* HWY_RESTRICT acc, const std::uint8_t* HWY_RESTRICT in, st
     wire::put(acc + 4 * w, wire::get<std::uint32_t>(acc + 4 * w) + wire::get<std::uint32_t>(in + 4 * w));
 }
 
-// Rows of 16 numbers one after the other.
+// Rows of 16 integers, one after another.
 class Row {
  public:
   HWY_INLINE Row(std::size_t first, unsigned bits)
       : bits_(static_cast<int>(bits)),
-        word_(Place(first, bits).byte),
-        shift_(static_cast<int>(Place(first, bits).shift)) {}
+        word_(FieldOffset(first, bits).byte),
+        shift_(static_cast<int>(FieldOffset(first, bits).shift)) {}
   HWY_INLINE void next() {
     shift_ += bits_;
     if (shift_ + bits_ <= 32) return;

@@ -35,7 +35,7 @@ std::vector<std::uint32_t> draw(std::size_t n, std::uint32_t top, unsigned seed)
   return all;
 }
 
-// Six lanes of 5 bits in a word: number 16 is the second lane of word 0, number 96 starts the next group.
+// Six fields of 5 bits in a word: integer 16 is the second field of word 0, integer 96 starts the next group.
 TEST(IntFields, StandInGroups) {
   std::vector<std::uint32_t> numbers(98);
   numbers[0] = 3;
@@ -59,7 +59,7 @@ TEST(IntFields, NumbersComeBack) {
     }
 }
 
-// The largest numbers of as many workers as the width is made for: no sum reaches its neighbour.
+// The largest integers, from as many workers as the width allows: no carry reaches the next field.
 TEST(IntFields, SumsStayInTheirFields) {
   for (const Kernels* with : kBoth)
     for (const unsigned top : {1U, 2U, 14U, 15U, 30U, 255U})
@@ -122,8 +122,8 @@ TEST(IntFields, CheckRefusesWhatNobodyWrites) {
     EXPECT_EQ(damaged(2, 2), Code::kCorrupt);       // 7 bits
     EXPECT_EQ(damaged(3, 1), Code::kCorrupt);       // not 0
     EXPECT_EQ(damaged(4, 16), Code::kCorrupt);      // more than one payload's top
-    EXPECT_EQ(damaged(7, 0x80), Code::kCorrupt);    // above the last lane
-    EXPECT_EQ(damaged(4 + 67, 1), Code::kCorrupt);  // behind the last number
+    EXPECT_EQ(damaged(7, 0x80), Code::kCorrupt);    // above the last field
+    EXPECT_EQ(damaged(4 + 67, 1), Code::kCorrupt);  // after the last integer
     Payload none = good;
     none[0] = 0;
     EXPECT_EQ(check(*with, form, none).code(), Code::kCorrupt);

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What qsgd_shared and terngrad_shared have in common: the levels of qsgd under norms that all ranks share, so that
-// they add up as whole numbers.
+// Shared by qsgd_shared and terngrad_shared: the levels of qsgd under norms that are equal on all ranks, so that levels
+// add up as integers.
 //
 // Layout   phase 0 (max): u16 ranks counted | u8 bits, 2 .. 8 | u8 log2 of the bucket | f32 norm per bucket
-//          phase 1 (sum): codec/int_sum/int_fields.h, a number per value: s and its level more, or less where it is
-//          negative, with s = 2^(bits - 1) - 1. A sum S of A numbers is worth (S - A s) (1 / s) norm.
+//          phase 1 (sum): int fields (codec/int_sum/int_fields.h), an integer per value: s + level, with levels from -s
+//          to s = 2^(bits - 1) - 1. A sum S over A payloads stands for (S - A s) (1 / s) norm.
 #include "codec/int_sum/int_fields.h"
 #include "codec/levels/qsgd_format.h"
 
 namespace tithe::shared_levels {
 
-using buckets::Shape;
+using buckets::LevelFormat;
 
-inline constexpr std::size_t kPiece = 1024;  // values at a time; a bucket is a part of it or a multiple
+inline constexpr std::size_t kPiece = 1024;  // values per kernel call; divides a bucket or is its multiple
 
 struct Kind {
-  Shape (*shape)(const Settings&);
-  unsigned (*most)(const Settings&);  // ranks
-  // Of a bucket of finite values on one rank: finite and not negative.
-  float (*norm)(const Settings&, const Carry&, const block::Look&);
+  LevelFormat (*format)(const Settings&);
+  unsigned (*most)(const Settings&);  // the most ranks
+  // One rank's norm of a bucket of finite values: finite and not negative.
+  float (*norm)(const Settings&, const Carry&, const block::Stats&);
 };
 
-// Levels under one norm.
+// The levels of one bucket, under its norm.
 struct Bucket {
   qsgd::Rounding rounding;
   float norm;
   float step;  // 1 / s
   int zero;    // s
 
-  Bucket(std::uint64_t draws, const Shape& shape, float of)
-      : rounding(draws, shape, of),
+  Bucket(std::uint64_t draws, const LevelFormat& format, float of)
+      : rounding(draws, format, of),
         norm(of),
-        step(1.0F / static_cast<float>(shape.steps())),
-        zero(static_cast<int>(shape.steps())) {}
-  // Of value i of all; what is beyond the norm, or NaN, is held at it.
+        step(1.0F / static_cast<float>(format.steps())),
+        zero(static_cast<int>(format.steps())) {}
+  // The level of v, which is value i of the carry. A magnitude above the norm, or NaN, counts as the norm.
   int level(float v, std::size_t i) const {
     const float held = std::fabs(v) < norm ? v : std::copysign(norm, v);
     return rounding.level(held, i);
@@ -43,10 +43,11 @@ struct Bucket {
 };
 
 struct Kernels {
-  block::Look (*look)(const Carry&);
-  // The numbers of at most kPiece values from value `at` of all on; leaves what they do not send. False: not finite.
+  block::Stats (*stats)(const Carry&);
+  // Writes the integers of at most kPiece values, from value `at` of the carry on, and residual_out. False: some taken
+  // value is not finite.
   bool (*send)(const Bucket&, std::size_t at, const Carry&, std::uint32_t* numbers);
-  // sum[i] := (or, unless it is the first, +=) what numbers[i], a sum over `added` payloads, is worth.
+  // sum[i] = (first) or += (not first) the value that numbers[i], a sum over `added` payloads, stands for.
   void (*receive)(const Bucket&, unsigned added, bool first, const std::uint32_t* numbers, std::size_t count,
                   float* sum);
   const int_fields::Kernels& fields;
@@ -54,7 +55,7 @@ struct Kernels {
 extern const Kernels kReference;
 extern const Kernels kSimd;  // shared_levels_simd.cc
 
-// The seam's functions for one kind.
+// The functions of Phase and Impl for one kind of codec.
 struct Body {
   const Codec& codec;
   const Kind& kind;
@@ -68,7 +69,7 @@ struct Body {
   Result<Combined> combine(const Kernels&, const Call&, std::size_t n, Bytes acc, ByteView in) const;
 };
 
-// Phases and impls of a codec of the kind, as plain functions.
+// Phases and impls of a codec, with the functions of Body as plain functions.
 template <const Codec& kCodec, const Kind& kKind>
 struct Made {
   static constexpr Body kBody = {kCodec, kKind};

@@ -15,15 +15,15 @@ using namespace block::HWY_NAMESPACE;
 
 using VI = hn::Vec<Ints>;
 
-block::Look look(const Carry& in) {
-  return in.residual ? block::HWY_NAMESPACE::look<true, true>(in)
-                     : block::HWY_NAMESPACE::look<false, true>(in);
+block::Stats stats(const Carry& in) {
+  return in.residual ? block::HWY_NAMESPACE::stats_of<true, true>(in)
+                     : block::HWY_NAMESPACE::stats_of<false, true>(in);
 }
 
 // The reference does what whole vectors leave over.
 Carry rest_of(const Carry& in, std::size_t done) { return block::part(in, done, in.n - done); }
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool send_as(const Bucket& bucket, std::size_t at, const Carry& in, std::uint32_t* HWY_RESTRICT numbers) {
   const block::Steps& exact = bucket.rounding.steps;
   const HalfDraws draws(bucket.rounding.key, exact.fraction);
@@ -44,7 +44,7 @@ bool send_as(const Bucket& bucket, std::size_t at, const Carry& in, std::uint32_
     const VW sum = hn::And(hn::ShiftRightSame(steps.at(held, draws.at(at + i)), exact.fraction), mask);
     const VI level = hn::Sub(hn::BitCast(Ints(), sum), hn::Set(Ints(), offset));
     hn::StoreU(hn::BitCast(Words(), hn::Add(zero, level)), Words(), numbers + i);
-    if (kLeft)
+    if (kResidualOut)
       hn::StoreU(hn::Sub(v, hn::Mul(hn::Mul(hn::ConvertTo(Floats(), level), step), norm)), Floats(),
                  in.residual_out + i);
   }
@@ -79,10 +79,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::shared_levels {
-TITHE_EXPORT(look)
+TITHE_EXPORT(stats)
 TITHE_EXPORT(send)
 TITHE_EXPORT(receive)
-const Kernels kSimd = {TITHE_KERNEL(look), TITHE_KERNEL(send), TITHE_KERNEL(receive),
+const Kernels kSimd = {TITHE_KERNEL(stats), TITHE_KERNEL(send), TITHE_KERNEL(receive),
                        .fields = int_fields::kSimd};
 }  // namespace tithe::shared_levels
 #endif

@@ -33,7 +33,7 @@ unsigned numbers_at(const Round& round, std::size_t i) {
   return int_fields::get(round.sum.data(), i, int_fields::head_of(round.sum).bits);
 }
 
-// s = 3: levels 3 and 1 are sent as 6 and 4, -2 as 1; of two ranks lanes are 4 bits wide.
+// s = 3: levels 3 and 1 are sent as 6 and 4, -2 as 1; with two ranks a field has 4 bits.
 TEST(SharedLevels, AddAsWholeNumbers) {
   const Round round = round_of("qsgd_shared:bits=3", {{3, -2, 1, 0}, {3, 1, -1, -0.0F}});
   EXPECT_EQ(int_fields::head_of(round.sum).bits, 4U);
@@ -46,7 +46,7 @@ TEST(SharedLevels, AddAsWholeNumbers) {
 }
 
 // Signs of W ranks add up to -W .. W: log2(2 W + 1) bits, rounded up.
-TEST(SharedLevels, LanesOfTerngradAreAsWideAsRanksNeed) {
+TEST(SharedLevels, FieldsOfTerngradAreAsWideAsRanksNeed) {
   for (const auto& [ranks, bits] : {std::pair(1, 2), {2, 3}, {3, 3}, {4, 4}, {7, 4}, {8, 5}, {16, 6}})
     EXPECT_EQ(
         int_fields::head_of(round_of("terngrad_shared", draw(static_cast<std::size_t>(ranks), 300)).sum).bits,
@@ -65,13 +65,13 @@ TEST(SharedLevels, AloneTheyAreQsgd) {
     Floats values(x.size());
     const ByteView view = payload;
     ASSERT_TRUE(own.codec->reference().decode(call, {&view, 1}, {}, values).ok());
-    const Shape shape(own.settings);
-    for (std::size_t first = 0; first < x.size(); first += shape.bucket()) {
-      const float norm = wire::get<float>(&shared.agreed[4 + 4 * (first >> shape.log2_bucket)]);
-      EXPECT_EQ(norm, wire::get<float>(&payload[shape.start(first >> shape.log2_bucket)])) << more;
-      for (std::size_t i = first; i < std::min(x.size(), first + shape.bucket()); ++i)
+    const LevelFormat format(own.settings);
+    for (std::size_t first = 0; first < x.size(); first += format.bucket()) {
+      const float norm = wire::get<float>(&shared.agreed[4 + 4 * (first >> format.log2_bucket)]);
+      EXPECT_EQ(norm, wire::get<float>(&payload[format.start(first >> format.log2_bucket)])) << more;
+      for (std::size_t i = first; i < std::min(x.size(), first + format.bucket()); ++i)
         ASSERT_LE(std::fabs(values[i] - shared.result[i]),
-                  norm / static_cast<float>(shape.steps()) * 1.00001F);
+                  norm / static_cast<float>(format.steps()) * 1.00001F);
     }
   }
 }
@@ -82,7 +82,7 @@ TEST(SharedLevels, TheLedgerIsWhole) {
     const Round round = round_of(spec, x);
     for (std::size_t i = 0; i < 5000; ++i) {
       double balance = -double{round.result[i]};
-      for (std::size_t w = 0; w < x.size(); ++w) balance += double{x[w][i]} - round.left[w][i];
+      for (std::size_t w = 0; w < x.size(); ++w) balance += double{x[w][i]} - round.residual_out[w][i];
       ASSERT_LE(std::fabs(balance), 1e-6) << spec << " " << i;
     }
   }
@@ -102,7 +102,7 @@ TEST(SharedLevels, EqualMagnitudesAreSentExactly) {
     for (std::size_t i = 0; i < x.size(); i += 3) x[i] = -0.3F;
     const Round round = round_of(spec, {x, x, x, x});
     for (std::size_t i = 0; i < x.size(); ++i) ASSERT_FLOAT_EQ(round.result[i], 4 * x[i]) << spec;
-    EXPECT_EQ(round.left, std::vector<Floats>(4, Floats(2000))) << spec;
+    EXPECT_EQ(round.residual_out, std::vector<Floats>(4, Floats(2000))) << spec;
   }
 }
 

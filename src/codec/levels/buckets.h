@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What qsgd and nuqsgd share: buckets of values under one norm, and a code of a few bits per value.
+// Shared by qsgd and nuqsgd: a norm per bucket of values, and a code of a few bits per value. (A bucket here is a
+// block, under the name that QSGD gives it; the parameter is called so too.)
 //
 // Layout   u8 bits, 2 .. 8 | u8 log2 of the bucket | per bucket (the last one may be shorter), back to back:
-//          f32 norm, finite and not negative | ceil(len * bits / 8) bytes of codes, the lowest bit first, 0 behind the
-//          last one
+//          f32 norm, finite and not negative | ceil(len * bits / 8) bytes of codes, lowest bit first, padding bits 0
 #include "base/bytes.h"
 #include "codec/common/bit_packing.h"
 #include "codec/common/block.h"
@@ -22,23 +22,23 @@ inline constexpr ParamSpec kParams[] = {
      kNorms},
     {"bucket", 4, 0, 7, "values that share a norm", kBuckets}};
 
-inline constexpr std::size_t kTop = 2;     // bytes in front of the first bucket
-inline constexpr std::size_t kHead = 4;    // bytes in front of a bucket's codes
-inline constexpr unsigned kLeastBits = 2;  // the first choices of the parameters
-inline constexpr unsigned kLeastBucket = 6;
+inline constexpr std::size_t kTop = 2;       // bytes before the first bucket
+inline constexpr std::size_t kHead = 4;      // bytes before the codes of a bucket
+inline constexpr unsigned kLeastBits = 2;    // the first choice of `bits`
+inline constexpr unsigned kLeastBucket = 6;  // log2 of the first choice of `bucket`
 
-// How a payload is cut up.
-struct Shape {
+// Bits per code and values per norm, and the byte layout that follows from them.
+struct LevelFormat {
   unsigned bits;
   unsigned log2_bucket;
 
-  explicit Shape(const Settings& s)
+  explicit LevelFormat(const Settings& s)
       : bits(static_cast<unsigned>(s[kBits]) + kLeastBits),
         log2_bucket(static_cast<unsigned>(s[kBucket]) + kLeastBucket) {}
   std::uint32_t steps() const { return (1U << (bits - 1)) - 1; }
   std::size_t bucket() const { return std::size_t{1} << log2_bucket; }
   std::size_t bucket_bytes(std::size_t len) const { return kHead + bit_packing::bytes_for(len, bits); }
-  // Where bucket k starts.
+  // The offset of bucket k in the payload.
   std::size_t start(std::size_t k) const { return kTop + k * bucket_bytes(bucket()); }
 };
 
@@ -46,12 +46,13 @@ std::size_t bound(const Settings& s, std::size_t n);
 Status check(std::string_view codec, const Settings& s, std::size_t n, ByteView payload);
 
 // The norm of a bucket of finite values; finite, and at least the largest magnitude.
-float norm_of(const Settings& s, const Carry& bucket, const block::Look& look);
+float norm_of(const Settings& s, const Carry& bucket, const block::Stats& stats);
 
-// What a bucket's norm is at most; whether it is the largest magnitude.
+// An upper bound of a bucket's norm, given the largest magnitude.
 inline double most_norm(const Settings& s, double largest) {
-  return s[kNorm] == 0 ? largest : largest * std::sqrt(static_cast<double>(Shape(s).bucket()));
+  return s[kNorm] == 0 ? largest : largest * std::sqrt(static_cast<double>(LevelFormat(s).bucket()));
 }
+// Whether the norm is the largest magnitude.
 inline bool by_largest(const Settings& s) { return s[kNorm] == 0; }
 
 inline constexpr Traits traits(double (*contraction)(const Settings&, std::size_t),
@@ -63,8 +64,9 @@ inline constexpr Traits traits(double (*contraction)(const Settings&, std::size_
           .exact_constants = by_largest};
 }
 
-// A bucket that holds a value that is not finite.
-void send_nothing(const Shape& shape, const Carry& in, std::uint8_t* out);
-void put_top(const Shape& shape, std::uint8_t* out);
+// Writes a bucket that holds a value that is not finite: norm and codes 0, all values left whole.
+void send_nothing(const LevelFormat& format, const Carry& in, std::uint8_t* out);
+// Writes the kTop bytes.
+void put_top(const LevelFormat& format, std::uint8_t* out);
 
 }  // namespace tithe::buckets

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding where one bit per value says which of its block's two values it is. A Format says how a block lies:
-//   kBlock, kHead, kBlockBytes   values of a block, bytes in front of its bits (LSB first), bytes of a whole block
-//   clear(block), set(block)     what a 0 and a 1 stand for
+// SIMD decode for codecs with one bit per value, which selects one of two values of the block. A Format describes them:
+//   kBlock, kHead, kBlockBytes   values per block, bytes before the bits (lowest first), bytes of a whole block
+//   clear(block), set(block)     the value of a 0 bit, the value of a 1 bit
 #if defined(TITHE_CODEC_BIT_CODES_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_BIT_CODES_SIMD_INL_H_
 #undef TITHE_CODEC_BIT_CODES_SIMD_INL_H_
@@ -22,7 +22,7 @@ HWY_INLINE float value_of(const std::uint8_t* block, std::size_t i) {
   return set ? Format::set(block) : Format::clear(block);
 }
 
-// Adds kPeers payloads' block onto base, or starts from the first one, and divides if asked to.
+// Merges one block of kPeers payloads: onto base, or starting from the first payload; divides if kDivide.
 template <typename Format, std::size_t kPeers, bool kBase, bool kDivide>
 void decode_as(const std::uint8_t* const* blocks, const float* base, float divide, float* out,
                std::size_t len) {
@@ -72,8 +72,7 @@ void decode_block(const std::uint8_t* const* blocks, const float* base, float di
             : decode_as<Format, kPeers, false, false>(blocks, base, divide, out, len);
 }
 
-// One payload at least. Up to four peers at a time; where there are more, the block stays in the nearest cache between
-// them.
+// Merges one payload or more, block by block and four payloads at a time; the output block stays in the L1 cache.
 template <typename Format>
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   constexpr std::size_t kAtOnce = 4;

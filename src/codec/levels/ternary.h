@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What tbq and terngrad share: of each value, whether it is sent and with which sign; of each block, one scale.
+// Shared by tbq and terngrad: a sent bit and a sign bit per value, a scale per block.
 //
 // Layout   per block of kBlock values (the last one may be shorter), back to back:
 //          f32 scale | ceil(len/8) sent bits | ceil(len/8) sign bits, both LSB first
-//          A value is 0 where its sent bit is 0, else scale, or -scale where its sign bit is 1. The scale is finite
-//          and not negative; a sign bit without its sent bit is 0, and so are bits past len.
-// Why two planes and not two bits side by side: comparisons give masks, and a mask is stored as it is.
+//          A value is 0 if its sent bit is 0, else scale, or -scale if its sign bit is 1. The scale is finite and not
+//          negative. The sign bit of an unsent value is 0; bits past len are 0.
+// Why two planes, not two bits side by side: a SIMD comparison gives a mask, and a mask is stored as it is.
 //
-// A Rule says what is sent:
-//   kSum              whether it wants the sum of magnitudes
-//   pick(look, len)   a Pick for a block of finite values; its scale, and
-//   pick.sends(v, i)  whether value i (of all values) goes
+// A Rule chooses the scale and the values to be sent:
+//   kSum                whether Stats::sum is needed
+//   pick(stats, len)    a Pick for a block of finite values
+//   pick.scale          the scale of the block
+//   pick.sends(v, i)    whether value i is sent; i counts from the start of the carry
 #include "base/bytes.h"
 #include "codec/common/block.h"
 
@@ -42,7 +43,7 @@ inline float value_of(const std::uint8_t* payload, std::size_t n, std::size_t i)
   return bit(sent + plane_bytes(std::min(kBlock, n - first)), i - first) ? -scale : scale;
 }
 
-// Values [first, len) of a block whose planes are 0 from there on; `at` is where the block starts among all values.
+// Encodes values [first, len) of a block; their bits are 0 before. `at`: index of the block's first value.
 template <typename Pick>
 void send_from(std::size_t first, std::size_t at, const Pick& pick, const Carry& in, std::uint8_t* out) {
   std::uint8_t* sent = out + kHead;
@@ -62,17 +63,17 @@ void send_block(const Pick& pick, std::size_t at, const Carry& in, std::uint8_t*
   send_from(0, at, pick, in, out);
 }
 
-// A block that holds a value that is not finite: nothing of it is sent.
+// Writes a block that holds a value that is not finite: scale and bits 0, all values left whole.
 inline void send_nothing(const Carry& in, std::uint8_t* out) {
   std::fill_n(out, block_bytes(in.n), std::uint8_t{0});
   for (std::size_t i = 0; i < in.n; ++i) in.leave(i, 0.0F);
 }
 
-// The reference.
+// The reference encode. True: all taken values are finite.
 template <typename Rule>
 bool encode(const Rule& rule, const Carry& in, std::uint8_t* out) {
-  const auto send = [&](const block::Look& found, std::size_t first, const Carry& values, std::uint8_t* to) {
-    send_block(rule.pick(found, values.n), first, values, to);
+  const auto send = [&](const block::Stats& stats, std::size_t first, const Carry& values, std::uint8_t* to) {
+    send_block(rule.pick(stats, values.n), first, values, to);
   };
   return block::each(in, kBlock, kBlockBytes, out, send, send_nothing);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector twin of codec/levels/ternary.h's encode. Beside a Rule it takes a Sends, made from a Pick:
-//   Sends::can(pick)           whether vectors can do this block
-//   Sends(pick, first)         for a block that starts at `first`
-//   sends.two()                what a vector of values i and the one of values i + 16 share; in the order of Draws
-//   sends.at<kUpper>(v, two)   a Choice for values i (kUpper), or i + 16
+// SIMD version of encode in codec/levels/ternary.h. Besides a Rule it takes a Sends, made from a Pick:
+//   Sends::can(pick)           whether SIMD can encode this block
+//   Sends(pick, first)         for the block that starts at value `first`
+//   sends.two()                draws shared by a vector of values i and the vector of values i + 16; the order of Draws
+//   sends.at<kUpper>(v, two)   the Choice for values i (kUpper) or i + 16
 #if defined(TITHE_CODEC_TERNARY_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_TERNARY_SIMD_INL_H_
 #undef TITHE_CODEC_TERNARY_SIMD_INL_H_
@@ -20,10 +20,10 @@ using namespace block::HWY_NAMESPACE;
 
 struct Choice {
   Mask sent;
-  Mask minus;  // of those that are sent
+  Mask minus;  // a subset of `sent`
 };
 
-template <typename Sends, bool kResidual, bool kLeft, typename Pick>
+template <typename Sends, bool kResidual, bool kResidualOut, typename Pick>
 HWY_INLINE void encode_block(const Pick& pick, std::size_t at, const Carry& in, const float* ahead,
                              std::uint8_t* HWY_RESTRICT out) {
   Sends sends(pick, at);
@@ -34,7 +34,7 @@ HWY_INLINE void encode_block(const Pick& pick, std::size_t at, const Carry& in, 
   const auto send = [&](std::size_t i, VF v, Choice choice) HWY_ATTR {
     store_bits(choice.sent, sent, i);
     store_bits(choice.minus, minus, i);
-    if (kLeft)
+    if (kResidualOut)
       hn::StoreU(hn::IfThenElse(choice.sent, hn::Sub(v, hn::CopySign(scale, v)), v), Floats(),
                  in.residual_out + i);
   };
@@ -55,21 +55,21 @@ HWY_INLINE void encode_block(const Pick& pick, std::size_t at, const Carry& in, 
   send_from(i, at, pick, in, out);
 }
 
-template <typename Sends, bool kResidual, bool kLeft, typename Rule>
+template <typename Sends, bool kResidual, bool kResidualOut, typename Rule>
 bool encode_as(const Rule& rule, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
     std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    const block::Look found = look<kResidual, Rule::kSum>(values);
-    if (!found.finite()) {
+    const block::Stats stats = stats_of<kResidual, Rule::kSum>(values);
+    if (!stats.finite()) {
       finite = false;
       send_nothing(values, to);
       continue;
     }
-    const auto pick = rule.pick(found, values.n);
+    const auto pick = rule.pick(stats, values.n);
     if (Sends::can(pick))
-      encode_block<Sends, kResidual, kLeft>(pick, first, values, ahead_of(in, first, values.n), to);
+      encode_block<Sends, kResidual, kResidualOut>(pick, first, values, ahead_of(in, first, values.n), to);
     else
       send_block(pick, first, values, to);
   }

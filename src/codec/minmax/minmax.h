@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// minmax: 2^bits evenly spaced levels between the smallest and the largest value (the b-bit range quantiser that
-// HiPress, SOSP 2021, and its language CompLL publish as "TernGrad").
+// minmax: rounds to 2^bits evenly spaced levels between the smallest and the largest value (the b-bit range quantiser
+// that HiPress, SOSP 2021, and its language CompLL publish as "TernGrad").
 //
-// Layout   u8 bits, 1, 2, 4 or 8 | u8 codes in the last byte where it is not full, else 0 | f32 min | f32 max |
-//          ceil(n * bits / 8) bytes of codes, the lowest bit first, 0 behind the last one
+// Layout   u8 bits, 1, 2, 4 or 8 | u8 codes in the last byte if it is not full, else 0 | f32 min | f32 max |
+//          ceil(n * bits / 8) bytes of codes, lowest bit first, padding bits 0
 //          value = min + code * (max - min) / (2^bits - 1), in binary64 and rounded once
-// HiPress' header and byte order, with its published defects mended: an encoder that skips values, one end of the byte
-// for writing and the other for reading, a tail counted in levels instead of in codes.
-// round=stochastic: level floor(x + u), unbiased. round=nearest: less is lost in each round; for use with feedback.
-// mode=literal: as printed in HiPress (SOSP 2021, figure 5), for peers that speak it: the second byte is n mod 2^bits,
-// and gap, level and value are computed in fp32, where the largest value may come back a little off. Its layout is the
-// published one too; the published program's encoder is not copied, as its decoder cannot read it.
-// Zero need not be a level. Two passes over memory.
+// Header and byte order are those of HiPress. Its published defects are fixed: the encoder skips values, it fills bytes
+// from one end while the decoder reads from the other, and it counts the tail in levels instead of codes.
+// round=stochastic: level floor(x + u), unbiased. round=nearest: a smaller error in each round; for use with feedback.
+// mode=literal: as printed in HiPress (SOSP 2021, figure 5), for peers that use it: the second byte is n mod 2^bits,
+// and gap, level and value are computed in fp32, so the largest value may decode to a slightly different one. The
+// layout is the published one too. The encoder of the published program is not reproduced: its own decoder cannot read
+// it. Zero need not be a level. The encoder reads memory twice.
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "codec/common/bit_packing.h"
@@ -40,16 +40,16 @@ struct Ends {
   bool finite = true;
 };
 
-// Everything in front of the codes. Ends whose distance is no float are halved: so that no value is further from its
-// level than a float can say.
+// Writes everything before the codes. If max - min overflows, both are halved: then the difference between a value and
+// its level is a float.
 void put_head(const Settings& s, std::size_t n, Ends ends, std::uint8_t* payload);
 
-// Real: double, or float where HiPress is meant literally.
+// The levels of a payload. Real: double, or float for mode=literal.
 template <typename Real>
 struct Range {
   Real min;
   Real max;
-  Real steps;  // levels but one
+  Real steps;  // number of levels - 1
 
   Range(const std::uint8_t* payload, unsigned bits)
       : min(wire::get<float>(payload + 2)),
@@ -66,7 +66,7 @@ struct Range {
   }
 };
 
-// Values [first, n), whose bytes of codes are 0, of a payload with its head.
+// Encodes values [first, n) into a payload that has its head; the bytes of their codes are 0 before.
 template <typename Real>
 void send_from(std::size_t first, const Call& call, const Carry& in, std::uint8_t* payload) {
   const unsigned bits = bits_of(call.settings);
@@ -81,7 +81,7 @@ void send_from(std::size_t first, const Call& call, const Carry& in, std::uint8_
   }
 }
 
-// Values [first, n) of a decode.
+// Decodes values [first, n).
 template <typename Real>
 void decode_from(std::size_t first, unsigned bits, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out) {

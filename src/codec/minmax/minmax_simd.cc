@@ -2,7 +2,7 @@
 #include "codec/common/kernels.h"
 #include "codec/minmax/minmax.h"
 
-#define HWY_WANT_AVX3_DL  // any byte to any place
+#define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/minmax/minmax_simd.cc"
 #include <hwy/foreach_target.h>
@@ -58,10 +58,10 @@ class Values {
   VF table_;
 };
 
-// Range<double>::code in fixed point, kFraction bits behind the point. The sum of level and draw is off by less than 4
-// of its last places: 1 for what is cut off the draw, 1/2 each for the distance, factor and product as floats and for
-// rounding to the point. Where no whole number is so near, the level is right. Elsewhere, and where the gap is no
-// comfortable float, binary64 decides. One float addition rounds to the point, as in block::Steps.
+// Range<double>::code in fixed point with kFraction fraction bits. The sum of level and draw is off by less than 4 ulp:
+// 1 for truncating the draw, 1/2 each for distance, factor and product as floats and for rounding to fixed
+// point. If no integer is that near, the level is right. Otherwise, and if the gap is outside (2^-100, 2^100), binary64
+// decides. One float addition rounds to fixed point, as in block::Steps.
 template <unsigned kWidth>
 class Strict {
  public:
@@ -72,11 +72,11 @@ class Strict {
         max_(hn::Set(Doubles(), range.max)),
         gap_(hn::Set(Doubles(), range.gap())),
         steps_(hn::Set(Doubles(), range.steps)) {
-    const bool comfortable = range.gap() > 0x1p-100 && range.gap() < 0x1p100;
-    per_ = hn::Set(Floats(), comfortable ? static_cast<float>((1 << kFraction) / range.gap()) : 0.0F);
-    behind_ = hn::Set(Words(), comfortable ? (1U << kFraction) - 2 * kNear : 0U);
+    const bool in_range = range.gap() > 0x1p-100 && range.gap() < 0x1p100;
+    per_ = hn::Set(Floats(), in_range ? static_cast<float>((1 << kFraction) / range.gap()) : 0.0F);
+    behind_ = hn::Set(Words(), in_range ? (1U << kFraction) - 2 * kNear : 0U);
   }
-  // In the last kWidth bits of the lower halves those of the first vector, of the upper halves those of the second.
+  // The codes of both vectors: a's in the low kWidth bits of the lower halves, b's in those of the upper halves.
   HWY_INLINE VW codes(VF a, VW draw_a, VF b, VW draw_b) const {
     const VW sum_a = summed(a, draw_a), sum_b = summed(b, draw_b);
     const VW near = hn::Min(hn::And(sum_a, behind_), hn::And(sum_b, behind_));
@@ -89,7 +89,7 @@ class Strict {
   static constexpr int kFraction = 23 - static_cast<int>(kWidth);
   static constexpr std::uint32_t kNear = 4;
 
-  // kNear more, so that what is too near is what is below 2 kNear behind the point.
+  // level + draw + kNear: too near an integer means that the fraction is below 2 kNear.
   HWY_INLINE VW summed(VF v, VW draw) const {
     const VF level = hn::MulAdd(hn::Sub(v, low_), per_, hn::Set(Floats(), 0x1p23F + kNear));
     return hn::Add(bits(level), hn::ShiftRight<32 - kFraction>(draw));
@@ -232,7 +232,7 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
   }
 }
 
-// Where a payload's codes lie and what they stand for: found once, and merged in the payload's place.
+// A payload during a merge: its codes and their values, found once.
 template <unsigned kWidth, typename Real>
 struct Source {
   const std::uint8_t* codes;

@@ -8,13 +8,13 @@
 namespace tithe {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 // HiPress' layout: bits, tail, min, max, codes from the lowest bit up.
 TEST(Minmax, TheBytesOfHiPress) {
   const std::vector<float> grad = {-3, -2, -1, 0, -3};
-  const Sent sent = send("minmax", grad);
+  const EncodeOutput sent = send("minmax", grad);
   EXPECT_EQ(sent.values, grad);
   ASSERT_EQ(sent.payload.size(), 12U);
   EXPECT_EQ(sent.payload[0], 2);
@@ -28,7 +28,7 @@ TEST(Minmax, TheBytesOfHiPress) {
 // Figure 5 of HiPress: gap = (max - min) / ((1 << bits) - 1), tail = size % (1 << bits).
 TEST(Minmax, LiteralIsAsPrinted) {
   const std::vector<float> grad = {-3, -2, -1, 0, -3, -1, 0};
-  const Sent sent = send("minmax:mode=literal", grad);
+  const EncodeOutput sent = send("minmax:mode=literal", grad);
   EXPECT_EQ(sent.values, grad);
   ASSERT_EQ(sent.payload.size(), 12U);
   EXPECT_EQ(sent.payload[0], 2);
@@ -40,12 +40,12 @@ TEST(Minmax, LiteralIsAsPrinted) {
 
   // 16 levels of fp32 arithmetic: 0.1F + 15 * ((0.7F - 0.1F) / 15).
   const float gap = (0.7F - 0.1F) / 15;
-  const Sent nearest = send("minmax:mode=literal,bits=4,round=nearest", {0.1F, 0.7F, 0.1F + 4 * gap});
+  const EncodeOutput nearest = send("minmax:mode=literal,bits=4,round=nearest", {0.1F, 0.7F, 0.1F + 4 * gap});
   EXPECT_EQ(nearest.values, (std::vector<float>{0.1F, 0.1F + 15 * gap, 0.1F + 4 * gap}));
 }
 
 TEST(Minmax, NearestIsNearest) {
-  const Sent sent = send("minmax:bits=1,round=nearest", {0, 0.375F, 0.625F, 1});
+  const EncodeOutput sent = send("minmax:bits=1,round=nearest", {0, 0.375F, 0.625F, 1});
   EXPECT_EQ(sent.values, (std::vector<float>{0, 0, 1, 1}));
   EXPECT_EQ(sent.payload[1], 4);
   EXPECT_EQ(sent.payload[10], 0b1100);
@@ -62,9 +62,10 @@ TEST(Minmax, NothingIsMoreThanAGapAway) {
   for (const int bits : {1, 2, 4, 8}) {
     const double gap = (double{*high} - double{*low}) / ((1 << bits) - 1);
     const std::string spec = "minmax:bits=" + std::to_string(bits);
-    for (const float left : send(spec, grad).left) EXPECT_LE(std::fabs(left), gap * 1.000001);
-    for (const float left : send(spec + ",round=nearest", grad).left)
-      EXPECT_LE(std::fabs(left), gap * 0.500001);
+    for (const float residual_out : send(spec, grad).residual_out)
+      EXPECT_LE(std::fabs(residual_out), gap * 1.000001);
+    for (const float residual_out : send(spec + ",round=nearest", grad).residual_out)
+      EXPECT_LE(std::fabs(residual_out), gap * 0.500001);
   }
 }
 
@@ -73,9 +74,9 @@ TEST(Minmax, HugeRangesLeaveFiniteValues) {
   constexpr float kMost = std::numeric_limits<float>::max();
   for (const char* spec : {"minmax", "minmax:bits=1", "minmax:bits=8,round=nearest"}) {
     const std::vector<float> grad = {kMost, -kMost, 1e38F, -2e38F, 0};
-    const Sent sent = send(spec, grad);
+    const EncodeOutput sent = send(spec, grad);
     for (std::size_t i = 0; i < grad.size(); ++i) {
-      EXPECT_TRUE(std::isfinite(sent.left[i])) << spec << i;
+      EXPECT_TRUE(std::isfinite(sent.residual_out[i])) << spec << i;
       EXPECT_LE(std::fabs(sent.values[i]), kMost / 2);
     }
   }
@@ -95,7 +96,7 @@ TEST(Minmax, TheFirstZeroIsTheEnd) {
       for (const float zero : {0.0F, -0.0F}) {
         std::vector<float> grad(100, sign);
         for (std::size_t i = at; i < grad.size(); i += 5) grad[i] = i == at ? zero : -zero;
-        const Sent sent = send("minmax", grad);
+        const EncodeOutput sent = send("minmax", grad);
         EXPECT_EQ(std::signbit(wire::get<float>(&sent.payload[sign > 0 ? 2 : 6])), std::signbit(zero)) << at;
       }
 }

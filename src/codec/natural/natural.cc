@@ -42,8 +42,8 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 
 bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   const std::uint64_t key = block::key(call);
-  const auto send = [&](const block::Look& found, std::size_t first, const Carry& values, std::uint8_t* to) {
-    to[0] = static_cast<std::uint8_t>(base_of(found));
+  const auto send = [&](const block::Stats& stats, std::size_t first, const Carry& values, std::uint8_t* to) {
+    to[0] = static_cast<std::uint8_t>(base_of(stats));
     send_from(0, first, key, values, to);
   };
   return block::each(in, kBlock, kBlockBytes, out, send, send_nothing);

@@ -2,7 +2,7 @@
 #include "codec/common/kernels.h"
 #include "codec/natural/natural.h"
 
-#define HWY_WANT_AVX3_DL  // any byte to any place
+#define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/natural/natural_simd.cc"
 #include <hwy/foreach_target.h>
@@ -33,7 +33,7 @@ HWY_INLINE VW bytes_less(VW v, VW base) {
 }
 
 // For blocks whose largest magnitude is below 2^127: the exponent does not overflow into the sign.
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_block(std::uint64_t key, std::size_t at, const Carry& in, const float* ahead,
                              std::uint8_t* HWY_RESTRICT out) {
   Draws<kFraction> draws(key, at);
@@ -52,8 +52,8 @@ HWY_INLINE void encode_block(std::uint64_t key, std::size_t at, const Carry& in,
     const VW both = hn::OrAnd(low, high, hn::Set(Words(), 0xffff0000U));
     const VW k = bytes_less(hn::ShiftRight<kFraction - 16>(both), bases);  // 0 below the window
     store_two_bytes(hn::OrAnd(k, hn::ShiftRight<1>(k), hn::Set(Words(), 0x00800080U)), out + 1, i);
-    if (kLeft) leave(i, a, k);
-    if (kLeft) leave(i + 16, b, hn::ShiftRight<16>(k));
+    if (kResidualOut) leave(i, a, k);
+    if (kResidualOut) leave(i + 16, b, hn::ShiftRight<16>(k));
   };
   std::size_t i = 0;
   for (; i < whole_pairs(in.n); i += 32) {
@@ -64,21 +64,21 @@ HWY_INLINE void encode_block(std::uint64_t key, std::size_t at, const Carry& in,
   send_from(i, at, key, in, out);
 }
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool encode_as(std::uint64_t key, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
     std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    const block::Look found = look<kResidual, false>(values);
-    if (!found.finite()) {
+    const block::Stats stats = stats_of<kResidual, false>(values);
+    if (!stats.finite()) {
       send_nothing(values, to);
       finite = false;
       continue;
     }
-    to[0] = static_cast<std::uint8_t>(base_of(found));
-    if (found.peak >> kFraction < kTopExponent)
-      encode_block<kResidual, kLeft>(key, first, values, ahead_of(in, first, values.n), to);
+    to[0] = static_cast<std::uint8_t>(base_of(stats));
+    if (stats.peak >> kFraction < kTopExponent)
+      encode_block<kResidual, kResidualOut>(key, first, values, ahead_of(in, first, values.n), to);
     else
       send_from(0, first, key, values, to);
   }

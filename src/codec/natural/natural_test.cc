@@ -6,27 +6,27 @@
 namespace tithe::natural {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 using Payload = std::vector<std::uint8_t>;
 
 TEST(Natural, PowersOfTwoAreSentExactly) {
   const std::vector<float> grad = {0.5F, -0.25F, 0, 0x1p-125F};
-  const Sent sent = send("natural", grad);
+  const EncodeOutput sent = send("natural", grad);
   EXPECT_EQ(sent.payload, (Payload{1, 125, 128 + 124, 0, 1}));
   EXPECT_EQ(sent.values, grad);
 }
 
 TEST(Natural, TheWindowFollowsLargeValues) {
   const std::vector<float> grad = {1, -0.5F, 0, 4};
-  const Sent sent = send("natural", grad);
+  const EncodeOutput sent = send("natural", grad);
   EXPECT_EQ(sent.payload, (Payload{3, 124, 128 + 123, 0, 126}));
   EXPECT_EQ(sent.values, grad);
 }
 
 TEST(Natural, AQuarterOfTheWayGoesUpAQuarterOfTheTime) {
   constexpr std::size_t kValues = 65'536;
-  const Sent sent = send("natural", std::vector<float>(kValues, 1.25F));
+  const EncodeOutput sent = send("natural", std::vector<float>(kValues, 1.25F));
   double ups = 0;
   for (const float v : sent.values) {
     EXPECT_TRUE(v == 1 || v == 2) << v;
@@ -36,24 +36,24 @@ TEST(Natural, AQuarterOfTheWayGoesUpAQuarterOfTheTime) {
 }
 
 TEST(Natural, BeyondTheLargestPowerIsHeld) {
-  const Sent sent = send("natural", {3e38F, -3e38F});
+  const EncodeOutput sent = send("natural", {3e38F, -3e38F});
   EXPECT_EQ(sent.values, (std::vector<float>{0x1p127F, -0x1p127F}));
-  EXPECT_EQ(sent.left, (std::vector<float>{3e38F - 0x1p127F, 0x1p127F - 3e38F}));
+  EXPECT_EQ(sent.residual_out, (std::vector<float>{3e38F - 0x1p127F, 0x1p127F - 3e38F}));
 }
 
 TEST(Natural, TheLedgerIsExact) {
   for (const float scale : {1.0F, 1e-3F, 1e-39F, 1e36F}) {
     const std::vector<float> grad = harness::bell(5000, scale);
-    const Sent sent = send("natural", grad);
+    const EncodeOutput sent = send("natural", grad);
     for (std::size_t i = 0; i < grad.size(); ++i)
-      ASSERT_EQ(double{sent.values[i]} + double{sent.left[i]}, double{grad[i]}) << i;
+      ASSERT_EQ(double{sent.values[i]} + double{sent.residual_out[i]}, double{grad[i]}) << i;
   }
 }
 
 // The variance of the paper: at most an eighth of the value's square, in the mean.
 TEST(Natural, LosesAnEighthAtMost) {
   const std::vector<float> grad = harness::bell(65'536);
-  EXPECT_LT(harness::squares(send("natural", grad).left), harness::squares(grad) / 8);
+  EXPECT_LT(harness::squares(send("natural", grad).residual_out), harness::squares(grad) / 8);
 }
 
 TEST(Natural, CheckRefusesBasesThatNoBlockHas) {

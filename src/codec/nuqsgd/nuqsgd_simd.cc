@@ -2,7 +2,7 @@
 #include "codec/common/kernels.h"
 #include "codec/nuqsgd/nuqsgd.h"
 
-#define HWY_WANT_AVX3_DL  // any byte to any place
+#define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/nuqsgd/nuqsgd_simd.cc"
 #include <hwy/foreach_target.h>
@@ -27,19 +27,19 @@ struct Two {
   VW second;
 };
 
-// level_of for the values of a bucket, without a division. A share found by multiplication is off by 6 of its last
-// places at most, so it says the level unless the draw tips over as near as that; then, and where the norm has no
-// comfortable reciprocal, shares are divided out. Below the lowest level that level is added: then a fraction says how
-// far it is from 0 to it, and the draw counts from the other end.
+// level_of for the values of a bucket, without a division. A share that is computed by multiplication is off by at most
+// 6 ulp. It gives the right level unless share + draw is that near a carry; then, and if the norm is
+// outside (2^-100, 2^100), the share is computed by division. Below the lowest level, that level is added to the
+// share: its fraction is then the distance from 0, and the draw is complemented.
 template <unsigned kWidth>
 class Levels {
  public:
   HWY_INLINE explicit Levels(float norm) : norm_(hn::Set(Floats(), norm > 0.0F ? norm : 1.0F)) {
-    const bool comfortable = norm > 0x1p-100F && norm < 0x1p100F;
-    per_ = hn::Set(Floats(), comfortable ? 1 / norm : 0.0F);
-    behind_ = words(comfortable ? kAll - (2 * kNear - 1) : 0U);
+    const bool in_range = norm > 0x1p-100F && norm < 0x1p100F;
+    per_ = hn::Set(Floats(), in_range ? 1 / norm : 0.0F);
+    behind_ = words(in_range ? kAll - (2 * kNear - 1) : 0U);
   }
-  // Of two vectors of magnitudes: one look at whether any is so near.
+  // The levels of two vectors of magnitudes, with one test whether any sum is that near a carry.
   HWY_INLINE Two of(VF size, VW draw, VF other, VW other_draw) const {
     const VW sum = summed(size, draw), other_sum = summed(other, other_draw);
     const VW near = hn::Min(behind(sum), behind(other_sum));
@@ -54,13 +54,13 @@ class Levels {
   static constexpr std::uint32_t kAll = (1U << kFraction) - 1;
   static constexpr std::uint32_t kNear = 8;
 
-  // The level from bit kFraction on.
+  // share + draw; the level is in the bits from kFraction on.
   HWY_INLINE VW summed(VF size, VW draw) const {
     const VF share = hn::Mul(size, per_);
     const VF least = from_bits(words(kLeast));
     const auto below = hn::Lt(share, least);
     const VW some = bits(hn::IfThenElse(below, hn::Add(share, least), share));
-    // Exclusive-or puts what is to be added above the draw, and turns it where it counts from the other end.
+    // The xor adds a constant above the bits of the draw, and complements the draw below the lowest level.
     const VW turn =
         hn::IfThenElse(hn::RebindMask(Words(), below), words((0U - ((kFirst + 1) << kFraction)) | kAll),
                        words(0U - (kFirst << kFraction)));
@@ -85,13 +85,13 @@ class Levels {
   VW behind_;
 };
 
-// What codes are worth: a share of the norm, from a table where a vector holds it.
+// The values of codes: fractions of the norm, from a table if it fits in a vector.
 template <unsigned kWidth>
-class Worth {
+class Values {
  public:
-  HWY_INLINE explicit Worth(const Shape& shape) {
+  HWY_INLINE explicit Values(const LevelFormat& format) {
     float shares[hn::MaxLanes(Floats())] = {};
-    for (unsigned code = 0; kTable && code < 1U << kWidth; ++code) shares[code] = value(code, shape, 1.0F);
+    for (unsigned code = 0; kTable && code < 1U << kWidth; ++code) shares[code] = value(code, format, 1.0F);
     shares_ = load(shares);
   }
   HWY_INLINE VF of(VW code, VF norm) const {
@@ -110,15 +110,16 @@ class Worth {
   VF shares_;
 };
 
-template <unsigned kWidth, bool kResidual, bool kLeft>
-HWY_INLINE void encode_bucket(const HighDraws& all, const Worth<kWidth>& worth, std::size_t at, float norm,
-                              const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT to) {
+template <unsigned kWidth, bool kResidual, bool kResidualOut>
+HWY_INLINE void encode_bucket(const HighDraws& all, const Values<kWidth>& values_of, std::size_t at,
+                              float norm, const Carry& in, const float* ahead,
+                              std::uint8_t* HWY_RESTRICT to) {
   const HighDraws::Run draws(all, at);
   const Levels<kWidth> levels(norm);
   const VF size = hn::Set(Floats(), norm);
   const auto code_of = [&](std::size_t i, VF v, VW k) HWY_ATTR {
     const VW code = hn::OrAnd(k, hn::ShiftRight<32 - kWidth>(bits(v)), words(1U << (kWidth - 1)));
-    if (kLeft) hn::StoreU(hn::Sub(v, worth.of(code, size)), Floats(), in.residual_out + i);
+    if (kResidualOut) hn::StoreU(hn::Sub(v, values_of.of(code, size)), Floats(), in.residual_out + i);
     return code;
   };
   for (std::size_t i = 0; i < whole_pairs(in.n); i += 32) {
@@ -133,34 +134,34 @@ HWY_INLINE void encode_bucket(const HighDraws& all, const Worth<kWidth>& worth, 
   }
 }
 
-template <unsigned kWidth, bool kResidual, bool kLeft>
+template <unsigned kWidth, bool kResidual, bool kResidualOut>
 bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
-  const Shape shape(call.settings);
+  const LevelFormat format(call.settings);
   const std::uint64_t key = block::key(call);
   const HighDraws draws(key);
-  const Worth<kWidth> worth(shape);
-  const std::size_t bucket = shape.bucket();
+  const Values<kWidth> values_of(format);
+  const std::size_t bucket = format.bucket();
   static_assert(HighDraws::kRun >= 8192);
   bool finite = true;
-  buckets::put_top(shape, out);
+  buckets::put_top(format, out);
   for (std::size_t first = 0; first < in.n; first += bucket) {
     const Carry values = block::part(in, first, std::min(bucket, in.n - first));
-    std::uint8_t* to = out + shape.start(first >> shape.log2_bucket);
-    const block::Look found = look<kResidual, false>(values);
-    if (!found.finite()) {
+    std::uint8_t* to = out + format.start(first >> format.log2_bucket);
+    const block::Stats stats = stats_of<kResidual, false>(values);
+    if (!stats.finite()) {
       finite = false;
-      buckets::send_nothing(shape, values, to);
+      buckets::send_nothing(format, values, to);
       continue;
     }
-    const float norm = buckets::norm_of(call.settings, values, found);
+    const float norm = buckets::norm_of(call.settings, values, stats);
     wire::put(to, norm);
     to += kHead;
     const std::size_t done = whole_pairs(values.n);
-    encode_bucket<kWidth, kResidual, kLeft>(draws, worth, first, norm, values, ahead_of(in, first, values.n),
-                                            to);
+    encode_bucket<kWidth, kResidual, kResidualOut>(draws, values_of, first, norm, values,
+                                                   ahead_of(in, first, values.n), to);
     std::fill(to + bit_packing::bytes_for(done, kWidth), to + bit_packing::bytes_for(values.n, kWidth),
               std::uint8_t{0});
-    send_from(done, first, key, shape, norm, values, to);
+    send_from(done, first, key, format, norm, values, to);
   }
   return finite;
 }
@@ -174,13 +175,13 @@ struct Bits {
     return in.residual_out ? encode_as<kWidth, false, true>(call, in, out)
                            : encode_as<kWidth, false, false>(call, in, out);
   }
-  static std::size_t decode(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+  static std::size_t decode(const LevelFormat& format, std::span<const ByteView> payloads, const Merge& how,
                             std::span<float> out) {
-    const Worth<kWidth> worth(shape);
+    const Values<kWidth> values_of(format);
     return merge(payloads, how, out, [&](const std::uint8_t* p, std::size_t i) HWY_ATTR {
-      const std::uint8_t* bucket = p + shape.start(i >> shape.log2_bucket);
-      const VW code = load_codes<kWidth>(bucket + kHead, i & (shape.bucket() - 1));
-      return worth.of(code, hn::Set(Floats(), wire::get<float>(bucket)));
+      const std::uint8_t* bucket = p + format.start(i >> format.log2_bucket);
+      const VW code = load_codes<kWidth>(bucket + kHead, i & (format.bucket() - 1));
+      return values_of.of(code, hn::Set(Floats(), wire::get<float>(bucket)));
     });
   }
 };
@@ -207,14 +208,14 @@ auto with_bits(unsigned bits, Use use) {
 }
 
 bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
-  return with_bits(Shape(call.settings).bits, [&](auto with) { return with.encode(call, in, out); });
+  return with_bits(LevelFormat(call.settings).bits, [&](auto with) { return with.encode(call, in, out); });
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  const Shape shape(call.settings);
+  const LevelFormat format(call.settings);
   const std::size_t done =
-      with_bits(shape.bits, [&](auto with) { return with.decode(shape, payloads, how, out); });
-  decode_from(done, shape, payloads, how, out);
+      with_bits(format.bits, [&](auto with) { return with.decode(format, payloads, how, out); });
+  decode_from(done, format, payloads, how, out);
 }
 
 }  // namespace

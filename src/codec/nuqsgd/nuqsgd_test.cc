@@ -8,12 +8,12 @@
 namespace tithe {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 TEST(Nuqsgd, LevelsArePowersOfTwo) {
   const std::vector<float> grad = {12, -6, 3, 0, -0.0F};
-  const Sent sent = send("nuqsgd:bits=3", grad);  // K = 3: 0, 1/4, 1/2, 1
+  const EncodeOutput sent = send("nuqsgd:bits=3", grad);  // K = 3: 0, 1/4, 1/2, 1
   EXPECT_EQ(sent.values, grad);
   ASSERT_EQ(sent.payload.size(), 8U);
   EXPECT_EQ(wire::get<float>(&sent.payload[2]), 12.0F);
@@ -30,7 +30,7 @@ TEST(Nuqsgd, ValuesGoToTheNeighboursInProportion) {
     std::vector<float> grad(kValues, c.value);
     for (std::size_t i = 0; i < kValues; i += 1024) grad[i] = 1;
     double ups = 0, tries = 0;
-    const Sent sent = send("nuqsgd:bits=3", grad);
+    const EncodeOutput sent = send("nuqsgd:bits=3", grad);
     for (std::size_t i = 0; i < kValues; ++i) {
       if (i % 1024 == 0) continue;
       ASSERT_TRUE(sent.values[i] == c.low || sent.values[i] == c.high) << sent.values[i];

@@ -21,7 +21,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 
 namespace {
 
-// A mean takes (sum of x)^2 / len off the energy of a block, which is at least 1 / len of it.
+// A mean reduces the energy of a block by (sum of x)^2 / len, which is at least 1 / len of it.
 double contraction(const Settings&, std::size_t n) {
   return 1 - 1 / static_cast<double>(std::clamp(n, std::size_t{1}, kBlock)) + 0x1p-20;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block is read from memory once: the first pass takes its values, adds them up and packs their signs; the
-// second one, in the nearest cache, leaves what is not sent. Slower from memory: prefetching the next block by hand,
-// the second pass over one block beside the first over the next (faster in cache), several blocks per pass, and
-// keeping what was taken or its signs from the first pass for the second. Where loads miss, stores beside them cost.
+// A block is read from memory once: the first pass takes its values, adds them up and packs their signs; the second
+// pass, in the L1 cache, writes residual_out. Slower on data from memory: to prefetch the next block; to run the second
+// pass of one block beside the first pass of the next (faster in cache); several blocks per pass; to keep taken values
+// or signs for the second pass. Stores beside loads that miss the cache are expensive.
 #include <cstring>
 
 #include "codec/common/kernels.h"
@@ -22,7 +22,7 @@ using namespace simd::HWY_NAMESPACE;
 using block::HWY_NAMESPACE::Mask;
 using block::HWY_NAMESPACE::store_bits;
 
-// Two running sums in the shape of base/fold.h, whatever the width of a vector.
+// Two running sums in the order of base/fold.h, for vectors of any width.
 class Sums {
  public:
   HWY_INLINE Sums() {
@@ -70,7 +70,7 @@ bool encode_one(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
     if (up(v)) signs[i / 8] = static_cast<std::uint8_t>(signs[i / 8] | 1U << (i % 8));
   }
   const float totals[2] = {fold[0].total(), fold[1].total()};
-  // No NaN or Inf can hide in a finite sum; a sum that is not finite may also have overflowed.
+  // If the sums are finite, so are all values. A sum that is not finite may also have overflowed.
   bool finite = is_finite(totals[0]) && is_finite(totals[1]);
   if (!finite) {
     finite = true;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cholesky orthogonalisation, twice (Yamamoto et al. 2015): all columns at once, in two passes over rows each, where
-// Gram-Schmidt makes one per pair of columns. In double, so that what one time lacks is small and the second one
-// mends it.
+// Cholesky QR, twice (Yamamoto et al. 2015): each handles all columns in two passes over the rows, while Gram-Schmidt
+// makes a pass per pair of columns. In double precision, so that the error of the first is small and the second
+// corrects it.
 //
 //   G = P'P;  R'R = G, R upper triangular;  P := P R^-1
 //
-// Sums over rows have the shape of base/fold.h; all others go by index. P R^-1 is made column after column:
+// Sums over rows have the order of base/fold.h, all others index order. P R^-1 is computed column by column:
 // p_k := (p_k - R[0][k] p_0 - R[1][k] p_1 - ...) / R[k][k].
 #include <array>
 #include <cmath>
@@ -16,7 +16,7 @@
 namespace tithe::powersgd {
 namespace {
 
-constexpr double kInSpan = 0x1p-40;  // of a column's square
+constexpr double kInSpan = 0x1p-40;  // fraction of a column's squared norm
 
 double dot(const double* a, const double* b, std::size_t n) {
   Fold<double> sum;

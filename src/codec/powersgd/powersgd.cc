@@ -26,18 +26,18 @@ constexpr ParamSpec kParams[] = {
 
 std::size_t whole(double v) { return static_cast<std::size_t>(v); }
 
-std::size_t factor_p(const Shape& s) { return s.rows * s.rank; }
-std::size_t factor_q(const Shape& s) { return s.cols * s.rank; }
+std::size_t factor_p(const MatrixShape& s) { return s.rows * s.rank; }
+std::size_t factor_q(const MatrixShape& s) { return s.cols * s.rank; }
 
 std::size_t bound_p(const Settings& s, std::size_t n) { return kHead + 4 * factor_p(shape_of(s, n)); }
 std::size_t bound_q(const Settings& s, std::size_t n) {
-  const Shape shape = shape_of(s, n);
+  const MatrixShape shape = shape_of(s, n);
   return 4 * (shape.rank == 0 ? n : factor_q(shape));
 }
 std::size_t memory(const Settings& s, std::size_t n) { return 4 * factor_q(shape_of(s, n)); }
 
 Status check_p(const Call& call, std::size_t n, ByteView payload) {
-  const Shape shape = shape_of(call.settings, n);
+  const MatrixShape shape = shape_of(call.settings, n);
   TITHE_TRY(codec::check_size("powersgd", payload.size(), bound_p(call.settings, n)));
   const bool same = wire::get<std::uint32_t>(payload.data()) == shape.rank &&
                     wire::get<std::uint32_t>(payload.data() + 4) == shape.cols &&
@@ -58,10 +58,10 @@ struct Room {
 };
 constexpr std::size_t up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 std::size_t scratch(const Settings& s, std::size_t n) {
-  const Shape shape = shape_of(s, n);
+  const MatrixShape shape = shape_of(s, n);
   return up(8 * factor_p(shape)) + up(4 * factor_p(shape)) + up(4 * shape.rank * shape.width);
 }
-Room room_in(Bytes scratch, const Shape& s) {
+Room room_in(Bytes scratch, const MatrixShape& s) {
   std::uint8_t* work = scratch.data();
   std::uint8_t* p = work + up(8 * factor_p(s));
   return {reinterpret_cast<double*>(work), reinterpret_cast<float*>(p),
@@ -72,24 +72,24 @@ void read(ByteView from, std::size_t count, float* to) {
   for (std::size_t i = 0; i < count; ++i) to[i] = wire::get<float>(&from[4 * i]);
 }
 
-// The wire's rows are not filled up, those in the room are.
-void read_q(ByteView from, const Shape& s, float* q) {
+// Rows in a payload have cols values; in Room zeros extend them to width.
+void read_q(ByteView from, const MatrixShape& s, float* q) {
   for (std::size_t k = 0; k < s.rank; ++k) {
     read(from.subspan(4 * k * s.cols), s.cols, q + k * s.width);
     std::fill(q + k * s.width + s.cols, q + (k + 1) * s.width, 0.0F);
   }
 }
-void write_q(const Shape& s, const float* q, Bytes to) {
+void write_q(const MatrixShape& s, const float* q, Bytes to) {
   for (std::size_t k = 0; k < s.rank; ++k)
     for (std::size_t j = 0; j < s.cols; ++j) wire::put(&to[4 * (k * s.cols + j)], q[k * s.width + j]);
 }
 
 // ---- Q from round to round
 
-int smaller_by(const Shape& s) { return 8 + static_cast<int>(std::bit_width(s.cols)); }
+int smaller_by(const MatrixShape& s) { return 8 + static_cast<int>(std::bit_width(s.cols)); }
 
-// What this round begins with: the memory, and random numbers where a column of it is 0.
-void begin(const Call& call, const Shape& s, float* q) {
+// The Q of this round's start: the memory, with random numbers for columns that are 0.
+void begin(const Call& call, const MatrixShape& s, float* q) {
   if (call.memory.empty())
     std::fill(q, q + s.rank * s.width, 0.0F);
   else
@@ -106,7 +106,7 @@ void begin(const Call& call, const Shape& s, float* q) {
   }
 }
 
-std::uint64_t hash(const Shape& s, const float* q) {
+std::uint64_t hash(const MatrixShape& s, const float* q) {
   std::uint64_t h = s.cols;
   for (std::size_t i = 0; i < s.rank * s.width; i += 2)
     h = mix64(h ^ (std::uint64_t{std::bit_cast<std::uint32_t>(q[i])} |
@@ -114,10 +114,10 @@ std::uint64_t hash(const Shape& s, const float* q) {
   return h;
 }
 
-// A column so small that its power of two is in doubt counts as 0, like one that is not finite.
+// A column below this counts as 0 (its power of two would not be reliable), as does one that is not finite.
 constexpr float kLeastColumn = 0x1p-100F;
 
-void remember(const Shape& s, const float* q, Bytes memory) {
+void remember(const MatrixShape& s, const float* q, Bytes memory) {
   for (std::size_t k = 0; k < s.rank; ++k) {
     const float* column = q + k * s.width;
     float most = 0;
@@ -137,7 +137,7 @@ void remember(const Shape& s, const float* q, Bytes memory) {
 // ---- Encode and decode
 
 template <const Kernels& kWith>
-Result<Encoded> encode_p(const Call& call, const Carry& in, const Shape& s, Bytes out) {
+Result<Encoded> encode_p(const Call& call, const Carry& in, const MatrixShape& s, Bytes out) {
   wire::put(out.data(), static_cast<std::uint32_t>(s.rank));
   wire::put(out.data() + 4, static_cast<std::uint32_t>(s.cols));
   if (s.rank == 0) {
@@ -150,7 +150,7 @@ Result<Encoded> encode_p(const Call& call, const Carry& in, const Shape& s, Byte
   begin(call, s, room.q);
   wire::put(out.data() + 8, hash(s, room.q));
   kWith.times({in, s, 0}, room.q, room.p);
-  bool finite = true;  // no column of Q is 0 and no sum overflows: what is not finite shows
+  bool finite = true;  // no column of Q is 0 and no sum overflows, so a NaN or Inf in M shows in P
   for (std::size_t i = 0; i < factor_p(s); ++i) {
     finite = finite && is_finite(room.p[i]);
     wire::put(&out[kHead + 4 * i], room.p[i]);
@@ -158,11 +158,11 @@ Result<Encoded> encode_p(const Call& call, const Carry& in, const Shape& s, Byte
   return Encoded{kHead + 4 * factor_p(s), finite};
 }
 
-// Sums that finite values may reach in any order, for 256 ranks to add up; below it no sum overflowed on the way.
+// Below this limit no partial sum has overflowed, in any order, and the sums of 256 ranks add up to a finite value.
 constexpr float kLargeSum = 0x1p112F;
 constexpr float kShrink = 0x1p-40F;
 
-// Whether all sums are finite and below that.
+// Whether all sums are finite and below the limit.
 bool all_moderate(const float* v, std::size_t count) {
   std::uint32_t most = 0;
   for (std::size_t i = 0; i < count; ++i)
@@ -171,7 +171,7 @@ bool all_moderate(const float* v, std::size_t count) {
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode_q(const Call& call, const Carry& in, const Shape& s, Bytes out) {
+Result<Encoded> encode_q(const Call& call, const Carry& in, const MatrixShape& s, Bytes out) {
   if (s.rank == 0) {
     bool finite = true;
     for (std::size_t i = 0; i < in.n; ++i) {
@@ -188,10 +188,10 @@ Result<Encoded> encode_q(const Call& call, const Carry& in, const Shape& s, Byte
   make_orthonormal(s.rows, s.rank, room.p, room.work);
   const Rows all = {in, s, 0};
   std::fill(room.q, room.q + sums, 0.0F);
-  kWith.turned(all, room.p, room.q);
+  kWith.transposed_times(all, room.p, room.q);
   if (!all_moderate(room.q, sums)) {
     std::fill(room.q, room.q + sums, 0.0F);
-    turned_from(all, room.p, kShrink, room.q);
+    transposed_times_from(all, room.p, kShrink, room.q);
   }
   const bool finite = all_moderate(room.q, sums);
   write_q(s, room.q, out);
@@ -201,7 +201,7 @@ Result<Encoded> encode_q(const Call& call, const Carry& in, const Shape& s, Byte
 
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
-  const Shape s = shape_of(call.settings, in.n);
+  const MatrixShape s = shape_of(call.settings, in.n);
   const Phase& phase = powersgd_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("powersgd", out.size(), phase.bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, in.n)));
@@ -213,7 +213,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
               std::span<float> out) {
   TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, out.size())));
-  const Shape s = shape_of(call.settings, out.size());
+  const MatrixShape s = shape_of(call.settings, out.size());
   if (s.rank == 0 || payloads.empty()) {
     codec::merge_values(payloads, merge, out,
                         [](ByteView p, std::size_t i) { return wire::get<float>(&p[4 * i]); });
@@ -265,8 +265,8 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 
 }  // namespace
 
-Shape shape_of(const Settings& s, std::size_t n) {
-  Shape shape{.n = n};
+MatrixShape shape_of(const Settings& s, std::size_t n) {
+  MatrixShape shape{.n = n};
   shape.cols = whole(s[kCols]);
   if (shape.cols == 0) {
     shape.cols = whole(std::sqrt(static_cast<double>(n)));
@@ -282,11 +282,11 @@ Shape shape_of(const Settings& s, std::size_t n) {
 // ---- The products, value by value
 
 namespace {
-std::size_t row_length(const Shape& s, std::size_t i) { return std::min(s.cols, s.n - i * s.cols); }
+std::size_t row_length(const MatrixShape& s, std::size_t i) { return std::min(s.cols, s.n - i * s.cols); }
 }  // namespace
 
 void times_from(const Rows& m, const float* q, float* p) {
-  const Shape& s = m.shape;
+  const MatrixShape& s = m.shape;
   for (std::size_t i = m.first; i < s.rows; ++i)
     for (std::size_t k = 0; k < s.rank; ++k) {
       Fold<float> sum;
@@ -296,8 +296,8 @@ void times_from(const Rows& m, const float* q, float* p) {
     }
 }
 
-void turned_from(const Rows& m, const float* p, float scale, float* q) {
-  const Shape& s = m.shape;
+void transposed_times_from(const Rows& m, const float* p, float scale, float* q) {
+  const MatrixShape& s = m.shape;
   for (std::size_t i = m.first; i < s.rows; ++i)
     for (std::size_t j = 0; j < row_length(s, i); ++j)
       for (std::size_t k = 0; k < s.rank; ++k)
@@ -305,12 +305,12 @@ void turned_from(const Rows& m, const float* p, float scale, float* q) {
 }
 
 void leave_from(const Rows& m, const float* p, const float* q) {
-  const Shape& s = m.shape;
+  const MatrixShape& s = m.shape;
   for (std::size_t i = m.first; i < s.rows; ++i)
     for (std::size_t j = 0; j < row_length(s, i); ++j) m.in.leave(i * s.cols + j, value(s, p, q, i, j));
 }
 
-void values_from(const Shape& s, std::size_t first, const float* p, const float* q, const Merge& merge,
+void values_from(const MatrixShape& s, std::size_t first, const float* p, const float* q, const Merge& merge,
                  std::span<float> out) {
   for (std::size_t i = first; i < s.rows; ++i)
     for (std::size_t j = 0; j < row_length(s, i); ++j) {
@@ -321,9 +321,9 @@ void values_from(const Shape& s, std::size_t first, const float* p, const float*
 
 const Kernels kReference = {
     .times = times_from,
-    .turned = [](const Rows& m, const float* p, float* q) { turned_from(m, p, 1.0F, q); },
+    .transposed_times = [](const Rows& m, const float* p, float* q) { transposed_times_from(m, p, 1.0F, q); },
     .leave = leave_from,
-    .values = [](const Shape& s, const float* p, const float* q, const Merge& merge,
+    .values = [](const MatrixShape& s, const float* p, const float* q, const Merge& merge,
                  std::span<float> out) { values_from(s, 0, p, q, merge, out); }};
 
 }  // namespace powersgd

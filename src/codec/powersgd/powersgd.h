@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// powersgd: the n values as a matrix M, of which travel two narrow factors (Vogels, Karimireddy and Jaggi, "PowerSGD",
-// NeurIPS 2019). One step of subspace iteration a round, begun with the factor of the round before:
+// powersgd: takes the n values as a matrix M and sends two narrow factors of it (Vogels, Karimireddy and Jaggi,
+// "PowerSGD", NeurIPS 2019). Each round does one step of subspace iteration, starting with the last round's factor Q:
 //
 //   phase 0 (sum)    P = M Q            rows x r
-//   everybody        P^ = the sum of all P with its columns made orthonormal
+//   every rank       P^ = the sum of all P, its columns made orthonormal
 //   phase 1 (sum)    Q = M' P^          cols x r
-//   result           P^ (sum of all Q)'; that Q, its columns scaled, is the next round's
+//   result           P^ (sum of all Q)'; the sum of all Q, its columns scaled, is the next round's Q
 //
-// A worker leaves M - P^ Q' with its own Q: that of all workers adds up to what the result lacks.
+// residual_out is M - P^ Q' with the worker's own Q. Summed over all workers, it is what the result lacks.
 //
-//   shape     cols values a row, rows = ceil(n / cols), the last row filled up with zeros. cols is a parameter; where
-//             it is 0, the nearest to a square. The plan sets it from the tensor's shape (tithe/plan.h)
-//   small     where r (rows + cols) >= n, phase 0 says so and phase 1 sends the values as fp32
-//   begin     a column of Q that is 0, as all are at first, is drawn from the seed that all ranks share
-//   large     a matrix with values that would bring a sum near overflow sends a 2^40th of itself
-//   order     every sum has one shape: along a row that of base/fold.h, down a column that of its index, over r that of
-//             its index. So it has the same bits everywhere; a BLAS would not give them
+//   shape     cols values per row, rows = ceil(n / cols); zeros extend the last row. cols is a parameter; cols = 0: the
+//             matrix nearest to a square. The plan sets cols from the tensor's shape (tithe/plan.h)
+//   small     if r (rows + cols) >= n, phase 0 says so and phase 1 sends the values as fp32
+//   start     a zero column of Q is drawn at random from the shared seed; at first all columns are zero
+//   large     a matrix whose sums might overflow sends 2^-40 times its values
+//   order     every sum has a fixed order: along a row that of base/fold.h, down a column and over r index order. So
+//             the bits are the same everywhere, which a BLAS does not promise
 //
 // Layout   phase 0: u32 r | u32 cols | u64 hash of the Q that was used | f32 P[rows][r]    (r = cols = hash = 0: small)
 //          phase 1: f32 Q[r][cols]                                                   (small: n x f32)
-// Memory   f32 Q[r][cols], a column (of M'P^) below 2^-s with s = 8 + bits of cols, and 0 or not below 2^-s-1: no sum
-//          of 256 ranks' P overflows then
+// Memory   f32 Q[r][cols]. The largest magnitude of a column (of M'P^) is 0 or in [2^-(s+1), 2^-s), with
+//          s = 8 + the bit width of cols; so no sum of 256 ranks' P overflows
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,25 +36,25 @@ namespace tithe::powersgd {
 
 inline constexpr std::size_t kHead = 16;
 inline constexpr std::size_t kMostRank = 32;
-inline constexpr std::size_t kWide = 16;  // rows of Q are filled up with zeros to a multiple of this
+inline constexpr std::size_t kWide = 16;  // zeros extend the rows of Q to a multiple of this
 
-// How n values lie in their matrix; rank 0: small.
-struct Shape {
+// The shape of the matrix of n values; rank 0: small.
+struct MatrixShape {
   std::size_t n = 0, rows = 0, cols = 0, rank = 0;
-  std::size_t width = 0;                                         // cols, filled up
-  std::size_t full() const { return cols == 0 ? 0 : n / cols; }  // rows without the one that is filled up
+  std::size_t width = 0;                                         // cols, rounded up to a multiple of kWide
+  std::size_t full() const { return cols == 0 ? 0 : n / cols; }  // rows that no zeros extend
 };
-Shape shape_of(const Settings& s, std::size_t n);
+MatrixShape shape_of(const Settings& s, std::size_t n);
 
-// A run of M's rows, as encode reads it.
+// The rows of M from `first` to the last, as encode reads them.
 struct Rows {
   const Carry& in;
-  const Shape& shape;
-  std::size_t first;  // from this row to the last
+  const MatrixShape& shape;
+  std::size_t first;
 };
 
 // Value j of row i of P^ Q'.
-inline float value(const Shape& s, const float* p, const float* q, std::size_t i, std::size_t j) {
+inline float value(const MatrixShape& s, const float* p, const float* q, std::size_t i, std::size_t j) {
   float v = p[i * s.rank] * q[j];
   for (std::size_t k = 1; k < s.rank; ++k) v += p[i * s.rank + k] * q[k * s.width + j];
   return v;
@@ -64,30 +64,31 @@ inline float merged(const Merge& merge, std::size_t at, float v) {
   return merge.divide == 1.0F ? sum : sum / merge.divide;
 }
 
-// The products, of rows `first` and after. p: [rows][rank], q: [rank][width].
-//   times    p[i][k] = sum over j of M[i][j] q[k][j]
-//   turned   q[k][j] += sum over i of M[i][j] p[i][k]
-//   leave    residual_out[i][j] = M[i][j] - value(i, j)
-//   values   out[i][j] = (base[i][j] + value(i, j)) / divide
+// The products, for the rows from `first` on. p: [rows][rank], q: [rank][width].
+//   times             p[i][k] = sum over j of M[i][j] q[k][j]
+//   transposed_times  q[k][j] += sum over i of M[i][j] p[i][k]
+//   leave             residual_out[i][j] = M[i][j] - value(i, j)
+//   values            out[i][j] = (base[i][j] + value(i, j)) / divide
 void times_from(const Rows& m, const float* q, float* p);
-void turned_from(const Rows& m, const float* p, float scale, float* q);
+void transposed_times_from(const Rows& m, const float* p, float scale, float* q);
 void leave_from(const Rows& m, const float* p, const float* q);
-void values_from(const Shape& shape, std::size_t first, const float* p, const float* q, const Merge& merge,
-                 std::span<float> out);
+void values_from(const MatrixShape& shape, std::size_t first, const float* p, const float* q,
+                 const Merge& merge, std::span<float> out);
 
-// The same of all rows.
+// The products, for all rows.
 struct Kernels {
   void (*times)(const Rows& m, const float* q, float* p);
-  void (*turned)(const Rows& m, const float* p, float* q);
+  void (*transposed_times)(const Rows& m, const float* p, float* q);
   void (*leave)(const Rows& m, const float* p, const float* q);
-  void (*values)(const Shape& shape, const float* p, const float* q, const Merge& merge,
+  void (*values)(const MatrixShape& shape, const float* p, const float* q, const Merge& merge,
                  std::span<float> out);
 };
 extern const Kernels kReference;
 extern const Kernels kSimd;  // powersgd_simd.cc
 
-// p: [rows][rank], from a sum to orthonormal columns that span the same; room: rows x rank. A column that lies in the
-// span of those before it, to within 2^-20 of its length, becomes 0. See orthonormal.cc for the shape of its sums.
+// Makes the columns of p [rows][rank] orthonormal; they span the same space. room: rows x rank elements. A column that
+// lies in the span of the columns before it, to within 2^-20 of its length, becomes 0. orthonormal.cc has the order of
+// its sums.
 void make_orthonormal(std::size_t rows, std::size_t rank, float* p, double* room);
 
 }  // namespace tithe::powersgd

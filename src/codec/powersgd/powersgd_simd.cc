@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Such products read the matrix once and do little with a value: what counts is that a value, once there, meets all
-// columns of the factor, and that a factor, once loaded, meets several rows. So rows go a few at a time, columns of the
-// factors four at a time; where rank is above four, the rows at hand come again from the nearest cache.
+// These products are bound by memory. Each value that is loaded is used with all columns of the factor, and each factor
+// that is loaded with several rows: a few rows at a time, four columns of the factors at a time. With a rank above four
+// the rows are read again, from the L1 cache.
 #include <algorithm>
 
 #include "base/fold.h"
@@ -19,15 +19,15 @@ namespace tithe::powersgd::HWY_NAMESPACE {
 namespace {
 using namespace simd::HWY_NAMESPACE;
 
-constexpr std::size_t kVectors = kWide / hn::MaxLanes(Floats());  // that make up kWide values
+constexpr std::size_t kVectors = kWide / hn::MaxLanes(Floats());  // vectors in kWide values
 constexpr std::size_t kRows = kVectors >= 4 ? 1 : 4 / kVectors;   // at a time, as registers allow
 constexpr std::size_t kMostColumns = 4;
 
 HWY_INLINE VF set(float v) { return hn::Set(Floats(), v); }
-// Whether vectors are real: where they are only emulated, the reference does it all.
+// False if vectors are emulated; then the reference does everything.
 HWY_INLINE bool has_vectors() { return whole(kWide) == kWide; }
 
-// kCount rows of the matrix, side by side. What stands past the last whole kWide columns is copied and filled up.
+// kCount rows of the matrix, side by side. The columns after the last whole kWide are copied and extended with zeros.
 template <std::size_t kCount, bool kResidual>
 class Block {
  public:
@@ -59,7 +59,7 @@ class Block {
 
 template <std::size_t kCount, std::size_t kColumns, bool kResidual>
 HWY_INLINE void times_block(const Rows& m, std::size_t first, std::size_t k0, const float* q, float* p) {
-  const Shape& s = m.shape;
+  const MatrixShape& s = m.shape;
   const Block<kCount, kResidual> rows(m, first);
   VF sum[kCount][kColumns][kVectors];
   for (auto& of_row : sum)
@@ -118,8 +118,8 @@ void times(const Rows& m, const float* q, float* p) {
 // ---- Q += M' P^
 
 template <std::size_t kCount, std::size_t kColumns, bool kResidual>
-HWY_INLINE void turned_block(const Rows& m, std::size_t first, std::size_t k0, const float* p, float* q) {
-  const Shape& s = m.shape;
+HWY_INLINE void transposed_block(const Rows& m, std::size_t first, std::size_t k0, const float* p, float* q) {
+  const MatrixShape& s = m.shape;
   const Block<kCount, kResidual> rows(m, first);
   VF factor[kCount][kColumns];
   for (std::size_t r = 0; r < kCount; ++r)
@@ -146,33 +146,33 @@ HWY_INLINE void turned_block(const Rows& m, std::size_t first, std::size_t k0, c
 }
 
 template <std::size_t kCount, bool kResidual>
-HWY_INLINE void turned_rows(const Rows& m, std::size_t first, const float* p, float* q) {
+HWY_INLINE void transposed_rows(const Rows& m, std::size_t first, const float* p, float* q) {
   std::size_t k = 0;
   for (; k + kMostColumns <= m.shape.rank; k += kMostColumns)
-    turned_block<kCount, kMostColumns, kResidual>(m, first, k, p, q);
-  for (; k < m.shape.rank; ++k) turned_block<kCount, 1, kResidual>(m, first, k, p, q);
+    transposed_block<kCount, kMostColumns, kResidual>(m, first, k, p, q);
+  for (; k < m.shape.rank; ++k) transposed_block<kCount, 1, kResidual>(m, first, k, p, q);
 }
 
 template <bool kResidual>
-void turned_as(const Rows& m, const float* p, float* q) {
-  constexpr std::size_t kAtOnce = 4;  // fewer loads and stores of q the more there are
+void transposed_as(const Rows& m, const float* p, float* q) {
+  constexpr std::size_t kAtOnce = 4;  // more rows need fewer loads and stores of q
   std::size_t i = m.first;
-  for (; i + kAtOnce <= m.shape.full(); i += kAtOnce) turned_rows<kAtOnce, kResidual>(m, i, p, q);
-  for (; i < m.shape.full(); ++i) turned_rows<1, kResidual>(m, i, p, q);
-  turned_from({m.in, m.shape, i}, p, 1.0F, q);
+  for (; i + kAtOnce <= m.shape.full(); i += kAtOnce) transposed_rows<kAtOnce, kResidual>(m, i, p, q);
+  for (; i < m.shape.full(); ++i) transposed_rows<1, kResidual>(m, i, p, q);
+  transposed_times_from({m.in, m.shape, i}, p, 1.0F, q);
 }
 
-void turned(const Rows& m, const float* p, float* q) {
-  if (!has_vectors()) return turned_from(m, p, 1.0F, q);
-  m.in.residual ? turned_as<true>(m, p, q) : turned_as<false>(m, p, q);
+void transposed_times(const Rows& m, const float* p, float* q) {
+  if (!has_vectors()) return transposed_times_from(m, p, 1.0F, q);
+  m.in.residual ? transposed_as<true>(m, p, q) : transposed_as<false>(m, p, q);
 }
 
 // ---- P^ Q'
 
 // The values of rows first, first + 1, ... at columns j and after. kRank: rank where it is known here, else 0.
 template <std::size_t kCount, std::size_t kRank>
-HWY_INLINE void product(const Shape& s, std::size_t first, std::size_t j, const float* p, const float* q,
-                        VF* v) {
+HWY_INLINE void product(const MatrixShape& s, std::size_t first, std::size_t j, const float* p,
+                        const float* q, VF* v) {
   const std::size_t rank = kRank != 0 ? kRank : s.rank;
   const VF factor = load(q + j);
   for (std::size_t r = 0; r < kCount; ++r) v[r] = hn::Mul(set(p[(first + r) * rank]), factor);
@@ -186,7 +186,7 @@ HWY_INLINE void product(const Shape& s, std::size_t first, std::size_t j, const 
 template <std::size_t kCount, std::size_t kRank, bool kResidual>
 HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, const float* q,
                            bool past_caches) {
-  const Shape& s = m.shape;
+  const MatrixShape& s = m.shape;
   const std::size_t columns = whole(s.cols);
   for (std::size_t j = 0; j < columns; j += lanes()) {
     VF v[kCount];
@@ -201,10 +201,10 @@ HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, con
       m.in.leave((first + r) * s.cols + j, value(s, p, q, first + r, j));
 }
 
-// From the last row to the first: the last ones are still in a cache, from turned().
+// From the last row to the first: the last ones are still in a cache, from transposed_times().
 template <std::size_t kRank, bool kResidual>
 void leave_as(const Rows& m, const float* p, const float* q) {
-  constexpr std::size_t kAtOnce = 2;  // rows of three matrices: more would meet in one set of a cache
+  constexpr std::size_t kAtOnce = 2;  // rows of three matrices; more would conflict in one cache set
   const bool past_caches = m.in.residual_out != m.in.residual &&
                            goes_past_caches({}, {m.in.residual_out, m.in.n}) && m.shape.cols % kWide == 0;
   leave_from({m.in, m.shape, m.shape.full()}, p, q);
@@ -223,7 +223,7 @@ void leave(const Rows& m, const float* p, const float* q) {
 }
 
 template <std::size_t kCount, std::size_t kRank>
-HWY_INLINE void values_rows(const Shape& s, std::size_t first, const float* p, const float* q,
+HWY_INLINE void values_rows(const MatrixShape& s, std::size_t first, const float* p, const float* q,
                             const Merge& merge, std::span<float> out, bool past_caches) {
   const std::size_t columns = whole(s.cols);
   const VF by = set(merge.divide);
@@ -245,7 +245,8 @@ HWY_INLINE void values_rows(const Shape& s, std::size_t first, const float* p, c
 }
 
 template <std::size_t kRank>
-void values_as(const Shape& s, const float* p, const float* q, const Merge& merge, std::span<float> out) {
+void values_as(const MatrixShape& s, const float* p, const float* q, const Merge& merge,
+               std::span<float> out) {
   constexpr std::size_t kAtOnce = 4;
   const bool past_caches = goes_past_caches(merge, out) && s.cols % kWide == 0;
   std::size_t i = 0;
@@ -256,7 +257,7 @@ void values_as(const Shape& s, const float* p, const float* q, const Merge& merg
   values_from(s, i, p, q, merge, out);
 }
 
-void values(const Shape& s, const float* p, const float* q, const Merge& merge, std::span<float> out) {
+void values(const MatrixShape& s, const float* p, const float* q, const Merge& merge, std::span<float> out) {
   if (!has_vectors()) return values_from(s, 0, p, q, merge, out);
   s.rank == kMostColumns ? values_as<kMostColumns>(s, p, q, merge, out) : values_as<0>(s, p, q, merge, out);
 }
@@ -267,6 +268,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::powersgd {
-TITHE_KERNELS(const Kernels kSimd, times, turned, leave, values);
+TITHE_KERNELS(const Kernels kSimd, times, transposed_times, leave, values);
 }  // namespace tithe::powersgd
 #endif

@@ -3,7 +3,7 @@
 #include "codec/common/kernels.h"
 #include "codec/levels/qsgd_format.h"
 
-#define HWY_WANT_AVX3_DL  // any byte to any place
+#define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/qsgd/qsgd_simd.cc"
 #include <hwy/foreach_target.h>
@@ -35,13 +35,13 @@ class Values {
   VF norm_;
 };
 
-template <unsigned kWidth, bool kResidual, bool kLeft>
-HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, float norm, std::size_t at,
+template <unsigned kWidth, bool kResidual, bool kResidualOut>
+HWY_INLINE void encode_bucket(const LevelFormat& format, const Rounding& rounding, float norm, std::size_t at,
                               const Carry& in, const float* ahead, std::uint8_t* HWY_RESTRICT to) {
   constexpr int kFraction = block::Steps::fraction_of(kWidth);
   Draws<kFraction> draws(rounding.key, at);
   const RoundedSteps steps(rounding.steps);
-  const Values<kWidth> values(Levels(shape, norm));
+  const Values<kWidth> values(Levels(format, norm));
   const auto leave = [&](std::size_t i, VF v, VW code) HWY_ATTR {
     hn::StoreU(hn::Sub(v, values.of_code(code)), Floats(), in.residual_out + i);
   };
@@ -53,8 +53,8 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
     const VW code = steps.at(b, draws.lower(word));
     const VW both = in_halves(low, from_bit_16<kFraction>(code));
     store_halves<kWidth>(both, to, i);
-    if (kLeft) leave(i, a, low);
-    if (kLeft) leave(i + 16, b, hn::ShiftRight<kFraction>(code));
+    if (kResidualOut) leave(i, a, low);
+    if (kResidualOut) leave(i + 16, b, hn::ShiftRight<kFraction>(code));
   };
   std::size_t i = 0;
   for (; i < whole_pairs(in.n); i += 32) {
@@ -64,37 +64,37 @@ HWY_INLINE void encode_bucket(const Shape& shape, const Rounding& rounding, floa
   }
   std::fill(to + bit_packing::bytes_for(i, kWidth), to + bit_packing::bytes_for(in.n, kWidth),
             std::uint8_t{0});
-  send_from(i, at, shape, rounding, norm, in, to);
+  send_from(i, at, format, rounding, norm, in, to);
 }
 
-template <unsigned kWidth, bool kResidual, bool kLeft>
+template <unsigned kWidth, bool kResidual, bool kResidualOut>
 bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
-  const Shape shape(call.settings);
+  const LevelFormat format(call.settings);
   const std::uint64_t key = block::key(call);
-  const std::size_t bucket = shape.bucket();
+  const std::size_t bucket = format.bucket();
   bool finite = true;
-  buckets::put_top(shape, out);
+  buckets::put_top(format, out);
   for (std::size_t first = 0; first < in.n; first += bucket) {
     const Carry values = block::part(in, first, std::min(bucket, in.n - first));
-    std::uint8_t* to = out + shape.start(first >> shape.log2_bucket);
-    const block::Look found = look<kResidual, false>(values);
-    if (!found.finite()) {
+    std::uint8_t* to = out + format.start(first >> format.log2_bucket);
+    const block::Stats stats = stats_of<kResidual, false>(values);
+    if (!stats.finite()) {
       finite = false;
-      buckets::send_nothing(shape, values, to);
+      buckets::send_nothing(format, values, to);
       continue;
     }
-    const float norm = buckets::norm_of(call.settings, values, found);
-    const Rounding rounding(key, shape, norm);
+    const float norm = buckets::norm_of(call.settings, values, stats);
+    const Rounding rounding(key, format, norm);
     const bool tiny = rounding.steps.lift != 1.0F;
     wire::put(to, norm);
     to += kHead;
     if (tiny || (kWidth != 4 && kWidth != 8))
       std::fill_n(to, bit_packing::bytes_for(values.n, kWidth), std::uint8_t{0});
     if (tiny)
-      send_from(0, first, shape, rounding, norm, values, to);
+      send_from(0, first, format, rounding, norm, values, to);
     else
-      encode_bucket<kWidth, kResidual, kLeft>(shape, rounding, norm, first, values,
-                                              ahead_of(in, first, values.n), to);
+      encode_bucket<kWidth, kResidual, kResidualOut>(format, rounding, norm, first, values,
+                                                     ahead_of(in, first, values.n), to);
   }
   return finite;
 }
@@ -109,7 +109,7 @@ bool encode_bits(const Call& call, const Carry& in, std::uint8_t* out) {
 }
 
 bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
-  switch (Shape(call.settings).bits) {
+  switch (LevelFormat(call.settings).bits) {
     case 2:
       return encode_bits<2>(call, in, out);
     case 3:
@@ -128,21 +128,21 @@ bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
 }
 
 template <unsigned kWidth>
-std::size_t decode_bits(const Shape& shape, std::span<const ByteView> payloads, const Merge& how,
+std::size_t decode_bits(const LevelFormat& format, std::span<const ByteView> payloads, const Merge& how,
                         std::span<float> out) {
-  return merge(payloads, how, out, [shape](const std::uint8_t* p, std::size_t i) HWY_ATTR {
-    const std::uint8_t* bucket = p + shape.start(i >> shape.log2_bucket);
-    const Values<kWidth> values(Levels(shape, wire::get<float>(bucket)));
-    return values.of_code(load_codes<kWidth>(bucket + kHead, i & (shape.bucket() - 1)));
+  return merge(payloads, how, out, [format](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+    const std::uint8_t* bucket = p + format.start(i >> format.log2_bucket);
+    const Values<kWidth> values(Levels(format, wire::get<float>(bucket)));
+    return values.of_code(load_codes<kWidth>(bucket + kHead, i & (format.bucket() - 1)));
   });
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  const Shape shape(call.settings);
+  const LevelFormat format(call.settings);
   std::size_t done = 0;
-  if (shape.bits == 4) done = decode_bits<4>(shape, payloads, how, out);
-  if (shape.bits == 8) done = decode_bits<8>(shape, payloads, how, out);
-  decode_from(done, shape, payloads, how, out);
+  if (format.bits == 4) done = decode_bits<4>(format, payloads, how, out);
+  if (format.bits == 8) done = decode_bits<8>(format, payloads, how, out);
+  decode_from(done, format, payloads, how, out);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 namespace tithe::qsgd {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 constexpr int kWidths[] = {2, 3, 4, 5, 6, 7, 8};
 
@@ -15,7 +15,7 @@ std::string with_bits(int bits) { return "qsgd:bits=" + std::to_string(bits); }
 
 TEST(Qsgd, LevelsAreSentExactly) {
   const std::vector<float> grad = {3, -2, 1, 0, -0.0F};
-  const Sent sent = send("qsgd:bits=3", grad);
+  const EncodeOutput sent = send("qsgd:bits=3", grad);
   EXPECT_EQ(sent.values, grad);
   ASSERT_EQ(sent.payload.size(), 8U);
   EXPECT_EQ(sent.payload[0], 3);
@@ -26,7 +26,7 @@ TEST(Qsgd, LevelsAreSentExactly) {
 }
 
 TEST(Qsgd, FourBitsFillBytesFromBelow) {
-  const Sent sent = send("qsgd", {7, -3, 1});
+  const EncodeOutput sent = send("qsgd", {7, -3, 1});
   ASSERT_EQ(sent.payload.size(), 8U);
   EXPECT_EQ(sent.payload[6], 0x5f);
   EXPECT_EQ(sent.payload[7], 0x09);
@@ -45,21 +45,22 @@ TEST(Qsgd, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
 TEST(Qsgd, NothingIsMoreThanAStepAway) {
   const std::vector<float> grad = harness::bell(5000, 1e-3F);
   for (const int bits : kWidths) {
-    const Sent sent = send(with_bits(bits), grad);
+    const EncodeOutput sent = send(with_bits(bits), grad);
     for (std::size_t first = 0; first < grad.size(); first += 1024) {
       const std::size_t end = std::min<std::size_t>(grad.size(), first + 1024);
       float norm = 0;
       for (std::size_t i = first; i < end; ++i) norm = std::max(norm, std::fabs(grad[i]));
       const double step = double{norm} / ((1 << (bits - 1)) - 1);
-      for (std::size_t i = first; i < end; ++i) EXPECT_LE(std::fabs(sent.left[i]), step * 1.000001) << i;
+      for (std::size_t i = first; i < end; ++i)
+        EXPECT_LE(std::fabs(sent.residual_out[i]), step * 1.000001) << i;
     }
   }
 }
 
 TEST(Qsgd, L2NormIsThatOfTheBucket) {
-  const Sent sent = send("qsgd:norm=l2,bits=8", {3, 4, 0, 0});
+  const EncodeOutput sent = send("qsgd:norm=l2,bits=8", {3, 4, 0, 0});
   EXPECT_EQ(wire::get<float>(&sent.payload[2]), 5.0F);
-  const Sent huge = send("qsgd:norm=l2", std::vector<float>(1024, 3e38F));
+  const EncodeOutput huge = send("qsgd:norm=l2", std::vector<float>(1024, 3e38F));
   EXPECT_EQ(wire::get<float>(&huge.payload[2]), std::numeric_limits<float>::max());
 }
 

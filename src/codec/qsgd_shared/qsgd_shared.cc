@@ -11,9 +11,9 @@ enum Param : std::size_t { kRanks = 3 };  // after those of codec/levels/buckets
 constexpr ParamSpec kParams[] = {buckets::kParams[buckets::kBits], buckets::kParams[buckets::kNorm],
                                  buckets::kParams[buckets::kBucket], int_fields::kWorkers};
 
-buckets::Shape shape(const Settings& s) { return buckets::Shape(s); }
+buckets::LevelFormat format(const Settings& s) { return buckets::LevelFormat(s); }
 unsigned most(const Settings& s) { return static_cast<unsigned>(s[kRanks]); }
-constexpr shared_levels::Kind kKind = {shape, most, buckets::norm_of};
+constexpr shared_levels::Kind kKind = {format, most, buckets::norm_of};
 using Made = shared_levels::Made<qsgd_shared_codec, kKind>;
 
 }  // namespace

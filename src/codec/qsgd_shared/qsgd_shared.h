@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// qsgd_shared: qsgd under norms that all ranks share, so that levels add up as whole numbers and no hop rounds again
-// (the form that Alistarh et al., NeurIPS 2017, need for a sum on the way). Layout in codec/int_sum/shared_levels.h.
+// qsgd_shared: qsgd under norms that all ranks share, so that levels add up as integers and no hop rounds again (QSGD
+// by Alistarh et al., NeurIPS 2017, in the form that a sum needs). Layout: codec/int_sum/shared_levels.h.
 //
-// The largest norm of all ranks is everybody's: where ranks differ much, qsgd rounds less away.
+// The shared norm is the largest of all ranks. If ranks differ much, qsgd has the smaller error.
 #include "tithe/codec.h"
 
 namespace tithe {

@@ -21,9 +21,9 @@ constexpr ParamSpec kParams[] = {{"ratio", 0.025, 1e-6, 1, "fraction of the valu
 
 constexpr std::size_t kBlock = 255;
 constexpr std::size_t kHead = 6;
-constexpr std::size_t kGroup = 16;   // blocks that decode takes at a time: they stay in the first-level cache
-constexpr std::size_t kAtOnce = 64;  // payloads in one pass over the output
-constexpr int kShift = 20;           // bits of a float below its level
+constexpr std::size_t kGroup = 16;          // blocks that decode merges at a time: they stay in the L1 cache
+constexpr std::size_t kAtOnce = 64;         // payloads in one pass over the output
+constexpr int kShift = 20;                  // bits of a float below its level
 constexpr std::uint32_t kTopLevel = 0x7f7;  // the largest that is a finite float
 constexpr std::uint32_t kSteps = 127;
 
@@ -36,7 +36,7 @@ std::uint32_t level(float v) {
   return std::min((sparse::magnitude(v) + (1U << (kShift - 1))) >> kShift, kTopLevel);
 }
 
-// Level 0 is zero, which says nothing.
+// Level 0 stands for zero and is not sent.
 bool is_sent(std::uint32_t top, float v) { return level(v) != 0 && top - level(v) <= kSteps; }
 
 std::uint8_t code_of(std::uint32_t top, float v) {
@@ -53,31 +53,31 @@ struct View {
       : count(wire::get<std::uint32_t>(payload.data())),
         top(wire::get<std::uint16_t>(payload.data() + 4)),
         sent(payload.data() + kHead),
-        place(sent + blocks(n)),
-        code(place + count) {}
+        index(sent + blocks(n)),
+        code(index + count) {}
   std::size_t count;
   std::uint32_t top;
   const std::uint8_t* sent;   // per block
-  const std::uint8_t* place;  // per value
+  const std::uint8_t* index;  // per value
   const std::uint8_t* code;
 };
 
-// Whether the places of each block increase and lie inside it, and are `count` in all.
-bool places_hold(const View& v, std::size_t n) {
+// Whether the indices of each block increase and lie in the block, and are `count` in all.
+bool indices_hold(const View& v, std::size_t n) {
   std::size_t at = 0;
   for (std::size_t b = 0; b < blocks(n); ++b) {
     const std::size_t length = std::min(kBlock, n - b * kBlock);
     const std::size_t end = at + v.sent[b];
     if (end > v.count) return false;
-    if (end > at && v.place[end - 1] >= length) return false;
+    if (end > at && v.index[end - 1] >= length) return false;
     for (std::size_t j = at + 1; j < end; ++j)
-      if (v.place[j - 1] >= v.place[j]) return false;
+      if (v.index[j - 1] >= v.index[j]) return false;
     at = end;
   }
   return at == v.count;
 }
 
-// The top level is that of some value, and every level is a float other than zero.
+// Whether some value has the top level, and every level is a finite float other than zero.
 bool codes_hold(const View& v) {
   if (v.count == 0) return v.top == 0;
   std::uint32_t lowest = kSteps;
@@ -89,7 +89,7 @@ bool codes_hold(const View& v) {
   return lowest == 0 && highest < v.top && v.top <= kTopLevel;
 }
 
-// A sent value is off by at most one part in sixteen; one of the k that is too small for a code is below 2^-15 of the
+// A sent value is off by at most one part in sixteen; a value that is too small for a code is below 2^-15 of the
 // largest.
 double contraction(const Settings& s, std::size_t n) {
   const auto count = static_cast<double>(n);
@@ -107,12 +107,12 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
                    " are sent of " + std::to_string(n));
   TITHE_TRY(codec::check_size("qtopk", payload.size(), bytes(n, count)));
   const View view(payload, n);
-  if (!places_hold(view, n)) return corrupt("places do not increase within their blocks");
+  if (!indices_hold(view, n)) return corrupt("indices do not increase within their blocks");
   if (!codes_hold(view)) return corrupt("codes do not fit the top level");
   return {};
 }
 
-// Shortens topk's payload, and leaves what this takes away.
+// Writes the payload for topk's pairs; residual_out becomes the rounding errors.
 std::size_t shorten(const sparse::Pairs& pairs, const Carry& in, Bytes out) {
   std::uint32_t top = 0;
   for (std::size_t j = 0; j < pairs.count(); ++j) top = std::max(top, level(pairs.value(j)));
@@ -121,25 +121,25 @@ std::size_t shorten(const sparse::Pairs& pairs, const Carry& in, Bytes out) {
   wire::put(out.data(), static_cast<std::uint32_t>(count));
   wire::put(out.data() + 4, static_cast<std::uint16_t>(top));
   std::uint8_t* sent = out.data() + kHead;
-  std::uint8_t* place = sent + blocks(in.n);
-  std::uint8_t* code = place + count;
-  std::fill(sent, place, std::uint8_t{0});
+  std::uint8_t* index = sent + blocks(in.n);
+  std::uint8_t* code = index + count;
+  std::fill(sent, index, std::uint8_t{0});
   for (std::size_t j = 0; j < pairs.count(); ++j) {
     const std::size_t i = pairs.index(j);
     const float v = pairs.value(j);
-    float left = v;
+    float rest = v;
     if (is_sent(top, v)) {
       ++sent[i / kBlock];
-      *place++ = static_cast<std::uint8_t>(i % kBlock);
+      *index++ = static_cast<std::uint8_t>(i % kBlock);
       *code = code_of(top, v);
-      left -= value_of(top, *code++);
+      rest -= value_of(top, *code++);
     }
-    if (in.residual_out) in.residual_out[i] = left;
+    if (in.residual_out) in.residual_out[i] = rest;
   }
   return bytes(in.n, count);
 }
 
-// Chosen as in topk, then shortened.
+// Selects as topk does, then writes two bytes per value.
 Result<Encoded> shorten_chosen(largest::Choose choose, const Call& call, const Carry& in, Bytes pairs,
                                Bytes out) {
   TITHE_TRY(sparse::check_values("qtopk", in.n));
@@ -168,9 +168,8 @@ Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
   return shorten_chosen(largest::choose_simd, call, in, pairs, out);
 }
 
-// Adds up to kAtOnce checked payloads to out, which holds the base or, where it is nullptr, anything; then divides.
-// A pass over memory takes kGroup blocks at a time; all blocks at once is the reference. A value sees the same
-// additions in the same order.
+// Merges up to kAtOnce checked payloads, `group` blocks at a time: kGroup in the fast decode, all blocks in the
+// reference. Each value sees the same additions in the same order.
 void add(std::span<const ByteView> payloads, const float* base, float divide, std::span<float> out,
          std::size_t group) {
   std::array<std::size_t, kAtOnce> at{};
@@ -187,7 +186,7 @@ void add(std::span<const ByteView> payloads, const float* base, float divide, st
       std::size_t j = at[p];
       for (std::size_t b = first; b < last; ++b)
         for (const std::size_t end = j + view.sent[b]; j < end; ++j)
-          out[b * kBlock + view.place[j]] += value_of(view.top, view.code[j]);
+          out[b * kBlock + view.index[j]] += value_of(view.top, view.code[j]);
       at[p] = j;
     }
     if (divide != 1.0F)
@@ -219,7 +218,7 @@ Status decode_simd(const Call& call, std::span<const ByteView> payloads, const M
 }
 
 constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
-constexpr Phase kPhases[] = {{.name = "places and codes", .laws = kLaws, .bound = bound}};
+constexpr Phase kPhases[] = {{.name = "indices and codes", .laws = kLaws, .bound = bound}};
 constexpr Impl kImpls[] = {codec::simd({.encode = encode_simd, .decode = decode_simd, .check = check}),
                            codec::reference({.encode = encode_ref, .decode = decode_ref, .check = check})};
 
@@ -228,7 +227,7 @@ constexpr Impl kImpls[] = {codec::simd({.encode = encode_simd, .decode = decode_
 
 const Codec qtopk_codec = {
     .name = "qtopk",
-    .doc = "the largest values at 8 bits, places within blocks at 8 bits (after Basu et al. 2019)",
+    .doc = "the largest values at 8 bits, indices within blocks at 8 bits (after Basu et al. 2019)",
     .params = qtopk::kParams,
     .phases = qtopk::kPhases,
     .traits = {.exact_ledger = true, .contraction = qtopk::contraction},

@@ -12,46 +12,47 @@
 namespace tithe {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
-  const Sent sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});
+  const EncodeOutput sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});
   EXPECT_EQ(sent.values, (std::vector<float>{1.0F, -1.0F, 1.125F, 0.3125F, 2.0F}));
-  EXPECT_EQ(sent.left, (std::vector<float>{0, -1.06F + 1.0F, 1.07F - 1.125F, 0.3F - 0.3125F, 1.97F - 2.0F}));
+  EXPECT_EQ(sent.residual_out,
+            (std::vector<float>{0, -1.06F + 1.0F, 1.07F - 1.125F, 0.3F - 0.3125F, 1.97F - 2.0F}));
   EXPECT_EQ(sent.payload.size(), 6U + 1 + 2 * 5);
 }
 
 TEST(Qtopk, WhatIsSixteenOctavesBelowTheTopWaits) {
   const float low = std::ldexp(1.125F, -16);  // 127 levels below 1
-  const Sent sent = send("qtopk:ratio=1", {1.0F, low, low / 1.125F, 0.0F});
+  const EncodeOutput sent = send("qtopk:ratio=1", {1.0F, low, low / 1.125F, 0.0F});
   EXPECT_EQ(sent.values, (std::vector<float>{1.0F, low, 0.0F, 0.0F}));
-  EXPECT_EQ(sent.left, (std::vector<float>{0.0F, 0.0F, low / 1.125F, 0.0F}));
+  EXPECT_EQ(sent.residual_out, (std::vector<float>{0.0F, 0.0F, low / 1.125F, 0.0F}));
 }
 
 TEST(Qtopk, TheLargestFloatsStayFinite) {
   const float most = std::numeric_limits<float>::max();
-  const Sent sent = send("qtopk:ratio=1", {most, -most});
+  const EncodeOutput sent = send("qtopk:ratio=1", {most, -most});
   EXPECT_EQ(sent.values, (std::vector<float>{std::ldexp(1.875F, 127), -std::ldexp(1.875F, 127)}));
-  EXPECT_EQ(sent.values[0] + sent.left[0], most);
+  EXPECT_EQ(sent.values[0] + sent.residual_out[0], most);
 }
 
 TEST(Qtopk, ABlockMayBeSentWhole) {
   std::vector<float> grad(600, 0.0F);
   for (std::size_t i = 255; i < 510; ++i) grad[i] = 1.0F + static_cast<float>(i % 8) / 8;
-  const Sent sent = send("qtopk:ratio=1", grad);
+  const EncodeOutput sent = send("qtopk:ratio=1", grad);
   EXPECT_EQ(sent.values, grad);
   EXPECT_EQ(sent.payload[6], 0);
   EXPECT_EQ(sent.payload[7], 255);
 }
 
 TEST(Qtopk, NothingIsSentOfZeros) {
-  const Sent sent = send("qtopk", std::vector<float>(300, 0.0F));
+  const EncodeOutput sent = send("qtopk", std::vector<float>(300, 0.0F));
   EXPECT_EQ(sent.payload, std::vector<std::uint8_t>(6 + 2));
 }
 
 TEST(Qtopk, MorePayloadsThanOnePassTakesAddUpInOrder) {
-  const Sent sent = send("qtopk:ratio=1", {1.0F, 0.0F, 3.0F});
+  const EncodeOutput sent = send("qtopk:ratio=1", {1.0F, 0.0F, 3.0F});
   const std::vector<ByteView> many(150, sent.payload);
   Call call;
   call.settings = parse_spec("qtopk:ratio=1")->settings;

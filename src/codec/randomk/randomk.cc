@@ -31,7 +31,7 @@ std::size_t bound(const Settings& s, std::size_t n) {
   return kHead + sparse::value_bytes(form(s), most(s, n));
 }
 
-// On average over the draws; a rounded form takes some of what is sent.
+// On average over the draws. A rounded form loses some of the energy that is sent.
 double contraction(const Settings& s, std::size_t n) {
   const std::size_t k = most(s, n), one_in = (n + k - 1) / k;
   return 1 - sparse::kKeptEnergy[static_cast<std::size_t>(form(s))] / static_cast<double>(one_in);
@@ -69,13 +69,13 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
              : corrupt("a code that no writer writes");
 }
 
-// The places of a payload.
-class Drawn {
+// The Source of codec/sparse/shared_indices.h: the indices of a payload.
+class IndexSource {
  public:
-  Drawn(std::uint64_t key, std::size_t n, std::size_t count) : key_(key), n_(n), count_(count) {}
-  std::size_t read(std::span<std::uint32_t> places) {
-    const std::size_t some = std::min(places.size(), count_ - drawn_);
-    list_places(key_, n_, count_, drawn_, places.first(some));
+  IndexSource(std::uint64_t key, std::size_t n, std::size_t count) : key_(key), n_(n), count_(count) {}
+  std::size_t read(std::span<std::uint32_t> indices) {
+    const std::size_t some = std::min(indices.size(), count_ - drawn_);
+    list_indices(key_, n_, count_, drawn_, indices.first(some));
     drawn_ += some;
     return some;
   }
@@ -87,7 +87,7 @@ class Drawn {
   std::size_t drawn_ = 0;
 };
 
-// Writes the head; the key of the places.
+// Writes the head; returns the key of the index draws.
 std::uint64_t begin(const Call& call, std::size_t n, Bytes out) {
   const std::uint64_t key = rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase);
   wire::put(out.data(), key);
@@ -109,8 +109,8 @@ Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   }
   const std::uint64_t key = begin(call, in.n, out);
   sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
-  for (Places p(key, in.n, most(call.settings, in.n)); !p.done(); p.next())
-    writer.send(p.place(), values[p.place()]);
+  for (IndexDraws p(key, in.n, most(call.settings, in.n)); !p.done(); p.next())
+    writer.send(p.index(), values[p.index()]);
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
@@ -119,7 +119,7 @@ Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   const std::uint64_t key = begin(call, in.n, out);
   sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
-  const bool finite = sparse::leave_and_send(in, Drawn(key, in.n, most(call.settings, in.n)), writer);
+  const bool finite = sparse::leave_and_send(in, IndexSource(key, in.n, most(call.settings, in.n)), writer);
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
@@ -133,7 +133,8 @@ Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Me
   for (const ByteView payload : payloads) {
     const View view(payload);
     std::size_t j = 0;
-    for (Places p(view.key, out.size(), view.count); !p.done(); p.next()) out[p.place()] += view.value(j++);
+    for (IndexDraws p(view.key, out.size(), view.count); !p.done(); p.next())
+      out[p.index()] += view.value(j++);
   }
   if (merge.divide != 1.0F)
     for (float& v : out) v /= merge.divide;
@@ -143,21 +144,22 @@ Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Me
 Status decode_simd(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                    std::span<float> out) {
   TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
-  sparse::merge_arrays<Drawn>(payloads, merge, out, [n = out.size()](ByteView payload) {
+  sparse::merge_arrays<IndexSource>(payloads, merge, out, [n = out.size()](ByteView payload) {
     const View view(payload);
-    return sparse::Placed<Drawn>{view.values, view.array, sparse::Listed(Drawn(view.key, n, view.count))};
+    return sparse::IndexedArray<IndexSource>{view.values, view.array,
+                                             sparse::IndexBatches(IndexSource(view.key, n, view.count))};
   });
   return {};
 }
 
-Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* left) {
+Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* residual_out) {
   TITHE_TRY(check(call, n, acc));
   TITHE_TRY(check(call, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
-    return Status(Code::kCorrupt, "randomk: payloads of other places or another form cannot be added");
+    return Status(Code::kCorrupt, "randomk: payloads of other indices or another form cannot be added");
   const View a(acc);
-  return Combined{sparse::add_arrays(a.values, a.count, acc.data() + kHead, in.data() + kHead, left,
-                                     Drawn(a.key, n, a.count))};
+  return Combined{sparse::add_arrays(a.values, a.count, acc.data() + kHead, in.data() + kHead, residual_out,
+                                     IndexSource(a.key, n, a.count))};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
@@ -171,7 +173,7 @@ constexpr Impl kImpls[] = {
 
 const Codec randomk_codec = {
     .name = "randomk",
-    .doc = "values at random places that all ranks share (Stich et al. 2018)",
+    .doc = "values at random indices that all ranks share (Stich et al. 2018)",
     .params = randomk::kParams,
     .phases = randomk::kPhases,
     .traits = {.exact_ledger = true, .fixed_size = true, .contraction = randomk::contraction},

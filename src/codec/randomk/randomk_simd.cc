@@ -20,7 +20,7 @@ HWY_INLINE VW mix(VW x) {
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-#if HWY_TARGET != HWY_SCALAR  // which has no wider lanes
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has no wider lanes
 // The upper halves of the 64-bit products.
 HWY_INLINE VW high_product(VW a, VW b) {
   const hn::RepartitionToWide<Words> wide;
@@ -31,12 +31,12 @@ HWY_INLINE VW high_product(VW a, VW b) {
 }
 #endif
 
-// A vector of strata at a time: from one to the next, lows and rests grow as those of lanes() strata do.
+// A vector of strata at a time. From one vector to the next, low and rest advance by lanes() strata.
 void list(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
-          std::span<std::uint32_t> places) {
+          std::span<std::uint32_t> indices) {
   std::size_t j = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const std::size_t vectors = whole(places.size());
+  const std::size_t vectors = whole(indices.size());
   if (vectors > 0) {
     const auto set = [](std::size_t v) { return hn::Set(Words(), static_cast<std::uint32_t>(v)); };
     std::uint32_t lows[kFoldLanes], rests[kFoldLanes];
@@ -46,22 +46,23 @@ void list(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first
     }
     VW low = hn::LoadU(Words(), lows), rest = hn::LoadU(Words(), rests);
     const VW low_step = set(lanes() * n / count), rest_step = set(lanes() * n % count);
-    const VW wraps = set(count - lanes() * n % count);  // a rest from here on loses this much instead
+    const VW wraps = set(
+        count - lanes() * n % count);  // a rest of at least this wraps around: minus this, not plus rest_step
     const VW length = set(n / count), longer = set(count - n % count), one = set(1);
     const VW key_low = set(key & 0xffffffffU), key_high = set(key >> 32);
     for (; j < vectors; j += lanes()) {
       const VW index = hn::Iota(Words(), static_cast<std::uint32_t>(first + j));
       const VW drawn = mix(hn::Xor(key_low, mix(hn::Xor(index, key_high))));
       const VW long_by = hn::IfThenZeroElse(hn::Lt(rest, longer), one);
-      const VW place = hn::Add(low, high_product(drawn, hn::Add(length, long_by)));
-      hn::StoreU(place, Words(), places.data() + j);
+      const VW drawn_index = hn::Add(low, high_product(drawn, hn::Add(length, long_by)));
+      hn::StoreU(drawn_index, Words(), indices.data() + j);
       const auto stays = hn::Lt(rest, wraps);
       low = hn::Add(hn::Add(low, low_step), hn::IfThenZeroElse(stays, one));
       rest = hn::IfThenElse(stays, hn::Add(rest, rest_step), hn::Sub(rest, wraps));
     }
   }
 #endif
-  for (Places p(key, n, count, first + j); j < places.size(); p.next()) places[j++] = p.place();
+  for (IndexDraws p(key, n, count, first + j); j < indices.size(); p.next()) indices[j++] = p.index();
 }
 
 }  // namespace
@@ -73,9 +74,9 @@ namespace tithe::randomk {
 
 HWY_EXPORT(list);
 
-void list_places(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
-                 std::span<std::uint32_t> places) {
-  HWY_DYNAMIC_DISPATCH(list)(key, n, count, first, places);
+void list_indices(std::uint64_t key, std::size_t n, std::size_t count, std::size_t first,
+                  std::span<std::uint32_t> indices) {
+  HWY_DYNAMIC_DISPATCH(list)(key, n, count, first, indices);
 }
 
 }  // namespace tithe::randomk

@@ -15,9 +15,9 @@ namespace {
 
 using Values = std::vector<float>;
 
-using harness::Sent;
+using harness::EncodeOutput;
 
-Sent send(const Call& call, const Values& grad) { return harness::send(randomk_codec, call, grad); }
+EncodeOutput send(const Call& call, const Values& grad) { return harness::send(randomk_codec, call, grad); }
 
 Call call_of(const char* text) {
   const Result<Spec> spec = parse_spec(text);
@@ -25,30 +25,30 @@ Call call_of(const char* text) {
   return {.settings = spec->settings, .shared_seed = 5};
 }
 
-TEST(Randomk, OnePlaceOfEachStratum) {
+TEST(Randomk, OneIndexOfEachStratum) {
   for (const std::size_t n : {0U, 1U, 7U, 100U, 1001U, 65'537U})
     for (const std::size_t count : {std::size_t{1}, n / 100, n / 3, n - 1, n}) {
       if (count == 0 || count > n) continue;
       std::size_t j = 0;
-      for (randomk::Places p(99, n, count); !p.done(); p.next(), ++j) {
-        ASSERT_GE(p.place(), j * n / count) << n << " " << count;
-        ASSERT_LT(p.place(), (j + 1) * n / count);
+      for (randomk::IndexDraws p(99, n, count); !p.done(); p.next(), ++j) {
+        ASSERT_GE(p.index(), j * n / count) << n << " " << count;
+        ASSERT_LT(p.index(), (j + 1) * n / count);
       }
       ASSERT_EQ(j, count);
     }
 }
 
-// A vector at a time and one after the other, from any stratum on; n reaches past 2^31.
-TEST(Randomk, ListsThePlacesThatItDraws) {
+// In vectors and one by one, from any stratum on; n reaches past 2^31.
+TEST(Randomk, ListsTheIndicesThatItDraws) {
   for (const std::size_t n : {std::size_t{1}, std::size_t{100}, std::size_t{1001}, std::size_t{0xfffffffe}})
     for (const std::size_t count : {std::size_t{1}, n / 100, n / 3, n / 2 + 1, n - 1, n}) {
       if (count == 0) continue;
       for (const std::size_t first : {std::size_t{0}, count / 3, count - std::min<std::size_t>(count, 70)}) {
-        std::vector<std::uint32_t> places(std::min<std::size_t>(1000, count - first));
-        randomk::list_places(0x123456789abcdefULL, n, count, first, places);
-        randomk::Places p(0x123456789abcdefULL, n, count, first);
-        for (const std::uint32_t place : places) {
-          ASSERT_EQ(place, p.place()) << n << " " << count << " " << first;
+        std::vector<std::uint32_t> indices(std::min<std::size_t>(1000, count - first));
+        randomk::list_indices(0x123456789abcdefULL, n, count, first, indices);
+        randomk::IndexDraws p(0x123456789abcdefULL, n, count, first);
+        for (const std::uint32_t index : indices) {
+          ASSERT_EQ(index, p.index()) << n << " " << count << " " << first;
           p.next();
         }
       }
@@ -64,7 +64,7 @@ TEST(Randomk, ContractsInExpectation) {
     call.settings.value[0] = ratio;
     for (const unsigned seed : {1U, 2U}) {
       Values x = draws::bell(n, 1, seed);
-      if (seed == 2) x[137] = 100.0F;  // nearly all of the energy in one place
+      if (seed == 2) x[137] = 100.0F;  // nearly all of the energy in one value
       double energy = 0;
       for (const float v : x) energy += double{v} * double{v};
       double lost = 0;
@@ -91,17 +91,17 @@ TEST(Randomk, ContractsInExpectation) {
   }
 }
 
-TEST(Randomk, RanksShareTheirPlacesAndRoundsDoNot) {
+TEST(Randomk, RanksShareTheirIndicesAndRoundsDoNot) {
   const Values x(5000, 1.0F);
   Call call = call_of("randomk:ratio=0.02");
-  const Sent first = send(call, x);
+  const EncodeOutput first = send(call, x);
   call.seed = 77;  // another rank
   EXPECT_EQ(send(call, x).payload, first.payload);
   call.round = 1;
-  EXPECT_NE(send(call, x).left, first.left);
+  EXPECT_NE(send(call, x).residual_out, first.residual_out);
 }
 
-// In every form: what the payloads of three ranks sum to is what a reader sees and what is left of it, place by place.
+// In every form and at every index: the decoded sum of three payloads and the rounding error give the exact sum.
 TEST(Randomk, PayloadsAddUpAndRoundingStays) {
   const auto combine = randomk_codec.best(this_machine()).combine;
   for (const char* text :
@@ -109,27 +109,28 @@ TEST(Randomk, PayloadsAddUpAndRoundingStays) {
         "randomk:ratio=0.3,values=8bit", "randomk:ratio=0.3,values=4bit"}) {
     const Call call = call_of(text);
     for (const std::size_t n : {1U, 10U, 426U, 2000U}) {
-      Values want(n), left(n);
+      Values want(n), residual_out(n);
       std::vector<std::uint8_t> sum;
       for (unsigned rank = 0; rank < 3; ++rank) {
-        const Sent sent = send(call, draws::bell(n, 1, rank));
+        const EncodeOutput sent = send(call, draws::bell(n, 1, rank));
         for (std::size_t i = 0; i < n; ++i) want[i] += sent.values[i];
         if (rank == 0) {
           sum = sent.payload;
         } else {
-          ASSERT_TRUE(combine({.settings = call.settings}, n, sum, sent.payload, left.data()).ok());
+          ASSERT_TRUE(combine({.settings = call.settings}, n, sum, sent.payload, residual_out.data()).ok());
         }
       }
       ASSERT_TRUE(randomk_codec.reference().check(call, n, sum).ok());
       Values got(n);
       const ByteView view(sum);
       ASSERT_TRUE(randomk_codec.reference().decode(call, {&view, 1}, {}, got).ok());
-      for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(got[i] + left[i], want[i], 4e-6) << text << " " << i;
+      for (std::size_t i = 0; i < n; ++i)
+        ASSERT_NEAR(got[i] + residual_out[i], want[i], 4e-6) << text << " " << i;
     }
   }
 }
 
-TEST(Randomk, RefusesToAddOtherPlaces) {
+TEST(Randomk, RefusesToAddOtherIndices) {
   const Values x(500, 1.0F);
   Call call = call_of("randomk:ratio=0.1");
   std::vector<std::uint8_t> one = send(call, x).payload;

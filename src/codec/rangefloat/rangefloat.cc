@@ -31,7 +31,7 @@ std::uint32_t largest_of(const Carry& in, std::size_t first, std::size_t end) {
   return largest;
 }
 
-// Of the first 256 values of four blocks at equal distances, each with a range of its own unless one is given.
+// Tries each m on the first 256 values of four evenly spaced blocks, each with its own range unless one is given.
 double error_on_sample(const Head& head, std::uint32_t given, const Carry& in) {
   constexpr std::size_t kPieces = 4;
   constexpr std::size_t kPiece = 256;
@@ -156,7 +156,7 @@ const Kernels kReference = {.encode = encode_ref, .decode = decode_ref};
 
 }  // namespace rangefloat
 
-// No contraction: true for every m is only 0.94, far above what the chosen one loses.
+// No contraction: a bound for every m would be 0.94, far above the loss of the chosen m.
 const Codec rangefloat_codec = {
     .name = "rangefloat",
     .doc = "floats of N bits whose codes all lie within the values' range (Wang et al. 2020)",

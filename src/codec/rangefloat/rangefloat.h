@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// rangefloat: every value as a range-based float (codec/floats/range_codes.h), with m the one that has the least
-// squared error on a sample of the values.
+// rangefloat: sends every value as a range-based float (codec/floats/range_codes.h). m is the number of mantissa bits
+// with the least squared error on a sample of the values, or is given.
 //
-// The range belongs to a block of 1024 values (its own largest magnitude), which one pass over memory finds, or is
-// given.
+// The range ends at the largest magnitude of each block of 1024 values, found in one pass over memory, or is given.
 //
 // Layout   u8 N | u8 m | u16 0, then per block of 1024 values (the last one may be shorter):
-//          u32 base | codes, N bits each, filling bytes from the lowest bit; the bits left in the last byte are 0
+//          u32 base | codes, N bits each, lowest bit first; padding bits are 0
 #include "base/bytes.h"
 #include "codec/floats/range_codes.h"
 #include "tithe/codec.h"
@@ -34,16 +33,16 @@ inline std::size_t bytes(int bits, std::size_t n) {
   return kHead + n / kBlock * block_bytes(bits, kBlock) + (n % kBlock ? block_bytes(bits, n % kBlock) : 0);
 }
 
-// Codes of N = 8 bits, for which there are vectors; other widths are the reference's alone.
+// The kernels for codes of N = 8 bits. For other widths there is only the reference.
 struct Kernels {
-  // The mantissa is chosen; `largest`: the bits of a given range, or 0. True: all taken values are finite.
+  // head.mantissa has been chosen. largest: the bits of a given range, or 0. True: all taken values are finite.
   bool (*encode)(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);
   void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
 };
 extern const Kernels kReference;
 extern const Kernels kSimd;  // rangefloat_simd.cc
 
-// The bodies for blocks and values that the vectors leave over.
+// The reference for one block, and for one value.
 bool encode_block(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);
 float value_at(ByteView payload, std::size_t i);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// N = 8: a code is a byte, and m at most 6, so that the upper half of a float says all: rounding adds to its bit
-// 22 - m, and half of eps has no bit below. A block is read from memory once: the first pass finds its range and
-// keeps the halves, the second one, in the nearest cache, makes the codes, twice as many at a time.
+// N = 8: a code is a byte, and m is at most 6, so the upper half of a float is enough: rounding adds to its bit 22 - m,
+// and eps / 2 has no bit below. A block is read from memory once: the first pass finds its range and keeps the upper
+// halves; the second pass, in the L1 cache, makes the codes, two vectors at a time.
 #include "codec/common/kernels.h"
 #include "codec/common/payload.h"
 #include "codec/rangefloat/rangefloat.h"
@@ -20,7 +20,7 @@ using namespace range::HWY_NAMESPACE;
 constexpr std::size_t kBlockBytes = kBlockHead + kBlock;
 
 #if HWY_TARGET == HWY_SCALAR  // has no two lanes to join, and whole() no values for it
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* out) {
   return encode_block(head, given, in, out);
 }
@@ -31,12 +31,12 @@ using VH = hn::Vec<Halves>;
 
 HWY_INLINE VH half(std::uint32_t v) { return hn::Set(Halves(), static_cast<std::uint16_t>(v)); }
 
-// upper: what is sent of the taken values v.
-HWY_INLINE void leave(VF v, VW upper, float* left) {
-  hn::StoreU(hn::Sub(v, from_bits(hn::ShiftLeft<16>(upper))), Floats(), left);
+// upper: the upper halves of the sent values; v: the taken values.
+HWY_INLINE void leave(VF v, VW upper, float* residual_out) {
+  hn::StoreU(hn::Sub(v, from_bits(hn::ShiftLeft<16>(upper))), Floats(), residual_out);
 }
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   const std::size_t step = 2 * lanes();
   const std::size_t vectors = whole(in.n) / step * step;
@@ -76,7 +76,7 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
     const auto sent_code = hn::IfThenZeroElse(none, hn::BitCast(SignedHalves(), signed_code));
     const hn::Rebind<std::uint8_t, Halves> bytes;
     hn::StoreU(hn::DemoteTo(bytes, sent_code), bytes, at + i);
-    if (!kLeft) continue;
+    if (!kResidualOut) continue;
     const VH size = hn::Add(hn::ShiftLeftSame(code, shift), before);
     const VH value = hn::Or(size, hn::And(negative, half(0x8000)));
     const VH sent = hn::BitCast(Halves(), hn::IfThenZeroElse(none, hn::BitCast(SignedHalves(), value)));
@@ -107,7 +107,7 @@ bool encode(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t
   return finite;
 }
 
-// A vector never crosses a block's end.
+// A vector never crosses the end of a block.
 HWY_INLINE VF unpack(const std::uint8_t* payload, std::size_t i) {
   const std::uint8_t* block = payload + kHead + i / kBlock * kBlockBytes;
   const Unpack8 value(payload[1], wire::get<std::uint32_t>(block));

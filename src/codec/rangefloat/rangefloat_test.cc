@@ -20,8 +20,8 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 using draws::Shape;
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 // The paper's figure: N = 8, m = 3, eps = 0.125; 0.256 has the code 9 and comes back as 0.25.
 TEST(Rangefloat, WorkedExampleOfThePaper) {
@@ -66,9 +66,9 @@ TEST(Rangefloat, RoundsToNearestDownToHalfOfEps) {
 }
 
 TEST(Rangefloat, AGivenRangeHoldsWhatIsBeyond) {
-  const Sent t = send("rangefloat:range=1,mantissa=4", {3.0F, -1.5F, 0.5F, 1.0F});
+  const EncodeOutput t = send("rangefloat:range=1,mantissa=4", {3.0F, -1.5F, 0.5F, 1.0F});
   EXPECT_EQ(t.values, (Floats{1.0F, -1.0F, 0.5F, 1.0F}));
-  EXPECT_EQ(t.left, (Floats{2.0F, -0.5F, 0.0F, 0.0F}));
+  EXPECT_EQ(t.residual_out, (Floats{2.0F, -0.5F, 0.0F, 0.0F}));
 }
 
 TEST(Rangefloat, EachBlockHasItsOwnRange) {
@@ -76,7 +76,7 @@ TEST(Rangefloat, EachBlockHasItsOwnRange) {
   v[kBlock] = 1e-6F;
   v[kBlock + 1] = -1e-6F;
   v[kBlock + 2] = 0.0F;
-  const Sent t = send("rangefloat", v);
+  const EncodeOutput t = send("rangefloat", v);
   EXPECT_EQ(t.values[0], 1024.0F);
   EXPECT_NEAR(t.values[kBlock], 1e-6F, 0.25e-6F);
   EXPECT_EQ(t.values[kBlock + 1], -t.values[kBlock]);
@@ -89,7 +89,7 @@ TEST(Rangefloat, AnyNumberOfBitsIsPacked) {
   Floats v(kBlock + 77);
   for (float& x : v) x = normal(rng);
   for (int bits = kLeastBits; bits <= kMostBits; ++bits) {
-    const Sent t = send("rangefloat:bits=" + std::to_string(bits), v);
+    const EncodeOutput t = send("rangefloat:bits=" + std::to_string(bits), v);
     EXPECT_EQ(t.payload.size(), kHead + kBlockHead + 128U * static_cast<unsigned>(bits) + kBlockHead +
                                     (77U * static_cast<unsigned>(bits) + 7) / 8);
     EXPECT_EQ(t.payload[0], bits);
@@ -108,7 +108,7 @@ TEST(Rangefloat, ErrorsStayWithinTheirBound) {
   for (const Shape kind : draws::kShapes)
     for (int m = 0; m <= 6; ++m) {
       const Floats v = draws::of(kind, 3000);
-      const Sent t = send("rangefloat:mantissa=" + std::to_string(m), v);
+      const EncodeOutput t = send("rangefloat:mantissa=" + std::to_string(m), v);
       const int chosen = t.payload[1];
       for (std::size_t i = 0; i < v.size(); ++i) {
         const auto base = wire::get<std::uint32_t>(&t.payload[kHead + i / kBlock * block_bytes(8, kBlock)]);
@@ -116,7 +116,7 @@ TEST(Rangefloat, ErrorsStayWithinTheirBound) {
         const double allowed = std::max(eps / 2, std::ldexp(std::abs(double{v[i]}), -(chosen + 1)));
         ASSERT_LE(std::abs(double{v[i]} - double{t.values[i]}), allowed)
             << name(kind) << " m " << m << " " << i;
-        ASSERT_EQ(t.values[i] + t.left[i], v[i]) << name(kind) << " m " << m;
+        ASSERT_EQ(t.values[i] + t.residual_out[i], v[i]) << name(kind) << " m " << m;
       }
     }
 }
@@ -125,7 +125,7 @@ TEST(Rangefloat, TheChosenMantissaIsTheBestOnTheSample) {
   for (const Shape kind : draws::kShapes) {
     const Floats v = draws::of(kind, 256);  // all of it is the sample
     const auto error = [&](const std::string& spec) {
-      const Sent t = send(spec, v);
+      const EncodeOutput t = send(spec, v);
       double sum = 0;
       for (std::size_t i = 0; i < v.size(); ++i) sum += std::pow(double{v[i]} - double{t.values[i]}, 2);
       return sum;
@@ -138,10 +138,10 @@ TEST(Rangefloat, TheChosenMantissaIsTheBestOnTheSample) {
 
 TEST(Rangefloat, TheLargestFloatsStayFinite) {
   const float most = std::numeric_limits<float>::max();
-  const Sent t = send("rangefloat", Floats(70, -most));
+  const EncodeOutput t = send("rangefloat", Floats(70, -most));
   for (std::size_t i = 0; i < 70; ++i) {
     EXPECT_TRUE(std::isfinite(t.values[i]));
-    EXPECT_TRUE(std::isfinite(t.left[i]));
+    EXPECT_TRUE(std::isfinite(t.residual_out[i]));
   }
 }
 

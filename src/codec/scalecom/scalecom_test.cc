@@ -20,14 +20,14 @@ using Payload = std::vector<std::uint8_t>;
 constexpr const char* kValues[] = {"fp32", "bf16", "fp16", "8bit", "4bit"};
 constexpr const char* kIndices[] = {"u32", "delta", "bitmap", "auto"};
 
-Payload send(const Call& call, const Floats& x, Floats* left) {
+Payload send(const Call& call, const Floats& x, Floats* residual_out) {
   const Phase& phase = scalecom_codec.phases[call.phase];
   Payload out(phase.bound(call.settings, x.size()));
   const ScratchForTest scratch(scalecom_codec, call.settings, x.size());
   Call with = call;
   with.scratch = scratch;
   const Result<Encoded> done = scalecom_codec.reference().encode(
-      with, {x.data(), nullptr, left ? left->data() : nullptr, x.size()}, out);
+      with, {x.data(), nullptr, residual_out ? residual_out->data() : nullptr, x.size()}, out);
   EXPECT_TRUE(done.ok()) << done.status().what();
   out.resize(done.ok() ? done->bytes : 0);
   EXPECT_TRUE(scalecom_codec.reference().check(call, x.size(), out).ok());
@@ -42,15 +42,15 @@ TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
       SCOPED_TRACE(text);
       Call call{.settings = parse_spec(text)->settings};
       Floats owed(kCount), rounded(kCount), got(kCount);
-      Payload places, sum;
+      Payload agreed, sum;
       for (std::size_t rank = 0; rank < kRanks; ++rank) {
         const Floats x = draws::bell(kCount, 0.01F, rank);
-        if (rank == 0) places = send(call, x, nullptr);
+        if (rank == 0) agreed = send(call, x, nullptr);
         call.phase = 1;
-        call.context = places;
-        Floats left(kCount);
-        const Payload mine = send(call, x, &left);
-        for (std::size_t i = 0; i < kCount; ++i) owed[i] += x[i] - left[i];
+        call.context = agreed;
+        Floats residual_out(kCount);
+        const Payload mine = send(call, x, &residual_out);
+        for (std::size_t i = 0; i < kCount; ++i) owed[i] += x[i] - residual_out[i];
         if (rank == 0)
           sum = mine;
         else
@@ -69,14 +69,14 @@ TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
     }
 }
 
-TEST(Scalecom, FormsOfPlacesAndValuesAreAsShortAsTheySay) {
+TEST(Scalecom, FormsOfIndicesAndValuesAreAsShortAsTheySay) {
   const Floats x = draws::bell(100'000);
   const auto bytes = [&](const std::string& how) {
     Call call{.settings = parse_spec("scalecom:ratio=0.01" + how)->settings};
-    const Payload places = send(call, x, nullptr);
+    const Payload indices = send(call, x, nullptr);
     call.phase = 1;
-    call.context = places;
-    return places.size() + send(call, x, nullptr).size();
+    call.context = indices;
+    return indices.size() + send(call, x, nullptr).size();
   };
   EXPECT_EQ(bytes(""), 4 + 8 * 1000U);
   EXPECT_EQ(bytes(",values=bf16"), 12 + 4 * 1000U + 2 * 1000U);
@@ -84,13 +84,13 @@ TEST(Scalecom, FormsOfPlacesAndValuesAreAsShortAsTheySay) {
   EXPECT_LT(bytes(",values=8bit,indices=auto"), 2150U);
 }
 
-TEST(Scalecom, ArraysOfAnotherFormThanThePlacesSayAreRefused) {
+TEST(Scalecom, ArraysOfAnotherFormThanTheIndicesNameAreRefused) {
   const Floats x = draws::bell(1000);
   const Settings plain = parse_spec("scalecom")->settings,
                  half = parse_spec("scalecom:values=bf16")->settings;
-  const Payload places = send({.settings = half}, x, nullptr);
-  EXPECT_EQ(scalecom_codec.reference().check({.settings = plain}, x.size(), places).code(), Code::kCorrupt);
-  const Call call{.settings = half, .phase = 1, .context = places};
+  const Payload indices = send({.settings = half}, x, nullptr);
+  EXPECT_EQ(scalecom_codec.reference().check({.settings = plain}, x.size(), indices).code(), Code::kCorrupt);
+  const Call call{.settings = half, .phase = 1, .context = indices};
   Payload sum = send(call, x, nullptr);
   const Payload before = sum;
   Payload longer = sum;

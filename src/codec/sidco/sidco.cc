@@ -36,15 +36,15 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   return sparse::check("sidco", n, limits(call.settings, n).most, payload);
 }
 
-// A thousand sampled values beyond the threshold: moments are steadier than a quantile, and the verdict on them
-// strays by 3 %.
+// A thousand sampled values beyond the threshold: moments vary less than a quantile, and the fraction of the sample
+// beyond the threshold is accurate to 3 %.
 select::Sample sample_of(const Settings& s, std::size_t n) {
   constexpr double kHits = 1000;
   return select::plan_sample(n, s[kRatio], s[kSample], kHits);
 }
 
-// As many values as reach the threshold within the sample are sent at least, the largest first: kLeast of the ratio
-// where a fit gave it (fitted() asks for that), else the ratio itself.
+// At least the sampled values that reach the threshold are sent, the largest first: kLeast of the ratio if a fit gave
+// the threshold (fitted() requires that), else the ratio itself.
 double contraction(const Settings& s, std::size_t n) {
   const double reach = kLeast * s[kRatio] * static_cast<double>(sample_of(s, n).count());
   const double sure = std::min(static_cast<double>(limits(s, n).k), std::floor(reach));
@@ -67,7 +67,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_from(threshold, limits(call.settings, in.n), form(call.settings), in, out);
 }
 
-// The lists of codec/sparse/select_fast.h, whose work array holds the sample first, and the fit's room behind them.
+// The lists of codec/sparse/select_fast.h, whose work array first holds the sample; then the room for fitted().
 struct Layout {
   select::Layout lists;
   std::size_t room;  // elements

@@ -9,7 +9,7 @@ namespace tithe::sidco {
 namespace {
 
 constexpr double kLn2 = 0.693147180559945309417232121458;
-constexpr double kFirstShare = 0.25;  // of the values, beyond the first stage's threshold
+constexpr double kFirstShare = 0.25;  // fraction of the values beyond the first stage's threshold
 constexpr int kMostStages = 8;
 constexpr double kMost = 1.2;
 
@@ -30,18 +30,18 @@ double gamma_threshold(const Logs& of, double share) {
   if (of.count == 0) return 0;
   const double mean = of.sum.total() / of.count;
   const double s = log_of(mean) - of.logs() / of.count;
-  if (!(s > 1e-9)) return 0;  // all but equal
+  if (!(s > 1e-9)) return 0;  // nearly equal values
   const double shape = (3 - s + std::sqrt((s - 3) * (s - 3) + 24 * s)) / (12 * s);
   return -(mean / shape) * (log_of(share) + log_gamma(shape));
 }
 
-// Rounded to a float; 0 where it is none or not positive.
+// Rounds to a float; 0 if the result is not finite or not positive.
 double as_float(double t) {
   if (!(t > 0) || !(t <= double{std::numeric_limits<float>::max()})) return 0;
   return double{static_cast<float>(t)};
 }
 
-// The first stage, for any share: it looks at all values.
+// The first stage, fitted to all values; gives the threshold for any share.
 class First {
  public:
   First(const Kernels& with, Fit fit, std::span<const float> seen)
@@ -58,7 +58,7 @@ class First {
   Logs logs_;
 };
 
-// One stage further: of `total` values, of which e lie beyond t, `share` are to lie beyond what comes back.
+// One more stage: e is the excess of `total` values beyond t. Returns the threshold beyond which `share` of them lie.
 double next_threshold(Fit fit, const Excess& e, double total, double t, double share) {
   const double of_these = share * total / e.count;
   if (!(of_these < 1)) return t;  // few enough already, or none
@@ -153,7 +153,7 @@ std::uint32_t fitted(const Kernels& with, Fit fit, double ratio, std::span<const
   if (fits(seen, alone)) return bits(alone);
   const double first = ratio < kFirstShare ? first_stage.threshold(kFirstShare) : 0;
   if (!(first > 0)) return 0;
-  // No later stage looks at what lies below.
+  // Later stages read only the values beyond the first threshold.
   const std::span<const float> tail(room, with.keep(seen, static_cast<float>(first), room));
   const Excess beyond_first = with.excess(tail, first);
 

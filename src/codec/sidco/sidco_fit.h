@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The threshold that a distribution fitted to sampled magnitudes suggests, in stages: each stage fits what lies beyond
-// the threshold of the stage before, so that only the tail has to have the assumed shape.
+// A threshold from a distribution fitted to sampled magnitudes, in stages: each stage fits the values beyond the
+// threshold of the stage before, so only the tail has to follow the distribution.
 //
 //   exponential   t += mean ln(1/i)                                            of the excess over t
 //   pareto        t += a (1 - i^k) / k,  k = (q - 1) / 2,  a = mean (q + 1) / 2,  q = mean^2 / variance
 //   gamma         first stage: t = -(mean / a) (ln i + ln gamma(a)), a from s = ln mean - mean of ln (values but 0),
-//                 a = (3 - s + sqrt((s - 3)^2 + 24 s)) / (12 s); meant for a up to about 1; where
-//                 t is not above 0, and in all later stages, as pareto
-// where i is the share of the values beyond t that is to lie beyond the new t.
+//                 a = (3 - s + sqrt((s - 3)^2 + 24 s)) / (12 s); meant for a up to about 1; if t is not above 0, and in
+//                 all later stages, as pareto
+// Here i is the fraction of the values beyond t that should lie beyond the new t.
 //
-// Everything is computed with + - * / and sqrt in one order, sums in the shape of base/fold.h, so that all machines
-// find the same bits.
+// All arithmetic is + - * / and sqrt in a fixed order, sums in the order of base/fold.h: equal bits on all machines.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -26,13 +25,13 @@ namespace tithe::sidco {
 
 enum class Fit : std::uint8_t { kExponential, kGamma, kPareto };
 
-// Natural logarithm, exponential and log of gamma, within 1e-12 (of the result, where that is above 1); log_of and
-// log_gamma for 0 < x < 1e300.
+// Natural logarithm, exponential and log of the gamma function. The error is at most 1e-12, relative for results above
+// 1. log_of and log_gamma: for 0 < x < 1e300.
 double log_of(double x);
 double exp_of(double x);
 double log_gamma(double x);
 
-// Of the magnitudes at or beyond t: their distance to it. NaN lies nowhere.
+// Count, sum and sum of squares of |v| - t, for the magnitudes at or above t. NaN does not count.
 struct Excess {
   double count = 0;
   Fold<double> sum;
@@ -46,8 +45,9 @@ struct Excess {
   }
 };
 
-// Of the magnitudes that are neither 0 nor Inf nor NaN. Their logs are those of the exponents' powers of two and of
-// the mantissas, which are multiplied up in each lane, as many as a double holds, before a log is taken.
+// Count, sum and sum of logs of the magnitudes that are neither 0 nor Inf nor NaN. The sum of logs comes from the sum
+// of exponents and from products of mantissas: each lane of the fold multiplies as many as a double can hold before a
+// log is taken.
 struct Logs {
   static constexpr std::size_t kAtOnce = kFoldLanes * 512;
   static constexpr std::uint64_t kMantissa = 0xfffffffffffffULL;
@@ -57,7 +57,7 @@ struct Logs {
   Fold<double> sum;
   Fold<double> exponents;
   std::array<double, kFoldLanes> product;
-  double mantissas = 0;  // sum of logs
+  double mantissas = 0;  // sum of the mantissas' logs
   void add(std::size_t i, float v) {
     const double m = std::fabs(double{v});
     if (!(m > 0 && m <= double{std::numeric_limits<float>::max()})) return;
@@ -67,29 +67,29 @@ struct Logs {
     exponents.add(i, static_cast<double>(bits >> 52) - 1023);
     product[i % kFoldLanes] *= std::bit_cast<double>((bits & kMantissa) | kOne);
   }
-  // After every kAtOnce values, and the last one.
+  // Call after every kAtOnce values, and after the last value.
   void take_logs();
   double logs() const;
 };
 
 inline constexpr std::size_t kKeptSlack = 16;
 
-// The passes over the sample, where the time goes.
+// The passes over the sample; they take most of the time.
 struct Kernels {
   Excess (*excess)(std::span<const float> values, double t);
   Logs (*logs)(std::span<const float> values);
-  // Writes the magnitudes at or beyond t, in order, and returns how many they are. kept holds
-  // values.size() + kKeptSlack elements.
+  // Writes the magnitudes at or above t, in order, and returns how many. kept holds values.size() + kKeptSlack
+  // elements.
   std::size_t (*keep)(std::span<const float> values, float t, float* kept);
 };
 extern const Kernels kReference;
 extern const Kernels kSimd;  // sidco_fit_simd.cc
 
-inline constexpr double kLeast = 0.8;  // of the ratio asked for
-// With M = 1, 2, ... stages, of which the first aims at a quarter of the values and the others at equal steps from
-// there to `ratio`: the first threshold that between 0.8 and 1.2 times `ratio` of the values reach, as the bits of a
-// float > 0. 0 where there is none: then these values are of no such shape. room holds seen.size() + kKeptSlack
-// elements.
+inline constexpr double kLeast = 0.8;  // the least accepted fraction of the ratio
+// Tries M = 1, 2, ... stages. A single stage aims at `ratio`; of several, the first aims at a quarter of the values and
+// each further one at the same factor less, down to `ratio`. Returns the first threshold that a fraction of 0.8 to 1.2
+// times `ratio` of the values reaches, as the bits of a float > 0; 0 if there is none: then the values do not follow
+// the distribution. room holds seen.size() + kKeptSlack elements.
 std::uint32_t fitted(const Kernels& with, Fit fit, double ratio, std::span<const float> seen, float* room);
 
 }  // namespace tithe::sidco

@@ -22,7 +22,7 @@ using Longs = hn::RebindToUnsigned<Doubles>;
 using VD = hn::Vec<Doubles>;
 constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Doubles());
 
-// Running sums in the shape of base/fold.h.
+// Running sums in the order of base/fold.h.
 class Sum {
  public:
   HWY_INLINE Sum() {
@@ -44,7 +44,7 @@ HWY_INLINE VD magnitude_at(const float* v, std::size_t k) {
   return hn::PromoteTo(Doubles(), hn::Abs(hn::LoadU(Halves(), v + k * hn::Lanes(Doubles()))));
 }
 
-// How many of n values whole rows of the fold's lanes cover.
+// How many of n values are in whole rows of the fold's lanes.
 HWY_INLINE std::size_t rows(std::size_t n) { return whole(n) / kFoldLanes * kFoldLanes; }
 
 Excess excess(std::span<const float> values, double t) {

@@ -11,7 +11,7 @@
 
 #include "codec/sidco/sidco_fit.h"
 #include "conformance/codec_case.h"
-#include "support/sparse_sent.h"
+#include "support/sparse_output.h"
 
 namespace tithe::sparse {
 namespace {

@@ -23,9 +23,9 @@ bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
     std::uint8_t* to = out + first / kBlock * kBlockBytes;
-    const block::Look found = block::look(values);
-    finite = finite && found.finite();
-    const float scale = scale_of(call, found, values.n);
+    const block::Stats stats = block::stats_of(values);
+    finite = finite && stats.finite();
+    const float scale = scale_of(call, stats, values.n);
     std::fill_n(to, block_bytes(values.n), std::uint8_t{0});
     wire::put(to, scale);
     send_from(0, scale, values, to);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// sign: of each value its sign, of each block one size (signSGD, J. Bernstein et al., ICML 2018; with the mean
-// magnitude as size and with feedback, S. P. Karimireddy et al., ICML 2019).
+// sign: a sign per value and a scale per block (signSGD, J. Bernstein et al., ICML 2018; with the mean magnitude as
+// scale and with feedback, S. P. Karimireddy et al., ICML 2019).
 //
 // Layout   per block of kBlock values (the last one may be shorter), back to back:
 //          f32 scale, finite and not negative | ceil(len/8) bits, LSB first, 1 = negative; 0 past len
-// The mean magnitude is the best single size in the least-squares sense: |x - C(x)|^2 = |x|^2 - |x|_1^2 / len, never
-// more than (1 - 1 / len) |x|^2.
+// The mean magnitude is the scale of least squared error: |x - C(x)|^2 = |x|^2 - |x|_1^2 / len, at most
+// (1 - 1 / len) |x|^2.
 #include "base/bytes.h"
 #include "codec/common/bit_packing.h"
 #include "codec/common/block.h"
@@ -29,13 +29,13 @@ inline std::size_t bound(const Settings&, std::size_t n) {
   return n / kBlock * kBlockBytes + (n % kBlock ? block_bytes(n % kBlock) : 0);
 }
 
-// What a block's signs stand for.
-inline float scale_of(const Call& call, const block::Look& found, std::size_t len) {
+// The scale of a block; 0 if some value is not finite.
+inline float scale_of(const Call& call, const block::Stats& stats, std::size_t len) {
   const auto given = static_cast<float>(call.settings[kScale]);
-  return !found.finite() ? 0.0F : given > 0.0F ? given : found.mean(len);
+  return !stats.finite() ? 0.0F : given > 0.0F ? given : stats.mean(len);
 }
 
-// Values [first, len) of a block whose bits are 0 from there on.
+// Encodes values [first, len) of a block; the bytes of their bits are 0 before.
 inline void send_from(std::size_t first, float scale, const Carry& in, std::uint8_t* block) {
   for (std::size_t i = first; i < in.n; ++i) {
     const bool minus = in.take(i) < 0.0F;

@@ -14,28 +14,28 @@ namespace tithe::sign::HWY_NAMESPACE {
 namespace {
 using namespace block::HWY_NAMESPACE;
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 bool encode_as(const Call& call, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
     std::uint8_t* HWY_RESTRICT to = out + first / kBlock * kBlockBytes;
-    const block::Look found = look<kResidual, true>(values);
-    finite = finite && found.finite();
-    const float size = scale_of(call, found, values.n);
-    wire::put(to, size);
-    const VF scale = hn::Set(Floats(), size);
+    const block::Stats stats = stats_of<kResidual, true>(values);
+    finite = finite && stats.finite();
+    const float scale = scale_of(call, stats, values.n);
+    wire::put(to, scale);
+    const VF scales = hn::Set(Floats(), scale);
     const std::size_t vectors = whole_pairs(values.n);
     for (std::size_t i = 0; i < vectors; i += lanes()) {
       const VF v = take<kResidual>(values, i);
       const Mask minus = hn::Lt(v, hn::Zero(Floats()));
       store_bits(minus, to + kHead, i);
-      if (kLeft)
-        hn::StoreU(hn::Sub(v, hn::IfThenElse(minus, hn::Neg(scale), scale)), Floats(),
+      if (kResidualOut)
+        hn::StoreU(hn::Sub(v, hn::IfThenElse(minus, hn::Neg(scales), scales)), Floats(),
                    values.residual_out + i);
     }
     std::fill(to + kHead + vectors / 8, to + block_bytes(values.n), std::uint8_t{0});
-    send_from(vectors, size, values, to);
+    send_from(vectors, scale, values, to);
   }
   return finite;
 }

@@ -15,9 +15,9 @@ unsigned most_voters(const Settings& s) { return (1U << bits_of(s)) - 1; }
 std::size_t bound_votes(const Settings& s, std::size_t n) {
   return kHead + bit_packing::bytes_for(n, bits_of(s));
 }
-std::size_t bound_sizes(const Settings&, std::size_t n) { return (n + kBlock - 1) / kBlock * 4; }
+std::size_t bound_scales(const Settings&, std::size_t n) { return (n + kBlock - 1) / kBlock * 4; }
 
-// Where `most` is all ones its counts are those without a bit above it, and eight of them take whole bytes.
+// For a `most` of all ones: whether no count has a bit above it. Eight counts take whole bytes.
 bool none_above_ones(ByteView counts, unsigned bits, unsigned most) {
   std::uint8_t above[8 * 8] = {};  // of 64 counts
   for (std::size_t i = 0; i < 64; ++i) bit_packing::put(above, i, bits, ((1U << bits) - 1) & ~most);
@@ -59,8 +59,8 @@ Status check_votes(const Call& call, std::size_t n, ByteView payload) {
   return {};
 }
 
-Status check_sizes(const Call& call, std::size_t n, ByteView payload) {
-  return codec::check_size("sign_majority", payload.size(), bound_sizes(call.settings, n));
+Status check_scales(const Call& call, std::size_t n, ByteView payload) {
+  return codec::check_size("sign_majority", payload.size(), bound_scales(call.settings, n));
 }
 
 bool vote_ref(const Call& call, const Carry& in, std::uint8_t* out) {
@@ -69,8 +69,8 @@ bool vote_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   return vote_from(0, bits_of(call.settings), in, out);
 }
 
-// A block that holds a value that is not finite has a size of 0.
-bool send_sizes_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+// A block that holds a value that is not finite has the scale 0.
+bool send_scales_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
@@ -78,9 +78,9 @@ bool send_sizes_ref(const Call& call, const Carry& in, std::uint8_t* out) {
     for (std::size_t i = 0; i < values.n; ++i)
       along.see(i, values.take(i), majority(call.context, first + i));
     finite = finite && along.finite;
-    const float size = along.size(given_of(call));
-    wire::put(out + first / kBlock * 4, size);
-    for (std::size_t i = 0; i < values.n; ++i) values.leave(i, size * majority(call.context, first + i));
+    const float scale = along.scale(given_of(call));
+    wire::put(out + first / kBlock * 4, scale);
+    for (std::size_t i = 0; i < values.n; ++i) values.leave(i, scale * majority(call.context, first + i));
   }
   return finite;
 }
@@ -90,13 +90,13 @@ void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merg
   decode_from(0, call.context, payloads, how, out);
 }
 
-constexpr codec::Check check = codec::by_phase<check_votes, check_sizes>;
+constexpr codec::Check check = codec::by_phase<check_votes, check_scales>;
 
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const std::size_t bytes = sign_majority_codec.phases[call.phase].bound(call.settings, in.n);
   TITHE_TRY(codec::check_room("sign_majority", out.size(), bytes));
-  const auto body = call.phase == 0 ? kWith.vote : kWith.send_sizes;
+  const auto body = call.phase == 0 ? kWith.vote : kWith.send_scales;
   return Encoded{bytes, body(call, in, out.data())};
 }
 
@@ -125,9 +125,9 @@ Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView 
   return Combined{};
 }
 
-Result<Combined> add_sizes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
-  TITHE_TRY(check_sizes(call, n, acc));
-  TITHE_TRY(check_sizes(call, n, in));
+Result<Combined> add_scales(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
+  TITHE_TRY(check_scales(call, n, acc));
+  TITHE_TRY(check_scales(call, n, in));
   return Combined{sums::add(acc, in)};
 }
 
@@ -142,17 +142,17 @@ constexpr ParamSpec kParams[] = {
     {"scale", 0, 0, 1e30, "what the majority's sign stands for; 0 = each rank's values along it, per 2048"}};
 constexpr Law kLaws[] = {Law::kSum};
 constexpr Phase kPhases[] = {{.name = "votes", .laws = kLaws, .bound = bound_votes},
-                             {.name = "sizes", .laws = kLaws, .bound = bound_sizes}};
+                             {.name = "scales", .laws = kLaws, .bound = bound_scales}};
 template <const Kernels& kWith>
 constexpr Impl kImpl = {.encode = encode<kWith>,
                         .decode = block::decode<check, kWith>,
                         .check = check,
-                        .combine = codec::by_phase<add_votes, add_sizes>};
+                        .combine = codec::by_phase<add_votes, add_scales>};
 constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 
-const Kernels kReference = {.vote = vote_ref, .send_sizes = send_sizes_ref, .decode = decode_ref};
+const Kernels kReference = {.vote = vote_ref, .send_scales = send_scales_ref, .decode = decode_ref};
 
 }  // namespace sign_majority
 

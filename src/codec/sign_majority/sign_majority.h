@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// sign_majority: all ranks vote on the sign of each value, and the majority's sign arrives (signSGD with majority vote,
-// J. Bernstein et al., ICML 2018).
+// sign_majority: all ranks vote on the sign of each value, and the majority's sign is the result (signSGD with majority
+// vote, J. Bernstein et al., ICML 2018).
 //
-// Published for a server that counts single bits and answers with single bits. Here the counts themselves add up on the
-// way, in any strategy, and nobody decides: phase 0 sums how many voted minus; then every rank knows each majority M,
-// +1, -1, or 0 for a tie, and phase 1 sums one size per block. The outcome of a vote is no sum of what was voted. But
-// the way it is cut here, each rank sends size * M, so payloads still add up, taken == sent + left, and a rank that was
-// outvoted keeps the difference in its residual.
-// A rank's size is that of its own values along M, sum(v M) / sum(M M): the nearest multiple of M, so that whatever the
-// others voted |x - C(x)| <= |x|. Alone it is the mean magnitude, as in sign. Published: the same size for all; that is
-// scale=...,feedback=none.
+// In the published form a server counts single bits and answers with single bits. Here the counts add up on the way, in
+// any strategy, and no rank decides: phase 0 sums the votes for minus; then every rank knows the majority M of each
+// value (+1, -1, or 0 for a tie), and phase 1 sums one scale per block. Each rank in effect sends scale * M. So
+// payloads add up, taken == sent + residual_out, and a rank that was outvoted keeps the difference in its residual.
+// A rank's scale is the projection of its own values on M, sum(v M) / sum(M M). The multiple of M nearest to x has
+// |x - C(x)| <= |x|, whatever the others vote. With one rank the scale is the mean magnitude, as in sign. The published
+// form uses the same scale for all: scale=...,feedback=none.
 //
 // Layout   phase 0 (sum): u8 bits of a count | u8 voters, 1 .. 2^bits - 1 | n counts of minus, each <= voters, packed
-//                         without gaps, the lowest bit first, 0 behind the last one
-//          phase 1 (sum): f32 size per block of kBlock values (the last one may be shorter)
-// Payloads of phase 0 add up as one long number: no count grows beyond its bits.
+//                         without gaps, lowest bit first, padding bits 0
+//          phase 1 (sum): f32 scale per block of kBlock values (the last one may be shorter)
+// Payloads of phase 0 add up as one long integer, since no count exceeds its bits.
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "codec/common/bit_packing.h"
@@ -40,14 +39,14 @@ inline void put_head(unsigned bits, std::uint8_t* votes) {
   votes[1] = 1;
 }
 
-// Of value i: 1, -1, or 0 for a tie.
+// The majority M of value i: 1, -1, or 0 for a tie.
 inline float majority(ByteView votes, std::size_t i) {
   const unsigned voters = votes[1];
   const unsigned minus = bit_packing::get(votes.data() + kHead, i, votes[0]);
   return 2 * minus < voters ? 1.0F : 2 * minus > voters ? -1.0F : 0.0F;
 }
 
-// Votes of values [first, n), whose bytes are 0; false where one of them is not finite.
+// Writes the votes of values [first, n); their bytes are 0 before. False: some taken value is not finite.
 inline bool vote_from(std::size_t first, unsigned bits, const Carry& in, std::uint8_t* votes) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
@@ -58,7 +57,7 @@ inline bool vote_from(std::size_t first, unsigned bits, const Carry& in, std::ui
   return finite;
 }
 
-// What a rank's values of a block are along M. In binary64: equal magnitudes have their own as mean, exactly.
+// The projection of a block's values on M. In binary64, so that the mean of equal magnitudes is exactly that magnitude.
 struct Along {
   Fold<double> sum;
   double low = 0;
@@ -74,8 +73,8 @@ struct Along {
     high = std::max(high, along);
     decided += m != 0.0F;
   }
-  // The mean, but no further from any value than a float can say; or what is given.
-  float size(float given) const {
+  // The scale: `given` if that is not 0, else the mean, clamped so that the distance to every value is a float.
+  float scale(float given) const {
     constexpr double kMost = std::numeric_limits<float>::max();
     if (!finite) return 0.0F;
     if (given > 0.0F) return given;
@@ -85,7 +84,7 @@ struct Along {
   }
 };
 
-// Values [first, n) of a decode.
+// Decodes values [first, n).
 inline void decode_from(std::size_t first, ByteView votes, std::span<const ByteView> payloads,
                         const Merge& how, std::span<float> out) {
   codec::merge_values(
@@ -97,9 +96,9 @@ inline void decode_from(std::size_t first, ByteView votes, std::span<const ByteV
 }
 
 struct Kernels {
-  // Phase 0 and phase 1. True: all taken values are finite.
+  // The encodes of phase 0 and phase 1. True: all taken values are finite.
   bool (*vote)(const Call& call, const Carry& in, std::uint8_t* out);
-  bool (*send_sizes)(const Call& call, const Carry& in, std::uint8_t* out);
+  bool (*send_scales)(const Call& call, const Carry& in, std::uint8_t* out);
   void (*decode)(const Call& call, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out);
 };

@@ -30,7 +30,7 @@ bool vote_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   return vote_from(vectors, kWidth, in, out) && peak.finite();
 }
 
-// The majorities of values from i on, a multiple of lanes().
+// The majorities of a vector of values from i on; i is a multiple of lanes().
 template <unsigned kWidth>
 class Majorities {
  public:
@@ -82,7 +82,7 @@ HWY_INLINE Along see_rows(const Carry& in, std::size_t first, const Majorities<k
     double* lane = found.sum.lane.data() + k * lanes();
     hn::StoreU(sum[k].low, Doubles(), lane);
     hn::StoreU(sum[k].high, Doubles(), lane + lanes() / 2);
-    // Of so few floats no sum overflows, and no NaN or Inf hides in one.
+    // A sum of so few floats in binary64 does not overflow, so it is finite only if all values are.
     const auto finite = hn::And(hn::IsFinite(sum[k].low), hn::IsFinite(sum[k].high));
     found.finite = found.finite && hn::AllTrue(Doubles(), finite);
   }
@@ -92,7 +92,7 @@ HWY_INLINE Along see_rows(const Carry& in, std::size_t first, const Majorities<k
 }
 
 template <unsigned kWidth, bool kResidual>
-bool send_sizes_as(const Call& call, const Carry& in, std::uint8_t* out) {
+bool send_scales_as(const Call& call, const Carry& in, std::uint8_t* out) {
   const Majorities<kWidth> majorities(call.context);
   alignas(64) float kept[kBlock];
   bool finite = true;
@@ -105,14 +105,14 @@ bool send_sizes_as(const Call& call, const Carry& in, std::uint8_t* out) {
       along.see(i, values.take(i), kept[i]);
     }
     finite = finite && along.finite;
-    const float size = along.size(given_of(call));
-    wire::put(out + first / kBlock * 4, size);
+    const float scale = along.scale(given_of(call));
+    wire::put(out + first / kBlock * 4, scale);
     if (!in.residual_out) continue;
-    const VF sizes = hn::Set(Floats(), size);
+    const VF scales = hn::Set(Floats(), scale);
     for (std::size_t i = 0; i < rows; i += lanes())
-      hn::StoreU(hn::Sub(take<kResidual>(values, i), hn::Mul(sizes, load(kept + i))), Floats(),
+      hn::StoreU(hn::Sub(take<kResidual>(values, i), hn::Mul(scales, load(kept + i))), Floats(),
                  values.residual_out + i);
-    for (std::size_t i = rows; i < values.n; ++i) values.leave(i, size * kept[i]);
+    for (std::size_t i = rows; i < values.n; ++i) values.leave(i, scale * kept[i]);
   }
   return finite;
 }
@@ -122,9 +122,9 @@ struct Bits {
   static bool vote(const Carry& in, std::uint8_t* out) {
     return in.residual ? vote_as<kWidth, true>(in, out) : vote_as<kWidth, false>(in, out);
   }
-  static bool send_sizes(const Call& call, const Carry& in, std::uint8_t* out) {
-    return in.residual ? send_sizes_as<kWidth, true>(call, in, out)
-                       : send_sizes_as<kWidth, false>(call, in, out);
+  static bool send_scales(const Call& call, const Carry& in, std::uint8_t* out) {
+    return in.residual ? send_scales_as<kWidth, true>(call, in, out)
+                       : send_scales_as<kWidth, false>(call, in, out);
   }
   static std::size_t decode(ByteView votes, std::span<const ByteView> payloads, const Merge& how,
                             std::span<float> out) {
@@ -162,8 +162,8 @@ bool vote(const Call& call, const Carry& in, std::uint8_t* out) {
   return with_bits(bits_of(call.settings), [&](auto with) { return with.vote(in, out); });
 }
 
-bool send_sizes(const Call& call, const Carry& in, std::uint8_t* out) {
-  return with_bits(bits_of(call.settings), [&](auto with) { return with.send_sizes(call, in, out); });
+bool send_scales(const Call& call, const Carry& in, std::uint8_t* out) {
+  return with_bits(bits_of(call.settings), [&](auto with) { return with.send_scales(call, in, out); });
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
@@ -179,6 +179,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::sign_majority {
-TITHE_KERNELS(const Kernels kSimd, vote, send_sizes, decode);
+TITHE_KERNELS(const Kernels kSimd, vote, send_scales, decode);
 }  // namespace tithe::sign_majority
 #endif

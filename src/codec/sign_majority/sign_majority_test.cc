@@ -40,12 +40,12 @@ TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
   for (unsigned r = 0; r < 5; ++r) ranks.push_back(harness::bell(3000, 1, 1 + r));
   const Round outcome = round_of("sign_majority", ranks);
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    EXPECT_LE(harness::squares(outcome.left[r]), harness::squares(ranks[r]));
+    EXPECT_LE(harness::squares(outcome.residual_out[r]), harness::squares(ranks[r]));
   for (std::size_t i = 0; i < 3000; ++i) {
     double had = 0, has = outcome.result[i];
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       had += ranks[r][i];
-      has += outcome.left[r][i];
+      has += outcome.residual_out[r][i];
     }
     ASSERT_NEAR(had, has, 1e-5) << i;
   }
@@ -76,17 +76,18 @@ TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
       call.phase = 1;
       call.context = votes;
       std::vector<Payload> sizes;
-      std::vector<Floats> left, sums;
+      std::vector<Floats> residual_out, sums;
       for (const Impl& impl : codec.impls) {
-        left.emplace_back(kValues);
+        residual_out.emplace_back(kValues);
         sums.emplace_back(kValues);
         sizes.emplace_back(codec.phases[1].bound(call.settings, kValues));
         EXPECT_TRUE(
-            impl.encode(call, {grad.data(), onto.data(), left.back().data(), kValues}, sizes.back()).ok());
+            impl.encode(call, {grad.data(), onto.data(), residual_out.back().data(), kValues}, sizes.back())
+                .ok());
         const ByteView view = sizes.back();
         EXPECT_TRUE(impl.decode(call, {&view, 1}, {onto.data(), 3}, sums.back()).ok());
         EXPECT_TRUE(sizes.back() == sizes[0]) << impl.name << voters;
-        EXPECT_TRUE(harness::same_values(left.back(), left[0])) << impl.name << voters;
+        EXPECT_TRUE(harness::same_values(residual_out.back(), residual_out[0])) << impl.name << voters;
         EXPECT_TRUE(harness::same_values(sums.back(), sums[0])) << impl.name << voters;
       }
     }
@@ -138,7 +139,7 @@ TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
   }
 }
 
-// Counts up to 2^k - 1 are checked by their bits: over the ends of words, at every place and width.
+// Counts up to 2^k - 1 are checked by their bits: across word boundaries, at every index and width.
 TEST(SignMajority, NoCountIsAboveItsVoters) {
   for (unsigned bits = 1; bits <= 8; ++bits)
     for (unsigned voters = 1; voters < 1U << bits; ++voters) {

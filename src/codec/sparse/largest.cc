@@ -10,14 +10,15 @@
 namespace tithe::largest {
 namespace {
 
-// What the bound of the fast form is sampled from; it shapes no byte. With h hits, h / ratio values are looked at and
-// about 3 k / sqrt(h) candidates are listed in vain, which costs some five times as much each: least in sum at this h.
+// The sample from which choose_simd takes its bound; the payload does not depend on it. With h hits, h / ratio values
+// are sampled and about 3 k / sqrt(h) candidates are listed in vain, each at about five times the cost of a sampled
+// value: this h minimises the sum.
 select::Sample plan_bound(double ratio, std::size_t n) {
   const double hits = 8 * ratio * static_cast<double>(sparse::count_of(ratio, n));
   return select::plan_sample(n, ratio, 1, std::cbrt(hits * hits));
 }
 
-// Candidates: room for twice what is sent keeps the exact choice rare on data that grows along the way.
+// Room for candidates: twice the values sent, so that the list rarely overflows even if magnitudes grow with the index.
 select::Layout layout(double ratio, std::size_t n) {
   return select::layout(n, 2 * sparse::count_of(ratio, n), plan_bound(ratio, n));
 }
@@ -39,8 +40,8 @@ Result<Encoded> choose_ref(const Call&, double ratio, const Carry& in, Bytes out
   return send_ref({}, ratio, in, out);
 }
 
-// A sampled bound that about k + 3 sqrt(k) values reach, one pass that lists those, and the exact choice among
-// them. Where fewer than k reach it, the list is put back and everything that is not zero is a candidate.
+// Takes a bound from a sample that about k + 3 sqrt(k) values reach, lists these values in one pass, and selects
+// exactly among them. If fewer than k reach the bound, it undoes the pass and all nonzero values are candidates.
 Result<Encoded> choose_simd(const Call& call, double ratio, const Carry& in, Bytes out) {
   const std::size_t k = sparse::count_of(ratio, in.n);
   const select::Sample sample = plan_bound(ratio, in.n);

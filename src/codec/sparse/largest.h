@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The k = max(1, ceil(ratio * n)) values of largest magnitude, exactly; the lower index first among equals. Zeros are
-// never chosen. What topk sends, and what qtopk and scalecom choose by.
+// Exact selection of the k = max(1, ceil(ratio * n)) values of largest magnitude, the lower index first among equals.
+// Zeros are never selected. Used by topk, qtopk and scalecom.
 #include "codec/sparse/sparse.h"
 #include "tithe/codec.h"
 
 namespace tithe::largest {
 
-// Writes what is chosen as a plain payload (codec/sparse/sparse.h) and leaves the rest. Of the call they read the keys
-// of random draws, which shape no byte, and scratch.
+// Writes the selected values as a plain payload (codec/sparse/sparse.h); all others go to residual_out. Reads of the
+// call only scratch and the keys of random draws; the draws affect speed, not the payload.
 using Choose = Result<Encoded> (*)(const Call&, double ratio, const Carry&, Bytes out);
 Result<Encoded> choose_ref(const Call&, double ratio, const Carry&, Bytes out);
-Result<Encoded> choose_simd(const Call&, double ratio, const Carry&,
-                            Bytes out);  // by vectors; needs scratch()
+// SIMD; needs scratch() bytes of scratch.
+Result<Encoded> choose_simd(const Call&, double ratio, const Carry&, Bytes out);
 
-// choose_ref in any form.
+// choose_ref, but writes the payload in any form.
 Result<Encoded> send_ref(const sparse::Form& form, double ratio, const Carry&, Bytes out);
 
 std::size_t scratch(double ratio, std::size_t n);

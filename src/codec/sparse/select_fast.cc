@@ -11,13 +11,13 @@ namespace tithe::select {
 namespace {
 constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Writes the k largest of a list, lower index first among equals, to to_index and to_value; the rest goes back to
-// left. Returns the threshold: a value that comes later and is not larger is not among the k largest either.
+// Writes the k largest of the list, the lower index first among equals, to to_index and to_value; the others go back to
+// residual_out. Returns the threshold: a later value that is not above it is not among the k largest.
 std::uint32_t keep_largest(std::size_t k, std::size_t count, std::uint32_t floor, const Lists& lists,
-                           std::uint8_t* to_index, std::uint8_t* to_value, float* left) {
+                           std::uint8_t* to_index, std::uint8_t* to_value, float* residual_out) {
   const std::uint32_t threshold = kth_largest(lists.value, count, k, floor, lists.work);
   const std::size_t ties = k - count_above(lists.value, count, threshold);
-  cut(threshold, ties, k, count, lists.index, lists.value, to_index, to_value, left);
+  cut(threshold, ties, k, count, lists.index, lists.value, to_index, to_value, residual_out);
   return threshold;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One pass over the values for all sparsifiers: what reaches a bound is listed, everything else is left, and what
-// the exact choice then drops goes back. Every choice is that of codec/sparse/select.h.
+// The fast selection of all sparsifiers, in one pass over the values: values that reach a threshold become candidates,
+// all others go to residual_out. Candidates that the exact selection then drops go to residual_out too. Selects the
+// same values as codec/sparse/select.h.
 #include <cstddef>
 #include <cstdint>
 
@@ -10,7 +11,7 @@
 
 namespace tithe::select {
 
-// Values per dispatched call, so that a list that is about to overflow is noticed in time.
+// Values per dispatched call: few enough to notice in time that the candidate list would overflow.
 inline constexpr std::size_t kSegment = 65536;
 
 // The scratch of one encode: a list of candidates and a work array for order statistics.
@@ -21,7 +22,7 @@ struct Lists {
   std::size_t capacity;
 };
 
-// Lists for up to `candidates` candidates besides one segment, and for a sample. at(bytes) is where they lie.
+// The sizes of Lists for `candidates` candidates plus one segment, and for a sample. at(scratch) returns them.
 struct Layout {
   std::size_t capacity;
   std::size_t work;  // elements
@@ -31,17 +32,18 @@ struct Layout {
 };
 Layout layout(std::size_t n, std::size_t candidates, const Sample& sample);
 
-// The `rank`-th largest sampled magnitude, at least 1: equals threshold_ref with its rank.
+// The rank-th largest sampled magnitude, as its bits and at least 1; equals threshold_ref for the same rank.
 std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_t rank, const Carry& in,
                              std::uint32_t* work);
 
 struct Gathered {
-  std::size_t count;  // pairs sent; where no value was dropped, the lists still hold them
+  std::size_t count;  // pairs sent; if no candidate was dropped, the lists still hold them
   Encoded encoded;
 };
 
-// Sends the values of magnitude >= threshold. When they are more than `most`, only the k largest of them are sent, the
-// lower index first among equals, where k <= most <= capacity - kSegment (or capacity >= n); the rest is left.
+// Sends the values of magnitude >= threshold. If these are more than `most`, sends only the k largest of them (the
+// lower index first among equals). All others go to residual_out. Requires k <= most, and most <= capacity - kSegment
+// or capacity >= n.
 Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most, const Lists& lists,
                 Bytes out);
 

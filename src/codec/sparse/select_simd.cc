@@ -35,13 +35,13 @@ using VI = hn::Vec<DI>;
 
 HWY_INLINE VI Magnitude(VF v) { return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7fffffff)); }
 
-// 63 for no bit at all: never a branch, which would be guessed wrong half of the time.
+// The index of the lowest set bit; 63 if no bit is set. No branch: it would be mispredicted half of the time.
 HWY_INLINE std::uint32_t LowestBit(std::uint64_t word) {
   return static_cast<std::uint32_t>(std::countr_zero(word | std::uint64_t{1} << 63));
 }
 
-// One bit per value for the 64 values from i on; left becomes the values taken.
-template <bool kResidual, bool kLeft>
+// One bit per value for the 64 values from i on; residual_out becomes the taken values.
+template <bool kResidual, bool kResidualOut>
 HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& peak) {
   const DF d;
   const std::size_t lanes = hn::Lanes(d);
@@ -49,7 +49,7 @@ HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& p
   for (std::size_t j = 0; j < kWord; j += lanes) {
     VF v = hn::LoadU(d, in.grad + i + j);
     if constexpr (kResidual) v = hn::Add(v, hn::LoadU(d, in.residual + i + j));
-    if constexpr (kLeft) hn::StoreU(v, d, in.residual_out + i + j);
+    if constexpr (kResidualOut) hn::StoreU(v, d, in.residual_out + i + j);
     const VI m = Magnitude(v);
     peak = hn::Max(peak, m);
     word |= std::uint64_t{simd::set_of(DI(), hn::Gt(m, below))} << j;
@@ -57,7 +57,7 @@ HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& p
   return word;
 }
 
-template <bool kResidual, bool kLeft>
+template <bool kResidual, bool kResidualOut>
 Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint32_t threshold,
                 std::uint32_t* HWY_RESTRICT index, float* HWY_RESTRICT value) {
   const VI below = hn::Set(DI(), static_cast<std::int32_t>(threshold) - 1);
@@ -70,19 +70,20 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
     const std::size_t stop = std::min(block + kBlock, end);
     std::size_t filled = 0;
     std::size_t i = block;
-    for (; i + kWord <= stop; i += kWord) words[filled++] = TakeWord<kResidual, kLeft>(in, i, below, peaks);
+    for (; i + kWord <= stop; i += kWord)
+      words[filled++] = TakeWord<kResidual, kResidualOut>(in, i, below, peaks);
     if (i < stop) {
       std::uint64_t word = 0;
       for (std::size_t j = 0; i + j < stop; ++j) {
         const float v = kResidual ? in.grad[i + j] + in.residual[i + j] : in.grad[i + j];
-        if constexpr (kLeft) in.residual_out[i + j] = v;
+        if constexpr (kResidualOut) in.residual_out[i + j] = v;
         const std::uint32_t m = std::bit_cast<std::uint32_t>(v) & 0x7fffffffU;
         peak = std::max(peak, m);
         word |= std::uint64_t{m >= threshold} << j;
       }
       words[filled++] = word;
     }
-    // Two places per word are written whether it has that many or not: how many it has cannot be predicted.
+    // Always writes two indices per word, even if the word has fewer: a branch on their number would be mispredicted.
     const std::size_t first = count;
     for (std::size_t w = 0; w < filled; ++w) {
       std::uint64_t word = words[w];
@@ -97,7 +98,7 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
     }
     for (std::size_t j = first; j < count; ++j) {
       const std::size_t at = index[j];
-      if constexpr (kLeft) {
+      if constexpr (kResidualOut) {
         value[j] = in.residual_out[at];
         in.residual_out[at] = 0.0F;
       } else {
@@ -122,7 +123,7 @@ void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* 
   const hn::CappedTag<float, kLine> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t lines = sample.whole() ? in.n / kLine : sample.lines;
-  // Sampled lines are far apart: several are asked for before one is used.
+  // Sampled lines are far apart: several are prefetched before one is used.
   constexpr std::size_t kAhead = 16;
   std::size_t start[kAhead];
   const auto ask = [&](std::size_t j) {
@@ -144,15 +145,15 @@ void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* 
     for (std::size_t i = kLine * lines; i < in.n; ++i) seen[i] = in.take(i);
 }
 
-// A window of magnitudes in 2^11 bins of 2^shift each, from low on; what lies higher falls into the last bin.
+// A histogram window: 2^11 bins of 2^shift magnitudes each, from low on; larger magnitudes fall into the last bin.
 struct Window {
   static constexpr std::uint32_t kLast = 2047;
   std::uint32_t low;
   int shift;
 };
 
-// Moves those magnitudes to work that share a bin with the k-th largest, and returns how many they are. k becomes its
-// rank among them, the window the bin. source may be work, and no magnitude may be lower than window.low.
+// Moves the magnitudes in the bin of the k-th largest to `work` and returns their number. k becomes the rank of the
+// k-th largest among them, and the window becomes the bin. source may be work. No magnitude may be below window.low.
 std::size_t Narrow(const void* source, std::size_t n, std::size_t& k, Window& window, std::uint32_t* work) {
   const auto* from = static_cast<const std::uint8_t*>(source);
   const auto magnitude = [&](std::size_t i) {
@@ -163,7 +164,7 @@ std::size_t Narrow(const void* source, std::size_t n, std::size_t& k, Window& wi
   const auto bin_of = [&](std::uint32_t m) {
     return std::min((m - window.low) >> window.shift, Window::kLast);
   };
-  constexpr std::size_t kCopies = 4;  // equal neighbours would wait for each other's store
+  constexpr std::size_t kCopies = 4;  // with one, equal neighbours would wait for each other's store
   std::uint32_t bins[kCopies][Window::kLast + 1] = {};
   std::size_t i = 0;
   for (; i + kCopies <= n; i += kCopies)
@@ -196,7 +197,8 @@ std::size_t Narrow(const void* source, std::size_t n, std::size_t& k, Window& wi
 
 std::uint32_t KthByBins(const void* source, std::size_t n, std::size_t k, std::uint32_t floor,
                         std::uint32_t* work) {
-  // From 0 on bins hold an exponent and 3 bits of mantissa; from a floor on they are finer, and reach to 256 times it.
+  // From 0 on a bin is an exponent and 3 mantissa bits. From a floor on bins are finer and reach up to 256 times the
+  // floor.
   Window window{.low = floor, .shift = floor > 0 ? 15 : 20};
   std::size_t count = Narrow(source, n, k, window, work);
   constexpr std::size_t kWorthBins = 256;
@@ -205,8 +207,8 @@ std::uint32_t KthByBins(const void* source, std::size_t n, std::size_t k, std::u
   return work[k - 1];
 }
 
-// Where k is a small part of n, few values need bins: the k-th largest of the maxima of disjoint groups is not above
-// the k-th largest of all, and not many values reach it.
+// If k is a small part of n, few values need bins: the k-th largest of the maxima of disjoint groups is a lower bound
+// of the k-th largest of all, and few values reach it.
 std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
                          std::uint32_t* work) {
   constexpr std::size_t kMostGroups = 4096;
@@ -252,7 +254,7 @@ std::size_t CountAbove(const float* value, std::size_t n, std::uint32_t threshol
 }
 
 void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
-         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* left) {
+         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* residual_out) {
   const DF d;
   const DU du;
   const std::size_t lanes = hn::Lanes(d);
@@ -265,7 +267,7 @@ void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n
   while (i < n) {
     const std::size_t stop = std::min(i + kChunk, n);
     std::size_t lost = 0;
-    // Whole vectors while they end within the k places.
+    // Whole vectors, while they end within the k elements.
     for (; i + lanes <= stop && kept + lanes <= k; i += lanes) {
       const auto at = hn::LoadU(du, index + i);
       const VF v = hn::LoadU(d, value + i);
@@ -278,7 +280,7 @@ void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n
           keep = hn::Or(keep, equal);
           ties -= more;
         } else if (ties > 0) {
-          break;  // some of these: value by value below
+          break;  // some of these are among the first `ties`: the scalar loop below decides
         }
       }
       const auto keep_u = hn::RebindMask(du, keep);
@@ -303,8 +305,8 @@ void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n
         lost_value[lost++] = value[i];
       }
     }
-    if (left != nullptr)
-      for (std::size_t j = 0; j < lost; ++j) left[lost_index[j]] = lost_value[j];
+    if (residual_out != nullptr)
+      for (std::size_t j = 0; j < lost; ++j) residual_out[lost_index[j]] = lost_value[j];
   }
 }
 
@@ -339,8 +341,8 @@ std::size_t count_above(const float* value, std::size_t n, std::uint32_t thresho
 }
 
 void cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
-         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* left) {
-  HWY_DYNAMIC_DISPATCH(Cut)(threshold, ties, k, n, index, value, to_index, to_value, left);
+         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* residual_out) {
+  HWY_DYNAMIC_DISPATCH(Cut)(threshold, ties, k, n, index, value, to_index, to_value, residual_out);
 }
 
 }  // namespace tithe::select

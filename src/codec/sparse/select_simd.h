@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The vector kernels of the sparsifiers. Each has an obvious scalar meaning, given here; the tests hold them to it.
-// Lists are written in whole vectors: kSlack elements past their end may be overwritten.
+// The SIMD kernels of the sparsifiers. The comments give the scalar meaning of each, and the tests compare them with
+// it. Lists are written in whole vectors: up to kSlack elements past their end may be overwritten.
 #include <cstddef>
 #include <cstdint>
 
@@ -17,26 +17,27 @@ struct Found {
   std::uint32_t peak;  // largest magnitude seen
 };
 
-// Lists index and value of each value of [start, start + length) whose magnitude is >= threshold, in order. What is
-// left becomes +0 there and the value itself elsewhere. index and value hold length + kSlack elements.
+// Lists index and value of each value in [start, start + length) whose magnitude is >= threshold, in order.
+// residual_out becomes +0 at listed indices and the taken value elsewhere. index and value hold length + kSlack
+// elements.
 Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value);
 
-// The values of a sample, in order: seen holds sample.count() elements.
+// Writes the sampled values to `seen`, in order; it holds sample.count() elements.
 void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen);
 
-// The k-th largest magnitude (1 <= k <= n) of n values, none of which has a lower one than floor. work holds n + kSlack
-// elements and may be the values themselves, which are lost then.
+// The k-th largest magnitude (1 <= k <= n) of n values whose magnitudes are all >= floor. work holds n + kSlack
+// elements and may be the value array itself, which is then overwritten.
 std::uint32_t kth_largest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
                           std::uint32_t* work);
 
-// Writes the k elements of magnitude > threshold, or equal to it and among the first `ties` that are, in order to
-// to_index and to_value, and not a byte behind them; the values of all others go back to left (if there is one). The
-// targets are little-endian and need no alignment, and each may be the list itself.
+// Selects the elements of magnitude > threshold and the first `ties` of magnitude == threshold, k in all. Writes their
+// indices and values to to_index and to_value, in order and not a byte further; writes the other values to residual_out
+// at their indices, unless it is nullptr. The targets are little-endian, need no alignment, and may be the lists.
 void cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
-         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* left);
+         const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* residual_out);
 
-// How many values of the list have a magnitude > threshold.
+// How many of n values have a magnitude > threshold.
 std::size_t count_above(const float* value, std::size_t n, std::uint32_t threshold);
 
 }  // namespace tithe::select

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "codec/sparse/select_simd.h"
-#include "support/sparse_sent.h"
+#include "support/sparse_output.h"
 
 namespace tithe::sparse {
 namespace {
@@ -54,7 +54,7 @@ constexpr Data kData[] = {
      [](std::mt19937&, Values& v) {
        for (std::size_t i = 0; i < v.size(); ++i) v[i] = 1.0F / static_cast<float>(1 + i);
      }},
-    {"large values in one place",
+    {"large values close together",
      [](std::mt19937& r, Values& v) {  // the sample misses them, or sees only them
        std::normal_distribution<float> draw;
        for (float& x : v) x = 1e-20F * draw(r);
@@ -113,7 +113,7 @@ TEST_P(FastEqualsReference, OnEveryKindOfData) {
       for (const harness::Keep keep : harness::kAllKeeps) {
         SCOPED_TRACE(std::string(data.name) + ", n " + std::to_string(n) + ", " + name(keep) + ", seed " +
                      std::to_string(call.seed));
-        const harness::Sent want = encode(codec, codec.reference(), call, grad, residual, keep);
+        const harness::EncodeOutput want = encode(codec, codec.reference(), call, grad, residual, keep);
         EXPECT_TRUE(want.finite);
         EXPECT_TRUE(codec.reference().check(call, n, want.payload).ok());
         for (const Impl& impl : codec.impls)

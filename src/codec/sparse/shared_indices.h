@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Values at places that all ranks know alike, so that payloads add up as arrays (codec/sparse/sparse_values.h): what
-// randomk and scalecom share. Places come in increasing order from a Source:
-//   std::size_t read(std::span<std::uint32_t> places)   the next ones; how many: less than there is room for only at
-//                                                       the end
+// What randomk and scalecom share: all ranks know the same indices, so payloads are arrays of values that add up
+// (codec/sparse/sparse_values.h). A Source yields the indices in increasing order:
+//   std::size_t read(std::span<std::uint32_t> indices)   writes the next indices, returns how many; fewer than
+//                                                        indices.size() only at the end
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,51 +21,51 @@
 
 namespace tithe::sparse {
 
-// The places of a Source up to one bound after the other.
+// Reads a Source in batches; each batch ends at a bound that the caller gives.
 template <typename Source>
-class Listed {
+class IndexBatches {
  public:
-  explicit Listed(Source source) : source_(std::move(source)) {}
-  // The next places that are below `end`, or the first of them; none: there are no more.
+  explicit IndexBatches(Source source) : source_(std::move(source)) {}
+  // The next unread indices below `end`, or some of them. Empty: no unread index is below `end`.
   std::span<const std::uint32_t> below(std::size_t end) {
     if (next_ == held_) {
       next_ = 0;
-      held_ = source_.read(place_);
+      held_ = source_.read(index_);
     }
     const std::size_t first = next_;
-    while (next_ < held_ && place_[next_] < end) ++next_;
-    return {place_.data() + first, next_ - first};
+    while (next_ < held_ && index_[next_] < end) ++next_;
+    return {index_.data() + first, next_ - first};
   }
 
  private:
   Source source_;
-  std::array<std::uint32_t, 1024> place_;
+  std::array<std::uint32_t, 1024> index_;
   std::size_t held_ = 0;
   std::size_t next_ = 0;
 };
 
-// Writes an array, values in the order of their places, and leaves what their form rounds off.
+// Writes a value array in index order. What the form rounds off goes to residual_out.
 class ArrayWriter {
  public:
   ArrayWriter(ValueForm form, const Carry& in, std::uint8_t* array) : form_(form), in_(in), array_(array) {}
 
-  void send(std::uint32_t place, float v) {
-    place_[held_] = place;
+  void send(std::uint32_t index, float v) {
+    index_[held_] = index;
     value_[held_++] = v + 0.0F;  // -0 becomes +0, as it would in a sum
     if (held_ == kValueBlock) flush();
   }
-  // Values that have been left whole.
-  void send_left(std::span<const std::uint32_t> places) {
+  // Sends the values at these indices, which leave_all has already left whole.
+  void send_at(std::span<const std::uint32_t> indices) {
     if (form_ != ValueForm::kF32) {
-      for (const std::uint32_t i : places) send(i, codec::left_value(in_, i));
+      for (const std::uint32_t i : indices) send(i, codec::taken_value(in_, i));
       return;
     }
     std::uint8_t* to = array_ + 4 * written_;
-    for (const std::uint32_t i : places) {
-      wire::put(to, codec::left_value(in_, i) + 0.0F), to += 4;
+    for (const std::uint32_t i : indices) {
+      wire::put(to, codec::taken_value(in_, i) + 0.0F), to += 4;
       if (in_.residual_out) in_.residual_out[i] = 0.0F;
     }
-    written_ += places.size();
+    written_ += indices.size();
   }
   // The array's bytes.
   std::size_t finish() {
@@ -79,7 +79,7 @@ class ArrayWriter {
     write_values(form_, {value_.data(), held_}, to);
     if (in_.residual_out)
       for (std::size_t k = 0; k < held_; ++k)
-        in_.residual_out[place_[k]] = form_ == ValueForm::kF32 ? 0.0F : value_[k] - value_at(form_, to, k);
+        in_.residual_out[index_[k]] = form_ == ValueForm::kF32 ? 0.0F : value_[k] - value_at(form_, to, k);
     written_ += held_;
     held_ = 0;
   }
@@ -87,33 +87,34 @@ class ArrayWriter {
   const ValueForm form_;
   const Carry& in_;
   std::uint8_t* const array_;
-  std::array<std::uint32_t, kValueBlock> place_{};
+  std::array<std::uint32_t, kValueBlock> index_{};
   std::array<float, kValueBlock> value_{};
   std::size_t held_ = 0;
   std::size_t written_ = 0;
 };
 
-// All values are left, then those at the places are sent. True if all are finite.
+// Leaves all values whole, then sends the values at the indices of `source`. True if all taken values are finite.
 template <typename Source>
 bool leave_and_send(const Carry& in, Source source, ArrayWriter& writer) {
-  Listed<Source> places(std::move(source));
+  IndexBatches<Source> indices(std::move(source));
   return codec::leave_and_pick(in, [&](std::size_t end) {
-    for (auto some = places.below(end); !some.empty(); some = places.below(end)) writer.send_left(some);
+    for (auto some = indices.below(end); !some.empty(); some = indices.below(end)) writer.send_at(some);
   });
 }
 
-// Sums that are rounded are to be smaller: what a form takes of each of 256 ranks' is finite together, at its worst.
+// A form that rounds holds sums below this limit: then the rounding errors of 256 ranks add up to a finite value.
 inline constexpr float kMostRoundedSum = 0x1p119F;
 
-// acc += in, value by value in fp32, written in the arrays' form. What that rounds off goes to left, if there is one,
-// at the value's place. False: a sum is not finite, or too large to be rounded; it becomes 0.
+// acc += in, value by value in fp32, written in the form of the arrays. What the form rounds off is added to
+// residual_out at the value's index, unless residual_out is nullptr. False: a sum is not finite or too large to be
+// rounded; that sum becomes 0.
 template <typename Source>
-bool add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std::uint8_t* in, float* left,
-                Source places) {
-  const bool rounds = left != nullptr && form != ValueForm::kF32;
+bool add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std::uint8_t* in,
+                float* residual_out, Source indices) {
+  const bool rounds = residual_out != nullptr && form != ValueForm::kF32;
   const float most = form == ValueForm::kF32 ? std::numeric_limits<float>::max() : kMostRoundedSum;
   bool finite = true;
-  std::array<std::uint32_t, kValueBlock> place{};
+  std::array<std::uint32_t, kValueBlock> index{};
   for (std::size_t first = 0; first < count; first += kValueBlock) {
     const std::size_t length = std::min(kValueBlock, count - first);
     std::array<float, kValueBlock> sum{};
@@ -125,27 +126,28 @@ bool add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std:
     }
     write_values(form, {sum.data(), length}, acc + value_bytes(form, first));
     if (!rounds) continue;
-    places.read({place.data(), length});
+    indices.read({index.data(), length});
     for (std::size_t k = 0; k < length; ++k) {
-      left[place[k]] += sum[k] - value_at(form, acc, first + k);
-      finite = finite && is_finite(left[place[k]]);
+      residual_out[index[k]] += sum[k] - value_at(form, acc, first + k);
+      finite = finite && is_finite(residual_out[index[k]]);
     }
   }
   return finite;
 }
 
-// An array and where its values belong.
+// A value array and the indices of its values.
 template <typename Source>
-struct Placed {
+struct IndexedArray {
   ValueForm form;
   const std::uint8_t* array;
-  Listed<Source> places;
+  IndexBatches<Source> indices;
   std::size_t read = 0;
 };
 
-// Adds them up part after part of the output, which stays in the nearest cache until all have been added.
+// Merges the arrays into one part of the output after another: a part stays in the L1 cache until all arrays are added.
 template <typename Source>
-void merge_some(std::span<std::optional<Placed<Source>>> all, const Merge& merge, std::span<float> out) {
+void merge_some(std::span<std::optional<IndexedArray<Source>>> all, const Merge& merge,
+                std::span<float> out) {
   constexpr std::size_t kPart = 8192;
   for (std::size_t start = 0; start < out.size(); start += kPart) {
     const std::size_t end = std::min(start + kPart, out.size());
@@ -153,9 +155,9 @@ void merge_some(std::span<std::optional<Placed<Source>>> all, const Merge& merge
       std::fill_n(out.data() + start, end - start, 0.0F);
     else if (merge.base != out.data())
       std::copy_n(merge.base + start, end - start, out.data() + start);
-    for (std::optional<Placed<Source>>& one : all) {
-      Placed<Source>& p = *one;
-      for (auto some = p.places.below(end); !some.empty(); some = p.places.below(end)) {
+    for (std::optional<IndexedArray<Source>>& one : all) {
+      IndexedArray<Source>& p = *one;
+      for (auto some = p.indices.below(end); !some.empty(); some = p.indices.below(end)) {
         const std::uint8_t* from = p.array + 4 * p.read;
         if (p.form == ValueForm::kF32)
           for (const std::uint32_t i : some) out[i] += wire::get<float>(from), from += 4;
@@ -169,15 +171,15 @@ void merge_some(std::span<std::optional<Placed<Source>>> all, const Merge& merge
   }
 }
 
-// Payloads merged; place(payload) says where the values of one belong. As many at a time as have room on the stack.
+// Merges payloads, kAtOnce at a time, since their readers live on the stack. array_of(payload) is its IndexedArray.
 template <typename Source>
 void merge_arrays(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
-                  const auto& place) {
+                  const auto& array_of) {
   constexpr std::size_t kAtOnce = 8;
   codec::merge_in_groups(kAtOnce, payloads, merge, out,
                          [&](std::span<const ByteView> some, const Merge& step, std::span<float> to) {
-                           std::array<std::optional<Placed<Source>>, kAtOnce> all;
-                           for (std::size_t k = 0; k < some.size(); ++k) all[k].emplace(place(some[k]));
+                           std::array<std::optional<IndexedArray<Source>>, kAtOnce> all;
+                           for (std::size_t k = 0; k < some.size(); ++k) all[k].emplace(array_of(some[k]));
                            merge_some(std::span(all).first(some.size()), step, to);
                          });
 }

@@ -7,19 +7,19 @@
 namespace tithe::sparse {
 namespace {
 
-// place_bytes for any count up to `most`.
-std::size_t most_place_bytes(IndexForm form, std::size_t most, std::size_t n) {
+// An upper bound of index_bytes for every count up to `most`.
+std::size_t most_index_bytes(IndexForm form, std::size_t most, std::size_t n) {
   if (form == IndexForm::kAuto)
-    return std::min({most_place_bytes(IndexForm::kU32, most, n), most_place_bytes(IndexForm::kDelta, most, n),
-                     most_place_bytes(IndexForm::kBitmap, most, n)});
-  if (form != IndexForm::kDelta || most == 0) return place_bytes(form, most, n);
-  // count (b + 1) + (n >> b) bits for any count; over count <= most the first term is largest at most, and the
-  // second grows by at most n >> b where b steps.
+    return std::min({most_index_bytes(IndexForm::kU32, most, n), most_index_bytes(IndexForm::kDelta, most, n),
+                     most_index_bytes(IndexForm::kBitmap, most, n)});
+  if (form != IndexForm::kDelta || most == 0) return index_bytes(form, most, n);
+  // A count takes count (b + 1) + (n >> b) bits. Over all counts up to `most`, the first term is largest at `most`, and
+  // the second grows by at most n >> b when b changes.
   const unsigned b = rice_bits(most, n);
   return (most * (b + 1) + 2 * (n >> b)) / 8 + 9;
 }
 
-// Bits, lowest first, into bytes that are zero.
+// Writes bits, lowest first.
 class BitWriter {
  public:
   explicit BitWriter(std::uint8_t* out) : out_(out) {}
@@ -49,23 +49,23 @@ IndexForm chosen(const Form& form, std::size_t count, std::size_t n) {
   if (form.indices != IndexForm::kAuto) return form.indices;
   IndexForm best = IndexForm::kU32;
   const std::size_t plain_saves = form.values == ValueForm::kF32 ? kPackedHead - kHead : 0;
-  std::size_t least = place_bytes(best, count, n);
+  std::size_t least = index_bytes(best, count, n);
   for (const IndexForm other : {IndexForm::kBitmap, IndexForm::kDelta}) {
-    const std::size_t size = place_bytes(other, count, n) + plain_saves;
+    const std::size_t size = index_bytes(other, count, n) + plain_saves;
     if (size < least) least = size, best = other;
   }
   return best;
 }
 
-std::size_t places_bound(const Form& form, std::size_t most, std::size_t n) {
-  return form.plain() ? kHead + 4 * most : kPackedHead + most_place_bytes(form.indices, most, n);
+std::size_t indices_bound(const Form& form, std::size_t most, std::size_t n) {
+  return form.plain() ? kHead + 4 * most : kPackedHead + most_index_bytes(form.indices, most, n);
 }
 
 std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
-  return places_bound(form, most, n) + value_bytes(form.values, most);
+  return indices_bound(form, most, n) + value_bytes(form.values, most);
 }
 
-std::size_t write_places(const Form& asked, std::size_t n, std::span<const std::uint32_t> index, Bytes out) {
+std::size_t write_indices(const Form& asked, std::size_t n, std::span<const std::uint32_t> index, Bytes out) {
   const std::size_t count = index.size();
   const Form form{asked.values, chosen(asked, count, n)};
   if (form.plain()) {
@@ -84,9 +84,9 @@ std::size_t write_places(const Form& asked, std::size_t n, std::span<const std::
   if (form.indices == IndexForm::kU32) {
     for (const std::uint32_t i : index) wire::put(p, i), p += 4;
   } else if (form.indices == IndexForm::kBitmap) {
-    std::fill_n(p, place_bytes(form.indices, count, n), std::uint8_t{0});
+    std::fill_n(p, index_bytes(form.indices, count, n), std::uint8_t{0});
     for (const std::uint32_t i : index) p[i / 8] = static_cast<std::uint8_t>(p[i / 8] | 1U << i % 8);
-    p += place_bytes(form.indices, count, n);
+    p += index_bytes(form.indices, count, n);
   } else {
     BitWriter bits(p);
     std::uint64_t expected = 0;
@@ -103,13 +103,13 @@ std::size_t write_places(const Form& asked, std::size_t n, std::span<const std::
 }
 
 std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t> index, const float* value,
-                  float* left, Bytes out) {
+                  float* residual_out, Bytes out) {
   const std::size_t count = index.size();
-  std::uint8_t* const array = out.data() + write_places(form, n, index, out);
+  std::uint8_t* const array = out.data() + write_indices(form, n, index, out);
   const std::uint8_t* end = write_values(form.values, {value, count}, array);
   ValueReader sent(form.values, array, count);
-  for (std::size_t j = 0; j < count && left && form.values != ValueForm::kF32; ++j)
-    left[index[j]] = value[j] - sent.next();
+  for (std::size_t j = 0; j < count && residual_out && form.values != ValueForm::kF32; ++j)
+    residual_out[index[j]] = value[j] - sent.next();
   return static_cast<std::size_t>(end - out.data());
 }
 

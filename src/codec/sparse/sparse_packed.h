@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How packed payloads of sparsifiers are laid out: what those who write and those who read them share. Places are coded
-// as gaps: the zeros between a sent value and the one before it. Where values are sent at random places, gaps are
-// geometric, and the Rice code of 2^b near 0.69 of their mean is within a few hundredths of a bit of the best prefix
-// code (Rice and Plaunt 1971; Gallager and Van Voorhis 1975).
+// The layout of packed payloads, for their writers and readers. IndexForm::kDelta codes indices as gaps: the number of
+// unsent values between one sent value and the next. If the sent indices are random, gaps have a geometric
+// distribution, and the Rice code with 2^b near 0.69 of their mean is within a few hundredths of a bit of the best
+// prefix code (Rice and Plaunt 1971; Gallager and Van Voorhis 1975).
 //
-//   gap   = q 2^b + r   is written as q zeros, a one, and the b bits of r; first bit lowest
+//   gap   = q 2^b + r   is written as q zeros, a one, and the b bits of r, lowest bit first
 //
-// From about a quarter of the values on a bitmap is as short, and its places need no arithmetic.
+// A bitmap is as short once about a quarter of the values is sent, and reading it needs no arithmetic.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -25,15 +25,15 @@ enum Offset : std::size_t {
   kPackedHead = 12
 };
 
-// b for `count` of n values: a function of what both ends know.
+// b for `count` of n values. Writer and reader compute it alike.
 inline unsigned rice_bits(std::size_t count, std::size_t n) {
   if (count == 0) return 0;
   const std::uint64_t mean = (std::uint64_t{n} - count) * 177 / 256 / count;  // 177/256: ln 2
   return mean == 0 ? 0 : static_cast<unsigned>(std::bit_width(mean)) - 1;
 }
 
-// Bytes of the places of `count` of n values; of gaps, the most that they can take.
-inline std::size_t place_bytes(IndexForm form, std::size_t count, std::size_t n) {
+// Bytes of the index stream for `count` of n values; for gaps, an upper bound.
+inline std::size_t index_bytes(IndexForm form, std::size_t count, std::size_t n) {
   if (form == IndexForm::kU32) return 4 * count;
   if (form == IndexForm::kBitmap) return (n + 7) / 8;
   if (count == 0) return 0;

@@ -28,54 +28,54 @@ std::vector<Form> forms() {
 }
 
 std::vector<std::uint8_t> packed(const Form& form, std::size_t n, const std::vector<std::uint32_t>& index,
-                                 const std::vector<float>& value, float* left = nullptr) {
+                                 const std::vector<float>& value, float* residual_out = nullptr) {
   std::vector<std::uint8_t> out(bound(form, index.size(), n));
-  out.resize(write(form, n, index, value.data(), left, out));
+  out.resize(write(form, n, index, value.data(), residual_out, out));
   return out;
 }
 
-// All subsets of the places of few values, then random ones of many at every density, and all in one corner.
-TEST(SparsePacked, PlacesComeBackWithinTheBound) {
+// All subsets of a few indices; then random subsets of many indices at every density; then all indices at one end.
+TEST(SparsePacked, IndicesComeBackWithinTheBound) {
   std::mt19937 rng(7);
   const auto round_trip = [&](std::size_t n, const std::vector<std::uint32_t>& index) {
     std::vector<float> value;
     for (const std::uint32_t i : index) value.push_back(static_cast<float>(i % 251) - 125.0F);
     for (const Form& form : forms()) {
-      std::vector<float> left(n);
-      const std::vector<std::uint8_t> p = packed(form, n, index, value, left.data());
+      std::vector<float> residual_out(n);
+      const std::vector<std::uint8_t> p = packed(form, n, index, value, residual_out.data());
       for (const std::size_t most : {index.size(), index.size() + 1, 2 * index.size() + 3, n})
         ASSERT_LE(p.size(), bound(form, std::max(index.size(), std::min(most, n)), n)) << n << " " << most;
       ASSERT_TRUE(check("t", n, n, p).ok()) << check("t", n, n, p).what();
       std::size_t j = 0;
       for (Cursor c(p); !c.done(); c.next(), ++j) {
         ASSERT_EQ(c.index(), index[j]);
-        ASSERT_EQ(c.value() + left[c.index()], value[j]);
+        ASSERT_EQ(c.value() + residual_out[c.index()], value[j]);
       }
       ASSERT_EQ(j, index.size());
-      std::uint32_t place[Unpacker::kMost];
+      std::uint32_t got[Unpacker::kMost];
       float sent[Unpacker::kMost];
       Unpacker batches(p);
       Cursor c(p);
-      while (const std::size_t size = batches.read(place, sent))
+      while (const std::size_t size = batches.read(got, sent))
         for (std::size_t k = 0; k < size; ++k, c.next()) {
           ASSERT_FALSE(c.done());
-          ASSERT_EQ(place[k], c.index());
+          ASSERT_EQ(got[k], c.index());
           ASSERT_EQ(std::bit_cast<std::uint32_t>(sent[k]), std::bit_cast<std::uint32_t>(c.value()));
         }
       ASSERT_TRUE(c.done());
 
-      std::vector<std::uint8_t> alone(places_bound(form, index.size(), n));
-      alone.resize(write_places(form, n, index, alone));
-      ASSERT_TRUE(check_places("t", n, n, alone).ok()) << check_places("t", n, n, alone).what();
+      std::vector<std::uint8_t> alone(indices_bound(form, index.size(), n));
+      alone.resize(write_indices(form, n, index, alone));
+      ASSERT_TRUE(check_indices("t", n, n, alone).ok()) << check_indices("t", n, n, alone).what();
       std::vector<std::uint32_t> all(index.size() + 1);
-      PlaceReader reader(alone);
+      IndexReader reader(alone);
       ASSERT_EQ(reader.read(std::span(all).first(1)), std::min<std::size_t>(1, index.size()));
       ASSERT_EQ(reader.read(std::span(all).subspan(1)),
                 index.size() - std::min<std::size_t>(1, index.size()));
       all.pop_back();
       ASSERT_EQ(all, index);
       alone.push_back(0);
-      ASSERT_FALSE(check_places("t", n, n, alone).ok());
+      ASSERT_FALSE(check_indices("t", n, n, alone).ok());
     }
   };
   for (std::size_t n = 0; n <= 9; ++n)
@@ -130,16 +130,16 @@ TEST(SparsePacked, AutoBeatsPlainByTwoAndAHalfAtOnePercent) {
   for (const char* values : {"bf16", "fp16", "8bit", "4bit"}) {
     const auto spec = parse_spec(std::string("topk:ratio=0.01,indices=auto,values=") + values);
     ASSERT_TRUE(spec.ok());
-    std::vector<float> left(kN), sent(kN);
+    std::vector<float> residual_out(kN), sent(kN);
     std::vector<std::uint8_t> p(topk_codec.phases[0].bound(spec->settings, kN));
     const Call call{.settings = spec->settings};
-    const auto done = topk_codec.reference().encode(call, {grad.data(), nullptr, left.data(), kN}, p);
+    const auto done = topk_codec.reference().encode(call, {grad.data(), nullptr, residual_out.data(), kN}, p);
     ASSERT_TRUE(done.ok());
     p.resize(done->bytes);
     EXPECT_LT(2.5 * static_cast<double>(p.size()), static_cast<double>(bytes(count_of(0.01, kN)))) << values;
     const ByteView view(p);
     ASSERT_TRUE(topk_codec.reference().decode(call, {&view, 1}, {}, sent).ok());
-    for (std::size_t i = 0; i < kN; ++i) ASSERT_EQ(sent[i] + left[i], grad[i]) << values << " " << i;
+    for (std::size_t i = 0; i < kN; ++i) ASSERT_EQ(sent[i] + residual_out[i], grad[i]) << values << " " << i;
   }
 }
 
@@ -184,7 +184,7 @@ TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
       for (std::size_t i = 0; i < n; ++i) grad[i] = normal(rng), residual[i] = normal(rng);
       if (n > 2) grad[1] = 3.4e38F;  // beyond the largest finite bf16 value once rounded up
       std::vector<std::vector<std::uint8_t>> payloads;
-      std::vector<std::vector<float>> lefts, outs;
+      std::vector<std::vector<float>> residual_outs, outs;
       for (const Impl& impl : codec.impls) {
         Call call;
         call.settings = spec->settings;
@@ -193,18 +193,18 @@ TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
         const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
             static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), std::free);
         call.scratch = {scratch.get(), room};
-        std::vector<float> left(n);
+        std::vector<float> residual_out(n);
         std::vector<std::uint8_t> p(codec.phases[0].bound(call.settings, n));
-        const auto done = impl.encode(call, {grad.data(), residual.data(), left.data(), n}, p);
+        const auto done = impl.encode(call, {grad.data(), residual.data(), residual_out.data(), n}, p);
         ASSERT_TRUE(done.ok()) << done.status().what();
         EXPECT_TRUE(done->finite);
         p.resize(done->bytes);
         std::vector<float> out(n);
         const ByteView view(p);
         ASSERT_TRUE(impl.decode(call, {&view, 1}, {}, out).ok());
-        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(out[i] + left[i], grad[i] + residual[i]) << i;
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(out[i] + residual_out[i], grad[i] + residual[i]) << i;
         payloads.push_back(p);
-        lefts.push_back(left);
+        residual_outs.push_back(residual_out);
         const auto plain = packed({}, n, {}, {});
         const std::vector<ByteView> three = {view, plain, view};
         ASSERT_TRUE(impl.decode(call, three, {.base = grad.data(), .divide = 3}, out).ok());
@@ -212,7 +212,7 @@ TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
       }
       for (std::size_t k = 1; k < payloads.size(); ++k) {
         EXPECT_EQ(payloads[k], payloads[0]);
-        EXPECT_EQ(lefts[k], lefts[0]);
+        EXPECT_EQ(residual_outs[k], residual_outs[0]);
         EXPECT_EQ(outs[k], outs[0]);
       }
     }

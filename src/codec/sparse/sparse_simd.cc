@@ -40,11 +40,10 @@ void Divide(float* v, std::size_t n, float by) {
   for (; i < n; ++i) v[i] /= by;
 }
 
-// Asks for a line in the second-level cache: the nearest one has few places for lines on their way, and the additions
-// need those.
-void AskFor(const void* line) { __builtin_prefetch(line, 0, 2); }
+// Prefetches a line into the L2 cache: L1 has few fill buffers, and the additions need them.
+void PrefetchL2(const void* line) { __builtin_prefetch(line, 0, 2); }
 
-// How the output is walked.
+// The block size and the prefetches of a merge.
 struct Walk {
   Walk(const Merge& merge, std::span<float> out, std::size_t payloads, std::size_t pairs)
       : from_memory(out.size() >= simd::HWY_NAMESPACE::kPastCaches) {
@@ -52,16 +51,16 @@ struct Walk {
     step = dense ? kBlock / 2 : kBlock;
     share = dense ? (step + payloads - 1) / payloads : 0;
   }
-  // Before payload p is added to the block that ends at `end`.
-  void ask(std::size_t p, std::size_t end, std::span<float> out) const {
+  // Call before payload p is added to the block that ends at `end`.
+  void prefetch(std::size_t p, std::size_t end, std::span<float> out) const {
     const std::size_t last = std::min(end + (p + 1) * share, out.size());
-    for (std::size_t i = end + p * share; i < last; i += kLine) AskFor(&out[i]);
+    for (std::size_t i = end + p * share; i < last; i += kLine) PrefetchL2(&out[i]);
   }
 
   bool from_memory;
   std::size_t step;  // values in a block
-  // In place, lines between the pairs are never touched. Where many lines of much memory are, all those of the next
-  // block are asked for in order, a share before each payload: in one go they would wait for one another.
+  // An in-place merge does not touch the lines between pairs. If it touches many lines of a large output, all lines of
+  // the next block are prefetched in order, a share of them before each payload: all at once would stall.
   std::size_t share;
 };
 
@@ -79,14 +78,14 @@ void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<
     else if (!in_place)
       std::copy_n(merge.base + block, length, &out[block]);
     for (std::size_t p = 0; p < payloads.size(); ++p) {
-      walk.ask(p, end, out);
+      walk.prefetch(p, end, out);
       const Pairs all(payloads[p]);
       std::size_t j = next[p];
-      // Twice as many streams as payloads, a little of each at a time: no processor guesses how they go on.
+      // Two streams per payload, read in small steps: the hardware prefetcher does not follow that many.
       if (walk.from_memory && j + 5 * kLine < all.count())
         for (const std::size_t ahead : {4 * kLine, 5 * kLine}) {
-          AskFor(all.indices() + 4 * (j + ahead));
-          AskFor(all.values() + 4 * (j + ahead));
+          PrefetchL2(all.indices() + 4 * (j + ahead));
+          PrefetchL2(all.values() + 4 * (j + ahead));
         }
       for (; j < all.count(); ++j) {
         const std::size_t i = all.index(j);
@@ -99,7 +98,7 @@ void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<
   }
 }
 
-// One payload in place: nothing but its pairs, asked for ahead.
+// Adds one payload in place: touches the indices of its pairs only, and prefetches them.
 void AddPairs(const Pairs& pairs, float* out) {
   constexpr std::size_t kAhead = 32;
   const std::size_t count = pairs.count();
@@ -126,9 +125,9 @@ struct Batch {
   float value[Unpacker::kMost];
 };
 
-constexpr std::size_t kPackedGroup = 16;  // their batches lie on the stack
+constexpr std::size_t kPackedGroup = 16;  // payloads per pass; their batches are on the stack
 
-// As Merge256, where some payload is packed and has to be read from its start: of at most kPackedGroup.
+// Merge256 for at most kPackedGroup payloads of which some are packed: these can only be read in order.
 void MergePacked(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   std::array<std::optional<Batch>, kPackedGroup> batches;
   std::size_t pairs = 0;
@@ -142,7 +141,7 @@ void MergePacked(std::span<const ByteView> payloads, const Merge& merge, std::sp
     else if (merge.base != out.data())
       std::copy_n(merge.base + block, length, &out[block]);
     for (std::size_t p = 0; p < payloads.size(); ++p) {
-      walk.ask(p, end, out);
+      walk.prefetch(p, end, out);
       Batch& b = *batches[p];
       do {
         for (; b.at < b.size && b.index[b.at] < end; ++b.at) out[b.index[b.at]] += b.value[b.at];

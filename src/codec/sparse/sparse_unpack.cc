@@ -23,29 +23,29 @@ std::uint64_t peek(const std::uint8_t* p, const std::uint8_t* end, std::size_t a
 
 }  // namespace
 
-Cursor::Cursor(ByteView payload) : places_(payload.data() + kHead), end_(payload.data() + payload.size()) {
-  left_ = wire::get<std::uint32_t>(payload.data());
-  const std::uint8_t* values = places_ + 4 * left_;
+Cursor::Cursor(ByteView payload) : indices_(payload.data() + kHead), end_(payload.data() + payload.size()) {
+  remaining_ = wire::get<std::uint32_t>(payload.data());
+  const std::uint8_t* values = indices_ + 4 * remaining_;
   if (is_packed(payload)) {
-    left_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
+    remaining_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
     form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
     rice_ = payload[kAtRice];
-    places_ = payload.data() + kPackedHead;
-    end_ -= array_bytes(form_.values, payload, left_);
+    indices_ = payload.data() + kPackedHead;
+    end_ -= array_bytes(form_.values, payload, remaining_);
     values = end_;
   }
-  values_ = ValueReader(form_.values, values, left_);
-  if (left_ > 0) read();
+  values_ = ValueReader(form_.values, values, remaining_);
+  if (remaining_ > 0) read();
 }
 
 void Cursor::next() {
-  if (--left_ > 0) read();
+  if (--remaining_ > 0) read();
 }
 
 void Cursor::read() {
   if (form_.indices == IndexForm::kU32) {
-    index_ = wire::get<std::uint32_t>(places_);
-    places_ += 4;
+    index_ = wire::get<std::uint32_t>(indices_);
+    indices_ += 4;
   } else if (form_.indices == IndexForm::kBitmap) {
     index_ = next_bit();
   } else {
@@ -56,10 +56,10 @@ void Cursor::read() {
 }
 
 std::uint32_t Cursor::next_bit() {
-  std::uint64_t word = peek(places_, end_, bit_);
-  while ((word & 0xffffffffU) == 0 && places_ + bit_ / 8 < end_) {
+  std::uint64_t word = peek(indices_, end_, bit_);
+  while ((word & 0xffffffffU) == 0 && indices_ + bit_ / 8 < end_) {
     bit_ += 32;
-    word = peek(places_, end_, bit_);
+    word = peek(indices_, end_, bit_);
   }
   bit_ += static_cast<unsigned>(std::countr_zero(word | std::uint64_t{1} << 63)) + 1;
   return static_cast<std::uint32_t>(bit_ - 1);
@@ -67,37 +67,37 @@ std::uint32_t Cursor::next_bit() {
 
 std::uint32_t Cursor::gap() {
   std::uint64_t q = 0;
-  std::uint64_t word = peek(places_, end_, bit_);
-  while ((word & 0xffffffffU) == 0 && places_ + bit_ / 8 < end_) {
+  std::uint64_t word = peek(indices_, end_, bit_);
+  while ((word & 0xffffffffU) == 0 && indices_ + bit_ / 8 < end_) {
     q += 32;
     bit_ += 32;
-    word = peek(places_, end_, bit_);
+    word = peek(indices_, end_, bit_);
   }
   const auto zeros = static_cast<unsigned>(std::countr_zero(word | std::uint64_t{1} << 63));
   q += zeros;
   bit_ += zeros + 1;
-  const std::uint64_t rest = peek(places_, end_, bit_) & ((std::uint64_t{1} << rice_) - 1);
+  const std::uint64_t rest = peek(indices_, end_, bit_) & ((std::uint64_t{1} << rice_) - 1);
   bit_ += rice_;
   return static_cast<std::uint32_t>(q << rice_ | rest);
 }
 
-PlaceReader::PlaceReader(ByteView payload)
-    : places_(payload.data() + kHead),
+IndexReader::IndexReader(ByteView payload)
+    : indices_(payload.data() + kHead),
       end_(payload.data() + payload.size()),
       count_(wire::get<std::uint32_t>(payload.data())) {
   if (!is_packed(payload)) return;
   count_ = wire::get<std::uint32_t>(payload.data() + kAtCount);
   form_ = {static_cast<ValueForm>(payload[kAtValues]), static_cast<IndexForm>(payload[kAtIndices])};
   rice_ = payload[kAtRice];
-  places_ = payload.data() + kPackedHead;
+  indices_ = payload.data() + kPackedHead;
 }
 
-std::size_t PlaceReader::read(std::span<std::uint32_t> index) {
+std::size_t IndexReader::read(std::span<std::uint32_t> index) {
   index = index.first(std::min(index.size(), count_ - read_));
   if (index.empty()) return 0;
   if (form_.indices == IndexForm::kU32)
     for (std::size_t k = 0; k < index.size(); ++k)
-      index[k] = wire::get<std::uint32_t>(places_ + 4 * (read_ + k));
+      index[k] = wire::get<std::uint32_t>(indices_ + 4 * (read_ + k));
   else if (form_.indices == IndexForm::kBitmap)
     read_bitmap(index);
   else
@@ -106,26 +106,26 @@ std::size_t PlaceReader::read(std::span<std::uint32_t> index) {
   return index.size();
 }
 
-Unpacker::Unpacker(ByteView payload) : places_(payload) {
-  const ValueForm form = places_.form().values;
+Unpacker::Unpacker(ByteView payload) : indices_(payload) {
+  const ValueForm form = indices_.form().values;
   const std::size_t area = is_packed(payload) ? kPackedHead : kHead;
   const std::size_t bytes = array_bytes(form, payload.subspan(area), count());
   values_ = ValueReader(form, payload.data() + payload.size() - bytes, count());
 }
 
 std::size_t Unpacker::read(std::uint32_t* index, float* value) {
-  const std::size_t size = places_.read({index, kMost});
+  const std::size_t size = indices_.read({index, kMost});
   if (size > 0) values_.read({value, size});
   return size;
 }
 
 // bit_: index of the next unread bit.
-void PlaceReader::read_bitmap(std::span<std::uint32_t> index) {
-  std::uint64_t word = peek(places_, end_, bit_);
+void IndexReader::read_bitmap(std::span<std::uint32_t> index) {
+  std::uint64_t word = peek(indices_, end_, bit_);
   for (std::size_t k = 0; k < index.size();) {
     if (word == 0) {
       bit_ = bit_ / 8 * 8 + 64;
-      word = peek(places_, end_, bit_);
+      word = peek(indices_, end_, bit_);
       continue;
     }
     index[k++] = static_cast<std::uint32_t>(bit_) + static_cast<std::uint32_t>(std::countr_zero(word));
@@ -134,25 +134,25 @@ void PlaceReader::read_bitmap(std::span<std::uint32_t> index) {
   bit_ = std::size_t{index.back()} + 1;
 }
 
-// Most codes are shorter than a word, so that one look shows both of a code's parts.
-void PlaceReader::read_gaps(std::span<std::uint32_t> index) {
+// Most codes are shorter than a word: one peek then shows both parts of a code.
+void IndexReader::read_gaps(std::span<std::uint32_t> index) {
   const std::uint64_t rest = (std::uint64_t{1} << rice_) - 1;
   std::uint32_t expected = expected_;
   std::size_t at = bit_;
-  for (std::uint32_t& place : index) {
+  for (std::uint32_t& to : index) {
     std::uint64_t q = 0;
-    std::uint64_t word = peek(places_, end_, at);
+    std::uint64_t word = peek(indices_, end_, at);
     while ((word & 0xffffffffU) == 0) {  // a one follows: the payload was checked
       q += 32;
       at += 32;
-      word = peek(places_, end_, at);
+      word = peek(indices_, end_, at);
     }
     const auto zeros = static_cast<unsigned>(std::countr_zero(word));
     at += zeros + 1;
-    word = zeros + 1 + rice_ <= 57 ? word >> (zeros + 1) : peek(places_, end_, at);
+    word = zeros + 1 + rice_ <= 57 ? word >> (zeros + 1) : peek(indices_, end_, at);
     at += rice_;
     const std::uint32_t i = expected + static_cast<std::uint32_t>((q + zeros) << rice_ | (word & rest));
-    place = i;
+    to = i;
     expected = i + 1;
   }
   expected_ = expected;
@@ -161,7 +161,7 @@ void PlaceReader::read_gaps(std::span<std::uint32_t> index) {
 
 namespace {
 
-// What check_packed and check_places share. Ends with the places' end known to be `end`.
+// What check_packed and check_indices share.
 class PackedCheck {
  public:
   PackedCheck(std::string_view codec, std::size_t n, ByteView payload)
@@ -187,68 +187,68 @@ class PackedCheck {
     return {};
   }
 
-  // That the places end where the payload's last `behind` bytes begin.
-  Status places(std::size_t behind) const {
-    const std::uint8_t* places = payload_.data() + kPackedHead;
+  // Checks the index stream, which ends `behind` bytes before the payload does.
+  Status indices(std::size_t behind) const {
+    const std::uint8_t* indices = payload_.data() + kPackedHead;
     const std::uint8_t* end = payload_.data() + payload_.size() - behind;
-    if (form().indices == IndexForm::kU32) return list(places, end);
-    return form().indices == IndexForm::kBitmap ? bitmap(places, end) : gaps(places, end);
+    if (form().indices == IndexForm::kU32) return list(indices, end);
+    return form().indices == IndexForm::kBitmap ? bitmap(indices, end) : gaps(indices, end);
   }
 
  private:
   unsigned rice() const { return form().indices == IndexForm::kDelta ? rice_bits(count(), n_) : 0; }
-  Status list(const std::uint8_t* places, const std::uint8_t* end) const;
-  Status bitmap(const std::uint8_t* places, const std::uint8_t* end) const;
-  Status gaps(const std::uint8_t* places, const std::uint8_t* end) const;
+  Status list(const std::uint8_t* indices, const std::uint8_t* end) const;
+  Status bitmap(const std::uint8_t* indices, const std::uint8_t* end) const;
+  Status gaps(const std::uint8_t* indices, const std::uint8_t* end) const;
 
   std::string_view codec_;
   std::size_t n_;
   ByteView payload_;
 };
 
-Status PackedCheck::list(const std::uint8_t* places, const std::uint8_t* end) const {
-  if (static_cast<std::size_t>(end - places) != 4 * count()) return corrupt("wrong length");
+Status PackedCheck::list(const std::uint8_t* indices, const std::uint8_t* end) const {
+  if (static_cast<std::size_t>(end - indices) != 4 * count()) return corrupt("wrong length");
   std::uint64_t least = 0;
-  for (; places < end; places += 4) {
-    const std::uint32_t i = wire::get<std::uint32_t>(places);
+  for (; indices < end; indices += 4) {
+    const std::uint32_t i = wire::get<std::uint32_t>(indices);
     if (i < least || i >= n_) return corrupt("indices do not increase below " + std::to_string(n_));
     least = std::uint64_t{i} + 1;
   }
   return {};
 }
 
-Status PackedCheck::bitmap(const std::uint8_t* places, const std::uint8_t* end) const {
-  const auto room = static_cast<std::size_t>(end - places);
-  if (room != place_bytes(IndexForm::kBitmap, count(), n_)) return corrupt("wrong length");
+Status PackedCheck::bitmap(const std::uint8_t* indices, const std::uint8_t* end) const {
+  const auto room = static_cast<std::size_t>(end - indices);
+  if (room != index_bytes(IndexForm::kBitmap, count(), n_)) return corrupt("wrong length");
   if (n_ % 8 != 0 && end[-1] >> n_ % 8 != 0) return corrupt("padding bits are not zero");
   std::size_t ones = 0;
   std::size_t k = 0;
   for (; k + 8 <= room; k += 8)
-    ones += static_cast<std::size_t>(std::popcount(wire::get<std::uint64_t>(places + k)));
-  for (; k < room; ++k) ones += static_cast<std::size_t>(std::popcount(places[k]));
+    ones += static_cast<std::size_t>(std::popcount(wire::get<std::uint64_t>(indices + k)));
+  for (; k < room; ++k) ones += static_cast<std::size_t>(std::popcount(indices[k]));
   return ones == count() ? Status() : corrupt("the bitmap names another number of values");
 }
 
-Status PackedCheck::gaps(const std::uint8_t* places, const std::uint8_t* end) const {
-  const auto room = static_cast<std::size_t>(end - places);
+Status PackedCheck::gaps(const std::uint8_t* indices, const std::uint8_t* end) const {
+  const auto room = static_cast<std::size_t>(end - indices);
   const std::size_t bits = 8 * room;
   const unsigned b = rice();
   std::size_t at = 0;
   std::uint64_t least = 0;
   for (std::size_t j = 0; j < count(); ++j) {
     std::uint64_t q = 0;
-    std::uint64_t word = peek(places, end, at);
+    std::uint64_t word = peek(indices, end, at);
     while ((word & 0xffffffffU) == 0 && at < bits) {
       q += 32;
       at += 32;
-      word = peek(places, end, at);
+      word = peek(indices, end, at);
     }
     if (at >= bits) return corrupt("index stream ends early");
     const auto zeros = static_cast<unsigned>(std::countr_zero(word));
     q += zeros;
     at += zeros + 1;
     if (at + b > bits) return corrupt("index stream ends early");
-    const std::uint64_t gap = q << b | (peek(places, end, at) & ((std::uint64_t{1} << b) - 1));
+    const std::uint64_t gap = q << b | (peek(indices, end, at) & ((std::uint64_t{1} << b) - 1));
     at += b;
     if (q > n_ || least + gap >= n_)
       return corrupt("index of " + std::to_string(n_) + " values out of range");
@@ -270,24 +270,24 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
     return check.corrupt("too short for " + std::to_string(check.count()) + " values");
   if (!values_hold(form, payload.last(values), check.count()))
     return check.corrupt("a code that no writer writes");
-  return check.places(values);
+  return check.indices(values);
 }
 
-Status check_places(std::string_view codec, std::size_t n, std::size_t most, ByteView payload) {
+Status check_indices(std::string_view codec, std::size_t n, std::size_t most, ByteView payload) {
   TITHE_TRY(check_values(codec, n));
   const PackedCheck check(codec, n, payload);
-  if (payload.size() < kHead) return check.corrupt("no count of places");
+  if (payload.size() < kHead) return check.corrupt("no count of indices");
   if (is_packed(payload)) {
     TITHE_TRY(check.head(most));
-    return check.places(0);
+    return check.indices(0);
   }
   const std::size_t count = wire::get<std::uint32_t>(payload.data());
-  if (count > most) return check.corrupt("more places than the ratio allows");
+  if (count > most) return check.corrupt("more indices than the ratio allows");
   if (payload.size() != kHead + 4 * count) return check.corrupt("another length than its count says");
   std::uint64_t least = 0;
   for (std::size_t j = 0; j < count; ++j) {
     const std::uint32_t i = wire::get<std::uint32_t>(payload.data() + kHead + 4 * j);
-    if (i < least || i >= n) return check.corrupt("places do not increase below n");
+    if (i < least || i >= n) return check.corrupt("indices do not increase below n");
     least = std::uint64_t{i} + 1;
   }
   return {};

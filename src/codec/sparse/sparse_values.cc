@@ -13,7 +13,7 @@
 namespace tithe::sparse {
 namespace {
 
-constexpr std::size_t kBits[] = {32, 16, 16, 8, 4};  // of one value, where the form is fixed
+constexpr std::size_t kBits[] = {32, 16, 16, 8, 4};  // bits of one value, by fixed form
 constexpr std::size_t kBlockHead = 2;
 
 bool in_blocks(ValueForm form) { return form >= ValueForm::kF16; }
@@ -21,9 +21,9 @@ std::size_t blocks(std::size_t count) { return (count + kValueBlock - 1) / kValu
 
 std::uint32_t magnitude_of(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
-// fp16: the scale of a block, a power of two that is a normal float, as is its inverse.
+// fp16: the scale of a block, a power of two; the scale and its inverse are normal floats.
 constexpr std::uint32_t kMostExponent = 254;
-constexpr std::uint32_t kMostHalf = 0x77ff;  // the largest below 2^15: it stays finite at every scale
+constexpr std::uint32_t kMostHalf = 0x77ff;  // the largest below 2^15: finite with every scale
 
 float half_scale(std::uint32_t e) { return std::bit_cast<float>((std::max(e, 15U) - 14U) << 23); }
 float half_inverse(std::uint32_t e) { return std::bit_cast<float>((268U - std::max(e, 15U)) << 23); }
@@ -121,7 +121,7 @@ std::uint8_t* write_classes(std::span<const float> v, std::uint8_t* out) {
   out = std::fill_n(tags, tag_bytes(v.size()), std::uint8_t{0});
   for (std::size_t k = 0; k < v.size(); ++k) {
     const float x = std::ldexp(v[k], 126 - static_cast<int>(e));
-    const inceptionn::Sent sent =
+    const inceptionn::CodedValue sent =
         inceptionn::send(unit_classes(), std::fabs(x) < 1 ? x : 0.0F);  // 0: not finite
     tags[k / 4] = static_cast<std::uint8_t>(tags[k / 4] | sent.tag << 2 * (k % 4));
     inceptionn::put_bytes(out, sent.tag, sent.word);
@@ -218,7 +218,7 @@ void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, s
       for (std::size_t k = 0; k < out.size(); ++k) out[k] = scale.value(top, code_at(form, codes, k));
       return;
     }
-    case ValueForm::kInceptionn:  // has no fixed places
+    case ValueForm::kInceptionn:  // has no fixed offsets
       return;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What every codec with a sparse payload (codec/sparse/sparse.h) has besides its choice of values: its decoders, the
-// packed forms of its fast encode, and the tables that its row points to.
+// What every codec with a sparse payload (codec/sparse/sparse.h) needs besides its selection of values: decoders,
+// packed forms of the fast encode, and the tables for its Codec row.
 #include "codec/common/payload.h"
 #include "codec/sparse/sparse.h"
 
@@ -20,7 +20,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-// kPlain writes plain payloads and needs kOwn bytes of scratch; the form stands at kFirst in the settings.
+// kPlain writes plain payloads and needs kOwn bytes of scratch; kFirst is the parameter `values` (see form_of).
 template <const Codec& kCodec, std::size_t kFirst, Encode kPlain,
           std::size_t (*kOwn)(const Settings&, std::size_t)>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
@@ -31,7 +31,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return encode_packed(call, kFirst, in, kOwn(s, in.n), kPlain, out);
 }
 
-// kReference is the readable encode of any form.
+// kReference is the readable encode; it writes any form.
 template <const Codec& kCodec, std::size_t kFirst, codec::Check kCheck, Encode kReference, Encode kPlain,
           std::size_t (*kOwn)(const Settings&, std::size_t)>
 inline constexpr Impl kImpls[] = {codec::simd({.encode = encode<kCodec, kFirst, kPlain, kOwn>,

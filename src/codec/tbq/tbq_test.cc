@@ -6,13 +6,13 @@
 namespace tithe::tbq {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 TEST(Tbq, WhatReachesTheThresholdIsSentAsTheThreshold) {
-  const Sent sent = send("tbq:tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
+  const EncodeOutput sent = send("tbq:tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
   EXPECT_EQ(sent.values, (std::vector<float>{0.5F, -0.5F, 0, -0.5F, 0}));
-  EXPECT_EQ(sent.left, (std::vector<float>{0.25F, -0.5F, 0.25F, 0, 0.375F}));
+  EXPECT_EQ(sent.residual_out, (std::vector<float>{0.25F, -0.5F, 0.25F, 0, 0.375F}));
   ASSERT_EQ(sent.payload.size(), 6U);
   EXPECT_EQ(wire::get<float>(sent.payload.data()), 0.5F);
   EXPECT_EQ(sent.payload[4], 0b01011);
@@ -21,10 +21,10 @@ TEST(Tbq, WhatReachesTheThresholdIsSentAsTheThreshold) {
 
 // HiPress: r >= tau sends +tau (2), r <= -tau sends -tau (0), else nothing (1); four codes to a byte, LSB first.
 TEST(Tbq, LiteralIsTheBytesOfHiPress) {
-  const Sent sent = send("tbq:mode=literal,tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
+  const EncodeOutput sent = send("tbq:mode=literal,tau=0.5", {0.75F, -1.0F, 0.25F, -0.5F, 0.375F});
   EXPECT_EQ(sent.payload, (std::vector<std::uint8_t>{0b00'01'00'10, 0b01}));
   EXPECT_EQ(sent.values, (std::vector<float>{0.5F, -0.5F, 0, -0.5F, 0}));
-  EXPECT_EQ(sent.left, (std::vector<float>{0.25F, -0.5F, 0.25F, 0, 0.375F}));
+  EXPECT_EQ(sent.residual_out, (std::vector<float>{0.25F, -0.5F, 0.25F, 0, 0.375F}));
   EXPECT_EQ(send("tbq:mode=literal", {2, -0.5F}).values, (std::vector<float>{1, 0}));
   EXPECT_FALSE(send("tbq:mode=literal", {2, std::nanf("")}).finite);
 
@@ -40,11 +40,11 @@ TEST(Tbq, LiteralIsTheBytesOfHiPress) {
 
 TEST(Tbq, WhatIsTooSmallWaitsInTheResidual) {
   const std::vector<float> grad(3, 0.25F);
-  Sent sent = send("tbq:tau=0.5", grad);
+  EncodeOutput sent = send("tbq:tau=0.5", grad);
   EXPECT_EQ(sent.values, std::vector<float>(3, 0.0F));
-  sent = send("tbq:tau=0.5", grad, 2, sent.left);
+  sent = send("tbq:tau=0.5", grad, 2, sent.residual_out);
   EXPECT_EQ(sent.values, std::vector<float>(3, 0.5F));
-  EXPECT_EQ(sent.left, std::vector<float>(3, 0.0F));
+  EXPECT_EQ(sent.residual_out, std::vector<float>(3, 0.0F));
 }
 
 TEST(Tbq, EqualMagnitudesAreSentExactly) {
@@ -70,9 +70,9 @@ TEST(Tbq, Contracts) {
   }
   const double bound = 1 - 1.0 / ternary::kBlock;
   for (const std::vector<float>& grad : {harness::bell(kValues), heavy, lone, harness::bell(kValues, 1e36F)})
-    EXPECT_LE(harness::squares(send("tbq", grad).left), bound * harness::squares(grad));
+    EXPECT_LE(harness::squares(send("tbq", grad).residual_out), bound * harness::squares(grad));
   const std::vector<float> normal = harness::bell(kValues);
-  EXPECT_LT(harness::squares(send("tbq", normal).left), 0.4 * harness::squares(normal));
+  EXPECT_LT(harness::squares(send("tbq", normal).residual_out), 0.4 * harness::squares(normal));
 }
 
 TEST(Tbq, CheckRefusesWhatEncodeCannotWrite) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// terngrad: -scale, 0 or scale, at random so that the mean is the value (W. Wen et al., NeurIPS 2017). Layout in
-// codec/levels/ternary.h.
+// terngrad: rounds each value at random to -scale, 0 or scale, so that the mean is the value (W. Wen et al., NeurIPS
+// 2017). Layout: codec/levels/ternary.h.
 //
-// Published with one scale per layer, the largest magnitude, after clipping at 2.5 standard deviations. Here a block of
-// 1024 values has its own: memory is read once and less is rounded away. A value v goes with probability
-// min(|v|, scale) / scale, to within 2^-22: unbiased unless cut is set. Blocks of equal magnitudes are sent exactly.
-// Scales differ between ranks, so payloads do not add up; they are decoded.
+// The published form has one scale per layer: the largest magnitude, after clipping at 2.5 standard deviations. Here
+// each block of 1024 values has its own: memory is read once and the error is smaller. A value v is sent with
+// probability min(|v|, scale) / scale, to within 2^-22: unbiased unless cut is set. Blocks of equal magnitudes are sent
+// exactly. Scales differ between ranks, so payloads do not add up; they are decoded.
 #include "codec/levels/ternary.h"
 #include "codec/levels/terngrad_scale.h"
 #include "tithe/codec.h"
@@ -38,7 +38,7 @@ struct Rule {
   float cut;
 
   explicit Rule(const Call& call) : key(block::key(call)), cut(static_cast<float>(call.settings[kCut])) {}
-  Pick pick(const block::Look& look, std::size_t len) const { return {key, scale_of(cut, look, len)}; }
+  Pick pick(const block::Stats& stats, std::size_t len) const { return {key, scale_of(cut, stats, len)}; }
 };
 
 extern const block::Kernels kReference;

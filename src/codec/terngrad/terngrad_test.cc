@@ -8,14 +8,14 @@
 namespace tithe::terngrad {
 namespace {
 
+using harness::EncodeOutput;
 using harness::send;
-using harness::Sent;
 
 TEST(Terngrad, MinusOneZeroOrOneTimesTheLargest) {
   const std::vector<float> grad = harness::bell(ternary::kBlock);
   float largest = 0;
   for (const float v : grad) largest = std::max(largest, std::fabs(v));
-  const Sent sent = send("terngrad", grad);
+  const EncodeOutput sent = send("terngrad", grad);
   const std::set<float> seen(sent.values.begin(), sent.values.end());
   EXPECT_EQ(seen, (std::set<float>{-largest, 0, largest}));
   for (std::size_t i = 0; i < grad.size(); ++i) {
@@ -39,7 +39,7 @@ TEST(Terngrad, AQuarterOfTheScaleGoesAQuarterOfTheTime) {
   constexpr std::size_t kBlocks = 64;
   std::vector<float> grad(kBlocks * ternary::kBlock, 0.25F);
   for (std::size_t k = 0; k < kBlocks; ++k) grad[k * ternary::kBlock] = 1;
-  const Sent sent = send("terngrad", grad);
+  const EncodeOutput sent = send("terngrad", grad);
   double gone = 0;
   for (const float v : sent.values) gone += v != 0.0F;
   const double tries = kBlocks * (ternary::kBlock - 1);
@@ -48,7 +48,7 @@ TEST(Terngrad, AQuarterOfTheScaleGoesAQuarterOfTheTime) {
 
 TEST(Terngrad, CutHoldsTheScale) {
   const std::vector<float> grad = harness::bell(ternary::kBlock);
-  const Sent sent = send("terngrad:cut=2.5", grad);
+  const EncodeOutput sent = send("terngrad:cut=2.5", grad);
   const float scale = wire::get<float>(sent.payload.data());
   EXPECT_NEAR(scale, 2.5F, 0.2F);
   for (std::size_t i = 0; i < grad.size(); ++i)

@@ -11,17 +11,17 @@ namespace {
 enum Param : std::size_t { kCut, kRanks };
 constexpr ParamSpec kParams[] = {terngrad::kCutParam, int_fields::kWorkers};
 
-buckets::Shape shape(const Settings&) {
-  buckets::Shape shape{Settings{}};
-  shape.bits = 2;
-  shape.log2_bucket = 10;
-  return shape;
+buckets::LevelFormat format(const Settings&) {
+  buckets::LevelFormat format{Settings{}};
+  format.bits = 2;
+  format.log2_bucket = 10;
+  return format;
 }
 unsigned most(const Settings& s) { return static_cast<unsigned>(s[kRanks]); }
-float scale(const Settings& s, const Carry& bucket, const block::Look& look) {
-  return terngrad::scale_of(static_cast<float>(s[kCut]), look, bucket.n);
+float scale(const Settings& s, const Carry& bucket, const block::Stats& stats) {
+  return terngrad::scale_of(static_cast<float>(s[kCut]), stats, bucket.n);
 }
-constexpr shared_levels::Kind kKind = {shape, most, scale};
+constexpr shared_levels::Kind kKind = {format, most, scale};
 using Made = shared_levels::Made<terngrad_shared_codec, kKind>;
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 // ---- The reference
 
-// Sums and differences in one order, which any vectors can keep.
+// The butterflies in a fixed order, which vectors of any width can keep.
 template <typename T>
 void transform(std::array<T, kBlock>& x, std::size_t width) {
   for (std::size_t half = 1; half < width; half *= 2)
@@ -73,22 +73,22 @@ void values(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
 constexpr std::string_view kWords[] = {"2", "3", "4", "5", "6", "7", "8"};
 constexpr std::string_view kModes[] = {"even", "literal"};
 constexpr ParamSpec kParams[] = {
-    {"bits", 2, 0, 6, "of one rank's levels; lanes that are added are wider", kWords},
+    {"bits", 2, 0, 6, "of one rank's levels; int fields, which hold sums, are wider", kWords},
     {"mode", 0, 0, 1, "even: 2^bits levels, evenly spaced; literal: the 16 of 31 that were published",
      kModes},
     int_fields::kWorkers};
 
-constexpr std::size_t kHead = 12;  // bytes in front of the ranges
+constexpr std::size_t kHead = 12;  // bytes before the ranges
 constexpr std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 
 std::size_t bound_ranges(const Settings&, std::size_t n) { return kHead + 4 * blocks(n); }
-std::size_t bound_lanes(const Settings& s, std::size_t n) {
-  const Shape shape(s);
-  return int_fields::bytes(lanes_for(n), int_fields::bits_for(shape.top, shape.most));
+std::size_t bound_fields(const Settings& s, std::size_t n) {
+  const Quantizer quantizer(s);
+  return int_fields::bytes(fields_for(n), int_fields::bits_for(quantizer.top, quantizer.most));
 }
 int_fields::Form form(const Settings& s, std::size_t n) {
-  const Shape shape(s);
-  return {"thc", lanes_for(n), shape.top, shape.most};
+  const Quantizer quantizer(s);
+  return {"thc", fields_for(n), quantizer.top, quantizer.most};
 }
 
 unsigned workers_of(ByteView ranges) { return wire::get<std::uint16_t>(ranges.data()); }
@@ -99,10 +99,11 @@ float range_of(ByteView ranges, std::size_t block) {
 
 Status check_ranges(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("thc", payload.size(), bound_ranges(call.settings, n)));
-  const Shape shape(call.settings);
-  if (workers_of(payload) == 0 || workers_of(payload) > shape.most)
+  const Quantizer quantizer(call.settings);
+  if (workers_of(payload) == 0 || workers_of(payload) > quantizer.most)
     return {Code::kCorrupt, "thc: more ranks than there may be"};
-  if (wire::get<std::uint16_t>(payload.data() + 2) != shape.top) return {Code::kCorrupt, "thc: other levels"};
+  if (wire::get<std::uint16_t>(payload.data() + 2) != quantizer.top)
+    return {Code::kCorrupt, "thc: other levels"};
   for (std::size_t b = 0; b < blocks(n); ++b) {
     const float range = range_of(payload, b);
     if (std::bit_cast<std::uint32_t>(range) != 0 && !(range >= kLeastRange && range <= kMost))
@@ -142,16 +143,16 @@ Carry block_of(const Carry& in, std::size_t first) {
 }
 
 Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
-  const Shape shape(call.settings);
+  const Quantizer quantizer(call.settings);
   wire::put(out.data(), std::uint16_t{1});
-  wire::put(out.data() + 2, static_cast<std::uint16_t>(shape.top));
+  wire::put(out.data() + 2, static_cast<std::uint16_t>(quantizer.top));
   wire::put(out.data() + 4, rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase));
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const Carry block = block_of(in, first);
     const double energy = with.squares(block);
     finite = finite && std::isfinite(energy);  // squares of floats do not overflow
-    const double range = shape.reach * std::sqrt(energy / static_cast<double>(width(block.n)));
+    const double range = quantizer.reach * std::sqrt(energy / static_cast<double>(width(block.n)));
     const bool some = std::isfinite(energy) && range >= double{kLeastRange};
     wire::put(&out[kHead + first / kBlock * 4],
               some ? static_cast<float>(std::min<double>(range, kMost)) : 0.0F);
@@ -159,10 +160,10 @@ Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, By
   return {bound_ranges(call.settings, in.n), finite};
 }
 
-Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
-  const Shape shape(call.settings);
+Encoded encode_fields(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+  const Quantizer quantizer(call.settings);
   const std::uint64_t own = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
-  const unsigned bits = int_fields::bits_for(shape.top, workers_of(call.context));
+  const unsigned bits = int_fields::bits_for(quantizer.top, workers_of(call.context));
   bool finite = true;
   Levels steps;
   Values sent;
@@ -175,8 +176,8 @@ Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Byt
       steps.fill(0);
       for (std::size_t i = 0; i < block.n; ++i) block.leave(i, 0.0F);
     } else {
-      const Grid grid(shape, key_of(call.context), first, block.n, range);
-      finite = with.levels(grid, shape.table, own, block, steps) && finite;
+      const Grid grid(quantizer, key_of(call.context), first, block.n, range);
+      finite = with.levels(grid, quantizer.table, own, block, steps) && finite;
       if (in.residual_out || range > kSafeRange) {
         with.values(grid, 1, steps, sent);
         for (std::size_t i = 0; i < block.n; ++i) block.leave(i, sent[i]);
@@ -187,36 +188,36 @@ Encoded encode_lanes(const Kernels& with, const Call& call, const Carry& in, Byt
     }
     with.fields.pack(steps.data(), first, width(block.n), bits, out.data());
   }
-  return {int_fields::bytes(lanes_for(in.n), bits), finite};
+  return {int_fields::bytes(fields_for(in.n), bits), finite};
 }
 
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   const Phase& phase = thc_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("thc", out.size(), phase.bound(call.settings, in.n)));
-  return call.phase == 0 ? encode_ranges(kWith, call, in, out) : encode_lanes(kWith, call, in, out);
+  return call.phase == 0 ? encode_ranges(kWith, call, in, out) : encode_fields(kWith, call, in, out);
 }
 
 template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
               std::span<float> out) {
   TITHE_TRY(codec::check_all(check<kWith>, call, payloads, out.size()));
-  const Shape shape(call.settings);
-  const unsigned bits = int_fields::bits_for(shape.top, workers_of(call.context));
+  const Quantizer quantizer(call.settings);
+  const unsigned bits = int_fields::bits_for(quantizer.top, workers_of(call.context));
   for (const ByteView p : payloads)
     if (int_fields::head_of(p).bits != bits || int_fields::head_of(p).added > workers_of(call.context))
-      return {Code::kCorrupt, "thc: lanes for another number of ranks"};
+      return {Code::kCorrupt, "thc: int fields for another number of ranks"};
   Levels sums;
   Values sum, values;
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::size_t len = std::min(kBlock, out.size() - first);
     const float range = range_of(call.context, first / kBlock);
     const bool starts =
-        merge.base == nullptr && !payloads.empty() && range != 0.0F;  // -0 survives a lone payload
+        merge.base == nullptr && !payloads.empty() && range != 0.0F;  // a single payload keeps -0
     std::fill_n(sum.begin(), len, 0.0F);
     if (merge.base) std::copy_n(merge.base + first, len, sum.begin());
     for (std::size_t p = 0; p < payloads.size() && range != 0.0F; ++p) {
-      const Grid grid(shape, key_of(call.context), first, len, range);
+      const Grid grid(quantizer, key_of(call.context), first, len, range);
       kWith.fields.unpack(payloads[p].data(), first, grid.width, bits, sums.data());
       kWith.values(grid, int_fields::head_of(payloads[p]).added, sums, values);
       for (std::size_t i = 0; i < len; ++i) sum[i] = starts && p == 0 ? values[i] : sum[i] + values[i];
@@ -227,14 +228,14 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-// Rounding at random: at most a quarter of a step's square, with steps of 2 reach / top deviations. What is held at the
-// ends: H of random signs has tails below those of 2 exp(-u^2 / 2) (Hoeffding), so the mean of (|y| - t)^2 beyond t is
-// at most the integral of 4 (u - t) exp(-u^2 / 2).
+// Stochastic rounding loses at most a quarter of a step's square; a step is 2 reach / top standard deviations. Clipping
+// at the range: the tails of H with random signs are below 2 exp(-u^2 / 2) (Hoeffding), so the mean of (|y| - t)^2
+// beyond t is at most the integral of 4 (u - t) exp(-u^2 / 2).
 double contraction(const Settings& s, std::size_t) {
-  const Shape shape(s);
-  const double t = shape.reach;
-  const double widest = shape.table ? 3.0 : 1.0;  // gap between neighbours
-  const double step = widest * t / shape.top;
+  const Quantizer quantizer(s);
+  const double t = quantizer.reach;
+  const double widest = quantizer.table ? 3.0 : 1.0;  // gap between neighbours
+  const double step = widest * t / quantizer.top;
   const double tail =
       std::exp(-t * t / 2) - t * std::sqrt(std::numbers::pi / 2) * std::erfc(t / std::sqrt(2.0));
   return step * step + 4 * tail + 0x1p-20;
@@ -243,7 +244,7 @@ double contraction(const Settings& s, std::size_t) {
 constexpr Law kLargest[] = {Law::kMax};
 constexpr Law kAdds[] = {Law::kSum};
 constexpr Phase kPhases[] = {{.name = "ranges", .laws = kLargest, .bound = bound_ranges},
-                             {.name = "levels", .laws = kAdds, .bound = bound_lanes}};
+                             {.name = "levels", .laws = kAdds, .bound = bound_fields}};
 template <const Kernels& kWith>
 constexpr Impl kImpl = {
     .encode = encode<kWith>, .decode = decode<kWith>, .check = check<kWith>, .combine = combine<kWith>};

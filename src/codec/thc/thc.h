@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// thc: values are turned into near-normal ones by a random rotation, rounded at random to a few levels that all ranks
-// share, and added up as whole numbers, never decoded on the way (Li et al., "THC", NSDI 2024).
+// thc: a random rotation makes values nearly normal; they are rounded at random to a few levels that all ranks share;
+// the levels add up as integers and are never decoded on the way (Li et al., "THC", NSDI 2024).
 //
-//   range    per block of 1024 values, over all ranks the largest: reach standard deviations of the rotated values,
-//            that is reach |x| / sqrt(width). 0 below 2^-126: of such a block nothing is sent (max phase)
-//   rotate   signs that all ranks draw alike, then the Walsh-Hadamard transform H; a short last block is filled up with
-//            zeros to a power of two
-//   round    to one of top + 1 even steps from -range to range, up or down at random so that the mean is right; what
-//            lies outside is held at the end
-//   add      codec/int_sum/int_fields.h (sum phase); lanes are as wide as the ranks that the max phase counted need
-//   back     H of whole numbers is one of whole numbers, so it is exact, and there is one rounding per value
+//   range    per block of 1024 values, the largest over all ranks (max phase): `reach` standard deviations of the
+//            rotated values, that is reach |x| / sqrt(width). Below 2^-126 it becomes 0, and nothing of the block is
+//            sent
+//   rotate   random signs, equal on all ranks, then the Walsh-Hadamard transform H; zeros extend a short last block to
+//            a power of two
+//   round    to one of top + 1 even steps from -range to range, up or down at random so that the mean is the value;
+//            values beyond the range become its end
+//   add      int fields (codec/int_sum/int_fields.h, sum phase), as wide as the ranks counted in the max phase need
+//   back     H maps integers to integers, exactly, so each value is rounded once
 //
 // mode=even     top = 2^bits - 1; reach = 1 + bits / 3, near the least error for normal values
-// mode=literal  as published: 16 of 31 even steps, closer where values are more likely; top = 30, reach = 2.1539 (one
-//               in 32 lies outside). There 4 bits go up to a server that looks the step up and 8 bits come down. Here
-//               sums travel everywhere, so even steps cost no more and lose less.
-// As published all blocks have one norm, and one that holds more than its share is cut off; here each has its own.
+// mode=literal  as published: 16 of 31 even steps, closer together where values are more likely; top = 30;
+//               reach = 2.1539, so one value in 32 lies outside. The published form sends 4 bits to a server, which
+//               looks up the step, and 8 bits back. Here sums travel on every hop, so even steps cost no more and lose
+//               less.
+// The published form has one norm for all blocks and clips a block that holds more than its share; here each block has
+// its own.
 //
 // Layout   phase 0 (max): u16 ranks counted | u16 top | u64 key of the signs | f32 range per block
-//          phase 1 (sum): lanes; value i of a block of width w is lane i of the block
+//          phase 1 (sum): int fields; value i of a block of width w is field i of the block
 #include <array>
 #include <bit>
 #include <cmath>
@@ -40,12 +43,12 @@ enum Param : std::size_t { kBits, kMode, kWorkers };
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr float kLeastRange = 0x1p-126F;
 inline constexpr float kMost = std::numeric_limits<float>::max();
-inline constexpr float kSafeRange =
-    kMost / 64;  // no value of a block of one rank overflows: all are below 32 ranges
+// Up to this range no value of one rank's block overflows: all are below 32 ranges.
+inline constexpr float kSafeRange = kMost / 64;
 inline constexpr std::array<std::uint8_t, 16> kTable = {0,  3,  5,  7,  9,  11, 13, 14,
                                                         16, 17, 19, 21, 23, 25, 27, 30};
 
-// What lies between the table's steps: for each whole number below 30 the step at or below it, and the next.
+// For each integer below 30: the step of kTable at or below it, and the next step.
 struct Gap {
   std::uint8_t low;
   std::uint8_t high;
@@ -59,13 +62,14 @@ constexpr std::array<Gap, 31> gaps() {
 }
 inline constexpr std::array<Gap, 31> kGaps = gaps();
 
-struct Shape {
-  unsigned top;
-  unsigned most;  // workers
-  bool table;
+// The settings, as numbers.
+struct Quantizer {
+  unsigned top;   // the largest step
+  unsigned most;  // the most workers
+  bool table;     // mode=literal
   double reach;
 
-  explicit Shape(const Settings& s)
+  explicit Quantizer(const Settings& s)
       : top((1U << (static_cast<unsigned>(s[kBits]) + 2)) - 1),
         most(static_cast<unsigned>(s[kWorkers])),
         table(s[kMode] != 0),
@@ -76,38 +80,42 @@ struct Shape {
   }
 };
 
-// Lanes of the block that holds len values.
+// Int fields of a block of len values, and of n values.
 inline std::size_t width(std::size_t len) { return len == 0 ? 0 : std::bit_ceil(len); }
-inline std::size_t lanes_for(std::size_t n) { return n / kBlock * kBlock + width(n % kBlock); }
+inline std::size_t fields_for(std::size_t n) { return n / kBlock * kBlock + width(n % kBlock); }
 
 // The steps of one block, which starts at value `first` of its chunk and has a range above 0.
 struct Grid {
-  std::uint64_t key;  // of the signs
+  std::uint64_t key;  // key of the signs
   std::size_t first;
   std::size_t width;
   unsigned top;
-  float inverse;  // of the range
-  float per;      // steps for 1 of H x / range, as it comes out of the sums
+  float inverse;  // 1 / range
+  float per;      // steps per unit of H (x / range), H without its factor 1 / sqrt(width)
   float middle;   // top / 2: the step of 0
-  float unit;     // what half a step is worth in one value of H (2 steps - top)
+  float unit;     // the value of 1 in H (2 steps - top)
 
-  Grid(const Shape& shape, std::uint64_t signs, std::size_t from, std::size_t len, float range)
-      : key(signs), first(from), width(thc::width(len)), top(shape.top), middle(static_cast<float>(top) / 2) {
+  Grid(const Quantizer& quantizer, std::uint64_t signs, std::size_t from, std::size_t len, float range)
+      : key(signs),
+        first(from),
+        width(thc::width(len)),
+        top(quantizer.top),
+        middle(static_cast<float>(top) / 2) {
     const double root = std::sqrt(static_cast<double>(width));
     inverse = static_cast<float>(1.0 / range);
     per = static_cast<float>(top / (2.0 * root));
     unit = static_cast<float>(range / (top * root));
   }
-  // 32 signs at a time: bit j is that of value 32 k + j, 1 for minus.
+  // 32 signs: bit j is the sign of value 32 k + j, 1 for minus.
   std::uint32_t signs(std::size_t k) const { return draw32(key, static_cast<std::uint32_t>(first / 32 + k)); }
 };
 
-// A number in [0, 1) for lane i.
+// A random number in [0, 1) for field i.
 inline float draw(std::uint64_t own, std::size_t i) {
   return static_cast<float>(draw_high(own, static_cast<std::uint32_t>(i)) >> 8) * 0x1p-24F;
 }
 
-// The step for a place between 0 and top; NaN, which no finite value makes within its range, is 0.
+// Rounds `at`, from 0 to top, to a step. chance: the draw. NaN becomes 0; finite values in their range never give NaN.
 inline std::uint32_t round(float at, float chance, bool table) {
   const auto low = static_cast<std::uint32_t>(at);
   if (!table) return low + (chance < at - static_cast<float>(low) ? 1 : 0);
@@ -119,17 +127,17 @@ inline std::uint32_t round(float at, float chance, bool table) {
 using Levels = std::array<std::uint32_t, kBlock>;
 using Values = std::array<float, kBlock>;
 
-// The body of a block, as the reference does it and with vectors.
+// The kernels, for one block.
 struct Kernels {
-  // The sum of squares in the shape of base/fold.h; a value that is not finite makes it so, too.
+  // The sum of squares in the order of base/fold.h; not finite if some taken value is not.
   double (*squares)(const Carry& block);
-  // The steps of a block's rotated values. False: some taken value was not finite.
+  // Rotates a block and rounds it to steps. False: some taken value is not finite.
   bool (*levels)(const Grid&, bool table, std::uint64_t own, const Carry& block, Levels& out);
-  // From sums of steps of `added` payloads to the values of the block.
+  // The values of the block, from the sums of the steps of `added` payloads.
   void (*values)(const Grid&, unsigned added, const Levels& sums, Values& out);
   const int_fields::Kernels& fields;
 };
 extern const Kernels kReference;
-extern const Kernels kSimd;  // thc_simd.cc; blocks that are not whole go to the reference
+extern const Kernels kSimd;  // thc_simd.cc; the reference does a short last block
 
 }  // namespace tithe::thc

@@ -20,7 +20,7 @@ using Tag = hn::Rebind<T, Floats>;
 // ---- The transform: the reference's sums and differences in the reference's order
 
 #if HWY_TARGET != HWY_SCALAR
-// Every lane's partner in a stage within vectors.
+// Each lane's partner in a stage inside a vector.
 template <std::size_t kHalf, typename V>
 HWY_INLINE V partner(V v) {
   if constexpr (kHalf == 1) return hn::Shuffle2301(v);
@@ -66,7 +66,7 @@ HWY_INLINE void stages_across(T* HWY_RESTRICT x, std::size_t half) {
     }
 }
 
-// After the stages within vectors.
+// The stages between vectors.
 template <typename T>
 HWY_INLINE void transform_across(T* HWY_RESTRICT x) {
   std::size_t half = lanes();
@@ -80,7 +80,7 @@ HWY_INLINE void transform_across(T* HWY_RESTRICT x) {
 
 // ---- The kernels
 
-// The sign bits of the vector whose first value is number i of its block.
+// The sign bits of the vector of values from index i of the block on.
 HWY_INLINE VW sign_bits(std::uint32_t signs, std::size_t i) {
   const VW up = hn::Sub(hn::Set(Words(), 31U), hn::Iota(Words(), 0U));
   return hn::And(hn::Shl(hn::Set(Words(), signs >> i % 32), up), hn::Set(Words(), 0x80000000U));

@@ -26,33 +26,34 @@ Payload encode(const Call& call, const Floats& x) {
 TEST(Thc, TheTableIsThePublishedOne) {
   const std::array<std::uint8_t, 16> published = {0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30};
   EXPECT_EQ(kTable, published);
-  const Shape shape(parse_spec("thc:mode=literal")->settings);
-  EXPECT_EQ(shape.top, 30U);
-  EXPECT_EQ(int_fields::bits_for(shape.top, 8), 8U);
-  EXPECT_NEAR(std::erfc(shape.reach / std::sqrt(2.0)), 1.0 / 32, 1e-12);
+  const Quantizer quantizer(parse_spec("thc:mode=literal")->settings);
+  EXPECT_EQ(quantizer.top, 30U);
+  EXPECT_EQ(int_fields::bits_for(quantizer.top, 8), 8U);
+  EXPECT_NEAR(std::erfc(quantizer.reach / std::sqrt(2.0)), 1.0 / 32, 1e-12);
   const Round round = round_of("thc:mode=literal", {bell(5000)});
   std::set<unsigned> used;
-  for (std::size_t i = 0; i < lanes_for(5000); ++i)
+  for (std::size_t i = 0; i < fields_for(5000); ++i)
     used.insert(int_fields::get(round.sum.data(), i, int_fields::head_of(round.sum).bits));
   EXPECT_EQ(used, std::set<unsigned>(kTable.begin(), kTable.end()));
 }
 
 // As published: a sum of table values over W ranks stands for (sum / W - 15) 2 T / 30 norm / sqrt(d) of their mean.
 TEST(Thc, TableValuesDecodeByThePublishedFormula) {
-  const Shape shape(parse_spec("thc:mode=literal")->settings);
-  const Grid grid(shape, 5, 0, 1, 2.0F * static_cast<float>(shape.reach));  // width 1, so norm / sqrt(d) = 2
+  const Quantizer quantizer(parse_spec("thc:mode=literal")->settings);
+  const Grid grid(quantizer, 5, 0, 1,
+                  2.0F * static_cast<float>(quantizer.reach));  // width 1, so norm / sqrt(d) = 2
   const double sign = grid.signs(0) & 1 ? -1 : 1;
   for (const unsigned sum : {0U, 3U, 30U, 77U, 240U}) {
     Levels sums{};
     Values out{};
     sums[0] = sum;
     kReference.values(grid, 8, sums, out);
-    const double published = (sum / 8.0 - 15) * 2 * shape.reach / 30 * 2;
+    const double published = (sum / 8.0 - 15) * 2 * quantizer.reach / 30 * 2;
     EXPECT_NEAR(out[0] / 8, sign * published, 1e-6) << sum;
   }
 }
 
-// Over all draws the mean of what is sent is the place itself, whichever the levels.
+// The mean over all draws is the value that was rounded, whichever the levels.
 TEST(Thc, RoundingHasTheRightMean) {
   for (const bool table : {false, true})
     for (const float at : {0.0F, 0.25F, 2.5F, 3.0F, 4.75F, 13.5F, 15.0F, 16.125F, 28.5F, 29.9375F, 30.0F}) {
@@ -64,8 +65,8 @@ TEST(Thc, RoundingHasTheRightMean) {
 
 // Two values by hand: steps 15 and 4 of 15 are +15 and -7 half steps, of which H makes 8 and 22.
 TEST(Thc, TwoValuesByHand) {
-  const Shape shape(parse_spec("thc")->settings);
-  const Grid grid(shape, 3, 0, 2, 15.0F * std::sqrt(2.0F));
+  const Quantizer quantizer(parse_spec("thc")->settings);
+  const Grid grid(quantizer, 3, 0, 2, 15.0F * std::sqrt(2.0F));
   Levels sums{};
   Values out{};
   sums[0] = 15;
@@ -77,8 +78,8 @@ TEST(Thc, TwoValuesByHand) {
   EXPECT_EQ(std::signbit(out[1]), (grid.signs(0) >> 1 & 1) != 0);
 }
 
-// Lanes are as wide as the ranks that are there need: 15 x 4 = 60 takes 6 bits.
-TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
+// Int fields are as wide as the present ranks need: 15 x 4 = 60 takes 6 bits.
+TEST(Thc, FieldsAreAsWideAsTheRanksNeed) {
   for (const auto& [workers, bits] : {std::pair(1, 4), {2, 5}, {4, 6}, {8, 7}, {16, 8}}) {
     std::vector<Floats> x;
     for (int w = 0; w < workers; ++w) x.push_back(bell(3000, 1, static_cast<unsigned>(w)));
@@ -87,14 +88,14 @@ TEST(Thc, LanesAreAsWideAsTheRanksNeed) {
     EXPECT_EQ(int_fields::head_of(round.sum).bits, static_cast<unsigned>(bits));
     double error = 0, energy = 0, unbalanced = 0;
     for (std::size_t i = 0; i < 3000; ++i) {
-      double sum = 0, left = 0;
+      double sum = 0, residual_out = 0;
       for (int w = 0; w < workers; ++w) {
         sum += x[static_cast<std::size_t>(w)][i];
-        left += round.left[static_cast<std::size_t>(w)][i];
+        residual_out += round.residual_out[static_cast<std::size_t>(w)][i];
       }
       error += (sum - round.result[i]) * (sum - round.result[i]);
       energy += sum * sum;
-      unbalanced = std::max(unbalanced, std::abs(sum - round.result[i] - left));
+      unbalanced = std::max(unbalanced, std::abs(sum - round.result[i] - residual_out));
     }
     EXPECT_LT(error, 0.03 * energy) << workers;
     EXPECT_LT(unbalanced, 1e-5) << workers;
@@ -140,7 +141,7 @@ TEST(Thc, NothingIsSentOfZerosAndDust) {
     const Floats x = bell(1500, scale);
     const Round round = round_of("thc", {x});
     EXPECT_EQ(round.result, Floats(1500));
-    EXPECT_EQ(round.left[0], x);
+    EXPECT_EQ(round.residual_out[0], x);
   }
 }
 

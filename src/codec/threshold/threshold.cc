@@ -38,7 +38,8 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_from(least(call.settings), {.k = in.n, .most = in.n}, form(call.settings), in, out);
 }
 
-// The indices of one segment, then the values of all: where those stand in the payload is known at the end.
+// Scratch: the indices of one segment, then all values; the offset of the values in the payload is known at the end
+// only.
 struct Layout {
   std::size_t index;  // elements
   std::size_t value;
@@ -75,7 +76,7 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = sparse::bytes(count), .finite = peak < sparse::kFirstNonFinite};
 }
 
-// Of values that are sent as they are; the rounded forms say nothing.
+// Traits::error for values that are sent as they are; the rounded forms give no bound.
 double error(const Settings& s, double, double) {
   return form(s).values == sparse::ValueForm::kF32 ? static_cast<float>(s[kTau])
                                                    : std::numeric_limits<double>::infinity();

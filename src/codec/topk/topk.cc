@@ -19,7 +19,7 @@ sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
-// The tail holds at most its share of the energy; a rounded form takes some of what is sent.
+// The unsent values hold at most their share of the energy; a rounded form loses some of what is sent.
 double contraction(const Settings& s, std::size_t n) {
   const double sent = static_cast<double>(most(s, n)) / static_cast<double>(n);
   return 1 - sent * sparse::kKeptEnergy[static_cast<std::size_t>(form(s).values)];

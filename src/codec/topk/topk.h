@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// topk: the k values of largest magnitude, exactly; the lower index first among equals. Zeros are never sent.
+// topk: sends the k values of largest magnitude, exactly; the lower index first among equals. Zeros are never sent.
 //
 // Layout   codec/sparse/sparse.h, at most k = max(1, ceil(ratio * n)) pairs
 #include "tithe/codec.h"

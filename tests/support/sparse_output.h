@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a sparsifier sends, as a list of places and values.
+// What a sparsifier sends, as a list of indices and values.
 #include "codec/sparse/sparse.h"
 #include "support/codec_run.h"
 
 namespace tithe::sparse {
 
-struct Sent {
+struct SparseOutput {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
-  std::vector<float> left;
+  std::vector<float> residual_out;
   bool finite = true;
   std::vector<std::uint8_t> payload;
 };
 
 // By every impl, which must agree; without a residual it is zeros.
-inline Sent encode_all(const Codec& codec, const Call& call, const std::vector<float>& grad,
-                       std::vector<float> residual = {}) {
+inline SparseOutput encode_all(const Codec& codec, const Call& call, const std::vector<float>& grad,
+                               std::vector<float> residual = {}) {
   residual.resize(grad.size());
-  harness::Sent sent = harness::send(codec, call, grad, residual);
-  Sent listed{{}, {}, std::move(sent.left), sent.finite, std::move(sent.payload)};
+  harness::EncodeOutput sent = harness::send(codec, call, grad, residual);
+  SparseOutput listed{{}, {}, std::move(sent.residual_out), sent.finite, std::move(sent.payload)};
   if (!listed.finite) return listed;
   const Pairs pairs(listed.payload);
   for (std::size_t j = 0; j < pairs.count(); ++j) {
