@@ -9,6 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SPDX_CC = "// SPDX-License-Identifier: Apache-2.0\n"
+WORDS = "# Glossary\n\n| word | means |\n|---|---|\n| **index** | the number of a value |\n| **rank** | a worker |\n"
+UNUSED = """
+## Words that are not used
+
+| word | where | write |
+|---|---|---|
+| place | `src/codec` `docs/guide.md` | **index** |
+| `left` | `src/codec` not `*_test.cc` | residual_out |
+"""
 GOOD_HEADER = SPDX_CC + "#pragma once\n#include <cstdint>\nnamespace tithe {\nusing Rank = int;\n}\n"
 
 
@@ -42,10 +51,13 @@ def tree(tmp_path):
     t.put("src/engine/engine.cc", SPDX_CC + '#include "codec/topk/topk.h"\n#include "fmt/format.h"\n')
     t.put("README.md", "# A title\n\nSee [the guide](docs/guide.md#the-second-part) and `src/base/fold.h`.\n")
     t.put("docs/guide.md", "# Guide\n\n## The second part\n\n[back](../README.md)\n")
+    t.put("docs/glossary.md", WORDS + UNUSED)
     return t
 
 
-@pytest.mark.parametrize("checker", ["check_floors", "check_links", "check_style", "run_doc_examples"])
+@pytest.mark.parametrize(
+    "checker", ["check_floors", "check_glossary", "check_links", "check_style", "run_doc_examples"]
+)
 def test_this_tree_passes_is_decided_by_lint_but_a_good_tree_does(tree, checker):
     done = lint(checker, tree.root) if checker != "run_doc_examples" else lint(checker, tree.root / "README.md")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -128,6 +140,41 @@ def test_style_catches(tree, name, text, says):
     done = lint("check_style", tree.root)
     assert done.returncode == 1
     assert says in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("src/codec/topk/topk.cc", "// Sorts the places.\n", "topk.cc:2: place: write index"),
+        ("src/codec/topk/topk.cc", "int list_places();\n", "topk.cc:2: place: write index"),
+        ("src/codec/topk/topk.cc", 'const char* kWhy = "a Place";\n', "topk.cc:2: place: write index"),
+        ("src/codec/topk/topk.cc", "float left = 0;  // in place\n", "topk.cc:2: `left`: write residual_out"),
+        ("docs/guide.md", "the place of a value\n", "guide.md:1: place: write index"),
+        ("docs/glossary.md", WORDS + "| **index** | again |\n" + UNUSED, "glossary.md:7: index after rank"),
+        ("docs/glossary.md", WORDS, "needs two tables"),
+        ("docs/glossary.md", WORDS + UNUSED + "| seat | `src/gone` | **rank** |\n", "`src/gone`: no such files"),
+        ("docs/glossary.md", WORDS + UNUSED + "| seat | `src` | **chair** |\n", "chair is not in the glossary"),
+    ],
+)
+def test_glossary_catches(tree, name, text, says):
+    tree.put(name, text if name.endswith(".md") else SPDX_CC + text)
+    done = lint("check_glossary", tree.root)
+    assert done.returncode == 1
+    assert says in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("src/codec/topk/topk.cc", "// What is left goes out in place; it replaces the residual.\nbool in_place;\n"),
+        ("src/codec/topk/topk.cc", "int left_over, emplace;\n"),
+        ("src/codec/topk/topk_test.cc", "float left;\n"),
+        ("src/engine/engine.cc", "// Every frame has its place.\nfloat left;\n"),
+    ],
+)
+def test_glossary_leaves_other_words_and_folders_alone(tree, name, text):
+    tree.put(name, SPDX_CC + text)
+    assert lint("check_glossary", tree.root).returncode == 0
 
 
 def fenced(kind: str, text: str) -> str:

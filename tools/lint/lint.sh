@@ -40,6 +40,7 @@ part ruff ruff
 part style "$python" tools/lint/check_style.py
 part floors "$python" tools/lint/check_floors.py
 part links "$python" tools/lint/check_links.py
+part glossary "$python" tools/lint/check_glossary.py
 part clang-tidy "$python" tools/lint/run_clang_tidy.py "$build"
 part "codec tables" "$python" tools/lint/codec_tables.py
 part choosing "$python" tools/lint/choosing.py
