@@ -29,7 +29,7 @@ Secret tag_of(std::span<const std::uint8_t> covered, const Token& token) {
 
 }  // namespace
 
-Home my_home() {
+ProcessId own_process_id() {
   // The kernel's boot and the process namespace, hashed together.
   std::string where;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> where;
@@ -37,7 +37,7 @@ Home my_home() {
   if (stat("/proc/self/ns/pid", &ns) == 0) where += fmt::format("/{}", ns.st_ino);
   std::uint64_t h = 1;
   for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
-  return {.system = h, .process = static_cast<std::uint32_t>(getpid())};
+  return {.system = h, .pid = static_cast<std::uint32_t>(getpid())};
 }
 
 std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect) {
@@ -52,9 +52,9 @@ std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, co
   wire::put(&blob[12], static_cast<std::uint32_t>(hello.rank));
   wire::put(&blob[16], dialect.major);
   wire::put(&blob[20], dialect.minor);
-  const Home home = my_home();
-  wire::put(&blob[24], home.system);
-  wire::put(&blob[32], home.process);
+  const ProcessId own = own_process_id();
+  wire::put(&blob[24], own.system);
+  wire::put(&blob[32], own.pid);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
                 hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);

@@ -35,16 +35,16 @@ struct Hello {
   Secret nonce = {};  // fresh in each process and each meeting
 };
 
-// Where a rank runs: `system` is the same for processes that see each other under the same process numbers.
-struct Home {
+// The process of a rank. `system` is equal for processes that see each other under the same pid.
+struct ProcessId {
   std::uint64_t system = 0;
-  std::uint32_t process = 0;
+  std::uint32_t pid = 0;
 };
-Home my_home();
+ProcessId own_process_id();
 
 struct HeardHello {
   std::span<const std::uint8_t> address;
-  Home home;
+  ProcessId process;
   Secret nonce = {};
 };
 

@@ -27,8 +27,8 @@ TEST(Hello, comes_back) {
   const auto heard = read_hello(blob, 2, 4, kToken, kDialect);
   ASSERT_TRUE(heard.ok()) << heard.status().what();
   EXPECT_EQ(std::vector<std::uint8_t>(heard->address.begin(), heard->address.end()), kRank2.address);
-  EXPECT_EQ(heard->home.system, my_home().system);
-  EXPECT_EQ(heard->home.process, static_cast<std::uint32_t>(getpid()));
+  EXPECT_EQ(heard->process.system, own_process_id().system);
+  EXPECT_EQ(heard->process.pid, static_cast<std::uint32_t>(getpid()));
 }
 
 TEST(Hello, names_the_rank_that_differs) {

@@ -48,7 +48,7 @@ UcxTransport::~UcxTransport() { close_now(); }
 
 Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
                              const std::function<bool()>& interrupted) {
-  const Home me = my_home();
+  const ProcessId me = own_process_id();
   listen();
   for (Peer& p : peers_) {
     if (p.rank == rank_) continue;
@@ -56,9 +56,9 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
     const HeardHello& hello = hellos[static_cast<std::size_t>(p.rank)];
-    if (hello.home.system == me.system && hello.home.process != me.process)
-      watch_.add(p.rank, hello.home.process);
-    p.shares_memory = worker_->shares_memory() && hello.home.system == me.system;
+    if (hello.process.system == me.system && hello.process.pid != me.pid)
+      watch_.add(p.rank, hello.process.pid);
+    p.shares_memory = worker_->shares_memory() && hello.process.system == me.system;
     params.address = reinterpret_cast<const ucp_address_t*>(hello.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {.cb = on_error, .arg = &p};
