@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A round without an engine: one thread per rank walks the program of each bucket from its first step to its last, does
+// the same work of codecs and checksums as an engine would, and hands the same messages to the transport. What it costs
+// is not the engine's.
+//
+// Payloads are not those of a real round: nothing waits for what it needs, so sums are of what lay there. Their sizes
+// are, where the codec's are fixed.
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/bucket.h"
+#include "engine/program.h"
+#include "tithe/transport.h"
+
+namespace tithe::bench {
+
+class BareRank {
+ public:
+  // One plan per bucket, the same on all ranks.
+  BareRank(std::unique_ptr<Transport> transport, std::span<const Plan> plans);
+  Status round();
+
+ private:
+  struct Bucket {
+    Plan plan;
+    engine::Program program;
+    std::uint32_t first_part = 0;
+    std::vector<std::uint8_t> memory;
+    std::vector<float> values;
+    std::vector<std::uint8_t> scratch;
+    std::vector<std::size_t> bytes;  // of each slot's frame
+  };
+  Bytes frame(Bucket& b, int slot) {
+    const auto s = static_cast<std::size_t>(slot);
+    return Bytes(b.memory).subspan(b.program.slots[s].offset, b.bytes[s]);
+  }
+  std::span<float> values(Bucket& b, const engine::Step& step);
+  Status make(Bucket& b, const engine::Step& step, bool encodes, bool seals);
+  Status post(Bucket& b, const engine::Step& step);
+  Status use(Bucket& b, const engine::Step& step);
+  Status drain();
+
+  std::unique_ptr<Transport> transport_;
+  std::vector<Bucket> buckets_;
+  std::size_t in_flight_ = 0;
+  std::vector<ByteView> views_;
+};
+
+}  // namespace tithe::bench
