@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Between the caller's types and the fp32 that codecs read. Rounds to nearest even; NaN stays NaN.
+// Between the caller's types and the fp32 that codecs read. Rounds to nearest even; beyond the largest it is Inf; NaN
+// stays NaN. Value by value, which is the reference, and as kernels that give the same bits.
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace tithe::engine {
@@ -33,5 +35,14 @@ inline std::uint16_t to_fp16(float v) {
         sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(mag) + 0.5F) - 0x3f000000U));
   return static_cast<std::uint16_t>(sign | ((mag - 0x38000000U + 0xfffU + (mag >> 13 & 1U)) >> 13));
 }
+
+// n values each; in and out do not overlap.
+struct Conversions {
+  void (*bf16_to_floats)(const std::uint16_t* in, std::size_t n, float* out);
+  void (*fp16_to_floats)(const std::uint16_t* in, std::size_t n, float* out);
+  void (*floats_to_bf16)(const float* in, std::size_t n, std::uint16_t* out);
+  void (*floats_to_fp16)(const float* in, std::size_t n, std::uint16_t* out);
+};
+extern const Conversions kReferenceConversions, kSimdConversions;
 
 }  // namespace tithe::engine

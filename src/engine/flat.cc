@@ -4,20 +4,17 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/convert.h"
-
 namespace tithe::engine {
 
-Flat::Flat(std::span<const TensorLayout> tensors, const Plan& plan)
-    : tensors_(tensors), bucket_(tensors.size()) {
-  for (const Part& p : plan.parts) runs_.push_back({.slice = {p.first, p.n}, .values = {}, .staged = {}});
-}
-
-template <typename Body>
-void Flat::each_tensor(const Run& run, Body body) const {
-  carry::each_tensor_in(tensors_, run.slice, [&](std::size_t k, std::size_t from, std::size_t to) {
-    body(bucket_[k], tensors_[k], from, to);
-  });
+Flat::Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Conversions& by)
+    : tensors_(tensors), convert_(by), bucket_(tensors.size()) {
+  for (const Part& p : plan.parts) {
+    Run run{.slice = {p.first, p.n}, .shares = {}, .values = {}, .staged = {}};
+    carry::each_tensor_in(tensors_, run.slice, [&](std::size_t k, std::size_t from, std::size_t to) {
+      run.shares.push_back({k, from, to});
+    });
+    runs_.push_back(std::move(run));
+  }
 }
 
 void Flat::begin(std::span<const Tensor> bucket) {
@@ -25,11 +22,13 @@ void Flat::begin(std::span<const Tensor> bucket) {
   for (Run& run : runs_) {
     float* first = nullptr;
     run.in_place = true;
-    each_tensor(run, [&](const Tensor& t, const TensorLayout& l, std::size_t from, std::size_t) {
-      float* at = static_cast<float*>(t.data) + (from - l.first);
+    for (const Share& s : run.shares) {
+      const Tensor& t = bucket_[s.tensor];
+      float* at = static_cast<float*>(t.data) + (s.from - tensors_[s.tensor].first);
       if (first == nullptr) first = at;
-      run.in_place = run.in_place && t.dtype == DType::kF32 && at == first + (from - run.slice.first);
-    });
+      run.in_place = run.in_place && t.dtype == DType::kF32 && at == first + (s.from - run.slice.first);
+      if (!run.in_place) break;
+    }
     if (!run.in_place) run.staged.resize(run.slice.n);
     run.values = {run.in_place ? first : run.staged.data(), run.slice.n};
   }
@@ -38,31 +37,33 @@ void Flat::begin(std::span<const Tensor> bucket) {
 void Flat::load(int part) {
   const Run& run = at(part);
   if (run.in_place) return;
-  each_tensor(run, [&](const Tensor& t, const TensorLayout& l, std::size_t from, std::size_t to) {
-    float* into = run.values.data() + (from - run.slice.first);
-    const std::size_t n = to - from;
-    if (t.dtype == DType::kF32) {
-      std::copy_n(static_cast<const float*>(t.data) + (from - l.first), n, into);
-      return;
-    }
-    const std::uint16_t* half = static_cast<const std::uint16_t*>(t.data) + (from - l.first);
-    std::transform(half, half + n, into, t.dtype == DType::kBF16 ? from_bf16 : from_fp16);
-  });
+  for (const Share& s : run.shares) {
+    const Tensor& t = bucket_[s.tensor];
+    const std::size_t skip = s.from - tensors_[s.tensor].first;
+    const std::size_t n = s.to - s.from;
+    float* into = run.values.data() + (s.from - run.slice.first);
+    if (t.dtype == DType::kF32)
+      std::copy_n(static_cast<const float*>(t.data) + skip, n, into);
+    else
+      (t.dtype == DType::kBF16 ? convert_.bf16_to_floats : convert_.fp16_to_floats)(
+          static_cast<const std::uint16_t*>(t.data) + skip, n, into);
+  }
 }
 
 void Flat::unload(int part) {
   const Run& run = at(part);
   if (run.in_place) return;
-  each_tensor(run, [&](const Tensor& t, const TensorLayout& l, std::size_t from, std::size_t to) {
-    const float* values = run.values.data() + (from - run.slice.first);
-    const std::size_t n = to - from;
-    if (t.dtype == DType::kF32) {
-      std::copy_n(values, n, static_cast<float*>(t.data) + (from - l.first));
-      return;
-    }
-    std::uint16_t* half = static_cast<std::uint16_t*>(t.data) + (from - l.first);
-    std::transform(values, values + n, half, t.dtype == DType::kBF16 ? to_bf16 : to_fp16);
-  });
+  for (const Share& s : run.shares) {
+    const Tensor& t = bucket_[s.tensor];
+    const std::size_t skip = s.from - tensors_[s.tensor].first;
+    const std::size_t n = s.to - s.from;
+    const float* values = run.values.data() + (s.from - run.slice.first);
+    if (t.dtype == DType::kF32)
+      std::copy_n(values, n, static_cast<float*>(t.data) + skip);
+    else
+      (t.dtype == DType::kBF16 ? convert_.floats_to_bf16 : convert_.floats_to_fp16)(
+          values, n, static_cast<std::uint16_t*>(t.data) + skip);
+  }
 }
 
 void Flat::fill_with_nan() {

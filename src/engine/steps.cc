@@ -45,7 +45,7 @@ Call Unit::call(const Step& step, const Where& w, int lane) {
 }
 
 FrameHeader Unit::header(const Step& step, const Where& w) const {
-  return {.codec = id_of(*w.part.spec.codec),
+  return {.codec = ids_[static_cast<std::size_t>(step.part)],
           .run = member_.run,
           .round = round_,
           .tensor = first_part_ + static_cast<std::uint32_t>(step.part),
@@ -95,12 +95,12 @@ void Unit::load(int part) {
 
 Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
   const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
-  Result<Encoded> done = impl(*w.part.spec.codec).encode(call(step, w, lane), carry, out);
+  Result<Encoded> done = impl(step).encode(call(step, w, lane), carry, out);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
   if (!done->finite)
     w.chunk.poisoned = true;
   else if (w.last_phase)
-    carry_.settle(step.part, step.chunk, impl(*w.part.spec.codec), out.first(done->bytes));
+    carry_.settle(step.part, step.chunk, impl(step), out.first(done->bytes));
   return done;
 }
 
@@ -227,7 +227,7 @@ Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const 
                     const Merge& merge) {
   Call c = call(step, w, lane);
   if (step.kind == StepKind::kStore) c.next_memory = carry_.next_memory(step.part, step.chunk);
-  const Status s = impl(*w.part.spec.codec).decode(c, payloads, merge, w.values);
+  const Status s = impl(step).decode(c, payloads, merge, w.values);
   return s.ok() ? s : Status(s.code(), s.what(), culprit(step, w, payloads));
 }
 
@@ -235,8 +235,7 @@ Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std
                      float* rounding) {
   Call c = call(step, w, 0);
   c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
-  const Result<Combined> done =
-      impl(*w.part.spec.codec).combine(c, w.n, acc, frames_.payload(frame), rounding);
+  const Result<Combined> done = impl(step).combine(c, w.n, acc, frames_.payload(frame), rounding);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), frames_.maker(frame));
   if (!done->finite) w.chunk.poisoned = true;
   return {};
@@ -245,13 +244,13 @@ Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std
 // A payload by itself, before others are added to it.
 Status Unit::sound(const Step& step, const Where& w, int frame) {
   const Call c{.settings = settings(step), .phase = step.phase};
-  const Status s = impl(*w.part.spec.codec).check(c, w.n, frames_.payload(frame));
+  const Status s = impl(step).check(c, w.n, frames_.payload(frame));
   return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
 }
 
 // Whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is named.
 Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
-  const Impl& by = impl(*w.part.spec.codec);
+  const Impl& by = impl(step);
   const Call c{.settings = settings(step), .phase = step.phase};
   std::size_t k = 0;
   for (const int f : list(step.frames))

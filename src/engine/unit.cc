@@ -40,7 +40,8 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
       first_part_(first_part),
       program_(compile(plan_, member.me, member.world, ratios, member.tagging)),
       frames_(program_, member.tagging.trailer()),
-      flat_(tensors_, plan_),
+      flat_(tensors_, plan_,
+            member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
       carry_(slices(tensors_), pieces(plan_, program_)),
       chunks_(static_cast<std::size_t>(program_.chunks)) {
   for (const TensorLayout& t : tensors_) values_ += t.n;
@@ -49,6 +50,9 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
                                 [&](const TensorLayout& l) { return p.first < l.first + l.n; });
     draws_.push_back(draw_number(t->key, p.first - t->first));
     settings_.push_back(p.spec.settings);
+    const Codec& codec = *p.spec.codec;
+    impls_.push_back(member_.force_reference ? &codec.reference() : &codec.best(this_machine()));
+    ids_.push_back(id_of(codec));
   }
   for (int lane = 0; lane < member_.workers; ++lane) {
     scratch_.push_back(make_arena(program_.scratch_bytes));

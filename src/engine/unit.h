@@ -91,9 +91,7 @@ class Unit {
   friend const LawRow& row_of(Law law);
 
   Where where(const Step& step);
-  const Impl& impl(const Codec& codec) const {
-    return member_.force_reference ? codec.reference() : codec.best(this_machine());
-  }
+  const Impl& impl(const Step& step) const { return *impls_[static_cast<std::size_t>(step.part)]; }
   const Settings& settings(const Step& step) const { return settings_[static_cast<std::size_t>(step.part)]; }
   std::span<const int> list(Range r) const { return std::span(program_.indices).subspan(r.first, r.count); }
   bool leads(const Where& w) const {
@@ -152,6 +150,8 @@ class Unit {
   const Program program_;
   std::size_t values_ = 0;
   std::vector<std::uint32_t> draws_;  // by part: the number of its random draws, from its first key
+  std::vector<const Impl*> impls_;    // by part
+  std::vector<CodecId> ids_;          // by part
 
   std::vector<Arena> scratch_;                // by lane
   std::vector<std::vector<ByteView>> views_;  // by lane
