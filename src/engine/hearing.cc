@@ -147,7 +147,7 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
   if (!parting_.hear(peer, t)) return;
   if (rounds_.waits() && t.round > rounds_.round()) {  // it has committed: all ranks had ended their work
     rounds_.agree();
-    news_.notify_all();
+    tell_callers();
   }
   if (!parting_.open()) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
@@ -164,7 +164,7 @@ void Runner::settle_round() {
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
   rounds_.agree();
-  news_.notify_all();
+  tell_callers();
 }
 
 bool Runner::owes_notes() const {
@@ -176,7 +176,7 @@ bool Runner::owes_notes() const {
 }
 
 // What matters most to each peer, if its last note is done with: the end of a round, an answer, an ask.
-void Runner::send_notes(Lock& lock) {
+void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
     Peer& p = at(r);
@@ -194,9 +194,9 @@ void Runner::send_notes(Lock& lock) {
       continue;
     }
     p.out_busy = true;
-    lock.unlock();
+    hold.let_go();
     const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
-    lock.lock();
+    hold.take();
     if (!sent) p.out_busy = false;
   }
 }

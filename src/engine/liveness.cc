@@ -46,8 +46,7 @@ Liveness::Liveness(const Member& member, const Patience& limits, std::vector<Pee
       transport_(transport),
       awaited_(static_cast<std::size_t>(member.world)) {}
 
-void Liveness::hear(Peer& peer, bool gained) {
-  const Instant now = transport_.now();
+void Liveness::hear(Peer& peer, bool gained, Instant now) {
   peer.heard = now;
   peer.unanswered.reset();
   if (gained) peer.gained = now;
@@ -74,7 +73,7 @@ void Liveness::count_bytes(Instant now) {
     if (all < p.control_bytes + p.received + 1) continue;
     p.received = all - p.control_bytes;
     p.on_the_way.reset();
-    hear(p, true);
+    hear(p, true, now);
     arrived_ = now;
   }
 }

@@ -25,7 +25,8 @@ class Liveness {
   // Whether this rank waits for anything of others.
   bool needed() const { return queue_.active() > 0 || rounds_.waits(); }
   void begin();  // to wait: whatever was not heard before counts against nobody
-  void hear(Peer& peer, bool gained);
+  void hear(Peer& peer, bool gained) { hear(peer, gained, transport_.now()); }
+  static void hear(Peer& peer, bool gained, Instant now);
   void take(Peer& peer, const Report& report);  // from an ask or its answer
   Report report_to(Rank peer, std::uint32_t number);
 

@@ -2,6 +2,7 @@
 #include "engine/program.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "engine/laws.h"
@@ -62,6 +63,7 @@ class Compiler {
   void add_part(int index);
   void add_phase(int index, std::size_t phase, Makers& makers, std::vector<int>& ready);
   void link();
+  std::uint32_t weight(const Step& step) const;
 
   const Plan& plan_;
   const Rank me_;
@@ -212,6 +214,14 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
   ready = std::move(stored);
 }
 
+std::uint32_t Compiler::weight(const Step& step) const {
+  const auto part = static_cast<std::size_t>(step.part);
+  const bool whole = step.kind == StepKind::kLoad || step.kind == StepKind::kUnload;
+  const std::size_t values = whole ? plan_.parts[part].n : out_.parts[part].size(step.chunk);
+  const std::size_t all = values * std::max<std::size_t>(1, step.frames.count);
+  return static_cast<std::uint32_t>(std::min<std::size_t>(all, std::numeric_limits<std::uint32_t>::max()));
+}
+
 // Successor lists from predecessor lists.
 void Compiler::link() {
   std::vector<std::vector<int>> next(drafts_.size());
@@ -231,7 +241,10 @@ void Compiler::link() {
     drafts_[s].step.frames = keep(drafts_[s].frames);
     drafts_[s].step.makers = keep(drafts_[s].makers);
     drafts_[s].step.next = keep(next[s]);
+    drafts_[s].step.weight = weight(drafts_[s].step);
     out_.steps.push_back(drafts_[s].step);
+    out_.waits.push_back(drafts_[s].step.waits);
+    if (drafts_[s].step.waits == 0) out_.first.push_back(static_cast<int>(s));
   }
 }
 

@@ -48,13 +48,14 @@ struct Step {
   int part = 0;
   Chunk chunk = 0;
   Rank peer = -1;
-  int slot = -1;      // the frame that it writes, checks or sends
-  int own_slot = -1;  // concat: where the own payload waits to be joined
-  int before = 0;     // merge: so many of its frames, the first ones, come from lower ranks
-  int waits = 0;      // steps that come before it
-  Range frames;       // slots: merge, store; encode under the concat law: what was merged
-  Range makers;       // encode, check: the ranks whose payloads the frame holds; the first made it
-  Range next;         // steps that wait for it
+  int slot = -1;             // the frame that it writes, checks or sends
+  int own_slot = -1;         // concat: where the own payload waits to be joined
+  int before = 0;            // merge: so many of its frames, the first ones, come from lower ranks
+  int waits = 0;             // steps that come before it
+  std::uint32_t weight = 0;  // of a step of computing: values that it reads or writes, over all its frames
+  Range frames;              // slots: merge, store; encode under the concat law: what was merged
+  Range makers;              // encode, check: the ranks whose payloads the frame holds; the first made it
+  Range next;                // steps that wait for it
 };
 
 // Room in the arena for one frame.
@@ -75,6 +76,8 @@ struct PartLayout {
 struct Program {
   std::vector<Step> steps;
   std::vector<int> indices;
+  std::vector<int> waits;  // Step::waits, by step
+  std::vector<int> first;  // steps that wait for none
   std::vector<Slot> slots;
   std::vector<PartLayout> parts;
   int chunks = 0;                 // of all parts

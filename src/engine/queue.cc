@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/queue.h"
 
+#include <algorithm>
+
 namespace tithe::engine {
 
 Job& Queue::add(std::unique_ptr<Unit> unit, Card card) {
@@ -20,9 +22,8 @@ Job& Queue::add(std::unique_ptr<Unit> unit, Card card) {
 }
 
 void Queue::begin(Job& job, Instant now) {
-  const auto& steps = job.unit->program().steps;
-  for (std::size_t s = 0; s < steps.size(); ++s) job.waits[s] = steps[s].waits;
-  job.unfinished = steps.size();
+  job.waits = job.unit->program().waits;
+  job.unfinished = job.waits.size();
   job.state = Job::State::kAwaitsCards;
   job.began = now;
   ++active_;
@@ -32,8 +33,22 @@ void Queue::begin(Job& job, Instant now) {
 void Queue::run(Job& job) {
   job.state = Job::State::kRuns;
   if (job.unfinished == 0) return end(job);
-  for (std::size_t s = 0; s < job.waits.size(); ++s)
-    if (job.unit->program().steps[s].waits == 0) enqueue({&job, static_cast<int>(s)});
+  for (const int step : job.unit->program().first) enqueue({&job, step});
+}
+
+// What a batch makes ready waits until all of it has run, so a batch is short: some ten microseconds of any codec.
+std::size_t Queue::take(std::span<Task> out, int lanes) {
+  constexpr std::size_t kBatchWeight = 8192;
+  const std::size_t share =
+      (compute_.size() + static_cast<std::size_t>(lanes) - 1) / static_cast<std::size_t>(lanes);
+  const std::size_t most = std::min(out.size(), share);
+  std::size_t count = 0, weight = 0;
+  while (count < most) {
+    weight += compute_.front().what().weight;
+    if (count > 0 && weight > kBatchWeight) break;
+    out[count++] = compute_.pop();
+  }
+  return count;
 }
 
 void Queue::enqueue(const Task& task) {

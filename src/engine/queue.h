@@ -6,6 +6,7 @@
 //   free      a step is ready as soon as the steps that it waits for have run; jobs do not wait for each other
 //   ordered   sends to one peer on one channel are ready in the order of the graph (each waits for the one before)
 //   first     who was ready first is taken first
+//   several   what weighs little is taken several at a time: the lock is taken once for all of them
 //   steady    once a job is added its rounds allocate nothing
 #include <span>
 #include <vector>
@@ -37,9 +38,12 @@ class Queue {
   // A step has run, or its message has come or gone. True: it was the job's last one.
   bool finished(const Task& task);
 
-  Fifo<Task>& compute() { return compute_; }  // steps for compute lanes
-  Fifo<Task>& post() { return post_; }        // sends and receives
-  Fifo<Job*>& cards() { return cards_; }      // jobs whose card is to be shown
+  bool has_steps() const { return !compute_.empty(); }  // for compute lanes
+  // Takes the steps that are next: one, or several that together weigh little, but no more than one lane's share of
+  // what is there. Returns how many of `out` were filled.
+  std::size_t take(std::span<Task> out, int lanes);
+  Fifo<Task>& post() { return post_; }    // sends and receives
+  Fifo<Job*>& cards() { return cards_; }  // jobs whose card is to be shown
   bool has_mail() const { return !post_.empty() || !cards_.empty(); }
   std::size_t take_fresh() { return std::exchange(fresh_, 0); }  // compute steps that came since it was asked
 

@@ -10,19 +10,22 @@
 //   agreed    no rank commits a round that another one reports as failed (agree)
 //   named     the first trouble ends the session: what is in flight is cancelled, and before anybody hears of it
 //             the ranks tell each other whom they blame, so that all survivors name the same rank
+//   batched   the lock is taken once for several steps that weigh little, for all messages that are ready, and for all
+//             that a poll completes; the communication lane is woken once for all that a batch has made ready
 //
 // Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, agree.
-// Locks    mutex_ guards everything here. Who takes several takes Session's commit_mutex_, then its mutex_, then this
-//          one. It is let go of while a step runs, the transport polls or takes a message, and a caller's own question
-//          is asked; the transport has locks of its own, and never calls back.
+// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. Who takes several
+//          takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps run, the transport
+//          polls or takes messages, a caller's own question is asked, and somebody is woken; the transport has locks of
+//          its own, and never calls back.
 // Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
 //          operation, so it is destroyed before them. Each part below says what it owns.
 // Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
 //          looked at. Then the communication lane parts (parting.h), and all callers get the verdict.
 //
 // The parts: Queue what there is to do, Rounds where rounds begin and end, Liveness who is alive, Parting the end,
-// Recorder numbers. The runner is the scheduler: it alone has threads, the lock and the transport. runner.cc is steps
-// and messages, hearing.cc what the control channel brings.
+// Recorder numbers. The runner is the scheduler: it alone has threads, the lock and the transport. runner.cc is jobs,
+// callers and steps, mail.cc the communication lane, hearing.cc what the control channel brings.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -57,7 +60,40 @@ class Runner {
   std::vector<TraceEvent> take_trace();
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  // Whom to wake, once the lock is let go of: who wakes under it must wait for it at once.
+  struct Calls {
+    bool news = false;      // callers that wait
+    bool poll = false;      // the communication lane
+    std::size_t lanes = 0;  // compute lanes
+  };
+  // mutex_, held from the beginning; makes the calls that are due whenever it lets go.
+  class Hold {
+   public:
+    explicit Hold(Runner& runner) : runner_(runner), lock_(runner.mutex_) {}
+    ~Hold() {
+      if (lock_.owns_lock()) let_go();
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    void let_go();
+    void take() { lock_.lock(); }
+    // Until somebody calls, or the time has come; it may return before.
+    void sleep(std::condition_variable& until, const Instant* at_most = nullptr);
+
+   private:
+    Runner& runner_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  // What one compute lane has taken.
+  struct Hand {
+    std::vector<Task> tasks;
+    std::vector<std::int64_t> ended_ns;  // by task
+  };
+  struct Posted {
+    Task task;
+    std::size_t bytes = 0;
+    Status status = {};
+  };
   // By the transport's clock, everything: a simulated one passes at once.
   Instant instant() const { return transport_->now(); }
   std::int64_t now_ns() const {
@@ -67,23 +103,28 @@ class Runner {
   Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }
   bool watching() const { return parting_.open() && liveness_.needed(); }
 
-  // All below hold mutex_; those that are given the lock let go of it on the way.
-  void show_card(Job& job);
+  // All below hold mutex_; those that are given the hold let go of it on the way.
   void release(Job& job);
   void finish(const Task& task);
-  void hand_over();                                           // wakes whoever has work now
-  void nudge();                                               // the communication lane has news
-  void block(Lock& lock, const std::function<bool()>& over);  // a caller waits
-  bool interrupted(Lock& lock);
-  bool run_one(Lock& lock, int lane);
+  void hand_over();  // whoever has work now is to be woken
+  void nudge();      // the communication lane has news
+  void tell_callers() { calls_.news = true; }
+  void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
+  bool interrupted(Hold& hold);
+  bool run_some(Hold& hold, int lane);
+  Status run(Hand& hand, std::size_t count, int lane, std::uint32_t round);  // without the lock
   void compute(int lane);
   void communicate();
-  void turn(Lock& lock, std::chrono::nanoseconds wait);
-  void post(Lock& lock);
-  void complete(const Completion& done);
   void fail(const Trouble& trouble);
   void withdraw();
   bool part();  // true: the session is over
+
+  // mail.cc
+  void show_card(Job& job);
+  void post(Hold& hold);
+  void post_batch(Hold& hold);
+  void turn(Hold& hold, std::chrono::nanoseconds wait);
+  void complete(const Completion& done, Instant now);
 
   // hearing.cc
   void listen(Rank peer);
@@ -95,7 +136,7 @@ class Runner {
   void take_farewell(Rank peer, const Farewell& farewell);
   void settle_round();      // it is agreed, if all ranks have ended it
   bool owes_notes() const;  // the end of a round, to somebody
-  void send_notes(Lock& lock);
+  void send_notes(Hold& hold);
 
   const Member member_;
   const int lanes_;
@@ -112,9 +153,13 @@ class Runner {
   Liveness liveness_;
   Recorder recorder_;
   std::vector<Completion> completions_;  // of a poll
-  int running_ = 0;                      // compute steps
-  bool polling_ = false;                 // and nobody has woken the poll yet
-  bool notes_ = false;                   // some peer is to be told something
+  std::vector<Posted> posted_;           // a batch on its way to the transport
+  std::vector<Hand> hands_;              // by compute lane
+  Calls calls_;
+  int running_ = 0;       // lanes that run steps
+  int idle_ = 0;          // compute lanes that sleep
+  bool polling_ = false;  // and nobody has woken the poll yet
+  bool notes_ = false;    // some peer is to be told something
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communication lane: hands what is ready to the transport, and takes what that completes.
+//
+// Threads: the communication lane alone (or the caller that waits, without lanes), under the runner's mutex, which is let
+// go of while the transport takes a batch of messages and while it polls.
+// Owners: the memory of a message is its unit's, lent to the transport until it completes the operation.
+// Failure: what the transport says of a step's message ends the session; what is in flight is cancelled by part().
+#include <algorithm>
+
+#include "engine/operations.h"
+#include "engine/runner.h"
+
+namespace tithe::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr std::size_t kMostPosts = 64;  // that are handed to the transport before the lane looks around
+
+std::int64_t in_ns(Instant t) {
+  return std::chrono::duration_cast<nanoseconds>(t.time_since_epoch()).count();
+}
+
+}  // namespace
+
+// A peer that is gone is found out by what is awaited from it.
+void Runner::show_card(Job& job) {
+  for (Rank r = 0; r < member_.world; ++r)
+    if (r != member_.me)
+      (void)transport_->send(r, kControlChannel, {job.card_frame.get(), job.card_bytes},
+                             control_op(kTell, r));
+}
+
+// Hands what is ready to the transport, in order.
+void Runner::post(Hold& hold) {
+  while (!queue_.cards().empty() && parting_.open()) {
+    Job& job = *queue_.cards().pop();
+    hold.let_go();
+    show_card(job);
+    hold.take();
+  }
+  while (!queue_.post().empty() && parting_.open()) post_batch(hold);
+}
+
+void Runner::post_batch(Hold& hold) {
+  const Instant now = instant();
+  posted_.clear();
+  while (!queue_.post().empty() && posted_.size() < kMostPosts) {
+    const Task task = queue_.post().pop();
+    task.job->posted_ns[static_cast<std::size_t>(task.step)] = in_ns(now);
+    posted_.push_back({task});
+  }
+  hold.let_go();
+  for (Posted& p : posted_) {
+    const Step& step = p.task.what();
+    Unit& unit = *p.task.job->unit;
+    const OpId op = step_op(*p.task.job, p.task.step);
+    const Channel channel = unit.channel(step.part);
+    if (step.kind == StepKind::kSend) {
+      const ByteView out = unit.outgoing(step);
+      p.bytes = out.size();
+      p.status = transport_->send(step.peer, channel, out, op);
+    } else {
+      p.status = transport_->recv(step.peer, channel, unit.incoming(step), op);
+    }
+  }
+  hold.take();
+  SessionStats& stats = recorder_.stats();
+  for (Posted& p : posted_) {
+    const Step& step = p.task.what();
+    if (!p.status.ok()) {
+      complete({step_op(*p.task.job, p.task.step), 0, std::move(p.status)}, now);
+    } else if (step.kind == StepKind::kSend) {
+      at(step.peer).sent += p.bytes;
+      ++stats.frames_sent;
+      stats.bytes_sent += p.bytes;
+      if (parting_.open()) queue_.posted(p.task);
+    }
+  }
+  hand_over();
+}
+
+// One turn of the communication lane: posts, waits for the transport, takes what it completed.
+void Runner::turn(Hold& hold, nanoseconds wait) {
+  do {  // both let go of the lock: what came meanwhile woke nobody
+    post(hold);
+    send_notes(hold);
+  } while (parting_.open() && (queue_.has_mail() || notes_));
+  if (parting_.parting()) {
+    if (part()) return;
+    wait = std::min<nanoseconds>(wait, milliseconds(10));
+  } else if (watching()) {
+    wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
+  }
+  if (stop_) return;
+  polling_ = true;
+  hold.let_go();
+  const std::size_t count = transport_->poll(completions_, wait);
+  hold.take();
+  polling_ = false;
+  const Instant now = instant();
+  for (std::size_t k = 0; k < count; ++k) complete(completions_[k], now);
+  hand_over();
+  if (!watching() || now < liveness_.next_look()) return;
+  if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
+  notes_ = true;  // it may want to ask
+}
+
+void Runner::complete(const Completion& done, Instant now) {
+  if ((done.op & kControlBit) != 0) return complete_control(done);
+  const Task task{&queue_.job(done.op >> 32), static_cast<int>(done.op & 0xffffffffU)};
+  const Step& step = task.what();
+  const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
+  if (!parting_.open()) return;
+  if (!done.status.ok()) {
+    if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
+      return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
+    const bool too_long = done.status.code() == Code::kTooSmall;
+    // Where frames have tags, one that is too long to be looked at may be anybody's.
+    const Rank sender = too_long && member_.tags != nullptr ? Status::kNoPeer : step.peer;
+    return fail(
+        {Finding::kAccused, {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender}});
+  }
+  if (step.kind == StepKind::kRecv) {
+    task.job->unit->received(step, done.bytes);
+    Liveness::hear(at(step.peer), true, now);
+  }
+  recorder_.note(task, rounds_.round(), 0, begin, in_ns(now));
+  finish(task);
+}
+
+}  // namespace tithe::engine
