@@ -12,7 +12,7 @@ class Fifo {
  public:
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  T& operator[](std::size_t i) { return ring_[(head_ + i) % ring_.size()]; }
+  T& operator[](std::size_t i) { return ring_[place(i)]; }
   T& front() { return (*this)[0]; }
 
   void reserve(std::size_t n) {
@@ -24,11 +24,11 @@ class Fifo {
   }
   void push(T v) {
     if (size_ == ring_.size()) reserve(size_ < 8 ? 16 : 2 * size_);
-    ring_[(head_ + size_++) % ring_.size()] = std::move(v);
+    ring_[place(size_++)] = std::move(v);
   }
   T pop() {
     T v = std::move(ring_[head_]);
-    head_ = (head_ + 1) % ring_.size();
+    head_ = place(1);
     --size_;
     return v;
   }
@@ -39,6 +39,12 @@ class Fifo {
   void clear() { head_ = size_ = 0; }
 
  private:
+  // Of the i-th; i is at most the ring's size.
+  std::size_t place(std::size_t i) const {
+    const std::size_t at = head_ + i;
+    return at < ring_.size() ? at : at - ring_.size();
+  }
+
   std::vector<T> ring_;
   std::size_t head_ = 0;
   std::size_t size_ = 0;

@@ -12,6 +12,9 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::size_t kAlign = 64;
+// Payloads up to this size are checked by the step that reads them: a step of its own costs more than that takes. Larger
+// ones are checked while others are still on their way.
+constexpr std::size_t kCheckedByReader = 16384;
 constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
 class Compiler {
@@ -33,15 +36,19 @@ class Compiler {
     std::vector<Rank> makers;
   };
 
-  int add(StepKind kind, int part, std::size_t phase, Chunk c) {
+  static Draft draft(StepKind kind, int part, std::size_t phase, Chunk c) {
     Draft d;
     d.step.kind = kind;
     d.step.part = part;
     d.step.phase = static_cast<std::uint8_t>(phase);
     d.step.chunk = c;
+    return d;
+  }
+  int add(Draft d) {
     drafts_.push_back(std::move(d));
     return static_cast<int>(drafts_.size()) - 1;
   }
+  int add(StepKind kind, int part, std::size_t phase, Chunk c) { return add(draft(kind, part, phase, c)); }
   Draft& at(int step) { return drafts_[static_cast<std::size_t>(step)]; }
   void follow(int step, int before) {
     if (before >= 0) at(step).after.push_back(before);
@@ -49,6 +56,7 @@ class Compiler {
   int add_slot(std::size_t payload_bytes) {
     const std::size_t bytes = kFrameHeaderBytes + payload_bytes + tagging_.trailer();
     out_.slots.push_back({out_.arena_bytes, bytes});
+    out_.check_of.push_back(-1);
     out_.arena_bytes += round_up(bytes);
     return static_cast<int>(out_.slots.size()) - 1;
   }
@@ -72,6 +80,7 @@ class Compiler {
   const Tagging tagging_;
   Program out_;
   std::vector<Draft> drafts_;
+  std::vector<Draft> checks_;
   std::map<const Strategy*, Makers> makers_;
   std::map<Rank, int> last_send_;  // of the part at hand: sends to one peer leave in order
 };
@@ -121,7 +130,12 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
       for (const int f : n.frames) merged[static_cast<std::size_t>(n.arg)].push_back(f);
 
   std::vector<int> used;  // frames, once for each node that reads them
-  for (const Node& n : graph.nodes()) used.insert(used.end(), n.frames.begin(), n.frames.end());
+  std::vector<bool> sent(graph.nodes().size());
+  for (const Node& n : graph.nodes()) {
+    used.insert(used.end(), n.frames.begin(), n.frames.end());
+    for (const int f : n.frames)
+      if (n.op == Op::kSend) sent[static_cast<std::size_t>(f)] = true;
+  }
   std::vector<int> step_of(graph.nodes().size(), -1);  // what others wait for
   std::vector<int> slot_of(graph.nodes().size(), -1);
   std::vector<int> own(count, -1), own_slot(count, -1), encode_slot(count, -1);
@@ -197,12 +211,22 @@ void Compiler::add_phase(int index, std::size_t phase, Makers& makers, std::vect
         at(recv).step.slot = slot_of[k];
         at(recv).step.peer = node.arg;
         for (const int a : node.after) follow(recv, step_of[static_cast<std::size_t>(a)]);
-        step = add(StepKind::kCheck, index, phase, c);
-        at(step).step.cover = tagging_.cover(payload(c), layout.size(c));
-        at(step).step.slot = slot_of[k];
-        at(step).step.peer = node.arg;
-        at(step).makers = makers.of(static_cast<int>(k));
-        follow(step, recv);
+        Draft check = draft(StepKind::kCheck, index, phase, c);
+        check.step.cover = tagging_.cover(payload(c), layout.size(c));
+        check.step.slot = slot_of[k];
+        check.step.peer = node.arg;
+        check.makers = makers.of(static_cast<int>(k));
+        // What others are to read is checked before it leaves, so that nobody is blamed for what he passed on.
+        const bool by_reader = frame_bytes(c) <= kCheckedByReader && !sent[k] &&
+                               std::count(used.begin(), used.end(), static_cast<int>(k)) == 1;
+        if (by_reader) {
+          out_.check_of[static_cast<std::size_t>(slot_of[k])] = static_cast<int>(checks_.size());
+          checks_.push_back(std::move(check));
+          step = recv;
+        } else {
+          step = add(std::move(check));
+          follow(step, recv);
+        }
         break;
       }
     }
@@ -245,6 +269,10 @@ void Compiler::link() {
     out_.steps.push_back(drafts_[s].step);
     out_.waits.push_back(drafts_[s].step.waits);
     if (drafts_[s].step.waits == 0) out_.first.push_back(static_cast<int>(s));
+  }
+  for (Draft& check : checks_) {
+    check.step.makers = keep(check.makers);
+    out_.checks.push_back(check.step);
   }
 }
 

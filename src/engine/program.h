@@ -29,7 +29,7 @@ enum class StepKind : std::uint8_t {
   kEncode,  // chunk: the frame
   kSend,
   kRecv,
-  kCheck,  // a received frame: whole, and what was expected
+  kCheck,  // a received frame: whole, and what was expected; where one step alone reads a small one, it does this
   kMerge,
   kStore,
   kUnload,  // part: results out of the flat buffer where tensors lie elsewhere
@@ -76,8 +76,10 @@ struct PartLayout {
 struct Program {
   std::vector<Step> steps;
   std::vector<int> indices;
-  std::vector<int> waits;  // Step::waits, by step
-  std::vector<int> first;  // steps that wait for none
+  std::vector<int> waits;     // Step::waits, by step
+  std::vector<int> first;     // steps that wait for none
+  std::vector<Step> checks;   // of frames that their reader checks: the kCheck that is no step of its own
+  std::vector<int> check_of;  // by slot: its number among checks, or -1
   std::vector<Slot> slots;
   std::vector<PartLayout> parts;
   int chunks = 0;                 // of all parts

@@ -193,12 +193,21 @@ bool Unit::meets_nonfinite(const Step& step, const Where& w) {
   return w.chunk.poisoned;
 }
 
+Status Unit::check_frames(const Step& step, int lane) {
+  for (const int f : list(step.frames))
+    if (const int check_of = program_.check_of[static_cast<std::size_t>(f)]; check_of >= 0)
+      TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane));
+  return {};
+}
+
 Status Unit::merge(const Step& step, int lane) {
+  TITHE_TRY(check_frames(step, lane));
   const Where w = where(step);
   return meets_nonfinite(step, w) ? Status{} : (this->*w.law.merge_frames)(step, w, lane);
 }
 
 Status Unit::store(const Step& step, int lane) {
+  TITHE_TRY(check_frames(step, lane));
   const Where w = where(step);
   std::span<const ByteView> payloads;
   if (!meets_nonfinite(step, w)) TITHE_TRY((this->*w.law.result_of)(step, w, lane, payloads));

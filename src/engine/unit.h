@@ -115,6 +115,7 @@ class Unit {
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
   Status check(const Step& step, int lane);
+  Status check_frames(const Step& step, int lane);  // those that no step of their own has checked
   Status merge(const Step& step, int lane);
   Status store(const Step& step, int lane);
 
