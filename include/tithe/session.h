@@ -153,8 +153,9 @@ class Session {
   Status residual(std::string_view key, std::span<float> out) const;
 
   SessionStats stats() const;
-  std::string plan_text() const;  // of all layouts seen so far
-  void trace(bool on);            // keeps the last 65,536 events while on
+  // Of all layouts in use. One whose tensors have come in others for 16 rounds is forgotten, with all its memory.
+  std::string plan_text() const;
+  void trace(bool on);  // keeps the last 65,536 events while on
   std::vector<TraceEvent> take_trace();
 
  private:

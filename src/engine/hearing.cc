@@ -29,6 +29,7 @@ void Runner::complete_control(const Completion& done) {
   const auto kind = static_cast<ControlOp>(done.op >> 32 & 0x7fffffffU);
   Peer& p = at(peer);
   if (kind == kFarewellOp) parting_.sent();
+  if (kind == kTell) --shown_;
   if (kind == kNote) {
     p.out_busy = false;
     notes_ = true;

@@ -25,11 +25,12 @@ std::int64_t in_ns(Instant t) {
 }  // namespace
 
 // A peer that is gone is found out by what is awaited from it.
-void Runner::show_card(Job& job) {
+std::size_t Runner::show_card(Job& job) {
+  std::size_t shown = 0;
+  const ByteView card(job.card_frame.get(), job.card_bytes);
   for (Rank r = 0; r < member_.world; ++r)
-    if (r != member_.me)
-      (void)transport_->send(r, kControlChannel, {job.card_frame.get(), job.card_bytes},
-                             control_op(kTell, r));
+    if (r != member_.me && transport_->send(r, kControlChannel, card, control_op(kTell, r)).ok()) ++shown;
+  return shown;
 }
 
 // Hands what is ready to the transport, in order.
@@ -37,8 +38,9 @@ void Runner::post(Hold& hold) {
   while (!queue_.cards().empty() && parting_.open()) {
     Job& job = *queue_.cards().pop();
     hold.let_go();
-    show_card(job);
+    const std::size_t shown = show_card(job);
     hold.take();
+    shown_ += shown;
   }
   while (!queue_.post().empty() && parting_.open()) post_batch(hold);
 }

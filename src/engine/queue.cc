@@ -21,6 +21,16 @@ Job& Queue::add(std::unique_ptr<Unit> unit, Card card) {
   return *jobs_.back();
 }
 
+std::unique_ptr<Unit> Queue::forget(Job& job) {
+  TITHE_ASSERT(job.state == Job::State::kDone);
+  capacity_ -= job.waits.size();
+  job.state = Job::State::kIdle;
+  job.card = {};
+  std::vector<int>().swap(job.waits);
+  std::vector<std::int64_t>().swap(job.posted_ns);
+  return std::move(job.unit);
+}
+
 void Queue::begin(Job& job, Instant now) {
   job.waits = job.unit->program().waits;
   job.unfinished = job.waits.size();

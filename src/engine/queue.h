@@ -26,8 +26,14 @@ class Queue {
  public:
   // A layout that is new to this rank, with the number that is next; its card is not written yet.
   Job& add(std::unique_ptr<Unit> unit, Card card);
-  std::span<const std::unique_ptr<Job>> jobs() const { return jobs_; }
+  std::span<const std::unique_ptr<Job>> jobs() const {
+    return jobs_;
+  }  // by number; those of gone layouts are idle
   Job& job(std::size_t number) const { return *jobs_[number]; }
+
+  // A layout that is gone: no round of its is open, and none will begin. Its number stays taken; the unit is the caller's
+  // to destroy.
+  std::unique_ptr<Unit> forget(Job& job);
 
   // A round of a job: all its steps are to come. It waits for cards, or for run() at once.
   void begin(Job& job, Instant now);

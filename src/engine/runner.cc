@@ -111,6 +111,13 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   return job;
 }
 
+void Runner::forget(Job& job) {
+  std::unique_ptr<Unit> unit;  // destroyed once the lock is let go of
+  const Hold hold(*this);
+  unit = queue_.forget(job);
+  if (shown_ == 0) job.card_frame.reset();
+}
+
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round) {
   const Hold hold(*this);
   if (!parting_.open()) return parting_.verdict();

@@ -44,6 +44,8 @@ class Runner {
 
   // A layout that is new to this rank; card.number is filled in.
   Job& add(std::unique_ptr<Unit> unit, Card card);
+  // A layout that is gone: its last round is committed, and all ranks forget it after the same round.
+  void forget(Job& job);
   // Begins a round of an idle job.
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
   // Blocks until the job is done. The Status of the session where it failed.
@@ -120,7 +122,7 @@ class Runner {
   bool part();  // true: the session is over
 
   // mail.cc
-  void show_card(Job& job);
+  std::size_t show_card(Job& job);  // to so many peers
   void post(Hold& hold);
   void post_batch(Hold& hold);
   void turn(Hold& hold, std::chrono::nanoseconds wait);
@@ -156,10 +158,11 @@ class Runner {
   std::vector<Posted> posted_;           // a batch on its way to the transport
   std::vector<Hand> hands_;              // by compute lane
   Calls calls_;
-  int running_ = 0;       // lanes that run steps
-  int idle_ = 0;          // compute lanes that sleep
-  bool polling_ = false;  // and nobody has woken the poll yet
-  bool notes_ = false;    // some peer is to be told something
+  int running_ = 0;        // lanes that run steps
+  int idle_ = 0;           // compute lanes that sleep
+  bool polling_ = false;   // and nobody has woken the poll yet
+  bool notes_ = false;     // some peer is to be told something
+  std::size_t shown_ = 0;  // cards that the transport has
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

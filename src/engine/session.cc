@@ -21,6 +21,8 @@ using carry::Kept;
 using engine::Job;
 using engine::Unit;
 
+constexpr std::uint64_t kRoundsToForget = 16;
+
 }  // namespace
 
 class Session::Impl {
@@ -69,6 +71,7 @@ class Session::Impl {
     Job* job = nullptr;
     std::vector<Kept*> kept;  // by tensor of the unit
     Ticket ticket = 0;        // of its last round
+    std::uint64_t used = 0;   // 1 + the round of it
     bool waited = true;
     bool open = false;  // part of the open round
   };
@@ -79,6 +82,7 @@ class Session::Impl {
   Result<Entry*> entry_of(std::span<const Tensor> bucket);
   Status meets_open_round(const Entry& e) const;
   Status check_carry();
+  void forget_gone();
 
   const SessionOptions options_;
   const Spec spec_;
@@ -179,6 +183,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
   e.ticket = ++last_ticket_;
+  e.used = round_ + 1;
   e.waited = false;
   e.open = true;
   return e.ticket;
@@ -221,7 +226,21 @@ Status Session::Impl::commit() {
   last_round_dropped_ = !finite;
   runner_.end_round(!finite);
   ++round_;
+  forget_gone();
   return finite ? Status{} : check_carry();
+}
+
+// A layout is gone once all of its tensors were synchronised through others, so many rounds after its own last one:
+// frameworks regroup buckets, and do not come back. What was synchronised when is the same on all ranks, so all of them
+// forget it after the same round; should it come back, it is new to all.
+void Session::Impl::forget_gone() {
+  std::erase_if(entries_, [&](const std::unique_ptr<Entry>& e) {
+    const bool gone = !e->kept.empty() && std::all_of(e->kept.begin(), e->kept.end(), [&](const Kept* kept) {
+      return kept->used >= e->used + kRoundsToForget;
+    });
+    if (gone) runner_.forget(*e->job);
+    return gone;
+  });
 }
 
 // Encoders and sums report what is not finite before it is left unsent, so this finds a mistake of ours. It is looked

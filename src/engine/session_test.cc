@@ -3,6 +3,7 @@
 #include "tithe/session.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cmath>
@@ -11,22 +12,40 @@
 #include <new>
 
 #include "engine/convert.h"
+#include "support/held.h"
 #include "support/ranks.h"
 
-// Counts what is allocated while a test asks for it.
+// Counts what is allocated while a test asks for it, and what is held at any time.
 namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
-}  // namespace
-[[gnu::noinline]] void* operator new(std::size_t n) {
+std::atomic<std::int64_t> g_held{0};  // bytes
+
+void* allocate(std::size_t n, std::size_t align) {
   if (g_counting) ++g_allocations;
-  if (void* p = std::malloc(n > 0 ? n : 1)) return p;
-  throw std::bad_alloc();
+  void* p =
+      align == 0 ? std::malloc(n > 0 ? n : 1) : std::aligned_alloc(align, (n + align - 1) / align * align);
+  if (p == nullptr) throw std::bad_alloc();
+  g_held += static_cast<std::int64_t>(malloc_usable_size(p));
+  return p;
 }
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void release(void* p) {
+  g_held -= static_cast<std::int64_t>(malloc_usable_size(p));
+  std::free(p);
+}
+}  // namespace
+[[gnu::noinline]] void* operator new(std::size_t n) { return allocate(n, 0); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { release(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { release(p); }
+[[gnu::noinline]] void* operator new[](std::size_t n, std::align_val_t a) {
+  return allocate(n, static_cast<std::size_t>(a));
+}
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { release(p); }
 
 namespace tithe {
+
+std::int64_t testing::held_bytes() { return g_held; }
+
 namespace {
 
 using testing::Ranks;
