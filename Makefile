@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)/python
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-prove chaos chaos-seeds tsan bench-codecs bench-sync study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -96,6 +96,9 @@ tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 bench-codecs: build ## paired speed ratios of every codec, the machine's best and AVX2, and two threads beside one: ROUNDS=21 OUT= WITH=
 	@{ $(WITH) $(BUILD)/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
 	   $(WITH) $(BUILD)/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
+
+bench-engine: build ## the engine's own CPU time per step, on BERT-base's list: RANKS=2,4,16,64
+	@$(BUILD)/bench/bench_engine --ranks $(or $(RANKS),2,4,16,64)
 
 bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
 	@$(PY) bench/gloo_vs_tithe.py

@@ -8,7 +8,8 @@
 // after foreach_target.h
 #include "codec/common/simd_inl.h"
 
-// The processor's own conversions of fp16 make signalling NaNs quiet and keep other payloads: these do as convert.h does.
+// The processor's own conversions of fp16 make signalling NaNs quiet and keep other payloads; these do as convert.h
+// does.
 HWY_BEFORE_NAMESPACE();
 namespace tithe::engine::HWY_NAMESPACE {
 namespace {

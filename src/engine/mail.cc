@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communication lane: hands what is ready to the transport, and takes what that completes.
 //
-// Threads: the communication lane alone (or the caller that waits, without lanes), under the runner's mutex, which is let
-// go of while the transport takes a batch of messages and while it polls.
+// Threads: the communication lane alone (or the caller that waits, without lanes), under the runner's mutex, which is
+// let go of while the transport takes a batch of messages and while it polls.
 // Owners: the memory of a message is its unit's, lent to the transport until it completes the operation.
 // Failure: what the transport says of a step's message ends the session; what is in flight is cancelled by part().
 #include <algorithm>

@@ -12,8 +12,8 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::size_t kAlign = 64;
-// Payloads up to this size are checked by the step that reads them: a step of its own costs more than that takes. Larger
-// ones are checked while others are still on their way.
+// Payloads up to this size are checked by the step that reads them: a step of its own costs more than that takes.
+// Larger ones are checked while others are still on their way.
 constexpr std::size_t kCheckedByReader = 16384;
 constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 

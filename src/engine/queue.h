@@ -31,8 +31,8 @@ class Queue {
   }  // by number; those of gone layouts are idle
   Job& job(std::size_t number) const { return *jobs_[number]; }
 
-  // A layout that is gone: no round of its is open, and none will begin. Its number stays taken; the unit is the caller's
-  // to destroy.
+  // A layout that is gone: no round of it is open, and none will begin. Its number stays taken; the unit is the
+  // caller's to destroy.
   std::unique_ptr<Unit> forget(Job& job);
 
   // A round of a job: all its steps are to come. It waits for cards, or for run() at once.

@@ -2,8 +2,8 @@
 // Who sleeps, and who wakes it. All that these conditions read changes under mutex_; the calls themselves are made by
 // Hold, right after the lock was let go of.
 //
-//   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no more
-//                   than sleep; ~Runner all
+//   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
+//                   more than sleep; ~Runner all
 //   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody
 //                   parts. release() and finish() wake it for a job, settle_round() and take_farewell() for a round,
 //                   part() for the end. With `interrupted` it also wakes by itself
@@ -14,9 +14,9 @@
 // A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
 // that, who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
 // One wake is enough for a poll, so the first nudge takes polling_ back, and its thread owes the wake: it makes it as
-// soon as it lets go. Who comes between finds polling_ taken back, and may rely on that. A wake that comes late ends the
-// poll after the one that it was for, which looks at the queues and polls again. What the lane gives to itself while
-// it completes operations (answers, notes) is seen in its next turn.
+// soon as it lets go. Who comes between finds polling_ taken back, and may rely on that. A wake that comes late ends
+// the poll after the one that it was for; the lane looks at the queues and polls again. What the lane gives to itself
+// while it completes operations (answers, notes) is seen in its next turn.
 //
 // A call is never lost either: who sleeps has looked, under the lock, and who changes what it looked at calls after the
 // change. Sleepers look again whenever they wake, so a call too many costs only time.
