@@ -26,9 +26,8 @@ class Queue {
  public:
   // A layout that is new to this rank, with the number that is next; its card is not written yet.
   Job& add(std::unique_ptr<Unit> unit, Card card);
-  std::span<const std::unique_ptr<Job>> jobs() const {
-    return jobs_;
-  }  // by number; those of gone layouts are idle
+  // By number; those of layouts that are gone are idle.
+  std::span<const std::unique_ptr<Job>> jobs() const { return jobs_; }
   Job& job(std::size_t number) const { return *jobs_[number]; }
 
   // A layout that is gone: no round of it is open, and none will begin. Its number stays taken; the unit is the
@@ -44,14 +43,14 @@ class Queue {
   // A step has run, or its message has come or gone. True: it was the job's last one.
   bool finished(const Task& task);
 
-  bool has_steps() const { return !compute_.empty(); }  // for compute lanes
-  // Takes the steps that are next: one, or several that together weigh little, but no more than one lane's share of
-  // what is there. Returns how many of `out` were filled.
+  // Takes the steps of computing that are next: one, or several that together weigh little, but no more than one lane's
+  // share of what is there. Returns how many of `out` were filled.
   std::size_t take(std::span<Task> out, int lanes);
   Fifo<Task>& post() { return post_; }    // sends and receives
   Fifo<Job*>& cards() { return cards_; }  // jobs whose card is to be shown
   bool has_mail() const { return !post_.empty() || !cards_.empty(); }
-  std::size_t take_fresh() { return std::exchange(fresh_, 0); }  // compute steps that came since it was asked
+  // Steps of computing that came since it was asked.
+  std::size_t take_fresh() { return std::exchange(fresh_, 0); }
 
   int active() const { return active_; }  // jobs that are neither idle nor done
   void drop();                            // nothing that has not begun will

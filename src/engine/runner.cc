@@ -48,11 +48,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       liveness_(member_, limits_, peers_, queue_, rounds_, *transport_),
       recorder_(lanes),
       completions_(256),
-      hands_(static_cast<std::size_t>(std::max(1, lanes))) {
-  for (Hand& hand : hands_) {
-    hand.tasks.resize(kMostSteps);
-    hand.ended_ns.resize(kMostSteps);
-  }
+      taken_(static_cast<std::size_t>(std::max(1, lanes)), std::vector<Task>(kMostSteps)) {
   for (Peer& p : peers_) {
     p.out = make_arena(kControlBytes);
     p.in = make_arena(kControlBytes);
@@ -243,13 +239,13 @@ Status Runner::status() const {
 // Runs what is next: one step, or several that weigh little. What they make ready is handed over in one go.
 bool Runner::run_some(Hold& hold, int lane) {
   if (!parting_.open()) return false;
-  Hand& hand = hands_[static_cast<std::size_t>(lane)];
-  const std::size_t count = queue_.take(hand.tasks, std::max(1, lanes_));
-  if (count == 0) return false;
+  std::vector<Task>& taken = taken_[static_cast<std::size_t>(lane)];
+  const std::span<const Task> tasks(taken.data(), queue_.take(taken, std::max(1, lanes_)));
+  if (tasks.empty()) return false;
   const std::uint32_t round = rounds_.round();
   ++running_;
   hold.let_go();
-  const Status status = run(hand, count, lane, round);
+  const Status status = run(tasks, lane, round);
   hold.take();
   --running_;
   if (!parting_.open()) {
@@ -257,16 +253,15 @@ bool Runner::run_some(Hold& hold, int lane) {
   } else if (!status.ok()) {
     fail({Finding::kAccused, status});
   } else {
-    for (std::size_t k = 0; k < count; ++k) finish(hand.tasks[k]);
+    for (const Task& task : tasks) finish(task);
     hand_over();
   }
   return true;
 }
 
-Status Runner::run(Hand& hand, std::size_t count, int lane, std::uint32_t round) {
+Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
   std::int64_t begin = now_ns();
-  for (std::size_t k = 0; k < count; ++k) {
-    const Task& task = hand.tasks[k];
+  for (const Task& task : tasks) {
     TITHE_TRY(task.job->unit->run(task.what(), lane));
     const std::int64_t end = now_ns();
     recorder_.note(task, round, lane + 1, begin, end);

@@ -86,11 +86,7 @@ class Runner {
     Runner& runner_;
     std::unique_lock<std::mutex> lock_;
   };
-  // What one compute lane has taken.
-  struct Hand {
-    std::vector<Task> tasks;
-    std::vector<std::int64_t> ended_ns;  // by task
-  };
+  // A message on its way to the transport.
   struct Posted {
     Task task;
     std::size_t bytes = 0;
@@ -114,7 +110,7 @@ class Runner {
   void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
   bool interrupted(Hold& hold);
   bool run_some(Hold& hold, int lane);
-  Status run(Hand& hand, std::size_t count, int lane, std::uint32_t round);  // without the lock
+  Status run(std::span<const Task> tasks, int lane, std::uint32_t round);  // without the lock
   void compute(int lane);
   void communicate();
   void fail(const Trouble& trouble);
@@ -154,9 +150,9 @@ class Runner {
       transport_;  // after what lends it memory: it goes first, and with it all use of that
   Liveness liveness_;
   Recorder recorder_;
-  std::vector<Completion> completions_;  // of a poll
-  std::vector<Posted> posted_;           // a batch on its way to the transport
-  std::vector<Hand> hands_;              // by compute lane
+  std::vector<Completion> completions_;   // of a poll
+  std::vector<Posted> posted_;            // a batch
+  std::vector<std::vector<Task>> taken_;  // by compute lane: the steps that it runs
   Calls calls_;
   int running_ = 0;        // lanes that run steps
   int idle_ = 0;           // compute lanes that sleep
