@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bare_round.h"
+#include "engine/chosen.h"
 #include "measure/model_list.h"
 #include "tithe/connect.h"
 #include "tithe/session.h"
@@ -208,27 +209,13 @@ Result<nlohmann::json> measure(const Args& args, const ModelList& list, int worl
   const auto lists = buckets_of(list, kBucketValues / scale);
 
   // The plans, and how many steps they are.
-  const Result<Spec> spec = parse_spec(options.codec);
-  if (!spec.ok()) return spec.status();
-  const Strategy* strategy = find_strategy(options.strategy);
-  if (strategy == nullptr) return Status(Code::kInvalid, fmt::format("no strategy '{}'", options.strategy));
+  const Result<Choices> choices = engine::choices_of(options, world);
+  if (!choices.ok()) return choices.status();
   std::vector<Plan> plans;
   double steps = 0;
   for (const auto& tensors : lists) {
     const Bucket bucket = Bucket::of(tensors);
-    const auto layout = engine::lay_out(bucket.tensors, options.min_values);
-    if (!layout.ok()) return layout.status();
-    std::vector<std::size_t> sizes, rows;
-    for (const engine::TensorLayout& t : *layout) {
-      sizes.push_back(t.n);
-      rows.push_back(t.row);
-    }
-    plans.push_back(make_plan(sizes,
-                              {.spec = *spec,
-                               .strategy = strategy,
-                               .min_values = options.min_values,
-                               .part_values = options.part_values},
-                              rows));
+    plans.push_back(engine::plan_of(bucket.tensors, *choices));
     for (const Part& p : plans.back().parts)
       for (Rank r = 0; r < world; ++r)
         steps +=

@@ -15,7 +15,8 @@
 #include <sstream>
 #include <thread>
 
-#include "base/nearest.h"
+#include "engine/chosen.h"
+#include "file_io.h"
 #include "progress.h"
 #include "sync_rank.h"
 #include "tithe/spec.h"
@@ -107,23 +108,24 @@ pid_t start_rank(const std::vector<std::string>& line, Rank rank, int board, int
 }
 
 Result<SyncOutcome> as_processes(const SyncArgs& args, SyncBoard& board) {
-  const std::vector<std::string> line = {"tithe",
-                                         "bench",
-                                         "sync",
-                                         "--ranks",
-                                         std::to_string(args.ranks),
-                                         "--transport",
-                                         args.transport,
-                                         "--codec",
-                                         args.codec,
-                                         "--strategy",
-                                         args.strategy,
-                                         "--n",
-                                         std::to_string(args.n),
-                                         "--rounds",
-                                         std::to_string(args.rounds),
-                                         "--lanes",
-                                         std::to_string(args.lanes)};
+  std::vector<std::string> line = {"tithe",
+                                   "bench",
+                                   "sync",
+                                   "--ranks",
+                                   std::to_string(args.ranks),
+                                   "--transport",
+                                   args.transport,
+                                   "--codec",
+                                   args.codec,
+                                   "--strategy",
+                                   args.strategy,
+                                   "--n",
+                                   std::to_string(args.n),
+                                   "--rounds",
+                                   std::to_string(args.rounds),
+                                   "--lanes",
+                                   std::to_string(args.lanes)};
+  if (!args.choices_file.empty()) line.insert(line.end(), {"--choices", args.choices_file});
   int ends[2];
   if (pipe(ends) != 0) return Status(Code::kIo, fmt::format("pipe: {}", std::strerror(errno)));
   std::vector<pid_t> children;
@@ -207,15 +209,26 @@ std::string plan_verdict(const std::string& plan, const Spec& spec) {
                      to_string(spec));
 }
 
-Result<Report> bench_sync(const SyncArgs& args) {
-  Result<Spec> spec = parse_spec(args.codec);
-  if (!spec.ok()) return spec.status();
-  if (find_strategy(args.strategy) == nullptr) {
-    std::vector<std::string_view> known;
-    for (const Strategy* s : all_strategies()) known.push_back(s->name);
-    return Status(Code::kInvalid,
-                  fmt::format("unknown strategy '{}': {}", args.strategy, suggest(args.strategy, known)));
+// What the one tensor gets.
+Result<Choice> choice_of(const SyncArgs& args) {
+  const SessionOptions options{.codec = args.codec, .strategy = args.strategy, .choices = args.choices};
+  const Result<Choices> choices = engine::choices_of(options, args.ranks);
+  if (!choices.ok()) return choices.status();
+  if (choices->rule_of(kSyncKey, args.n) < choices->rules().size()) return choices->choice(kSyncKey, args.n);
+  return choices->all().back();  // that a small tensor travels raw is told beside it
+}
+
+Result<Report> bench_sync(SyncArgs& args) {
+  if (!args.choices_file.empty()) {
+    const Result<std::vector<std::uint8_t>> text =
+        read_file(args.choices_file, kMostChoicesBytes / kReadPerValue);
+    if (!text.ok()) return text.status();
+    args.choices.assign(text->begin(), text->end());
   }
+  const Result<Choice> choice = choice_of(args);
+  if (!choice.ok()) return choice.status();
+  const Spec& spec = choice->spec;
+  const std::string strategy(choice->strategy_of(args.n).name);
   const Result<TransportChoice> transport = choose_transport(args.transport);
   if (!transport.ok()) return transport.status();
   if (const char* who = std::getenv(kAsRank)) be_rank(args, who);
@@ -234,13 +247,13 @@ Result<Report> bench_sync(const SyncArgs& args) {
     return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
   };
   // Momentum and clipping change the gradient before it is taken: what was put in is no longer what must come out.
-  const bool ledger = spec->feedback.kind <= Feedback::kResidual && spec->feedback.clip == 0;
+  const bool ledger = spec.feedback.kind <= Feedback::kResidual && spec.feedback.clip == 0;
   const bool exact = outcome->ledger_error == 0;
   Report report;
   report.json = {{"ranks", args.ranks},
                  {"transport", args.transport},
-                 {"codec", to_string(*spec)},
-                 {"strategy", args.strategy},
+                 {"codec", to_string(spec)},
+                 {"strategy", strategy},
                  {"n", args.n},
                  {"rounds", args.rounds},
                  {"lanes", args.lanes},
@@ -258,13 +271,13 @@ Result<Report> bench_sync(const SyncArgs& args) {
       "plan        {}\n"
       "identical   {}\n"
       "ledger      {}\n",
-      to_string(*spec), args.strategy, args.ranks, args.transport, args.n, args.rounds, quantile(0.5),
+      to_string(spec), strategy, args.ranks, args.transport, args.n, args.rounds, quantile(0.5),
       quantile(0.25), quantile(0.75), outcome->bytes_sent,
       args.n == 0 ? 0 : 8 * static_cast<double>(outcome->bytes_sent) / static_cast<double>(args.n),
-      plan_verdict(outcome->plan, *spec),
+      plan_verdict(outcome->plan, spec),
       outcome->identical ? "yes: all ranks hold the same bits after every round"
                          : "NO: ranks hold different results",
-      ledger ? ledger_verdict(*spec, *outcome, args.ranks) : "not kept with momentum or clipping");
+      ledger ? ledger_verdict(spec, *outcome, args.ranks) : "not kept with momentum or clipping");
   report.failed = !outcome->identical;
   return report;
 }
@@ -279,6 +292,8 @@ Run declare(CLI::App& app) {
   app.add_option("--codec", args->codec, "with its parameters, e.g. topk:ratio=0.01")->capture_default_str();
   app.add_option("--strategy", args->strategy, "who sends what to whom (docs/strategies.md)")
       ->capture_default_str();
+  app.add_option("--choices", args->choices_file,
+                 "a file of rules (docs/choices.md); the tensor is called gradient");
   app.add_option("--n", args->n, "values per rank")
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32))
       ->capture_default_str();

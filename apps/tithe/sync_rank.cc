@@ -18,7 +18,6 @@
 namespace tithe::cli {
 namespace {
 
-constexpr std::string_view kKey = "gradient";
 constexpr float kGrid = 1.0F / 1048576.0F;
 
 // Heavy-tailed: the product of two draws of -127 .. 127.
@@ -38,6 +37,7 @@ class RankRun {
     SessionOptions options;
     options.codec = args_.codec;
     options.strategy = args_.strategy;
+    options.choices = args_.choices;
     options.lanes = args_.lanes;
     options.average = false;  // the ledger is kept in gradient units
     Result<std::unique_ptr<Session>> session = Session::open(std::move(transport), options);
@@ -64,7 +64,7 @@ class RankRun {
     const std::uint64_t sent_before = session.stats().bytes_sent;
     if (!board_.meet()) return stopped();
     const auto begin = std::chrono::steady_clock::now();
-    const Tensor bucket{kKey, tensor_.data(), args_.n};
+    const Tensor bucket{kSyncKey, tensor_.data(), args_.n};
     Result<Ticket> ticket = session.sync({&bucket, 1});
     if (!ticket.ok()) return ticket.status();
     TITHE_TRY(session.wait(*ticket));
@@ -78,7 +78,7 @@ class RankRun {
   }
 
   Status check(Session& session) {
-    TITHE_TRY(session.residual(kKey, after_));
+    TITHE_TRY(session.residual(kSyncKey, after_));
     const std::span<double> ledger = board_.ledger();
     const int world = board_.world();
     SyncBoard::RankResult& mine = board_.of(me_);

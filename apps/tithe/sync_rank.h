@@ -15,12 +15,15 @@ struct SyncArgs {
   std::string transport = "loop";
   std::string codec = SessionOptions{}.codec;
   std::string strategy = SessionOptions{}.strategy;
+  std::string choices_file;
+  std::string choices;  // what stands in it
   std::size_t n = 1'000'000;
   int rounds = 10;
   int lanes = 1;
 };
 
-inline constexpr int kWarmUpRounds = 2;  // connections, buffers, pages; checked, not timed
+inline constexpr std::string_view kSyncKey = "gradient";  // of the one tensor
+inline constexpr int kWarmUpRounds = 2;                   // connections, buffers, pages; checked, not timed
 
 // Filled by rank 0 alone.
 struct SyncOutcome {

@@ -64,7 +64,7 @@ std::vector<std::string> values_for(std::string_view argument) {
 }
 
 bool names_a_file(std::string_view argument) {
-  return argument == "IN" || argument == "OUT" || argument == "--python";
+  return argument == "IN" || argument == "OUT" || argument == "--python" || argument == "--choices";
 }
 
 }  // namespace tithe::cli

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Plan is a value: what happens to each slice of a bucket, and why. It is the same on every rank (its hash
-// travels in every frame), printable and comparable. Today it follows fixed rules from the sizes alone; the
-// measuring planner fills the same value.
+// A Plan is a value: what happens to each slice of a bucket, and why. It is the choices (tithe/choices.h) applied to
+// the tensors of one bucket; the same on every rank (its hash travels in every frame), printable and comparable.
 //
+//   ordered    tensors of higher priority stand first; of equals, those of a group stand side by side, behind those
+//              that have parts of their own
 //   covers     parts lie back to back, in order, and cover the bucket
-//   aligned    a part starts at a tensor's first value, or inside a tensor larger than part_values
+//   aligned    a part starts at a tensor's first value, or inside a tensor larger than its part_values
+//   grouped    tensors of a group share parts of at most part_values. None is cut: a larger one has parts of its own
 //   shaped     a codec's parameter `cols`, where it is 0, becomes the values per row of the tensor, and that is cut
 //              between rows: what a codec finds in a matrix is in its rows and columns
-//   small      neighbouring tensors below min_values share one part, sent raw (fp32): codecs do not pay there
+//   small      tensors below min_values that no rule takes are a group that travels raw (fp32): codecs do not pay there
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "tithe/choices.h"
 #include "tithe/graph.h"
 #include "tithe/spec.h"
 #include "tithe/status.h"
@@ -29,25 +32,24 @@ struct Part {
   friend bool operator==(const Part&, const Part&) = default;
 };
 
+// A tensor as a plan sees it.
+struct PlanTensor {
+  std::string_view key;
+  std::size_t n = 0;    // values; 0 is allowed
+  std::size_t row = 0;  // values per row; 0: not known
+};
+
 struct Plan {
+  std::vector<std::size_t> order;  // the bucket's tensors, by number, as they stand in the parts
   std::vector<Part> parts;
   // Everything that ranks must agree on: format version, world, sizes, specs, strategies.
   std::uint64_t hash(int world) const;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-struct PlanRules {
-  Spec spec;
-  const Strategy* strategy = nullptr;
-  std::size_t min_values = 4096;       // smaller tensors travel raw
-  std::size_t part_values = 1U << 22;  // larger tensors are cut into pieces of at most this many values
-};
+Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices);
 
-// sizes: values of each tensor of the bucket, in bucket order; zero-size tensors are allowed. rows: values per row of
-// each, 0 where that is not known; or none at all.
-Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules,
-               std::span<const std::size_t> rows = {});
-
+bool has_cols(const Codec& codec);
 // The codec's parameter `cols`; 0 where it has none or it is not set.
 std::size_t cols_of(const Spec& spec);
 // Where n values are cut for the k-th time of `pieces`: 0 is their start, `pieces` their end. Between rows of `cols`

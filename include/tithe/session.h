@@ -3,8 +3,9 @@
 // A Session is what a user holds: it averages tensors over all ranks, keeps what was not sent, and can be saved.
 //
 //   mean      after wait(), every tensor of the bucket holds the mean (or the sum) over ranks, bit-identical on all
-//   alone     a tensor's result depends on its values, its key, the ranks and the strategy: not on the bucket that it
-//             is in, nor on its place there
+//   alone     a tensor's result depends on its values, its key, the ranks and what is chosen for it: not on the bucket
+//             that it is in, nor on its place there. One in a group that travels by a codec shares a part with the
+//             others of its group in its bucket, and its result depends on theirs too
 //   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/flow.md)
 //   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were
 //   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
@@ -56,11 +57,18 @@ struct SessionOptions {
   std::string codec = "fp8";        // a spec string (tithe/spec.h); why this one: docs/choosing.md
   std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
   std::string strategy = "server";  // a name in strategies.def
-  std::string schedule = "none";    // how the codec's ratio changes between rounds (tithe/schedule.h)
+  // What happens to which tensor, as JSON (tithe/choices.h, docs/choices.md). Codec, strategy, min_values and
+  // part_values are what these leave out.
+  std::string choices = {};
+  std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
+  // What is known of the link between two ranks, such as "10Gb/s" or "1Gb/s+50us" (with what a frame costs). Then
+  // min_values and part_values that have their usual values follow from it (tithe/choices.h). The same on all ranks.
+  std::string link = {};
+  std::string schedule = "none";  // how the codec's ratio changes between rounds (tithe/schedule.h)
   int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
   bool average = true;  // divide by the world size
-  std::size_t min_values = 4096;  // PlanRules::min_values
-  std::size_t part_values = 1U << 22;
+  std::size_t min_values = kUsualMinValues;  // smaller tensors travel raw, where no rule takes them
+  std::size_t part_values = kUsualPartValues;
   // Nothing is heard for this long from a peer that owes something: kTimeout names it. Bytes that arrive count, and
   // answers: with lanes, a rank that evaluates or saves for minutes answers. Without lanes it cannot, and this must
   // be longer than the longest time between two of its calls.
@@ -102,7 +110,8 @@ struct TraceEvent {
 
 class Session {
  public:
-  // Takes the transport. kInvalid: unknown codec, strategy or parameter; codec and strategy share no law.
+  // Takes the transport. kInvalid: unknown codec, strategy or parameter; codec and strategy share no law; choices that
+  // are wrong, with the number of the rule.
   static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options);
   ~Session();  // cancels what is in flight, joins its lanes
@@ -116,6 +125,7 @@ class Session {
   // commit(): only the round says whether all of it was finite.
   // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
   // kMismatch names the rank that differs. kInvalid for a key that is part of the open round already: commit() first.
+  // kInvalid after the first round, if choices name a key that no bucket of it had.
   Result<Ticket> sync(std::span<const Tensor> bucket);
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
@@ -145,7 +155,7 @@ class Session {
   // Residuals, what codecs remember, and counters of this rank as bytes (docs/format.md, "state"). Commits the open
   // round first. After a failure, or cancel(), it gives those of the last commit.
   Result<std::vector<std::uint8_t>> state();
-  // kInvalid for another rank, codec, schedule or world size (the text says what to do); nothing changes then.
+  // kInvalid for another rank, codec, choices, schedule or world size (the text says what to do); nothing changes then.
   Status restore(ByteView state);
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.
@@ -153,7 +163,8 @@ class Session {
   Status residual(std::string_view key, std::span<float> out) const;
 
   SessionStats stats() const;
-  // Of all layouts in use. One whose tensors have come in others for 16 rounds is forgotten, with all its memory.
+  // Of all layouts in use: parts, tensors, why. One whose tensors have come in others for 16 rounds is forgotten, with
+  // all its memory. After the first round also rules that took no tensor.
   std::string plan_text() const;
   void trace(bool on);  // keeps the last 65,536 events while on
   std::vector<TraceEvent> take_trace();

@@ -68,6 +68,8 @@ typedef struct tithe_options {
   const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
   const char* authenticate; /* what tags cover: auto, headers, payloads; NULL: auto */
   int64_t patience_ms;      /* a peer that answers, but gives nothing for this long is named */
+  const char* choices;      /* what happens to which tensor: docs/choices.md; NULL: no rules */
+  const char* link;         /* what is known of the link, such as "10Gb/s"; NULL: nothing */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 

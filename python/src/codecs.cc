@@ -16,6 +16,7 @@
 
 #include "core.h"
 #include "patient.h"
+#include "tithe/choices.h"
 #include "tithe/frame.h"
 #include "tithe/graph.h"
 #include "tithe/limits.h"
@@ -228,8 +229,15 @@ void bind_codecs(nb::module_& m) {
       nb::arg("spec"),
       "The shortest text that means the same codec and settings. ValueError says what is wrong.");
   m.def(
-      "is_lossless", [](std::string_view text) { return unwrap(parse_spec(text)).codec->traits.lossless; },
-      nb::arg("spec"), "Whether the codec sends every value as it is, so that no residual exists.");
+      "is_lossless",
+      [](std::string_view text, std::string_view choices) {
+        const Usual usual{.spec = unwrap(parse_spec(text)), .strategy = all_strategies()[0]};
+        std::vector<Rule> rules;
+        if (!choices.empty()) rules = unwrap(parse_rules(choices));
+        return unwrap(Choices::make(std::move(rules), usual)).lossless();
+      },
+      nb::arg("spec"), nb::arg("choices") = "",
+      "Whether every value is sent as it is, by the codec and by all rules, so that no residual exists.");
   m.def(
       "schedule_follows",
       [](std::string_view schedule, std::string_view codec) {

@@ -35,6 +35,8 @@ void bind_options(nb::module_& m) {
   options.def(nb::init<>())
       .def_rw("codec", &SessionOptions::codec)
       .def_rw("strategy", &SessionOptions::strategy)
+      .def_rw("choices", &SessionOptions::choices)
+      .def_rw("link", &SessionOptions::link)
       .def_rw("schedule", &SessionOptions::schedule)
       .def_rw("lanes", &SessionOptions::lanes)
       .def_rw("average", &SessionOptions::average)

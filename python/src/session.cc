@@ -17,6 +17,7 @@
 
 #include "arrays.h"
 #include "core.h"
+#include "engine/chosen.h"
 #include "patient.h"
 #include "tithe/connect.h"
 
@@ -278,6 +279,18 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
   return ranks;
 }
 
+std::vector<std::string> unmet_rules(const SessionOptions& options, const std::vector<std::string>& keys,
+                                     const std::vector<std::size_t>& sizes) {
+  const Choices choices = unwrap(engine::choices_of(options, 1));
+  if (keys.size() != sizes.size()) raise({Code::kInvalid, "as many sizes as keys are needed"});
+  std::vector<Tensor> tensors;
+  for (std::size_t k = 0; k < keys.size(); ++k) tensors.push_back({.key = keys[k], .n = sizes[k]});
+  engine::RulesMet met(choices);
+  met.meet(choices, tensors);
+  check(met.check(choices));
+  return met.unmet(choices);
+}
+
 }  // namespace
 
 void bind_session(nb::module_& m) {
@@ -316,6 +329,12 @@ void bind_session(nb::module_& m) {
   m.def(
       "check_transport", [](std::string_view text) { check(between_processes(text)); }, nb::arg("text"),
       "ValueError for a text that names no transport between processes; the same check as in open().");
+  m.def(
+      "check_choices", [](const SessionOptions& options) { (void)unwrap(engine::choices_of(options, 1)); },
+      nb::arg("options"), "ValueError for options whose codec, strategy or choices no session takes.");
+  m.def("unmet_rules", &unmet_rules, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
+        "The rules of choices that take no tensor of a model. ValueError where one names a tensor that is "
+        "missing.");
   m.def("transports", [] {
     std::vector<std::string_view> names;
     for (const TransportKind* kind : all_transports()) names.push_back(kind->name);

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tithe import _core
+from tithe._choices import choices_text
 from tithe._schedule import Evaluations
 
 OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
@@ -21,6 +22,8 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
     for name, value in given.items():
         if name not in OPTIONS:
             raise ValueError(f"unknown option '{name}': known are {', '.join(OPTIONS)}")
+        if name == "choices":
+            value = choices_text(value)
         try:
             setattr(options, name, value)
         except TypeError:
@@ -29,6 +32,7 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
     _core.schedule_follows(options.schedule, options.codec)
     if options.strategy not in _core.strategies():
         raise ValueError(f"unknown strategy '{options.strategy}': known are {', '.join(_core.strategies())}")
+    _core.check_choices(options)
     if options.timeout <= 0:
         raise ValueError(f"timeout={options.timeout}: must be more than 0 seconds")
     if options.patience < options.timeout:
@@ -72,8 +76,11 @@ class Session:
     `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
     as `tithe transports` lists it; transports="tcp", devices="eth0" are short for that. Options are those of
     include/tithe/session.h:
-    codec="fp8", strategy="server", schedule="none", lanes=1, average=True, min_values=4096, part_values=2**22,
-    timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False, authenticate="auto".
+    codec="fp8", strategy="server", choices=None, link="", schedule="none", lanes=1, average=True, min_values=4096,
+    part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False,
+    authenticate="auto".
+    choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
+    path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
@@ -169,7 +176,7 @@ class Session:
         return self._core.state()
 
     def restore(self, state: bytes) -> None:
-        """Continues from state(). ValueError for another rank, codec or world size; nothing changes then."""
+        """Continues from state(). ValueError for another rank, codec, choices or world size; nothing changes then."""
         self._core.restore(state)
 
     def residual(self, key: str, n: int) -> npt.NDArray[np.float32]:
@@ -183,7 +190,7 @@ class Session:
         return self._core.stats()
 
     def plan_text(self) -> str:
-        """What happens to each slice of each bucket seen so far, and why."""
+        """What happens to each part and tensor of each bucket seen so far, and why."""
         return self._core.plan_text()
 
     def trace(self, on: bool = True) -> None:

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
+from tithe._choices import check_model as check_choices
+from tithe._choices import choices_text, is_lossless
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, transport_text
@@ -43,8 +45,11 @@ class State(_Slots):
     parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name; without them the model
     that registered the State is asked.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
+    choices: what happens to which parameter, where that is not the same for all (docs/choices.md): a dict such as
+    {"*embedding*": "qtopk:ratio=0.03", "*.bias": "fp32"}, JSON text, or the path of a file that holds it. A rule that
+    names a parameter which the model does not have raises ValueError, a pattern that takes none gives a RuntimeWarning.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
-    options: lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference,
+    options: link, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference,
     authenticate, transport, transports, devices (see tithe.Session).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
@@ -71,7 +76,7 @@ class State(_Slots):
         self.codec = codec
         self.strategy = strategy
         self.loss_scale = loss_scale
-        self.options = options
+        self.options = {**options, "choices": choices_text(options["choices"])} if "choices" in options else options
         self._session_options()
         self._begin(by_name(check_pairs(parameters)), None)
 
@@ -104,7 +109,9 @@ class State(_Slots):
                 self._settle()
             if self._saved is not None:
                 self._check_saved(self._saved, rank, world)
-            return self._session_options()
+            settings = self._session_options()
+            check_choices(settings[1], [(name, p) for name, p in self._names.values() if p.requires_grad])
+            return settings
 
         patience = usable_timeout(self.options)
         doing = "tithe.torch.State.open()"
@@ -226,6 +233,7 @@ class State(_Slots):
             "world": self._live.world,
             "rank": self._live.rank,
             "codec": _core.check_spec(self.codec),
+            "choices": self._choices(),
             "parameters": self._live.keys.table(),
             "evaluates": self._live.evaluations.kind,
             "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
@@ -245,9 +253,9 @@ class State(_Slots):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
-        Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank or codec;
-        nothing changes then. Load before the first step. A State without names refuses what it could not tell apart,
-        here or in the first step.
+        Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank, codec or
+        choices; nothing changes then. Load before the first step. A State without names refuses what it could not tell
+        apart, here or in the first step.
         """
         if "ranks" in state:
             group = self._group()
@@ -271,14 +279,19 @@ class State(_Slots):
                 f"the state was saved by {state['world']} ranks and this job has {world}: "
                 f"start {state['world']} ranks, or start without the state (what was unsent is then lost)"
             )
-        if state["rank"] != rank and not _core.is_lossless(self.codec):
+        if state["rank"] != rank and not is_lossless(self.codec, self._choices()):
             raise ValueError(
                 f"the state was saved by rank {state['rank']} and this is rank {rank}: residuals differ between ranks, "
                 "save and load one state per rank"
             )
 
     def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
-        return _core.is_lossless(self.codec) and _core.is_lossless(state["codec"])  # so any rank's state will do
+        """So that any rank's state will do."""
+        saved = is_lossless(state["codec"], state.get("choices"))  # which states of before do not have
+        return saved and is_lossless(self.codec, self._choices())
+
+    def _choices(self) -> str:
+        return self.options.get("choices", "")
 
     def _restore(self, session: _core.Session, evaluations: Evaluations, keys: Keys, state: Mapping[str, Any]) -> None:
         if self._nothing_unsent(state):
@@ -326,7 +339,7 @@ class State(_Slots):
         return self._running().stats()
 
     def plan(self) -> str:
-        """What happens to each slice of each bucket, and why."""
+        """What happens to each part of each bucket and to each parameter, and why."""
         return self._running().plan_text()
 
     def trace(self, on: bool = True) -> None:

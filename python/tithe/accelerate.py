@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._choices import is_lossless
 from tithe.torch import Gathered, State
 from tithe.torch import attach as attach_model
 
@@ -69,7 +70,7 @@ def attach(
 
     def take(models: list[torch.nn.Module], folder: str) -> None:
         path = file(models, folder)
-        if not path.exists() and _core.is_lossless(codec):
+        if not path.exists() and is_lossless(codec, options.get("choices")):
             return  # nothing is ever unsent
         if not path.exists():
             raise ValueError(

@@ -20,6 +20,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._choices import is_lossless
 from tithe._torch_keys import other_values
 from tithe.torch import State, attach
 
@@ -104,7 +105,7 @@ class TitheCallback(Callback):
         if trainer.state.fn != "fit":
             return
         self._loaded = checkpoint.get(_KEY)
-        if self._loaded is None and not _core.is_lossless(self._settings["codec"]):
+        if self._loaded is None and not is_lossless(self._settings["codec"], self._settings.get("choices")):
             _log.warning("the checkpoint was saved without tithe's state: training goes on with nothing unsent")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._choices import is_lossless
 from tithe._torch_checks import ddp_of
 from tithe._torch_keys import other_values
 from tithe.torch import State
@@ -69,7 +70,7 @@ class TitheCallback(TrainerCallback):
         if scaler is not None:
             settings.setdefault("loss_scale", scaler.get_scale)
         self._state, self._model = attach_model(model, **settings), model
-        if state.global_step > 0 and not _core.is_lossless(self._settings["codec"]):
+        if state.global_step > 0 and not is_lossless(self._settings["codec"], self._settings.get("choices")):
             loading = "tithe.transformers: loading what was unsent"
             self._state._together(loading, lambda: self._load(args, state.global_step))
 

@@ -46,21 +46,29 @@ Status check_bucket(std::span<const Tensor> bucket) {
   return {};
 }
 
-Result<std::vector<TensorLayout>> lay_out(std::span<const Tensor> bucket, std::size_t min_values) {
-  std::vector<TensorLayout> layout;
+Status check_keys(std::span<const Tensor> bucket) {
   std::vector<std::string_view> keys;
-  std::size_t first = 0;
-  for (const bool small : {false, true})
-    for (std::size_t k = 0; k < bucket.size(); ++k) {
-      const Tensor& t = bucket[k];
-      if ((t.n < min_values) != small) continue;
-      layout.push_back({std::string(t.key), t.n, t.dtype, first, k, t.row});
-      keys.push_back(t.key);
-      first += t.n;
-    }
+  for (const Tensor& t : bucket) keys.push_back(t.key);
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
-    return Status(Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice));
+    return {Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice)};
+  return {};
+}
+
+Plan plan_of(std::span<const Tensor> bucket, const Choices& choices) {
+  std::vector<PlanTensor> tensors;
+  for (const Tensor& t : bucket) tensors.push_back({t.key, t.n, t.row});
+  return make_plan(tensors, choices);
+}
+
+std::vector<TensorLayout> lay_out(std::span<const Tensor> bucket, std::span<const std::size_t> order) {
+  std::vector<TensorLayout> layout;
+  std::size_t first = 0;
+  for (const std::size_t k : order) {
+    const Tensor& t = bucket[k];
+    layout.push_back({std::string(t.key), t.n, t.dtype, first, k, t.row});
+    first += t.n;
+  }
   return layout;
 }
 

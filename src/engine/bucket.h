@@ -29,8 +29,11 @@ Status check_bucket(std::span<const Tensor> bucket);
 std::uint64_t layout_hash(std::span<const Tensor> bucket);
 bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket);
 
-// Small tensors go last, wherever they stand in the list: as neighbours they share one part. kInvalid for a key
-// that stands twice.
-Result<std::vector<TensorLayout>> lay_out(std::span<const Tensor> bucket, std::size_t min_values);
+// kInvalid for a key that stands twice.
+Status check_keys(std::span<const Tensor> bucket);
+
+Plan plan_of(std::span<const Tensor> bucket, const Choices& choices);
+// The tensors in the plan's order.
+std::vector<TensorLayout> lay_out(std::span<const Tensor> bucket, std::span<const std::size_t> order);
 
 }  // namespace tithe::engine

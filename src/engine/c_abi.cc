@@ -76,6 +76,8 @@ Result<SessionOptions> read(const tithe_options& o) {
     return Status(Code::kInvalid, "options: codec and strategy must be named");
   out.codec = o.codec;
   out.strategy = o.strategy;
+  if (o.choices != nullptr) out.choices = o.choices;
+  if (o.link != nullptr) out.link = o.link;
   if (o.schedule != nullptr) out.schedule = o.schedule;
   if (o.authenticate != nullptr) out.authenticate = o.authenticate;
   out.lanes = o.lanes;
@@ -140,7 +142,9 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.run,
               kDefaults.schedule.c_str(),
               kDefaults.authenticate.c_str(),
-              kDefaults.patience.count()};
+              kDefaults.patience.count(),
+              kDefaults.choices.c_str(),
+              kDefaults.link.c_str()};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,

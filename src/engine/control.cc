@@ -8,12 +8,12 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
+#include "engine/chosen.h"
 
 namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kControlTensor = 0xffffffff;
-constexpr std::size_t kMostText = 400;
 
 // Fixed fields in order, then each text as u16 length and bytes.
 class Writer {
@@ -25,7 +25,7 @@ class Writer {
     at_ += sizeof v;
   }
   void text(std::string_view s) {
-    const std::string shown = printable(s, kMostText);
+    const std::string shown = printable(s, kMostControlText);
     s = shown;
     number(static_cast<std::uint16_t>(s.size()));
     if (!s.empty()) std::memcpy(&out_[at_], s.data(), s.size());
@@ -54,13 +54,13 @@ class Reader {
   }
   std::string text() {
     const auto n = number<std::uint16_t>();
-    if (n > kMostText || in_.size() < n) {
+    if (n > kMostControlText || in_.size() < n) {
       whole_ = false;
       return {};
     }
     const std::string s(in_.begin(), in_.begin() + n);
     in_ = in_.subspan(n);
-    return printable(s, kMostText);
+    return printable(s, kMostControlText);
   }
   bool whole() const { return whole_ && in_.empty(); }
 
@@ -95,7 +95,10 @@ std::string difference(const Card& is, const Card& should) {
   compare("world", is.world, should.world);
   compare("run", is.run, should.run);
   compare("seed", is.seed, should.seed);
-  compare("codec", is.codec, should.codec);
+  if (is.codec != should.codec) {
+    if (!text.empty()) text += ", ";
+    text += card_difference(is.codec, should.codec);
+  }
   compare("strategy", is.strategy, should.strategy);
   compare("average", static_cast<int>(is.average), static_cast<int>(should.average));
   compare("layout number", is.number, should.number);

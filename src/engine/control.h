@@ -18,6 +18,7 @@
 namespace tithe::engine {
 
 inline constexpr std::size_t kControlBytes = 1024;
+inline constexpr std::size_t kMostControlText = 400;
 inline constexpr std::size_t kMostUnheard = 256;
 
 enum class ControlKind : std::uint8_t {
@@ -40,7 +41,7 @@ struct Card {
   std::uint64_t plan = 0;    // Plan::hash
   std::uint64_t round = 0;
   std::uint8_t average = 0;
-  std::string codec;  // spec string
+  std::string codec;  // codec, schedule and choices (engine/chosen.h)
   std::string strategy;
   friend bool operator==(const Card&, const Card&) = default;
 };

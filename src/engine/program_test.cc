@@ -13,10 +13,12 @@ namespace tithe::engine {
 namespace {
 
 Plan plan_of(std::span<const std::size_t> sizes, std::string_view strategy) {
-  return make_plan(sizes, {.spec = *parse_spec("fp32"),
-                           .strategy = find_strategy(strategy),
-                           .min_values = 0,
-                           .part_values = std::size_t{1} << 30});
+  std::vector<PlanTensor> bucket;
+  for (const std::size_t n : sizes) bucket.push_back({.key = "t", .n = n});
+  return make_plan(bucket, Choices::of({.spec = *parse_spec("fp32"),
+                                        .strategy = find_strategy(strategy),
+                                        .min_values = 0,
+                                        .part_values = std::size_t{1} << 30}));
 }
 
 std::size_t count(const Program& program, StepKind kind) {

@@ -32,12 +32,12 @@ TEST(Rows, CutsFallBetweenThem) {
 }
 
 TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
-  const std::size_t sizes[] = {6000, 5000, 4800}, rows[] = {60, 5000, 0};
+  const PlanTensor bucket[] = {{"a", 6000, 60}, {"b", 5000, 5000}, {"c", 4800, 0}};
   const auto plan = [&](const char* codec) {
-    return make_plan(
-        sizes,
-        {.spec = *parse_spec(codec), .strategy = find_strategy("ring"), .min_values = 0, .part_values = 2500},
-        rows);
+    return make_plan(bucket, Choices::of({.spec = *parse_spec(codec),
+                                          .strategy = find_strategy("ring"),
+                                          .min_values = 0,
+                                          .part_values = 2500}));
   };
   std::vector<std::string> specs;
   for (const Part& p : plan("powersgd:rank=2").parts) specs.push_back(to_string(p.spec));

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "base/nearest.h"
 #include "base/text.h"
 #include "carry/store.h"
 #include "codec/common/leave.h"
 #include "engine/bucket.h"
+#include "engine/chosen.h"
 #include "engine/runner.h"
 #include "engine/saved_state.h"
 #include "tithe/machine.h"
@@ -27,11 +27,10 @@ constexpr std::uint64_t kRoundsToForget = 16;
 
 class Session::Impl {
  public:
-  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Spec spec, const Strategy& strategy,
-       Schedule schedule, engine::Authenticate authenticate)
+  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Choices choices, Schedule schedule,
+       engine::Authenticate authenticate)
       : options_(std::move(options)),
-        spec_(spec),
-        strategy_(strategy),
+        choices_(std::move(choices)),
         member_{.me = transport->rank(),
                 .world = transport->world(),
                 .divide = options_.average ? static_cast<float>(transport->world()) : 1.0F,
@@ -76,23 +75,21 @@ class Session::Impl {
     bool open = false;  // part of the open round
   };
 
-  std::string codec_and_schedule() const {
-    return to_string(spec_) + (schedule_.active() ? " with schedule " + schedule_.text() : "");
-  }
   Result<Entry*> entry_of(std::span<const Tensor> bucket);
   Status meets_open_round(const Entry& e) const;
   Status check_carry();
   void forget_gone();
 
   const SessionOptions options_;
-  const Spec spec_;
-  const Strategy& strategy_;
+  const Choices choices_;
   const engine::Member member_;
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own
   Schedule schedule_;
   carry::Store store_;
+  engine::RulesMet met_{choices_};
+  bool met_all_ = false;  // so far as a round can tell
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> open_;  // reused by commit()
   Status broken_;             // not ok: what this rank is owed cannot be sent
@@ -100,7 +97,8 @@ class Session::Impl {
   Ticket last_ticket_ = 0;
   std::uint32_t next_part_ = 0;
   bool last_round_dropped_ = false;
-  engine::Runner runner_;  // last: its lanes stop before what they use goes
+  bool round_over_ = false;  // one, in this session
+  engine::Runner runner_;    // last: its lanes stop before what they use goes
 };
 
 Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
@@ -108,29 +106,17 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   for (const auto& e : entries_)
     if (e->hash == hash && engine::same_layout(e->job->unit->tensors(), bucket)) return e.get();
 
-  Result<std::vector<engine::TensorLayout>> layout = engine::lay_out(bucket, options_.min_values);
-  if (!layout.ok()) return layout.status();
-  std::vector<std::size_t> sizes, rows;
-  for (const engine::TensorLayout& t : *layout) {
-    sizes.push_back(t.n);
-    rows.push_back(t.row);
-  }
+  TITHE_TRY(engine::check_keys(bucket));
   for (const Tensor& t : bucket)
     if (const Kept* kept = store_.find(t.key); kept != nullptr && kept->n != t.n)
       return Status(Code::kInvalid,
                     fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n));
 
-  Plan plan = make_plan(sizes,
-                        {.spec = spec_,
-                         .strategy = &strategy_,
-                         .min_values = options_.min_values,
-                         .part_values = options_.part_values},
-                        rows);
-  for (const Part& p : plan.parts)
-    if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
+  Plan plan = engine::plan_of(bucket, choices_);
+  std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
   const auto parts = static_cast<std::uint32_t>(plan.parts.size());
   auto unit =
-      std::make_unique<Unit>(member_, std::move(*layout), std::move(plan), next_part_, schedule_.ratios());
+      std::make_unique<Unit>(member_, std::move(layout), std::move(plan), next_part_, schedule_.ratios());
   next_part_ += parts;
   engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
                     .run = member_.run,
@@ -141,8 +127,8 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
                     .plan = unit->plan_hash(),
                     .round = round_,
                     .average = options_.average,
-                    .codec = codec_and_schedule(),
-                    .strategy = std::string(strategy_.name)};
+                    .codec = engine::card_text(choices_, schedule_),
+                    .strategy = std::string(choices_.usual().strategy->name)};
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
   entry->job = &runner_.add(std::move(unit), std::move(card));
@@ -150,6 +136,7 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
     entry->kept.push_back(&store_.of(t.key));
     entry->kept.back()->n = t.n;
   }
+  met_.meet(choices_, bucket);
   entries_.push_back(std::move(entry));
   open_.reserve(entries_.size());
   return entries_.back().get();
@@ -172,6 +159,8 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   TITHE_TRY(engine::check_bucket(bucket));
   const std::lock_guard lock(mutex_);
   TITHE_TRY(broken_);
+  if (round_over_ && !met_all_) TITHE_TRY(met_.check(choices_));
+  met_all_ = round_over_;
   Result<Entry*> found = entry_of(bucket);
   if (!found.ok()) return found.status();
   Entry& e = **found;
@@ -224,6 +213,7 @@ Status Session::Impl::commit() {
     e->open = false;
   }
   last_round_dropped_ = !finite;
+  round_over_ = true;
   runner_.end_round(!finite);
   ++round_;
   forget_gone();
@@ -254,7 +244,7 @@ Status Session::Impl::check_carry() {
                  fmt::format(
                      "what rank {} still owes of tensor '{}' is not finite, which is a bug in codec {}: "
                      "resume from an earlier state, and please report it",
-                     member_.me, key, spec_.codec->name),
+                     member_.me, key, choices_.choice(key, kept.n).spec.codec->name),
                  member_.me};
     }
   return {};
@@ -265,7 +255,8 @@ Result<std::vector<std::uint8_t>> Session::Impl::state() {
   if (const Status s = commit(); !s.ok() && runner_.status().ok()) return s;
   const std::lock_guard lock(mutex_);
   return engine::save(
-      {member_.me, member_.world, round_, to_string(spec_), schedule_.text(), schedule_.told()}, store_);
+      {member_.me, member_.world, round_, engine::state_text(choices_), schedule_.text(), schedule_.told()},
+      store_);
 }
 
 Status Session::Impl::restore(ByteView bytes) {
@@ -281,10 +272,7 @@ Status Session::Impl::restore(ByteView bytes) {
     return {Code::kInvalid, fmt::format("state of rank {0}, this is rank {1}: give each rank the state that "
                                         "it saved itself",
                                         head.rank, member_.me)};
-  if (const std::string codec = to_string(spec_); head.codec != codec)
-    return {Code::kInvalid,
-            fmt::format("state was saved with codec '{0}', this session has '{1}': open it with codec '{0}'",
-                        head.codec, codec)};
+  TITHE_TRY(engine::check_state_text(head.codec, choices_));
   if (head.schedule != schedule_.text())
     return {Code::kInvalid,
             fmt::format("state was saved with schedule '{0}', this session has '{1}': open it "
@@ -339,9 +327,13 @@ std::string Session::Impl::plan_text() const {
   std::string out;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Unit& unit = *entries_[i]->job->unit;
-    fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, unit.tensors().size(),
-                   unit.values(), to_string(unit.plan()));
+    std::vector<PlanTensor> tensors;
+    for (const engine::TensorLayout& t : unit.tensors()) tensors.push_back({t.key, t.n, t.row});
+    fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
+                   unit.values(), engine::to_text(unit.plan(), tensors, choices_));
   }
+  if (round_over_)
+    for (const std::string& rule : met_.unmet(choices_)) out += rule + "\n";
   return out;
 }
 
@@ -362,28 +354,14 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
                   fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
                               "for ranks that answer",
                               options.patience.count(), options.timeout.count()));
-  Spec spec;
-  if (options.spec) {
-    spec = *options.spec;
-  } else {
-    const Result<Spec> parsed = parse_spec(options.codec);
-    if (!parsed.ok()) return parsed.status();
-    spec = *parsed;
-  }
-  const Strategy* strategy = find_strategy(options.strategy);
-  if (strategy == nullptr) {
-    std::vector<std::string_view> known;
-    for (const Strategy* s : all_strategies()) known.push_back(s->name);
-    return Status(Code::kInvalid, fmt::format("unknown strategy '{}': {}", options.strategy,
-                                              suggest(options.strategy, known)));
-  }
-  if (const auto laws = engine::choose_laws(spec, *strategy); !laws.ok()) return laws.status();
-  Result<Schedule> schedule = Schedule::parse(options.schedule, spec);
+  Result<Choices> choices = engine::choices_of(options, transport->world());
+  if (!choices.ok()) return choices.status();
+  Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
   if (!schedule.ok()) return schedule.status();
   const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
   if (!authenticate.ok()) return authenticate.status();
   return std::unique_ptr<Session>(new Session(
-      std::make_unique<Impl>(std::move(transport), options, spec, *strategy, *schedule, *authenticate)));
+      std::make_unique<Impl>(std::move(transport), options, std::move(*choices), *schedule, *authenticate)));
 }
 
 int Session::rank() const { return impl_->member().me; }

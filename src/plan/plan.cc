@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/rng.h"
 #include "tithe/frame.h"
@@ -12,7 +14,6 @@ namespace tithe {
 namespace {
 
 constexpr std::string_view kCols = "cols";
-constexpr std::size_t kTinyValues = 256;  // one step with a whole copy for everybody beats two with shares
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t v) {
   return mix64(hash ^ mix64(v + 0x9e3779b97f4a7c15ULL));
@@ -21,18 +22,6 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t v) {
 std::uint64_t mix(std::uint64_t hash, std::string_view text) {
   for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
   return mix(hash, text.size());
-}
-
-// Momentum belongs to the step, not to the codec: tensors that travel raw get theirs too.
-Spec raw_spec(const Spec& asked) {
-  Spec raw;
-  raw.codec = find_codec("fp32");
-  raw.settings = defaults(*raw.codec);
-  if (asked.feedback.kind == Feedback::kMomentum) {
-    raw.feedback = asked.feedback;
-    raw.feedback.mask = false;
-  }
-  return raw;
 }
 
 Spec shaped(Spec spec, std::size_t row) {
@@ -44,7 +33,35 @@ Spec shaped(Spec spec, std::size_t row) {
   return spec;
 }
 
+// A tensor of a bucket, and what is chosen for it.
+struct Chosen {
+  const PlanTensor* tensor;
+  const Choice* choice;
+  bool grouped() const { return !choice->group.empty() && tensor->n <= choice->part_values; }
+};
+
+std::vector<std::size_t> order_of(std::span<const Chosen> bucket) {
+  std::map<std::string_view, std::size_t> groups;  // where each begins; tensors without one come before all
+  std::vector<std::size_t> order(bucket.size());
+  for (std::size_t t = 0; t < bucket.size(); ++t) {
+    order[t] = t;
+    if (bucket[t].grouped()) groups.try_emplace(bucket[t].choice->group, t + 1);
+  }
+  const auto place = [&](std::size_t t) {
+    const Chosen& c = bucket[t];
+    return std::pair(-c.choice->priority, c.grouped() ? groups.at(c.choice->group) : 0);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  return order;
+}
+
 }  // namespace
+
+bool has_cols(const Codec& codec) {
+  return std::any_of(codec.params.begin(), codec.params.end(),
+                     [](const ParamSpec& p) { return p.name == kCols; });
+}
 
 std::size_t cols_of(const Spec& spec) {
   for (std::size_t i = 0; i < spec.codec->params.size(); ++i)
@@ -57,46 +74,54 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
   return cols == 0 || cols >= n ? n * k / pieces : n / cols * k / pieces * cols;
 }
 
-Plan make_plan(std::span<const std::size_t> sizes, const PlanRules& rules,
-               std::span<const std::size_t> rows) {
+namespace {
+
+void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c, std::size_t parts) {
+  const Spec spec = shaped(c.spec, t.row);
+  const std::size_t cols = cols_of(spec);
+  const std::size_t rows_at_most = cols == 0 || cols >= t.n ? t.n : t.n / cols;
+  const std::size_t pieces = std::min(parts, rows_at_most);
+  for (std::size_t k = 0; k < pieces; ++k) {
+    const std::size_t first = cut_at(t.n, cols, k, pieces);
+    const std::size_t n = cut_at(t.n, cols, k + 1, pieces) - first;
+    plan.parts.push_back({at + first, n, spec, &c.strategy_of(n),
+                          pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
+                          c.scheduled});
+  }
+}
+
+}  // namespace
+
+Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
+  std::vector<Chosen> chosen;
+  for (const PlanTensor& t : bucket) chosen.push_back({&t, &choices.choice(t.key, t.n)});
   Plan plan;
+  plan.order = order_of(chosen);
   std::size_t at = 0;
-  std::size_t raw_from = 0;
-  const auto close_raw = [&](std::size_t end) {
-    if (const std::size_t n = end - raw_from; n > 0) {
-      const Strategy* strategy = find_strategy(n <= kTinyValues ? "gather" : "server");
-      plan.parts.push_back({raw_from, n, raw_spec(rules.spec), strategy,
-                            fmt::format("tensors below {} values travel raw", rules.min_values)});
-    }
-  };
-  for (std::size_t t = 0; t < sizes.size(); ++t) {
-    const std::size_t n = sizes[t];
-    if (n == 0 || n < rules.min_values) {
-      at += n;
-      continue;
-    }
-    close_raw(at);
-    const std::size_t most = std::max<std::size_t>(rules.part_values, 1);
-    const Spec spec = shaped(rules.spec, rows.empty() ? 0 : rows[t]);
-    const std::size_t cols = cols_of(spec);
-    const std::size_t rows_at_most = cols == 0 || cols >= n ? n : n / cols;
-    const std::size_t pieces = std::min((n + most - 1) / most, rows_at_most);
-    for (std::size_t k = 0; k < pieces; ++k) {
-      const std::size_t first = cut_at(n, cols, k, pieces);
-      plan.parts.push_back(
-          {at + first, cut_at(n, cols, k + 1, pieces) - first, spec, rules.strategy,
-           pieces == 1 ? std::string("as asked") : fmt::format("as asked, piece {} of {}", k + 1, pieces),
-           true});
+  const Choice* open = nullptr;  // of the last part, if it is a group's
+  for (const std::size_t t : plan.order) {
+    const Choice& c = *chosen[t].choice;
+    const std::size_t n = bucket[t].n;
+    if (n == 0) continue;
+    if (!chosen[t].grouped()) {
+      add_alone(plan, at, bucket[t], c, choices.parts(c, n));
+      open = nullptr;
+    } else {
+      const bool fits = open != nullptr && open->group == c.group && plan.parts.back().n + n <= c.part_values;
+      if (!fits) plan.parts.push_back({at, 0, c.spec, nullptr, c.why, c.scheduled});
+      Part& part = plan.parts.back();
+      part.n += n;
+      part.strategy = &c.strategy_of(part.n);
+      open = &c;
     }
     at += n;
-    raw_from = at;
   }
-  close_raw(at);
   return plan;
 }
 
 std::uint64_t Plan::hash(int world) const {
   std::uint64_t h = mix(mix(0, kFrameVersion), static_cast<std::uint64_t>(world));
+  for (const std::size_t t : order) h = mix(h, t);
   for (const Part& p : parts)
     h = mix(mix(mix(mix(mix(h, p.first), p.n), to_string(p.spec)), p.strategy->name), p.scheduled ? 1U : 0U);
   return h;

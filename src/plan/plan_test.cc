@@ -7,11 +7,24 @@
 namespace tithe {
 namespace {
 
-PlanRules rules(std::string_view codec) {
-  return {.spec = *parse_spec(codec),
-          .strategy = find_strategy("server"),
-          .min_values = 100,
-          .part_values = 1000};
+Choices choices(std::string_view codec) {
+  return Choices::of({.spec = *parse_spec(codec),
+                      .strategy = find_strategy("server"),
+                      .min_values = 100,
+                      .part_values = 1000});
+}
+
+Plan plan_of(std::span<const std::size_t> sizes, const Choices& choices,
+             std::span<const std::size_t> rows = {}) {
+  std::vector<PlanTensor> tensors;
+  for (std::size_t t = 0; t < sizes.size(); ++t)
+    tensors.push_back({.key = "t", .n = sizes[t], .row = rows.empty() ? 0 : rows[t]});
+  return make_plan(tensors, choices);
+}
+
+Plan plan_of(std::span<const std::size_t> sizes, std::string_view codec,
+             std::span<const std::size_t> rows = {}) {
+  return plan_of(sizes, choices(codec), rows);
 }
 
 const std::vector<std::vector<std::size_t>> kBuckets = {{},
@@ -28,7 +41,7 @@ const std::vector<std::vector<std::size_t>> kBuckets = {{},
 TEST(Plan, covers) {
   for (const auto& sizes : kBuckets) {
     std::size_t at = 0;
-    for (const Part& p : make_plan(sizes, rules("topk")).parts) {
+    for (const Part& p : plan_of(sizes, "topk").parts) {
       EXPECT_EQ(p.first, at);
       EXPECT_GT(p.n, 0U);
       at += p.n;
@@ -40,49 +53,91 @@ TEST(Plan, covers) {
 }
 
 TEST(Plan, aligned) {
-  for (const auto& sizes : kBuckets)
-    for (const Part& p : make_plan(sizes, rules("topk")).parts) {
+  for (const auto& sizes : kBuckets) {
+    const Plan plan = plan_of(sizes, "topk");
+    for (const Part& p : plan.parts) {
       std::size_t first = 0;
       bool starts_a_tensor = false, in_a_large_one = false;
-      for (const std::size_t n : sizes) {
+      for (const std::size_t t : plan.order) {
+        const std::size_t n = sizes[t];
         starts_a_tensor = starts_a_tensor || (n > 0 && p.first == first);
         in_a_large_one = in_a_large_one || (n > 1000 && p.first > first && p.first < first + n);
         first += n;
       }
       EXPECT_TRUE(starts_a_tensor || in_a_large_one) << p.first;
     }
+  }
 }
 
 TEST(Plan, shaped) {
   const std::size_t sizes[] = {3000, 640};
   const std::size_t rows[] = {30, 640};
-  const Plan plan = make_plan(sizes, rules("powersgd"), rows);
+  const Plan plan = plan_of(sizes, "powersgd", rows);
   ASSERT_EQ(plan.parts.size(), 4U);
   for (std::size_t k = 0; k < 3; ++k) {
     EXPECT_EQ(cols_of(plan.parts[k].spec), 30U);
     EXPECT_EQ(plan.parts[k].first % 30, 0U) << "cut between rows";
   }
   EXPECT_EQ(cols_of(plan.parts[3].spec), 640U);
-  for (const Part& p : make_plan(sizes, rules("powersgd")).parts)
+  for (const Part& p : plan_of(sizes, "powersgd").parts)
     EXPECT_EQ(cols_of(p.spec), 0U) << "rows are not known";
 }
 
 TEST(Plan, small) {
   const std::size_t sizes[] = {2000, 10, 0, 99, 300, 50, 50};
-  const Plan plan = make_plan(sizes, rules("topk:ratio=0.1"));
+  const Plan plan = plan_of(sizes, "topk:ratio=0.1");
   std::vector<std::pair<std::size_t, std::string_view>> parts;
   for (const Part& p : plan.parts) parts.emplace_back(p.n, p.spec.codec->name);
   EXPECT_EQ(parts, (std::vector<std::pair<std::size_t, std::string_view>>{
-                       {1000, "topk"}, {1000, "topk"}, {109, "fp32"}, {300, "topk"}, {100, "fp32"}}));
+                       {1000, "topk"}, {1000, "topk"}, {300, "topk"}, {209, "fp32"}}));
+  EXPECT_EQ(plan.order, (std::vector<std::size_t>{0, 4, 1, 2, 3, 5, 6}));
+}
+
+Choices with_rules(std::string_view json) {
+  return *Choices::make(*parse_rules(json), choices("fp8").usual());
+}
+
+std::vector<std::string> lines(std::span<const PlanTensor> bucket, std::string_view json) {
+  std::vector<std::string> out;
+  for (const Part& p : make_plan(bucket, with_rules(json)).parts)
+    out.push_back(std::to_string(p.n) + " " + to_string(p.spec) + " " + std::string(p.strategy->name) + ": " +
+                  p.why);
+  return out;
+}
+
+TEST(Plan, ordered) {
+  const PlanTensor bucket[] = {{"a", 200}, {"b.bias", 10}, {"c", 300}, {"d.bias", 20}, {"e", 400}};
+  const Plan plan =
+      make_plan(bucket, with_rules(R"({"c": {"priority": 1}, "e": {"priority": -1, "codec": "bf16"}})"));
+  EXPECT_EQ(plan.order, (std::vector<std::size_t>{2, 0, 1, 3, 4}));
+}
+
+TEST(Plan, grouped) {
+  const PlanTensor bucket[] = {{"a.w", 200}, {"b.w", 500},  {"norm", 10},
+                               {"c.w", 400}, {"d.w", 1500}, {"e.w", 90}};
+  EXPECT_EQ(lines(bucket, R"({"*.w": {"codec": "onebit", "group": "w"}})"),
+            (std::vector<std::string>{
+                "750 onebit server: rule 1 ('*.w'), piece 1 of 2",
+                "750 onebit server: rule 1 ('*.w'), piece 2 of 2", "700 onebit server: rule 1 ('*.w')",
+                "490 onebit server: rule 1 ('*.w')", "10 fp32 gather: tensors below 100 values travel raw"}));
+}
+
+TEST(Plan, small_tensors_that_a_rule_sends_raw_travel_with_the_others) {
+  const PlanTensor bucket[] = {{"a.bias", 20}, {"b", 30}, {"c.bias", 120}, {"d.bias", 40}};
+  EXPECT_EQ(lines(bucket, R"({"*.bias": "fp32"})"),
+            (std::vector<std::string>{"120 fp32 server: rule 1 ('*.bias')",
+                                      "90 fp32 gather: tensors below 100 values travel raw"}));
+  EXPECT_EQ(lines(bucket, R"({"*.bias": {"codec": "fp32", "strategy": "ring"}})").size(), 4U)
+      << "asked for by itself";
 }
 
 TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
   const std::size_t sizes[] = {5000, 10};
-  const Plan a = make_plan(sizes, rules("topk")), b = make_plan(sizes, rules("topk"));
+  const Plan a = plan_of(sizes, "topk"), b = plan_of(sizes, "topk");
   EXPECT_EQ(a, b);
   EXPECT_EQ(a.hash(4), b.hash(4));
   EXPECT_NE(a.hash(4), a.hash(3));
-  EXPECT_NE(a.hash(4), make_plan(sizes, rules("topk:ratio=0.02")).hash(4));
+  EXPECT_NE(a.hash(4), plan_of(sizes, "topk:ratio=0.02").hash(4));
 }
 
 }  // namespace

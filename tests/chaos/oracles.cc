@@ -202,7 +202,7 @@ void Oracles::judge_round(const Course& course, int round) {
   if (plot_.average)
     for (auto& v : result)
       for (float& x : v) x *= static_cast<float>(plot_.world);
-  const Traits& traits = plot_.law.spec.codec->traits;
+  const Traits traits = plot_.law.traits();
   const bool exact = traits.exact_ledger && plot_.data == testing::Data::kDyadic;
   const testing::Imbalance off = testing::imbalance(grads, before, result, after, traits, exact);
   if (!(off.times <= (exact ? 0 : 1)))

@@ -134,6 +134,7 @@ Plot draw(std::uint64_t seed) {
 SessionOptions Plot::options(int with_lanes) const {
   return {.spec = law.spec,
           .strategy = strategy,
+          .rules = law.rules,
           .lanes = with_lanes,
           .average = average,
           .min_values = min_values,

@@ -74,6 +74,9 @@ CASES = {
     "bench_codec": Case("bench codec bf16 --n 20000 --rounds 3", SPEEDS),
     "bench_sync": Case("bench sync --ranks 3 --codec topk --strategy ring --n 10007 --rounds 3", SECONDS),
     "bench_sync_rounded": Case("bench sync --ranks 2 --codec onebit --n 10007 --rounds 3", SECONDS | LITTLE),
+    "bench_sync_choices": Case("bench sync --ranks 2 --choices choices.json --n 10007 --rounds 2", SECONDS),
+    "error_choices": Case("bench sync --choices wrong.json"),
+    "error_no_choices": Case("bench sync --choices nowhere.json"),
     "error_no_verb": Case(""),
     "error_unknown_verb": Case("encod fp32 values.npy out.tithe"),
     "error_missing_argument": Case("encode fp32 values.npy"),
@@ -125,6 +128,8 @@ def folder(tmp_path_factory):
     np.save(path / "f64.npy", values.astype("<f8"))
     np.save(path / "fortran.npy", np.asfortranarray(values.reshape(30, 100)))
     (path / "cut.npy").write_bytes((path / "values.npy").read_bytes()[:-5])
+    (path / "choices.json").write_text('{"grad*": {"codec": "topk", "strategy": "gather"}}')
+    (path / "wrong.json").write_text('{"*.bias": "fp23"}')
     holed = values.copy()
     holed[[7, 9]] = [np.nan, np.inf]
     np.save(path / "nan.npy", holed)

@@ -57,7 +57,8 @@ std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
   auto transports = open_loop(c.world);
   auto& its = transports[static_cast<std::size_t>(forger)];
   its = std::make_unique<Forger>(std::move(its), what);
-  Ranks ranks(std::move(transports), {.spec = c.law.spec, .strategy = std::string(c.strategy->name)});
+  Ranks ranks(std::move(transports),
+              {.spec = c.law.spec, .strategy = std::string(c.strategy->name), .rules = c.law.rules});
   std::vector<Status> said(static_cast<std::size_t>(c.world));
   ranks.each([&](Rank r) {
     Status& status = said[static_cast<std::size_t>(r)];

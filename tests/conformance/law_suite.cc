@@ -32,6 +32,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
   SessionOptions options() const {
     return {.spec = GetParam().law.spec,
             .strategy = std::string(GetParam().strategy->name),
+            .rules = GetParam().law.rules,
             .lanes = 0,
             .average = false,
             .min_values = 0,
@@ -50,7 +51,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 TEST_P(LawSuite, LedgerAndIdentity) {
-  const Traits& traits = GetParam().law.spec.codec->traits;
+  const Traits traits = GetParam().law.traits();
   for (const Data data : {Data::kDyadic, Data::kGaussian}) {
     Ranks all = ranks(options());
     auto before = by_rank<Values>();
@@ -157,7 +158,7 @@ TEST_P(LawSuite, Honesty) {
 // leaves the residuals as they were; one that is kept is whole, and all that it leaves is finite.
 TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
   if (GetParam().between_processes) GTEST_SKIP() << "the same frames";
-  const Traits& traits = GetParam().law.spec.codec->traits;
+  const Traits traits = GetParam().law.traits();
   Ranks all = ranks(options());
   auto before = by_rank<Values>();
   for (Rank r = 0; r < world(); ++r) before[at(r)] = residuals(all[r], kFewSizes);

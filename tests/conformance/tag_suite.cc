@@ -30,6 +30,7 @@ TEST_P(TagSuite, tagged_rounds_give_the_same_bits) {
     const bool tagged = *authenticate != 0;
     SessionOptions o{.spec = GetParam().law.spec,
                      .strategy = std::string(GetParam().strategy->name),
+                     .rules = GetParam().law.rules,
                      .lanes = 2,
                      .min_values = 0,
                      .part_values = 9'000,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, spec strings, control frames, meetings, hellos and states. What a checksum or a tag protects is also
+// Frames, spec strings, choices, control frames, meetings, hellos and states. What a checksum or a tag protects is also
 // tried with it put right, so that the search gets past it.
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -13,6 +13,7 @@
 #include "engine/saved_state.h"
 #include "frame/tagger.h"
 #include "fuzz/targets.h"
+#include "tithe/choices.h"
 #include "tithe/frame.h"
 #include "tithe/spec.h"
 #include "transport/hello.h"
@@ -106,6 +107,30 @@ Target spec_target() {
           {text("fp32"), text("topk:ratio=0.01"),
            text("dgc:ratio=0.01,feedback=momentum,mu=0.9,mask=off,nesterov=on,clip=1e3"),
            text("dragonn:slots=4,sample=0.5,feedback=none"), text("onebit:feedback=default")}};
+}
+
+Target choices_target() {
+  const auto text = [](std::string_view s) { return Input(s.begin(), s.end()); };
+  return {"choices",
+          [](ByteView bytes) {
+            const auto rules = parse_rules({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+            if (!rules.ok()) {
+              if (rules.status().code() != Code::kInvalid ||
+                  printable(rules.status().what(), 4000) != rules.status().what())
+                fail("a refusal of rules that is not the caller's, or cannot be shown");
+              return;
+            }
+            const auto again = parse_rules(to_json(*rules));
+            if (!again.ok() || *again != *rules) fail("rules that were read are written as others");
+            const auto made =
+                Choices::make(*rules, {.spec = *parse_spec("fp8"), .strategy = find_strategy("ring")});
+            if (!made.ok() && made.status().code() != Code::kInvalid)
+              fail("rules are refused in another way");
+            if (made.ok()) (void)made->choice("layer.weight", 5000);
+          },
+          {text(R"({"*.bias": "fp32", "> 1M": "dgc:ratio=0.001", "=a*": {"priority": -3, "group": "g"}})"),
+           text(R"({"version": 1, "rules": [{"match": "a?c", "size": "> 1K, <= 16KiB", "codec": "topk",
+                    "inside": "bf16", "strategy": "auto", "part_values": "2M", "why": "x\u00e9"}]})")}};
 }
 
 Input spelled(const engine::Control& control, const engine::Voice& voice) {
@@ -337,6 +362,7 @@ Target state_target() {
 void add_reader_targets(std::vector<Target>& targets) {
   targets.push_back(frame_target());
   targets.push_back(spec_target());
+  targets.push_back(choices_target());
   targets.push_back(control_target());
   targets.push_back(tagged_target());
   targets.push_back(meeting_target());

@@ -24,7 +24,26 @@ inline constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 40
 struct LawCase {
   std::string label;
   Spec spec;
+  std::vector<Rule> rules = {};  // of tensors that have another codec
+  Traits traits() const {        // what holds of all of them
+    Traits t = spec.codec->traits;
+    for (const Rule& r : rules)
+      if (r.codec) {
+        t.exact_ledger = t.exact_ledger && r.codec->codec->traits.exact_ledger;
+        t.adds_transformed = t.adds_transformed || r.codec->codec->traits.adds_transformed;
+      }
+    return t;
+  }
 };
+
+// Several codecs side by side: by the last letter of the keys, of key_of() and others, and by size.
+inline LawCase mixed_case() {
+  const Result<std::vector<Rule>> rules = parse_rules(R"({
+    "*9": "fp32", "*1": {"codec": "onebit", "priority": 2}, "*2": "scalecom:ratio=0.1",
+    "*7": "topk:ratio=0.05", "*5": {"codec": "bf16", "strategy": "gather"},
+    "> 3000": {"codec": "qsgd_shared", "part_values": 3000, "priority": -1}, "*3": "powersgd:rank=1"})");
+  return {"mixed", *parse_spec("fp8"), *rules};
+}
 
 inline std::vector<LawCase> law_cases() {
   std::vector<LawCase> cases;
@@ -37,6 +56,7 @@ inline std::vector<LawCase> law_cases() {
   cases.push_back({"scalecom_packed", *parse_spec("scalecom:values=8bit,indices=auto")});
   for (const Codec* codec : {&shared_step_codec, &led_indices_codec, &kept_step_codec})
     cases.push_back({std::string(codec->name), {codec, {}, {.kind = Feedback::kResidual}}});
+  cases.push_back(mixed_case());
   return cases;
 }
 

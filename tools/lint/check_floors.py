@@ -39,7 +39,7 @@ PUBLIC = {
     "transport": "transport", "transports": "transport", "connect": "transport",
     "spec": "carry",
     "graph": "strategy", "strategies": "strategy",
-    "plan": "plan", "schedule": "plan",
+    "plan": "plan", "choices": "plan", "schedule": "plan",
     "session": "engine", "tithe": "engine",
 }  # fmt: skip
 # The rooms of src/codec: a room, and the rooms that it may include.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Choices say by key what happens to each tensor: a list of rules, as data (docs/choices.md).
+//
+//   first      the first rule that a tensor meets decides everything about it; rules are not merged. A list reads from
+//              the exception to the usual, and a rule that stands behind one that takes all tensors is refused
+//   keyed      a choice follows from the key and the number of values alone, not from the bucket that a tensor is in
+//   total      every tensor meets a rule. Two stand behind those that are written: tensors below `min_values` travel
+//              raw and share parts, all others have the session's codec and strategy
+//   momentum   belongs to the step, not to the codec: where a rule has feedback=momentum, lossless ones have it too,
+//              and two that differ in it are refused
+//   text       rules are JSON: parse_rules(to_json(rules)) gives the same rules
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tithe/graph.h"
+#include "tithe/limits.h"
+#include "tithe/spec.h"
+#include "tithe/status.h"
+
+namespace tithe {
+
+// One rule as it is written. What it leaves out is as the session's options say.
+struct Rule {
+  // A key; or a pattern in which `*` stands for any characters, `?` for one. "=a*b" is the key "a*b" itself.
+  std::string match = "*";
+  std::size_t least = 0, most = kMostValues;  // values of the tensors that it takes
+  std::optional<Spec> codec = {};             // what hosts send each other
+  std::optional<Spec> inside = {};            // what ranks of one host send each other
+  std::string strategy = {};    // a name in strategies.def, or "auto": gather up to 256 values, else server
+  std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
+  int priority = 0;             // within a bucket, parts of higher priority begin first
+  std::string group = {};       // tensors of one group share parts, where they stand in one bucket
+  std::string why = {};         // for people; plans print it
+  friend bool operator==(const Rule&, const Rule&) = default;
+};
+
+inline constexpr std::size_t kMostRules = 65'536;
+inline constexpr std::size_t kMostChoicesBytes = std::size_t{1} << 24;
+
+// Rules from JSON, in full or short, docs/choices.md has the fields:
+//   {"version": 1, "rules": [{"match": "*.bias", "codec": "fp32"}, {"size": "> 1M", "codec": "dgc:ratio=0.001"}]}
+//   {"*.bias": "fp32", "> 1M": "dgc:ratio=0.001"}
+// kInvalid with the number of the rule, its pattern, what is wrong and the nearest name that is known.
+Result<std::vector<Rule>> parse_rules(std::string_view json);
+// In full, one rule a line; what is not said is left out.
+std::string to_json(std::span<const Rule> rules);
+// "> 1000, < 5000"; empty where it takes all sizes.
+std::string size_text(const Rule& rule);
+// Of rule `number`, counted from 1, for messages: rule 2 ('*.bias').
+std::string label(const Rule& rule, std::size_t number);
+
+// What one tensor gets.
+struct Choice {
+  Spec spec;
+  std::optional<Spec> inside = {};
+  const Strategy* strategy = nullptr;  // nullptr: by the values of the part, as "auto" says
+  std::size_t part_values = 0;         // of its parts at most
+  bool parts_by_link = false;          // fewer, if the link says so
+  int priority = 0;
+  std::string group = {};  // empty: it has parts of its own
+  std::string why = {};
+  bool scheduled = false;  // its ratio is the one that the session's schedule moves
+  const Strategy& strategy_of(std::size_t part_values_in_all) const;
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+// What is known of the link between two ranks.
+struct Link {
+  double bytes_per_second = 0;       // 0: nothing is known
+  double seconds_per_frame = 50e-6;  // of a frame without values, from one rank's hands into the other's
+  bool known() const { return bytes_per_second > 0; }
+  friend bool operator==(const Link&, const Link&) = default;
+};
+// "10Gb/s", "1.2GB/s", "1Gb/s+50us" (with what a frame costs); empty: nothing is known. kInvalid for anything else.
+Result<Link> parse_link(std::string_view text);
+
+inline constexpr std::size_t kUsualMinValues = 4096;
+inline constexpr std::size_t kUsualPartValues = std::size_t{1} << 22;
+
+// What the session's options say of all tensors. Where the link is known, min_values and part_values that have their
+// usual values follow from it, the codec, the strategy and the world (src/plan/pace.h); what is said stays.
+struct Usual {
+  Spec spec;
+  const Strategy* strategy = nullptr;
+  std::size_t min_values = kUsualMinValues;  // smaller tensors travel raw
+  std::size_t part_values =
+      kUsualPartValues;  // larger tensors are cut into pieces of at most this many values
+  int world = 1;
+  Link link = {};
+  friend bool operator==(const Usual&, const Usual&) = default;
+};
+
+class Choices {
+ public:
+  // kInvalid, with the rule and the cure: an unknown strategy, a rule that is never reached, a group that its codec
+  // cannot serve (one with a memory, or that looks at rows) or that has two codecs, feedback that differs in momentum.
+  static Result<Choices> make(std::vector<Rule> rules, const Usual& usual);
+  // As codec=, strategy= and the rest say, without rules.
+  static Choices of(const Usual& usual) { return *make({}, usual); }
+
+  const Choice& choice(std::string_view key, std::size_t n) const;
+  // Smaller tensors that no rule takes travel raw.
+  std::size_t min_values() const { return min_values_; }
+  // In how many parts a tensor goes that has parts of its own.
+  std::size_t parts(const Choice& choice, std::size_t n) const;
+
+  // The first rule, by its place in rules(), that takes the tensor; rules().size() where none does.
+  std::size_t rule_of(std::string_view key, std::size_t n) const;
+
+  std::span<const Rule> rules() const { return rules_; }
+  const Usual& usual() const { return usual_; }
+  // All choices that there can be, with the rule that each is from; rules().size() and above: from the options.
+  std::span<const Choice> all() const { return choices_; }
+  bool lossless() const;       // nothing is ever left unsent
+  std::uint64_t hash() const;  // of the rules
+  std::string text() const;    // to_json of the rules, without their `why`; empty where there are none
+  std::string shown() const;   // on one line: "'*.bias' fp32 by ring; '> 1000000' dgc:ratio=0.001 by gather"
+
+  friend bool operator==(const Choices&, const Choices&) = default;
+
+ private:
+  Status resolve(std::size_t number);
+  Status check_group(std::size_t number) const;
+  Status share_momentum();
+  bool by_link() const { return usual_.link.known() && usual_.part_values == kUsualPartValues; }
+
+  std::vector<Rule> rules_;
+  Usual usual_;
+  std::size_t min_values_ = 0;
+  std::vector<Choice> choices_;  // by rule; then of small tensors, and of the rest
+};
+
+// Whether `key` fits a rule's `match`.
+bool matches(std::string_view match, std::string_view key);
+// Whether `match` is one key, not a pattern; and which.
+bool names_one_key(std::string_view match);
+std::string_view key_named(std::string_view match);
+
+}  // namespace tithe

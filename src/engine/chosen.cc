@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/chosen.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/nearest.h"
+#include "base/text.h"
+#include "engine/control.h"
+#include "engine/laws.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::string_view kWithChoices = " with choices ";
+
+// "fp8 with choices X" as "fp8" and "X".
+std::pair<std::string_view, std::string_view> split(std::string_view text) {
+  const std::size_t at = text.find(kWithChoices);
+  if (at == std::string_view::npos) return {text, {}};
+  return {text.substr(0, at), text.substr(at + kWithChoices.size())};
+}
+
+Result<Spec> spec_of(const SessionOptions& options) {
+  return options.spec ? Result<Spec>(*options.spec) : parse_spec(options.codec);
+}
+
+Result<const Strategy*> strategy_of(const SessionOptions& options) {
+  if (const Strategy* found = find_strategy(options.strategy)) return found;
+  std::vector<std::string_view> known;
+  for (const Strategy* s : all_strategies()) known.push_back(s->name);
+  return Status(Code::kInvalid,
+                fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
+}
+
+Status check_laws(const Choices& choices, std::size_t i) {
+  const Choice& c = choices.all()[i];
+  const std::size_t kSizes[] = {1, kMostValues};  // which strategy "auto" stands for
+  for (const std::size_t n : kSizes)
+    if (const auto laws = choose_laws(c.spec, c.strategy_of(n)); !laws.ok()) {
+      if (i >= choices.rules().size()) return laws.status();
+      return {laws.status().code(),
+              fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), laws.status().what())};
+    }
+  return {};
+}
+
+}  // namespace
+
+Result<Choices> choices_of(const SessionOptions& options, int world) {
+  const Result<Spec> spec = spec_of(options);
+  if (!spec.ok()) return spec.status();
+  const Result<const Strategy*> strategy = strategy_of(options);
+  if (!strategy.ok()) return strategy.status();
+  const Result<Link> link = parse_link(options.link);
+  if (!link.ok()) return link.status();
+  std::vector<Rule> rules;
+  if (options.rules) {
+    rules = *options.rules;
+  } else if (!options.choices.empty()) {
+    Result<std::vector<Rule>> parsed = parse_rules(options.choices);
+    if (!parsed.ok()) return parsed.status();
+    rules = std::move(*parsed);
+  }
+  Result<Choices> choices = Choices::make(std::move(rules), {.spec = *spec,
+                                                             .strategy = *strategy,
+                                                             .min_values = options.min_values,
+                                                             .part_values = options.part_values,
+                                                             .world = world,
+                                                             .link = *link});
+  if (!choices.ok()) return choices;
+  for (std::size_t i = 0; i < choices->rules().size(); ++i)
+    if (choices->all()[i].inside)
+      return Status(
+          Code::kUnsupported,
+          fmt::format("choices: {}: 'inside' is what ranks of one host would send each other, and sessions "
+                      "do not treat them apart yet: leave it out",
+                      label(choices->rules()[i], i + 1)));
+  for (std::size_t i = 0; i < choices->all().size(); ++i) TITHE_TRY(check_laws(*choices, i));
+  return choices;
+}
+
+// ---- What ranks show each other
+
+std::string card_text(const Choices& choices, const Schedule& schedule) {
+  std::string text = to_string(choices.usual().spec);
+  if (schedule.active()) text += " with schedule " + schedule.text();
+  if (!choices.rules().empty())
+    text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());
+  return printable(text, kMostControlText);
+}
+
+std::string card_difference(std::string_view is, std::string_view should) {
+  auto [codec, mine] = split(is);
+  auto [other_codec, theirs] = split(should);
+  if (codec != other_codec) return fmt::format("codec {} instead of {}", codec, other_codec);
+  if (mine.empty()) return "choices: none, where others have some";
+  if (theirs.empty()) return "choices, where others have none";
+  const auto next = [](std::string_view& rest) {
+    const std::size_t end = rest.find("; ");
+    const std::string_view rule = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 2);
+    return rule;
+  };
+  constexpr std::size_t kHash = 18;  // "0123456789abcdef: "
+  mine.remove_prefix(std::min(kHash, mine.size()));
+  theirs.remove_prefix(std::min(kHash, theirs.size()));
+  for (std::size_t number = 1; !mine.empty() || !theirs.empty(); ++number) {
+    const std::string_view a = next(mine), b = next(theirs);
+    if (a != b)
+      return fmt::format("choices: rule {} is {} instead of {}", number, a.empty() ? "not there" : a,
+                         b.empty() ? "none" : b);
+  }
+  return "choices, in a rule that is too far down to be shown here";
+}
+
+// ---- States
+
+std::string state_text(const Choices& choices) {
+  const std::string rules = choices.text();
+  return to_string(choices.usual().spec) + (rules.empty() ? rules : std::string(kWithChoices) + rules);
+}
+
+Status check_state_text(std::string_view saved, const Choices& choices) {
+  const std::string own = state_text(choices);
+  if (saved == own) return {};
+  const auto [codec, rules] = split(saved);
+  const auto [own_codec, own_rules] = split(own);
+  if (codec != own_codec)
+    return {Code::kInvalid,
+            fmt::format("state was saved with codec '{0}', this session has '{1}': open it with codec '{0}'",
+                        codec, own_codec)};
+  if (rules.empty())
+    return {Code::kInvalid, "state was saved without choices, this session has some: open it without"};
+  std::string where = "this session has none";
+  const Result<std::vector<Rule>> parsed = parse_rules(rules);
+  if (parsed.ok() && !own_rules.empty()) {
+    std::vector<Rule> mine(choices.rules().begin(), choices.rules().end());
+    for (Rule& r : mine) r.why.clear();
+    const auto [a, b] = std::mismatch(parsed->begin(), parsed->end(), mine.begin(), mine.end());
+    const auto number = static_cast<std::size_t>(a - parsed->begin()) + 1;
+    where = fmt::format("this session has others, from {} on", label(b != mine.end() ? *b : *a, number));
+  }
+  return {Code::kInvalid,
+          fmt::format("state was saved with other choices: {}; open it with choices={}", where, rules)};
+}
+
+// ---- For people
+
+std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices) {
+  std::string out = to_string(plan);
+  std::size_t first = 0, part = 0;
+  for (const PlanTensor& t : in_order) {
+    if (t.n == 0) continue;
+    while (plan.parts[part].first + plan.parts[part].n <= first) ++part;
+    std::size_t last = part;
+    while (plan.parts[last].first + plan.parts[last].n < first + t.n) ++last;
+    const Choice& c = choices.choice(t.key, t.n);
+    fmt::format_to(
+        std::back_inserter(out), "tensor {}: {} values, {} by {}, {} ({})\n", printable(t.key, 200), t.n,
+        to_string(plan.parts[part].spec), plan.parts[part].strategy->name,
+        part == last ? fmt::format("part {}", part) : fmt::format("parts {} to {}", part, last), c.why);
+    first += t.n;
+  }
+  return out;
+}
+
+// ---- Which rules were met
+
+void RulesMet::meet(const Choices& choices, std::span<const Tensor> bucket) {
+  if (met_.empty()) return;
+  for (const Tensor& t : bucket) {
+    keys_.emplace(t.key);
+    if (const std::size_t i = choices.rule_of(t.key, t.n); i < met_.size()) met_[i] = true;
+  }
+}
+
+Status RulesMet::check(const Choices& choices) const {
+  for (std::size_t i = 0; i < met_.size(); ++i) {
+    const Rule& rule = choices.rules()[i];
+    if (met_[i] || !names_one_key(rule.match)) continue;
+    const std::string_view key = key_named(rule.match);
+    if (keys_.contains(key)) continue;  // an earlier rule took it, or its size
+    const std::vector<std::string_view> known(keys_.begin(), keys_.end());
+    const std::string_view near = nearest_name(key, known);
+    return {
+        Code::kInvalid,
+        fmt::format("choices: {} names a tensor that is not there: {}", label(rule, i + 1),
+                    near.empty() ? "plan_text() lists the keys; a pattern may take nothing, a name may not"
+                                 : fmt::format("did you mean '{}'?", near))};
+  }
+  return {};
+}
+
+std::vector<std::string> RulesMet::unmet(const Choices& choices) const {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < met_.size(); ++i)
+    if (!met_[i]) out.push_back(label(choices.rules()[i], i + 1) + " takes no tensor");
+  return out;
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/choices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/nearest.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "plan/pace.h"
+#include "tithe/plan.h"
+
+namespace tithe {
+namespace {
+
+constexpr std::string_view kAny = "*";
+constexpr std::string_view kAuto = "auto";
+constexpr std::string_view kSmall = "small";  // the group of small tensors
+constexpr std::size_t kTinyValues = 256;  // one step with a whole copy for everybody beats two with shares
+constexpr std::size_t kMostShown = 80;
+constexpr std::size_t kMostMessage = 2000;
+
+bool any_key(std::string_view match) {
+  return !match.empty() && match.find_first_not_of('*') == std::string_view::npos;
+}
+
+bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMostValues; }
+
+bool has_momentum(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
+
+std::string named(const Choice& c) {
+  return fmt::format("{} by {}{}", to_string(c.spec), c.strategy == nullptr ? kAuto : c.strategy->name,
+                     c.priority == 0 ? "" : fmt::format(", priority {}", c.priority));
+}
+
+std::string takes(const Rule& rule) {
+  const std::string size = size_text(rule);
+  if (size.empty()) return printable(rule.match, kMostShown);
+  return rule.match == "*" ? size : printable(rule.match, kMostShown) + " " + size;
+}
+
+Status wrong(const Rule& rule, std::size_t index, std::string_view why) {
+  return {Code::kInvalid,
+          printable(fmt::format("choices: {}: {}", label(rule, index + 1), why), kMostMessage)};
+}
+
+// whole: patterns that are taken in all sizes, and the first rule of each.
+Status check_reached(std::span<const Rule> rules, std::size_t index,
+                     std::map<std::string_view, std::size_t>& whole) {
+  const Rule& rule = rules[index];
+  if (rule.match.empty()) return wrong(rule, index, "'match' is empty: '*' takes every key");
+  if (rule.least > rule.most) return wrong(rule, index, "no tensor has such a size");
+  const std::string_view match = any_key(rule.match) ? kAny : rule.match;
+  for (const std::string_view taken : {kAny, match})
+    if (const auto before = whole.find(taken); before != whole.end())
+      return wrong(
+          rule, index,
+          fmt::format("is never reached, since the first rule that a tensor meets decides and {} takes "
+                      "all of these: put it before that one",
+                      label(rules[before->second], before->second + 1)));
+  if (any_size(rule)) whole.try_emplace(match, index);
+  return {};
+}
+
+Result<const Strategy*> strategy_named(const std::string& name, const Usual& usual) {
+  if (name.empty()) return usual.strategy;
+  if (name == kAuto) return static_cast<const Strategy*>(nullptr);
+  if (const Strategy* found = find_strategy(name)) return found;
+  std::vector<std::string_view> known{kAuto};
+  for (const Strategy* s : all_strategies()) known.push_back(s->name);
+  return Status(Code::kInvalid, fmt::format("unknown strategy '{}': {}", name, suggest(name, known)));
+}
+
+std::size_t character_at(std::string_view text, std::size_t at) {  // bytes of the UTF-8 character there
+  std::size_t end = at + 1;
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) ++end;
+  return end - at;
+}
+
+}  // namespace
+
+// ---- Patterns
+
+bool names_one_key(std::string_view match) {
+  return match.starts_with('=') || match.find_first_of("*?") == std::string_view::npos;
+}
+
+std::string_view key_named(std::string_view match) {
+  return match.starts_with('=') ? match.substr(1) : match;
+}
+
+bool matches(std::string_view match, std::string_view key) {
+  if (names_one_key(match)) return key_named(match) == key;
+  constexpr std::size_t kNone = std::string_view::npos;
+  std::size_t m = 0, k = 0, star = kNone, resume = 0;  // after a star: where in the key to try again
+  while (k < key.size()) {
+    if (m < match.size() && match[m] == '*') {
+      star = m++;
+      resume = k;
+    } else if (m < match.size() && match[m] == '?') {
+      ++m;
+      k += character_at(key, k);
+    } else if (m < match.size() && match[m] == key[k]) {
+      ++m;
+      ++k;
+    } else if (star != kNone) {
+      m = star + 1;
+      k = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (m < match.size() && match[m] == '*') ++m;
+  return m == match.size();
+}
+
+// ---- From rules to choices
+
+const Strategy& Choice::strategy_of(std::size_t part_values_in_all) const {
+  return strategy != nullptr ? *strategy
+                             : *find_strategy(part_values_in_all <= kTinyValues ? "gather" : "server");
+}
+
+Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
+  Choices out;
+  out.rules_ = std::move(rules);
+  out.usual_ = usual;
+  Spec raw;
+  raw.codec = find_codec("fp32");
+  raw.settings = defaults(*raw.codec);
+  out.min_values_ = usual.min_values;
+  if (usual.link.known() && usual.min_values == kUsualMinValues)
+    out.min_values_ =
+        plan::least_worth(plan::pace_of(usual.spec, *usual.strategy, usual.world, usual.link),
+                          plan::pace_of(raw, *find_strategy("server"), usual.world, usual.link));
+  const bool by_link = out.by_link();
+  if (out.rules_.size() > kMostRules)
+    return Status(Code::kInvalid,
+                  fmt::format("choices: {} rules, at most {}", out.rules_.size(), kMostRules));
+  std::map<std::string_view, std::size_t> whole;
+  for (std::size_t i = 0; i < out.rules_.size(); ++i) {
+    TITHE_TRY(check_reached(out.rules_, i, whole));
+    TITHE_TRY(out.resolve(i));
+  }
+  out.choices_.push_back({.spec = raw,
+                          .part_values = usual.part_values,
+                          .group = std::string(kSmall),
+                          .why = fmt::format("tensors below {} values travel raw", out.min_values_)});
+  out.choices_.push_back({.spec = usual.spec,
+                          .strategy = usual.strategy,
+                          .part_values = usual.part_values,
+                          .parts_by_link = by_link,
+                          .why = "as asked",
+                          .scheduled = true});
+  TITHE_TRY(out.share_momentum());
+  for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
+  return out;
+}
+
+Status Choices::resolve(std::size_t number) {
+  const Rule& rule = rules_[number];
+  const Result<const Strategy*> strategy = strategy_named(rule.strategy, usual_);
+  if (!strategy.ok()) return wrong(rule, number, strategy.status().what());
+  choices_.push_back({.spec = rule.codec.value_or(usual_.spec),
+                      .inside = rule.inside,
+                      .strategy = *strategy,
+                      .part_values = rule.part_values > 0 ? rule.part_values : usual_.part_values,
+                      .parts_by_link = rule.part_values == 0 && by_link(),
+                      .priority = rule.priority,
+                      .group = rule.group,
+                      .why = rule.why.empty() ? label(rule, number + 1) : rule.why,
+                      .scheduled = !rule.codec});
+  return {};
+}
+
+// The optimizer has its momentum for all tensors or for none.
+Status Choices::share_momentum() {
+  const bool rest_is_met = std::none_of(rules_.begin(), rules_.end(),
+                                        [](const Rule& r) { return any_size(r) && any_key(r.match); });
+  const auto who = [&](std::size_t i) {
+    return i < rules_.size() ? label(rules_[i], i + 1)
+                             : std::string("the session's codec, for what no rule takes");
+  };
+  const Choice* from = nullptr;
+  std::size_t first = 0;
+  for (std::size_t i = choices_.size(); i-- > 0;)
+    if (has_momentum(choices_[i].spec) && (i < rules_.size() || rest_is_met)) {
+      from = &choices_[i];
+      first = i;
+    }
+  if (from == nullptr) return {};
+  const FeedbackPolicy policy = from->spec.feedback;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    FeedbackPolicy& mine = choices_[i].spec.feedback;
+    if (choices_[i].spec.codec->traits.lossless) {
+      const double clip = mine.clip > 0 ? mine.clip : policy.clip;
+      mine = policy;
+      mine.mask = false;
+      mine.clip = clip;
+    } else if ((i < rules_.size() || rest_is_met) &&
+               (mine.kind != Feedback::kMomentum || mine.mu != policy.mu ||
+                mine.nesterov != policy.nesterov)) {
+      return {
+          Code::kInvalid,
+          fmt::format("choices: {} has {}, and {} has {}: momentum is of the whole step, so give all codecs "
+                      "that lose values the same feedback=momentum, mu and nesterov, or none of them",
+                      who(i), to_string(choices_[i].spec), who(first), to_string(from->spec))};
+    }
+  }
+  return {};
+}
+
+Status Choices::check_group(std::size_t number) const {
+  const Choice& mine = choices_[number];
+  if (mine.group.empty()) return {};
+  const auto refuse = [&](std::string_view why) {
+    return wrong(rules_[number], number, fmt::format("group '{}' {}", mine.group, why));
+  };
+  const Codec& codec = *mine.spec.codec;
+  if (has_cols(codec) || codec.memory != nullptr)
+    return refuse(fmt::format(
+        "cannot have codec {}, which {}: leave the group out, or choose another codec", codec.name,
+        has_cols(codec) ? "looks at the rows of one tensor" : "remembers each tensor by itself"));
+  const std::size_t first =
+      mine.group == kSmall
+          ? rules_.size()
+          : static_cast<std::size_t>(std::find_if(choices_.begin(), choices_.end(),
+                                                  [&](const Choice& c) { return c.group == mine.group; }) -
+                                     choices_.begin());
+  const Choice& other = choices_[first];
+  if (other.spec != mine.spec || other.strategy != mine.strategy || other.part_values != mine.part_values ||
+      other.priority != mine.priority || other.scheduled != mine.scheduled)
+    return refuse(fmt::format(
+        "is {}, but {} for {}: a group has one codec, strategy, part_values and priority; "
+        "give one of the two another name",
+        named(mine), named(other), first < rules_.size() ? label(rules_[first], first + 1) : other.why));
+  return {};
+}
+
+// ---- What a tensor gets
+
+std::size_t Choices::rule_of(std::string_view key, std::size_t n) const {
+  const auto takes = [&](const Rule& r) { return n >= r.least && n <= r.most && matches(r.match, key); };
+  return static_cast<std::size_t>(std::find_if(rules_.begin(), rules_.end(), takes) - rules_.begin());
+}
+
+const Choice& Choices::choice(std::string_view key, std::size_t n) const {
+  const std::size_t i = rule_of(key, n);
+  const Choice& small = choices_[rules_.size()];
+  if (i == rules_.size()) return n < min_values_ ? small : choices_.back();
+  // Small tensors that a rule sends raw travel with the others: their sums are the same bits in any part.
+  const Choice& mine = choices_[i];
+  const bool joins = n < min_values_ && mine.spec == small.spec && mine.group.empty() &&
+                     mine.priority == small.priority && rules_[i].part_values == 0 &&
+                     (rules_[i].strategy.empty() || rules_[i].strategy == kAuto);
+  return joins ? small : mine;
+}
+
+std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
+  const std::size_t most = std::max<std::size_t>(choice.part_values, 1);
+  const std::size_t least = (n + most - 1) / most;
+  if (!choice.parts_by_link) return least;
+  const Strategy& strategy = choice.strategy_of(n);
+  return std::max(least,
+                  plan::best_parts(plan::pace_of(choice.spec, strategy, usual_.world, usual_.link), n));
+}
+
+bool Choices::lossless() const {
+  return std::all_of(choices_.begin(), choices_.end(),
+                     [](const Choice& c) { return c.spec.codec->traits.lossless; });
+}
+
+std::string Choices::text() const {
+  if (rules_.empty()) return {};
+  std::vector<Rule> bare = rules_;
+  for (Rule& r : bare) r.why.clear();
+  return to_json(bare);
+}
+
+std::uint64_t Choices::hash() const {
+  std::uint64_t h = rules_.size();
+  for (const char c : text()) h = mix64(h ^ mix64(static_cast<unsigned char>(c) + 0x9e3779b97f4a7c15ULL));
+  return h;
+}
+
+std::string Choices::shown() const {
+  std::string out;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const Choice& c = choices_[i];
+    fmt::format_to(std::back_inserter(out), "{}'{}' {}", out.empty() ? "" : "; ", takes(rules_[i]), named(c));
+    if (!c.group.empty())
+      fmt::format_to(std::back_inserter(out), ", group {}", printable(c.group, kMostShown));
+    if (rules_[i].part_values > 0) fmt::format_to(std::back_inserter(out), ", parts of {}", c.part_values);
+  }
+  return out;
+}
+
+std::string size_text(const Rule& rule) {
+  std::string out;
+  if (rule.least > 0) out = fmt::format("> {}", rule.least - 1);
+  if (rule.most < kMostValues) out += fmt::format("{}< {}", out.empty() ? "" : ", ", rule.most + 1);
+  return out;
+}
+
+std::string label(const Rule& rule, std::size_t number) {
+  return fmt::format("rule {} ('{}')", number, takes(rule));
+}
+
+}  // namespace tithe

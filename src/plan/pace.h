@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How large a part should be, and from how many values on a codec pays, where something is known of the link.
+//
+// One rank's work for a part of n values, in seconds, with `shares` what the busiest rank sends (StrategyCost):
+//   compute   C n   C = encode + shares * merge, the codec's pace (pace.def)
+//   wire      W n   W = shares * bytes per value / bytes per second
+//   frames    F     F = frames that a rank sends * seconds per frame
+// Computing and sending overlap between parts, not within one. A tensor in k parts takes
+//   T(k) = n max(C, W) + n min(C, W) / k + k F        least at k = sqrt(n min(C, W) / F)
+// A tensor that is sent by a codec has frames of its own; raw it shares those of the small tensors. So the codec pays
+// from n = F / (C_raw + W_raw - C - W) on, and nowhere if that is not positive.
+#include <cstddef>
+
+#include "tithe/choices.h"
+
+namespace tithe::plan {
+
+struct Pace {
+  double compute = 0, wire = 0;  // seconds per value
+  double frames = 0;             // seconds per part
+};
+
+Pace pace_of(const Spec& spec, const Strategy& strategy, int world, const Link& link);
+// T(k) of the above.
+double seconds(const Pace& pace, std::size_t n, std::size_t parts);
+// The parts in which a tensor of n values takes the least time.
+std::size_t best_parts(const Pace& pace, std::size_t n);
+// From how many values on; kUsualMinValues where the codec pays nowhere: it was asked for.
+std::size_t least_worth(const Pace& pace, const Pace& raw);
+
+}  // namespace tithe::plan

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formulas of pace.h against trying all numbers, and what follows from a link in a plan.
+#include "plan/pace.h"
+
+#include <gtest/gtest.h>
+
+#include "tithe/plan.h"
+
+namespace tithe {
+namespace {
+
+using plan::best_parts;
+using plan::least_worth;
+using plan::Pace;
+using plan::pace_of;
+
+TEST(Pace, BestPartsAreTheBestOfAll) {
+  for (const double compute : {0.1e-9, 1e-9, 30e-9})
+    for (const double wire : {0.02e-9, 1e-9, 80e-9})
+      for (const double frames : {5e-6, 100e-6, 2e-3})
+        for (const std::size_t n : {1UL, 1000UL, 300'000UL, 20'000'000UL}) {
+          const Pace pace{compute, wire, frames};
+          std::size_t best = 1;
+          for (std::size_t k = 2; k <= 2000; ++k)
+            if (seconds(pace, n, k) < seconds(pace, n, best)) best = k;
+          EXPECT_EQ(best_parts(pace, n), best) << compute << ' ' << wire << ' ' << frames << ' ' << n;
+        }
+}
+
+TEST(Pace, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
+  const Pace raw{0.3e-9, 8e-9, 40e-6}, codec{1e-9, 0.3e-9, 40e-6};
+  const std::size_t n = least_worth(codec, raw);
+  const auto alone = [&](std::size_t values) {
+    return codec.frames + static_cast<double>(values) * (codec.compute + codec.wire);
+  };
+  const auto shared = [&](std::size_t values) {
+    return static_cast<double>(values) * (raw.compute + raw.wire);
+  };
+  EXPECT_LE(alone(n), shared(n));
+  EXPECT_GT(alone(n - 1), shared(n - 1));
+  EXPECT_EQ(least_worth(raw, codec), kUsualMinValues) << "nowhere";
+}
+
+TEST(Pace, EveryCodecHasOne) {
+  for (const Codec* codec : all_codecs())
+    for (const Strategy* strategy : all_strategies()) {
+      const Spec spec = *parse_spec(codec->name);
+      const Pace slow = pace_of(spec, *strategy, 4, {1e8, 1e-4}),
+                 fast = pace_of(spec, *strategy, 4, {1e9, 1e-5});
+      EXPECT_GT(slow.compute, 0) << codec->name;
+      EXPECT_NEAR(slow.wire, 10 * fast.wire, 1e-3 * slow.wire) << codec->name;
+      EXPECT_NEAR(slow.frames, 10 * fast.frames, 1e-3 * slow.frames) << codec->name;
+    }
+}
+
+TEST(Pace, Links) {
+  EXPECT_EQ(*parse_link(""), Link{});
+  EXPECT_FALSE(parse_link("")->known());
+  EXPECT_DOUBLE_EQ(parse_link("10Gb/s")->bytes_per_second, 1.25e9);
+  EXPECT_EQ(parse_link("10Gb/s")->seconds_per_frame, Link{}.seconds_per_frame);
+  EXPECT_DOUBLE_EQ(parse_link("1.5MB/s+20us")->bytes_per_second, 1.5e6);
+  EXPECT_DOUBLE_EQ(parse_link("1.5MB/s+20us")->seconds_per_frame, 20e-6);
+  for (const char* wrong :
+       {"10", "10G", "Gb/s", "-1Gb/s", "0Gb/s", "infGb/s", "1Gb/s+", "1Gb/s+5", "1Gb/s 5us"}) {
+    const Result<Link> link = parse_link(wrong);
+    ASSERT_FALSE(link.ok()) << wrong;
+    EXPECT_NE(link.status().what().find("such as 10Gb/s"), std::string::npos);
+  }
+}
+
+std::size_t largest_part(const Choices& choices, std::size_t n) {
+  const PlanTensor bucket[] = {{"w", n}};
+  std::size_t most = 0;
+  for (const Part& p : make_plan(bucket, choices).parts) most = std::max(most, p.n);
+  return most;
+}
+
+TEST(Pace, APlanFollowsTheLink) {
+  const auto with = [](std::string_view link, std::string_view rules = "{}", Usual usual = {}) {
+    usual.spec = *parse_spec("fp8");
+    usual.strategy = find_strategy("server");
+    usual.world = 4;
+    usual.link = *parse_link(link);
+    return *Choices::make(*parse_rules(rules), usual);
+  };
+  constexpr std::size_t kLarge = 30'000'000;
+  EXPECT_EQ(largest_part(with(""), kLarge), kLarge / 8) << "nothing is known: at most 2^22 values";
+  EXPECT_EQ(with("").min_values(), kUsualMinValues);
+  const Pace pace = pace_of(*parse_spec("fp8"), *find_strategy("server"), 4, *parse_link("1Gb/s"));
+  EXPECT_EQ(largest_part(with("1Gb/s"), kLarge),
+            (kLarge + best_parts(pace, kLarge) - 1) / best_parts(pace, kLarge));
+  EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues) << "never above";
+  EXPECT_LT(with("100Mb/s").min_values(), with("1Gb/s+200us").min_values());
+  // What was said stays.
+  EXPECT_EQ(with("100Mb/s", "{}", {.spec = {}, .min_values = 77}).min_values(), 77U);
+  EXPECT_EQ(largest_part(with("100Mb/s", "{}", {.spec = {}, .part_values = 1U << 20}), 1U << 22), 1U << 20);
+  EXPECT_EQ(largest_part(with("100Mb/s", R"({"w": {"part_values": "1Mi"}})"), 1U << 22), 1U << 20);
+}
+
+}  // namespace
+}  // namespace tithe
