@@ -25,12 +25,13 @@ def main() -> None:
     parser.add_argument("after")
     parser.add_argument("--ranks", default="2,4,16,64")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("more", nargs="*", help="for bench_engine, behind --")
-    args = parser.parse_args()
+    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:cut])
+    more = sys.argv[cut + 1 :]
     pairs = []
     for k in range(args.pairs):
         turn = [args.before, args.after] if k % 2 == 0 else [args.after, args.before]
-        done = {program: run(program, args.ranks, args.more) for program in turn}
+        done = {program: run(program, args.ranks, more) for program in turn}
         pairs.append((done[args.before], done[args.after]))
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
