@@ -9,13 +9,20 @@
 #include "base/nearest.h"
 #include "carry/policy.h"
 #include "codec/params.h"
+#include "lang/loader.h"
 
 namespace tithe {
 
 Result<Spec> parse_spec(std::string_view text) {
   const std::string_view codec_name = text.substr(0, text.find(':'));
   Spec spec;
-  spec.codec = find_codec(codec_name);
+  if (lang::is_file(codec_name)) {
+    const Result<const lang::LoadedProgram*> program = lang::load(std::string(codec_name));
+    if (!program.ok()) return program.status();
+    spec.codec = &(*program)->codec;
+  } else {
+    spec.codec = find_codec(codec_name);
+  }
   if (spec.codec == nullptr) {
     std::vector<std::string_view> names;
     for (const Codec* c : all_codecs()) names.push_back(c->name);

@@ -11,6 +11,7 @@ const std::vector<Target>& targets() {
     std::vector<Target> all;
     add_reader_targets(all);
     add_tcp_targets(all);
+    add_lang_targets(all);
     add_codec_targets(all);
     add_combine_targets(all);
     return all;

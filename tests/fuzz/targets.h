@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Everything that reads bytes from outside, as functions from any bytes to "the promises hold": one target per codec of
-// codecs.def, three over all of them (combine, contexts, lists of payloads), and the readers of frames, spec strings,
-// control frames and states. The test binary runs them on seeds,
+// codecs.def, three over all of them (combine, contexts, lists of payloads), the readers of frames, spec strings,
+// control frames and states, and the codec language. The test binary runs them on seeds,
 // on the corpus and on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
 //
 // A broken promise ends in fail(), which prints what was broken and aborts: so that a sanitizer and libFuzzer see it.
@@ -32,5 +32,6 @@ void add_codec_targets(std::vector<Target>& targets);    // codec_targets.cc
 void add_combine_targets(std::vector<Target>& targets);  // combine_targets.cc
 void add_reader_targets(std::vector<Target>& targets);   // reader_targets.cc
 void add_tcp_targets(std::vector<Target>& targets);
+void add_lang_targets(std::vector<Target>& targets);  // lang_targets.cc
 
 }  // namespace tithe::fuzz

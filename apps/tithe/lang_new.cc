@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe lang new: a first codec in the codec language, to be changed into one's own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "file_io.h"
+#include "lang/loader.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+struct Args {
+  std::string name;
+};
+
+constexpr const char* kFirst = R"(# {0}: TWO LINES ON WHAT IS SENT, AND WHO PUBLISHED IT
+codec {0} "the sign of each value and how large they are"
+param grow: real = 1 in 0.5 .. 2 "what the mean magnitude is multiplied by"
+block 1024
+
+encode                            # what is computed of x, the gradient plus what was not sent before
+  size  = f32(grow) * mean(abs(x))
+  minus = x < 0
+
+send                              # what goes into the payload, in this order
+  size: f32 where not signbit(size)
+  minus: u1[]
+
+decode                            # what a receiver makes of it; the rest of x is kept for the next round
+  if minus then -size else size
+)";
+
+Result<Report> make(const Args& args) {
+  const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  if (args.name.empty() || !std::all_of(args.name.begin(), args.name.end(), fits) ||
+      (args.name[0] >= '0' && args.name[0] <= '9'))
+    return Status(Code::kInvalid,
+                  fmt::format("'{}': a codec's name has small letters, digits and _", args.name));
+  const std::string path = args.name + std::string(lang::kEnding);
+  if (fs::exists(path)) return Status(Code::kInvalid, fmt::format("{} is there already", path));
+  const std::string text = fmt::format(kFirst, args.name);
+  TITHE_TRY(write_file(path, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
+  Report report;
+  report.json = {{"file", path}};
+  report.text =
+      fmt::format("{} is written; next: tithe lang check {}, tithe lang test {}\n", path, path, path);
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<Args>();
+  app.add_option("NAME", args->name, "what the codec is to be called; its file is NAME.codec")->required();
+  return [args] { return make(*args); };
+}
+
+}  // namespace
+
+const Verb lang_new_verb = {.name = "lang_new",
+                            .doc = "write a first codec in the codec language, to start from",
+                            .declare = declare};
+
+}  // namespace tithe::cli

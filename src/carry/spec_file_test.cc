@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "lang/loader.h"
+#include "lang/slots.h"
+#include "tithe/spec.h"
+
+namespace tithe::lang {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Loader : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("tithe_loader_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& doc, double most = 8) {
+    const std::string path = (folder_ / name).string();
+    std::ofstream(path)
+        << "codec mine \"" << doc << "\"\nparam bits: int = 4 in 2 .. " << most
+        << " \"bits\"\nencode\n  size = largest(abs(x))\nsend\n  size: f32\n"
+           "  code: u<bits>[] = u32(stochastic_level(x, size, bits) + (1 << (bits - 1)))\ndecode\n"
+           "  f32(i32(code) - (1 << (bits - 1))) * size\n";
+    return path;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Loader, OnceTheSameContentIsOneCodecWhateverThePath) {
+  const auto a = parse_spec(write("a.codec", "once")), b = parse_spec(write("b.codec", "once") + ":bits=3");
+  ASSERT_TRUE(a.ok() && b.ok()) << a.status().what() << b.status().what();
+  EXPECT_EQ(a->codec, b->codec);
+  EXPECT_EQ(b->settings[0], 1);  // the second of 2 .. 8
+}
+
+TEST_F(Loader, NameAndIdComeFromTheContent) {
+  const auto a = parse_spec(write("a.codec", "name one")), b = parse_spec(write("a.codec", "name two"));
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_NE(a->codec->name, b->codec->name);
+  for (const Codec* codec : {a->codec, b->codec}) {
+    EXPECT_TRUE(codec->name.starts_with("mine@"));
+    EXPECT_GE(static_cast<std::uint16_t>(id_of(*codec)), kFirstLoadedId);
+    EXPECT_EQ(find_codec(id_of(*codec)), codec);
+    EXPECT_EQ(find_codec(codec->name), codec);
+  }
+}
+
+TEST_F(Loader, TheShortestSpecParsesToTheSame) {
+  const auto a = parse_spec(write("a.codec", "shortest") + ":bits=7,feedback=none");
+  ASSERT_TRUE(a.ok());
+  const auto again = parse_spec(to_string(*a));
+  ASSERT_TRUE(again.ok()) << again.status().what();
+  EXPECT_EQ(*again, *a);
+  EXPECT_EQ(to_string(*again), to_string(*a));
+}
+
+TEST_F(Loader, InvalidFilesAreRefusedWithAReason) {
+  EXPECT_NE(parse_spec("./nowhere.codec").status().what().find("there is no such file"), std::string::npos);
+  EXPECT_NE(parse_spec(folder_.string() + "/").status().what().find("there is no such file"),
+            std::string::npos);
+  std::ofstream(folder_ / "large.codec") << std::string(kMostBytes + 1, ' ');
+  EXPECT_NE(parse_spec((folder_ / "large.codec").string()).status().what().find("are no codec program"),
+            std::string::npos);
+  std::ofstream(folder_ / "wrong.codec") << "codec wrong \"\"\nsend\n  v: f32[] = y\ndecode\n  v\n";
+  const Status wrong = parse_spec((folder_ / "wrong.codec").string()).status();
+  EXPECT_EQ(wrong.code(), Code::kInvalid);
+  EXPECT_NE(wrong.what().find("wrong.codec:3:14: there is no 'y' here"), std::string::npos) << wrong.what();
+  EXPECT_NE(parse_spec(write("a.codec", "range") + ":bits=9").status().what().find("bits=9"),
+            std::string::npos);
+}
+
+TEST_F(Loader, ThreadsMayLoadAtATime) {
+  const std::string path = write("a.codec", "threads");
+  std::vector<const Codec*> got(4);
+  std::vector<std::thread> all;
+  for (auto& to : got) all.emplace_back([&] { to = parse_spec(path)->codec; });
+  for (std::thread& t : all) t.join();
+  for (const Codec* codec : got) EXPECT_EQ(codec, got[0]);
+}
+
+TEST_F(Loader, ProgramsThatNobodyHasGiveTheirSlotsBack) {
+  for (std::size_t k = 0; k < 3 * kSlots; ++k) {
+    Problems problems;
+    EXPECT_NE(compile({"a.codec", "codec a \"\"\nsend\n  v: f32[] = x\ndecode\n  v\n"}, problems), nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace tithe::lang

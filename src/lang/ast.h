@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A codec program as it was written: what parse() makes and check() reads. Names are not looked up yet, and nothing
+// has a type. All text points into the source.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "lang/source.h"
+
+namespace tithe::lang {
+
+struct Expr;
+using ExprPtr = std::unique_ptr<Expr>;
+
+enum class ExprKind : std::uint8_t {
+  kNumber,  // number, whole
+  kName,    // text
+  kUnary,   // text is - ~ not; args[0]
+  kBinary,  // text is the operator; args[0], args[1]
+  kIs,      // args[0] is a parameter, text the word it may be
+  kIf,      // args: condition, then, else
+  kCall,    // text is the function; args; where
+};
+
+struct Expr {
+  ExprKind kind = ExprKind::kNumber;
+  Span at;
+  std::string_view text = {};
+  double number = 0;
+  bool whole = false;
+  std::vector<ExprPtr> args = {};
+  ExprPtr where = nullptr;  // of reductions: which values count
+};
+
+struct Name {
+  std::string_view text;
+  Span at;
+};
+
+// param NAME: real = 0.01 in 1e-6 .. 1 "doc"  |  param NAME: int = 4 in 2 .. 8 "doc"  |  param NAME: one of a, b "doc"
+struct Param {
+  Name name;
+  bool whole = false;
+  double fallback = 0;  // with words: the index of the first
+  double low = 0;
+  double high = 0;
+  std::vector<Name> words = {};
+  std::string_view doc = {};
+};
+
+struct Let {
+  Name name;
+  ExprPtr value;
+};
+
+struct Function {
+  Name name;
+  std::vector<Name> args;
+  ExprPtr body;
+};
+
+// once NAME: u8 = expr  |  NAME: f32 where ...  |  NAME: u<bits>[] = expr where ...
+struct SendItem {
+  Name name;
+  Span type_at;
+  bool once = false;
+  bool is_float = false;  // f32
+  unsigned bits = 0;      // of u1 .. u32; 0: width
+  Name width = {};        // of u<width>
+  bool array = false;
+  ExprPtr value = nullptr;  // none: encode's of the same name
+  ExprPtr where = nullptr;
+};
+
+// pairs where ... at most ... else largest ...
+struct SendPairs {
+  Span at;
+  ExprPtr where;
+  ExprPtr most = nullptr;
+  ExprPtr keep = nullptr;
+};
+
+struct Claim {
+  Name name;  // unbiased, exact, contraction
+  ExprPtr value = nullptr;
+};
+
+struct File {
+  Name name;
+  std::string_view doc;
+  std::vector<Param> params;
+  std::vector<Let> plan;
+  std::vector<Function> functions;
+  std::vector<Claim> claims;
+  ExprPtr block = nullptr;  // none: all values
+  std::vector<Let> encode;
+  std::vector<SendItem> send;
+  std::optional<SendPairs> pairs;
+  std::vector<Let> decode;
+  ExprPtr result = nullptr;  // none: of pairs
+};
+
+}  // namespace tithe::lang

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A codec program whose names, types, stages and ranges are known: what check() makes and the interpreter runs.
+//
+// A program is checked once for each combination of its whole-number and word parameters, so that these are constants
+// here; `Checked` is one such combination. Parameters that are real numbers, n and the values stay open.
+//
+//   nodes      in an order in which each stands behind what it reads
+//   stages     plan: once for a call; block: once for a block; value: for each value. A node is of the latest stage
+//              of what it reads; a reduction is of the block's
+//   passes     a reduction of pass p can be computed when those of the passes before it are; a block is read once for
+//              each pass, and once to send
+//   total      every node has a value for all that it can read: no bytes can make one fail
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lang/source.h"
+
+namespace tithe::lang {
+
+enum class Type : std::uint8_t { kBool, kI32, kU32, kF32, kF64 };
+const char* name(Type type);
+
+enum class Stage : std::uint8_t { kPlan, kBlock, kValue };
+
+enum class Op : std::uint8_t {
+  // What is given
+  kConst,   // number
+  kParam,   // a real parameter: index
+  kN,       // values of the call
+  kLength,  // values of the block
+  kTaken,   // gradient plus residual
+  kGrad,    // the gradient alone
+  kItem,    // what was sent: index
+  // For each value or number
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kNeg,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kBitNot,
+  kShiftLeft,
+  kShiftRight,
+  kLess,
+  kLessEqual,
+  kEqual,
+  kNotEqual,
+  kLogicNot,
+  kSelect,
+  kAbs,
+  kMin,
+  kMax,
+  kClamp,
+  kFloor,
+  kCeil,
+  kRound,
+  kSqrt,
+  kDivide,
+  kSignbit,
+  kCopysign,
+  kBits,
+  kFloat,
+  kConvert,
+  // Random
+  kDraw,        // index: bits; of this rank
+  kSharedDraw,  // index: bits; the same on all ranks
+  kLevel,       // stochastic_level(value, scale): index: bits
+  // Reductions: the second operand, if any, says which values count
+  kSum,
+  kMean,
+  kLargest,
+  kSmallest,
+  kCount,
+  kAny,
+  kAll,
+  kThreshold,  // sampled_threshold(ratio, share)
+};             // clang-format off above
+
+inline constexpr int kNone = -1;
+
+// What a value can be, both ends included; NaN aside, which stands for what has no value.
+struct Range {
+  double low = 0;
+  double high = 0;
+  bool constant() const { return low == high; }
+};
+
+struct Node {
+  Op op = Op::kConst;
+  Type type = Type::kF32;
+  Stage stage = Stage::kPlan;
+  bool decode = false;  // reads what was sent
+  unsigned pass = 0;    // passes that must be over
+  std::array<int, 3> in = {kNone, kNone, kNone};
+  double number = 0;
+  unsigned index = 0;
+  Range range = {};
+};
+
+struct Item {
+  std::string name;
+  Span at;
+  bool once = false;
+  bool is_float = false;
+  bool array = false;
+  unsigned bits = 0;
+  int value = kNone;  // what encode sends
+  int input = kNone;  // what decode reads; none: the receiver knows the value
+  int where = kNone;  // what must hold of it
+};
+
+struct Pairs {
+  int where = kNone;
+  int most = kNone;  // f64, plan; none: n
+  int keep = kNone;  // none: as most
+};
+
+struct Checked {
+  std::vector<Node> nodes;
+  std::vector<Item> items;
+  bool sends_pairs = false;
+  Pairs pairs;
+  int result = kNone;          // f32, value: what is decoded
+  std::size_t block = 0;       // values; 0: all
+  unsigned passes = 0;         // over a block before it is sent
+  std::vector<double> params;  // the combination; of real ones their fallback
+};
+
+}  // namespace tithe::lang

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Runs a checked program: the readable reference of a codec that was written in the language. Its functions are those
+// of Impl (tithe/codec.h), for the combination of parameters that `Combination` is.
+//
+//   encode    reads a block once for each pass, then once more to send it, to decode what it sends, and to leave the
+//             rest
+//   check     the size, what the receiver knows, finite floats, no bit past an array, and every `where`
+//   decode    the same nodes as encode's own decoding, so that what is left is what was not received
+#include <string_view>
+
+#include "lang/evaluate.h"
+#include "tithe/codec.h"
+
+namespace tithe::lang {
+
+struct Combination {
+  Checked program;
+  Schedule schedule;
+  std::size_t form = 0;  // of programs that send pairs: where their form stands in the settings
+
+  Combination(Checked of, std::size_t form_at) : program(std::move(of)), schedule(program), form(form_at) {}
+};
+
+std::size_t bound(const Combination& of, const Settings& settings, std::size_t n);
+Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
+                       Bytes out);
+Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload);
+Status decode(const Combination& of, std::string_view name, const Call& call,
+              std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+
+// The result of a program of plan nodes.
+double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+                  std::size_t n);
+
+}  // namespace tithe::lang

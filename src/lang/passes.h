@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// When the nodes of a checked program are computed, and where their values stand.
+//
+// Values are computed in runs of kRun, node after node: each node has an array of kRun values, and one that is
+// computed once for a block or a call has it filled where values read it. A pass reads a block run by run and ends in
+// its reductions.
+#include "lang/checked.h"
+
+namespace tithe::lang {
+
+inline constexpr std::size_t kRun = 1024;
+
+using Nodes = std::vector<int>;  // in order
+
+struct Pass {
+  Nodes block;   // once for a block, before the pass
+  Nodes value;   // of each value
+  Nodes reduce;  // what the pass finds
+};
+
+struct Schedule {
+  Nodes plan;
+  std::vector<Pass> passes;
+  Pass send;                        // the last pass over a block; nothing is reduced
+  Pass read;                        // what was sent to values; with what must hold of it
+  Pass check;                       // what must hold of what was sent, alone
+  std::vector<bool> filled;         // per node: its array is filled
+  std::vector<std::size_t> offset;  // per node: bytes to its array
+  std::size_t bytes = 0;            // of all arrays
+
+  explicit Schedule(const Checked& program);
+};
+
+// Bytes that a payload's items need: of those that are sent once, and of a block of len values.
+std::size_t once_bytes(const Checked& program);
+std::size_t block_bytes(const Checked& program, std::size_t len);
+std::size_t item_bytes(const Item& item, std::size_t len);
+// Of a program that sends no pairs.
+std::size_t payload_bytes(const Checked& program, std::size_t n);
+
+}  // namespace tithe::lang

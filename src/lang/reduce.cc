@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/reduce.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tithe::lang {
+
+namespace {
+
+template <typename T>
+void fold(const T* v, const std::uint32_t* which, std::size_t count, Fold<T>& into) {
+  std::size_t i = 0;
+  for (; i + kFoldLanes <= count; i += kFoldLanes)
+    for (std::size_t k = 0; k < kFoldLanes; ++k)
+      into.lane[k] += which == nullptr || which[i + k] != 0 ? v[i + k] : T{0};
+  for (; i < count; ++i)
+    if (which == nullptr || which[i] != 0) into.add(i, v[i]);
+}
+
+template <typename T>
+T held(T sum) {
+  constexpr T kMost = std::numeric_limits<T>::max();
+  return std::clamp(sum, -kMost, kMost);
+}
+
+}  // namespace
+
+void Reduction::end_piece() {
+  const std::size_t piece = (seen_ - 1) / kPiece;
+  pieces_.add(piece, piece_.total());
+  pieces64_.add(piece, piece64_.total());
+  piece_ = {};
+  piece64_ = {};
+}
+
+template <typename T>
+void Reduction::add_ends(const T* v, const std::uint32_t* which, std::size_t count, bool largest, T& best) {
+  bool none = count_ == 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (which != nullptr && which[i] == 0) continue;
+    if (none || (largest ? best < v[i] : v[i] < best)) best = v[i];
+    none = false;
+  }
+}
+
+void Reduction::add(const Registers& registers, int k, std::size_t count) {
+  const Node& node = registers.node(k);
+  const int of = node.in[0];
+  const Type type = registers.node(of).type;
+  const std::uint32_t* which = node.in[1] == kNone ? nullptr : registers.of<std::uint32_t>(node.in[1]);
+  const std::uint32_t* truth = registers.of<std::uint32_t>(of);
+  const bool largest = node.op == Op::kLargest;
+  const auto counts = [&](std::size_t i) { return which == nullptr || which[i] != 0; };
+  switch (node.op) {
+    case Op::kSum:
+    case Op::kMean:
+      if (type == Type::kF32) fold(registers.of<float>(of), which, count, piece_);
+      if (type == Type::kF64) fold(registers.of<double>(of), which, count, piece64_);
+      break;
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (type == Type::kF32) add_ends(registers.of<float>(of), which, count, largest, best_);
+      if (type == Type::kF64) add_ends(registers.of<double>(of), which, count, largest, best64_);
+      if (type == Type::kI32) add_ends(registers.of<std::int32_t>(of), which, count, largest, best_signed_);
+      if (type == Type::kU32) add_ends(truth, which, count, largest, best_unsigned_);
+      break;
+    default:
+      for (std::size_t i = 0; i < count; ++i) {
+        if (!counts(i)) continue;
+        any_ = any_ || truth[i] != 0;
+        all_ = all_ && truth[i] != 0;
+      }
+  }
+  if (node.op == Op::kCount) {
+    for (std::size_t i = 0; i < count; ++i) count_ += counts(i) && truth[i] != 0 ? 1 : 0;
+  } else if (which == nullptr) {
+    count_ += count;
+  } else {
+    for (std::size_t i = 0; i < count; ++i) count_ += which[i] != 0 ? 1 : 0;
+  }
+  seen_ += count;
+  if (seen_ % kPiece == 0 && seen_ > 0) end_piece();
+}
+
+void Reduction::finish(const Registers& registers, int k) {
+  const Node& node = registers.node(k);
+  if (seen_ % kPiece != 0) end_piece();
+  const float sum = held(pieces_.total());
+  const double sum64 = held(pieces64_.total());
+  const bool mean = node.op == Op::kMean;
+  switch (node.op) {
+    case Op::kSum:
+    case Op::kMean:
+      if (node.type == Type::kF32)
+        *registers.of<float>(k) = !mean ? sum : count_ == 0 ? 0.0F : sum / static_cast<float>(count_);
+      else
+        *registers.of<double>(k) = !mean ? sum64 : count_ == 0 ? 0.0 : sum64 / static_cast<double>(count_);
+      break;
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (node.type == Type::kF32) *registers.of<float>(k) = best_;
+      if (node.type == Type::kF64) *registers.of<double>(k) = best64_;
+      if (node.type == Type::kI32) *registers.of<std::int32_t>(k) = best_signed_;
+      if (node.type == Type::kU32) *registers.of<std::uint32_t>(k) = best_unsigned_;
+      break;
+    case Op::kCount:
+      *registers.of<std::uint32_t>(k) = static_cast<std::uint32_t>(count_);
+      break;
+    case Op::kAny:
+      *registers.of<std::uint32_t>(k) = any_ ? 1 : 0;
+      break;
+    default:
+      *registers.of<std::uint32_t>(k) = all_ ? 1 : 0;
+  }
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a pass finds: one number of all values of a block, whatever the lengths of the runs that it is read in.
+//
+//   sum    values in the shape of base/fold.h, in pieces of kPiece; the pieces' totals in that shape again. A sum
+//          beyond the largest float is held there
+//   mean   that sum by the count of values; 0 of none
+//   largest, smallest   the first of equals (of +0 and -0, too); 0 of none
+//   count, any, all     of conditions
+#include "base/fold.h"
+#include "lang/evaluate.h"
+
+namespace tithe::lang {
+
+inline constexpr std::size_t kPiece = 8192;  // a multiple of kRun
+static_assert(kPiece % kRun == 0 && kRun % kFoldLanes == 0);
+
+class Reduction {
+ public:
+  // The next `count` values of the block; all runs but the last have kRun of them.
+  void add(const Registers& registers, int k, std::size_t count);
+  // Writes what was found into the node's register.
+  void finish(const Registers& registers, int k);
+
+ private:
+  template <typename T>
+  void add_sum(const T* v, const std::uint32_t* which, std::size_t count, Fold<T>& piece, Fold<T>& pieces);
+  template <typename T>
+  void add_ends(const T* v, const std::uint32_t* which, std::size_t count, bool largest, T& best);
+  void end_piece();
+
+  Fold<float> piece_, pieces_;
+  Fold<double> piece64_, pieces64_;
+  std::size_t seen_ = 0;   // values
+  std::size_t count_ = 0;  // of them those that count
+  float best_ = 0;
+  double best64_ = 0;
+  std::int32_t best_signed_ = 0;
+  std::uint32_t best_unsigned_ = 0;
+  bool any_ = false;
+  bool all_ = true;
+};
+
+}  // namespace tithe::lang

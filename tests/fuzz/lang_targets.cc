@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as a codec program: it is refused with problems that can be shown, or it is a codec that keeps the
+// promises of tithe/codec.h.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/rng.h"
+#include "fuzz/targets.h"
+#include "lang/loader.h"
+
+namespace tithe::fuzz {
+namespace {
+
+constexpr std::size_t kMostText = 4000;
+
+std::vector<float> some_values(std::size_t n, std::uint32_t seed) {
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t draw = draw32(seed, static_cast<std::uint32_t>(i));
+    v[i] = draw % 5 == 0 ? 0.0F : (static_cast<float>(draw >> 8) - 0x1p23F) * 0x1p-20F;
+  }
+  return v;
+}
+
+void run_program(const lang::LoadedProgram& program, std::uint32_t seed) {
+  const Codec& codec = program.codec;
+  const Impl& impl = codec.reference();
+  const Call call{.settings = defaults(codec), .seed = 1, .shared_seed = 2, .round = 3};
+  for (const std::size_t n : {0, 1, 37}) {
+    const std::vector<float> grad = some_values(n, seed);
+    std::vector<float> left(n), out(n, 99.0F);
+    Input payload(codec.phases[0].bound(call.settings, n));
+    const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, left.data(), n}, payload);
+    if (!done.ok() && done.status().code() != Code::kUnsupported)
+      fail("a program's encode says " + done.status().what());
+    if (!done.ok() || !done->finite) continue;
+    if (done->bytes > payload.size()) fail("a program writes more than its bound");
+    payload.resize(done->bytes);
+    if (const Status s = impl.check(call, n, payload); !s.ok())
+      fail("a program refuses its own: " + s.what());
+    const std::vector<ByteView> views{ByteView(payload)};
+    if (const Status s = impl.decode(call, views, {}, out); !s.ok())
+      fail("a program cannot decode its own: " + s.what());
+    for (std::size_t i = 0; i < n; ++i)
+      if (left[i] != grad[i] - out[i])
+        fail(fmt::format("value {}: {} taken, {} sent, {} left", i, grad[i], out[i], left[i]));
+    if (!payload.empty()) payload[seed % payload.size()] ^= static_cast<std::uint8_t>(1U << seed % 8);
+    const std::vector<ByteView> changed{ByteView(payload)};
+    const bool accepted = impl.check(call, n, payload).ok();
+    if (impl.decode(call, changed, {}, out).ok() != accepted) fail("a program's check and decode differ");
+  }
+}
+
+void run_text(ByteView bytes) {
+  if (bytes.size() > kMostText) return;
+  const lang::Source source{"fuzz.codec", std::string(bytes.begin(), bytes.end())};
+  lang::Problems problems;
+  const auto program = lang::compile(source, problems);
+  if ((program == nullptr) != problems.any()) fail("a program without problems, or problems without a word");
+  if (program == nullptr) {
+    if (problems.text(source).empty()) fail("a problem without text");
+    return;
+  }
+  run_program(*program, static_cast<std::uint32_t>(bytes.size()));
+}
+
+}  // namespace
+
+void add_lang_targets(std::vector<Target>& targets) {
+  std::vector<Input> seeds;
+  for (const auto& entry : std::filesystem::directory_iterator(TITHE_SOURCE_DIR "/codecs"))
+    if (entry.path().extension() == lang::kEnding)
+      if (const Result<lang::Source> source = lang::read_source(entry.path().string()); source.ok())
+        seeds.emplace_back(source->text.begin(), source->text.end());
+  targets.push_back({"lang", run_text, std::move(seeds)});
+}
+
+}  // namespace tithe::fuzz
