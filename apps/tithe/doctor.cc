@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -177,6 +178,13 @@ std::string shell_quoted(std::string_view text) {
   return out + "'";
 }
 
+// A command that a wheel has installed belongs to the interpreter in its own folder.
+std::string python_beside() {
+  std::error_code none;
+  const auto found = std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / "python";
+  return !none && std::filesystem::exists(found, none) ? found.string() : std::string();
+}
+
 Finding python(const std::string& asked_for) {
   std::vector<std::string> tries;
   if (!asked_for.empty()) {
@@ -184,6 +192,7 @@ Finding python(const std::string& asked_for) {
   } else {
     if (const char* active = std::getenv("VIRTUAL_ENV"))
       tries.push_back(fmt::format("{}/bin/python", active));
+    if (const std::string own = python_beside(); !own.empty()) tries.push_back(own);
     tries.insert(tries.end(), {".venv/bin/python", "python3"});
   }
   Finding f{"python", false, "none", "apt-get install python3 python3-venv, or use tithe from C++"};

@@ -93,6 +93,25 @@ def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
     assert "does not run" in json.loads(done.stdout)["findings"][-1]["what"]
 
 
+def test_doctor_asks_the_python_beside_its_own_file(folder, tmp_path):
+    """A wheel's command, called by its path from another folder, asked PATH's python3, which had neither torch nor tithe."""
+    beside = tmp_path / "bin"
+    beside.mkdir()
+    shutil.copy(TITHE, beside / "tithe")
+    (beside / "python").symlink_to(sys.executable)
+    inactive = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    done = subprocess.run(
+        [beside / "tithe", "doctor", "--json"],
+        cwd=folder,
+        env=inactive,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert json.loads(done.stdout)["findings"][-1]["details"]["interpreter"] == str(beside / "python")
+
+
 def test_the_table_of_codecs_fits_100_columns(folder):
     for line in ("codecs", "codecs thc", "codecs sign_majority"):
         for text in run(line, folder).stdout.splitlines():
