@@ -94,7 +94,7 @@ def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
 
 
 def test_doctor_asks_the_python_beside_its_own_file(folder, tmp_path):
-    """A wheel's command, called by its path from another folder, asked PATH's python3, which had neither torch nor tithe."""
+    """A wheel's command, called from another folder, asked PATH's python3, which had neither torch nor tithe."""
     beside = tmp_path / "bin"
     beside.mkdir()
     shutil.copy(TITHE, beside / "tithe")
