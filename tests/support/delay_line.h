@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A long way in user space: connections made here go on to another endpoint, and what travels on them arrives
+// later. Of each direction of a connection no more than a window is on the way, as of a TCP stream: so one of them
+// brings at most window / round trip.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include "transport/tcp/wire.h"
+
+namespace tithe::testing {
+
+class DelayLine {
+ public:
+  DelayLine(const tcp::Endpoint& to, std::chrono::milliseconds one_way, std::size_t window)
+      : to_(to), one_way_(one_way), window_(window) {
+    const Result<int> listener = tcp::listen_at(at_);
+    listener_ = listener.ok() ? *listener : -1;
+    thread_ = std::thread([this] { run(); });
+  }
+  ~DelayLine() {
+    over_ = true;
+    thread_.join();
+    for (const Way& w : ways_) {
+      close(w.from);
+      if (w.owns) close(w.to);
+    }
+    close(listener_);
+  }
+  DelayLine(const DelayLine&) = delete;
+  DelayLine& operator=(const DelayLine&) = delete;
+  const tcp::Endpoint& at() const { return at_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Chunk {
+    Clock::time_point due;
+    std::vector<std::uint8_t> bytes;
+    std::size_t gone = 0;
+  };
+  struct Way {  // one direction of a connection
+    int from, to;
+    bool owns;  // closes both
+    std::deque<Chunk> chunks = {};
+    std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};  // when the sender knows, bytes
+    std::size_t held = 0;                                                     // of its window
+    bool ended = false, told = false;
+  };
+
+  void run() {
+    while (!over_) {
+      std::vector<pollfd> fds{{.fd = listener_, .events = POLLIN, .revents = 0}};
+      for (const Way& w : ways_)
+        fds.push_back({.fd = w.ended || w.held >= window_ ? -1 : w.from, .events = POLLIN, .revents = 0});
+      poll(fds.data(), fds.size(), 1);
+      for (int one = -1; (one = tcp::accept_from(listener_)) >= 0;) {
+        const Result<int> other = tcp::connect_to(to_, 0);
+        if (!other.ok()) {
+          close(one);
+          continue;
+        }
+        ways_.push_back({one, *other, true});
+        ways_.push_back({*other, one, false});
+      }
+      for (Way& w : ways_) take(w);
+      for (Way& w : ways_) give(w);
+    }
+  }
+  void take(Way& w) {
+    while (!w.ended && w.held < window_) {
+      std::vector<std::uint8_t> bytes(window_ - w.held);
+      const ssize_t n = recv(w.from, bytes.data(), bytes.size(), 0);
+      if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
+      w.ended = n <= 0;
+      if (n <= 0) return;
+      bytes.resize(static_cast<std::size_t>(n));
+      w.held += bytes.size();
+      w.chunks.push_back({Clock::now() + one_way_, std::move(bytes)});
+    }
+  }
+  // Room for more is known to the sender a way back later: a window a round trip.
+  void give(Way& w) {
+    while (!w.acknowledged.empty() && Clock::now() >= w.acknowledged.front().first) {
+      w.held -= w.acknowledged.front().second;
+      w.acknowledged.pop_front();
+    }
+    while (!w.chunks.empty() && Clock::now() >= w.chunks.front().due) {
+      Chunk& c = w.chunks.front();
+      const ssize_t n = ::send(w.to, c.bytes.data() + c.gone, c.bytes.size() - c.gone, MSG_NOSIGNAL);
+      if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
+      c.gone = n < 0 ? c.bytes.size() : c.gone + static_cast<std::size_t>(n);
+      if (c.gone < c.bytes.size()) return;
+      w.acknowledged.emplace_back(Clock::now() + one_way_, c.bytes.size());
+      w.chunks.pop_front();
+    }
+    if (w.ended && w.chunks.empty() && !std::exchange(w.told, true)) shutdown(w.to, SHUT_WR);
+  }
+
+  tcp::Endpoint to_, at_{asio::ip::address_v4::loopback(), 0};
+  const std::chrono::milliseconds one_way_;
+  const std::size_t window_;
+  int listener_ = -1;
+  std::list<Way> ways_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tithe::testing
