@@ -31,6 +31,9 @@ install(FILES ${PROJECT_BINARY_DIR}/cmake/tithe-config.cmake ${PROJECT_BINARY_DI
 # The prefix is found from where the file lies, so that an installed tree can be moved.
 file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" up ${up})
+if(TITHE_UCX)
+  set(TITHE_PC_UCX " ucx,")
+endif()
 configure_file(cmake/tithe.pc.in ${PROJECT_BINARY_DIR}/cmake/tithe.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/tithe.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

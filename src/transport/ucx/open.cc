@@ -8,11 +8,9 @@
 #include <algorithm>
 
 #include "transport/hello.h"
-#include "transport/transports.h"
 #include "transport/ucx/ucx_transport.h"
 
-namespace tithe {
-namespace ucx {
+namespace tithe::ucx {
 
 using Clock = std::chrono::steady_clock;
 
@@ -46,14 +44,6 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   return std::unique_ptr<Transport>(std::move(transport));
 }
 
-namespace {
-
-constexpr TransportOption kOptions[] = {
-    {"transports", "", "UCX_TLS, e.g. tcp or tcp,self; empty: the environment's, else UCX's own choice"},
-    {"devices", "", "UCX_NET_DEVICES, e.g. eth0 or mlx5_0:1; empty likewise"},
-};
-constexpr std::string_view kExamples[] = {"ucx", "ucx:transports=tcp"};
-
 Status usable() { return {}; }
 
 Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
@@ -61,16 +51,4 @@ Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
   return open(connect, {.transports = values[0], .devices = values[1]});
 }
 
-}  // namespace
-}  // namespace ucx
-
-const TransportKind ucx_transport = {.name = "ucx",
-                                     .doc = "shared memory, TCP or RDMA, through UCX",
-                                     .options = ucx::kOptions,
-                                     .examples = ucx::kExamples,
-                                     .usable = ucx::usable,
-                                     .look = ucx::look,
-                                     .open = ucx::open_with,
-                                     .open_threads = nullptr};
-
-}  // namespace tithe
+}  // namespace tithe::ucx

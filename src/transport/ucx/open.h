@@ -18,6 +18,10 @@ Dialect dialect();  // what UCX is here
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options);
 
+// As TransportKind has them, with the values of kind.cc's options.
+Status usable();
+Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
+                                             std::span<const std::string> values);
 // Transports and devices of all memory domains that UCX can open here: "tcp/eth0".
 TransportLook look();
 

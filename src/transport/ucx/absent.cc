@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// ucx in a build without UCX (TITHE_UCX=OFF): why it cannot be had.
+#include "transport/ucx/open.h"
+
+namespace tithe::ucx {
+
+Status usable() {
+  return {
+      Code::kUnsupported,
+      "this build has no UCX: take tcp, or install UCX (apt-get install libucx-dev) and build tithe again"};
+}
+
+TransportLook look() { return {}; }
+
+Result<std::unique_ptr<Transport>> open_with(const ConnectOptions&, std::span<const std::string>) {
+  return usable();
+}
+
+}  // namespace tithe::ucx

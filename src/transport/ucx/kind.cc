@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of ucx in every build, also in one without the library.
+#include "transport/transports.h"
+#include "transport/ucx/open.h"
+
+namespace tithe {
+namespace ucx {
+namespace {
+
+constexpr TransportOption kOptions[] = {
+    {"transports", "", "UCX_TLS, e.g. tcp or tcp,self; empty: the environment's, else UCX's own choice"},
+    {"devices", "", "UCX_NET_DEVICES, e.g. eth0 or mlx5_0:1; empty likewise"},
+};
+constexpr std::string_view kExamples[] = {"ucx", "ucx:transports=tcp"};
+
+}  // namespace
+}  // namespace ucx
+
+const TransportKind ucx_transport = {.name = "ucx",
+                                     .doc = "shared memory, TCP or RDMA, through UCX",
+                                     .options = ucx::kOptions,
+                                     .examples = ucx::kExamples,
+                                     .usable = ucx::usable,
+                                     .look = ucx::look,
+                                     .open = ucx::open_with,
+                                     .open_threads = nullptr};
+
+}  // namespace tithe
