@@ -23,10 +23,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("python", "demo")]
 
-import numpy as np
-from hosts import Hosts, die_with_parent, enter
+import numpy as np  # noqa: E402
 
-import tithe
+import tithe  # noqa: E402
+from hosts import Hosts, die_with_parent, enter  # noqa: E402
 
 INSIDE = "TITHE_BENCH_INSIDE"  # set in the private namespaces
 
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         env = {**os.environ, "UCX_NET_DEVICES": hosts.interface, "UCX_LOG_LEVEL": "fatal"}
         line = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
         ranks = [
-            subprocess.Popen([*hosts.prefix(r), *line, "--rank", str(r)], env=env, preexec_fn=die_with_parent)  # noqa: PLW1509
+            subprocess.Popen([*hosts.prefix(r), *line, "--rank", str(r)], env=env, preexec_fn=die_with_parent)
             for r in range(args.ranks)
         ]
         return max(rank.wait() for rank in ranks)

@@ -94,7 +94,8 @@ Finding transport(const TransportKind& kind) {
   const Status tried = look.ways.empty() ? Status() : try_transport(kind.name);
   const Result<TransportChoice> taken = choose_transport("auto");
   Finding f{std::string(kind.name), !look.ways.empty() && look.lacks.empty() && tried.ok(), look.version, {}};
-  for (std::size_t i = 0; i < look.ways.size(); ++i) f.what += (i == 0 ? "; " : " ") + look.ways[i];
+  for (std::size_t i = 0; i < look.ways.size(); ++i)
+    f.what += (i > 0 ? " " : f.what.empty() ? "" : "; ") + look.ways[i];
   if (look.ways.empty()) f.what += "; no way to another rank";
   if (!look.ways.empty())
     f.what +=
