@@ -189,8 +189,8 @@ Result<std::vector<Rule>> read_all(const Json& root) {
     return {};
   };
   if (!root.contains("rules")) {
-    for (const auto& [takes, value] : root.items())
-      TITHE_TRY(add([&](Rule& rule) { return read_short(rule, takes, value); }));
+    for (const auto& one : root.items())  // by name: clang 14 captures no structured binding
+      TITHE_TRY(add([&](Rule& rule) { return read_short(rule, one.key(), one.value()); }));
     return rules;
   }
   for (const auto& [name, value] : root.items())
