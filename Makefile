@@ -48,18 +48,18 @@ test: build ## every test; of large products of lists so much that every pair me
 test-full: build ## every test over the whole products: before a release
 	@TITHE_TEST_FULL=1 ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
-rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 SEED= WAVES=1 (docs/card.md)
+rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/card.md)
 	@tools/setup.sh build rtl
 	@$(MAKE) --no-print-directory -C rtl -j $(JOBS) -O run BUILD=$(CURDIR)/$(BUILD)
 
-rtl-full: ## the same with 10^7 values for each engine and width
-	@$(MAKE) --no-print-directory rtl FLOATS=10000000
+rtl-full: ## the same with 10^7 values for each engine and width, and 10^6 mutated frames over the card's widths
+	@$(MAKE) --no-print-directory rtl FLOATS=10000000 MUTANTS=250000
 
 rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
 	@tools/setup.sh rtl rtl-tools
 	@.setup/rtl-venv/bin/python rtl/lint.py
 
-rtl-prove: ## proofs of the small modules with Yosys and z3, and mutations that they refuse: ONLY=
+rtl-prove: ## proofs of the small modules, and mutations that they refuse: ONLY=
 	@tools/setup.sh rtl-tools
 	@.setup/rtl-venv/bin/python rtl/prove.py --only "$(ONLY)"
 

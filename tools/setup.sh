@@ -21,7 +21,7 @@ packages_demo=(dataset-fashion-mnist iproute2 util-linux)
 packages_lint=(clang-format clang-tidy)
 packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
 packages_rtl=(verilator)
-packages_rtl_tools=(yosys z3)
+packages_rtl_tools=(yosys)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
