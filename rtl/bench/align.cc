@@ -12,6 +12,7 @@ int run(int argc, char** argv) {
   constexpr std::size_t kBeat = sizeof(std::decay_t<decltype(dut->out_data)>);
   constexpr std::size_t kMost = kBeat + (kBeat == 64 ? 4 : 2);
   Random random(a.seed);
+  dut->in_valid = 0;
   dut.reset();
   std::deque<Packet> sent;
   Bytes now, got;

@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
   using namespace bench;
   const Args a = args(argc, argv);
   Dut<Vaxis_skid> dut(a);
+  dut->s_valid = 0;
   dut.reset();
   for (int in = 0; in < Pause::kKinds; ++in)
     for (int out = 0; out < Pause::kKinds; ++out) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// card: both directions at once, against the model of frames.h: data and everything else, damaged frames among them,
-// in all modes; registers and counters over AXI4-Lite; and what is packed comes back as the host sent it.
+// card: both directions at once, against the model of frames.h: data and everything else, damaged frames and mutants
+// among them, in all modes; registers and counters over AXI4-Lite; and what is packed comes back as the host sent it.
 #include "Vcard.h"
-#include "frames.h"
+#include "mutants.h"
+#include "promises.h"
 
 namespace bench {
 namespace {
@@ -25,6 +26,7 @@ struct Rig {
         to_wire(BENCH_PORTS(m_wire), Pause(Pause::kNever, 2)),
         from_wire(BENCH_PORTS(s_wire), Pause(Pause::kNever, 3)),
         to_host(BENCH_PORTS(m_host), Pause(Pause::kNever, 4)) {
+    dut->s_axil_awvalid = dut->s_axil_wvalid = dut->s_axil_arvalid = 0;
     dut.reset();
   }
   bool step() {
@@ -111,75 +113,163 @@ void speed(Rig& rig) {
   }
 }
 
+// Each promise of docs/card.md on its own, and what comes back of each frame that is packed.
+void promises(Rig& rig) {
+  const auto event = [&](unsigned direction, Out& out, auto step) {
+    std::uint32_t before[5];
+    for (unsigned i = 0; i < 5; ++i) before[i] = *rig.read(0x20 + 28 * direction + 4 * i);
+    step();
+    for (int quiet = 0; quiet < 1500; quiet = rig.step() ? 0 : quiet + 1) {
+    }
+    std::optional<Bytes> came;
+    if (out.has()) came = out.take().bytes;
+    BENCH_CHECK(!out.has());
+    unsigned counted = 0;
+    for (unsigned i = 0; i < 5; ++i)
+      counted |= (*rig.read(0x20 + 28 * direction + 4 * i) - before[i]) << 4 * i;
+    return std::pair(counted, came);
+  };
+  static constexpr unsigned kCounted[] = {0x1, 0x10, 0x101, 0x1001, 0x10000};  // of each event
+  Bytes packed;
+  const auto to_wire = promises_to_wire();
+  for (const Promise& p : to_wire) {
+    BENCH_CHECK(rig.configure(p.config));
+    const auto [counted, came] = event(0, rig.to_wire, [&] { rig.from_host.push({p.frame}); });
+    const bool right = counted == kCounted[p.event] && came && (p.event == kPacked) == (*came != p.frame);
+    if (!right) std::fprintf(stderr, "to wire: %s\n", p.what);
+    BENCH_CHECK(right);
+    if (p.event != kPacked) continue;
+    BENCH_CHECK(came->size() < p.frame.size());
+    if (packed.empty()) packed = *came;
+    const auto [back, restored] = event(1, rig.to_host, [&] { rig.from_wire.push({*came}); });
+    Bytes want(p.frame.begin(), p.frame.begin() + static_cast<std::ptrdiff_t>(headers(p.frame)->end));
+    if (back != 0x10 || !restored || (p.config.exact && *restored != want))
+      std::fprintf(stderr, "back: %s\n", p.what);
+    BENCH_CHECK(back == 0x10 && restored && (!p.config.exact || *restored == want));
+    BENCH_CHECK(restored->size() == want.size() && l4_holds(*restored, *headers(*restored)));
+  }
+  const auto to_host = promises_to_host(packed);
+  for (const Promise& p : to_host) {
+    BENCH_CHECK(rig.configure(p.config));
+    const auto [counted, came] = event(1, rig.to_host, [&] { rig.from_wire.push({p.frame}); });
+    const bool right = counted == kCounted[p.event] && came.has_value() == (p.event != kDropped) &&
+                       (p.event != kPassed || *came == p.frame);
+    if (!right) std::fprintf(stderr, "to host: %s\n", p.what);
+    BENCH_CHECK(right);
+  }
+  // In exact mode a stream arrives as it was, wherever its segments are cut the first time or the second.
+  CardConfig c;
+  BENCH_CHECK(rig.configure(c));
+  Random random(7);
+  const Bytes stream = kept_floats(50000);
+  Bytes arrived(stream.size(), 0xee);
+  std::size_t sent = 0, shorter = 0;
+  for (const auto& [first, bytes] : segments(random, stream)) {
+    Recipe r;
+    r.sequence = static_cast<std::uint32_t>(first);
+    r.payload = bytes;
+    const Bytes f = r.make();
+    rig.from_host.push({f});
+    const Bytes on_wire = rig.next(rig.to_wire).bytes;
+    rig.from_wire.push({on_wire});
+    const Bytes back = rig.next(rig.to_host).bytes;
+    BENCH_CHECK(back == f);
+    const std::size_t at = std::size_t{word(back, 38)} << 16 | word(back, 40);
+    std::copy(back.begin() + 54, back.end(), arrived.begin() + static_cast<std::ptrdiff_t>(at));
+    ++sent;
+    shorter += on_wire.size() < f.size();
+  }
+  BENCH_CHECK(arrived == stream && shorter > sent / 8 && shorter < sent);
+  std::printf("  %zu promises; a stream of %zu bytes in %zu segments, %zu of them packed\n",
+              to_wire.size() + to_host.size(), stream.size(), sent, shorter);
+}
+
+struct Totals {
+  std::uint64_t events[2][5] = {}, bytes[2][2] = {};
+  std::uint64_t frames = 0, restored = 0;
+  void add(int direction, const Outcome& outcome, const Bytes& in) {
+    const bool also = outcome.event == kInexact || outcome.event == kGrown;
+    events[direction][also ? kPassed : outcome.event] += 1;
+    if (also) events[direction][outcome.event] += 1;
+    bytes[direction][0] += in.size();
+    bytes[direction][1] += outcome.frame.size();
+  }
+};
+
+// 40 frames each way under one setting; or mutants of such.
+void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) {
+  CardConfig c;
+  c.on = round % 16 != 15;
+  c.exact = round % 3 != 2;
+  c.setting = kSettings[static_cast<std::size_t>(round) % std::size(kSettings)];
+  c.dscp = round % 4 ? 10 : static_cast<unsigned>(random() % 64);
+  c.least = round % 2 ? 64 : random() % 300;
+  BENCH_CHECK(rig.configure(c));
+  rig.from_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+  rig.to_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+  rig.from_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+  rig.to_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+  std::deque<Bytes> on_wire, at_host;
+  for (int i = 0; i < 40; ++i, totals.frames += 2) {
+    Bytes f = some_frame(random, c, true);
+    if (mutates) f = mutant(random, std::move(f));
+    const Outcome packed = pack(f, c);
+    totals.add(0, packed, f);
+    rig.from_host.push({f});
+    on_wire.push_back(packed.frame);
+    // What comes the other way: the same kind, damaged now and then.
+    Bytes w = packed.event == kPacked ? packed.frame : some_frame(random, c, true);
+    const bool hurt = mutates || random() % 4 == 0;
+    if (mutates) {
+      if (packed.event != kPacked) w = pack(w, c).frame;
+      w = mutant(random, std::move(w));
+    } else if (hurt) {
+      auto& byte = w[random() % w.size()];
+      byte = static_cast<std::uint8_t>(byte ^ 1U << random() % 8);
+      if (random() % 4 == 0) w.resize(1 + random() % w.size());
+    }
+    const Outcome unpacked = unpack(w, c);
+    totals.add(1, unpacked, w);
+    rig.from_wire.push({w});
+    if (unpacked.event != kDropped) at_host.push_back(unpacked.frame);
+    if (packed.event == kPacked && !hurt) {
+      // Padding does not travel.
+      const auto h = headers(f);
+      Bytes want(f.begin(), f.begin() + static_cast<std::ptrdiff_t>(h->end));
+      BENCH_CHECK(unpacked.event == kPacked && l4_holds(unpacked.frame, *headers(unpacked.frame)));
+      BENCH_CHECK(!c.exact || unpacked.frame == want);
+      BENCH_CHECK(l4_holds(packed.frame, *headers(packed.frame)));
+      ++totals.restored;
+    }
+  }
+  while (!on_wire.empty() || !at_host.empty()) {
+    if (!on_wire.empty()) {
+      BENCH_CHECK(rig.next(rig.to_wire).bytes == on_wire.front());
+      on_wire.pop_front();
+    }
+    if (!at_host.empty()) {
+      BENCH_CHECK(rig.next(rig.to_host).bytes == at_host.front());
+      at_host.pop_front();
+    }
+  }
+  for (int quiet = 0; quiet < 1200; quiet = rig.step() ? 0 : quiet + 1) {
+  }
+  BENCH_CHECK(!rig.to_wire.has() && !rig.to_host.has());
+}
+
 int run(int argc, char** argv) {
   const Args a = args(argc, argv);
   std::printf("card, %zu bits\n", 8 * kBeat);
   Rig rig(a);
   registers(rig);
   Random random(a.seed);
-  std::uint64_t events[2][5] = {}, bytes[2][2] = {};
-  std::uint64_t frames = 0, restored = 0;
-  const auto counted = [&](int direction, const Outcome& outcome, const Bytes& in) {
-    events[direction][outcome.event == kInexact || outcome.event == kGrown ? kPassed : outcome.event] += 1;
-    if (outcome.event == kInexact || outcome.event == kGrown) events[direction][outcome.event] += 1;
-    bytes[direction][0] += in.size();
-    bytes[direction][1] += outcome.frame.size();
-  };
-  for (int round = 0; frames < a.floats / 50; ++round) {
-    CardConfig c;
-    c.on = round % 16 != 15;
-    c.exact = round % 3 != 2;
-    c.setting = kSettings[static_cast<std::size_t>(round) % std::size(kSettings)];
-    c.dscp = round % 4 ? 10 : static_cast<unsigned>(random() % 64);
-    c.least = round % 2 ? 64 : random() % 300;
-    BENCH_CHECK(rig.configure(c));
-    rig.from_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
-    rig.to_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
-    rig.from_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
-    rig.to_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
-    std::deque<Bytes> on_wire, at_host;
-    for (int i = 0; i < 40; ++i, frames += 2) {
-      const Bytes f = some_frame(random, c, true);
-      const Outcome packed = pack(f, c);
-      counted(0, packed, f);
-      rig.from_host.push({f});
-      on_wire.push_back(packed.frame);
-      // What comes the other way: the same kind, damaged now and then.
-      Bytes w = packed.event == kPacked ? packed.frame : some_frame(random, c, true);
-      const bool hurt = random() % 4 == 0;
-      if (hurt) {
-        auto& byte = w[random() % w.size()];
-        byte = static_cast<std::uint8_t>(byte ^ 1U << random() % 8);
-        if (random() % 4 == 0) w.resize(1 + random() % w.size());
-      }
-      const Outcome unpacked = unpack(w, c);
-      counted(1, unpacked, w);
-      rig.from_wire.push({w});
-      if (unpacked.event != kDropped) at_host.push_back(unpacked.frame);
-      if (packed.event == kPacked && !hurt) {
-        // Padding does not travel.
-        const auto h = headers(f);
-        Bytes want(f.begin(), f.begin() + static_cast<std::ptrdiff_t>(h->end));
-        BENCH_CHECK(unpacked.event == kPacked && l4_holds(unpacked.frame, *headers(unpacked.frame)));
-        BENCH_CHECK(!c.exact || unpacked.frame == want);
-        BENCH_CHECK(l4_holds(packed.frame, *headers(packed.frame)));
-        ++restored;
-      }
-    }
-    while (!on_wire.empty() || !at_host.empty()) {
-      if (!on_wire.empty()) {
-        BENCH_CHECK(rig.next(rig.to_wire).bytes == on_wire.front());
-        on_wire.pop_front();
-      }
-      if (!at_host.empty()) {
-        BENCH_CHECK(rig.next(rig.to_host).bytes == at_host.front());
-        at_host.pop_front();
-      }
-    }
-    for (int quiet = 0; quiet < 1200; quiet = rig.step() ? 0 : quiet + 1) {
-    }
-    BENCH_CHECK(!rig.to_wire.has() && !rig.to_host.has());
-  }
+  Totals totals;
+  int round = 0;
+  while (totals.frames < a.floats / 50) traffic(rig, random, round++, false, totals);
+  const std::uint64_t whole = totals.frames;
+  while (totals.frames < whole + a.mutants) traffic(rig, random, round++, true, totals);
+  const auto& events = totals.events;
+  const auto& bytes = totals.bytes;
   for (unsigned d = 0; d < 2; ++d) {
     for (unsigned i = 0; i < 5; ++i) BENCH_CHECK(rig.read(0x20 + 28 * d + 4 * i) == events[d][i]);
     for (unsigned i = 0; i < 2; ++i)
@@ -191,12 +281,15 @@ int run(int argc, char** argv) {
                 static_cast<unsigned long long>(events[d][4]));
     BENCH_CHECK(events[d][1] > 0 && (d == 0 ? events[0][2] > 0 && events[0][3] > 0 : events[1][4] > 0));
   }
-  std::printf("  %llu frames, %llu of them restored, %llu cycles, seed %llu\n",
-              static_cast<unsigned long long>(frames), static_cast<unsigned long long>(restored),
+  std::printf("  %llu frames, of them %llu mutants and %llu restored, %llu cycles, seed %llu\n",
+              static_cast<unsigned long long>(totals.frames),
+              static_cast<unsigned long long>(totals.frames - whole),
+              static_cast<unsigned long long>(totals.restored),
               static_cast<unsigned long long>(rig.dut.cycles()), static_cast<unsigned long long>(a.seed));
-  rig.from_host.set(Pause(Pause::kNever, 1));
-  rig.to_wire.set(Pause(Pause::kNever, 1));
+  for (In* in : {&rig.from_host, &rig.from_wire}) in->set(Pause(Pause::kNever, 1));
+  for (Out* out : {&rig.to_wire, &rig.to_host}) out->set(Pause(Pause::kNever, 1));
   speed(rig);
+  promises(rig);
   return 0;
 }
 

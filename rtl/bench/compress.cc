@@ -24,29 +24,39 @@ struct Rig {
            nullptr, Pause(Pause::kNever, 1)),
         out(dut->m_axis_tdata, dut->m_axis_tkeep, dut->m_axis_tvalid, dut->m_axis_tready, dut->m_axis_tlast,
             &dut->m_axis_tuser, Pause(Pause::kNever, 2)) {
-    use(kSettings[0]);
     dut.reset();
   }
-  void use(Setting s) {
-    dut->cfg_literal = s.mode == tithe::inceptionn::kLiteral;
-    dut->cfg_bound = static_cast<CData>(s.b);
+  void push(const Bytes& packet, Setting s) { in.push({packet, s.user()}); }
+  // The setting stands there with a packet's first beat, and anything with the others.
+  bool step() {
+    in.before();
+    const auto how = static_cast<CData>(in.begins() ? in.begins()->user : noise() % 256);
+    dut->cfg_literal = how >> 7;
+    dut->cfg_bound = how & 127;
+    out.before();
+    dut.settle();
+    const bool moved[] = {in.after(), out.after()};
+    dut.edge();
+    in.done();
+    return moved[0] || moved[1];
   }
   void until_out() {
     for (int quiet = 0; !out.has();) {
-      quiet = cycle(dut, in, out) ? 0 : quiet + 1;
+      quiet = step() ? 0 : quiet + 1;
       BENCH_CHECK(quiet < 5000);
     }
   }
   Dut<Model> dut;
   In in;
   Out out;
+  std::minstd_rand noise;
 };
 
-void check(const Packet& sent, const Packet& got, Setting s) {
-  const Bytes want = encode(sent.bytes, s);
+void check(const Bytes& sent, const Packet& got, Setting s) {
+  const Bytes want = encode(sent, s);
   BENCH_CHECK(got.bytes == want);
-  BENCH_CHECK((got.user & 0xffff) == sent.bytes.size());
-  BENCH_CHECK((got.user >> 16 == 1) == (decode(want, sent.bytes.size(), s) == sent.bytes));
+  BENCH_CHECK((got.user & 0xffff) == sent.size());
+  BENCH_CHECK((got.user >> 16 == 1) == (decode(want, sent.size(), s) == sent));
 }
 
 // A lone group: cycles from its last beat to the one that carries it.
@@ -57,15 +67,15 @@ void latency(Rig& rig) {
     for (auto& byte : group) byte = static_cast<std::uint8_t>(random());
     std::memset(group.data() + 8, 0, 24);  // fits a beat, of 64 bits too
     if (kBeat <= 16) std::memset(group.data(), 0, group.size());
-    rig.in.push({group});
+    rig.push(group, kSettings[0]);
     std::uint64_t went = 0;
     const std::uint64_t beats = rig.in.beats() + (group.size() + kBeat - 1) / kBeat;
     while (!rig.out.has()) {
-      cycle(rig.dut, rig.in, rig.out);
+      rig.step();
       if (went == 0 && rig.in.beats() == beats) went = rig.dut.cycles();
     }
     BENCH_CHECK(rig.dut.cycles() - went == kLatency);
-    check({group}, rig.out.take(), kSettings[0]);
+    check(group, rig.out.take(), kSettings[0]);
   }
 }
 
@@ -73,16 +83,17 @@ void latency(Rig& rig) {
 // in when nothing can be compressed), and up to two at a packet's end.
 void bubbles(Rig& rig) {
   for (const std::uint32_t value : {0U, 0x41234567U, 0x3f123456U}) {
-    Bytes packet(60000);
+    Bytes packet(65536);
     for (std::size_t i = 0; i < packet.size(); i += 4) std::memcpy(&packet[i], &value, 4);
+    packet.resize(65535);
     const std::uint64_t begin = rig.dut.cycles();
-    rig.in.push({packet});
+    rig.push(packet, kSettings[0]);
     rig.until_out();
     const std::uint64_t took = rig.dut.cycles() - begin;
     const Packet got = rig.out.take();
-    check({packet}, got, kSettings[0]);
+    check(packet, got, kSettings[0]);
     const std::uint64_t beats = (std::max(packet.size(), got.bytes.size()) + kBeat - 1) / kBeat;
-    std::printf("  60000 bytes to %zu: %llu cycles for %llu beats of the wider side\n", got.bytes.size(),
+    std::printf("  65535 bytes to %zu: %llu cycles for %llu beats of the wider side\n", got.bytes.size(),
                 static_cast<unsigned long long>(took), static_cast<unsigned long long>(beats));
     BENCH_CHECK(took <= beats + kLatency + 2);
   }
@@ -91,31 +102,23 @@ void bubbles(Rig& rig) {
 void random_streams(Rig& rig, const Args& a) {
   Random random(a.seed);
   std::uint64_t floats = 0, packets = 0, exact = 0;
-  int round = 0;
-  while (floats < a.floats) {
-    const Setting s = kSettings[static_cast<std::size_t>(round) % std::size(kSettings)];
-    const auto in_pause = static_cast<Pause::Kind>(random() % Pause::kKinds);
-    const auto out_pause = static_cast<Pause::Kind>(round < 4 ? 0 : random() % Pause::kKinds);
-    ++round;
-    rig.use(s);
-    rig.in.set(Pause(in_pause, random()));
-    rig.out.set(Pause(out_pause, random()));
-    std::deque<Packet> sent;
+  for (int round = 0; floats < a.floats; ++round) {
+    rig.in.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
+    rig.out.set(Pause(static_cast<Pause::Kind>(round < 4 ? 0 : random() % Pause::kKinds), random()));
+    std::deque<std::pair<Bytes, Setting>> sent;
     for (int i = 0; i < 20; ++i) {
-      sent.push_back({some_packet(random)});
-      floats += sent.back().bytes.size() / 4;
-      rig.in.push(sent.back());
+      sent.emplace_back(some_packet(random), kSettings[random() % std::size(kSettings)]);
+      floats += sent.back().first.size() / 4;
+      rig.push(sent.back().first, sent.back().second);
     }
-    while (!sent.empty()) {
+    for (; !sent.empty(); sent.pop_front(), ++packets) {
       rig.until_out();
       const Packet got = rig.out.take();
       exact += got.user >> 16;
-      check(sent.front(), got, s);
-      sent.pop_front();
-      ++packets;
+      check(sent.front().first, got, sent.front().second);
     }
   }
-  for (int i = 0; i < 300; ++i) cycle(rig.dut, rig.in, rig.out);
+  for (int i = 0; i < 300; ++i) rig.step();
   BENCH_CHECK(!rig.out.has());
   std::printf("  %llu floats in %llu packets (%llu exact), %llu cycles, seed %llu\n",
               static_cast<unsigned long long>(floats), static_cast<unsigned long long>(packets),
@@ -128,12 +131,10 @@ int run(int argc, char** argv) {
   std::printf("compress, %zu bits\n", 8 * kBeat);
   Rig rig(a);
   for (const Golden& g : goldens()) {
-    rig.use(g.setting);
-    rig.in.push({g.values});
+    rig.push(g.values, g.setting);
     rig.until_out();
     BENCH_CHECK(rig.out.take().bytes == g.groups);
   }
-  rig.use(kSettings[0]);
   latency(rig);
   bubbles(rig);
   random_streams(rig, a);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What all benches share: a clock around a Verilated module, ends of AXI4-Streams that pause at random and check
-// the rules, and the arguments: --floats=N, --seed=N, --waves=FILE (of a build with WAVES=1).
+// the rules, and the arguments: --floats=N, --mutants=N, --seed=N, --waves=FILE (of a build with WAVES=1).
 #include <verilated.h>
 #ifdef WAVES
 #include <verilated_fst_c.h>
@@ -26,6 +26,7 @@ using Random = std::mt19937_64;
 
 struct Args {
   std::uint64_t floats = 1000000;
+  std::uint64_t mutants = 10000;
   std::uint64_t seed = 1;
   std::string waves;
 };
@@ -35,6 +36,7 @@ inline Args args(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view one = argv[i];
     if (one.starts_with("--floats=")) a.floats = std::strtoull(argv[i] + 9, nullptr, 10);
+    if (one.starts_with("--mutants=")) a.mutants = std::strtoull(argv[i] + 10, nullptr, 10);
     if (one.starts_with("--seed=")) a.seed = std::strtoull(argv[i] + 7, nullptr, 10);
     if (one.starts_with("--waves=")) a.waves = one.substr(8);
   }
@@ -59,10 +61,7 @@ inline std::uint64_t& seed() {
 template <typename Model>
 class Dut {
  public:
-  explicit Dut(const Args& args) : model_(std::make_unique<Model>()) {
-    seed() = args.seed;
-    Verilated::randReset(2);
-    Verilated::randSeed(static_cast<int>(args.seed));
+  explicit Dut(const Args& args) : model_(made(args)) {
     Verilated::assertOn(true);
 #ifdef WAVES
     if (!args.waves.empty()) {
@@ -108,6 +107,13 @@ class Dut {
   std::uint64_t cycles() const { return cycles_; }
 
  private:
+  // Registers and inputs begin as anything: the runtime must know so before the model is there.
+  static std::unique_ptr<Model> made(const Args& args) {
+    seed() = args.seed;
+    Verilated::randReset(2);
+    Verilated::randSeed(static_cast<int>(args.seed));
+    return std::make_unique<Model>();
+  }
   void dump() {
 #ifdef WAVES
     if (waves_) waves_->dump(time_++);
@@ -185,7 +191,8 @@ class Source {
     valid_ = 0;
   }
   void push(Packet packet) { queue_.push_back(std::move(packet)); }
-  std::size_t waiting() const { return queue_.size(); }
+  // The packet of which the first beat is offered.
+  const Packet* begins() const { return valid_ && at_ <= sizeof(Data) ? &queue_.front() : nullptr; }
   std::uint64_t beats() const { return beats_; }
   void set(Pause pause) { pause_ = pause; }
 
@@ -197,11 +204,7 @@ class Source {
     put(data_, p.bytes.data() + at_, n);
     put(keep_, &keep, sizeof keep);
     last_ = at_ + n == p.bytes.size();
-    if (user_) {
-      const std::uint64_t none = ~std::uint64_t{0} >> (64 - 8 * sizeof(User));
-      (void)none;
-      *user_ = static_cast<User>(at_ == 0 ? p.user : 0);
-    }
+    if (user_) *user_ = static_cast<User>(at_ == 0 ? p.user : 0);
     valid_ = 1;
     at_ += n;
   }
