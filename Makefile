@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)/python
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-sync study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -58,6 +58,10 @@ rtl-full: ## the same with 10^7 values for each engine and width, and 10^6 mutat
 rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
 	@tools/setup.sh rtl rtl-tools
 	@.setup/rtl-venv/bin/python rtl/lint.py
+
+rtl-cost: ## LUTs, registers, memory and clock by width, for ECP5 and Virtex-7; hours for all: ONLY=compress-64,card-256 SEEDS=1
+	@tools/setup.sh rtl-tools
+	@.setup/rtl-venv/bin/python rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1)
 
 rtl-prove: ## proofs of the small modules, and mutations that they refuse: ONLY=
 	@tools/setup.sh rtl-tools
