@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)/python
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-sync study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,7 +36,7 @@ core: ## builds the Python module alone: all that training needs
 wheel: setup ## dist/: the source distribution, and from it a wheel that carries UCX (docs/install.md)
 	@$(PY) tools/wheel.py
 
-demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= RANKS= SEEDS= EPOCHS= DATA=
+demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/run.py
@@ -104,8 +104,20 @@ bench-codecs: build ## paired speed ratios of every codec, the machine's best an
 bench-engine: build ## the engine's own CPU time per step, on BERT-base's list: RANKS=2,4,16,64
 	@$(BUILD)/bench/bench_engine --ranks $(or $(RANKS),2,4,16,64)
 
-bench-sync: build ## fp32 rounds of 25M values on 4 ranks of this machine, in turn with Gloo's all-reduce
-	@$(PY) bench/gloo_vs_tithe.py
+bench-replay: build ## two tables of `tithe replay` on emulated hosts, as root: hidden time, and what each feature is worth: PASSES=3 OUT=folder
+	@for table in hidden breakdown; do $(PY) bench/replay_tables.py $$table --passes $(or $(PASSES),3) $(if $(OUT),--out $(OUT)/replay_$$table.md) || exit 1; done
+
+bench-groups: build ## a model's small tensors as groups and alone, beside one message of the same bytes: MODEL= RANKS=4
+	@$(BUILD)/bench/bench_groups --ranks $(or $(RANKS),4) $(if $(MODEL),--model $(MODEL))
+
+bench-propose: build ## what other choices cost a job that goes on: steps while they are built and at the switch
+	@$(BUILD)/bench/bench_propose
+	@$(BUILD)/bench/bench_propose --from fp8 --to fp32
+	@$(BUILD)/bench/bench_propose --from fp32 --to fp8
+
+bench-sync: build ## fp32 all-reduces of Gloo, OpenMPI and tithe in turn, 4 ranks: LINKS=tcp,memory,1gbit,100mbit SIZES=64KB,1MB,25MB,100MB OUT=
+	@tools/setup.sh build mpi || echo 'bench-sync: no OpenMPI, so its column stays empty'
+	@$(PY) bench/gloo_vs_tithe.py $(if $(LINKS),--links $(LINKS)) $(if $(SIZES),--sizes $(SIZES)) $(if $(OUT),| tee $(OUT))
 
 study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
 	@tools/setup.sh demo

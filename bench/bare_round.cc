@@ -17,7 +17,7 @@ BareRank::BareRank(std::unique_ptr<Transport> transport, std::span<const Plan> p
   std::uint32_t first_part = 0;
   for (const Plan& plan : plans) {
     Bucket b{.plan = plan,
-             .program = engine::compile(plan, transport_->rank(), transport_->world(), {}),
+             .program = engine::compile(plan, {transport_->rank(), transport_->world()}, {}),
              .first_part = first_part,
              .memory = {},
              .values = {},

@@ -56,7 +56,7 @@ namespace tithe::bench {
 namespace {
 
 struct Args {
-  std::string model = "models/bert_base.json";
+  std::string model = "bert_base";
   std::size_t scale = 1024;
   std::vector<int> ranks = {2, 4, 16, 64};
   int lanes = 1;
@@ -67,7 +67,7 @@ struct Args {
   bool json = false;
 };
 
-constexpr std::size_t kBucketValues = 25 * 1024 * 1024 / 4;  // as DistributedDataParallel fills them
+constexpr std::size_t kBucketBytes = 25 * 1024 * 1024;  // as DistributedDataParallel fills them
 constexpr std::size_t kMinValues = 4096;
 constexpr std::size_t kPartValues = 1U << 22;
 
@@ -96,6 +96,7 @@ class Counting final : public Transport {
     counts_.wakes.fetch_add(1, std::memory_order_relaxed);
     inner_->wake();
   }
+  void window(std::size_t bytes) override { inner_->window(bytes); }
   void cancel(OpId op) override { inner_->cancel(op); }
   Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
   std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
@@ -123,20 +124,6 @@ struct Bucket {
     return b;
   }
 };
-
-std::vector<std::span<const ModelTensor>> buckets_of(const ModelList& list, std::size_t most) {
-  std::vector<std::span<const ModelTensor>> out;
-  const std::span<const ModelTensor> all(list.tensors);
-  std::size_t first = 0, n = 0;
-  for (std::size_t k = 0; k < all.size(); ++k) {
-    n += all[k].values;
-    if (n < most && k + 1 < all.size()) continue;
-    out.push_back(all.subspan(first, k + 1 - first));
-    first = k + 1;
-    n = 0;
-  }
-  return out;
-}
 
 struct Usage {
   double cpu_s = 0;
@@ -206,7 +193,7 @@ Result<nlohmann::json> measure(const Args& args, const ModelList& list, int worl
                                .lanes = args.lanes,
                                .min_values = std::max<std::size_t>(kMinValues / scale, 1),
                                .part_values = std::max<std::size_t>(kPartValues / scale, 1)};
-  const auto lists = buckets_of(list, kBucketValues / scale);
+  const auto lists = buckets_of(list, kBucketBytes / scale, kBucketBytes / scale);
 
   // The plans, and how many steps they are.
   const Result<Choices> choices = engine::choices_of(options, world);
@@ -282,7 +269,8 @@ Result<nlohmann::json> measure(const Args& args, const ModelList& list, int worl
 }
 
 int run(const Args& args) {
-  const Result<ModelList> list = read_model_list(args.model, args.scale);
+  const Result<ModelList> list =
+      open_model(fmt::format("{}:scale={}", args.model, 1.0 / static_cast<double>(args.scale)));
   if (!list.ok()) {
     fmt::print(stderr, "bench_engine: {}\n", list.status().what());
     return 1;
@@ -318,7 +306,7 @@ int run(const Args& args) {
 int main(int argc, char** argv) {
   tithe::bench::Args args;
   CLI::App app("the engine's own cost per step");
-  app.add_option("--model", args.model, "a file of models/")->capture_default_str();
+  app.add_option("--model", args.model, "one of models/, or the path of such a file")->capture_default_str();
   app.add_option("--scale", args.scale, "tensors have this many times fewer values")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

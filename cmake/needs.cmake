@@ -2,11 +2,11 @@
 # What the library is linked with: read by the build, and by programs that link the installed static kind.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto SSL)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-set(TITHE_NEEDS fmt::fmt PkgConfig::HWY PkgConfig::XXHASH OpenSSL::Crypto)
+set(TITHE_NEEDS fmt::fmt PkgConfig::HWY PkgConfig::XXHASH OpenSSL::SSL OpenSSL::Crypto)
 pkg_check_modules(UCX IMPORTED_TARGET ucx)
 option(TITHE_UCX "Build the transport ucx; without it ranks use tcp" ${UCX_FOUND})
 if(TITHE_UCX AND NOT UCX_FOUND)

@@ -3,7 +3,7 @@
 
     rank i: eth0 (10.77.0.i+1) ---- veth ---- port<i> --+-- bridge "switch"
             tbf on eth0: what the rank sends            |
-            tbf on port<i>: what the rank receives -----+
+            tbf on port<i>: what the rank receives -----+    its queue is the switch's
 
 Everything is made inside private mount, network and pid namespaces (`enter` starts them), so that it all
 disappears with the process that holds them, however that process ends.
@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 
 SUBNET = "10.77.0"
 PR_SET_PDEATHSIG = 1
-# The queue in front of a link that is busy, bytes: a shallow switch's, enough for an incast of small messages.
+# The queue in front of a link that is busy, bytes: a deep one, of 160 ms at 100 Mbit/s. A switch that is shallow holds
+# 64 KB per port.
 QUEUE_BYTES = 2_000_000
+LEAST_QUEUE_BYTES = 3_000  # two packets
 # Fixed, so that machines with different defaults give comparable figures; left alone where it is not offered.
 CONGESTION_CONTROL = "cubic"
 
@@ -31,6 +33,15 @@ def parse_rate(text: str) -> float:
     if not match or float(match[1]) <= 0:
         raise ValueError(f"LINK={text!r}: write a rate as 100mbit, 1gbit or 512kbit")
     return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of '65536', '64k' or '2m' (of 1000 each step); ValueError otherwise."""
+    match = re.fullmatch(r"\s*([0-9]+)\s*([km]?)b?\s*", text.lower())
+    size = int(match[1]) * {"": 1, "k": 1000, "m": 1_000_000}[match[2]] if match else 0
+    if size < LEAST_QUEUE_BYTES:
+        raise ValueError(f"QUEUE={text!r}: write bytes as 64k, 2m or 65536, at least {LEAST_QUEUE_BYTES}")
+    return size
 
 
 def burst_bytes(rate_bits: float) -> int:
@@ -57,6 +68,7 @@ class Hosts:
 
     ranks: int
     link: str | None  # None: no namespaces, all ranks on the loopback interface
+    queue: int = QUEUE_BYTES  # of the switch, in front of each rank's link
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -74,10 +86,7 @@ class Hosts:
         if not self.link:
             return
         rate = parse_rate(self.link)
-        shape = [
-            *("root", "tbf", "rate", f"{rate:.0f}bit"),
-            *("burst", str(burst_bytes(rate)), "limit", str(QUEUE_BYTES)),
-        ]
+        shape = ["root", "tbf", "rate", f"{rate:.0f}bit", "burst", str(burst_bytes(rate)), "limit"]
         command("mount", "-t", "tmpfs", "tmpfs", "/run")  # `ip netns` keeps its names there
         command("ip", "link", "set", "lo", "up")
         command("ip", "link", "add", "switch", "type", "bridge")
@@ -90,8 +99,8 @@ class Hosts:
             command("ip", "-n", name, "address", "add", f"{self.address(rank)}/24", "dev", "eth0")
             command("ip", "-n", name, "link", "set", "lo", "up")
             command("ip", "-n", name, "link", "set", "eth0", "up")
-            command("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape)
-            command("tc", "qdisc", "add", "dev", port, *shape)
+            command("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape, str(QUEUE_BYTES))
+            command("tc", "qdisc", "add", "dev", port, *shape, str(self.queue))
             try:
                 setting = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
                 command(*self.prefix(rank), "sh", "-c", setting)

@@ -3,6 +3,7 @@
 
 Environment:
     LINK=100mbit        rate of each rank's link, both ways
+    QUEUE=2m            bytes that the switch holds in front of each rank's link; 64k is a shallow one
     RANKS=4  SEEDS=1  EPOCHS=1
     RUNS="a b"          rows of rows.py, or codec/strategy; all of rows.py if unset
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
@@ -27,6 +28,7 @@ from ranks import JobFailed, Ranks
 
 DEFAULTS = {
     "LINK": "100mbit",
+    "QUEUE": "2m",
     "RANKS": "4",
     "SEEDS": "1",
     "EPOCHS": "1",
@@ -42,6 +44,7 @@ START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate onl
 @dataclass
 class Settings:
     link: str
+    queue: int
     ranks: int
     seeds: int
     epochs: int
@@ -64,6 +67,7 @@ class Settings:
         hosts.parse_rate(value["LINK"])
         return cls(
             link=value["LINK"],
+            queue=hosts.parse_bytes(value["QUEUE"]),
             ranks=int(value["RANKS"]),
             seeds=int(value["SEEDS"]),
             epochs=int(value["EPOCHS"]),
@@ -186,7 +190,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
 
 def inside(settings: Settings, shaped: bool) -> int:
     """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
-    place = hosts.Hosts(settings.ranks, settings.link if shaped else None)
+    place = hosts.Hosts(settings.ranks, settings.link if shaped else None, settings.queue)
     place.build()
     settings.out.mkdir(parents=True, exist_ok=True)
     for log in (settings.out / "logs").glob("rank*.log"):

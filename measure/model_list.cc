@@ -4,11 +4,99 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/nearest.h"
+#include "base/text.h"
+#include "measure/model_files.h"
+#include "tithe/limits.h"
+
 namespace tithe::bench {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
+constexpr std::size_t kMostShown = 100;                    // bytes of a text that is wrong
+
+struct Asked {
+  std::string_view file;
+  double scale = 1;
+};
+
+// "FILE:scale=0.1"; a colon without an option of ours belongs to the path.
+Result<Asked> parse_asked(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return Asked{text};
+  const std::string_view option = text.substr(colon + 1);
+  const std::size_t equals = option.find('=');
+  if (equals == std::string_view::npos || option.find('/') != std::string_view::npos) return Asked{text};
+  if (option.substr(0, equals) != "scale")
+    return Status(Code::kInvalid, fmt::format("model '{}': its one option is scale, as in {}:scale=0.1",
+                                              printable(text, kMostShown), text.substr(0, colon)));
+  Asked asked{text.substr(0, colon)};
+  const std::string_view number = option.substr(equals + 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), asked.scale);
+  if (error != std::errc{} || end != number.data() + number.size() || !(asked.scale > 0 && asked.scale <= 1))
+    return Status(Code::kInvalid, fmt::format("model '{}': scale is a number above 0 and at most 1",
+                                              printable(text, kMostShown)));
+  return asked;
+}
+
+Result<std::string> read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof()) {
+    if (file) return Status(Code::kInvalid, fmt::format("{}: more than 16 MiB: no list of a model", path));
+    return Status(Code::kIo, fmt::format("{}: cannot be read", path));
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+Result<ModelList> parse(std::string_view file, std::string_view text, double scale) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto wrong = [&](std::string_view what) {
+    return Status(Code::kInvalid, fmt::format("{}: {}", file, what));
+  };
+  const auto number = [](const nlohmann::json& object, const char* key) {
+    return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0;
+  };
+  const auto whole = [](const nlohmann::json& object, const char* key) {
+    return object.is_object() && object.contains(key) && object[key].is_number_unsigned();
+  };
+  const auto word = [](const nlohmann::json& object, const char* key) {
+    return object.is_object() && object.contains(key) && object[key].is_string();
+  };
+  if (!word(json, "model") || !number(json, "forward_ms") || !json.contains("tensors") ||
+      !json["tensors"].is_array() || json["tensors"].empty())
+    return wrong("no list of a model: it needs `model`, `forward_ms` and `tensors` (models/README.md)");
+  ModelList list{.model = json["model"], .forward_ms = json["forward_ms"], .tensors = {}};
+  std::set<std::string> names;
+  std::size_t values = 0;
+  for (const nlohmann::json& t : json["tensors"]) {
+    if (!word(t, "name") || !whole(t, "values") || !whole(t, "row") || !number(t, "ready_ms"))
+      return wrong(fmt::format("tensor {}: it needs `name`, `values`, `row` and `ready_ms`", names.size()));
+    ModelTensor tensor{t["name"], t["values"], t["row"], t["ready_ms"]};
+    if (tensor.values == 0 || tensor.values > kMostValues || (values += tensor.values) > kMostValues)
+      return wrong(fmt::format("{}: a model has 1 to 2^40 values per tensor, and in all", tensor.name));
+    if (tensor.row == 0 || tensor.values % tensor.row != 0)
+      return wrong(
+          fmt::format("{}: {} values are no whole rows of {}", tensor.name, tensor.values, tensor.row));
+    if (!names.insert(tensor.name).second) return wrong(fmt::format("{} stands twice", tensor.name));
+    if (!list.tensors.empty() && tensor.ready_ms < list.tensors.back().ready_ms)
+      return wrong(fmt::format("{} is ready before the one above it", tensor.name));
+    if (scale < 1)
+      tensor.row = tensor.values =
+          std::max<std::size_t>(static_cast<std::size_t>(static_cast<double>(tensor.values) * scale), 1);
+    list.tensors.push_back(std::move(tensor));
+  }
+  return list;
+}
+
+}  // namespace
 
 std::size_t ModelList::values() const {
   std::size_t all = 0;
@@ -16,38 +104,40 @@ std::size_t ModelList::values() const {
   return all;
 }
 
-Result<ModelList> read_model_list(const std::string& path, std::size_t scale) {
-  std::ifstream file(path);
-  if (!file) return Status(Code::kIo, fmt::format("{}: cannot be read", path));
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  const auto wrong = [&](std::string_view what) {
-    return Status(Code::kInvalid, fmt::format("{}: {}", path, what));
-  };
-  const auto number = [](const nlohmann::json& object, const char* key) {
-    return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0;
-  };
-  const auto word = [](const nlohmann::json& object, const char* key) {
-    return object.is_object() && object.contains(key) && object[key].is_string();
-  };
-  if (!word(json, "model") || !number(json, "forward_ms") || !json.contains("tensors") ||
-      !json["tensors"].is_array())
-    return wrong("no list of a model: it needs `model`, `forward_ms` and `tensors`");
-  ModelList list{.model = json["model"], .forward_ms = json["forward_ms"], .tensors = {}};
-  std::set<std::string> names;
-  for (const nlohmann::json& t : json["tensors"]) {
-    if (!word(t, "name") || !number(t, "values") || !number(t, "row") || !number(t, "ready_ms"))
-      return wrong("a tensor lacks `name`, `values`, `row` or `ready_ms`");
-    ModelTensor tensor{t["name"], t["values"], t["row"], t["ready_ms"]};
-    if (tensor.row == 0 || tensor.values % tensor.row != 0)
-      return wrong(
-          fmt::format("{}: {} values are no whole rows of {}", tensor.name, tensor.values, tensor.row));
-    if (!names.insert(tensor.name).second) return wrong(fmt::format("{} stands twice", tensor.name));
-    if (!list.tensors.empty() && tensor.ready_ms < list.tensors.back().ready_ms)
-      return wrong(fmt::format("{} is ready before the one above it", tensor.name));
-    if (scale > 1) tensor.row = tensor.values = std::max<std::size_t>(tensor.values / scale, 1);
-    list.tensors.push_back(std::move(tensor));
+std::vector<std::string_view> model_names() {
+  std::vector<std::string_view> names;
+  for (const ModelFile& file : model_files()) names.push_back(file.name);
+  return names;
+}
+
+Result<ModelList> open_model(std::string_view text) {
+  const Result<Asked> asked = parse_asked(text);
+  if (!asked.ok()) return asked.status();
+  const std::string file(asked->file);
+  if (file.find('/') != std::string::npos || file.ends_with(".json")) {
+    const Result<std::string> whole = read_whole(file);
+    if (!whole.ok()) return whole.status();
+    return parse(file, *whole, asked->scale);
   }
-  return list;
+  for (const ModelFile& known : model_files())
+    if (known.name == file) return parse(file, known.text, asked->scale);
+  return Status(Code::kInvalid,
+                fmt::format("unknown model '{}': {}; or the path of a file (models/README.md)",
+                            printable(file, kMostShown), suggest(file, model_names())));
+}
+
+std::vector<TensorSpan> buckets_of(const ModelList& list, std::size_t first, std::size_t cap) {
+  std::vector<TensorSpan> out;
+  const TensorSpan all(list.tensors);
+  std::size_t begin = 0, bytes = 0;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    bytes += 4 * all[k].values;
+    if (bytes < (out.empty() ? first : cap) && k + 1 < all.size()) continue;
+    out.push_back(all.subspan(begin, k + 1 - begin));
+    begin = k + 1;
+    bytes = 0;
+  }
+  return out;
 }
 
 }  // namespace tithe::bench

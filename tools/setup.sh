@@ -8,18 +8,21 @@
 #   tools/setup.sh build            and what the tests, the benchmarks and a wheel need
 #   tools/setup.sh build lint       and what `make lint` needs
 #   tools/setup.sh build fuzz       and what `make fuzz` needs
+#   tools/setup.sh build mpi        and OpenMPI, which `make bench-sync` compares with
 #   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages_core=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
-  libxxhash-dev libssl-dev libasio-dev libfmt-dev libcli11-dev nlohmann-json3-dev ccache)
+  libxxhash-dev libssl-dev libasio-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
+  ccache)
 packages_build=(libgtest-dev iproute2 util-linux
   libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev) # these four: what bench_codecs measures the codecs against
 packages_demo=(dataset-fashion-mnist iproute2 util-linux)
 packages_lint=(clang-format clang-tidy)
 packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
+packages_mpi=(openmpi-bin libopenmpi3)
 packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
 
@@ -33,8 +36,8 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | rtl | rtl-tools) declare -n list="packages_${group//-/_}" ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, rtl, rtl-tools)" ;;
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools) declare -n list="packages_${group//-/_}" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do

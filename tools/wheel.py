@@ -4,9 +4,9 @@
     tools/wheel.py [OUT]            OUT/tithe-*.tar.gz and OUT/tithe-*manylinux*.whl; OUT is dist if not given
     tools/wheel.py OUT WORK         and leaves the unpacked sources and the build folder in WORK
 
-The wheel holds UCX with its modules (shared memory, RDMA), fmt, Highway, xxHash and OpenSSL's libcrypto, all under
-names of their own, so that nothing of the machine's is needed or disturbed. UCX looks for its modules in the folder
-`ucx` beside itself, under the ending that its own file has: that is where they are put. RDMA's own libraries
+The wheel holds UCX with its modules (shared memory, RDMA), fmt, Highway, xxHash and OpenSSL's libssl and libcrypto,
+all under names of their own, so that nothing of the machine's is needed or disturbed. UCX looks for its modules in the
+folder `ucx` beside itself, under the ending that its own file has: that is where they are put. RDMA's own libraries
 (libibverbs and the like) belong to the machine's driver and stay there; without them UCX leaves RDMA out.
 """
 

@@ -2,31 +2,22 @@
 // tithe bench sync: whole rounds between ranks on this machine, timed and held against the laws. Ranks are threads, or
 // processes of this same program, as the transport has them.
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
-#include <cstring>
 #include <optional>
 #include <sstream>
 #include <thread>
 
 #include "engine/chosen.h"
 #include "file_io.h"
-#include "progress.h"
+#include "rank_processes.h"
 #include "sync_rank.h"
 #include "tithe/spec.h"
 #include "verb.h"
 
 namespace tithe::cli {
 namespace {
-
-// A process started by this verb finds here what it is: "<rank> <descriptor of the board> <descriptor of the pipe>".
-constexpr const char* kAsRank = "TITHE_BENCH_SYNC_RANK";
 
 constexpr double kRounding = 1.0 / (1 << 23);  // one unit in the last place of an fp32 value, over the value
 
@@ -47,113 +38,25 @@ Result<SyncOutcome> as_threads(const TransportKind& kind, const SyncArgs& args, 
 Status run_as_rank(const SyncArgs& args, Rank me, SyncBoard& board, SyncOutcome* outcome) {
   Result<std::unique_ptr<Transport>> transport =
       open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
-  if (!transport.ok()) {
-    board.fail(transport.status());
-    return transport.status();
-  }
+  if (!transport.ok()) return transport.status();
   return run_rank(me, std::move(*transport), args, board, outcome);
 }
 
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(descriptor, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
+// What rank 0 found, on its way between processes.
+std::string to_text(const SyncOutcome& outcome) {
+  return Json{{"seconds", outcome.seconds},
+              {"bytes_sent", outcome.bytes_sent},
+              {"identical", outcome.identical},
+              {"plan", outcome.plan},
+              {"ledger_error", outcome.ledger_error}}
+      .dump();
 }
 
-std::string read_all(int descriptor) {
-  std::string text;
-  char some[4096];
-  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) text.append(some, static_cast<std::size_t>(n));
-  return text;
-}
-
-// In the child: never returns to the command line.
-[[noreturn]] void be_rank(const SyncArgs& args, const char* who) {
-  int me = 0;
-  int board_descriptor = -1;
-  int pipe_descriptor = -1;
-  if (std::sscanf(who, "%d %d %d", &me, &board_descriptor, &pipe_descriptor) != 3) _exit(3);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the command
-  std::signal(SIGINT, SIG_IGN);      // which says alone that it was interrupted
-  Result<SyncBoard> board = SyncBoard::join(board_descriptor);
-  if (!board.ok()) _exit(3);
-  SyncOutcome outcome;
-  const Status s = run_as_rank(args, me, *board, &outcome);
-  if (!s.ok()) _exit(1);
-  if (me == 0) {
-    const Json json = {{"seconds", outcome.seconds},
-                       {"bytes_sent", outcome.bytes_sent},
-                       {"identical", outcome.identical},
-                       {"plan", outcome.plan},
-                       {"ledger_error", outcome.ledger_error}};
-    if (!write_all(pipe_descriptor, json.dump())) _exit(3);
-  }
-  _exit(0);
-}
-
-pid_t start_rank(const std::vector<std::string>& line, Rank rank, int board, int pipe) {
-  const std::string who = fmt::format("{} {} {}", rank, board, pipe);
-  const pid_t child = fork();
-  if (child != 0) return child;
-  setenv(kAsRank, who.c_str(), 1);
-  std::vector<char*> argv;
-  for (const std::string& word : line) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  execv("/proc/self/exe", argv.data());
-  _exit(3);
-}
-
-Result<SyncOutcome> as_processes(const SyncArgs& args, SyncBoard& board) {
-  std::vector<std::string> line = {"tithe",
-                                   "bench",
-                                   "sync",
-                                   "--ranks",
-                                   std::to_string(args.ranks),
-                                   "--transport",
-                                   args.transport,
-                                   "--codec",
-                                   args.codec,
-                                   "--strategy",
-                                   args.strategy,
-                                   "--n",
-                                   std::to_string(args.n),
-                                   "--rounds",
-                                   std::to_string(args.rounds),
-                                   "--lanes",
-                                   std::to_string(args.lanes)};
-  if (!args.choices_file.empty()) line.insert(line.end(), {"--choices", args.choices_file});
-  int ends[2];
-  if (pipe(ends) != 0) return Status(Code::kIo, fmt::format("pipe: {}", std::strerror(errno)));
-  std::vector<pid_t> children;
-  for (Rank r = 0; r < args.ranks; ++r) {
-    const pid_t child = start_rank(line, r, board.descriptor(), ends[1]);
-    if (child < 0) {
-      board.fail({Code::kIo, fmt::format("fork: {}", std::strerror(errno))});
-      break;
-    }
-    children.push_back(child);
-  }
-  close(ends[1]);
-  for (std::size_t left = children.size(); left > 0; --left) {
-    int status = 0;
-    const pid_t child = wait(&status);
-    const auto rank = std::find(children.begin(), children.end(), child) - children.begin();
-    if (WIFSIGNALED(status))
-      board.fail({Code::kPeerLost, fmt::format("rank {} was ended by signal {}", rank, WTERMSIG(status)),
-                  static_cast<int>(rank)});
-    else if (WEXITSTATUS(status) != 0)
-      board.fail({Code::kIo, fmt::format("rank {} could not start (exit code {})", rank, WEXITSTATUS(status)),
-                  static_cast<int>(rank)});
-  }
-  const std::string answer = read_all(ends[0]);
-  close(ends[0]);
-  if (const Status s = board.failure(); !s.ok()) return s;
-  const Json json = Json::parse(answer, nullptr, false);
-  if (json.is_discarded()) return Status(Code::kIo, "rank 0 ended without an answer");
+Result<SyncOutcome> as_processes(SyncBoard& board) {
+  const Result<std::string> answer = run_ranks(std::nullopt, board);
+  if (!answer.ok()) return answer.status();
+  const Json json = Json::parse(*answer, nullptr, false);
+  if (json.is_discarded()) return Status(Code::kIo, "rank 0 gave no whole answer");
   SyncOutcome outcome;
   outcome.seconds = json["seconds"].get<std::vector<double>>();
   outcome.bytes_sent = json["bytes_sent"];
@@ -162,28 +65,6 @@ Result<SyncOutcome> as_processes(const SyncArgs& args, SyncBoard& board) {
   outcome.ledger_error = json["ledger_error"].is_null() ? std::nan("") : json["ledger_error"].get<double>();
   return outcome;
 }
-
-// Lets the line of progress follow the ranks.
-class Follower {
- public:
-  Follower(SyncBoard& board, int rounds)
-      : thread_([this, &board, total = static_cast<std::uint64_t>(rounds) + kWarmUpRounds] {
-          while (!over_) {
-            progress("rounds", board.rounds_done(), total);
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-          }
-        }) {}
-  ~Follower() {
-    over_ = true;
-    thread_.join();
-  }
-  Follower(const Follower&) = delete;
-  Follower& operator=(const Follower&) = delete;
-
- private:
-  std::atomic<bool> over_ = false;
-  std::thread thread_;
-};
 
 // What the ledger's error means. Where sums are rounded, each addition may be off by half a unit in the last place.
 std::string ledger_verdict(const Spec& spec, const SyncOutcome& outcome, int ranks) {
@@ -211,8 +92,11 @@ std::string plan_verdict(const std::string& plan, const Spec& spec) {
 
 // What the one tensor gets.
 Result<Choice> choice_of(const SyncArgs& args) {
-  const SessionOptions options{.codec = args.codec, .strategy = args.strategy, .choices = args.choices};
-  const Result<Choices> choices = engine::choices_of(options, args.ranks);
+  const SessionOptions options{
+      .codec = args.codec, .strategy = args.strategy, .choices = args.choices, .servers = args.servers};
+  const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
+  if (!hosts.ok()) return hosts.status();
+  const Result<Choices> choices = engine::choices_of(options, args.ranks, *hosts);
   if (!choices.ok()) return choices.status();
   if (choices->rule_of(kSyncKey, args.n) < choices->rules().size()) return choices->choice(kSyncKey, args.n);
   return choices->all().back();  // that a small tensor travels raw is told beside it
@@ -231,13 +115,19 @@ Result<Report> bench_sync(SyncArgs& args) {
   const std::string strategy(choice->strategy_of(args.n).name);
   const Result<TransportChoice> transport = choose_transport(args.transport);
   if (!transport.ok()) return transport.status();
-  if (const char* who = std::getenv(kAsRank)) be_rank(args, who);
+  if (const auto place = rank_place())
+    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
+      SyncOutcome outcome;
+      TITHE_TRY(run_as_rank(args, place->rank, board, &outcome));
+      *answer = to_text(outcome);
+      return Status{};
+    });
   Result<SyncBoard> board = SyncBoard::create(args.ranks, args.n);
   if (!board.ok()) return board.status();
-  std::optional<Follower> follower;
-  if (isatty(STDERR_FILENO) != 0) follower.emplace(*board, args.rounds);
-  Result<SyncOutcome> outcome = transport->kind->open == nullptr ? as_threads(*transport->kind, args, *board)
-                                                                 : as_processes(args, *board);
+  std::optional<RankProgress> follower(std::in_place, *board, "rounds",
+                                       static_cast<std::uint64_t>(args.rounds) + kWarmUpRounds);
+  Result<SyncOutcome> outcome =
+      transport->kind->open == nullptr ? as_threads(*transport->kind, args, *board) : as_processes(*board);
   follower.reset();
   if (!outcome.ok()) return outcome.status();
 
@@ -257,6 +147,7 @@ Result<Report> bench_sync(SyncArgs& args) {
                  {"n", args.n},
                  {"rounds", args.rounds},
                  {"lanes", args.lanes},
+                 {"pacer", args.pacer},
                  {"seconds_per_round", quantile(0.5)},
                  {"seconds_spread", {quantile(0.25), quantile(0.75)}},
                  {"bytes_sent_per_rank", outcome->bytes_sent},
@@ -292,6 +183,11 @@ Run declare(CLI::App& app) {
   app.add_option("--codec", args->codec, "with its parameters, e.g. topk:ratio=0.01")->capture_default_str();
   app.add_option("--strategy", args->strategy, "who sends what to whom (docs/strategies.md)")
       ->capture_default_str();
+  app.add_option("--hosts", args->hosts,
+                 "which ranks share a host: 2x2, 3+1; without: as the transport finds it");
+  app.add_option("--servers", args->servers, "so many ranks, the last ones, only sum for the others")
+      ->check(CLI::Range(0, kMostRanks))
+      ->capture_default_str();
   app.add_option("--choices", args->choices_file,
                  "a file of rules (docs/choices.md); the tensor is called gradient");
   app.add_option("--n", args->n, "values per rank")
@@ -302,6 +198,9 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank; 0: the calling thread does all")
       ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app.add_option("--pacer", args->pacer,
+                 "how many bytes may be under way: off, or window=BYTES (docs/pacing.md)")
       ->capture_default_str();
   return [args] { return bench_sync(*args); };
 }

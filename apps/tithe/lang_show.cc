@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe lang show: what follows from a program in the codec language without being written in it: the layout of a
-// payload, its size, and how often memory is read.
+// payload, its size, how often memory is read, and the C++ that is made of it.
 #include <fmt/format.h>
 
+#include "lang/compiled.h"
+#include "lang/emit_cpp.h"
 #include "lang/loader.h"
 #include "tithe/spec.h"
 #include "verb.h"
@@ -14,6 +16,7 @@ struct Args {
   std::string spec;
   bool layout = false;
   bool passes = false;
+  bool cpp = false;
 };
 
 constexpr std::size_t kSizes[] = {1, 1000, 1'000'000, 25'000'000};
@@ -73,6 +76,20 @@ void show_passes(const lang::Checked& checked, Report& report) {
   report.json["nodes"] = checked.nodes.size();
 }
 
+// The C++ that this processor's compiler is given.
+Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
+  const lang::Combination& of = program.of(spec.settings);
+  if (of.program.sends_pairs)
+    return Status(
+        Code::kUnsupported,
+        fmt::format("{} sends pairs, for which the library has kernels: no C++ is made of it", program.name));
+  const lang::CppBody body = lang::emit_cpp(of.program, of.schedule);
+  Report report;
+  report.text = lang::cpp_file(std::span(&body, 1), "tithe_program");
+  report.json = {{"name", program.name}, {"cpp", report.text}};
+  return report;
+}
+
 Result<Report> show(const Args& args) {
   const std::string path = args.spec.substr(0, args.spec.find(':'));
   const Result<const lang::LoadedProgram*> loaded = lang::load(path);
@@ -82,6 +99,7 @@ Result<Report> show(const Args& args) {
   if (!spec.ok()) return spec.status();
   const lang::LoadedProgram& program = **loaded;
   const lang::Checked& checked = program.of(spec->settings).program;
+  if (args.cpp) return show_cpp(program, *spec);
   Report report;
   report.json = {{"name", program.name}, {"doc", program.doc}};
   report.text = fmt::format("{}: {}\n", to_string(*spec), program.doc);
@@ -98,7 +116,12 @@ Result<Report> show(const Args& args) {
     report.text += '\n';
     report.json["bytes"] = std::move(sizes);
   }
-  if (args.passes || both) show_passes(checked, report);
+  if (args.passes || both) {
+    show_passes(checked, report);
+    const std::string how = lang::how_it_runs(program, spec->settings);
+    report.text += how + "\n";
+    report.json["runs"] = how;
+  }
   return report;
 }
 
@@ -107,7 +130,8 @@ Run declare(CLI::App& app) {
   app.add_option("IN", args->spec, "a file in the codec language, and its settings: mine.codec:bits=4")
       ->required();
   app.add_flag("--layout", args->layout, "only the bytes of a payload");
-  app.add_flag("--passes", args->passes, "only how often the values are read");
+  app.add_flag("--passes", args->passes, "only how often the values are read, and what runs it");
+  app.add_flag("--cpp", args->cpp, "only the C++ that is compiled of it");
   return [args] { return show(*args); };
 }
 

@@ -46,7 +46,7 @@ struct SyncBoard::Head {
 };
 
 Result<SyncBoard> SyncBoard::create(int world, std::size_t n) {
-  const int descriptor = memfd_create("tithe-bench-sync", 0);
+  const int descriptor = memfd_create("tithe-ranks", 0);
   if (descriptor < 0) return io("memfd_create");
   if (ftruncate(descriptor, static_cast<off_t>(Head::bytes(n))) != 0) {
     const Status s = io("ftruncate");
@@ -85,7 +85,7 @@ int SyncBoard::world() const { return head().world; }
 
 SyncBoard::RankResult& SyncBoard::of(Rank rank) { return head().result[rank]; }
 
-std::span<double> SyncBoard::ledger() {
+std::span<double> SyncBoard::numbers() {
   return {reinterpret_cast<double*>(static_cast<std::uint8_t*>(memory_) + Head::first_value()), head().n};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ranks of `tithe bench sync` share beside the transport that is measured: a barrier, addresses, results and
-// the ledger. One block of memory, mapped by all, whether ranks are threads or processes.
+// What the ranks of `tithe bench sync` and `tithe replay` share beside the transport that is measured: a barrier,
+// addresses and results. One block of memory, mapped by all, whether ranks are threads or processes.
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -25,7 +25,7 @@ class SyncBoard {
     double largest = 0;    // gradient + residual before, by magnitude
   };
 
-  // Room for a ledger of n values. The descriptor can be inherited.
+  // Room for n numbers. The descriptor can be inherited.
   static Result<SyncBoard> create(int world, std::size_t n);
   static Result<SyncBoard> join(int descriptor);
   SyncBoard(SyncBoard&& other) noexcept;
@@ -35,7 +35,7 @@ class SyncBoard {
   int descriptor() const { return descriptor_; }
   int world() const;
   RankResult& of(Rank rank);
-  std::span<double> ledger();  // zeros at first
+  std::span<double> numbers();  // zeros at first; what the verb wants to add up
 
   std::atomic<std::uint32_t>& rounds_done();  // set by rank 0, warm-up among them
 

@@ -15,11 +15,14 @@ struct SyncArgs {
   std::string transport = "loop";
   std::string codec = SessionOptions{}.codec;
   std::string strategy = SessionOptions{}.strategy;
+  std::string hosts;
+  int servers = 0;
   std::string choices_file;
   std::string choices;  // what stands in it
   std::size_t n = 1'000'000;
   int rounds = 10;
   int lanes = 1;
+  std::string pacer = SessionOptions{}.pacer;
 };
 
 inline constexpr std::string_view kSyncKey = "gradient";  // of the one tensor

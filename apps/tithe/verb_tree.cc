@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "measure/model_list.h"
 #include "tithe/connect.h"
 #include "tithe/graph.h"
 
@@ -59,6 +60,8 @@ std::vector<std::string> values_for(std::string_view argument) {
     for (const Strategy* strategy : all_strategies()) names.emplace_back(strategy->name);
   if (argument == "TRANSPORT" || argument == "--transport")
     for (const TransportKind* kind : all_transports()) names.emplace_back(kind->name);
+  if (argument == "--model")
+    for (const std::string_view model : bench::model_names()) names.emplace_back(model);
   if (argument == "SHELL") names = {"bash", "zsh", "fish"};
   return names;
 }

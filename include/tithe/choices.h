@@ -33,7 +33,7 @@ struct Rule {
   std::optional<Spec> inside = {};            // what ranks of one host send each other
   std::string strategy = {};    // a name in strategies.def, or "auto": gather up to 256 values, else server
   std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
-  int priority = 0;             // within a bucket, parts of higher priority begin first
+  int priority = 0;             // parts of higher priority run first, whichever bucket they are in
   std::string group = {};       // tensors of one group share parts, where they stand in one bucket
   std::string why = {};         // for people; plans print it
   friend bool operator==(const Rule&, const Rule&) = default;
@@ -66,6 +66,7 @@ struct Choice {
   std::string why = {};
   bool scheduled = false;  // its ratio is the one that the session's schedule moves
   const Strategy& strategy_of(std::size_t part_values_in_all) const;
+  Spec inside_spec() const;  // raw where nothing was said
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
@@ -91,7 +92,10 @@ struct Usual {
   std::size_t part_values =
       kUsualPartValues;  // larger tensors are cut into pieces of at most this many values
   int world = 1;
+  Hosts hosts = {};
+  int servers = 0;  // ranks, the last ones, that have no values of their own
   Link link = {};
+  Place place() const { return {.world = world, .hosts = &hosts, .servers = servers}; }
   friend bool operator==(const Usual&, const Usual&) = default;
 };
 

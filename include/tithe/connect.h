@@ -117,7 +117,7 @@ Result<TransportChoice> choose_transport(std::string_view text);
 Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const ConnectOptions& options);
 
 // The transport `loop`: ranks as threads, deterministic, for tests and simulation. They need no key; with one, frames
-// are tagged as between processes.
-std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key = {});
+// are tagged as between processes. Each rank has a host of its own, unless `hosts` says otherwise.
+std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key = {}, const Hosts& hosts = {});
 
 }  // namespace tithe

@@ -5,7 +5,8 @@
 //
 //   pure       the same Place gives the same Graph
 //   matched    the k-th send from a to b on a partition, in the order of the nodes, meets the k-th recv of b from a
-//   once       each chunk is encoded at most once per rank and phase: one residual buffer is enough
+//   once       each chunk is encoded at most once per rank and phase, inside a host or between hosts: one residual
+//              buffer is enough
 //   counted    steps, frames and bytes are those stated at the top of the strategy's file
 //
 // The verbs are neutral to the law by which a codec's payloads combine:
@@ -24,21 +25,35 @@ namespace tithe {
 
 using Chunk = int;  // a slice of the partition
 
+// Which of a part's two codecs a frame is of: that between hosts, or that of the ranks inside one. Strategies that do
+// not treat hosts apart know the first alone. What comes inside is decoded and added where it is merged; all that is
+// stored is of the codec between hosts.
+enum class Stage : std::uint8_t { kBetween, kInside };
+
 enum class Op : std::uint8_t { kEncode, kSend, kRecv, kMerge, kStore };
 
 struct Node {
   Op op;
-  int arg;                  // chunk for encode, merge and store; peer for send and recv
-  std::vector<int> frames;  // nodes whose frames it reads: one for send, any number for merge and store
-  std::vector<int> after;   // nodes that must finish first (frames' nodes included)
+  int arg;                        // chunk for encode, merge and store; peer for send and recv
+  std::vector<int> frames;        // nodes whose frames it reads: one for send, any number for merge and store
+  std::vector<int> after;         // nodes that must finish first (frames' nodes included)
+  Stage stage = Stage::kBetween;  // of its frames
 };
 
-// Where this rank stands. Chunks are numbered 0..world-1 unless the strategy uses a single one.
+// Where this rank stands, and who shares a host. Chunks are numbered 0..world-1 unless the strategy uses others.
 struct Place {
   Rank me = 0;
   int world = 1;
+  const Hosts* hosts = nullptr;  // none: each rank has one of its own
+  int servers = 0;               // so many ranks, the last ones, have no values of their own
+  int workers() const { return world - servers; }
+  bool works() const { return me < workers(); }
   Rank right() const { return (me + 1) % world; }
   Rank left() const { return (me + world - 1) % world; }
+  int host_of(Rank r) const { return hosts == nullptr ? r : hosts->of_rank(r); }
+  std::vector<std::vector<Rank>> ranks_by_host() const {
+    return (hosts == nullptr ? Hosts{} : *hosts).ranks(world);
+  }
   int wrap(int i) const { return ((i % world) + world) % world; }
 };
 
@@ -52,8 +67,9 @@ class Graph {
 
   explicit Graph(int chunks) : chunks_(chunks), use_(static_cast<std::size_t>(chunks)) {}
 
-  Frame encode(Chunk c);
-  Frame recv(Rank peer, Chunk c);  // c: what the frame is about, so that its length can be checked
+  Frame encode(Chunk c, Stage stage = Stage::kBetween);
+  Frame recv(Rank peer, Chunk c,
+             Stage stage = Stage::kBetween);  // c: what the frame is about, so that its length can be checked
   void send(Rank peer, Frame f);
   void merge(Chunk c, std::span<const Frame> frames);  // of no frames: nothing
   void store(Chunk c, std::span<const Frame> frames);
@@ -69,7 +85,8 @@ class Graph {
     int writer = -1;
     std::vector<int> readers;
   };
-  int add(Op op, int arg);
+  int add(Op op, int arg, Stage stage);
+  Stage stage_of(Frame f) const { return nodes_[static_cast<std::size_t>(f.node)].stage; }
   void edge(int from, int to);
   void read(Chunk c, int node);
   void write(Chunk c, int node);
@@ -80,23 +97,31 @@ class Graph {
   std::vector<Use> use_;
 };
 
-// What a strategy's file states and the suite asserts: exact counts for one partition, one phase and `world`
-// ranks. Shares are payload bytes in units of one rank's payload of the whole partition.
+// What a strategy's file states and the suite asserts: exact counts for one partition and one phase. Shares are
+// payload bytes in units of one rank's payload of the whole partition.
 struct StrategyCost {
   int steps;             // longest chain of messages
   int frames_sent;       // by the rank that sends most
   int encodes;           // by the rank that encodes most
   double wire_shares;    // sent by the busiest rank, where a combination is as large as one payload
   double concat_shares;  // the same under the concat law, where a frame of k ranks' values holds k payloads
+  // Where hosts are treated apart, the two are what leaves the host of a rank, and within the host are sent, by the
+  // rank that sends most of each:
+  double inside_shares = 0;         // payloads of the codec inside
+  double result_shares = 0;         // results, in payloads of the codec between hosts
+  double concat_result_shares = 0;  // the same under the concat law
 };
 
 struct Strategy {
   std::string_view name;
   std::string_view doc;
   Graph (*draw)(const Place&);
-  int (*chunks)(int world);  // chunks the partition is cut into
-  StrategyCost (*cost)(int world);
+  int (*chunks)(const Place&);  // chunks the partition is cut into; the same on all ranks, as the cost is
+  StrategyCost (*cost)(const Place&);
   std::span<const Law> laws;  // by preference; the engine takes the first that the codec's phase supports
+  // Of one that treats hosts apart: what they do among each other. It is that where each rank has a host of its own.
+  const Strategy* between = nullptr;
+  bool serves = false;  // it knows what ranks without values of their own are for
 };
 
 std::span<const Strategy* const> all_strategies();     // in the order of strategies.def

@@ -10,8 +10,11 @@
 //   grouped    tensors of a group share parts of at most part_values. None is cut: a larger one has parts of its own
 //   shaped     a codec's parameter `cols`, where it is 0, becomes the values per row of the tensor, and that is cut
 //              between rows: what a codec finds in a matrix is in its rows and columns
+//   hosts      a strategy that treats hosts apart is the one that its hosts have among each other, where each rank has
+//              a host of its own; where there is one host, what its ranks send each other is all there is
 //   small      tensors below min_values that no rule takes are a group that travels raw (fp32): codecs do not pay there
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +31,9 @@ struct Part {
   Spec spec;
   const Strategy* strategy = nullptr;
   std::string why;
-  bool scheduled = false;  // its ratio is the one that the session's schedule moves
+  bool scheduled = false;           // its ratio is the one that the session's schedule moves
+  int priority = 0;                 // parts of higher priority run first, whichever bucket they are in
+  std::optional<Spec> inside = {};  // what ranks of one host send each other, if they are treated apart
   friend bool operator==(const Part&, const Part&) = default;
 };
 
@@ -42,8 +47,9 @@ struct PlanTensor {
 struct Plan {
   std::vector<std::size_t> order;  // the bucket's tensors, by number, as they stand in the parts
   std::vector<Part> parts;
-  // Everything that ranks must agree on: format version, world, sizes, specs, strategies.
-  std::uint64_t hash(int world) const;
+  // Everything that ranks must agree on: format version, world, sizes, specs, strategies; servers, and hosts where they
+  // matter.
+  std::uint64_t hash(int world, const Hosts& hosts = {}, int servers = 0) const;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 

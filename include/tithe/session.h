@@ -13,9 +13,12 @@
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout, sync() and wait() allocate nothing
-//   threads   one thread at a time calls a session, with two exceptions: sync() and stats() may run beside a wait() or
-//             commit() of another thread, and cancel() beside anything
-//   quiet     no thread it was not given, no global state, nothing printed, nothing aborted in release
+//   threads   one thread at a time calls a session, with exceptions: sync(), stats(), propose() and proposal() may run
+//             beside a wait() or commit() of another thread, and cancel() beside anything
+//   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is
+//             owed is lost (propose)
+//   quiet     no thread it was not given, but for one while a proposal is prepared; no global state, nothing printed,
+//             nothing aborted in release
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
 //   auto t = (*s)->sync(bucket);          // any number of buckets, the same order on all ranks
@@ -33,6 +36,7 @@
 #include "tithe/plan.h"
 #include "tithe/schedule.h"
 #include "tithe/status.h"
+#include "tithe/trace.h"
 #include "tithe/transport.h"
 
 namespace tithe {
@@ -64,6 +68,12 @@ struct SessionOptions {
   // What is known of the link between two ranks, such as "10Gb/s" or "1Gb/s+50us" (with what a frame costs). Then
   // min_values and part_values that have their usual values follow from it (tithe/choices.h). The same on all ranks.
   std::string link = {};
+  // Which ranks share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
+  // all ranks.
+  std::string hosts = {};
+  // So many ranks, the last ones, only serve: they sum for the others by strategy "server". They hand over the same
+  // buckets, whose values count for nothing, and get the same result. The mean is over those that work.
+  int servers = 0;
   std::string schedule = "none";  // how the codec's ratio changes between rounds (tithe/schedule.h)
   int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
   bool average = true;  // divide by the world size
@@ -81,6 +91,12 @@ struct SessionOptions {
   // What a frame's tag covers between processes (docs/security.md): "headers", "payloads", or "auto", which covers
   // payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
   std::string authenticate = "auto";
+  // How many bytes of frames may be under way to one peer: "off", or "window=BYTES"; with ",rotation=on" one peer is
+  // fed at a time, or so many as a number says (docs/pacing.md). Results are the same bits either way.
+  std::string pacer = "off";
+  // A file for the trace of all that the session does (docs/trace.md): ".rank0" and so on is put before its ending, or
+  // stands for {rank} in it. Empty: what TITHE_TRACE names, and none where it names none.
+  std::string trace = {};
   // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
   std::function<bool()> interrupted = {};
 };
@@ -93,25 +109,32 @@ struct SessionStats {
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
   std::uint64_t encode_ns = 0;
-  std::uint64_t merge_ns = 0;  // merge and store: decode, add, divide
-  std::uint64_t send_ns = 0;   // from posting a frame to its completion
-  std::uint64_t wait_ns = 0;   // callers blocked in wait()
-  std::uint64_t strange = 0;   // control messages that were not heard: they did not carry the job's tag
+  std::uint64_t merge_ns = 0;     // merge and store: decode, add, divide
+  std::uint64_t send_ns = 0;      // from posting a frame to its completion
+  std::uint64_t wait_ns = 0;      // callers blocked in wait()
+  std::uint64_t strange = 0;      // control messages that were not heard: they did not carry the job's tag
+  std::uint64_t events_lost = 0;  // of the trace: pushed out by newer ones before take_trace()
 };
 
-// One event of the trace: a node of a graph as it ran.
-struct TraceEvent {
-  std::string_view op;  // encode, send, recv, merge, store
-  std::uint32_t round = 0, tensor = 0;
-  int chunk = 0, peer = -1, lane = 0;     // lane 0 is the communication lane
-  std::int64_t begin_ns = 0, end_ns = 0;  // steady clock
-  std::uint64_t bytes = 0;
+// What became of the choices that were proposed last, as this rank knows it.
+struct Proposal {
+  enum class State : std::uint8_t {
+    kNone,      // there were none
+    kUnderWay,  // they travel, or some rank is not ready
+    kAgreed,    // all ranks are ready, and all take them at `round`
+    kSwitched,  // all ranks have taken them: `round` was the first
+    kRefused    // all ranks keep those that they had: `why` says which rank could not serve them, and why not
+  };
+  State state = State::kNone;
+  std::uint64_t round = 0;
+  Status why = {};
 };
+std::string_view name(Proposal::State state);  // "none", "under_way", "agreed", "switched", "refused"
 
 class Session {
  public:
   // Takes the transport. kInvalid: unknown codec, strategy or parameter; codec and strategy share no law; choices that
-  // are wrong, with the number of the rule.
+  // are wrong, with the number of the rule. kIo: a trace that cannot be written where it is asked for.
   static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options);
   ~Session();  // cancels what is in flight, joins its lanes
@@ -152,10 +175,24 @@ class Session {
   // True if the last committed round was dropped because some rank's gradient was not finite.
   bool last_round_dropped() const;
 
-  // Residuals, what codecs remember, and counters of this rank as bytes (docs/format.md, "state"). Commits the open
-  // round first. After a failure, or cancel(), it gives those of the last commit.
+  // Other choices from round `round` on, on all ranks: JSON text or rules, as at open. On rank 0 alone, at any time.
+  // It returns once they are checked here; they travel and are built beside the rounds, and all ranks take them at the
+  // same round or none does (engine/proposing.h). Rounds count as in messages and states; 0: as soon as all are
+  // ready. What is owed is sent under the new ones, also where those would leave nothing unsent.
+  // kInvalid: another rank; a proposal is under way; the round has begun; choices that open() would not take, that
+  // name a key which was not seen in any round, or that change the momentum.
+  Status propose(std::string_view choices, std::uint64_t round = 0);
+  Status propose(std::span<const Rule> rules, std::uint64_t round = 0);
+  Proposal proposal() const;
+  // The rules of the next round, as JSON without reasons; empty where there are none.
+  std::string choices() const;
+
+  // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the
+  // open round first. After a failure, or cancel(), it gives those of the last commit.
   Result<std::vector<std::uint8_t>> state();
-  // kInvalid for another rank, codec, choices, schedule or world size (the text says what to do); nothing changes then.
+  // Goes on from there, with the choices that the last commit had. kInvalid for another rank, codec, schedule or world
+  // size, and where the session was opened with other choices than that one (the text says what to do); nothing changes
+  // then.
   Status restore(ByteView state);
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.
@@ -166,8 +203,15 @@ class Session {
   // Of all layouts in use: parts, tensors, why. One whose tensors have come in others for 16 rounds is forgotten, with
   // all its memory. After the first round also rules that took no tensor.
   std::string plan_text() const;
-  void trace(bool on);  // keeps the last 65,536 events while on
+  void trace(bool on);  // keeps the last 65,536 events while on; stats() says how many more there were
   std::vector<TraceEvent> take_trace();
+  bool tracing() const;  // for take_trace(), or for a file
+  // The file of the trace (SessionOptions::trace), whole, as far as it goes: ok where none is asked for. The destructor
+  // does it, and so does what fails because the session is over; a process that is killed leaves none.
+  Status write_trace();
+  // An event of the caller's own, such as a backward pass: times of the steady clock. Nothing where nothing is traced.
+  // May run beside all other calls.
+  void mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns);
 
  private:
   class Impl;

@@ -70,6 +70,9 @@ typedef struct tithe_options {
   int64_t patience_ms;      /* a peer that answers, but gives nothing for this long is named */
   const char* choices;      /* what happens to which tensor: docs/choices.md; NULL: no rules */
   const char* link;         /* what is known of the link, such as "10Gb/s"; NULL: nothing */
+  const char* hosts;        /* which ranks share a host, such as "4x2"; NULL: as the transport finds it */
+  const char* pacer;        /* how many bytes may be under way: docs/pacing.md; NULL: off */
+  int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -98,6 +101,18 @@ int tithe_evaluated(tithe_session* session, double loss, tithe_error* error);
 int tithe_learning_rate(tithe_session* session, double rate, tithe_error* error);
 void tithe_cancel(tithe_session* session);                  /* from any thread */
 int tithe_last_round_dropped(const tithe_session* session); /* 1: some rank was not finite */
+
+/* Other choices from round `round` on, on all ranks; 0: as soon as all are ready. On rank 0 alone, at any time. */
+int tithe_propose(tithe_session* session, const char* choices, uint64_t round, tithe_error* error);
+typedef enum tithe_proposal_state {
+  TITHE_PROPOSED_NONE = 0,
+  TITHE_PROPOSED_UNDER_WAY = 1,
+  TITHE_PROPOSED_AGREED = 2,   /* all ranks take them at *round */
+  TITHE_PROPOSED_SWITCHED = 3, /* *round was the first */
+  TITHE_PROPOSED_REFUSED = 4   /* *why says which rank, and why not */
+} tithe_proposal_state;
+/* What became of the last one: a tithe_proposal_state. round and why may be NULL. */
+int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* why);
 
 /* Residuals and counters of this rank, after a failure those of the last commit; *bytes is freed by tithe_free. */
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);

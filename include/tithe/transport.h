@@ -12,6 +12,9 @@
 //   apart       operations with other peers continue
 //   counted     the bytes of a long message count as received before its last byte arrives
 //   quiet       it starts no thread and prints nothing
+//   hosts      ranks that share a machine and its links share a host, as far as it knows; all ranks are told the same
+//   windowed    after window(bytes), a send of more than 4096 bytes completes only once its receive was posted and all
+//               of it but at most so many bytes, and a piece of 64 KB, is with the peer's machine
 //   its_clock   time passes as now() says: a simulated transport has its own clock
 // Only one thread at a time may call a transport; any thread may call wake() and now().
 #include <chrono>
@@ -21,6 +24,7 @@
 #include <string_view>
 
 #include "tithe/byte_view.h"
+#include "tithe/hosts.h"
 #include "tithe/status.h"
 
 namespace tithe {
@@ -42,6 +46,8 @@ class Transport {
   virtual std::string_view kind() const = 0;  // its name in transports.def
   virtual Rank rank() const = 0;
   virtual int world() const = 0;
+  // Which ranks share a host. The same on all ranks.
+  virtual Hosts hosts() const { return {}; }
   // A key that only the ranks of this job share, new each time they meet; frames are tagged with it. Empty if no
   // stranger can send, as with ranks that are threads of one process.
   virtual ByteView key() const { return {}; }
@@ -55,6 +61,10 @@ class Transport {
   virtual void wake() = 0;  // ends a waiting poll early
   // The clock of all timeouts.
   virtual std::chrono::steady_clock::time_point now() const { return std::chrono::steady_clock::now(); }
+
+  // Before the first send: how much of what one peer is sent may be under way. 0, as it is without a call: as much as
+  // suits the transport, and a send may complete as soon as its bytes are copied somewhere.
+  virtual void window(std::size_t bytes) = 0;
 
   virtual void cancel(OpId op) = 0;  // completes it with kCancelled, unless it completes first
   // The Status that completes operations with this peer, once it is gone. A peer that closed in good order is gone.

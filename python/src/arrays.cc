@@ -36,9 +36,21 @@ std::string key_of(const nb::handle key) {
   return text;
 }
 
+bool has_strides(const nb::handle given) {
+  Py_buffer view;
+  if (PyObject_CheckBuffer(given.ptr()) == 0) return true;
+  if (PyObject_GetBuffer(given.ptr(), &view, PyBUF_RECORDS_RO) != 0) {
+    PyErr_Clear();  // whoever asks for it in earnest is told
+    return true;
+  }
+  const bool there = view.ndim == 0 || view.strides != nullptr;
+  PyBuffer_Release(&view);
+  return there;
+}
+
 AnyArray array_of(std::string_view key, const nb::handle given) {
   AnyArray array;
-  if (!nb::try_cast(given, array, false))
+  if (!has_strides(given) || !nb::try_cast(given, array, false))
     throw_as(PyExc_ValueError,
              "'" + std::string(key) +
                  "': needs a writable, C-contiguous array in host memory, in this machine's byte order");

@@ -14,11 +14,22 @@
 namespace tithe::python {
 
 using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 
 inline std::size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 DType dtype_of(std::string_view key, const AnyArray& a);
 std::string key_of(nb::handle key);
 AnyArray array_of(std::string_view key, nb::handle given);
+
+// False for memory that is handed over without strides, as NumPy's dates do it: nanobind follows the null pointer.
+bool has_strides(nb::handle given);
+// An argument that must be such an array; TypeError otherwise.
+template <typename Array>
+Array array_argument(nb::handle given, bool convert) {
+  Array array;
+  if (!has_strides(given) || !nb::try_cast(given, array, convert)) throw nb::next_overload();
+  return array;
+}
 
 // Tensors that lie back to back at one address, as in a DDP bucket. Made once, used every step.
 struct Layout {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "core.h"
 #include "patient.h"
 #include "tithe/choices.h"
@@ -96,7 +97,8 @@ struct Scratch {
   Bytes view;
 };
 
-nb::bytes encode(std::string_view text, const Floats& values) {
+nb::bytes encode(std::string_view text, const nb::handle given) {
+  const Floats values = array_argument<Floats>(given, true);
   const Spec spec = alone(text);
   const std::size_t n = values.size();
   std::vector<std::uint8_t> frame(kFrameHeaderBytes + spec.codec->phases[0].bound(spec.settings, n));
@@ -188,8 +190,8 @@ std::uint64_t frame_values(const nb::bytes& data, std::optional<std::string_view
 }
 
 // Writes into `out`, so that the array that Python sees is the only copy.
-void decode(const nb::bytes& data, const nb::ndarray<float, nb::c_contig, nb::device::cpu>& out,
-            std::optional<std::string_view> text) {
+void decode(const nb::bytes& data, const nb::handle given, std::optional<std::string_view> text) {
+  const auto out = array_argument<FloatsOut>(given, false);
   const ParsedFrame frame = unwrap(parse_frame(view_of(data)));
   const Codec& codec = codec_of(frame.header);
   const Settings settings = settings_for(codec, text);
@@ -251,7 +253,7 @@ void bind_codecs(nb::module_& m) {
   m.def("frame_values", &frame_values, nb::arg("data"), nb::arg("spec") = nb::none(),
         nb::arg("max_values") = kUsualMostValues,
         "How many values a frame stands for. ValueError if it says more than max_values.");
-  m.def("decode", &decode, nb::arg("data"), nb::arg("out").noconvert(), nb::arg("spec") = nb::none());
+  m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
   m.attr("USUAL_MOST_VALUES") = kUsualMostValues;
   m.attr("MOST_VALUES") = kMostValues;
 }

@@ -37,6 +37,8 @@ void bind_options(nb::module_& m) {
       .def_rw("strategy", &SessionOptions::strategy)
       .def_rw("choices", &SessionOptions::choices)
       .def_rw("link", &SessionOptions::link)
+      .def_rw("hosts", &SessionOptions::hosts)
+      .def_rw("servers", &SessionOptions::servers)
       .def_rw("schedule", &SessionOptions::schedule)
       .def_rw("lanes", &SessionOptions::lanes)
       .def_rw("average", &SessionOptions::average)
@@ -45,7 +47,9 @@ void bind_options(nb::module_& m) {
       .def_rw("seed", &SessionOptions::seed)
       .def_rw("run", &SessionOptions::run)
       .def_rw("force_reference", &SessionOptions::force_reference)
-      .def_rw("authenticate", &SessionOptions::authenticate);
+      .def_rw("authenticate", &SessionOptions::authenticate)
+      .def_rw("pacer", &SessionOptions::pacer)
+      .def_rw("trace", &SessionOptions::trace);
   seconds<&SessionOptions::timeout>(
       options, "timeout",
       "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.");

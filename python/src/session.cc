@@ -48,19 +48,25 @@ class PySession {
     std::shared_ptr<Session> session = std::move(session_);
     session_ = nullptr;
     kept_.clear();
+    spare_.clear();
     if (!session) return;
     if (getpid() != pid_) {
       new std::shared_ptr<Session>(std::move(session));  // NOLINT(*-owning-memory): kept for good, on purpose
       return;
     }
     std::optional<Result<std::vector<std::uint8_t>>> last;
+    Status traced;
     {
       const WithoutGil released;
       session->cancel();
+      last_choices_ = session->choices();
       if (keep_state) last.emplace(session->state());
+      traced = session->write_trace();
       session.reset();
     }
     last_state_ = std::move(last);
+    if (!traced.ok() && PyErr_WarnEx(PyExc_RuntimeWarning, traced.what().c_str(), 1) != 0)
+      PyErr_WriteUnraisable(nullptr);  // warnings are errors here, and the destructor raises none
   }
 
   std::shared_ptr<Session> get() const {
@@ -103,7 +109,7 @@ class PySession {
       kept.arrays.push_back(std::move(array));
     }
     const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket); }));
-    kept_.emplace(ticket, std::move(kept));
+    keep(ticket) = std::move(kept);
     return ticket;
   }
 
@@ -112,15 +118,16 @@ class PySession {
     if (array.size() != layout.values || dtype_of("the bucket", array) != layout.dtype)
       raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
     auto* at = static_cast<std::uint8_t*>(array.data());
-    std::vector<Tensor> bucket(layout.keys.size());
+    std::vector<Tensor> bucket =
+        std::move(bucket_);  // lent: another thread may come while this one has no GIL
+    bucket.resize(layout.keys.size());
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       bucket[i] = {layout.keys[i], at, layout.sizes[i], layout.dtype, layout.rows[i]};
       at += layout.sizes[i] * bytes_of(layout.dtype);
     }
     const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket); }));
-    Kept kept;
-    kept.arrays.push_back(std::move(array));
-    kept_.emplace(ticket, std::move(kept));
+    bucket_ = std::move(bucket);
+    keep(ticket).arrays.push_back(std::move(array));
     return ticket;
   }
 
@@ -130,10 +137,17 @@ class PySession {
 
   // The result of a round is settled here, so its tensors are kept until then.
   void commit() {
-    std::vector<Ticket> tickets;
+    std::vector<Ticket> tickets = std::move(tickets_);
+    tickets.clear();
     for (const auto& [ticket, kept] : kept_) tickets.push_back(ticket);  // sync() may run beside this
     check(run_patiently([](Session& s) { return s.commit(); }));
-    for (const Ticket ticket : tickets) kept_.erase(ticket);
+    for (const Ticket ticket : tickets)
+      if (KeptMap::node_type node = kept_.extract(ticket)) {
+        node.mapped().keys.clear();
+        node.mapped().arrays.clear();
+        spare_.push_back(std::move(node));
+      }
+    tickets_ = std::move(tickets);
   }
 
   nb::bytes state() {
@@ -154,7 +168,25 @@ class PySession {
     check(run_patiently([=](Session& s) { return s.learning_rate(rate); }));
   }
 
-  void residual(std::string_view key, const nb::ndarray<float, nb::c_contig, nb::device::cpu>& out) {
+  std::string choices() const {
+    return session_ ? run([](Session& s) { return s.choices(); }) : last_choices_;
+  }
+  void propose(const std::string& choices, std::uint64_t round) {
+    check(run([&](Session& s) { return s.propose(choices, round); }));
+  }
+  nb::dict proposal() const {
+    const Proposal p = run([](Session& s) { return s.proposal(); });
+    const bool at_round = p.state == Proposal::State::kAgreed || p.state == Proposal::State::kSwitched;
+    nb::dict d;
+    d["state"] = name(p.state);
+    d["round"] = at_round ? nb::cast(p.round) : nb::none();
+    d["why"] = p.why.what();
+    d["rank"] = p.why.peer() == Status::kNoPeer ? nb::none() : nb::cast(p.why.peer());
+    return d;
+  }
+
+  void residual(std::string_view key, const nb::handle given) {
+    const auto out = array_argument<FloatsOut>(given, false);
     check(run([&](Session& s) { return s.residual(key, {out.data(), out.size()}); }));
   }
 
@@ -171,20 +203,31 @@ class PySession {
     d["send_ns"] = s.send_ns;
     d["wait_ns"] = s.wait_ns;
     d["strange"] = s.strange;
+    d["events_lost"] = s.events_lost;
     return d;
   }
 
   nb::list take_trace() {
-    const std::vector<TraceEvent> events = run([](Session& s) { return s.take_trace(); });
+    const std::shared_ptr<Session> session = get();  // which the events' texts belong to
+    std::vector<TraceEvent> events;
+    {
+      const WithoutGil released;
+      events = session->take_trace();
+    }
     nb::list all;
     for (const TraceEvent& e : events) {
       nb::dict d;
       d["op"] = e.op;
       d["round"] = e.round;
-      d["tensor"] = e.tensor;
+      d["bucket"] = e.bucket;
+      d["part"] = e.part;
+      d["key"] = e.key;
+      d["codec"] = e.codec;
       d["chunk"] = e.chunk;
+      d["phase"] = e.phase;
       d["peer"] = e.peer;
       d["lane"] = e.lane;
+      d["ready_ns"] = e.ready_ns;
       d["begin_ns"] = e.begin_ns;
       d["end_ns"] = e.end_ns;
       d["bytes"] = e.bytes;
@@ -198,10 +241,24 @@ class PySession {
     std::vector<std::string> keys;
     std::vector<AnyArray> arrays;
   };
+  using KeptMap = std::unordered_map<Ticket, Kept>;
+  Kept& keep(Ticket ticket) {
+    if (spare_.empty()) return kept_[ticket];
+    KeptMap::node_type node = std::move(spare_.back());
+    spare_.pop_back();
+    node.key() = ticket;
+    return kept_.insert(std::move(node)).position->second;
+  }
+
   std::shared_ptr<Session> session_;
   pid_t pid_;
-  std::unordered_map<Ticket, Kept> kept_;
+  // Memory of rounds before: the next ones need no other.
+  std::vector<KeptMap::node_type> spare_;
+  std::vector<Tensor> bucket_;
+  std::vector<Ticket> tickets_;
+  KeptMap kept_;
   std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()
+  std::string last_choices_;                                     // likewise
 };
 
 // The caller's exchange, on the caller's own thread. What it raises reaches the caller as it is.
@@ -308,16 +365,28 @@ void bind_session(nb::module_& m) {
       .def("commit", &PySession::commit)
       .def("evaluated", &PySession::evaluated, nb::arg("loss"))
       .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
+      .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)
+      .def("proposal", &PySession::proposal)
+      .def_prop_ro("choices", &PySession::choices)
       .def_prop_ro("ratio", [](const PySession& s) { return s.get()->ratio(); })
       .def_prop_ro("last_round_dropped", [](const PySession& s) { return s.get()->last_round_dropped(); })
       .def("state", &PySession::state)
       .def("restore", &PySession::restore, nb::arg("state"))
-      .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out").noconvert())
+      .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out"))
       .def("stats", &PySession::stats)
       .def("plan_text", [](const PySession& s) { return s.get()->plan_text(); })
       .def(
           "trace", [](PySession& s, bool on) { s.get()->trace(on); }, nb::arg("on"))
       .def("take_trace", &PySession::take_trace)
+      .def("write_trace", [](PySession& s) { check(s.run([](Session& x) { return x.write_trace(); })); })
+      .def_prop_ro("tracing", [](const PySession& s) { return s.get()->tracing(); })
+      .def(
+          "mark",
+          [](PySession& s, std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
+            s.run([&](Session& session) { session.mark(op, begin_ns, end_ns); });
+          },
+          nb::arg("op"), nb::arg("begin_ns"), nb::arg("end_ns"),
+          "An event of the caller's own in the trace; times of time.monotonic_ns().")
       .def("cancel", &PySession::cancel,
            "Ends what other threads wait for, and the session; state() still works.")
       .def("close", &PySession::close, nb::arg("keep_state") = true,

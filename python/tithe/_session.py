@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tithe import _core
-from tithe._choices import choices_text
+from tithe._choices import Choices, choices_text
 from tithe._schedule import Evaluations
 
 OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
@@ -76,17 +76,20 @@ class Session:
     `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
     as `tithe transports` lists it; transports="tcp", devices="eth0" are short for that. Options are those of
     include/tithe/session.h:
-    codec="fp8", strategy="server", choices=None, link="", schedule="none", lanes=1, average=True, min_values=4096,
-    part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0, force_reference=False,
-    authenticate="auto".
+    codec="fp8", strategy="server", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
+    average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
+    force_reference=False, authenticate="auto", pacer="off" (or "window=16384": docs/pacing.md),
+    trace="" (a file for the trace; TITHE_TRACE otherwise).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
+    hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
+    servers=2 makes the last 2 ranks sum for the others (docs/strategies.md).
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
             session.commit()                               # end of the step
 
-    Calls of one session come from one thread at a time; only sync() may run beside a wait().
+    Calls of one session come from one thread at a time; only sync(), propose() and proposal() may run beside a wait().
     Caller's mistakes raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. Arrays are kept alive
     until commit(). Ctrl-C on the main thread ends what waits, and the session with it. A session does not survive
     fork().
@@ -161,6 +164,28 @@ class Session:
         measured, rate = self._evaluations.read(loss, accuracy, learning_rate)
         self._evaluations.tell(self._core, measured, rate)
 
+    def propose(self, choices: Choices, round: int = 0) -> None:
+        """Other choices from round `round` on, on all ranks; 0: as soon as all are ready (docs/choices.md).
+
+        On rank 0 alone, at any time; the other ranks call nothing. choices as at open; None: none. Nothing that is owed
+        is lost. ValueError for choices that a session would not take, for a round that has begun, on other ranks, and
+        while a proposal is under way.
+        """
+        self._core.propose(choices_text(choices), round)
+
+    def proposal(self) -> dict[str, Any]:
+        """What became of the last one, as this rank knows it.
+
+        state: none, under_way, agreed, switched or refused; round: the first with the new choices, else None; why they
+        were refused, and the rank that could not serve them, else None.
+        """
+        return self._core.proposal()
+
+    @property
+    def choices(self) -> str:
+        """The rules of the next round, as JSON; "" where there are none."""
+        return self._core.choices
+
     @property
     def ratio(self) -> float | None:
         """The fraction of values that the next round sends; None without a schedule."""
@@ -176,7 +201,11 @@ class Session:
         return self._core.state()
 
     def restore(self, state: bytes) -> None:
-        """Continues from state(). ValueError for another rank, codec, choices or world size; nothing changes then."""
+        """Continues from state(), with the choices of its last commit.
+
+        ValueError for another rank, codec or world size, and where the session was opened with other choices than that
+        one; nothing changes then.
+        """
         self._core.restore(state)
 
     def residual(self, key: str, n: int) -> npt.NDArray[np.float32]:
@@ -194,8 +223,16 @@ class Session:
         return self._core.plan_text()
 
     def trace(self, on: bool = True) -> None:
-        """Keeps the last 65,536 events while on."""
+        """Keeps the last 65,536 events while on: docs/trace.md."""
         self._core.trace(on)
+
+    def mark(self, op: str, begin_ns: int, end_ns: int) -> None:
+        """An event of your own in the trace, such as a backward pass: times of time.monotonic_ns()."""
+        self._core.mark(op, begin_ns, end_ns)
+
+    def write_trace(self) -> None:
+        """Writes the file of trace= or TITHE_TRACE as far as it goes; close() does it too."""
+        self._core.write_trace()
 
     def take_trace(self) -> list[dict[str, Any]]:
         """The events kept so far, and forgets them."""

@@ -21,6 +21,7 @@ from tithe._schedule import Evaluations
 from tithe._torch_checks import DTYPES, scale_of
 from tithe._torch_device import Passage, Passages, check_device
 from tithe._torch_keys import Keys
+from tithe._torch_trace import Backward
 
 _LOOK = 0.1  # seconds between looks for Ctrl-C
 
@@ -254,18 +255,22 @@ class Crew:
 class Live:
     """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
 
-    def __init__(self, session: _core.Session, evaluations: Evaluations, keys: Keys) -> None:
+    def __init__(self, session: _core.Session, evaluations: Evaluations, keys: Keys, opened_choices: str) -> None:
         self.session = session
+        self.opened_choices = opened_choices
         self.rank, self.world = session.rank, session.world
         self.evaluations = evaluations
         self.keys = keys
         self.layouts: dict[int, tuple[list[int], torch.dtype, _core.Layout]] = {}
         self.crew = Crew(session)
+        self.backward: Backward | None = None  # while something is traced
         # Runs when the State goes away or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.crew.stop, False)
 
     def close(self) -> None:
         """The state of the last commit can still be had."""
+        if self.backward is not None:
+            self.backward.end()
         if self.stop.detach() is not None:
             self.crew.stop(True)
 
@@ -298,6 +303,8 @@ class Live:
             if not buffer.is_cpu:
                 self.crew.feed()
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
+            if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
+                self.session.mark("backward", *passed)
             job = Job(layout, buffer, bucket.is_last(), loss_scale, passage)
             if self.crew.feeder is None:
                 job.sync(self.session)

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
+from tithe._choices import Choices, choices_text, is_lossless
 from tithe._choices import check_model as check_choices
-from tithe._choices import choices_text, is_lossless
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, transport_text
@@ -23,6 +23,7 @@ from tithe._torch_device import device_of
 from tithe._torch_gather import gather_states, own_state
 from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
 from tithe._torch_live import Live
+from tithe._torch_trace import Backward
 from tithe._torch_watch import watch
 
 _log = logging.getLogger("tithe.torch")
@@ -49,8 +50,8 @@ class State(_Slots):
     {"*embedding*": "qtopk:ratio=0.03", "*.bias": "fp32"}, JSON text, or the path of a file that holds it. A rule that
     names a parameter which the model does not have raises ValueError, a pattern that takes none gives a RuntimeWarning.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
-    options: link, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run, force_reference,
-    authenticate, transport, transports, devices (see tithe.Session).
+    options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
+    force_reference, authenticate, pacer, trace, transport, transports, devices (see tithe.Session).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
     that goes away without ever having been used gives a RuntimeWarning.
@@ -124,12 +125,14 @@ class State(_Slots):
             lambda mine: self._all_gather(mine, patience, doing),
             options,
         )
+        opened_choices = session.choices
         evaluations = Evaluations(options)
         keys = Keys(self._names, {})
         if self._saved is not None:
             self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, keys)
+        self._live = Live(session, evaluations, keys, opened_choices)
+        self._watch_backward()
 
     def close(self) -> None:
         """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave.
@@ -210,6 +213,21 @@ class State(_Slots):
         told = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing)]
         self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
 
+    # ---- other choices
+
+    def propose(self, choices: Choices, round: int = 0) -> None:
+        """Other choices from step `round` on, on all ranks; 0: as soon as all are ready (docs/choices.md).
+
+        On rank 0 alone, at any time after the first step; the other ranks call nothing. choices as at the beginning;
+        None: none. Nothing that is owed is lost, and states hold what was taken. ValueError for choices that a State
+        would not take, for a step that has begun, on other ranks, and while a proposal is under way.
+        """
+        self._running().propose(choices_text(choices), round)
+
+    def proposal(self) -> dict[str, Any]:
+        """What became of the last one: see tithe.Session.proposal()."""
+        return self._running().proposal()
+
     @property
     def ratio(self) -> float | None:
         """The fraction of values that the next step sends; None without a schedule."""
@@ -234,6 +252,7 @@ class State(_Slots):
             "rank": self._live.rank,
             "codec": _core.check_spec(self.codec),
             "choices": self._choices(),
+            "proposed": self._live.session.choices != self._live.opened_choices,
             "parameters": self._live.keys.table(),
             "evaluates": self._live.evaluations.kind,
             "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
@@ -287,7 +306,9 @@ class State(_Slots):
 
     def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
         """So that any rank's state will do."""
-        saved = is_lossless(state["codec"], state.get("choices"))  # which states of before do not have
+        if state.get("proposed", False):  # as states of before do not have it, nor `choices`
+            return False
+        saved = is_lossless(state["codec"], state.get("choices"))
         return saved and is_lossless(self.codec, self._choices())
 
     def _choices(self) -> str:
@@ -343,12 +364,23 @@ class State(_Slots):
         return self._running().plan_text()
 
     def trace(self, on: bool = True) -> None:
-        """Keeps the last 65,536 events while on."""
+        """Keeps the last 65,536 events while on, backward passes among them: docs/trace.md."""
         self._running().trace(on)
+        self._watch_backward()
 
     def take_trace(self) -> list[dict[str, Any]]:
         """The events kept so far, and forgets them."""
         return self._running().take_trace()
+
+    def _watch_backward(self) -> None:
+        """Once something is traced, from the beginning or by trace()."""
+        live = self._live
+        if live.backward is not None or not live.session.tracing:
+            return
+        live.backward = Backward()
+        models = models_of(self)
+        if len(models) == 1:
+            live.backward.watch(models[0])
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What this rank has not sent yet of a parameter's gradient, float32, in the parameter's shape."""

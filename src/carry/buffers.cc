@@ -10,13 +10,14 @@
 
 namespace tithe::carry {
 
-Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces)
+Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, Room room)
     : tensors_(std::move(tensors)), pieces_(std::move(pieces)) {
   bool residuals = false;
   bool velocities = false;
   std::size_t memory = 0;
   for (const Piece& p : pieces_) {
-    PartState s{.keeps_velocity = keeps_velocity(p.spec), .carries = keeps_residual(p.spec)};
+    PartState s{.keeps_velocity = keeps_velocity(p.spec),
+                .carries = keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside))};
     residuals = residuals || s.carries;
     velocities = velocities || s.keeps_velocity;
     for (std::size_t c = 0; c + 1 < p.starts.size(); ++c) {
@@ -29,20 +30,23 @@ Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces)
     parts_.push_back(std::move(s));
   }
   for (int k = 0; k < 2; ++k) {
-    if (residuals) residual_[k].assign(values_, 0.0F);
-    if (velocities) velocity_[k].assign(values_, 0.0F);
+    if (residuals && room == Room::kOwn) residual_[k].assign(values_, 0.0F);
+    if (velocities && room == Room::kOwn) velocity_[k].assign(values_, 0.0F);
     memory_[k].assign(memory, 0);
   }
 }
 
 // ---- A round
 
-const float* Buffers::load(int part, std::span<float> grad) {
+const float* Buffers::load(int part, std::size_t first, std::span<float> grad) {
   const Piece& p = piece(part);
+  const Slice values{p.values.first + first, grad.size()};
   const FeedbackPolicy& policy = p.spec.feedback;
   const bool momentum = state(part).keeps_velocity;
-  each_tensor_in(tensors_, p.values, [&](std::size_t, std::size_t from, std::size_t to) {
-    const std::span<float> own = grad.subspan(from - p.values.first, to - from);
+  TITHE_ASSERT(policy.clip <= 0 || values.n == p.values.n);
+  if (!momentum && policy.clip <= 0) return grad.data();
+  each_tensor_in(tensors_, values, [&](std::size_t, std::size_t from, std::size_t to) {
+    const std::span<float> own = grad.subspan(from - values.first, to - from);
     const float s = clip_factor(own, policy.clip);
     if (momentum) {
       apply_momentum(policy, s, own, velocity_[now_].data() + from, velocity_[1 - now_].data() + from);
@@ -50,7 +54,7 @@ const float* Buffers::load(int part, std::span<float> grad) {
       for (float& v : own) v *= s;
     }
   });
-  return momentum && !policy.nesterov ? velocity_[1 - now_].data() + p.values.first : grad.data();
+  return momentum && !policy.nesterov ? velocity_[1 - now_].data() + values.first : grad.data();
 }
 
 Carry Buffers::view(int part, int chunk, const float* grad, bool settles) {
@@ -86,11 +90,15 @@ Bytes Buffers::next_memory(int part, int chunk) {
 
 void Buffers::commit() {
   now_ = 1 - now_;
+  bool sent = false;
   for (std::size_t p = 0; p < pieces_.size(); ++p) {
     if (!parts_[p].adopted) continue;  // else a lossless codec sent all of it
     parts_[p].carries = parts_[p].adopted = false;
+    sent = true;
     for (std::vector<float>& r : residual_) std::ranges::fill(cut(r, pieces_[p].values), 0.0F);
   }
+  if (sent && std::ranges::none_of(parts_, &PartState::carries))
+    for (std::vector<float>& r : residual_) std::vector<float>().swap(r);
 }
 
 // ---- By tensor
@@ -131,7 +139,7 @@ void Buffers::adopt(Slice tensor, std::span<const float> residual) {
     for (std::vector<float>& r : residual_) r.resize(values_);
   if (has_residual()) {
     const std::span<float> to = this->residual(tensor);
-    std::fill(to.begin(), to.end(), 0.0F);
+    if (residual.size() < to.size()) std::fill(to.begin(), to.end(), 0.0F);
     std::copy(residual.begin(), residual.end(), to.begin());
   }
   if (!owed) return;
@@ -140,8 +148,38 @@ void Buffers::adopt(Slice tensor, std::span<const float> residual) {
     if (parts_[p].carries || part.first >= tensor.first + tensor.n || tensor.first >= part.first + part.n)
       continue;
     parts_[p].carries = true;
-    parts_[p].adopted = pieces_[p].spec.codec->traits.lossless;
+    parts_[p].adopted = pieces_[p].lossless();
   }
+}
+
+void Buffers::take_over(Buffers& other) {
+  const bool residuals = std::ranges::any_of(parts_, &PartState::carries);
+  const bool velocities = std::ranges::any_of(parts_, &PartState::keeps_velocity);
+  // Both have one `now_` for all that they keep.
+  for (int k = 0; k < 2; ++k) {
+    const int from = now_ == other.now_ ? k : 1 - k;
+    if (!other.residual_[from].empty()) residual_[k].swap(other.residual_[from]);
+    if (residuals) residual_[k].resize(values_);
+    if (velocities && !other.velocity_[from].empty()) velocity_[k].swap(other.velocity_[from]);
+    if (velocities) velocity_[k].resize(values_);
+  }
+  if (has_residual()) carry_debts();
+}
+
+// Parts that keep no residual have none, or what they are to send all the same.
+void Buffers::carry_debts() {
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    if (parts_[p].carries) continue;
+    const std::span<const float> owed = cut(residual_[now_], pieces_[p].values);
+    if (std::any_of(owed.begin(), owed.end(), [](float v) { return v != 0.0F; })) {
+      parts_[p].carries = true;
+      parts_[p].adopted = pieces_[p].spec.codec->traits.lossless;
+    } else {
+      for (std::vector<float>& r : residual_) std::ranges::fill(cut(r, pieces_[p].values), 0.0F);
+    }
+  }
+  if (std::ranges::none_of(parts_, &PartState::carries))
+    for (std::vector<float>& r : residual_) std::vector<float>().swap(r);
 }
 
 }  // namespace tithe::carry

@@ -13,6 +13,7 @@
 //   undone   nothing changes before commit(); without it the next round reads what this one read
 //   apart    parts may be loaded, and chunks viewed and settled, at the same time
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,17 +27,23 @@ struct Piece {
   Slice values;
   Spec spec;
   std::vector<std::size_t> starts;  // chunk c is [starts[c], starts[c + 1]) of the part's values
+  std::optional<Spec> inside = {};  // the other codec, where ranks of one host have one for each other
+  // Whether nothing of a value is left unsent.
+  bool lossless() const { return spec.codec->traits.lossless && (!inside || inside->codec->traits.lossless); }
 };
+
+// Whether residuals and velocities have memory from the beginning, or get it by take_over().
+enum class Room : std::uint8_t { kOwn, kComes };
 
 class Buffers {
  public:
   // Tensors and pieces lie in order and cover the bucket.
-  Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces);
+  Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, Room room = Room::kOwn);
 
   // ---- A round. Parts and chunks by number.
-  // Works in place on `grad`, the part's values, each tensor by itself: which others share its part is no matter of its
-  // own. Returns as many values.
-  const float* load(int part, std::span<float> grad);
+  // Works in place on `grad`, the part's values from `first` on; all of them where they are clipped, each tensor by
+  // itself: which others share its part is no matter of its own. Returns as many values.
+  const float* load(int part, std::size_t first, std::span<float> grad);
   // settles: this encode decides what is left; else residuals are read alone. `grad` is the chunk's.
   Carry view(int part, int chunk, const float* grad, bool settles);
   // Where the round leaves the chunk's residual; nullptr where none is kept.
@@ -56,6 +63,9 @@ class Buffers {
   std::uint64_t memory_kind(Slice tensor) const;
   // What a tensor is owed comes from elsewhere. Parts that keep no residual send it all the same.
   void adopt(Slice tensor, std::span<const float> residual);
+  // All residuals and velocities of a bucket with the same tensors in the same places, with the memory that they lie
+  // in. No round of either is open.
+  void take_over(Buffers& other);
 
  private:
   struct PartState {
@@ -75,6 +85,7 @@ class Buffers {
     return {p.values.first + p.starts[c], p.starts[c + 1] - p.starts[c]};
   }
   ByteView at(const std::vector<std::uint8_t>& memory, int part, int chunk) const;
+  void carry_debts();
   // Whether a part with a memory is this tensor's.
   bool remembers(std::size_t part, Slice tensor) const;
 

@@ -9,6 +9,7 @@
 #include "base/nearest.h"
 #include "carry/policy.h"
 #include "codec/params.h"
+#include "lang/compiled.h"
 #include "lang/loader.h"
 
 namespace tithe {
@@ -36,6 +37,8 @@ Result<Spec> parse_spec(std::string_view text) {
   const Result<FeedbackPolicy> policy = carry::policy_of(*spec.codec, told);
   if (!policy.ok()) return policy.status();
   spec.feedback = *policy;
+  if (const lang::LoadedProgram* program = lang::program_of(*spec.codec))
+    lang::prepare(*program, spec.settings);
   return spec;
 }
 

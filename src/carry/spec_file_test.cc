@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 class Loader : public testing::Test {
  protected:
   void SetUp() override {
+    ::setenv("TITHE_CXX", "none", 1);  // nothing here is run for long
     folder_ = fs::temp_directory_path() / ("tithe_loader_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
   }
@@ -75,6 +77,19 @@ TEST_F(Loader, InvalidFilesAreRefusedWithAReason) {
   EXPECT_NE(wrong.what().find("wrong.codec:3:14: there is no 'y' here"), std::string::npos) << wrong.what();
   EXPECT_NE(parse_spec(write("a.codec", "range") + ":bits=9").status().what().find("bits=9"),
             std::string::npos);
+}
+
+TEST_F(Loader, AClaimMayDependOnSettings) {
+  const std::string path = (folder_ / "claims.codec").string();
+  std::ofstream(path) << "codec claims \"\"\nparam bits: int = 4 in 2 .. 8 \"bits\"\nparam loose: real = 0 "
+                         "in 0 .. 1 \"more\"\n"
+                         "claim contraction loose + 1 / f64(1 << bits)\nsend\n  v: f32[] = x\ndecode\n  v\n";
+  for (const auto& [settings, claimed] :
+       {std::pair{"", 0x1p-4}, {":bits=7", 0x1p-7}, {":bits=2,loose=0.5", 0.75}}) {
+    const auto spec = parse_spec(path + settings);
+    ASSERT_TRUE(spec.ok()) << spec.status().what();
+    EXPECT_EQ(spec->codec->traits.contraction(spec->settings, 100), claimed) << settings;
+  }
 }
 
 TEST_F(Loader, ThreadsMayLoadAtATime) {

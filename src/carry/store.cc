@@ -46,9 +46,15 @@ std::span<const float> Kept::velocity() const {
   return in == nullptr ? std::span<const float>(loose_velocity) : in->velocity(slice);
 }
 
-ByteView Kept::memory() const { return in == nullptr ? ByteView(loose_memory) : in->memory(slice); }
+ByteView Kept::memory() const {
+  if (!left_memory.empty()) return left_memory;
+  return in == nullptr ? ByteView(loose_memory) : in->memory(slice);
+}
 
-std::uint64_t Kept::memory_kind() const { return in == nullptr ? loose_memory_kind : in->memory_kind(slice); }
+std::uint64_t Kept::memory_kind() const {
+  if (!left_memory.empty()) return left_memory_kind;
+  return in == nullptr ? loose_memory_kind : in->memory_kind(slice);
+}
 
 void Kept::move_to(Buffers& buffers, Slice to) {
   if (in == &buffers) return;
@@ -58,13 +64,21 @@ void Kept::move_to(Buffers& buffers, Slice to) {
     std::fill(into.begin(), into.end(), 0.0F);
     std::copy(had.begin(), had.end(), into.begin());
   }
+  settle_in(buffers, to);
+}
+
+void Kept::settle_in(Buffers& buffers, Slice to) {
+  Kept there{.n = to.n, .used = used, .in = &buffers, .slice = to};
   const std::span<std::uint8_t> into = buffers.memory(to);
   const ByteView had = memory();
-  if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to))
+  if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to)) {
     std::copy(had.begin(), had.end(), into.begin());
-  else
+  } else {
     std::fill(into.begin(), into.end(), std::uint8_t{0});
-  *this = {.n = to.n, .used = used, .in = &buffers, .slice = to};
+    there.left_memory.assign(had.begin(), had.end());
+    there.left_memory_kind = memory_kind();
+  }
+  *this = std::move(there);
 }
 
 Kept& Store::of(std::string_view key) {

@@ -20,6 +20,9 @@ struct Kept {
   std::vector<float> loose_residual = {}, loose_velocity = {};  // empty stands for zeros
   std::vector<std::uint8_t> loose_memory = {};                  // likewise
   std::uint64_t loose_memory_kind = 0;  // Buffers::memory_kind where that memory was made
+  // What a codec remembered at the last commit, where the open round has begun with another one.
+  std::vector<std::uint8_t> left_memory = {};
+  std::uint64_t left_memory_kind = 0;
 
   std::span<const float> residual() const;
   std::span<const float> velocity() const;
@@ -28,6 +31,12 @@ struct Kept {
   // Moves all of it to a slice of as many values. A memory of another kind is of another codec, or of values that are
   // cut in another way now: it begins anew.
   void move_to(Buffers& buffers, Slice to);
+  // The same where residual and velocity are there already (Buffers::take_over).
+  void settle_in(Buffers& buffers, Slice to);
+  // A round is committed: nothing of before counts any more.
+  void commit() {
+    if (!left_memory.empty()) std::vector<std::uint8_t>().swap(left_memory);
+  }
 };
 
 class Store {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file of the library that reads the environment for the codecs (docs/cli.md has the table).
+// The one file of the library that reads the environment, but for what launchers leave there (docs/cli.md has the
+// table).
 #include "tithe/machine.h"
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "codec/environment.h"
 #include "tithe/codec.h"
 
 namespace tithe {
@@ -92,5 +94,10 @@ Status use_target(std::string_view name) {
 }
 
 Status check_environment() { return environment().trouble; }
+
+std::string trace_asked() {
+  const char* file = std::getenv("TITHE_TRACE");
+  return file == nullptr ? "" : file;
+}
 
 }  // namespace tithe

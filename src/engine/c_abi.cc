@@ -21,6 +21,7 @@ namespace {
 static_assert(TITHE_INVALID == static_cast<int>(Code::kInvalid));
 static_assert(TITHE_PEER_LOST == static_cast<int>(Code::kPeerLost));
 static_assert(TITHE_CANCELLED == static_cast<int>(Code::kCancelled));
+static_assert(TITHE_PROPOSED_REFUSED == static_cast<int>(Proposal::State::kRefused));
 static_assert(TITHE_F16 == static_cast<int>(DType::kF16));
 
 int report(const Status& s, tithe_error* error) {
@@ -78,8 +79,11 @@ Result<SessionOptions> read(const tithe_options& o) {
   out.strategy = o.strategy;
   if (o.choices != nullptr) out.choices = o.choices;
   if (o.link != nullptr) out.link = o.link;
+  if (o.hosts != nullptr) out.hosts = o.hosts;
+  out.servers = o.servers;
   if (o.schedule != nullptr) out.schedule = o.schedule;
   if (o.authenticate != nullptr) out.authenticate = o.authenticate;
+  if (o.pacer != nullptr) out.pacer = o.pacer;
   out.lanes = o.lanes;
   out.average = o.average != 0;
   out.min_values = o.min_values;
@@ -144,7 +148,10 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.authenticate.c_str(),
               kDefaults.patience.count(),
               kDefaults.choices.c_str(),
-              kDefaults.link.c_str()};
+              kDefaults.link.c_str(),
+              kDefaults.hosts.c_str(),
+              kDefaults.pacer.c_str(),
+              kDefaults.servers};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -195,6 +202,18 @@ int tithe_learning_rate(tithe_session* session, double rate, tithe_error* error)
 void tithe_cancel(tithe_session* session) { session->session->cancel(); }
 int tithe_last_round_dropped(const tithe_session* session) {
   return session->session->last_round_dropped() ? 1 : 0;
+}
+
+int tithe_propose(tithe_session* session, const char* choices, uint64_t round, tithe_error* error) {
+  if (choices == nullptr) return tithe::invalid("propose: choices is NULL", error);
+  return report(session->session->propose(std::string_view(choices), round), error);
+}
+
+int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* why) {
+  const tithe::Proposal p = session->session->proposal();
+  if (round != nullptr) *round = p.round;
+  (void)report(p.why, why);
+  return static_cast<int>(p.state);
 }
 
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error) {

@@ -34,21 +34,78 @@ Result<const Strategy*> strategy_of(const SessionOptions& options) {
                 fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
 }
 
+// Ranks of one host add up what they send each other, before the codec between hosts sees it.
+Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_shared) {
+  if (strategy.between == nullptr) {
+    if (!c.inside) return {};
+    return {Code::kInvalid,
+            fmt::format("'inside' is what ranks of one host send each other, and strategy {} does not treat "
+                        "them apart: take strategy hosts or hosts_gather, or leave it out",
+                        strategy.name)};
+  }
+  const Spec inside = c.inside_spec();
+  const Codec& codec = *inside.codec;
+  const std::span<const Law> laws = codec.phases[0].laws;
+  if (codec.phases.size() > 1 || std::find(laws.begin(), laws.end(), Law::kDecode) == laws.end() ||
+      codec.memory != nullptr || has_cols(codec))
+    return {Code::kUnsupported,
+            fmt::format("'inside' is {}, whose payloads are not decoded one by one: take fp32, bf16 or "
+                        "another codec of one phase without a memory",
+                        codec.name)};
+  if (inside.feedback.kind == Feedback::kMomentum || inside.feedback.kind == Feedback::kDecay)
+    return {Code::kInvalid, "'inside' has a feedback of its own: say it of the codec between hosts"};
+  if (hosts_are_shared && c.spec.feedback.mask)
+    return {Code::kUnsupported,
+            fmt::format("{} masks momentum by what a rank has sent, and strategy {} sends what a whole host "
+                        "has: take mask=off",
+                        to_string(c.spec), strategy.name)};
+  return {};
+}
+
+// Whether a payload counts as one whatever its values are: a rank that has none must not make one.
+bool votes(const Codec& codec) {
+  return std::any_of(codec.phases.begin(), codec.phases.end(),
+                     [](const Phase& p) { return p.name == "votes"; });
+}
+
+// Servers have no values, and what they owe travels with what they sum.
+Status check_servers(const Choice& c) {
+  if (c.strategy != nullptr && !c.strategy->serves)
+    return {
+        Code::kInvalid,
+        fmt::format("strategy {} has no use for ranks that only serve: take strategy server, or servers=0",
+                    c.strategy->name)};
+  if (votes(*c.spec.codec))
+    return {Code::kUnsupported, fmt::format("{} counts every rank as a vote, and servers have none: take "
+                                            "another codec, or servers=0",
+                                            c.spec.codec->name)};
+  return {};
+}
+
+// The momentum that all tensors have, as small ones have it; nullptr: none.
+const FeedbackPolicy* momentum_of(const Choices& choices) {
+  const FeedbackPolicy& policy = choices.all()[choices.rules().size()].spec.feedback;
+  return policy.kind == Feedback::kMomentum ? &policy : nullptr;
+}
+
 Status check_laws(const Choices& choices, std::size_t i) {
   const Choice& c = choices.all()[i];
   const std::size_t kSizes[] = {1, kMostValues};  // which strategy "auto" stands for
-  for (const std::size_t n : kSizes)
-    if (const auto laws = choose_laws(c.spec, c.strategy_of(n)); !laws.ok()) {
-      if (i >= choices.rules().size()) return laws.status();
-      return {laws.status().code(),
-              fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), laws.status().what())};
-    }
+  for (const std::size_t n : kSizes) {
+    const Strategy& strategy = c.strategy_of(n);
+    Status s = choose_laws(c.spec, strategy).status();
+    if (s.ok() && choices.usual().servers > 0) s = check_servers(c);
+    if (s.ok()) s = check_inside(c, strategy, !choices.usual().hosts.alone());
+    if (s.ok()) continue;
+    if (i >= choices.rules().size()) return s;
+    return {s.code(), fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), s.what())};
+  }
   return {};
 }
 
 }  // namespace
 
-Result<Choices> choices_of(const SessionOptions& options, int world) {
+Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
   const Result<Spec> spec = spec_of(options);
   if (!spec.ok()) return spec.status();
   const Result<const Strategy*> strategy = strategy_of(options);
@@ -63,22 +120,39 @@ Result<Choices> choices_of(const SessionOptions& options, int world) {
     if (!parsed.ok()) return parsed.status();
     rules = std::move(*parsed);
   }
-  Result<Choices> choices = Choices::make(std::move(rules), {.spec = *spec,
-                                                             .strategy = *strategy,
-                                                             .min_values = options.min_values,
-                                                             .part_values = options.part_values,
-                                                             .world = world,
-                                                             .link = *link});
+  return choices_of(std::move(rules), {.spec = *spec,
+                                       .strategy = *strategy,
+                                       .min_values = options.min_values,
+                                       .part_values = options.part_values,
+                                       .world = world,
+                                       .hosts = hosts,
+                                       .servers = options.servers,
+                                       .link = *link});
+}
+
+Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual) {
+  Result<Choices> choices = Choices::make(std::move(rules), usual);
   if (!choices.ok()) return choices;
-  for (std::size_t i = 0; i < choices->rules().size(); ++i)
-    if (choices->all()[i].inside)
-      return Status(
-          Code::kUnsupported,
-          fmt::format("choices: {}: 'inside' is what ranks of one host would send each other, and sessions "
-                      "do not treat them apart yet: leave it out",
-                      label(choices->rules()[i], i + 1)));
   for (std::size_t i = 0; i < choices->all().size(); ++i) TITHE_TRY(check_laws(*choices, i));
   return choices;
+}
+
+Status check_change(const Choices& now, const Choices& next) {
+  const FeedbackPolicy* was = momentum_of(now);
+  const FeedbackPolicy* is = momentum_of(next);
+  if (was == nullptr && is == nullptr) return {};
+  if (was != nullptr && is != nullptr && was->mu == is->mu && was->nesterov == is->nesterov) return {};
+  const auto spell = [](const FeedbackPolicy* p) {
+    return p == nullptr ? std::string("none")
+                        : fmt::format("mu={}{}", p->mu, p->nesterov ? ", nesterov=on" : "");
+  };
+  return {
+      Code::kInvalid,
+      fmt::format(
+          "choices: the session has momentum: {}, these have: {}. Momentum is of the whole step and stays "
+          "while a session lives: give them the same feedback=momentum, mu and nesterov, or open a new "
+          "session",
+          spell(was), spell(is))};
 }
 
 // ---- What ranks show each other
@@ -89,6 +163,17 @@ std::string card_text(const Choices& choices, const Schedule& schedule) {
   if (!choices.rules().empty())
     text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());
   return printable(text, kMostControlText);
+}
+
+std::string strategy_text(const Choices& choices) {
+  const Usual& usual = choices.usual();
+  const bool matter = std::any_of(choices.all().begin(), choices.all().end(), [](const Choice& c) {
+    return c.strategy != nullptr && c.strategy->between != nullptr;
+  });
+  return fmt::format("{}{}", usual.strategy->name,
+                     matter              ? fmt::format(" on hosts {}", usual.hosts.text(usual.world))
+                     : usual.servers > 0 ? fmt::format(" with servers={}", usual.servers)
+                                         : "");
 }
 
 std::string card_difference(std::string_view is, std::string_view should) {
@@ -146,6 +231,14 @@ Status check_state_text(std::string_view saved, const Choices& choices) {
           fmt::format("state was saved with other choices: {}; open it with choices={}", where, rules)};
 }
 
+Result<Choices> choices_in(std::string_view saved, const Usual& usual) {
+  const std::string_view rules = split(saved).second;
+  if (rules.empty()) return Choices::make({}, usual);
+  Result<std::vector<Rule>> parsed = parse_rules(rules);
+  if (!parsed.ok()) return parsed.status();
+  return choices_of(std::move(*parsed), usual);
+}
+
 // ---- For people
 
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices) {
@@ -169,11 +262,13 @@ std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, cons
 // ---- Which rules were met
 
 void RulesMet::meet(const Choices& choices, std::span<const Tensor> bucket) {
+  for (const Tensor& t : bucket) meet(choices, t.key, t.n);
+}
+
+void RulesMet::meet(const Choices& choices, std::string_view key, std::size_t n) {
   if (met_.empty()) return;
-  for (const Tensor& t : bucket) {
-    keys_.emplace(t.key);
-    if (const std::size_t i = choices.rule_of(t.key, t.n); i < met_.size()) met_[i] = true;
-  }
+  keys_.emplace(key);
+  if (const std::size_t i = choices.rule_of(key, n); i < met_.size()) met_[i] = true;
 }
 
 Status RulesMet::check(const Choices& choices) const {

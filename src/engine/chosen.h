@@ -14,10 +14,16 @@ namespace tithe::engine {
 
 // kInvalid for what the options get wrong, and where a codec and its strategy share no law; kUnsupported for what no
 // session of this build can do.
-Result<Choices> choices_of(const SessionOptions& options, int world);
+Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts = {});
+// The same for rules alone, where the rest is known.
+Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual);
+// kInvalid where a session that has `now` cannot go on with `next`: they differ in the momentum of the step.
+Status check_change(const Choices& now, const Choices& next);
 
 // What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
 std::string card_text(const Choices& choices, const Schedule& schedule);
+// What it says of the strategy, and of hosts where these matter.
+std::string strategy_text(const Choices& choices);
 // "codec A instead of B", or the first rule that differs.
 std::string card_difference(std::string_view is, std::string_view should);
 
@@ -25,6 +31,8 @@ std::string card_difference(std::string_view is, std::string_view should);
 std::string state_text(const Choices& choices);
 // kInvalid, with the cure, where the state was saved under others.
 Status check_state_text(std::string_view saved, const Choices& choices);
+// Those that such a text stands for, where the rest is as `usual` says.
+Result<Choices> choices_in(std::string_view saved, const Usual& usual);
 
 // Of a bucket: what happens to each tensor, and why.
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices);
@@ -34,6 +42,7 @@ class RulesMet {
  public:
   explicit RulesMet(const Choices& choices) : met_(choices.rules().size()) {}
   void meet(const Choices& choices, std::span<const Tensor> bucket);
+  void meet(const Choices& choices, std::string_view key, std::size_t n);
   // After a round: kInvalid for a rule that names a key which no bucket had.
   Status check(const Choices& choices) const;
   // After a round: rules that took nothing, in words.

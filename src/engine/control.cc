@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/text.h"
 #include "engine/chosen.h"
+#include "tithe/choices.h"
 
 namespace tithe::engine {
 namespace {
@@ -24,9 +25,8 @@ class Writer {
     wire::put(&out_[at_], v);
     at_ += sizeof v;
   }
-  void text(std::string_view s) {
-    const std::string shown = printable(s, kMostControlText);
-    s = shown;
+  void text(std::string_view s) { raw(printable(s, kMostControlText)); }
+  void raw(std::string_view s) {
     number(static_cast<std::uint16_t>(s.size()));
     if (!s.empty()) std::memcpy(&out_[at_], s.data(), s.size());
     at_ += s.size();
@@ -52,16 +52,17 @@ class Reader {
     in_ = in_.subspan(sizeof v);
     return v;
   }
-  std::string text() {
+  std::string raw(std::size_t most) {
     const auto n = number<std::uint16_t>();
-    if (n > kMostControlText || in_.size() < n) {
+    if (n > most || in_.size() < n) {
       whole_ = false;
       return {};
     }
     const std::string s(in_.begin(), in_.begin() + n);
     in_ = in_.subspan(n);
-    return printable(s, kMostControlText);
+    return s;
   }
+  std::string text() { return printable(raw(kMostControlText), kMostControlText); }
   bool whole() const { return whole_ && in_.empty(); }
 
  private:
@@ -81,10 +82,10 @@ std::size_t seal(ControlKind kind, const Voice& voice, std::size_t bytes, Bytes 
   return !s.ok() ? 0 : tags == nullptr ? bytes : bytes + kFrameTrailerBytes;
 }
 
+bool is_code(std::uint8_t code) { return code <= static_cast<std::uint8_t>(Code::kCancelled); }
+
 // What a rank may say of the end of its session: it has failed, and how, or it leaves (kCancelled).
-bool can_be_farewell(std::uint8_t code) {
-  return code > static_cast<std::uint8_t>(Code::kOk) && code <= static_cast<std::uint8_t>(Code::kCancelled);
-}
+bool can_be_farewell(std::uint8_t code) { return is_code(code) && static_cast<Code>(code) != Code::kOk; }
 
 std::string difference(const Card& is, const Card& should) {
   std::string text;
@@ -161,6 +162,34 @@ std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out) {
   return seal(ControlKind::kDone, voice, w.bytes(), out);
 }
 
+std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out) {
+  Writer w(out);
+  w.number(fragment.number);
+  w.number(fragment.first);
+  w.number(fragment.whole);
+  w.raw(fragment.piece);
+  return seal(ControlKind::kFragment, voice, w.bytes(), out);
+}
+
+std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out) {
+  Writer w(out);
+  w.number(answer.number);
+  w.number(answer.hash);
+  w.number(static_cast<std::uint8_t>(answer.code));
+  w.text(answer.why);
+  return seal(ControlKind::kAnswer, voice, w.bytes(), out);
+}
+
+std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out) {
+  Writer w(out);
+  w.number(decision.number);
+  w.number(decision.after);
+  w.number(static_cast<std::uint8_t>(decision.code));
+  w.number(static_cast<std::int32_t>(decision.blamed));
+  w.text(decision.why);
+  return seal(ControlKind::kDecision, voice, w.bytes(), out);
+}
+
 bool Numbers::take(std::uint64_t number) {
   if (number > top_) {
     const std::uint64_t by = number - top_;
@@ -235,6 +264,35 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
     case ControlKind::kDone:
       c.ended = r.number<std::uint64_t>();
       break;
+    case ControlKind::kFragment:
+      c.fragment.number = r.number<std::uint32_t>();
+      c.fragment.first = r.number<std::uint32_t>();
+      c.fragment.whole = r.number<std::uint32_t>();
+      c.fragment.piece = r.raw(kMostFragment);
+      known = known && c.fragment.whole <= kMostChoicesBytes && c.fragment.first < c.fragment.whole &&
+              c.fragment.piece.size() ==
+                  std::min<std::size_t>(c.fragment.whole - c.fragment.first, kMostFragment);
+      break;
+    case ControlKind::kAnswer: {
+      c.answer.number = r.number<std::uint32_t>();
+      c.answer.hash = r.number<std::uint64_t>();
+      const auto code = r.number<std::uint8_t>();
+      c.answer.code = static_cast<Code>(code);
+      known = known && is_code(code);
+      c.answer.why = r.text();
+      break;
+    }
+    case ControlKind::kDecision: {
+      c.decision.number = r.number<std::uint32_t>();
+      c.decision.after = r.number<std::uint64_t>();
+      const auto code = r.number<std::uint8_t>();
+      c.decision.code = static_cast<Code>(code);
+      c.decision.blamed = r.number<std::int32_t>();
+      known = known && is_code(code) && in_world(c.decision.blamed) &&
+              (c.decision.after > 0) == (c.decision.code == Code::kOk);
+      c.decision.why = r.text();
+      break;
+    }
     default:
       known = false;
   }

@@ -8,6 +8,9 @@
 //   ask        a rank that waits wants to know how the other is; it says how it is itself
 //   here       the answer to an ask
 //   done       all work of this rank for the round is complete
+//   fragment   a piece of the choices that rank 0 proposes (engine/proposing.h)
+//   answer     whether this rank can serve them
+//   decision   when all ranks take them, or that none does
 #include <string>
 #include <vector>
 
@@ -20,6 +23,7 @@ namespace tithe::engine {
 inline constexpr std::size_t kControlBytes = 1024;
 inline constexpr std::size_t kMostControlText = 400;
 inline constexpr std::size_t kMostUnheard = 256;
+inline constexpr std::size_t kMostFragment = 900;  // bytes of a text
 
 enum class ControlKind : std::uint8_t {
   kCard = 0,
@@ -27,7 +31,10 @@ enum class ControlKind : std::uint8_t {
   kEvidence = 2,
   kAsk = 3,
   kHere = 4,
-  kDone = 5
+  kDone = 5,
+  kFragment = 6,
+  kAnswer = 7,
+  kDecision = 8
 };
 
 struct Card {
@@ -70,6 +77,29 @@ struct Evidence {
   std::vector<Rank> unheard;
 };
 
+struct Fragment {
+  std::uint32_t number = 0;  // of the proposal, counted from 1
+  std::uint32_t first = 0;   // where it stands in the text
+  std::uint32_t whole = 0;   // bytes of the text
+  std::string piece;         // kMostFragment of them, the last one fewer
+};
+
+struct Answer {
+  std::uint32_t number = 0;
+  std::uint64_t hash = 0;  // Choices::hash, as this rank reads them
+  Code code{};             // kOk: it is ready
+  std::string why = {};
+};
+
+struct Decision {
+  std::uint32_t number = 0;
+  // The choices count once so many rounds have ended since the session began; 0: they never will.
+  std::uint64_t after = 0;
+  Code code{};  // why not
+  Rank blamed = Status::kNoPeer;
+  std::string why = {};
+};
+
 struct Control {
   ControlKind kind{};
   Card card = {};
@@ -77,6 +107,9 @@ struct Control {
   Evidence evidence = {};
   Report report = {};
   std::uint64_t ended = 0;  // of done: rounds whose work the sender has ended since the session began
+  Fragment fragment = {};
+  Answer answer = {};
+  Decision decision = {};
 };
 
 // Who writes or reads: its messages carry tags where there are any.
@@ -93,6 +126,9 @@ std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes o
 std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice,
                          Bytes out);  // kAsk or kHere
 std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out);
+std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out);
+std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out);
+std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out);
 
 // Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
 class Numbers {

@@ -75,6 +75,10 @@ void Runner::take(Rank peer, Control& control) {
     case ControlKind::kAsk:
     case ControlKind::kHere:
       return take_report(peer, control);
+    case ControlKind::kFragment:
+    case ControlKind::kAnswer:
+    case ControlKind::kDecision:
+      return take_proposal(peer, control);
   }
 }
 
@@ -109,6 +113,8 @@ void Runner::take_card(Rank peer, Card& card) {
                   peer}});
   if (card.number < queue_.jobs().size()) liveness_.hear(p, true);
   p.cards.push(std::move(card));
+  match_cards();
+  if (!parting_.open()) return;
   for (const auto& job : queue_.jobs()) release(*job);
 }
 
@@ -176,7 +182,8 @@ bool Runner::owes_notes() const {
   return false;
 }
 
-// What matters most to each peer, if its last note is done with: the end of a round, an answer, an ask.
+// What matters most to each peer, if its last note is done with: what is decided, the end of a round, an answer, an
+// ask, what is proposed. A decision comes before the end of the round that it is about (proposing.h).
 void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
@@ -184,13 +191,17 @@ void Runner::send_notes(Hold& hold) {
     if (r == member_.me || p.out_busy || p.gone || !parting_.open()) continue;
     std::size_t bytes = 0;
     const Bytes out(p.out.get(), kControlBytes);
-    if (p.told_done < rounds_.ended()) {
+    if (proposing_.owes_decision(r)) {
+      bytes = proposing_.write_owed_decision(r, voice(), out);
+    } else if (p.told_done < rounds_.ended()) {
       p.told_done = rounds_.ended();
       bytes = write_done(p.told_done, voice(), out);
     } else if (std::exchange(p.owes_answer, false)) {
       bytes = write_report(ControlKind::kHere, liveness_.report_to(r, p.answer_number), voice(), out);
     } else if (std::exchange(p.owes_ask, false)) {
       bytes = write_report(ControlKind::kAsk, liveness_.report_to(r, ++p.asks), voice(), out);
+    } else if (proposing_.owes_more(r)) {
+      bytes = proposing_.write_more(r, voice(), out);
     } else {
       continue;
     }

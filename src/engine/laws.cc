@@ -233,7 +233,7 @@ Status Unit::one_array(const Step& step, const Where& w, int lane, std::span<con
     if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
     std::size_t after = frames.size() - 1;
     for (const int f : frames.subspan(1))
-      TITHE_TRY(combine(step, w, acc, f, --after, member_.me == 0 ? residual_out(step, w) : nullptr));
+      TITHE_TRY(combine(step, w, acc, f, --after, w.turn.at == 0 ? residual_out(step, w) : nullptr));
     whole = acc;
   }
   payloads = only(whole, lane);

@@ -18,10 +18,6 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t kMostPosts = 64;  // that are handed to the transport before the lane looks around
 
-std::int64_t in_ns(Instant t) {
-  return std::chrono::duration_cast<nanoseconds>(t.time_since_epoch()).count();
-}
-
 }  // namespace
 
 // A peer that is gone is found out by what is awaited from it.
@@ -42,16 +38,39 @@ void Runner::post(Hold& hold) {
     hold.take();
     shown_ += shown;
   }
-  while (!queue_.post().empty() && parting_.open()) post_batch(hold);
+  while ((!queue_.post().empty() || pacer_.has_next()) && parting_.open()) post_batch(hold);
+}
+
+Task Runner::task_of(OpId op) const { return {&queue_.job(op >> 32), static_cast<int>(op & 0xffffffffU)}; }
+
+Pacer::Send Runner::paced(const Task& task) const {
+  const Job& job = *task.job;
+  const Step& step = task.what();
+  return {.urgency = job.program->mail_levels[step.level].urgency,
+          .order = std::uint64_t{job.order} << 32 | static_cast<std::uint64_t>(step.part),
+          .op = step_op(job, task.step),
+          .peer = step.peer,
+          .bytes = job.unit->outgoing(step).size()};
 }
 
 void Runner::post_batch(Hold& hold) {
   const Instant now = instant();
   posted_.clear();
-  while (!queue_.post().empty() && posted_.size() < kMostPosts) {
-    const Task task = queue_.post().pop();
+  const auto add = [&](const Task& task) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = in_ns(now);
     posted_.push_back({task});
+  };
+  while (!queue_.post().empty() && posted_.size() < kMostPosts) {
+    const Task task = queue_.post().pop();
+    if (pacer_.on() && task.what().kind == StepKind::kSend)
+      pacer_.offer(paced(task));
+    else
+      add(task);
+  }
+  while (posted_.size() < kMostPosts) {
+    const std::optional<Pacer::Send> send = pacer_.next();
+    if (!send) break;
+    add(task_of(send->op));
   }
   hold.let_go();
   for (Posted& p : posted_) {
@@ -59,6 +78,7 @@ void Runner::post_batch(Hold& hold) {
     Unit& unit = *p.task.job->unit;
     const OpId op = step_op(*p.task.job, p.task.step);
     const Channel channel = unit.channel(step.part);
+    if (recorder_.on()) p.task.job->posted_ns[static_cast<std::size_t>(p.task.step)] = now_ns();
     if (step.kind == StepKind::kSend) {
       const ByteView out = unit.outgoing(step);
       p.bytes = out.size();
@@ -69,6 +89,7 @@ void Runner::post_batch(Hold& hold) {
   }
   hold.take();
   SessionStats& stats = recorder_.stats();
+  queue_.at(trace_ns());
   for (Posted& p : posted_) {
     const Step& step = p.task.what();
     if (!p.status.ok()) {
@@ -87,8 +108,9 @@ void Runner::post_batch(Hold& hold) {
 void Runner::turn(Hold& hold, nanoseconds wait) {
   do {  // both let go of the lock: what came meanwhile woke nobody
     post(hold);
+    build(hold);
     send_notes(hold);
-  } while (parting_.open() && (queue_.has_mail() || notes_));
+  } while (parting_.open() && (has_mail() || notes_ || proposing_.has_work()));
   if (parting_.parting()) {
     if (part()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));
@@ -102,7 +124,7 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   hold.take();
   polling_ = false;
   const Instant now = instant();
-  for (std::size_t k = 0; k < count; ++k) complete(completions_[k], now);
+  for (std::size_t k = 0; k < count; ++k) complete(completions_[k], recorder_.on() ? instant() : now);
   hand_over();
   if (!watching() || now < liveness_.next_look()) return;
   if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
@@ -110,11 +132,18 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
 }
 
 void Runner::complete(const Completion& done, Instant now) {
+  queue_.at(in_ns(now));
   if ((done.op & kControlBit) != 0) return complete_control(done);
-  const Task task{&queue_.job(done.op >> 32), static_cast<int>(done.op & 0xffffffffU)};
+  const Task task = task_of(done.op);
   const Step& step = task.what();
   const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
   if (!parting_.open()) return;
+  // This rank cancels nothing before it parts: its peer has withdrawn a message, and parts itself. Whom it blames comes
+  // on the control channel; until then this message is one that did not come.
+  if (done.status.code() == Code::kCancelled) {
+    task.job->posted_ns[static_cast<std::size_t>(task.step)] = begin;
+    return;
+  }
   if (!done.status.ok()) {
     if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
       return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
@@ -128,6 +157,7 @@ void Runner::complete(const Completion& done, Instant now) {
     task.job->unit->received(step, done.bytes);
     Liveness::hear(at(step.peer), true, now);
   }
+  if (pacer_.on() && step.kind == StepKind::kSend) pacer_.done(paced(task));
   recorder_.note(task, rounds_.round(), 0, begin, in_ns(now));
   finish(task);
 }

@@ -11,6 +11,9 @@
 namespace tithe::engine {
 
 using Instant = std::chrono::steady_clock::time_point;
+inline std::int64_t in_ns(Instant t) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
+}
 
 // Cards of one peer that may wait here for this rank's own layouts: so many layouts may a round have.
 inline constexpr std::size_t kMostCardsAhead = 1024;

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
+#include "engine/laws.h"
 #include "engine/queue.h"
 #include "tithe/spec.h"
 
@@ -27,7 +29,7 @@ std::size_t count(const Program& program, StepKind kind) {
 }
 
 Program program_of(std::size_t n, std::string_view strategy, int world) {
-  return compile(plan_of(std::span(&n, 1), strategy), 0, world, {});
+  return compile(plan_of(std::span(&n, 1), strategy), {0, world}, {});
 }
 
 // Every frame that comes is checked once: by its only reader where it is small, else by a step of its own. One that is
@@ -58,12 +60,101 @@ TEST(Program, FramesAreCheckedOnce) {
 TEST(Program, StepsThatWaitForNoneComeFirst) {
   const Program p = program_of(1000, "server", 3);
   for (std::size_t s = 0; s < p.steps.size(); ++s) {
+    const std::vector<int>& first = p.parts[static_cast<std::size_t>(p.steps[s].part)].first;
     EXPECT_EQ(p.waits[s], p.steps[s].waits);
-    EXPECT_EQ(std::count(p.first.begin(), p.first.end(), static_cast<int>(s)), p.waits[s] == 0 ? 1 : 0);
+    EXPECT_EQ(std::count(first.begin(), first.end(), static_cast<int>(s)), p.waits[s] == 0 ? 1 : 0);
   }
 }
 
-// A round's first steps: a load per tensor.
+// By chunk: how often its values come in, and whether they do before everything else that reads or writes it.
+void expect_loaded_once(const Plan& plan, const Place& at, const std::vector<bool>& copied) {
+  const Program p = compile(plan, at, {}, {}, nullptr, copied);
+  std::vector<std::vector<bool>> before(p.steps.size(), std::vector<bool>(p.steps.size()));
+  for (std::size_t s = 0; s < p.steps.size(); ++s)  // steps stand in an order in which they can run
+    for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
+      const auto next = static_cast<std::size_t>(p.indices[p.steps[s].next.first + k]);
+      ASSERT_GT(next, s);
+      before[next][s] = true;
+      for (std::size_t b = 0; b < s; ++b)
+        if (before[s][b]) before[next][b] = true;
+    }
+  for (std::size_t part = 0; part < p.parts.size(); ++part)
+    for (Chunk c = 0; c < p.parts[part].chunks; ++c) {
+      std::vector<std::size_t> loads, users;
+      for (std::size_t s = 0; s < p.steps.size(); ++s) {
+        const Step& step = p.steps[s];
+        if (step.part != static_cast<int>(part)) continue;
+        const bool load = step.kind == StepKind::kLoad;
+        if (step.loads || load)
+          if (step.chunk == c || step.chunk == kWholePart) loads.push_back(s);
+        const bool uses = step.kind == StepKind::kOwn || step.kind == StepKind::kEncode ||
+                          step.kind == StepKind::kMerge || step.kind == StepKind::kStore;
+        if (uses && step.chunk == c) users.push_back(s);
+      }
+      ASSERT_EQ(loads.size(), 1U) << "part " << part << ", chunk " << c;
+      for (const std::size_t u : users) EXPECT_TRUE(u == loads[0] || before[u][loads[0]]);
+    }
+}
+
+TEST(Program, AChunkIsLoadedOnceByWhoTouchesItFirst) {
+  for (const char* codec :
+       {"fp32", "onebit", "topk", "powersgd:cols=10", "scalecom", "onebit:clip=1", "topk:feedback=momentum"})
+    for (const Strategy* strategy : all_strategies()) {
+      const Spec spec = *parse_spec(codec);
+      if (!choose_laws(spec, *strategy).ok()) continue;
+      for (const std::size_t n : {std::size_t{1000}})
+        for (int world = 1; world <= 4; ++world)
+          for (Rank me = 0; me < world; ++me)
+            for (const bool copied : {false, true}) {
+              SCOPED_TRACE(std::string(codec) + " by " + std::string(strategy->name));
+              const PlanTensor bucket[] = {{.key = "t", .n = n, .row = 10}};
+              const Plan plan = make_plan(bucket, Choices::of({.spec = spec,
+                                                               .strategy = strategy,
+                                                               .min_values = 0,
+                                                               .part_values = 600,
+                                                               .world = world}));
+              expect_loaded_once(plan, {me, world}, std::vector<bool>(plan.parts.size(), copied));
+            }
+    }
+}
+
+// No step waits for all chunks of its part, nor does nothing: not where clipping needs the norm of all values.
+TEST(Program, NoStepIsForAWholePart) {
+  for (const std::string_view strategy : {"server", "gather", "ring", "aggregator"}) {
+    EXPECT_EQ(count(program_of(1000, strategy, 4), StepKind::kLoad), 0U) << strategy;
+    const std::size_t n = 1000;
+    const Plan plan = plan_of(std::span(&n, 1), strategy);
+    const Program copied = compile(plan, {0, 4}, {}, {}, nullptr, {true});
+    for (const Step& s : copied.steps) EXPECT_NE(s.chunk, kWholePart);
+  }
+}
+
+// Memory is of what is under way: a bucket of a hundred parts more needs no more.
+TEST(Program, PartsThatAreNeverUnderWayTogetherShareMemory) {
+  constexpr std::size_t kPart = std::size_t{1} << 20;
+  const auto arena = [](std::string_view codec, std::string_view strategy, std::size_t parts) {
+    const PlanTensor bucket[] = {{.key = "t", .n = parts * kPart}};
+    const Plan plan = make_plan(bucket, Choices::of({.spec = *parse_spec(codec),
+                                                     .strategy = find_strategy(strategy),
+                                                     .min_values = 0,
+                                                     .part_values = kPart,
+                                                     .world = 4}));
+    EXPECT_EQ(plan.parts.size(), parts);
+    return compile(plan, {1, 4}, {}, {}, nullptr, std::vector<bool>(parts, true));
+  };
+  for (const std::string_view strategy : {"server", "gather", "ring"})
+    for (const std::string_view codec : {"fp32", "fp8", "topk:ratio=0.01"}) {
+      const Program few = arena(codec, strategy, 2), many = arena(codec, strategy, 200);
+      const std::size_t each = few.arena_bytes / 2;
+      const std::size_t window = std::max(kLeastWindow, 4 * (each + 4 * kPart)) + each + 4 * kPart;
+      EXPECT_LE(many.arena_bytes + 4 * many.staged_values, window) << codec << " by " << strategy;
+      if (codec == "fp32") {
+        EXPECT_LT(many.arena_bytes * 4, each * 200) << "the window is what counts";
+      }
+    }
+}
+
+// A round's first steps: an encode per tensor.
 std::size_t takes(std::vector<std::size_t> sizes, std::size_t room, int lanes, std::size_t skip = 0) {
   std::vector<TensorLayout> layout;
   std::size_t first = 0;
@@ -73,13 +164,13 @@ std::size_t takes(std::vector<std::size_t> sizes, std::size_t room, int lanes, s
   }
   Queue queue;
   Job& job = queue.add(
-      std::make_unique<Unit>(Member{}, layout, plan_of(sizes, "gather"), 0, std::span<const double>{}), {});
+      std::make_unique<Unit>(Member{}, layout, plan_of(sizes, "gather"), std::span<const double>{}), {});
   queue.begin(job, {});
   queue.run(job);
   std::vector<Task> out(room);
   for (; skip > 0; --skip) queue.take(std::span(out).first(1), 1);
   const std::size_t count = queue.take(out, lanes);
-  for (std::size_t k = 0; k < count; ++k) EXPECT_EQ(out[k].what().kind, StepKind::kLoad);
+  for (std::size_t k = 0; k < count; ++k) EXPECT_EQ(out[k].what().kind, StepKind::kEncode);
   return count;
 }
 

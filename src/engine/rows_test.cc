@@ -54,7 +54,7 @@ TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
   for (const Part& p : plan("topk").parts) EXPECT_EQ(to_string(p.spec), "topk");
   EXPECT_EQ(plan("topk").parts[1].first, 2000U);
 
-  const engine::Program program = engine::compile(plan("powersgd"), 0, 4, {});
+  const engine::Program program = engine::compile(plan("powersgd"), {0, 4}, {});
   EXPECT_EQ(program.parts[0].starts, (std::vector<std::size_t>{0, 8 * 60, 16 * 60, 24 * 60, 1980}));
 }
 

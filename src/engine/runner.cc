@@ -38,17 +38,22 @@ constexpr std::size_t kMostSteps = 32;    // that a compute lane takes at a time
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits)
+Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
+               const Pacing& pacing, Builder builder)
     : member_(member),
       lanes_(lanes),
       limits_(std::move(limits)),
       peers_(static_cast<std::size_t>(member.world)),
+      pacer_(pacing, member.me, member.world),
       parting_(member_, limits_.timeout),
+      proposing_(member_),
       transport_(std::move(transport)),
       liveness_(member_, limits_, peers_, queue_, rounds_, *transport_),
       recorder_(lanes),
       completions_(256),
-      taken_(static_cast<std::size_t>(std::max(1, lanes)), std::vector<Task>(kMostSteps)) {
+      taken_(static_cast<std::size_t>(std::max(1, lanes)), std::vector<Task>(kMostSteps)),
+      builder_(std::move(builder)) {
+  transport_->window(pacing.window);
   for (Peer& p : peers_) {
     p.out = make_arena(kControlBytes);
     p.in = make_arena(kControlBytes);
@@ -73,6 +78,7 @@ Runner::~Runner() {
   work_.notify_all();
   transport_->wake();
   for (std::thread& t : threads_) t.join();
+  aside_.stop();
 }
 
 // ---- The lock
@@ -102,16 +108,29 @@ void Runner::Hold::sleep(std::condition_variable& until, const Instant* at_most)
 Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   const Hold hold(*this);
   Job& job = queue_.add(std::move(unit), std::move(card));
+  if (pacer_.on()) {
+    std::vector<std::size_t> frames(peers_.size());
+    for (const Step& step : job.unit->program().steps)
+      if (step.kind == StepKind::kSend) ++frames[static_cast<std::size_t>(step.peer)];
+    pacer_.expect(frames, job.unit->program().parts.size());
+  }
   job.card_frame = make_arena(kControlBytes);
   job.card_bytes = write_card(job.card, voice(), {job.card_frame.get(), kControlBytes});
+  job.labels = recorder_.labels(*job.unit);
   return job;
 }
 
-void Runner::forget(Job& job) {
-  std::unique_ptr<Unit> unit;  // destroyed once the lock is let go of
+void Runner::show(Job& job) {
   const Hold hold(*this);
-  unit = queue_.forget(job);
+  queue_.show(job);
+  nudge();
+}
+
+std::unique_ptr<Unit> Runner::forget(Job& job) {
+  const Hold hold(*this);
+  std::unique_ptr<Unit> unit = queue_.forget(job);
   if (shown_ == 0) job.card_frame.reset();
+  return unit;
 }
 
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round) {
@@ -127,27 +146,25 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   if (!watching()) liveness_.begin();
   queue_.begin(job, instant());
   recorder_.stats().values += job.unit->values();
-  release(job);
+  queue_.at(in_ns(job.began));
+  match_cards();
+  if (parting_.open()) release(job);
   hand_over();
   nudge();  // whatever is to be done, there is somebody to listen for now
   return {};
 }
 
-// Lets a job run once the cards of all ranks for its layout are there and equal.
-void Runner::release(Job& job) {
-  if (job.state != Job::State::kAwaitsCards) return;
-  if (!job.agreed) {
+// Cards come in the order of their numbers from every rank, so they are compared in that order, whenever a layout's
+// first round begins.
+void Runner::match_cards() {
+  for (; matched_ < queue_.jobs().size(); ++matched_) {
+    Job& job = queue_.job(matched_);
+    if (!job.shown) return;
     std::vector<Card> all;
     for (Rank r = 0; r < member_.world; ++r) {
       Peer& p = at(r);
-      if (r == member_.me)
-        all.push_back(job.card);
-      else if (p.first_card == job.number && !p.cards.empty())
-        all.push_back(p.cards.front());
-      else if (p.gone)  // its card did not come before it went, and nothing else will
-        return fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
-      else
-        return;
+      if (r != member_.me && p.cards.empty()) return;
+      all.push_back(r == member_.me ? job.card : p.cards.front());
     }
     if (const Status s = compare_cards(all); !s.ok()) return fail({Finding::kAccused, s});
     job.agreed = true;
@@ -157,17 +174,30 @@ void Runner::release(Job& job) {
         ++at(r).first_card;
       }
   }
+}
+
+// Lets a job run once the cards of all ranks for its layout are there and equal.
+void Runner::release(Job& job) {
+  if (job.state != Job::State::kAwaitsCards) return;
+  for (Rank r = 0; r < member_.world && !job.agreed; ++r) {
+    const Peer& p = at(r);
+    if (r != member_.me && p.gone && p.first_card + p.cards.size() <= job.number)  // nor will it come
+      return fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
+  }
+  if (!job.agreed) return;
   queue_.run(job);
   if (job.state == Job::State::kDone) tell_callers();
 }
 
 void Runner::finish(const Task& task) {
-  if (queue_.finished(task)) tell_callers();
+  if (!queue_.finished(task)) return;
+  recorder_.bucket(*task.job, rounds_.round(), in_ns(task.job->began), trace_ns());
+  tell_callers();
 }
 
 void Runner::hand_over() {
   calls_.lanes = std::min(calls_.lanes + queue_.take_fresh(), static_cast<std::size_t>(idle_));
-  if (queue_.has_mail()) nudge();
+  if (has_mail()) nudge();
 }
 
 void Runner::nudge() {
@@ -206,7 +236,9 @@ void Runner::block(Hold& hold, const std::function<bool()>& over) {
 
 Status Runner::wait(Job& job) {
   Hold hold(*this);
+  const std::int64_t begin = trace_ns();
   block(hold, [&] { return parting_.over() || (parting_.open() && job.state == Job::State::kDone); });
+  recorder_.call("wait", rounds_.round(), begin, trace_ns());
   return parting_.verdict();
 }
 
@@ -217,6 +249,7 @@ Status Runner::agree() {
     return parting_.verdict();
   }
   if (!watching()) liveness_.begin();
+  if (member_.me == 0) proposing_.decide(rounds_.ended() + 1);
   rounds_.end_work(instant());
   settle_round();
   notes_ = true;
@@ -253,6 +286,7 @@ bool Runner::run_some(Hold& hold, int lane) {
   } else if (!status.ok()) {
     fail({Finding::kAccused, status});
   } else {
+    queue_.at(trace_ns());
     for (const Task& task : tasks) finish(task);
     hand_over();
   }
@@ -298,6 +332,7 @@ void Runner::fail(const Trouble& trouble) {
                   .what = trouble.why.what()},
                  instant());
   queue_.drop();
+  pacer_.drop();
   nudge();
 }
 
@@ -320,8 +355,9 @@ void Runner::withdraw() {
 bool Runner::part() {
   if (!parting_.told()) {
     parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
+    // The last first: what is left of a channel is what came first, so no peer takes a later frame for an earlier one.
     for (const auto& job : queue_.jobs())
-      for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
+      for (std::size_t s = job->posted_ns.size(); s-- > 0;)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));
   }
   if (running_ > 0 || !parting_.settle(instant(), peers_, rounds_.waits())) return false;
@@ -336,14 +372,18 @@ SessionStats Runner::stats() const {
   return recorder_.total();
 }
 
-void Runner::end_round(bool dropped) {
+bool Runner::end_round(bool dropped, std::int64_t began_ns) {
   const std::lock_guard lock(mutex_);
   ++(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
   rounds_.commit();
+  recorder_.call("commit", rounds_.round(), began_ns, trace_ns());
+  return proposing_.switch_over(rounds_.ended());
 }
 
-void Runner::trace(bool on) { recorder_.trace(on); }
-
-std::vector<TraceEvent> Runner::take_trace() { return recorder_.take_trace(); }
+void Runner::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
+  if (!recorder_.on() || op.empty()) return;
+  const std::lock_guard lock(mutex_);
+  recorder_.call(recorder_.name(op), rounds_.uncommitted(), begin_ns, end_ns);
+}
 
 }  // namespace tithe::engine

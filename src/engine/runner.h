@@ -23,29 +23,44 @@
 // Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
 //          looked at. Then the communication lane parts (parting.h), and all callers get the verdict.
 //
-// The parts: Queue what there is to do, Rounds where rounds begin and end, Liveness who is alive, Parting the end,
-// Recorder numbers. The runner is the scheduler: it alone has threads, the lock and the transport. runner.cc is jobs,
-// callers and steps, mail.cc the communication lane, hearing.cc what the control channel brings.
+// The parts: Queue what there is to do, Pacer what leaves when, Rounds where rounds begin and end, Liveness who is
+// alive, Parting the end, Proposing other choices, Recorder numbers. The runner is the scheduler: it alone has threads,
+// the lock and the transport. runner.cc is jobs, callers and steps, mail.cc the communication lane, hearing.cc what the
+// control channel brings, changes.cc what other choices need.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
 
+#include "engine/aside.h"
 #include "engine/liveness.h"
+#include "engine/pacer.h"
 #include "engine/parting.h"
+#include "engine/proposing.h"
 #include "engine/recorder.h"
 
 namespace tithe::engine {
 
+// What a session does for choices that are proposed, without the runner's mutex: on a thread of its own, or without
+// lanes on the caller's.
+struct Builder {
+  std::function<Answer(std::uint32_t number, const std::string& text)> build;
+  std::function<void(std::uint32_t number)> discard;
+};
+
 class Runner {
  public:
-  Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits);
+  Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
+         const Pacing& pacing, Builder builder);
   ~Runner();
 
   // A layout that is new to this rank; card.number is filled in.
   Job& add(std::unique_ptr<Unit> unit, Card card);
-  // A layout that is gone: its last round is committed, and all ranks forget it after the same round.
-  void forget(Job& job);
+  // Its card is shown at once, and not only when its first round begins.
+  void show(Job& job);
+  // A layout that is gone: its last round is committed, and all ranks forget it after the same round. Its unit is the
+  // caller's to destroy.
+  std::unique_ptr<Unit> forget(Job& job);
   // Begins a round of an idle job.
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
   // Blocks until the job is done. The Status of the session where it failed.
@@ -56,10 +71,19 @@ class Runner {
   Status status() const;  // ok while the session lives
   void cancel();
 
+  // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.
+  Status propose(std::string text, std::uint64_t after);
+  Proposing::News proposed() const;
+  // Work that no step waits for, without the lock; without lanes it is done before this returns.
+  void aside(std::function<void()> work);
+
   SessionStats stats() const;
-  void end_round(bool dropped);
-  void trace(bool on);
-  std::vector<TraceEvent> take_trace();
+  // began_ns: its commit. True: what was proposed counts from the next round on.
+  bool end_round(bool dropped, std::int64_t began_ns);
+  Recorder& recorder() { return recorder_; }
+  void mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns);
+  // By the transport's clock.
+  std::int64_t now_ns() const { return in_ns(instant()); }
 
  private:
   // Whom to wake, once the lock is let go of: who wakes under it must wait for it at once.
@@ -94,14 +118,14 @@ class Runner {
   };
   // By the transport's clock, everything: a simulated one passes at once.
   Instant instant() const { return transport_->now(); }
-  std::int64_t now_ns() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(instant().time_since_epoch()).count();
-  }
+  // Of a moment that the trace alone asks for.
+  std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }
   bool watching() const { return parting_.open() && liveness_.needed(); }
 
   // All below hold mutex_; those that are given the hold let go of it on the way.
+  void match_cards();  // of layouts that are not agreed on, in order
   void release(Job& job);
   void finish(const Task& task);
   void hand_over();  // whoever has work now is to be woken
@@ -120,7 +144,10 @@ class Runner {
   // mail.cc
   std::size_t show_card(Job& job);  // to so many peers
   void post(Hold& hold);
+  bool has_mail() const { return queue_.has_mail() || pacer_.has_next(); }
   void post_batch(Hold& hold);
+  Task task_of(OpId op) const;
+  Pacer::Send paced(const Task& task) const;
   void turn(Hold& hold, std::chrono::nanoseconds wait);
   void complete(const Completion& done, Instant now);
 
@@ -136,6 +163,11 @@ class Runner {
   bool owes_notes() const;  // the end of a round, to somebody
   void send_notes(Hold& hold);
 
+  // changes.cc
+  void build(Hold& hold);  // what was proposed
+  void build_now(const Proposing::Work& work);
+  void take_proposal(Rank peer, Control& control);
+
   const Member member_;
   const int lanes_;
   const Patience limits_;
@@ -144,8 +176,10 @@ class Runner {
   std::condition_variable work_, news_;
   std::vector<Peer> peers_;  // by rank
   Queue queue_;
+  Pacer pacer_;
   Rounds rounds_;
   Parting parting_;
+  Proposing proposing_;
   std::unique_ptr<Transport>
       transport_;  // after what lends it memory: it goes first, and with it all use of that
   Liveness liveness_;
@@ -154,12 +188,15 @@ class Runner {
   std::vector<Posted> posted_;            // a batch
   std::vector<std::vector<Task>> taken_;  // by compute lane: the steps that it runs
   Calls calls_;
-  int running_ = 0;        // lanes that run steps
-  int idle_ = 0;           // compute lanes that sleep
-  bool polling_ = false;   // and nobody has woken the poll yet
-  bool notes_ = false;     // some peer is to be told something
-  std::size_t shown_ = 0;  // cards that the transport has
+  int running_ = 0;          // lanes that run steps
+  int idle_ = 0;             // compute lanes that sleep
+  bool polling_ = false;     // and nobody has woken the poll yet
+  bool notes_ = false;       // some peer is to be told something
+  std::size_t shown_ = 0;    // cards that the transport has
+  std::size_t matched_ = 0;  // layouts that all ranks agree on: the first ones
   bool stop_ = false;
+  const Builder builder_;
+  Aside aside_;
   std::vector<std::thread> threads_;
 };
 

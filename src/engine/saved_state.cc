@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
 constexpr std::uint32_t kStateVersion = 3;
+constexpr std::uint32_t kWithOpened = 4;  // the same with `opened` behind the codec
 
 std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
@@ -16,11 +17,12 @@ std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.
 std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store) {
   ArchiveWriter out;
   out.number(kStateMagic);
-  out.number(kStateVersion);
+  out.number(head.opened.empty() ? kStateVersion : kWithOpened);
   out.number(static_cast<std::uint32_t>(head.rank));
   out.number(static_cast<std::uint32_t>(head.world));
   out.number(head.round);
   out.text(head.codec);
+  if (!head.opened.empty()) out.text(head.opened);
   out.text(head.schedule);
   out.number(head.told.learning_rate);
   out.number(head.told.least_loss);
@@ -37,13 +39,16 @@ Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
   if (checksum(body) != wire::get<std::uint64_t>(body.data() + body.size())) return corrupt;
   ArchiveReader in(body);
   if (in.number<std::uint32_t>() != kStateMagic) return corrupt;
-  if (const auto version = in.number<std::uint32_t>(); version != kStateVersion)
+  const auto version = in.number<std::uint32_t>();
+  if (version != kStateVersion && version != kWithOpened)
     return {Code::kMismatch, "a saved state of version " + std::to_string(version) + ", this build reads " +
-                                 std::to_string(kStateVersion)};
+                                 std::to_string(kStateVersion) + " and " + std::to_string(kWithOpened)};
   head.rank = static_cast<Rank>(in.number<std::uint32_t>());
   head.world = static_cast<int>(in.number<std::uint32_t>());
   head.round = in.number<std::uint64_t>();
   head.codec = in.text();
+  head.opened = version == kWithOpened ? in.text() : std::string();
+  if (version == kWithOpened && head.opened.empty()) return corrupt;
   head.schedule = in.text();
   head.told.learning_rate = in.number<double>();
   head.told.least_loss = in.number<double>();

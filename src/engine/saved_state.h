@@ -14,7 +14,8 @@ struct SavedHead {
   Rank rank = 0;
   int world = 1;
   std::uint64_t round = 0;
-  std::string codec;
+  std::string codec;        // and choices, of the last commit
+  std::string opened = {};  // the same that the session was opened with, where those are others
   std::string schedule = {};
   Schedule::Told told = {};
 };

@@ -6,12 +6,9 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "carry/store.h"
 #include "codec/common/leave.h"
-#include "engine/bucket.h"
-#include "engine/chosen.h"
-#include "engine/runner.h"
-#include "engine/saved_state.h"
+#include "codec/environment.h"
+#include "engine/session_impl.h"
 #include "tithe/machine.h"
 
 namespace tithe {
@@ -25,82 +22,6 @@ constexpr std::uint64_t kRoundsToForget = 16;
 
 }  // namespace
 
-class Session::Impl {
- public:
-  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Choices choices, Schedule schedule,
-       engine::Authenticate authenticate)
-      : options_(std::move(options)),
-        choices_(std::move(choices)),
-        member_{.me = transport->rank(),
-                .world = transport->world(),
-                .divide = options_.average ? static_cast<float>(transport->world()) : 1.0F,
-                .seed = options_.seed,
-                .run = options_.run,
-                .force_reference = options_.force_reference,
-                .workers = std::max(1, options_.lanes),
-                .tagging = {!transport->key().empty(), authenticate},
-                .tags = transport->key().empty()
-                            ? nullptr
-                            : std::make_shared<Tags>(transport->key(), std::max(1, options_.lanes))},
-        schedule_(schedule),
-        runner_(std::move(transport), member_, options_.lanes,
-                {options_.timeout, options_.patience, options_.interrupted}) {}
-
-  Result<Ticket> sync(std::span<const Tensor> bucket);
-  Status wait(Ticket ticket);
-  Status commit();
-  Result<std::vector<std::uint8_t>> state();
-  Status restore(ByteView bytes);
-  Status residual(std::string_view key, std::span<float> out) const;
-  std::string plan_text() const;
-  Status evaluated(double loss);
-  Status learning_rate(double rate);
-  double ratio() const;
-
-  const engine::Member& member() const { return member_; }
-  engine::Runner& runner() { return runner_; }
-  bool last_round_dropped() const {
-    const std::lock_guard lock(mutex_);
-    return last_round_dropped_;
-  }
-
- private:
-  struct Entry {  // a layout that was seen
-    std::uint64_t hash = 0;
-    Job* job = nullptr;
-    std::vector<Kept*> kept;  // by tensor of the unit
-    Ticket ticket = 0;        // of its last round
-    std::uint64_t used = 0;   // 1 + the round of it
-    bool waited = true;
-    bool open = false;  // part of the open round
-  };
-
-  Result<Entry*> entry_of(std::span<const Tensor> bucket);
-  Status meets_open_round(const Entry& e) const;
-  Status check_carry();
-  void forget_gone();
-
-  const SessionOptions options_;
-  const Choices choices_;
-  const engine::Member member_;
-
-  std::mutex commit_mutex_;   // taken before mutex_
-  mutable std::mutex mutex_;  // of all below; the runner has its own
-  Schedule schedule_;
-  carry::Store store_;
-  engine::RulesMet met_{choices_};
-  bool met_all_ = false;  // so far as a round can tell
-  std::vector<std::unique_ptr<Entry>> entries_;
-  std::vector<Entry*> open_;  // reused by commit()
-  Status broken_;             // not ok: what this rank is owed cannot be sent
-  std::uint64_t round_ = 0;
-  Ticket last_ticket_ = 0;
-  std::uint32_t next_part_ = 0;
-  bool last_round_dropped_ = false;
-  bool round_over_ = false;  // one, in this session
-  engine::Runner runner_;    // last: its lanes stop before what they use goes
-};
-
 Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
   const std::uint64_t hash = engine::layout_hash(bucket);
   for (const auto& e : entries_)
@@ -112,34 +33,42 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
       return Status(Code::kInvalid,
                     fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n));
 
-  Plan plan = engine::plan_of(bucket, choices_);
-  std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
-  const auto parts = static_cast<std::uint32_t>(plan.parts.size());
-  auto unit =
-      std::make_unique<Unit>(member_, std::move(layout), std::move(plan), next_part_, schedule_.ratios());
-  next_part_ += parts;
-  engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
-                    .run = member_.run,
-                    .seed = member_.seed,
-                    .tensors = bucket.size(),
-                    .values = unit->values(),
-                    .layout = hash,
-                    .plan = unit->plan_hash(),
-                    .round = round_,
-                    .average = options_.average,
-                    .codec = engine::card_text(choices_, schedule_),
-                    .strategy = std::string(choices_.usual().strategy->name)};
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
-  entry->job = &runner_.add(std::move(unit), std::move(card));
+  entry->job = &add(unit_of(bucket, *choices_, carry::Room::kOwn), hash);
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
     entry->kept.push_back(&store_.of(t.key));
     entry->kept.back()->n = t.n;
   }
-  met_.meet(choices_, bucket);
+  met_.meet(*choices_, bucket);
   entries_.push_back(std::move(entry));
   open_.reserve(entries_.size());
   return entries_.back().get();
+}
+
+std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, const Choices& choices,
+                                             carry::Room room) const {
+  Plan plan = engine::plan_of(bucket, choices);
+  std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
+  return std::make_unique<Unit>(member_, std::move(layout), std::move(plan), schedule_.ratios(), room);
+}
+
+// A layout that is new, under the choices that count.
+Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
+  unit->use_channels(next_part_);
+  next_part_ += static_cast<std::uint32_t>(unit->plan().parts.size());
+  engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
+                    .run = member_.run,
+                    .seed = member_.seed,
+                    .tensors = unit->tensors().size(),
+                    .values = unit->values(),
+                    .layout = layout,
+                    .plan = unit->plan_hash(),
+                    .round = round_,
+                    .average = options_.average,
+                    .codec = engine::card_text(*choices_, schedule_),
+                    .strategy = engine::strategy_text(*choices_)};
+  return runner_.add(std::move(unit), std::move(card));
 }
 
 // A round's results are final at its commit, so the next one does not begin by itself.
@@ -159,7 +88,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   TITHE_TRY(engine::check_bucket(bucket));
   const std::lock_guard lock(mutex_);
   TITHE_TRY(broken_);
-  if (round_over_ && !met_all_) TITHE_TRY(met_.check(choices_));
+  if (round_over_ && !met_all_) TITHE_TRY(met_.check(*choices_));
   met_all_ = round_over_;
   Result<Entry*> found = entry_of(bucket);
   if (!found.ok()) return found.status();
@@ -185,6 +114,7 @@ Status Session::Impl::wait(Ticket ticket) {
     for (const auto& e : entries_)
       if (e->ticket == ticket && !e->waited) {
         e->waited = true;
+        if (!e->open) return runner_.status();  // commit() has waited for it
         job = e->job;
       }
   }
@@ -195,6 +125,7 @@ Status Session::Impl::wait(Ticket ticket) {
 
 Status Session::Impl::commit() {
   const std::lock_guard one_at_a_time(commit_mutex_);
+  const std::int64_t began = runner_.now_ns();
   {
     const std::lock_guard lock(mutex_);
     open_.clear();
@@ -210,13 +141,17 @@ Status Session::Impl::commit() {
       std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
   for (Entry* e : open_) {
     e->job->unit->commit(finite);
+    for (Kept* kept : e->kept) kept->commit();
     e->open = false;
   }
   last_round_dropped_ = !finite;
   round_over_ = true;
-  runner_.end_round(!finite);
+  const bool changes = runner_.end_round(!finite, began);
   ++round_;
+  ++committed_;
+  committed_choices_ = choices_;
   forget_gone();
+  if (changes) switch_over();
   return finite ? Status{} : check_carry();
 }
 
@@ -228,7 +163,7 @@ void Session::Impl::forget_gone() {
     const bool gone = !e->kept.empty() && std::all_of(e->kept.begin(), e->kept.end(), [&](const Kept* kept) {
       return kept->used >= e->used + kRoundsToForget;
     });
-    if (gone) runner_.forget(*e->job);
+    if (gone) (void)runner_.forget(*e->job);
     return gone;
   });
 }
@@ -244,7 +179,7 @@ Status Session::Impl::check_carry() {
                  fmt::format(
                      "what rank {} still owes of tensor '{}' is not finite, which is a bug in codec {}: "
                      "resume from an earlier state, and please report it",
-                     member_.me, key, choices_.choice(key, kept.n).spec.codec->name),
+                     member_.me, key, choices_->choice(key, kept.n).spec.codec->name),
                  member_.me};
     }
   return {};
@@ -254,9 +189,16 @@ Result<std::vector<std::uint8_t>> Session::Impl::state() {
   // A session that is over has its last commit still: steps of a round write beside it.
   if (const Status s = commit(); !s.ok() && runner_.status().ok()) return s;
   const std::lock_guard lock(mutex_);
-  return engine::save(
-      {member_.me, member_.world, round_, engine::state_text(choices_), schedule_.text(), schedule_.told()},
-      store_);
+  const std::string codec = engine::state_text(*committed_choices_);
+  const std::string opened = engine::state_text(*opened_choices_);
+  return engine::save({.rank = member_.me,
+                       .world = member_.world,
+                       .round = round_,
+                       .codec = codec,
+                       .opened = codec == opened ? std::string() : opened,
+                       .schedule = schedule_.text(),
+                       .told = schedule_.told()},
+                      store_);
 }
 
 Status Session::Impl::restore(ByteView bytes) {
@@ -272,7 +214,8 @@ Status Session::Impl::restore(ByteView bytes) {
     return {Code::kInvalid, fmt::format("state of rank {0}, this is rank {1}: give each rank the state that "
                                         "it saved itself",
                                         head.rank, member_.me)};
-  TITHE_TRY(engine::check_state_text(head.codec, choices_));
+  Result<std::shared_ptr<const Choices>> choices = choices_of(head);
+  if (!choices.ok()) return choices.status();
   if (head.schedule != schedule_.text())
     return {Code::kInvalid,
             fmt::format("state was saved with schedule '{0}', this session has '{1}': open it "
@@ -285,6 +228,8 @@ Status Session::Impl::restore(ByteView bytes) {
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
                                           key, from.n, kept->n)};
   store_.restore(std::move(saved));
+  if (*choices != choices_) take(*choices, nullptr);
+  committed_choices_ = choices_;
   round_ = head.round;
   schedule_.restore(head.told);
   return {};
@@ -330,11 +275,16 @@ std::string Session::Impl::plan_text() const {
     std::vector<PlanTensor> tensors;
     for (const engine::TensorLayout& t : unit.tensors()) tensors.push_back({t.key, t.n, t.row});
     fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
-                   unit.values(), engine::to_text(unit.plan(), tensors, choices_));
+                   unit.values(), engine::to_text(unit.plan(), tensors, *choices_));
   }
   if (round_over_)
-    for (const std::string& rule : met_.unmet(choices_)) out += rule + "\n";
+    for (const std::string& rule : met_.unmet(*choices_)) out += rule + "\n";
   return out;
+}
+
+Status Session::Impl::write_trace() {
+  const std::lock_guard lock(trace_mutex_);
+  return trace_ == nullptr ? Status{} : trace_->write(runner_.recorder());
 }
 
 // ---- The public face
@@ -354,25 +304,49 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
                   fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
                               "for ranks that answer",
                               options.patience.count(), options.timeout.count()));
-  Result<Choices> choices = engine::choices_of(options, transport->world());
+  Result<Hosts> hosts = transport->hosts();
+  if (!options.hosts.empty()) hosts = Hosts::parse(options.hosts, transport->world());
+  if (!hosts.ok()) return hosts.status();
+  if (options.servers < 0 || options.servers >= transport->world())
+    return Status(Code::kInvalid, fmt::format("servers={}: of {} ranks at least one must work",
+                                              options.servers, transport->world()));
+  Result<Choices> choices = engine::choices_of(options, transport->world(), *hosts);
   if (!choices.ok()) return choices.status();
   Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
   if (!schedule.ok()) return schedule.status();
   const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
   if (!authenticate.ok()) return authenticate.status();
-  return std::unique_ptr<Session>(new Session(
-      std::make_unique<Impl>(std::move(transport), options, std::move(*choices), *schedule, *authenticate)));
+  const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
+  if (!pacing.ok()) return pacing.status();
+  std::unique_ptr<engine::TraceFile> trace;
+  if (const std::string asked = options.trace.empty() ? trace_asked() : options.trace; !asked.empty()) {
+    Result<std::unique_ptr<engine::TraceFile>> opened =
+        engine::TraceFile::open(asked, *transport, options.run);
+    if (!opened.ok()) return opened.status();
+    trace = std::move(*opened);
+  }
+  return std::unique_ptr<Session>(
+      new Session(std::make_unique<Impl>(std::move(transport), options, std::move(*choices), *schedule,
+                                         *authenticate, *pacing, std::move(trace))));
 }
 
 int Session::rank() const { return impl_->member().me; }
 int Session::world() const { return impl_->member().world; }
 Result<Ticket> Session::sync(std::span<const Tensor> bucket) { return impl_->sync(bucket); }
-Status Session::wait(Ticket ticket) { return impl_->wait(ticket); }
-Status Session::commit() { return impl_->commit(); }
+Status Session::wait(Ticket ticket) { return impl_->told(impl_->wait(ticket)); }
+Status Session::commit() { return impl_->told(impl_->commit()); }
 void Session::cancel() { impl_->runner().cancel(); }
 Status Session::evaluated(double loss) { return impl_->evaluated(loss); }
 Status Session::learning_rate(double rate) { return impl_->learning_rate(rate); }
 double Session::ratio() const { return impl_->ratio(); }
+Status Session::propose(std::string_view choices, std::uint64_t round) {
+  return impl_->propose(choices, round);
+}
+Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
+  return impl_->propose(to_json(rules), round);
+}
+Proposal Session::proposal() const { return impl_->proposal(); }
+std::string Session::choices() const { return impl_->choices(); }
 bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
 Result<std::vector<std::uint8_t>> Session::state() { return impl_->state(); }
 Status Session::restore(ByteView state) {
@@ -385,7 +359,12 @@ Status Session::residual(std::string_view key, std::span<float> out) const {
 }
 SessionStats Session::stats() const { return impl_->runner().stats(); }
 std::string Session::plan_text() const { return impl_->plan_text(); }
-void Session::trace(bool on) { impl_->runner().trace(on); }
-std::vector<TraceEvent> Session::take_trace() { return impl_->runner().take_trace(); }
+void Session::trace(bool on) { impl_->runner().recorder().trace(on); }
+std::vector<TraceEvent> Session::take_trace() { return impl_->runner().recorder().take_trace(); }
+bool Session::tracing() const { return impl_->runner().recorder().on(); }
+Status Session::write_trace() { return impl_->write_trace(); }
+void Session::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
+  impl_->runner().mark(op, begin_ns, end_ns);
+}
 
 }  // namespace tithe

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "engine/convert.h"
 #include "support/held.h"
 #include "support/ranks.h"
 
@@ -80,6 +81,48 @@ TEST(SessionMemory, PerValueIsWhatFlowSays) {
     EXPECT_LE(per_value, row.residual + row.frames * row.payload + 0.2)
         << row.codec << " by " << row.strategy;
     EXPECT_GE(per_value, 0.5 * row.payload) << "it is counted";
+  }
+}
+
+// Frames are of the parts that are under way: a bucket that is larger than their window needs no more of them.
+TEST(SessionMemory, FramesAreOfWhatIsUnderWay) {
+  constexpr std::size_t kPart = std::size_t{1} << 21;  // 16 MiB of frames for two ranks, so four of them
+  for (const char* strategy : {"server", "gather"}) {
+    const SessionOptions options{
+        .codec = "fp32", .strategy = strategy, .lanes = 2, .min_values = 0, .part_values = kPart};
+    const double few = held_by(options, 2, 5 * kPart);
+    const double per_value = (held_by(options, 2, 9 * kPart) - few) / 2 / (4 * kPart);
+    EXPECT_LE(per_value, 0.1) << strategy;
+    EXPECT_GE(few, 2 * 3 * 8 * kPart) << "they are counted";
+  }
+}
+
+// Copies too, and what is computed in memory that an earlier part had is what it is elsewhere.
+TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {
+  constexpr std::size_t kPart = std::size_t{1} << 20, kN = 9 * kPart + 12'345;
+  for (const char* strategy : {"server", "gather", "ring"}) {
+    Ranks ranks(open_loop(2), {.codec = "bf16",
+                               .strategy = strategy,
+                               .lanes = 2,
+                               .average = false,
+                               .min_values = 0,
+                               .part_values = kPart});
+    ranks.each([&](Rank r) {
+      for (int round = 0; round < 2; ++round) {
+        std::vector<std::uint16_t> halves(kN);
+        const auto at = [&](std::size_t i, Rank rank) {
+          return static_cast<float>((i / 1000 + static_cast<std::size_t>(rank + round)) % 100);
+        };
+        for (std::size_t i = 0; i < kN; ++i) halves[i] = engine::to_bf16(at(i, r));
+        const Tensor t{.key = "w", .data = halves.data(), .n = kN, .dtype = DType::kBF16};
+        const Result<Ticket> ticket = ranks[r].sync({&t, 1});
+        ASSERT_TRUE(ticket.ok());
+        ASSERT_TRUE(ranks[r].wait(*ticket).ok());
+        ASSERT_TRUE(ranks[r].commit().ok());
+        for (std::size_t i = 0; i < kN; i += 97)
+          ASSERT_EQ(engine::from_bf16(halves[i]), at(i, 0) + at(i, 1)) << strategy << ", value " << i;
+      }
+    });
   }
 }
 

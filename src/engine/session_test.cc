@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 #include <new>
 
 #include "engine/convert.h"
@@ -258,6 +257,7 @@ TEST(Session, RefusesWhatMakesNoSense) {
       refused({.timeout = std::chrono::milliseconds(2), .patience = std::chrono::milliseconds(1)}).code(),
       Code::kInvalid);
   EXPECT_EQ(Session::open(nullptr, {}).status().code(), Code::kInvalid);
+  EXPECT_NE(refused({.hosts = "2x2"}).what().find("hosts '2x2'"), std::string::npos);
 
   Ranks ranks(open_loop(1), {});
   float v[4] = {};
@@ -295,43 +295,24 @@ TEST(Session, RefusesForeignStates) {
   EXPECT_TRUE(two[0].restore(state).ok());
 }
 
-TEST(Session, TraceShowsEveryStepOfARound) {
-  Ranks ranks(open_loop(2), {.codec = "fp32", .strategy = "ring", .min_values = 0});
-  ranks.each([&](Rank r) {
-    ranks[r].trace(true);
-    std::vector<float> v(1000, 1.0F);
-    round_of(ranks[r], "w", v);
-    std::map<std::string_view, int> count;
-    std::int64_t last = 0;  // lanes write for themselves; who reads sorts
-    for (const TraceEvent& e : ranks[r].take_trace()) {
-      ++count[e.op];
-      EXPECT_GE(e.end_ns, last);
-      last = e.end_ns;
-      EXPECT_LE(e.begin_ns, e.end_ns);
-      EXPECT_EQ(e.op == "send" || e.op == "recv", e.lane == 0) << e.op;
-    }
-    EXPECT_EQ(count["send"], 2);
-    EXPECT_EQ(count["recv"], 2);
-    EXPECT_EQ(count["merge"], 1);
-    EXPECT_EQ(count["store"], 2);
-    const SessionStats s = ranks[r].stats();
-    EXPECT_EQ(s.frames_sent, 2U);
-    EXPECT_EQ(s.bytes_sent, 2 * (64 + 4 * 500U));
-    EXPECT_EQ(s.values, 1000U);
-    EXPECT_GT(s.encode_ns, 0U);
-    EXPECT_GT(s.wait_ns, 0U);
-  });
-}
-
 // On two ranks, after six rounds more.
-int allocations_of_six_rounds(const std::string& codec, const char* schedule, int lanes) {
-  Ranks ranks(
-      open_loop(2),
-      {.codec = codec, .strategy = "server", .schedule = schedule, .lanes = lanes, .part_values = 70'000});
+int allocations_of_six_rounds(const std::string& codec, const char* schedule, int lanes, bool traced = false,
+                              const char* pacer = "off", const char* proposed = nullptr) {
+  Ranks ranks(open_loop(2), {.codec = codec,
+                             .strategy = "server",
+                             .schedule = schedule,
+                             .lanes = lanes,
+                             .part_values = 70'000,
+                             .pacer = pacer});
   std::vector<float> v[2] = {ramp(200'000, 1), ramp(200'000, 2)};
   g_allocations = 0;
   std::atomic<int> waiting{0};
   ranks.each([&](Rank r) {
+    ranks[r].trace(traced);
+    if (proposed != nullptr) {  // all ranks see it after the same round
+      if (r == 0 && !ranks[r].propose(proposed).ok()) ++g_allocations;
+      while (ranks[r].proposal().state != Proposal::State::kSwitched) round_of(ranks[r], "w", v[at(r)]);
+    }
     for (int round = 0; round < 12; ++round) {
       if (round == 6) {  // counting begins when all ranks are there
         ++waiting;
@@ -368,6 +349,32 @@ TEST(Session, steady_rounds_allocate_nothing) {
       for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
         least = std::min(least, allocations_of_six_rounds(codec, schedule, lanes));
       EXPECT_EQ(least, 0) << codec << ", schedule " << schedule << ", " << lanes << " lanes";
+    }
+  for (const int lanes : {0, 2}) {
+    int least = 1;
+    for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
+      least = std::min(least, allocations_of_six_rounds("fp8", "none", lanes, false, "off",
+                                                        R"({"*": "topk:ratio=0.05"})"));
+    EXPECT_EQ(least, 0) << "after other choices were taken, " << lanes << " lanes";
+  }
+}
+
+TEST(Session, SteadyRoundsAllocateNothingWhileTheyAreTraced) {
+  for (const int lanes : {0, 2}) {
+    int least = 1;
+    for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
+      least = std::min(least, allocations_of_six_rounds("onebit", "none", lanes, true));
+    EXPECT_EQ(least, 0) << lanes << " lanes";
+  }
+}
+
+TEST(Session, SteadyRoundsAllocateNothingWithWindows) {
+  for (const char* pacer : {"window=1,rotation=on", "window=100000"})
+    for (const int lanes : {0, 2}) {
+      int least = 1;
+      for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
+        least = std::min(least, allocations_of_six_rounds("onebit", "none", lanes, false, pacer));
+      EXPECT_EQ(least, 0) << pacer << ", " << lanes << " lanes";
     }
 }
 

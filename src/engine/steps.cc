@@ -22,13 +22,15 @@ Where Unit::where(const Step& step) {
   const auto p = static_cast<std::size_t>(step.part);
   const PartLayout& layout = program_.parts[p];
   const std::size_t n = layout.size(step.chunk);
+  const bool inside = step.stage == Stage::kInside;
   return {plan_.parts[p],
           layout,
-          row_of(layout.laws[step.phase]),
+          row_of(inside ? Law::kDecode : layout.laws[step.phase]),
           chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
           flat_.values(step.part).subspan(layout.at(step.chunk), n),
           n,
-          std::size_t{step.phase} + 1 == layout.laws.size()};
+          inside || std::size_t{step.phase} + 1 == layout.laws.size(),
+          layout.turn(step.chunk)};
 }
 
 Call Unit::call(const Step& step, const Where& w, int lane) {
@@ -41,11 +43,11 @@ Call Unit::call(const Step& step, const Where& w, int lane) {
           .phase = step.phase,
           .context = w.chunk.context,
           .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes},
-          .memory = carry_.memory(step.part, step.chunk)};
+          .memory = step.stage == Stage::kInside ? ByteView{} : carry_.memory(step.part, step.chunk)};
 }
 
 FrameHeader Unit::header(const Step& step, const Where& w) const {
-  return {.codec = ids_[static_cast<std::size_t>(step.part)],
+  return {.codec = coding(step).id,
           .run = member_.run,
           .round = round_,
           .tensor = first_part_ + static_cast<std::uint32_t>(step.part),
@@ -57,12 +59,10 @@ FrameHeader Unit::header(const Step& step, const Where& w) const {
 }
 
 Status Unit::run(const Step& step, int lane) {
+  if (step.loads) load(step);
   switch (step.kind) {
     case StepKind::kLoad:
-      load(step.part);
-      return {};
-    case StepKind::kUnload:
-      flat_.unload(step.part);
+      load(step);
       return {};
     case StepKind::kOwn:
       return own(step, lane);
@@ -82,13 +82,19 @@ Status Unit::run(const Step& step, int lane) {
   return {};
 }
 
-void Unit::load(int part) {
-  flat_.load(part);
-  const float* source = carry_.load(part, flat_.values(part));
-  const PartLayout& layout = program_.parts[static_cast<std::size_t>(part)];
-  for (Chunk c = 0; c < layout.chunks; ++c)
+// A chunk, or all of a part.
+void Unit::load(const Step& step) {
+  const PartLayout& layout = program_.parts[static_cast<std::size_t>(step.part)];
+  const bool whole = step.chunk == kWholePart;
+  const Chunk begin = whole ? 0 : step.chunk, end = whole ? layout.chunks : step.chunk + 1;
+  const std::size_t first = layout.at(begin), n = layout.at(end) - first;
+  const std::span<float> values = flat_.values(step.part).subspan(first, n);
+  flat_.load(step.part, first, n);
+  if (!member_.place().works()) std::ranges::fill(values, 0.0F);
+  const float* source = carry_.load(step.part, first, values);
+  for (Chunk c = begin; c < end; ++c)
     chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
-        source + layout.at(c);
+        source + (layout.at(c) - first);
 }
 
 // ---- Frames that leave
@@ -226,7 +232,9 @@ Status Unit::store(const Step& step, int lane) {
   if (!codec::all_finite(w.values)) {
     w.chunk.poisoned = true;
     finite_ = false;
+    return {};
   }
+  flat_.unload(step.part, w.layout.at(step.chunk), w.n);
   return {};
 }
 
@@ -243,7 +251,8 @@ Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const 
 Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
                      float* rounding) {
   Call c = call(step, w, 0);
-  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(member_.world) - after);  // each has one more
+  c.ranks =
+      static_cast<std::uint32_t>(static_cast<std::size_t>(w.turn.payloads) - after);  // each has one more
   const Result<Combined> done = impl(step).combine(c, w.n, acc, frames_.payload(frame), rounding);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), frames_.maker(frame));
   if (!done->finite) w.chunk.poisoned = true;

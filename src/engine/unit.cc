@@ -24,35 +24,42 @@ std::vector<carry::Slice> slices(std::span<const TensorLayout> tensors) {
 std::vector<carry::Piece> pieces(const Plan& plan, const Program& program) {
   std::vector<carry::Piece> out;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    out.push_back({{plan.parts[p].first, plan.parts[p].n}, plan.parts[p].spec, program.parts[p].starts});
+    out.push_back({{plan.parts[p].first, plan.parts[p].n},
+                   plan.parts[p].spec,
+                   program.parts[p].starts,
+                   plan.parts[p].inside});
   return out;
 }
 
 }  // namespace
 
-Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part,
-           std::span<const double> ratios)
+Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
+           carry::Room room)
     : member_(member),
       tensors_(std::move(tensors)),
       plan_(std::move(plan)),
-      plan_hash_(plan_.hash(member.world)),
+      plan_hash_(plan_.hash(member.world, member.hosts, member.servers)),
       round_hash_(plan_hash_),
-      first_part_(first_part),
-      program_(compile(plan_, member.me, member.world, ratios, member.tagging)),
+      program_(compile(plan_, member_.place(), ratios, member.tagging, member.makers.get(),
+                       may_be_copied(tensors_, plan_))),
       frames_(program_, member.tagging.trailer()),
-      flat_(tensors_, plan_,
+      flat_(tensors_, plan_, program_,
             member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
-      carry_(slices(tensors_), pieces(plan_, program_)),
+      carry_(slices(tensors_), pieces(plan_, program_), room),
       chunks_(static_cast<std::size_t>(program_.chunks)) {
   for (const TensorLayout& t : tensors_) values_ += t.n;
   for (const Part& p : plan_.parts) {
     const auto t = std::find_if(tensors_.begin(), tensors_.end(),
                                 [&](const TensorLayout& l) { return p.first < l.first + l.n; });
     draws_.push_back(draw_number(t->key, p.first - t->first));
-    settings_.push_back(p.spec.settings);
-    const Codec& codec = *p.spec.codec;
-    impls_.push_back(member_.force_reference ? &codec.reference() : &codec.best(this_machine()));
-    ids_.push_back(id_of(codec));
+    const auto coding = [&](const Spec& spec) {
+      const Codec& codec = *spec.codec;
+      return Coding{.impl = member_.force_reference ? &codec.reference() : &codec.best(this_machine()),
+                    .id = id_of(codec),
+                    .settings = spec.settings};
+    };
+    codings_.push_back(coding(p.spec));
+    inside_.push_back(p.inside ? coding(*p.inside) : Coding{});
   }
   for (int lane = 0; lane < member_.workers; ++lane) {
     scratch_.push_back(make_arena(program_.scratch_bytes));
@@ -62,8 +69,15 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
 
 void Unit::use_ratio(double ratio) {
   for (std::size_t i = 0; i < plan_.parts.size(); ++i)
-    if (plan_.parts[i].scheduled) settings_[i] = with_ratio(plan_.parts[i].spec, ratio);
+    if (plan_.parts[i].scheduled) codings_[i].settings = with_ratio(plan_.parts[i].spec, ratio);
   round_hash_ = mix64(plan_hash_ ^ std::bit_cast<std::uint64_t>(ratio));
+}
+
+void Unit::touch(std::span<const Tensor> bucket) {
+  frames_.touch();
+  for (const Arena& scratch : scratch_) std::fill_n(scratch.get(), program_.scratch_bytes, std::uint8_t{0});
+  if (std::ranges::all_of(bucket, [](const Tensor& t) { return t.data != nullptr || t.n == 0; }))
+    flat_.begin(bucket);
 }
 
 void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {

@@ -25,13 +25,17 @@ namespace tithe::engine {
 struct Member {
   Rank me = 0;
   int world = 1;
+  Hosts hosts = {};
+  int servers = 0;
   float divide = 1.0F;
   std::uint64_t seed = 0;
   std::uint64_t run = 0;
   bool force_reference = false;
   int workers = 1;  // lane numbers are 0..workers-1
-  Tagging tagging;
-  std::shared_ptr<Tags> tags;  // null: frames are not tagged
+  Tagging tagging = {};
+  std::shared_ptr<Tags> tags = {};                                        // null: frames are not tagged
+  std::shared_ptr<KnownMakers> makers = std::make_shared<KnownMakers>();  // of all its layouts
+  Place place() const { return {me, world, &hosts, servers}; }
 };
 
 // A chunk in the round that is under way.
@@ -52,13 +56,14 @@ struct Where {
   std::span<float> values;
   std::size_t n;
   bool last_phase;
+  Turn turn;
 };
 
 class Unit {
  public:
   // ratios: all that use_ratio() may be given.
-  Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::uint32_t first_part,
-       std::span<const double> ratios);
+  Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
+       carry::Room room = carry::Room::kOwn);
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
@@ -67,10 +72,17 @@ class Unit {
   std::uint64_t plan_hash() const { return plan_hash_; }
   std::span<const TensorLayout> tensors() const { return tensors_; }
   std::size_t values() const { return values_; }
+  // Before its first round: the number of its part 0 among those of all units, which names its channels and frames.
+  void use_channels(std::uint32_t first_part) { first_part_ = first_part; }
   Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
 
   // For the rounds to come: the ratio of every part that follows the schedule. All ranks must use the same.
   void use_ratio(double ratio);
+  // Touches all memory that a round will use, so that none pays for it. `bucket`: tensors of the layout, which are not
+  // looked at, only where they lie.
+  void touch(std::span<const Tensor> bucket);
+  // Where the tensors of the last round lay, in the caller's order.
+  std::vector<Tensor> last_bucket() const { return flat_.bucket(); }
   // A round begins: where this round's gradients lie, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
   // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
@@ -91,12 +103,21 @@ class Unit {
   friend const LawRow& row_of(Law law);
 
   Where where(const Step& step);
-  const Impl& impl(const Step& step) const { return *impls_[static_cast<std::size_t>(step.part)]; }
-  const Settings& settings(const Step& step) const { return settings_[static_cast<std::size_t>(step.part)]; }
+  // A codec at work for a part.
+  struct Coding {
+    const Impl* impl = nullptr;
+    CodecId id{};
+    Settings settings;  // as of this round
+  };
+  const Coding& coding(const Step& step) const {
+    return (step.stage == Stage::kInside ? inside_ : codings_)[static_cast<std::size_t>(step.part)];
+  }
+  const Impl& impl(const Step& step) const { return *coding(step).impl; }
+  const Settings& settings(const Step& step) const { return coding(step).settings; }
   std::span<const int> list(Range r) const { return std::span(program_.indices).subspan(r.first, r.count); }
   bool leads(const Where& w) const {
     return !w.law.one_leads ||
-           round_ % static_cast<std::uint32_t>(member_.world) == static_cast<std::uint32_t>(member_.me);
+           round_ % static_cast<std::uint32_t>(w.turn.of) == static_cast<std::uint32_t>(w.turn.at);
   }
   // Only the last phase settles what is left.
   float* residual_out(const Step& step, const Where& w) {
@@ -111,7 +132,7 @@ class Unit {
   FrameHeader header(const Step& step, const Where& w) const;
 
   // Steps (steps.cc).
-  void load(int part);
+  void load(const Step& step);
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
   Status check(const Step& step, int lane);
@@ -145,14 +166,13 @@ class Unit {
   const std::vector<TensorLayout> tensors_;
   const Plan plan_;
   const std::uint64_t plan_hash_;
-  std::vector<Settings> settings_;  // by part, as of this round
-  std::uint64_t round_hash_;        // plan_hash_, and with a schedule the round's ratio
-  const std::uint32_t first_part_;
+  std::uint64_t round_hash_;  // plan_hash_, and with a schedule the round's ratio
+  std::uint32_t first_part_ = 0;
   const Program program_;
   std::size_t values_ = 0;
   std::vector<std::uint32_t> draws_;  // by part: the number of its random draws, from its first key
-  std::vector<const Impl*> impls_;    // by part
-  std::vector<CodecId> ids_;          // by part
+  std::vector<Coding> codings_;       // by part: of the codec between hosts
+  std::vector<Coding> inside_;        // by part: of the one inside; nothing where there is none
 
   std::vector<Arena> scratch_;                // by lane
   std::vector<std::vector<ByteView>> views_;  // by lane

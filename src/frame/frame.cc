@@ -2,13 +2,12 @@
 #include "tithe/frame.h"
 
 #include <fmt/format.h>
-#define XXH_STATIC_LINKING_ONLY  // the state on the stack
-#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
 
 #include "base/bytes.h"
+#include "frame/checksum.h"
 #include "frame/tagger.h"
 
 namespace tithe {
@@ -41,15 +40,6 @@ constexpr unsigned kAllFlags = kFlagNonFinite | kFlagConcat | kFlagEmpty;
 constexpr std::uint8_t kFlagTagged = 8;        // a tag over the header
 constexpr std::uint8_t kFlagTaggedWhole = 16;  // a tag over header and payload
 constexpr std::uint8_t kTagFlags = kFlagTagged | kFlagTaggedWhole;
-
-// XXH3-64, seed 0, over the header up to the checksum and then the payload.
-std::uint64_t checksum(ByteView header, ByteView payload) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  XXH3_64bits_update(&state, header.data(), kAtChecksum);
-  if (!payload.empty()) XXH3_64bits_update(&state, payload.data(), payload.size());
-  return XXH3_64bits_digest(&state);
-}
 
 // What makes no sense whatever the receiver expects; empty: nothing wrong.
 std::string contradiction(const FrameHeader& h) {
@@ -89,7 +79,7 @@ Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_fla
   wire::put(p + kAtPayloadBytes, header.payload_bytes);
   wire::put(p + kAtPlan, header.plan);
   const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
-  wire::put(p + kAtChecksum, checksum(frame, payload));
+  wire::put(p + kAtChecksum, checksum(ByteView(frame).first(kAtChecksum), payload));
   return {};
 }
 
@@ -160,7 +150,7 @@ Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least) {
                     h.source);
   }
   if (std::string wrong = contradiction(h); !wrong.empty()) return refuse(Code::kCorrupt, wrong);
-  if (checksum(bytes, payload) != wire::get<std::uint64_t>(p + kAtChecksum))
+  if (checksum(bytes.first(kAtChecksum), payload) != wire::get<std::uint64_t>(p + kAtChecksum))
     return refuse(Code::kCorrupt, "checksum differs: the bytes were changed on their way");
   return ParsedFrame{h, payload, number};
 }

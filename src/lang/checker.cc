@@ -447,7 +447,8 @@ std::vector<Checked> check(const File& file, Problems& problems) {
       problems.add(claim.name.at, fmt::format("nobody tests '{}'", claim.name.text),
                    "claim unbiased, exact, or contraction and a bound");
     else if (claim.value)
-      check_claim(file, claim, all[0], problems);
+      for (std::size_t c = 0; c < all.size() && !problems.any(); ++c)
+        check_claim(file, claim, all[c], problems);
   }
   return all;
 }

@@ -331,11 +331,27 @@ class Machine {
   float own_[kRun];  // where the program does not read what is taken
 };
 
-struct Limits {
-  std::size_t most;
-  std::size_t keep;
-};
-Limits limits_of(const Combination& of, const Settings& settings, std::size_t n) {
+template <typename T>
+T plan_number(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+              std::size_t n) {
+  const Memory memory = memory_of(schedule);
+  const Registers registers(program, schedule, memory.get());
+  registers.compute_once(schedule.plan, {.settings = &settings, .n = n}, false);
+  return *registers.of<T>(node);
+}
+
+}  // namespace
+
+double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+                  std::size_t n) {
+  return plan_number<double>(program, schedule, node, settings, n);
+}
+float plan_float(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+                 std::size_t n) {
+  return plan_number<float>(program, schedule, node, settings, n);
+}
+
+PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n) {
   const auto count = [&](int node, std::size_t otherwise) {
     if (node == kNone) return otherwise;
     const double v = plan_value(of.program, of.schedule, node, settings, n);
@@ -343,16 +359,6 @@ Limits limits_of(const Combination& of, const Settings& settings, std::size_t n)
   };
   const std::size_t most = count(of.program.pairs.most, n);
   return {.most = most, .keep = count(of.program.pairs.keep, most)};
-}
-
-}  // namespace
-
-double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
-                  std::size_t n) {
-  const Memory memory = memory_of(schedule);
-  const Registers registers(program, schedule, memory.get());
-  registers.compute_once(schedule.plan, {.settings = &settings, .n = n}, false);
-  return *registers.of<double>(node);
 }
 
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n) {
@@ -368,7 +374,7 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   const Memory memory = memory_of(of.schedule);
   Machine machine(of, name, call, in.n, memory.get());
   if (of.program.sends_pairs) {
-    const Limits limits = limits_of(of, call.settings, in.n);
+    const PairsLimits limits = limits_of(of, call.settings, in.n);
     return machine.encode_pairs(in, sparse::form_of(call.settings, of.form), limits.most, limits.keep, out);
   }
   bool finite = true;

@@ -7,6 +7,9 @@
 //             rest
 //   check     the size, what the receiver knows, finite floats, no bit past an array, and every `where`
 //   decode    the same nodes as encode's own decoding, so that what is left is what was not received
+#include <atomic>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "lang/evaluate.h"
@@ -14,10 +17,22 @@
 
 namespace tithe::lang {
 
+struct Object;
+enum class Level : std::uint8_t;
+
+// What runs a combination besides the interpreter (lang/compiled.h).
+struct Running {
+  std::atomic<const Object*> object{nullptr};  // none: the interpreter alone
+  bool asked = false;
+  Level level{};
+  std::string how;
+};
+
 struct Combination {
   Checked program;
   Schedule schedule;
   std::size_t form = 0;  // of programs that send pairs: where their form stands in the settings
+  std::unique_ptr<Running> running = std::make_unique<Running>();
 
   Combination(Checked of, std::size_t form_at) : program(std::move(of)), schedule(program), form(form_at) {}
 };
@@ -29,7 +44,16 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
 Status decode(const Combination& of, std::string_view name, const Call& call,
               std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 
-// The result of a program of plan nodes.
+// Of a program that sends pairs: the most of them, and how many are kept if there were more.
+struct PairsLimits {
+  std::size_t most;
+  std::size_t keep;
+};
+PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n);
+
+// The value of a plan node, of type f64 or f32.
+float plan_float(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+                 std::size_t n);
 double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
                   std::size_t n);
 

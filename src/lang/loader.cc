@@ -24,6 +24,12 @@ namespace {
 constexpr std::size_t kMostShown = 200;  // bytes of a path
 constexpr Law kDecodeLaw[] = {Law::kDecode};
 
+// All that this process has loaded. They stay.
+struct Loaded {
+  std::mutex one_at_a_time;
+  std::vector<const LoadedProgram*> all;
+} loaded;
+
 const Claim* claim_of(const File& file, std::string_view name) {
   for (const Claim& c : file.claims)
     if (c.name.text == name) return &c;
@@ -64,11 +70,11 @@ void fill_params(LoadedProgram& p) {
 
 LoadedProgram::~LoadedProgram() { give_back_slot(*this); }
 
-const Combination& LoadedProgram::of(const Settings& settings) const {
+std::size_t LoadedProgram::index_of(const Settings& settings) const {
   std::size_t at = 0;
   for (std::size_t k = 0; k < counts.size(); ++k)
     if (counts[k] != 0) at = at * counts[k] + static_cast<std::size_t>(settings[k]);
-  return combinations[at];
+  return at;
 }
 
 Result<Source> read_source(const std::string& path) {
@@ -100,9 +106,9 @@ std::size_t code_lines(const Source& source) {
 
 // Of pairs whose values are rounded less is sent than the author knows of.
 double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) const {
-  if (contraction == nullptr) return std::numeric_limits<double>::infinity();
-  const double claimed =
-      plan_value(contraction->program, contraction->schedule, contraction->program.result, settings, n);
+  if (contractions.empty()) return std::numeric_limits<double>::infinity();
+  const Combination& claim = contractions[index_of(settings)];
+  const double claimed = plan_value(claim.program, claim.schedule, claim.program.result, settings, n);
   if (!file.pairs) return claimed;
   const sparse::Form form = sparse::form_of(settings, file.params.size());
   return 1 - (1 - claimed) * sparse::kKeptEnergy[static_cast<std::size_t>(form.values)];
@@ -129,7 +135,7 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   const bool one_pass = checked[0].passes == 0 || checked[0].block != 0;
   const bool pairs = p->file.pairs.has_value();
   if (const Claim* c = claim_of(p->file, "contraction"))
-    p->contraction = std::make_unique<Combination>(check_claim(p->file, *c, checked[0], problems), 0);
+    for (const Checked& of : checked) p->contractions.emplace_back(check_claim(p->file, *c, of, problems), 0);
   for (Checked& c : checked) p->combinations.emplace_back(std::move(c), p->file.params.size());
   const std::uint64_t hash = XXH3_64bits(p->source.text.data(), p->source.text.size());
   p->name = fmt::format("{}@{:012x}", p->file.name.text, hash >> 16);
@@ -137,8 +143,16 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   p->laws.assign(std::begin(kDecodeLaw), std::end(kDecodeLaw));
   if (pairs) p->laws.assign(std::begin(sparse::kLaws), std::end(sparse::kLaws));
   p->phase = {.name = "values", .laws = p->laws, .bound = seam->bound};
-  p->impl = codec::reference({.encode = seam->encode, .decode = seam->decode, .check = seam->check});
-  if (pairs) p->impl.clear_sent = sparse::clear_sent_ref;
+  p->impls = {{.name = "compiled",
+               .usable = codec::with_simd,
+               .encode = seam->encode_compiled,
+               .decode = seam->decode_compiled,
+               .check = seam->check_compiled},
+              codec::reference({.encode = seam->encode, .decode = seam->decode, .check = seam->check})};
+  if (pairs) {
+    p->impls[0].clear_sent = sparse::clear_sent_simd;
+    p->impls[1].clear_sent = sparse::clear_sent_ref;
+  }
   p->codec = {.name = p->name,
               .doc = p->doc,
               .params = p->params,
@@ -149,8 +163,8 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,
                          .contraction = seam->contraction},
-              .scratch = codec::no_scratch,
-              .impls = std::span(&p->impl, 1)};
+              .scratch = seam->scratch,
+              .impls = p->impls};
   return p;
 }
 
@@ -162,10 +176,8 @@ Result<const LoadedProgram*> load(const std::string& path) {
   Result<Source> found = read_source(path);
   if (!found.ok()) return found.status();
   const Source& source = *found;
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
-  static std::vector<const LoadedProgram*> all;
-  for (const LoadedProgram* known : all)
+  const std::lock_guard lock(loaded.one_at_a_time);
+  for (const LoadedProgram* known : loaded.all)
     if (known->source.text == source.text) return known;
   Problems problems;
   std::unique_ptr<LoadedProgram> made = compile(source, problems);
@@ -177,9 +189,16 @@ Result<const LoadedProgram*> load(const std::string& path) {
         Code::kUnsupported,
         fmt::format("{}: its id is that of {} by chance: change a word of its doc", path, other->name));
   const LoadedProgram* stays = made.release();
-  all.push_back(stays);
+  loaded.all.push_back(stays);
   add_loaded_codec(stays->codec, id);
   return stays;
+}
+
+const LoadedProgram* program_of(const Codec& codec) {
+  const std::lock_guard lock(loaded.one_at_a_time);
+  for (const LoadedProgram* known : loaded.all)
+    if (&known->codec == &codec) return known;
+  return nullptr;
 }
 
 }  // namespace tithe::lang

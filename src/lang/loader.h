@@ -30,7 +30,8 @@ struct LoadedProgram {
   std::vector<Combination> combinations;  // of its parameters' values, as check() orders them
   Codec codec;
 
-  const Combination& of(const Settings& settings) const;
+  const Combination& of(const Settings& settings) const { return combinations[index_of(settings)]; }
+  std::size_t index_of(const Settings& settings) const;
   // As claimed; infinity where nothing is.
   double contraction_of(const Settings& settings, std::size_t n) const;
 
@@ -41,9 +42,9 @@ struct LoadedProgram {
   std::vector<std::string> docs;
   std::vector<Law> laws;
   Phase phase;
-  Impl impl;
-  std::vector<std::size_t> counts;           // per parameter: its values; 0: it is real
-  std::unique_ptr<Combination> contraction;  // what is claimed of it
+  std::vector<Impl> impls;                // compiled, and the interpreter
+  std::vector<std::size_t> counts;        // per parameter: its values; 0: it is real
+  std::vector<Combination> contractions;  // what is claimed of each combination; none: nothing is
 
   LoadedProgram() = default;
   ~LoadedProgram();
@@ -64,5 +65,8 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems);
 bool is_file(std::string_view codec);
 
 Result<const LoadedProgram*> load(const std::string& path);
+
+// The program that a codec was made of; nullptr: it was loaded from no file.
+const LoadedProgram* program_of(const Codec& codec);
 
 }  // namespace tithe::lang

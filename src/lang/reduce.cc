@@ -2,7 +2,9 @@
 #include "lang/reduce.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace tithe::lang {
 
@@ -34,13 +36,22 @@ void Reduction::end_piece() {
   piece64_ = {};
 }
 
+namespace {
+
+template <typename T>
+bool is_nan(T v) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(v);
+  return false;
+}
+
+}  // namespace
+
 template <typename T>
 void Reduction::add_ends(const T* v, const std::uint32_t* which, std::size_t count, bool largest, T& best) {
-  bool none = count_ == 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (which != nullptr && which[i] == 0) continue;
-    if (none || (largest ? best < v[i] : v[i] < best)) best = v[i];
-    none = false;
+    if ((which != nullptr && which[i] == 0) || is_nan(v[i])) continue;
+    if (!found_ || (largest ? best < v[i] : v[i] < best)) best = v[i];
+    found_ = true;
   }
 }
 

@@ -5,7 +5,7 @@
 //   sum    values in the shape of base/fold.h, in pieces of kPiece; the pieces' totals in that shape again. A sum
 //          beyond the largest float is held there
 //   mean   that sum by the count of values; 0 of none
-//   largest, smallest   the first of equals (of +0 and -0, too); 0 of none
+//   largest, smallest   the first of equals (of +0 and -0, too); what is no number is passed over; 0 of none
 //   count, any, all     of conditions
 #include "base/fold.h"
 #include "lang/evaluate.h"
@@ -37,6 +37,7 @@ class Reduction {
   double best64_ = 0;
   std::int32_t best_signed_ = 0;
   std::uint32_t best_unsigned_ = 0;
+  bool found_ = false;  // an end
   bool any_ = false;
   bool all_ = true;
 };

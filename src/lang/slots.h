@@ -15,9 +15,15 @@ inline constexpr std::size_t kSlots = 64;
 struct SlotFunctions {
   std::size_t (*bound)(const Settings&, std::size_t n);
   double (*contraction)(const Settings&, std::size_t n);
+  std::size_t (*scratch)(const Settings&, std::size_t n);
   Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out);
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float> out);
   Status (*check)(const Call&, std::size_t n, ByteView payload);
+  // The same, compiled where that was prepared (lang/compiled.h).
+  Result<Encoded> (*encode_compiled)(const Call&, const Carry&, Bytes out);
+  Status (*decode_compiled)(const Call&, std::span<const ByteView> payloads, const Merge&,
+                            std::span<float> out);
+  Status (*check_compiled)(const Call&, std::size_t n, ByteView payload);
 };
 
 // nullptr: all slots are taken. Safe from any thread.

@@ -30,8 +30,16 @@ bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMostVa
 
 bool has_momentum(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
 
+Spec raw_spec() {
+  Spec raw;
+  raw.codec = find_codec("fp32");
+  raw.settings = defaults(*raw.codec);
+  return raw;
+}
+
 std::string named(const Choice& c) {
-  return fmt::format("{} by {}{}", to_string(c.spec), c.strategy == nullptr ? kAuto : c.strategy->name,
+  return fmt::format("{} by {}{}{}", to_string(c.spec), c.strategy == nullptr ? kAuto : c.strategy->name,
+                     c.inside ? fmt::format(", {} inside", to_string(*c.inside)) : "",
                      c.priority == 0 ? "" : fmt::format(", priority {}", c.priority));
 }
 
@@ -123,18 +131,18 @@ const Strategy& Choice::strategy_of(std::size_t part_values_in_all) const {
                              : *find_strategy(part_values_in_all <= kTinyValues ? "gather" : "server");
 }
 
+Spec Choice::inside_spec() const { return inside.value_or(raw_spec()); }
+
 Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   Choices out;
   out.rules_ = std::move(rules);
   out.usual_ = usual;
-  Spec raw;
-  raw.codec = find_codec("fp32");
-  raw.settings = defaults(*raw.codec);
+  const Spec raw = raw_spec();
   out.min_values_ = usual.min_values;
   if (usual.link.known() && usual.min_values == kUsualMinValues)
     out.min_values_ =
-        plan::least_worth(plan::pace_of(usual.spec, *usual.strategy, usual.world, usual.link),
-                          plan::pace_of(raw, *find_strategy("server"), usual.world, usual.link));
+        plan::least_worth(plan::pace_of(usual.spec, *usual.strategy, usual.place(), usual.link),
+                          plan::pace_of(raw, *find_strategy("server"), usual.place(), usual.link));
   const bool by_link = out.by_link();
   if (out.rules_.size() > kMostRules)
     return Status(Code::kInvalid,
@@ -230,8 +238,9 @@ Status Choices::check_group(std::size_t number) const {
                                                   [&](const Choice& c) { return c.group == mine.group; }) -
                                      choices_.begin());
   const Choice& other = choices_[first];
-  if (other.spec != mine.spec || other.strategy != mine.strategy || other.part_values != mine.part_values ||
-      other.priority != mine.priority || other.scheduled != mine.scheduled)
+  if (other.spec != mine.spec || other.inside != mine.inside || other.strategy != mine.strategy ||
+      other.part_values != mine.part_values || other.priority != mine.priority ||
+      other.scheduled != mine.scheduled)
     return refuse(fmt::format(
         "is {}, but {} for {}: a group has one codec, strategy, part_values and priority; "
         "give one of the two another name",
@@ -259,17 +268,21 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
 }
 
 std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
-  const std::size_t most = std::max<std::size_t>(choice.part_values, 1);
+  const Strategy& strategy = choice.strategy_of(n);
+  const bool usual = choice.part_values == kUsualPartValues && !usual_.link.known();
+  const std::size_t most = usual && strategy.chunks(usual_.place()) == 1
+                               ? plan::kUsualWholePartValues
+                               : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
-  const Strategy& strategy = choice.strategy_of(n);
   return std::max(least,
-                  plan::best_parts(plan::pace_of(choice.spec, strategy, usual_.world, usual_.link), n));
+                  plan::best_parts(plan::pace_of(choice.spec, strategy, usual_.place(), usual_.link), n));
 }
 
 bool Choices::lossless() const {
-  return std::all_of(choices_.begin(), choices_.end(),
-                     [](const Choice& c) { return c.spec.codec->traits.lossless; });
+  return std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) {
+    return c.spec.codec->traits.lossless && c.inside_spec().codec->traits.lossless;
+  });
 }
 
 std::string Choices::text() const {

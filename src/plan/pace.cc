@@ -43,9 +43,9 @@ bool joins(const Phase& phase, const Strategy& strategy) {
 
 }  // namespace
 
-Pace pace_of(const Spec& spec, const Strategy& strategy, int world, const Link& link) {
+Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link) {
   constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
-  const StrategyCost cost = strategy.cost(world);
+  const StrategyCost cost = strategy.cost(at);
   double bytes = 0;
   for (const Phase& phase : spec.codec->phases)
     bytes += static_cast<double>(phase.bound(spec.settings, kMany)) / static_cast<double>(kMany) *

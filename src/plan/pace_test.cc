@@ -45,8 +45,8 @@ TEST(Pace, EveryCodecHasOne) {
   for (const Codec* codec : all_codecs())
     for (const Strategy* strategy : all_strategies()) {
       const Spec spec = *parse_spec(codec->name);
-      const Pace slow = pace_of(spec, *strategy, 4, {1e8, 1e-4}),
-                 fast = pace_of(spec, *strategy, 4, {1e9, 1e-5});
+      const Pace slow = pace_of(spec, *strategy, {.world = 4}, {1e8, 1e-4}),
+                 fast = pace_of(spec, *strategy, {.world = 4}, {1e9, 1e-5});
       EXPECT_GT(slow.compute, 0) << codec->name;
       EXPECT_NEAR(slow.wire, 10 * fast.wire, 1e-3 * slow.wire) << codec->name;
       EXPECT_NEAR(slow.frames, 10 * fast.frames, 1e-3 * slow.frames) << codec->name;
@@ -86,7 +86,7 @@ TEST(Pace, APlanFollowsTheLink) {
   constexpr std::size_t kLarge = 30'000'000;
   EXPECT_EQ(largest_part(with(""), kLarge), kLarge / 8) << "nothing is known: at most 2^22 values";
   EXPECT_EQ(with("").min_values(), kUsualMinValues);
-  const Pace pace = pace_of(*parse_spec("fp8"), *find_strategy("server"), 4, *parse_link("1Gb/s"));
+  const Pace pace = pace_of(*parse_spec("fp8"), *find_strategy("server"), {.world = 4}, *parse_link("1Gb/s"));
   EXPECT_EQ(largest_part(with("1Gb/s"), kLarge),
             (kLarge + best_parts(pace, kLarge) - 1) / best_parts(pace, kLarge));
   EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues) << "never above";

@@ -76,17 +76,41 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 
 namespace {
 
-void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c, std::size_t parts) {
+// What becomes of a strategy on these hosts, and with these servers.
+void settle(Part& part, const Choice& c, const Usual& usual) {
+  if (usual.servers > 0 && !part.strategy->serves) part.strategy = find_strategy("server");  // small tensors'
+  if (part.strategy->between == nullptr) return;
+  if (usual.hosts.alone()) {
+    part.strategy = part.strategy->between;
+    part.why += "; each rank has a host of its own";
+    return;
+  }
+  if (usual.hosts.count(usual.world) > 1) {
+    part.inside = c.inside_spec();
+    return;
+  }
+  part.strategy = part.strategy->between;
+  part.spec = c.inside_spec();
+  part.scheduled = false;
+  part.why += "; all ranks share a host";
+  const FeedbackPolicy& policy = c.spec.feedback;  // momentum and clipping are of the step
+  if (policy.kind == Feedback::kMomentum) part.spec.feedback = policy;
+  part.spec.feedback.mask = false;
+  part.spec.feedback.clip = policy.clip;
+}
+
+void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c, const Choices& choices) {
   const Spec spec = shaped(c.spec, t.row);
   const std::size_t cols = cols_of(spec);
   const std::size_t rows_at_most = cols == 0 || cols >= t.n ? t.n : t.n / cols;
-  const std::size_t pieces = std::min(parts, rows_at_most);
+  const std::size_t pieces = std::min(choices.parts(c, t.n), rows_at_most);
   for (std::size_t k = 0; k < pieces; ++k) {
     const std::size_t first = cut_at(t.n, cols, k, pieces);
     const std::size_t n = cut_at(t.n, cols, k + 1, pieces) - first;
     plan.parts.push_back({at + first, n, spec, &c.strategy_of(n),
                           pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
-                          c.scheduled});
+                          c.scheduled, c.priority});
+    settle(plan.parts.back(), c, choices.usual());
   }
 }
 
@@ -99,16 +123,20 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
   plan.order = order_of(chosen);
   std::size_t at = 0;
   const Choice* open = nullptr;  // of the last part, if it is a group's
+  std::vector<std::pair<std::size_t, const Choice*>> groups;
   for (const std::size_t t : plan.order) {
     const Choice& c = *chosen[t].choice;
     const std::size_t n = bucket[t].n;
     if (n == 0) continue;
     if (!chosen[t].grouped()) {
-      add_alone(plan, at, bucket[t], c, choices.parts(c, n));
+      add_alone(plan, at, bucket[t], c, choices);
       open = nullptr;
     } else {
       const bool fits = open != nullptr && open->group == c.group && plan.parts.back().n + n <= c.part_values;
-      if (!fits) plan.parts.push_back({at, 0, c.spec, nullptr, c.why, c.scheduled});
+      if (!fits) {
+        plan.parts.push_back({at, 0, c.spec, nullptr, c.why, c.scheduled, c.priority});
+        groups.emplace_back(plan.parts.size() - 1, &c);
+      }
       Part& part = plan.parts.back();
       part.n += n;
       part.strategy = &c.strategy_of(part.n);
@@ -116,14 +144,19 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
     }
     at += n;
   }
+  for (const auto& [part, choice] : groups) settle(plan.parts[part], *choice, choices.usual());
   return plan;
 }
 
-std::uint64_t Plan::hash(int world) const {
+std::uint64_t Plan::hash(int world, const Hosts& hosts, int servers) const {
   std::uint64_t h = mix(mix(0, kFrameVersion), static_cast<std::uint64_t>(world));
+  if (servers > 0) h = mix(h, static_cast<std::uint64_t>(servers));
   for (const std::size_t t : order) h = mix(h, t);
-  for (const Part& p : parts)
+  for (const Part& p : parts) {
     h = mix(mix(mix(mix(mix(h, p.first), p.n), to_string(p.spec)), p.strategy->name), p.scheduled ? 1U : 0U);
+    if (p.priority != 0) h = mix(h, static_cast<std::uint64_t>(p.priority));
+    if (p.inside) h = mix(mix(h, to_string(*p.inside)), hosts.text(world));
+  }
   return h;
 }
 
@@ -131,8 +164,9 @@ std::string to_string(const Plan& plan) {
   std::string out;
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const Part& p = plan.parts[i];
-    fmt::format_to(std::back_inserter(out), "part {}: {} values from {}, {} by {} ({})\n", i, p.n, p.first,
-                   to_string(p.spec), p.strategy->name, p.why);
+    fmt::format_to(std::back_inserter(out), "part {}: {} values from {}, {} by {}{} ({})\n", i, p.n, p.first,
+                   to_string(p.spec), p.strategy->name,
+                   p.inside ? fmt::format(", {} inside", to_string(*p.inside)) : "", p.why);
   }
   return out;
 }

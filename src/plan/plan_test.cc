@@ -122,6 +122,26 @@ TEST(Plan, grouped) {
                 "490 onebit server: rule 1 ('*.w')", "10 fp32 gather: tensors below 100 values travel raw"}));
 }
 
+TEST(Plan, hosts) {
+  const std::size_t sizes[] = {5000, 3};
+  const auto on = [&](const char* hosts) {
+    Usual usual{.spec = *parse_spec("onebit"), .strategy = find_strategy("hosts"), .world = 4};
+    usual.hosts = *Hosts::parse(hosts, 4);
+    return plan_of(sizes, Choices::of(usual));
+  };
+  const Part own = on("4x1").parts[0], shared = on("2x2").parts[0], one = on("1x4").parts[0];
+  EXPECT_EQ(own.strategy, find_strategy("server"));
+  EXPECT_EQ(to_string(own.spec), "onebit");
+  EXPECT_FALSE(own.inside);
+  EXPECT_EQ(shared.strategy, find_strategy("hosts"));
+  EXPECT_EQ(to_string(shared.spec), "onebit");
+  EXPECT_EQ(to_string(*shared.inside), "fp32");
+  EXPECT_EQ(one.strategy, find_strategy("server"));
+  EXPECT_EQ(to_string(one.spec), "fp32");
+  EXPECT_FALSE(one.inside);
+  EXPECT_NE(on("2x2").hash(4, *Hosts::parse("2x2", 4)), on("2x2").hash(4, *Hosts::parse("3+1", 4)));
+}
+
 TEST(Plan, small_tensors_that_a_rule_sends_raw_travel_with_the_others) {
   const PlanTensor bucket[] = {{"a.bias", 20}, {"b", 30}, {"c.bias", 120}, {"d.bias", 40}};
   EXPECT_EQ(lines(bucket, R"({"*.bias": "fp32"})"),
@@ -138,6 +158,24 @@ TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
   EXPECT_EQ(a.hash(4), b.hash(4));
   EXPECT_NE(a.hash(4), a.hash(3));
   EXPECT_NE(a.hash(4), plan_of(sizes, "topk:ratio=0.02").hash(4));
+}
+
+// One chunk per part, as with gather: its first byte leaves once all of it is encoded, so parts are smaller. What was
+// said stays.
+TEST(Plan, PartsOfOneChunkAreSmaller) {
+  const auto parts = [](std::string_view strategy, int world, std::size_t part_values) {
+    const PlanTensor bucket[] = {{.key = "t", .n = 6'000'000}};
+    return make_plan(bucket, Choices::of({.spec = *parse_spec("fp8"),
+                                          .strategy = find_strategy(strategy),
+                                          .part_values = part_values,
+                                          .world = world}))
+        .parts.size();
+  };
+  EXPECT_EQ(parts("gather", 4, kUsualPartValues), 6U);
+  EXPECT_EQ(parts("aggregator", 4, kUsualPartValues), 6U);
+  EXPECT_EQ(parts("server", 4, kUsualPartValues), 2U);
+  EXPECT_EQ(parts("ring", 4, kUsualPartValues), 2U);
+  EXPECT_EQ(parts("gather", 4, 3'000'000), 2U);
 }
 
 }  // namespace

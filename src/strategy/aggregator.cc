@@ -34,15 +34,15 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(int) { return 1; }
+int chunks(const Place&) { return 1; }
 
-StrategyCost cost(int world) {
-  const int workers = world - 1;
-  return {.steps = world > 1 ? 2 : 0,
+StrategyCost cost(const Place& p) {
+  const int workers = p.world - 1;
+  return {.steps = p.world > 1 ? 2 : 0,
           .frames_sent = workers,
           .encodes = 1,
           .wire_shares = 1.0 * workers,
-          .concat_shares = 1.0 * workers * world};
+          .concat_shares = 1.0 * workers * p.world};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};

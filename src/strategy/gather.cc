@@ -27,11 +27,11 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(int) { return 1; }
+int chunks(const Place&) { return 1; }
 
-StrategyCost cost(int world) {
-  const int others = world - 1;
-  return {.steps = world > 1 ? 1 : 0,
+StrategyCost cost(const Place& p) {
+  const int others = p.world - 1;
+  return {.steps = p.world > 1 ? 1 : 0,
           .frames_sent = others,
           .encodes = 1,
           .wire_shares = 1.0 * others,

@@ -5,8 +5,8 @@
 
 namespace tithe {
 
-int Graph::add(Op op, int arg) {
-  nodes_.push_back({op, arg, {}, {}});
+int Graph::add(Op op, int arg, Stage stage) {
+  nodes_.push_back({op, arg, {}, {}, stage});
   recv_chunk_.push_back(-1);
   return static_cast<int>(nodes_.size()) - 1;
 }
@@ -33,28 +33,28 @@ void Graph::write(Chunk c, int node) {
   use.readers.clear();
 }
 
-Graph::Frame Graph::encode(Chunk c) {
-  const int node = add(Op::kEncode, c);
+Graph::Frame Graph::encode(Chunk c, Stage stage) {
+  const int node = add(Op::kEncode, c, stage);
   read(c, node);
   return {node};
 }
 
-Graph::Frame Graph::recv(Rank peer, Chunk c) {
+Graph::Frame Graph::recv(Rank peer, Chunk c, Stage stage) {
   TITHE_ASSERT(c >= 0 && c < chunks_);
-  const int node = add(Op::kRecv, peer);
+  const int node = add(Op::kRecv, peer, stage);
   recv_chunk_.back() = c;
   return {node};
 }
 
 void Graph::send(Rank peer, Frame f) {
-  const int node = add(Op::kSend, peer);
+  const int node = add(Op::kSend, peer, stage_of(f));
   nodes_.back().frames.push_back(f.node);
   edge(f.node, node);
 }
 
 void Graph::merge(Chunk c, std::span<const Frame> frames) {
   if (frames.empty()) return;
-  const int node = add(Op::kMerge, c);
+  const int node = add(Op::kMerge, c, stage_of(frames[0]));
   for (const Frame f : frames) {
     nodes_.back().frames.push_back(f.node);
     edge(f.node, node);
@@ -64,7 +64,8 @@ void Graph::merge(Chunk c, std::span<const Frame> frames) {
 
 void Graph::store(Chunk c, std::span<const Frame> frames) {
   TITHE_ASSERT(!frames.empty());
-  const int node = add(Op::kStore, c);
+  TITHE_ASSERT(stage_of(frames[0]) == Stage::kBetween);
+  const int node = add(Op::kStore, c, Stage::kBetween);
   for (const Frame f : frames) {
     nodes_.back().frames.push_back(f.node);
     edge(f.node, node);

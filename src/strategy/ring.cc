@@ -39,14 +39,14 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(int world) { return world; }
+int chunks(const Place& p) { return p.world; }
 
-StrategyCost cost(int world) {
-  const int hops = world - 1;
+StrategyCost cost(const Place& p) {
+  const int hops = p.world - 1;
   return {.steps = 2 * hops,
           .frames_sent = 2 * hops,
-          .encodes = world,
-          .wire_shares = 2.0 * hops / world,
+          .encodes = p.world,
+          .wire_shares = 2.0 * hops / p.world,
           .concat_shares = 1.5 * hops};
 }
 

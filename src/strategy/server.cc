@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// server: co-located parameter servers; rank c sums chunk c for everybody.
+// server: parameter servers. Co-located, rank c sums chunk c for everybody; separate, the last K ranks sum, have no
+// values of their own, and the other W work.
 //
-//   chunks           N
-//   steps            2 (0 when alone)
-//   frames per rank  2(N-1) sent, N encoded, N-1 merged in one pass, N stored
-//   bytes per rank   2(N-1)/N of one payload; under concat (N-1)(N+1)/N, since a sum carries its parts
-//   needs            in-order channels between all pairs
+//                    co-located                          separate
+//   chunks           N                                   K
+//   steps            2 (0 when alone)                    2
+//   frames per rank  2(N-1) sent, N encoded, N-1         a worker sends and encodes K; a server sends N-1, encodes
+//                    merged in one pass, N stored        1, merges W in one pass; all store K
+//   bytes per rank   2(N-1)/N of one payload             a worker sends 1 payload, a server (N-1)/K
+//   under concat     (N-1)(N+1)/N, since a sum           a server sends (N-1)(W+1)/K: what it owes is a part too
+//                    carries its parts
+//   needs            in-order channels between all pairs, or between servers and all others
 //   world 1          encodes and stores its only chunk, so that rounding and feedback are those of any world
 //
 // Sums are merged in rank order, whoever comes first. Sends start with the right neighbour, so that at any
-// moment the ranks talk to different servers.
+// moment the ranks talk to different servers. A separate server gets what the others sum too: it knows what all know,
+// and drops the rounds that all drop.
+#include <algorithm>
+
 #include "strategy/strategies.h"
 
 namespace tithe {
 namespace {
 
-Graph draw(const Place& p) {
+Graph draw_together(const Place& p) {
   Graph g(p.world);
 
   for (int i = 1; i < p.world; ++i) {
@@ -39,15 +47,48 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(int world) { return world; }
+Graph draw_apart(const Place& p) {
+  Graph g(p.servers);
+  const auto server_of = [&](Chunk c) { return p.workers() + c; };
+  const auto chunk = [&](int i) { return (p.me + i) % p.servers; };
 
-StrategyCost cost(int world) {
-  const int others = world - 1;
-  return {.steps = world > 1 ? 2 : 0,
+  if (p.works())
+    for (int i = 0; i < p.servers; ++i) g.send(server_of(chunk(i)), g.encode(chunk(i)));
+
+  for (Chunk c = 0; c < p.servers; ++c) {
+    if (server_of(c) != p.me) continue;
+    std::vector<Graph::Frame> pushed;
+    for (Rank worker = 0; worker < p.workers(); ++worker) pushed.push_back(g.recv(worker, c));
+    g.merge(c, pushed);
+    const Graph::Frame sum = g.encode(c);
+    for (int i = 1; i < p.world; ++i) g.send(p.wrap(p.me + i), sum);
+    g.store(c, sum);
+  }
+
+  for (int i = 0; i < p.servers; ++i)
+    if (const Rank server = server_of(chunk(i)); server != p.me) g.store(chunk(i), g.recv(server, chunk(i)));
+  return g;
+}
+
+Graph draw(const Place& p) { return p.servers > 0 ? draw_apart(p) : draw_together(p); }
+
+int chunks(const Place& p) { return p.servers > 0 ? p.servers : p.world; }
+
+StrategyCost cost(const Place& p) {
+  const int others = p.world - 1;
+  if (p.servers > 0) {
+    const double shares = 1.0 * others / p.servers;
+    return {.steps = 2,
+            .frames_sent = std::max(p.servers, others),
+            .encodes = p.servers,
+            .wire_shares = std::max(1.0, shares),
+            .concat_shares = std::max(1.0, shares * (p.workers() + 1))};
+  }
+  return {.steps = p.world > 1 ? 2 : 0,
           .frames_sent = 2 * others,
-          .encodes = world,
-          .wire_shares = 2.0 * others / world,
-          .concat_shares = 1.0 * others * (world + 1) / world};
+          .encodes = p.world,
+          .wire_shares = 2.0 * others / p.world,
+          .concat_shares = 1.0 * others * (p.world + 1) / p.world};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
@@ -59,6 +100,7 @@ const Strategy server_strategy = {.name = "server",
                                   .draw = draw,
                                   .chunks = chunks,
                                   .cost = cost,
-                                  .laws = kLaws};
+                                  .laws = kLaws,
+                                  .serves = true};
 
 }  // namespace tithe

@@ -17,8 +17,8 @@
 namespace tithe {
 namespace {
 
-constexpr std::uint16_t kVersion = 2;
-constexpr std::size_t kAtNonce = 36;
+constexpr std::uint16_t kVersion = 3;
+constexpr std::size_t kAtNonce = 44;
 constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
 constexpr std::size_t kEndBytes = 8 + kSecretBytes;  // checksum and tag
 constexpr std::size_t kMostText = 1000;
@@ -30,14 +30,22 @@ Secret tag_of(std::span<const std::uint8_t> covered, const Token& token) {
 }  // namespace
 
 ProcessId own_process_id() {
-  // The kernel's boot and the process namespace, hashed together.
-  std::string where;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> where;
-  struct stat ns {};
-  if (stat("/proc/self/ns/pid", &ns) == 0) where += fmt::format("/{}", ns.st_ino);
-  std::uint64_t h = 1;
-  for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
-  return {.system = h, .pid = static_cast<std::uint32_t>(getpid())};
+  // The kernel's boot and a namespace, hashed together. Kernels that say nothing of a boot have names at least.
+  std::string machine;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+  char name[256] = {};
+  if (machine.empty() && gethostname(name, sizeof name - 1) == 0) machine = name;
+  const auto within = [&](const char* space) {
+    std::string where = machine;
+    struct stat ns {};
+    if (stat(space, &ns) == 0) where += fmt::format("/{}", ns.st_ino);
+    std::uint64_t h = 1;
+    for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
+    return h;
+  };
+  return {.system = within("/proc/self/ns/pid"),
+          .pid = static_cast<std::uint32_t>(getpid()),
+          .host = within("/proc/self/ns/net")};
 }
 
 std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect) {
@@ -55,6 +63,7 @@ std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, co
   const ProcessId own = own_process_id();
   wire::put(&blob[24], own.system);
   wire::put(&blob[32], own.pid);
+  wire::put(&blob[36], own.host);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
                 hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
@@ -97,7 +106,10 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
   if (major != dialect.major || minor != dialect.minor)
     return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank {}.{}", dialect.name, major, minor,
                                               dialect.major, dialect.minor));
-  HeardHello heard{body, {wire::get<std::uint64_t>(&blob[24]), wire::get<std::uint32_t>(&blob[32])}};
+  HeardHello heard{body,
+                   {.system = wire::get<std::uint64_t>(&blob[24]),
+                    .pid = wire::get<std::uint32_t>(&blob[32]),
+                    .host = wire::get<std::uint64_t>(&blob[36])}};
   std::memcpy(heard.nonce.data(), &blob[kAtNonce], heard.nonce.size());
   return heard;
 }
@@ -135,6 +147,9 @@ Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Di
       return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
   }
   if (!mine.trouble.ok()) return mine.trouble;
+  std::vector<std::uint64_t> host_of_rank;
+  for (const HeardHello& h : all.hellos) host_of_rank.push_back(h.process.host);
+  all.hosts = Hosts::of(host_of_rank);
   all.key = session_key(connect.token, all.hellos);
   return all;
 }

@@ -7,8 +7,8 @@
 // its tag, were right.
 //
 // Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
-//                         u32 major | u32 minor, of the dialect | u64 system | u32 process | nonce, 32 bytes |
-//                         an address, as the transport writes it, or the text of what went wrong |
+//                         u32 major | u32 minor, of the dialect | u64 system | u32 process | u64 host |
+//                         nonce, 32 bytes | an address, as the transport writes it, or the text of what went wrong |
 //                         u64 XXH3-64 of all before it | HMAC-SHA256 by the job token of all before it, 32 bytes
 #include <cstdint>
 #include <span>
@@ -39,6 +39,7 @@ struct Hello {
 struct ProcessId {
   std::uint64_t system = 0;
   std::uint32_t pid = 0;
+  std::uint64_t host = 0;  // equal for processes of one machine with the same network: they share its links
 };
 ProcessId own_process_id();
 
@@ -63,6 +64,7 @@ struct Introduced {
   std::vector<std::vector<std::uint8_t>> blobs;  // what the hellos point into
   std::vector<HeardHello> hellos;                // in rank order; empty hellos in a world of one
   Secret key = {};
+  Hosts hosts = {};
 };
 Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Dialect& dialect);
 

@@ -29,6 +29,7 @@ TEST(Hello, comes_back) {
   EXPECT_EQ(std::vector<std::uint8_t>(heard->address.begin(), heard->address.end()), kRank2.address);
   EXPECT_EQ(heard->process.system, own_process_id().system);
   EXPECT_EQ(heard->process.pid, static_cast<std::uint32_t>(getpid()));
+  EXPECT_EQ(heard->process.host, own_process_id().host);
 }
 
 TEST(Hello, names_the_rank_that_differs) {

@@ -41,9 +41,9 @@ TEST(Transports, each_line_is_a_whole_transport) {
 }
 
 TEST(Transports, options_stand_behind_a_colon) {
-  EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", ""}));
+  EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", "", ""}));
   EXPECT_EQ(chosen("tcp:trust=10.0.0.0/8,fd00::/8,streams=4"),
-            (std::vector<std::string>{"4", "0", "10.0.0.0/8,fd00::/8"}));
+            (std::vector<std::string>{"4", "0", "10.0.0.0/8,fd00::/8", ""}));
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   EXPECT_EQ(chosen("ucx"), (std::vector<std::string>{"", ""}));
   EXPECT_EQ(chosen("ucx:transports=tcp,devices=eth0"), (std::vector<std::string>{"tcp", "eth0"}));

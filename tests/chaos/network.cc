@@ -8,6 +8,7 @@ namespace tithe::chaos {
 namespace {
 
 constexpr Nanoseconds kLongest = std::chrono::hours(1);
+constexpr std::size_t kMostEager = 4096;         // with windows, as tithe/transport.h promises
 constexpr std::uint64_t kMostPolls = 2'000'000;  // a rank that spins would stop the clock
 
 Status gone(Rank peer) { return {Code::kPeerLost, "chaos: rank " + std::to_string(peer) + " went", peer}; }
@@ -32,6 +33,7 @@ class Line final : public Transport {
   std::size_t poll(std::span<Completion> out, Nanoseconds wait) override { return net_.poll(me_, out, wait); }
   void wake() override { net_.wake(me_); }
   Time now() const override { return net_.now(); }
+  void window(std::size_t bytes) override { net_.window(me_, bytes); }
   void cancel(OpId op) override { net_.cancel(me_, op); }
   Status peer_status(Rank peer) const override {
     const Network::Lock lock(net_.mutex_);
@@ -105,7 +107,8 @@ Status Network::send(Rank me, Rank peer, Channel channel, ByteView bytes, OpId o
   Message m{.bytes = bytes, .copy = {}, .op = op, .eager = false, .from = now_, .until = now_};
   const bool control = channel == 0;
   if (control) mine.last_control.assign(bytes.begin(), bytes.end());
-  m.eager = control || bytes.size() <= weather_.eager_bytes;
+  m.eager = control || bytes.size() <= (mine.windowed ? std::min(weather_.eager_bytes, kMostEager)
+                                                      : weather_.eager_bytes);
   const bool changed = damage(m, me, peer, control);
   if (m.eager && !changed) m.copy.assign(bytes.begin(), bytes.end());
   if (m.eager || changed) m.bytes = m.copy;
@@ -174,6 +177,11 @@ std::size_t Network::poll(Rank me, std::span<Completion> out, Nanoseconds wait) 
   }
   for (std::size_t i = 0; i < k; ++i) count(me, Point::kArrival);
   return k;
+}
+
+void Network::window(Rank me, std::size_t bytes) {
+  const Lock lock(mutex_);
+  at(me).windowed = bytes > 0;
 }
 
 void Network::wake(Rank me) {

@@ -122,7 +122,7 @@ class Network {
     std::vector<Time> link_free;  // by peer: when the link to it is free again
     Time deadline, frozen_until;
     bool polling = false, granted = false, woken = false, entering = false, away = true;
-    bool dead = false, closed = false, silent = false, opened = false;
+    bool dead = false, closed = false, silent = false, opened = false, windowed = false;
     std::uint64_t sent = 0;
     Counts counts{};
     std::vector<std::uint8_t> last_control;
@@ -149,6 +149,7 @@ class Network {
   Status send(Rank me, Rank peer, Channel channel, ByteView bytes, OpId op);
   Status recv(Rank me, Rank peer, Channel channel, Bytes into, OpId op);
   std::size_t poll(Rank me, std::span<Completion> out, Nanoseconds wait);
+  void window(Rank me, std::size_t bytes);
   void wake(Rank me);
   void cancel(Rank me, OpId op);
   std::uint64_t bytes_received(Rank me, Rank peer);

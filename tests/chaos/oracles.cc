@@ -146,6 +146,12 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
   }
 }
 
+bool Oracles::as_calm(const Course& course, Rank r, int round) const {
+  for (int k = 0; k <= round; ++k)
+    if (record(course, r, k).choices != record(calm_, r, k).choices) return false;
+  return true;
+}
+
 void Oracles::judge_values(const Course& course, int from, int to) {
   for (int round = from; round < to; ++round) judge_round(course, round);
 }
@@ -172,7 +178,9 @@ void Oracles::judge_round(const Course& course, int round) {
       fails("honest", where + ": dropped, and the residuals changed");
     if (!mine.dropped && !all_finite(mine.result)) fails("finite", where + ": results");
     if (!all_finite(mine.residual)) fails("finite", where + ": residuals");
-    if (calm.committed && &course != &calm_) {
+    if (first != nullptr && mine.choices != first->choices)
+      fails("together", where + ": other choices than another rank's: " + mine.choices);
+    if (calm.committed && &course != &calm_ && as_calm(course, r, round)) {
       if (mine.dropped != calm.dropped || (!mine.dropped && !same_bits(mine.result, calm.result)))
         fails("repeat", where + ": the result is not that of a calm run");
       if (!same_bits(mine.residual, calm.residual))
@@ -193,6 +201,7 @@ void Oracles::judge_round(const Course& course, int round) {
       grads[at(r)].push_back(plot_.gradient(t, r, round));
     after.push_back(record(course, r, round).residual);
     const RankRound* last = round == 0 ? nullptr : &record(course, r, round - 1);
+    if (last != nullptr && !last->committed && plot_.propose_at >= 0) return;
     if (last != nullptr && !last->committed) last = &record(calm_, r, round - 1);  // a restored job's first
     before.push_back(last != nullptr ? last->residual : grads[at(r)]);
     if (last == nullptr)

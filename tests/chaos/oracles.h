@@ -15,6 +15,7 @@
 //   finite     a round of finite values leaves finite results and residuals, or is dropped
 //   saved      a state can be saved after whatever happened, and holds the last commit
 //   goes_on    a job restored from such states goes on
+//   together   all ranks take other choices before the same round, or none does
 #include <functional>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ class Oracles {
   void judge_values(const Course& course, int from, int to);
   void judge_round(const Course& course, int round);
   void judge_states(const Course& course);
+  // Whether this rank has had the same choices in all rounds up to this one as in the calm run: then its bits are
+  // those.
+  bool as_calm(const Course& course, Rank r, int round) const;
   const RankRound& record(const Course& c, Rank r, int round) const {
     return c.rounds[static_cast<std::size_t>(r)][static_cast<std::size_t>(round)];
   }

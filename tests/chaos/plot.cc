@@ -128,6 +128,17 @@ Plot draw(std::uint64_t seed) {
   draw_fault(dice, p);
   if (p.rounds > 1 && dice.one_in(4))
     p.restart = 1 + static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds - 1)));
+  Dice apart(mix64(seed));  // came later: what the seeds of before draw has not changed
+  p.pacer =
+      apart.any({"off", "off", "window=1,rotation=on", "window=1", "window=5000,rotation=2", "window=20000"});
+  p.impatient = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
+  if (p.rounds > 1 && apart.one_in(3)) {
+    p.propose_at = static_cast<int>(apart.of(static_cast<std::uint64_t>(p.rounds - 1)));
+    p.proposal = apart.any({R"({"*": "topk:ratio=0.1"})", R"({"*": "fp32"})",
+                            R"({"t1": "fp32", "*": "topk:ratio=0.3"})",
+                            R"({"> 500": {"codec": "topk:ratio=0.05", "strategy": "gather", "priority": 3}})",
+                            R"({"*": {"codec": "topk:ratio=0.2", "group": "all"}})"});
+  }
   return p;
 }
 
@@ -141,7 +152,8 @@ SessionOptions Plot::options(int with_lanes) const {
           .part_values = part_values,
           .timeout = kTimeout,
           .patience = (fault.kind == FaultKind::kSlow ? 10'000 : 4) * kTimeout,
-          .seed = seed};
+          .seed = seed,
+          .pacer = pacer};
 }
 
 std::vector<float> Plot::gradient(std::size_t tensor, Rank rank, int round) const {
@@ -168,6 +180,8 @@ std::string account(const Plot& p) {
   fmt::format_to(std::back_inserter(out), "  weather: {}, up to {} ms late, {} bytes are eager\n",
                  p.weather.turns ? "drawn turns" : "in order", p.weather.most_latency.count() / 1'000'000,
                  p.weather.eager_bytes);
+  fmt::format_to(std::back_inserter(out), "  pacer={}; wait for each bucket: {:#b}\n", p.pacer,
+                 p.impatient & ((1U << p.world) - 1));
   if (p.nan_round >= 0)
     fmt::format_to(std::back_inserter(out), "  {} in t{} of rank {} in round {}\n",
                    p.infinite ? "Inf" : "NaN", p.nan_tensor, p.nan_rank, p.nan_round);
@@ -177,6 +191,9 @@ std::string account(const Plot& p) {
   if (p.saves) out += "  every rank saves after every commit\n";
   if (p.restart >= 0)
     fmt::format_to(std::back_inserter(out), "  all begin again after {} rounds\n", p.restart);
+  if (p.propose_at >= 0)
+    fmt::format_to(std::back_inserter(out), "  before round {} rank 0 proposes {}\n", p.propose_at,
+                   p.proposal);
   const Fault& f = p.fault;
   if (f.kind == FaultKind::kNone) return out;
   fmt::format_to(std::back_inserter(out), "  fault: {} rank {}", name(f.kind), f.who);

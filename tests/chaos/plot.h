@@ -41,6 +41,10 @@ struct Plot {
   int extreme_round = -1;  // one tensor's values are near the largest float, on one rank
   bool saves = false;      // every rank saves its state after every commit
   int restart = -1;        // after so many rounds all ranks save, end, and begin again
+  std::string pacer = "off";
+  std::uint32_t impatient = 0;  // by bit: ranks that wait for each bucket before they hand over the next one
+  int propose_at = -1;          // before this round rank 0 proposes other choices
+  std::string proposal;
 
   SessionOptions options(int with_lanes) const;
   std::vector<float> gradient(std::size_t tensor, Rank rank, int round) const;

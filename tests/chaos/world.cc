@@ -58,6 +58,9 @@ class Player {
     RankRound& record = course_.rounds[at(me_)][at(round)];
     for (std::size_t t = 0; t < plot_.tensors.size(); ++t)
       record.result.push_back(plot_.gradient(t, me_, round));
+    // Whether it is taken depends on the weather: a rule may name a tensor, and no round be over.
+    if (me_ == 0 && round == plot_.propose_at) (void)session_->propose(plot_.proposal);
+    record.choices = session_->choices();
     if (!step(round, kBeforeSync)) return;
     std::vector<Ticket> tickets;
     for (const std::vector<std::size_t>& bucket : plot_.buckets[at(round)]) {
@@ -70,11 +73,15 @@ class Player {
       const Result<Ticket> ticket = session_->sync(tensors);
       if (failed(ticket.status(), "sync", round)) return;
       tickets.push_back(*ticket);
+      if ((plot_.impatient >> me_ & 1) != 0) {
+        if (failed(session_->wait(*ticket), "wait", round)) return;
+        tickets.back() = 0;
+      }
       if (tickets.size() == 1 && !step(round, kBetweenSyncs)) return;
     }
     if (!step(round, kBeforeWait)) return;
     for (const Ticket ticket : tickets)
-      if (failed(session_->wait(ticket), "wait", round)) return;
+      if (ticket != 0 && failed(session_->wait(ticket), "wait", round)) return;
     if (!step(round, kBeforeCommit)) return;
     if (failed(session_->commit(), "commit", round)) return;
     record.committed = true;

@@ -12,7 +12,8 @@ using Bytes8 = std::vector<std::uint8_t>;
 struct RankRound {
   testing::Values result, residual;  // by tensor, after commit()
   bool committed = false, dropped = false;
-  Bytes8 saved;  // where the plot saves
+  std::string choices;  // that it began with
+  Bytes8 saved;         // where the plot saves
 };
 
 struct RankEnd {

@@ -105,6 +105,8 @@ CASES = {
     "codecs_topk": Case("codecs topk:ratio=0.02"),
     "codecs_thc": Case("codecs thc"),
     "bench_sync_raw": Case("bench sync --ranks 2 --codec bf16 --n 1000 --rounds 2", SECONDS),
+    "keys_new": Case("keys new job --ranks 2 --days 1"),
+    "error_keys_there": Case("keys new . --ranks 2"),
     "error_threads": Case("bench codec fp32 --threads 200", {r"may use \d+ cores": "may use <n> cores"}),
 }
 
@@ -252,7 +254,7 @@ def test_bench_codec_fields(folder):
     assert "r += g" in got["reference"]
 
 
-@pytest.mark.parametrize("strategy", ["ring", "server", "aggregator", "gather"])
+@pytest.mark.parametrize("strategy", ["ring", "server", "aggregator", "gather", "tree"])
 @pytest.mark.parametrize("codec", ["fp32", "bf16", "onebit", "topk", "dgc", "dragonn", "qtopk"])
 def test_bench_sync_on_loop_obeys_the_laws(codec, strategy, folder):
     line = f"bench sync --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --rounds 2 --json"

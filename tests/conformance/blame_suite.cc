@@ -102,7 +102,11 @@ Outcome run_world(Fault fault, Phase phase, const Strategy& strategy, int world,
   for (Rank r = 0; r < world; ++r) {
     auto opened = Session::open(
         std::make_unique<Faulty>(std::move(transports[at(r)]), net, r == victim ? hook : Faulty::Hook{}),
-        {.codec = "onebit", .strategy = std::string(strategy.name), .min_values = 16, .timeout = kTimeout});
+        {.codec = "onebit",
+         .strategy = std::string(strategy.name),
+         .hosts = testing::hosts_of(world),
+         .min_values = 16,
+         .timeout = kTimeout});
     EXPECT_TRUE(opened.ok());
     sessions[at(r)] = std::move(*opened);
   }

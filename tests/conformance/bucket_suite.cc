@@ -36,8 +36,10 @@ Values uneven(Rank rank, int round) {
 
 // Rounds of all tensors, one grouping per round; the results of all rounds and what is owed at the end.
 std::vector<Values> run(const Combination& c, const std::vector<Grouping>& rounds) {
-  Ranks ranks(testing::open_world(c.transport, c.world),
-              {.spec = c.law.spec, .strategy = std::string(c.strategy->name), .rules = c.law.rules});
+  Ranks ranks(testing::open_world(c.transport, c.world), {.spec = c.law.spec,
+                                                          .strategy = std::string(c.strategy->name),
+                                                          .rules = c.law.rules,
+                                                          .hosts = c.hosts});
   std::vector<Values> all(static_cast<std::size_t>(c.world));
   ranks.each([&](Rank r) {
     Values& mine = all[static_cast<std::size_t>(r)];

@@ -153,7 +153,7 @@ TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
                             .strategy = find_strategy("gather"),
                             .why = {}});
     std::vector<engine::TensorLayout> tensors = {{.key = "w", .n = 30}};
-    return std::make_unique<engine::Unit>(engine::Member{}, std::move(tensors), std::move(plan), 0,
+    return std::make_unique<engine::Unit>(engine::Member{}, std::move(tensors), std::move(plan),
                                           std::span<const double>{});
   };
   const auto at_10 = unit(10), at_10_too = unit(10), at_15 = unit(15);
@@ -183,7 +183,7 @@ TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
                           .scheduled = scheduled});
   std::vector<engine::TensorLayout> tensors = {{.key = "w", .n = 200}};
   const double ratios[] = {0.1, 0.5};
-  engine::Unit unit(engine::Member{}, std::move(tensors), std::move(plan), 0, ratios);
+  engine::Unit unit(engine::Member{}, std::move(tensors), std::move(plan), ratios);
   unit.use_ratio(0.5);
   Floats v = wave(200, 0, 0);
   const Tensor t{.key = "w", .data = v.data(), .n = v.size()};

@@ -57,8 +57,10 @@ std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
   auto transports = open_loop(c.world);
   auto& its = transports[static_cast<std::size_t>(forger)];
   its = std::make_unique<Forger>(std::move(its), what);
-  Ranks ranks(std::move(transports),
-              {.spec = c.law.spec, .strategy = std::string(c.strategy->name), .rules = c.law.rules});
+  Ranks ranks(std::move(transports), {.spec = c.law.spec,
+                                      .strategy = std::string(c.strategy->name),
+                                      .rules = c.law.rules,
+                                      .hosts = c.hosts});
   std::vector<Status> said(static_cast<std::size_t>(c.world));
   ranks.each([&](Rank r) {
     Status& status = said[static_cast<std::size_t>(r)];
@@ -74,6 +76,8 @@ class ForgedFramesSuite : public ::testing::TestWithParam<Combination> {};
 
 // Bytes that happen to be legal may pass, and NaN may drop the round; what is refused has its maker's name on it.
 TEST_P(ForgedFramesSuite, APayloadThatIsRefusedNamesItsMaker) {
+  if (GetParam().strategy->between != nullptr)
+    GTEST_SKIP() << "may name a rank of the same host: docs/strategies.md, \"Several ranks on a host\"";
   for (Rank forger = 0; forger < GetParam().world; ++forger) {
     const std::vector<Status> said = run(GetParam(), forger, Forgery::kPayload);
     for (Rank r = 0; r < GetParam().world; ++r) {

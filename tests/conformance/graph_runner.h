@@ -23,16 +23,16 @@ using Mail = std::vector<Payload>;  // one frame: its payloads, several under th
 class Actor {
  public:
   virtual ~Actor() = default;
-  virtual Mail encode(Chunk c) = 0;
-  virtual void merge(Chunk c, const std::vector<const Mail*>& frames) = 0;
+  virtual Mail encode(Chunk c, Stage stage) = 0;
+  virtual void merge(Chunk c, Stage stage, const std::vector<const Mail*>& frames) = 0;
   virtual void store(Chunk c, const std::vector<const Mail*>& frames) = 0;
 };
 
 struct Counts {
   int sent = 0;
   int encodes = 0;
-  std::size_t payloads = 0;  // within the frames sent
-  std::size_t bytes = 0;     // of those payloads
+  std::size_t payloads = 0;                             // within the frames sent
+  std::map<std::pair<Stage, Rank>, std::size_t> bytes;  // of those payloads, by stage and receiver
 };
 
 struct Outcome {
@@ -82,14 +82,14 @@ inline Outcome run_graphs(const std::vector<Graph>& graphs, const std::vector<Ac
     for (const int f : node.frames) in.push_back(&frames[r].at(f));
     switch (node.op) {
       case Op::kEncode:
-        frames[r][static_cast<int>(k)] = actors[r]->encode(node.arg);
+        frames[r][static_cast<int>(k)] = actors[r]->encode(node.arg, node.stage);
         ++outcome.counts[r].encodes;
         break;
       case Op::kSend: {
         Counts& counts = outcome.counts[r];
         ++counts.sent;
         counts.payloads += in[0]->size();
-        for (const Payload& p : *in[0]) counts.bytes += p.size();
+        for (const Payload& p : *in[0]) counts.bytes[{node.stage, node.arg}] += p.size();
         mail[{r, static_cast<std::size_t>(node.arg)}].push_back(
             {*in[0], graphs[r].chunk_of(node.frames[0]), longest + 1});
         break;
@@ -104,7 +104,7 @@ inline Outcome run_graphs(const std::vector<Graph>& graphs, const std::vector<Ac
         break;
       }
       case Op::kMerge:
-        actors[r]->merge(node.arg, in);
+        actors[r]->merge(node.arg, node.stage, in);
         break;
       case Op::kStore:
         actors[r]->store(node.arg, in);

@@ -33,6 +33,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
     return {.spec = GetParam().law.spec,
             .strategy = std::string(GetParam().strategy->name),
             .rules = GetParam().law.rules,
+            .hosts = GetParam().hosts,
             .lanes = 0,
             .average = false,
             .min_values = 0,
@@ -230,7 +231,9 @@ TEST_P(LawSuite, Resume) {
     EXPECT_TRUE(same_bits(residuals(first[r], kFewSizes), residuals(second[r], kFewSizes))) << "rank " << r;
   }
 
-  Ranks larger(open_loop(world() + 1), options());
+  SessionOptions other = options();
+  other.hosts.clear();  // they are of this world
+  Ranks larger(open_loop(world() + 1), other);
   const Status refused = larger[0].restore(saved[0]);
   EXPECT_EQ(refused.code(), Code::kInvalid);
   EXPECT_NE(refused.what().find("resume with " + std::to_string(world()) + " ranks"), std::string::npos)

@@ -73,6 +73,36 @@ TEST_P(TransportSuite, counted) {
   }
 }
 
+// With a window a send ends when it has met its receive, and not when its bytes are copied somewhere.
+TEST_P(TransportSuite, windowed) {
+  open(2);
+  std::map<OpId, std::vector<std::uint8_t>> in;
+  OpId op = 0;
+  for (const std::size_t window : {std::size_t{1}, std::size_t{100'000}}) {
+    at(0).window(window);
+    for (const std::size_t bytes : {4097, 65'536, 65'537, 1'000'003, 8 << 20}) {
+      ++op;
+      const auto out = content(bytes, op);
+      ASSERT_TRUE(at(0).send(1, 6, out, op).ok());
+      Completion c;
+      for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(at(0).poll({&c, 1}, 1ms), 0U) << bytes << " bytes that nobody has received";
+        EXPECT_EQ(at(1).poll({}, 1ms), 0U);
+      }
+      in[op].resize(bytes);
+      run_ranks(2, [&](Rank me) {
+        if (me == 1) {
+          EXPECT_TRUE(at(1).recv(0, 6, in[op], op).ok());
+        }
+        const Completion done = next(at(me));
+        EXPECT_EQ(done.op, op);
+        EXPECT_TRUE(done.status.ok()) << done.status.what();
+      });
+      EXPECT_EQ(in[op], out);
+    }
+  }
+}
+
 // A receive that is withdrawn while its message arrives: its buffer is free then, and the channel goes on.
 TEST_P(TransportSuite, one_answer_when_a_receive_is_cancelled_in_the_middle) {
   open(2);

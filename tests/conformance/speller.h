@@ -13,13 +13,15 @@ namespace tithe::testing {
 
 using Draw = Graph (*)(const Place&);
 
-// One graph per rank, drawn and run; the actors' number is the world.
+// One graph per rank, drawn and run; the actors' number is the world. `like`: its hosts and servers.
 template <typename A>
-Outcome run_all(Draw draw, const std::vector<std::unique_ptr<A>>& actors, std::uint32_t seed) {
+Outcome run_all(Draw draw, const std::vector<std::unique_ptr<A>>& actors, std::uint32_t seed,
+                const Place& like = {}) {
   std::vector<Graph> graphs;
   std::vector<Actor*> plain;
   for (const auto& a : actors) {
-    graphs.push_back(draw({static_cast<Rank>(graphs.size()), static_cast<int>(actors.size())}));
+    graphs.push_back(
+        draw({static_cast<Rank>(graphs.size()), static_cast<int>(actors.size()), like.hosts, like.servers}));
     plain.push_back(a.get());
   }
   return run_graphs(graphs, plain, seed);
@@ -29,13 +31,13 @@ Outcome run_all(Draw draw, const std::vector<std::unique_ptr<A>>& actors, std::u
 // whose results are the same expression hold the same bits, whatever deterministic codec is inside.
 class Speller : public Actor {
  public:
-  Speller(Rank me, int chunks)
-      : holds_(static_cast<std::size_t>(chunks), std::to_string(me)), result_(holds_.size()) {}
-  Mail encode(Chunk c) override {
+  Speller(const std::string& own, int chunks)
+      : holds_(static_cast<std::size_t>(chunks), own), result_(holds_.size()) {}
+  Mail encode(Chunk c, Stage) override {
     const std::string text = std::string("(").append(holds_[at(c)]).append(")");
     return {Payload(text.begin(), text.end())};
   }
-  void merge(Chunk c, const std::vector<const Mail*>& frames) override {
+  void merge(Chunk c, Stage, const std::vector<const Mail*>& frames) override {
     for (const Mail* f : frames) holds_[at(c)].append("+").append(text_of(*f));
   }
   void store(Chunk c, const std::vector<const Mail*>& frames) override {
@@ -71,12 +73,15 @@ struct Spelled {
   bool identical = true;  // every rank's result is the same expression
 };
 
-inline Spelled spell(Draw draw, int world, std::uint32_t seed) {
+inline Spelled spell(Draw draw, int world, std::uint32_t seed, const Place& like = {}) {
   std::vector<std::unique_ptr<Speller>> actors;
-  for (Rank r = 0; r < world; ++r) actors.push_back(std::make_unique<Speller>(r, draw({r, world}).chunks()));
+  for (Rank r = 0; r < world; ++r) {
+    const Place at{r, world, like.hosts, like.servers};
+    actors.push_back(std::make_unique<Speller>(at.works() ? std::to_string(r) : "", draw(at).chunks()));
+  }
   Spelled s;
-  s.outcome = run_all(draw, actors, seed);
-  std::vector<int> everybody(static_cast<std::size_t>(world));
+  s.outcome = run_all(draw, actors, seed, like);
+  std::vector<int> everybody(static_cast<std::size_t>(world - like.servers));
   std::iota(everybody.begin(), everybody.end(), 0);
   for (const auto& a : actors) {
     s.sums = s.sums && a->stored_once();

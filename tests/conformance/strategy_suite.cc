@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -48,13 +49,13 @@ class Worker : public Actor {
     call_.seed = static_cast<std::uint64_t>(me);
   }
 
-  Mail encode(Chunk c) override {
-    if (law_ == Law::kDecode) return {encode_values(c)};
+  Mail encode(Chunk c, Stage stage) override {
+    if (law_ == Law::kDecode || stage == Stage::kInside) return {encode_values(c)};
     return own(c);
   }
 
-  void merge(Chunk c, const std::vector<const Mail*>& frames) override {
-    if (law_ == Law::kDecode) {
+  void merge(Chunk c, Stage stage, const std::vector<const Mail*>& frames) override {
+    if (law_ == Law::kDecode || stage == Stage::kInside) {
       const auto out = slice(work_, c);
       EXPECT_TRUE(decode(c, frames, {.base = out.data()}, out).ok());
       return;
@@ -134,8 +135,10 @@ class Worker : public Actor {
   Payload scratch_;
 };
 
-// Small whole numbers: every sum of them is exact, in bf16 and fp16 too.
-std::vector<float> whole_numbers(Rank rank, std::size_t n) {
+// Small whole numbers: every sum of them is exact, in bf16 and fp16 too. Zeros of ranks that only serve.
+std::vector<float> whole_numbers(const Place& at, std::size_t n) {
+  if (!at.works()) return std::vector<float>(n);
+  const Rank rank = at.me;
   std::mt19937 rng(100U + static_cast<unsigned>(rank));
   std::uniform_int_distribution<int> d(-8, 8);
   std::vector<float> v(n);
@@ -146,15 +149,18 @@ std::vector<float> whole_numbers(Rank rank, std::size_t n) {
 // Max and leader carry one byte per chunk: the largest of the ranks' bytes, or the leader's.
 class Chooser : public Actor {
  public:
-  Chooser(Law law, Rank leader, Rank me, int chunks)
-      : law_(law), holds_(static_cast<std::size_t>(chunks)), result_(holds_.size()) {
-    for (Mail& m : holds_)
-      if (law == Law::kMax || me == leader) m.push_back({byte_of(me)});
+  // For each chunk: whether this rank leads it.
+  Chooser(Law law, const std::vector<bool>& leads, Rank me)
+      : law_(law), holds_(leads.size()), result_(holds_.size()) {
+    for (std::size_t c = 0; c < leads.size(); ++c)
+      if (law == Law::kMax || leads[c]) holds_[c].push_back({byte_of(me)});
   }
   static std::uint8_t byte_of(Rank r) { return static_cast<std::uint8_t>((r * 7 + 3) % 17); }
-  Mail encode(Chunk c) override { return holds_[static_cast<std::size_t>(c)]; }
-  void merge(Chunk c, const std::vector<const Mail*>& f) override {
-    take(holds_[static_cast<std::size_t>(c)], f);
+  Mail encode(Chunk c, Stage stage) override {
+    return stage == Stage::kInside ? Mail{} : holds_[static_cast<std::size_t>(c)];
+  }
+  void merge(Chunk c, Stage stage, const std::vector<const Mail*>& f) override {
+    if (stage == Stage::kBetween) take(holds_[static_cast<std::size_t>(c)], f);
   }
   void store(Chunk c, const std::vector<const Mail*>& f) override {
     take(result_[static_cast<std::size_t>(c)], f);
@@ -179,20 +185,46 @@ class Chooser : public Actor {
 
 // ---- The suite
 
-class StrategySuite : public ::testing::TestWithParam<std::tuple<const Strategy*, int>> {
+struct World {
+  int ranks;
+  std::string hosts;  // empty: each rank has its own
+  int servers = 0;    // of a strategy that knows them
+};
+
+// Every number of ranks; and where hosts are shared: evenly, unevenly, in turns, by all.
+std::vector<World> worlds() {
+  std::vector<World> all;
+  for (int ranks = 1; ranks <= 16; ++ranks) all.push_back({ranks, ""});
+  for (const auto& [ranks, hosts] : {std::pair{4, "2x2"}, std::pair{4, "3+1"}, std::pair{4, "0,1,1,0"},
+                                     std::pair{3, "1x3"}, std::pair{5, "1+3+1"}, std::pair{6, "0,1,2,1,0,1"},
+                                     std::pair{6, "3x2"}, std::pair{9, "4+2+3"}, std::pair{12, "3x4"}})
+    all.push_back({ranks, hosts});
+  for (const auto& [ranks, servers] : {std::pair{2, 1}, std::pair{5, 1}, std::pair{5, 2}, std::pair{7, 4}})
+    all.push_back({ranks, "", servers});
+  return all;
+}
+
+class StrategySuite : public ::testing::TestWithParam<std::tuple<const Strategy*, World>> {
  protected:
   const Strategy& strategy() const { return *std::get<0>(GetParam()); }
-  int world() const { return std::get<1>(GetParam()); }
+  int world() const { return std::get<1>(GetParam()).ranks; }
+  const Hosts& hosts() const { return hosts_; }
+  int servers() const { return strategy().serves ? std::get<1>(GetParam()).servers : 0; }
+  Place place(Rank r = 0) const { return {r, world(), &hosts_, servers()}; }
+
+ private:
+  const Hosts hosts_ = *Hosts::parse(std::get<1>(GetParam()).hosts, world());
 };
 
 TEST_P(StrategySuite, Pure) {
   for (Rank r = 0; r < world(); ++r) {
-    const Graph a = strategy().draw({r, world()});
-    const Graph b = strategy().draw({r, world()});
-    EXPECT_EQ(a.chunks(), strategy().chunks(world()));
+    const Graph a = strategy().draw(place(r));
+    const Graph b = strategy().draw(place(r));
+    EXPECT_EQ(a.chunks(), strategy().chunks(place()));
     ASSERT_EQ(a.nodes().size(), b.nodes().size());
     for (std::size_t k = 0; k < a.nodes().size(); ++k) {
       EXPECT_EQ(a.nodes()[k].op, b.nodes()[k].op);
+      EXPECT_EQ(a.nodes()[k].stage, b.nodes()[k].stage);
       EXPECT_EQ(a.nodes()[k].arg, b.nodes()[k].arg);
       EXPECT_EQ(a.nodes()[k].frames, b.nodes()[k].frames);
       EXPECT_EQ(a.nodes()[k].after, b.nodes()[k].after);
@@ -202,7 +234,7 @@ TEST_P(StrategySuite, Pure) {
 
 TEST_P(StrategySuite, Ordered) {  // nodes stand in an order in which they can run
   for (Rank r = 0; r < world(); ++r) {
-    const Graph g = strategy().draw({r, world()});
+    const Graph g = strategy().draw(place(r));
     for (std::size_t k = 0; k < g.nodes().size(); ++k) {
       const Node& node = g.nodes()[k];
       for (const int a : node.after) EXPECT_LT(a, static_cast<int>(k));
@@ -214,17 +246,20 @@ TEST_P(StrategySuite, Ordered) {  // nodes stand in an order in which they can r
 
 TEST_P(StrategySuite, Once) {  // each rank encodes each chunk exactly once
   for (Rank r = 0; r < world(); ++r) {
-    const Graph g = strategy().draw({r, world()});
+    const Graph g = strategy().draw(place(r));
     std::vector<int> encodes(static_cast<std::size_t>(g.chunks()));
     for (const Node& node : g.nodes())
       if (node.op == Op::kEncode) ++encodes[static_cast<std::size_t>(node.arg)];
-    EXPECT_EQ(encodes, std::vector<int>(encodes.size(), 1)) << "rank " << r;
+    if (place(r).works())
+      EXPECT_EQ(encodes, std::vector<int>(encodes.size(), 1)) << "rank " << r;
+    else  // what it sums
+      EXPECT_EQ(std::accumulate(encodes.begin(), encodes.end(), 0), 1) << "rank " << r;
   }
 }
 
 TEST_P(StrategySuite, MatchedSumsIdentical) {
   for (std::uint32_t seed = 0; seed < 5; ++seed) {
-    const Spelled s = spell(strategy().draw, world(), seed);
+    const Spelled s = spell(strategy().draw, world(), seed, place());
     EXPECT_TRUE(s.outcome.finished) << "seed " << seed;
     EXPECT_TRUE(s.outcome.matched) << "seed " << seed;
     EXPECT_TRUE(s.sums) << "seed " << seed;
@@ -233,8 +268,8 @@ TEST_P(StrategySuite, MatchedSumsIdentical) {
 }
 
 TEST_P(StrategySuite, Counted) {
-  const StrategyCost cost = strategy().cost(world());
-  const Spelled s = spell(strategy().draw, world(), 1);
+  const StrategyCost cost = strategy().cost(place());
+  const Spelled s = spell(strategy().draw, world(), 1, place());
   int sent = 0;
   int encodes = 0;
   for (const auto& c : s.outcome.counts) {
@@ -247,19 +282,34 @@ TEST_P(StrategySuite, Counted) {
 }
 
 TEST_P(StrategySuite, CountedBytes) {
-  const StrategyCost cost = strategy().cost(world());
-  const Sizes sizes{16U * 5U * static_cast<std::size_t>(world()), strategy().chunks(world())};
-  for (const auto& [law, shares] :
-       {std::pair{Law::kDecode, cost.wire_shares}, std::pair{Law::kSum, cost.wire_shares},
-        std::pair{Law::kConcat, cost.concat_shares}}) {
+  const StrategyCost cost = strategy().cost(place());
+  const int chunks = strategy().chunks(place());
+  const Sizes sizes{16U * 5U * static_cast<std::size_t>(world() * chunks), chunks};
+  for (const auto& [law, shares, results] :
+       {std::tuple{Law::kDecode, cost.wire_shares, cost.result_shares},
+        std::tuple{Law::kSum, cost.wire_shares, cost.result_shares},
+        std::tuple{Law::kConcat, cost.concat_shares, cost.concat_result_shares}}) {
     std::vector<std::unique_ptr<Worker>> actors;
     for (Rank r = 0; r < world(); ++r)
       actors.push_back(
-          std::make_unique<Worker>(*find_codec("fp32"), law, sizes, r, whole_numbers(r, sizes.n)));
-    const Outcome outcome = run_all(strategy().draw, actors, 1);
-    std::size_t most = 0;
-    for (const auto& c : outcome.counts) most = std::max(most, c.bytes);
-    EXPECT_DOUBLE_EQ(static_cast<double>(most), shares * 4.0 * static_cast<double>(sizes.n)) << name(law);
+          std::make_unique<Worker>(*find_codec("fp32"), law, sizes, r, whole_numbers(place(r), sizes.n)));
+    const Outcome outcome = run_all(strategy().draw, actors, 1, place());
+    std::size_t out = 0, inside = 0, back = 0;
+    for (Rank r = 0; r < world(); ++r) {
+      std::size_t to_others = 0, to_host = 0, result = 0;
+      for (const auto& [to, bytes] : outcome.counts[static_cast<std::size_t>(r)].bytes) {
+        const bool stays = strategy().between != nullptr && place().host_of(to.second) == place().host_of(r);
+        (!stays ? to_others : to.first == Stage::kInside ? to_host : result) += bytes;
+        EXPECT_TRUE(to.first == Stage::kBetween || stays) << "what is of the inside stays there";
+      }
+      out = std::max(out, to_others);
+      inside = std::max(inside, to_host);
+      back = std::max(back, result);
+    }
+    const double payload = 4.0 * static_cast<double>(sizes.n);
+    EXPECT_NEAR(static_cast<double>(out), shares * payload, 1e-6) << name(law);
+    EXPECT_NEAR(static_cast<double>(inside), cost.inside_shares * payload, 1e-6) << name(law);
+    EXPECT_NEAR(static_cast<double>(back), results * payload, 1e-6) << name(law);
   }
 }
 
@@ -274,15 +324,15 @@ TEST_P(StrategySuite, EveryCodecUnderEveryLaw) {
       if (law == Law::kMax || law == Law::kLeader) continue;
       for (const std::size_t n : {std::size_t{0}, std::size_t{3}, std::size_t{257}}) {
         SCOPED_TRACE(::testing::Message() << codec->name << " " << name(law) << " n=" << n);
-        const Sizes sizes{n, strategy().chunks(world())};
+        const Sizes sizes{n, strategy().chunks(place())};
         std::vector<std::unique_ptr<Worker>> actors;
         std::vector<double> gradients(n);
         for (Rank r = 0; r < world(); ++r) {
-          const std::vector<float> grad = whole_numbers(r, n);
+          const std::vector<float> grad = whole_numbers(place(r), n);
           for (std::size_t i = 0; i < n; ++i) gradients[i] += grad[i];
           actors.push_back(std::make_unique<Worker>(*codec, law, sizes, r, grad));
         }
-        const Outcome outcome = run_all(strategy().draw, actors, 7);
+        const Outcome outcome = run_all(strategy().draw, actors, 7, place());
         EXPECT_TRUE(outcome.finished && outcome.matched);
         for (const auto& a : actors)
           EXPECT_TRUE(n == 0 || std::memcmp(a->result().data(), actors[0]->result().data(), 4 * n) == 0);
@@ -298,28 +348,75 @@ TEST_P(StrategySuite, EveryCodecUnderEveryLaw) {
   }
 }
 
+// By chunk: the ranks that encode it for all others, in order.
+std::vector<std::vector<Rank>> encoders(const Strategy& strategy, const Place& like) {
+  std::vector<std::vector<Rank>> out(static_cast<std::size_t>(strategy.chunks(like)));
+  for (Rank r = 0; r < like.world; ++r) {
+    const Graph g = strategy.draw({r, like.world, like.hosts, like.servers});
+    for (const Node& n : g.nodes())
+      if (n.op == Op::kEncode && n.stage == Stage::kBetween)
+        out[static_cast<std::size_t>(n.arg)].push_back(r);
+  }
+  return out;
+}
+
 TEST_P(StrategySuite, MaxAndLeader) {
-  const int chunks = strategy().chunks(world());
-  std::uint8_t largest = 0;
-  for (Rank r = 0; r < world(); ++r) largest = std::max(largest, Chooser::byte_of(r));
+  const auto by_chunk = encoders(strategy(), place());
+  const std::size_t want_encoders = strategy().between != nullptr ? hosts().ranks(world()).size()
+                                    : servers() > 0 ? static_cast<std::size_t>(place().workers() + 1)
+                                                    : static_cast<std::size_t>(world());
+  for (const auto& ranks : by_chunk) EXPECT_EQ(ranks.size(), want_encoders);
   for (const Law law : {Law::kMax, Law::kLeader}) {
-    for (Rank leader = 0; leader < world(); ++leader) {
+    for (std::size_t leader = 0; leader < by_chunk[0].size(); ++leader) {
       std::vector<std::unique_ptr<Chooser>> actors;
-      for (Rank r = 0; r < world(); ++r) actors.push_back(std::make_unique<Chooser>(law, leader, r, chunks));
-      EXPECT_TRUE(run_all(strategy().draw, actors, 3).finished);
-      const Mail want{{law == Law::kMax ? largest : Chooser::byte_of(leader)}};
-      for (const auto& a : actors) EXPECT_EQ(a->result(), std::vector<Mail>(a->result().size(), want));
+      for (Rank r = 0; r < world(); ++r) {
+        std::vector<bool> leads;
+        for (const auto& ranks : by_chunk) leads.push_back(ranks[leader] == r);
+        actors.push_back(std::make_unique<Chooser>(law, leads, r));
+      }
+      EXPECT_TRUE(run_all(strategy().draw, actors, 3, place()).finished);
+      std::vector<Mail> want;
+      for (const auto& ranks : by_chunk) {
+        std::uint8_t byte = Chooser::byte_of(ranks[leader]);
+        for (const Rank r : ranks)
+          if (law == Law::kMax) byte = std::max(byte, Chooser::byte_of(r));
+        want.push_back({{byte}});
+      }
+      for (const auto& a : actors) EXPECT_EQ(a->result(), want);
     }
+  }
+}
+
+// Where each rank has a host of its own, treating hosts apart is the strategy between them.
+TEST(Strategies, HostsOfOneRankAreAsIfThereWereNone) {
+  for (const Strategy* s : all_strategies()) {
+    if (s->between == nullptr) continue;
+    for (int world = 1; world <= 5; ++world)
+      for (Rank r = 0; r < world; ++r) {
+        const Graph a = s->draw({r, world});
+        const Graph b = s->between->draw({r, world});
+        ASSERT_EQ(a.nodes().size(), b.nodes().size());
+        for (std::size_t k = 0; k < a.nodes().size(); ++k) {
+          EXPECT_EQ(a.nodes()[k].op, b.nodes()[k].op);
+          EXPECT_EQ(a.nodes()[k].arg, b.nodes()[k].arg);
+          EXPECT_EQ(a.nodes()[k].frames, b.nodes()[k].frames);
+        }
+      }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StrategySuite,
                          ::testing::Combine(::testing::ValuesIn(all_strategies().begin(),
                                                                 all_strategies().end()),
-                                            ::testing::Range(1, 17)),
+                                            ::testing::ValuesIn(worlds())),
                          [](const auto& at) {
+                           const World& world = std::get<1>(at.param);
+                           std::string hosts = world.hosts.empty() ? "" : "_hosts" + world.hosts;
+                           if (world.servers > 0) hosts = "_servers" + std::to_string(world.servers);
+                           for (char& c : hosts)
+                             if (c == '+' || c == ',') c = '_';
                            return std::string(std::get<0>(at.param)->name) + "_world" +
-                                  std::to_string(std::get<1>(at.param));
+                                  std::to_string(world.ranks) + hosts;
                          });
 
 TEST(Strategies, EachHasDocAllLawsAndItsName) {

@@ -31,6 +31,7 @@ TEST_P(TagSuite, tagged_rounds_give_the_same_bits) {
     SessionOptions o{.spec = GetParam().law.spec,
                      .strategy = std::string(GetParam().strategy->name),
                      .rules = GetParam().law.rules,
+                     .hosts = testing::hosts_of(kWorld),
                      .lanes = 2,
                      .min_values = 0,
                      .part_values = 9'000,

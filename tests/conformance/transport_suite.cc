@@ -285,6 +285,14 @@ TEST_P(TransportSuite, refuses_who_is_no_peer) {
   EXPECT_EQ(at(0).poll({&none, 1}, 0ns), 0U);
 }
 
+TEST_P(TransportSuite, hosts) {
+  constexpr int kWorld = 3;
+  open(kWorld);
+  for (Rank r = 1; r < kWorld; ++r) EXPECT_EQ(at(r).hosts(), at(0).hosts());
+  const bool threads = at(0).kind() == "loop";  // between processes all are on this machine
+  EXPECT_EQ(at(0).hosts().count(kWorld), threads ? kWorld : 1);
+}
+
 TEST_P(TransportSuite, world_of_one) {
   open(1);
   EXPECT_EQ(at(0).world(), 1);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs in the codec language and the codecs in C++ that they are twins of (codecs/programs.def): the same bytes,
-// the same residuals, the same values, and the same verdict about bytes that may be wrong.
+// the same residuals, the same values, and the same verdict about bytes that may be wrong; interpreted, and as they
+// were compiled with tithe.
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "codec_case.h"
+#include "lang/compiled.h"
 #include "lang/loader.h"
 #include "support/codec_run.h"
 
@@ -42,16 +44,20 @@ class TwinSuite : public testing::TestWithParam<Twin> {
   static Call call_of(const Spec& spec) {
     return {.settings = spec.settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
   }
+  static EncodeOutput encode(const Spec& spec, const Impl& impl, const Floats& grad, const Floats& residual,
+                             Keep keep) {
+    return harness::encode(*spec.codec, impl, call_of(spec), grad, residual, keep);
+  }
   static EncodeOutput encode(const Spec& spec, const Floats& grad, const Floats& residual, Keep keep) {
-    return harness::encode(*spec.codec, spec.codec->reference(), call_of(spec), grad, residual, keep);
+    return encode(spec, spec.codec->reference(), grad, residual, keep);
   }
-  static Status check(const Spec& spec, std::size_t n, const Payload& payload) {
-    return spec.codec->reference().check(call_of(spec), n, payload);
+  static Status check(const Spec& spec, const Impl& impl, std::size_t n, const Payload& payload) {
+    return impl.check(call_of(spec), n, payload);
   }
-  static Floats decode(const Spec& spec, std::size_t n, const std::vector<Payload>& payloads, Base base,
-                       float divide) {
+  static Floats decode(const Spec& spec, const Impl& impl, std::size_t n,
+                       const std::vector<Payload>& payloads, Base base, float divide) {
     Floats out(n, 99.0F);
-    const Status s = harness::decode(*spec.codec, spec.codec->reference(), call_of(spec), payloads, base,
+    const Status s = harness::decode(*spec.codec, impl, call_of(spec), payloads, base,
                                      values(Data::kGaussian, n, 77), divide, out);
     EXPECT_TRUE(s.ok()) << s.what();
     return out;
@@ -68,19 +74,23 @@ TEST_P(TwinSuite, SameBytesResidualsAndValues) {
       for (const Keep keep : {Keep::kResidualOut, Keep::kApart, Keep::kInPlace}) {
         SCOPED_TRACE(testing::Message() << n << " " << name(data) << ", " << name(keep));
         const Floats grad = values(data, n, 1), residual = values(data, n, 2);
-        const EncodeOutput want = encode(twin, grad, residual, keep),
-                           got = encode(program, grad, residual, keep);
-        ASSERT_EQ(got.finite, want.finite);
-        ASSERT_EQ(first_difference(got.payload, want.payload), "");
-        ASSERT_EQ(first_difference(got.residual_out, want.residual_out), "");
+        const EncodeOutput want = encode(twin, grad, residual, keep);
+        for (const Impl& impl : program.codec->impls) {
+          SCOPED_TRACE(impl.name);
+          const EncodeOutput got = encode(program, impl, grad, residual, keep);
+          ASSERT_EQ(got.finite, want.finite);
+          ASSERT_EQ(first_difference(got.payload, want.payload), "");
+          ASSERT_EQ(first_difference(got.residual_out, want.residual_out), "");
+        }
         payloads.push_back(want.payload);
       }
     for (const Base base : {Base::kNull, Base::kOther, Base::kInPlace})
-      for (const float divide : {1.0F, 3.0F})
-        ASSERT_EQ(first_difference(decode(program, n, payloads, base, divide),
-                                   decode(twin, n, payloads, base, divide)),
-                  "")
-            << n;
+      for (const float divide : {1.0F, 3.0F}) {
+        const Floats want = decode(twin, twin.codec->reference(), n, payloads, base, divide);
+        for (const Impl& impl : program.codec->impls)
+          ASSERT_EQ(first_difference(decode(program, impl, n, payloads, base, divide), want), "")
+              << n << " " << impl.name;
+      }
   }
 }
 
@@ -112,12 +122,23 @@ TEST_P(TwinSuite, SameVerdictOnBytesThatMayBeWrong) {
       for (int k = 0; k < 1 + turn % 3 && !bad.empty(); ++k)
         bad[turn % 2 == 0 ? random() % bad.size() : random() % std::min<std::size_t>(bad.size(), 16)] ^=
             static_cast<std::uint8_t>(1U << random() % 8);
-      const Status mine = check(program, n, bad), theirs = check(twin, n, bad);
-      ASSERT_EQ(mine.code(), theirs.code()) << n << ": " << mine.what() << " / " << theirs.what();
-      refused += mine.ok() ? 0 : 1;
+      const Status theirs = check(twin, twin.codec->reference(), n, bad);
+      for (const Impl& impl : program.codec->impls) {
+        const Status mine = check(program, impl, n, bad);
+        ASSERT_EQ(mine.code(), theirs.code()) << n << ": " << mine.what() << " / " << theirs.what();
+      }
+      refused += theirs.ok() ? 0 : 1;
     }
   }
   EXPECT_GT(refused, 100U);  // bytes of some kinds are all values
+}
+
+// What TITHE_TARGET leaves is one of the levels that they are compiled for.
+TEST_P(TwinSuite, CompiledWithTithe) {
+  if (!this_machine().simd) GTEST_SKIP() << "TITHE_FORCE_REFERENCE is set";
+  const std::string how = lang::how_it_runs(*lang::program_of(*program.codec), program.settings);
+  if (program.codec->traits.selects) return;
+  EXPECT_NE(how.find("with tithe itself"), std::string::npos) << how;
 }
 
 const auto kName = [](const auto& of) { return std::to_string(of.index) + "_" + of.param.program; };

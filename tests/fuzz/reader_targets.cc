@@ -148,6 +148,12 @@ Input spelled(const engine::Control& control, const engine::Voice& voice) {
         return engine::write_report(control.kind, control.report, voice, out);
       case engine::ControlKind::kDone:
         return engine::write_done(control.ended, voice, out);
+      case engine::ControlKind::kFragment:
+        return engine::write_fragment(control.fragment, voice, out);
+      case engine::ControlKind::kAnswer:
+        return engine::write_answer(control.answer, voice, out);
+      case engine::ControlKind::kDecision:
+        return engine::write_decision(control.decision, voice, out);
     }
     fail("a kind of control message that is none");
   };
@@ -200,7 +206,14 @@ Target control_target() {
            spelled({.kind = engine::ControlKind::kHere,
                     .report = {.number = 3, .round = 9, .waits_for = 2, .received = 100, .sent = 200}},
                    writer),
-           spelled({.kind = engine::ControlKind::kDone, .ended = 10}, writer)}};
+           spelled({.kind = engine::ControlKind::kDone, .ended = 10}, writer),
+           spelled({.kind = engine::ControlKind::kFragment,
+                    .fragment = {.number = 1, .first = 0, .whole = 2, .piece = "{}"}},
+                   writer),
+           spelled({.kind = engine::ControlKind::kAnswer,
+                    .answer = {.number = 1, .hash = 5, .code = Code::kIo, .why = "no memory"}},
+                   writer),
+           spelled({.kind = engine::ControlKind::kDecision, .decision = {.number = 1, .after = 7}}, writer)}};
 }
 
 // Tagged frames: as they come, which must be refused where a bit differs, and with the tag put right.

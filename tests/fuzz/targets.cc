@@ -10,6 +10,7 @@ const std::vector<Target>& targets() {
   static const std::vector<Target> kTargets = [] {
     std::vector<Target> all;
     add_reader_targets(all);
+    add_proposal_targets(all);
     add_tcp_targets(all);
     add_lang_targets(all);
     add_codec_targets(all);

@@ -2,7 +2,7 @@
 #pragma once
 // Everything that reads bytes from outside, as functions from any bytes to "the promises hold": one target per codec of
 // codecs.def, three over all of them (combine, contexts, lists of payloads), the readers of frames, spec strings,
-// control frames and states, and the codec language. The test binary runs them on seeds,
+// control frames, proposals and states, and the codec language. The test binary runs them on seeds,
 // on the corpus and on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
 //
 // A broken promise ends in fail(), which prints what was broken and aborts: so that a sanitizer and libFuzzer see it.
@@ -31,6 +31,7 @@ const Target* find_target(std::string_view name);
 void add_codec_targets(std::vector<Target>& targets);    // codec_targets.cc
 void add_combine_targets(std::vector<Target>& targets);  // combine_targets.cc
 void add_reader_targets(std::vector<Target>& targets);   // reader_targets.cc
+void add_proposal_targets(std::vector<Target>& targets);
 void add_tcp_targets(std::vector<Target>& targets);
 void add_lang_targets(std::vector<Target>& targets);  // lang_targets.cc
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the transport tcp reads of others: of strangers until they have proved the key, of ranks after that.
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
 
 #include "fuzz/targets.h"
 #include "transport/tcp/greeting.h"
+#include "transport/tcp/keys.h"
 #include "transport/tcp/places.h"
 #include "transport/tcp/records.h"
+#include "transport/tcp/tls.h"
 
 namespace tithe::fuzz {
 namespace {
@@ -57,11 +63,57 @@ Target records_target() {
        spelled({.kind = tcp::Kind::kGrant, .about = 7, .n = 1000}), spelled({.kind = tcp::Kind::kFarewell})}};
 }
 
+// What a stranger says to a rank that listens with certificates: it never passes, and its answers have a measure.
+Target tls_target() {
+  std::string folder = (std::filesystem::temp_directory_path() / "tithe-fuzz-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr || !tcp::make_keys(folder + "/job", 2, std::chrono::hours(1)).ok())
+    fail("no certificates can be made");
+  const auto load = [&](Rank rank) { return *tcp::Papers::load(folder + "/job", rank); };
+  const std::shared_ptr<const tcp::Papers> host = load(0), caller = load(1);
+  std::filesystem::remove_all(folder);
+  const auto nothing = [](std::uint8_t*, std::size_t) -> std::ptrdiff_t {
+    errno = EAGAIN;
+    return -1;
+  };
+  Input hello;
+  tcp::TlsEnd first(
+      *caller, 0,
+      [&hello](std::uint8_t* bytes, std::size_t n) {
+        hello.insert(hello.end(), bytes, bytes + n);
+        return static_cast<std::ptrdiff_t>(n);
+      },
+      nothing);
+  first.shake();
+  return {"tls",
+          [host](ByteView bytes) {
+            std::size_t answered = 0;
+            tcp::TlsEnd end(
+                *host, -1,
+                [&answered](std::uint8_t*, std::size_t n) {
+                  answered += n;
+                  return static_cast<std::ptrdiff_t>(n);
+                },
+                [&bytes](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
+                  n = std::min(n, bytes.size());
+                  if (n == 0) errno = EAGAIN;
+                  if (n == 0) return -1;
+                  std::copy_n(bytes.begin(), n, into);
+                  bytes = bytes.subspan(n);
+                  return static_cast<std::ptrdiff_t>(n);
+                });
+            std::uint8_t in[64];
+            if (end.shake() == 1 || end.read(in) > 0) fail("a stranger passes");
+            if (answered > 16'384) fail("a stranger is answered without measure");
+          },
+          {hello}};
+}
+
 }  // namespace
 
 void add_tcp_targets(std::vector<Target>& targets) {
   targets.push_back(greeting_target());
   targets.push_back(records_target());
+  targets.push_back(tls_target());
 }
 
 }  // namespace tithe::fuzz

@@ -67,6 +67,7 @@ def test_the_sdist_holds_what_builds_a_wheel_and_nothing_else(made):
     tops = {name.split("/")[0] for name in names}
     assert tops == {
         *("apps", "cmake", "examples", "include", "measure", "python", "src"),
+        *("clusters", "codecs", "models"),  # the command carries them
         *("CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO"),
     }
     assert not [name for name in names if name.startswith("src/") and name.endswith("_test.cc")]

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "multiproc/processes.h"
+#include "support/transport_world.h"
 #include "tithe/session.h"
 
 namespace tithe::testing {
@@ -48,6 +49,7 @@ std::vector<Case> cases() {
     all.push_back({std::string(kind->examples.back()), "ring", "fp32", 2});
     all.push_back({std::string(kind->examples.front()), "gather", "topk", 3});
   }
+  all.push_back({"tcp:tls=KEYS", "ring", "fp32", 3});
   return all;
 }
 
@@ -88,7 +90,7 @@ Result<std::unique_ptr<Session>> join(const Case& c, Rank rank, const std::strin
   launch.rank = rank;
   launch.world = c.world;
   launch.file = file;
-  Result<std::unique_ptr<Transport>> t = open_transport(c.transport, connect_options(launch));
+  Result<std::unique_ptr<Transport>> t = open_transport(with_keys(c.transport), connect_options(launch));
   if (!t.ok()) return t.status();
   options.codec = c.codec;
   options.strategy = c.strategy;
@@ -97,6 +99,9 @@ Result<std::unique_ptr<Session>> join(const Case& c, Rank rank, const std::strin
 
 class Fault : public ::testing::TestWithParam<Case> {
  protected:
+  void SetUp() override {
+    with_keys(GetParam().transport);
+  }  // before ranks are forked: they share the certificates
   // Rounds without end; tells the parent "round", and after the first trouble "code peer" and what it says.
   // `leaver` closes its session in good order after its third round.
   void run_rounds(Rank me, const Reporter& parent, const SessionOptions& options, Rank leaver = -1) {

@@ -35,6 +35,19 @@ def core_session():
     return _core.open_loop(1, options)[0]
 
 
+def test_memory_without_strides_is_refused():
+    """NumPy's dates hand theirs over so, and nothing may follow the null pointer."""
+    date, session = np.datetime64("2020"), tithe.Session.loop(1, codec="fp32")[0]
+    for refused in (
+        lambda: _core.encode("fp32", date),
+        lambda: _core.decode(tithe.encode("fp32", np.zeros(8, np.float32)), date),
+        lambda: session.wait(session.sync({"w": date})),
+        lambda: session.residual("w", date),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            refused()
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_odd_arguments_of_every_public_function_end_no_process(seed):
     done = subprocess.run(

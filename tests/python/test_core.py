@@ -59,7 +59,29 @@ def test_codecs_are_described():
         assert tithe.check_spec(codec["name"]) == codec["name"]
     fp32 = next(codec for codec in tithe.codecs() if codec["name"] == "fp32")
     assert fp32["bits_per_value"] == 32.0
-    assert {"ring", "server", "aggregator", "gather"} <= set(tithe.strategies())
+    assert {"ring", "server", "aggregator", "gather", "tree", "hosts", "hosts_gather"} <= set(tithe.strategies())
+
+
+@pytest.mark.parametrize("options", [{"strategy": "hosts", "hosts": "2x2"}, {"servers": 1}, {"strategy": "tree"}])
+def test_strategies_of_hosts_and_servers(options):
+    sessions = tithe.Session.loop(4, codec="fp32", min_values=0, **options)
+
+    def rank(session):
+        values = np.full(1000, session.rank, np.float32)
+        session.wait(session.sync({"w": values}))
+        session.commit()
+        return values[0]
+
+    assert run_threads(sessions, rank) == [1.0 if "servers" in options else 1.5] * 4
+    if "hosts" in options:
+        assert "fp32 by hosts, fp32 inside" in sessions[0].plan_text()
+
+
+def test_hosts_and_servers_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="hosts '3x3'"):
+        tithe.Session.loop(2, hosts="3x3")
+    with pytest.raises(ValueError, match="servers=2"):
+        tithe.Session.loop(2, servers=2)
 
 
 @pytest.mark.parametrize("n", [0, 1, 33, 5000])

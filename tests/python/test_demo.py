@@ -46,6 +46,10 @@ def data(tmp_path):
 
 
 def test_rates_are_read_and_nonsense_is_refused():
+    assert [hosts.parse_bytes(text) for text in ("64k", "2m", "65536", "64KB")] == [64_000, 2_000_000, 65_536, 64_000]
+    for text in ("", "64q", "-1", "100"):
+        with pytest.raises(ValueError, match="QUEUE="):
+            hosts.parse_bytes(text)
     assert hosts.parse_rate("100mbit") == 100e6
     assert hosts.parse_rate("2.5Gbit") == 2.5e9
     assert hosts.parse_rate("512kbit") == 512e3

@@ -66,6 +66,19 @@ def test_environment_variables_are_in_one_table():
     """Every TITHE_ variable that a source names as text has a row in docs/cli.md, and the other way round."""
     sources = [p for folder in ("src", "apps", "python", "demo", "tests") for p in (ROOT / folder).rglob("*")]
     text = "".join(p.read_text() for p in sources if p.suffix in (".cc", ".h", ".py") and p != Path(__file__))
-    # TITHE_BENCH_SYNC_RANK is between our own processes.
-    named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {"TITHE_BENCH_SYNC_RANK"}
+    # TITHE_AS_RANK is between our own processes.
+    named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {"TITHE_AS_RANK"}
     assert named == {cell for cell in first_cells(read("docs/cli.md")) if cell.startswith("TITHE_")}
+
+
+def test_the_editors_syntax_has_every_word_of_the_language():
+    typed, parse = read("src/lang/typed.cc"), read("src/lang/parse.cc")
+    tables = re.findall(r"constexpr \w+(?:::\w+)? k(?:Functions|Reductions|Conversions)\[\] = \{(.*?)\};", typed, re.S)
+    assert len(tables) == 3
+    words = {w for table in tables for w in re.findall(r'\{"(\w+)"', table)}
+    words |= set(re.findall(r'"(\w+)"', re.search(r"kOthers\[\] = \{(.*?)\};", typed, re.S)[1]))
+    words |= set(re.findall(r'"(\w+)"', re.search(r"kReserved\[\] = \{(.*?)\};", parse, re.S)[1]))
+    words |= set(re.findall(r'"(\w+)"', re.search(r"kSections\[\] = \{(.*?)\};", read("src/lang/tokenize.h"), re.S)[1]))
+    assert len(words) > 40
+    known = " ".join(re.findall(r"^syntax keyword \w+ (.*)$", read("tools/editors/codec.vim"), re.MULTILINE))
+    assert words <= set(known.split())

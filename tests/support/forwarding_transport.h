@@ -16,6 +16,7 @@ class ForwardingTransport : public Transport {
   std::string_view kind() const override { return inner_->kind(); }
   Rank rank() const final { return rank_; }
   int world() const final { return world_; }
+  Hosts hosts() const override { return inner_->hosts(); }
   ByteView key() const override { return inner_->key(); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     return inner_->send(peer, channel, bytes, op);
@@ -28,6 +29,7 @@ class ForwardingTransport : public Transport {
   }
   void wake() override { inner_->wake(); }
   std::chrono::steady_clock::time_point now() const override { return inner_->now(); }
+  void window(std::size_t bytes) override { inner_->window(bytes); }
   void cancel(OpId op) override { inner_->cancel(op); }
   Status peer_status(Rank peer) const override { return inner_->peer_status(peer); }
   std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }

@@ -66,6 +66,7 @@ struct Combination {
   std::string transport;  // a name in transports.def
   int world;
   bool between_processes = false;  // ranks as threads run faster
+  std::string hosts = {};          // which ranks share one
 };
 
 // Where ranks meet: threads in worlds of any size; between processes, where a world costs more to open, two.
@@ -73,13 +74,20 @@ struct Site {
   std::string transport;
   int world;
   bool between_processes;
+  std::string hosts = {};  // strategies that treat them apart share them; others have no use for them
 };
+inline std::string hosts_of(int world) {
+  const std::map<int, std::string> kShared = {
+      {3, "2+1"}, {4, "2x2"}, {5, "0,1,1,0,1"}, {8, "3+1+4"}, {16, "4x4"}};
+  const auto found = kShared.find(world);
+  return found == kShared.end() ? std::string() : found->second;
+}
 inline std::vector<Site> sites() {
   std::vector<Site> all;
   for (const TransportKind* kind : all_transports())
     for (const int world : kWorlds)
       if (kind->usable().ok() && (kind->open == nullptr || world == 2 || world == 4))
-        all.push_back({std::string(kind->name), world, kind->open != nullptr});
+        all.push_back({std::string(kind->name), world, kind->open != nullptr, hosts_of(world)});
   return all;
 }
 
@@ -91,7 +99,8 @@ inline std::vector<Combination> combinations_by(Choose choose) {
   std::vector<Combination> all;
   for (const harness::Row& row : choose({laws.size(), strategies.size(), where.size()})) {
     const Site& place = where[row[2]];
-    all.push_back({laws[row[0]], strategies[row[1]], place.transport, place.world, place.between_processes});
+    all.push_back({laws[row[0]], strategies[row[1]], place.transport, place.world, place.between_processes,
+                   place.hosts});
   }
   return all;
 }

@@ -3,6 +3,8 @@
 // Ranks as threads of one process, over any transport of transports.def.
 #include <cctype>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,8 +14,26 @@
 #include <vector>
 
 #include "tithe/connect.h"
+#include "transport/tcp/keys.h"
 
 namespace tithe::testing {
+
+// The certificates of a job of 8 ranks, made once: what KEYS stands for in a transport's text.
+inline std::string with_keys(std::string how) {
+  struct Folder {
+    std::string path = (std::filesystem::temp_directory_path() / "tithe-keys-XXXXXX").string();
+    bool made =
+        mkdtemp(path.data()) != nullptr && tcp::make_keys(path + "/job", 8, std::chrono::hours(1)).ok();
+    ~Folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  const std::size_t at = how.find("KEYS");
+  if (at == std::string::npos) return how;
+  static const Folder folder;
+  return how.replace(at, 4, folder.path + "/job");
+}
 
 // An AllGather between threads: one for all of them, used any number of times.
 class ThreadGather {
@@ -53,7 +73,8 @@ inline void run_ranks(int world, const std::function<void(Rank)>& body) {
 
 // One transport per rank, which are threads. `how`: what open_transport takes, e.g. "loop" or "ucx:transports=tcp".
 // Null where it did not open.
-inline std::vector<std::unique_ptr<Transport>> open_world(std::string_view how, int world) {
+inline std::vector<std::unique_ptr<Transport>> open_world(std::string_view text, int world) {
+  const std::string how = with_keys(std::string(text));
   std::vector<std::unique_ptr<Transport>> out(static_cast<std::size_t>(world));
   const Result<TransportChoice> choice = choose_transport(how);
   if (!choice.ok()) return out;
@@ -67,11 +88,12 @@ inline std::vector<std::unique_ptr<Transport>> open_world(std::string_view how, 
   return out;
 }
 
-// Every way in which the suites run transports: the examples of all that this build has.
+// Every way in which the suites run transports: the examples of all that this build has, and tcp with certificates.
 inline std::vector<std::string> transport_examples() {
   std::vector<std::string> out;
   for (const TransportKind* kind : all_transports())
     if (kind->usable().ok()) out.insert(out.end(), kind->examples.begin(), kind->examples.end());
+  out.emplace_back("tcp:streams=2,tls=KEYS");
   return out;
 }
 

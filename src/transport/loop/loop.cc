@@ -67,19 +67,21 @@ Status gone(Rank peer) { return {Code::kPeerLost, "it closed in good order", pee
 
 class Loop final : public Transport {
  public:
-  Loop(std::shared_ptr<Hub> hub, Rank me, ByteView key)
-      : hub_(std::move(hub)), me_(me), key_(key.begin(), key.end()) {}
+  Loop(std::shared_ptr<Hub> hub, Rank me, ByteView key, const Hosts& hosts)
+      : hub_(std::move(hub)), me_(me), key_(key.begin(), key.end()), hosts_(hosts) {}
   ~Loop() override;
 
   std::string_view kind() const override { return "loop"; }
   Rank rank() const override { return me_; }
   int world() const override { return static_cast<int>(hub_->places.size()); }
+  Hosts hosts() const override { return hosts_; }
   ByteView key() const override { return key_; }
 
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override;
+  void window(std::size_t) override {}  // what is not small waits for its receive anyway
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override;
@@ -101,6 +103,7 @@ class Loop final : public Transport {
   std::shared_ptr<Hub> hub_;
   const Rank me_;
   const std::vector<std::uint8_t> key_;
+  const Hosts hosts_;
 };
 
 Status Loop::send(Rank peer, Channel channel, ByteView bytes, OpId op) {
@@ -282,13 +285,17 @@ constexpr std::string_view kExamples[] = {"loop"};
 Status usable() { return {}; }
 TransportLook look() { return {.version = {}, .ways = {"threads"}, .lacks = {}}; }
 
+std::vector<std::unique_ptr<Transport>> open_threads(int world, ByteView key) {
+  return open_loop(world, key);
+}
+
 }  // namespace
 }  // namespace loop
 
-std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key) {
+std::vector<std::unique_ptr<Transport>> open_loop(int world, ByteView key, const Hosts& hosts) {
   const auto hub = std::make_shared<loop::Hub>(world);
   std::vector<std::unique_ptr<Transport>> all;
-  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r, key));
+  for (Rank r = 0; r < world; ++r) all.push_back(std::make_unique<loop::Loop>(hub, r, key, hosts));
   return all;
 }
 
@@ -299,6 +306,6 @@ const TransportKind loop_transport = {.name = "loop",
                                       .usable = loop::usable,
                                       .look = loop::look,
                                       .open = nullptr,
-                                      .open_threads = open_loop};
+                                      .open_threads = loop::open_threads};
 
 }  // namespace tithe

@@ -11,6 +11,7 @@ namespace tithe::tcp {
 namespace {
 
 constexpr std::size_t kInBytes = 64 * 1024;
+constexpr std::size_t kUnreadCost = 256;  // of a message beside its bytes, at most
 
 Status as_no_rank(std::string_view what) {
   return {Code::kCorrupt, fmt::format("its control connection said {} as no rank does", what)};
@@ -110,7 +111,7 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
         take_whole(p, lane.receives.pop(), behind);
       else
         lane.waiting.push({.whole = {behind.begin(), behind.end()}});
-      return {};
+      return lane.waiting.empty() ? Status() : count_unread(p, behind.size());
     }
     case Kind::kLong: {
       Lane& lane = p.lanes[record.about];
@@ -122,6 +123,7 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
       incoming.body = body_bytes(record.n);
       std::copy(behind.begin(), behind.end(), incoming.edge.begin());
       lane.waiting.push({.whole = {}, .incoming = &incoming});
+      TITHE_TRY(count_unread(p, sizeof incoming));
       match(p, record.about, lane);
       return {};
     }
@@ -185,6 +187,14 @@ void TcpTransport::say_grants(Peer& p) {
   flush(p);
 }
 
+Status TcpTransport::count_unread(Peer& p, std::size_t bytes) {
+  p.unread += bytes + kUnreadCost;
+  if (p.unread <= kMostUnread) return {};
+  return {Code::kCorrupt,
+          fmt::format("it sent more than {} MiB of messages that nobody receives", kMostUnread >> 20),
+          p.rank};
+}
+
 Status TcpTransport::too_small(const Op& op, std::size_t bytes) {
   return {Code::kTooSmall,
           fmt::format("its message of {} bytes is larger than the {} bytes posted for it", bytes, op.size),
@@ -202,6 +212,7 @@ void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
   while (!lane.receives.empty() && !lane.waiting.empty()) {
     Op* op = lane.receives.pop();
     const Waiting message = lane.waiting.pop();
+    p.unread -= (message.incoming == nullptr ? message.whole.size() : sizeof(Incoming)) + kUnreadCost;
     if (message.incoming == nullptr) {
       take_whole(p, op, message.whole);
       continue;
@@ -216,7 +227,13 @@ void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
       std::memcpy(op->data + kFrameHeaderBytes + incoming.body, edge + kFrameHeaderBytes,
                   incoming.bytes - incoming.body - kFrameHeaderBytes);
       p.bytes_received += incoming.bytes - incoming.body;
+      if (!incoming.kept.empty()) {
+        std::memcpy(op->data + kFrameHeaderBytes, incoming.kept.data(), incoming.body);
+        p.bytes_received += incoming.arrived;
+      }
     }
+    p.aside += incoming.kept.size();
+    std::vector<std::uint8_t>().swap(incoming.kept);
     if (incoming.turn >= lane.granted) owe_grant(p, channel, lane);
     conclude(p, incoming);
     resume(p);

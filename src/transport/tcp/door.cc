@@ -49,7 +49,7 @@ void Door::accept(Wire& listener) {
   const std::size_t places = std::max<std::size_t>(64, 4 * static_cast<std::size_t>(job_.world));
   for (int socket = -1; (socket = accept_from(listener.socket())) >= 0;) {
     if (visitors_.size() >= places) remove(visitors_.begin());
-    std::shared_ptr<Wire> wire = Wire::take(context_, socket);
+    std::shared_ptr<Wire> wire = Wire::take(context_, socket, job_.papers.get());
     if (!wire) continue;
     visitors_.push_back({.wire = std::move(wire), .since = Clock::now()});
     const auto visitor = std::prev(visitors_.end());
@@ -67,7 +67,10 @@ void Door::hear(Visitors::iterator visitor) {
     const Bytes into = knocks ? Bytes(v.knock).subspan(v.have) : Bytes(v.claim).subspan(v.have - kKnockBytes);
     const std::ptrdiff_t n = v.wire->read(into);
     if (n == 0) return v.wire->await_readable();
-    if (n < 0) return remove(visitor);
+    if (n < 0) {
+      if (v.wire->why().code() == Code::kMismatch) refused_ = v.wire->why().what();
+      return remove(visitor);
+    }
     v.have += static_cast<std::size_t>(n);
     if (v.have < kKnockBytes || (v.have > kKnockBytes && v.have < kKnockBytes + kClaimBytes)) continue;
     if (!take(v)) return remove(visitor);
@@ -81,6 +84,10 @@ void Door::hear(Visitors::iterator visitor) {
 bool Door::take(Visitor& v) {
   const std::optional<Knock> knock = read_knock(v.knock);
   if (!knock || knock->to != job_.rank || knock->from == job_.rank || knock->from >= job_.world) return false;
+  if (!v.wire->is_rank(knock->from)) {
+    refused_ = fmt::format("its certificate is not for {}", certificate_name(knock->from));
+    return false;
+  }
   if (v.have == kKnockBytes)
     return fill_random(v.nonce).ok() && say(*v.wire, write_challenge(job_.key, v.knock, v.nonce));
   if (!equal_secrets(claim(job_.key, v.knock, v.nonce), v.claim)) return false;
@@ -115,7 +122,7 @@ void Call::next(Status why) {
   while (next_ < at_.size()) {
     const Endpoint& to = at_[next_++];
     const Result<int> socket = connect_to(to, knock_.purpose == Purpose::kData ? job_.tos : 0);
-    if (socket.ok()) wire_ = Wire::take(context_, *socket);
+    if (socket.ok()) wire_ = Wire::take(context_, *socket, job_.papers.get(), knock_.to);
     if (!wire_) {
       why = socket.ok() ? Status(Code::kIo, "too few file descriptors (ulimit -n)") : socket.status();
       continue;
@@ -123,7 +130,6 @@ void Call::next(Status why) {
     deadline_ = Clock::now() + kGreetingTime;
     have_ = 0;
     wire_->on_writable = [this] { dial(); };
-    wire_->on_readable = [this] { hear(); };
     wire_->await_writable();
     return;
   }
@@ -133,9 +139,19 @@ void Call::next(Status why) {
 
 void Call::dial() {
   if (const Status s = connected(wire_->socket()); !s.ok()) return next(s);
+  wire_->on_readable = [this] { greet(); };
+  greet();
+}
+
+void Call::greet() {
+  const std::ptrdiff_t shaken = wire_->shake();
+  if (shaken == 0) return wire_->await_readable();
+  if (shaken < 0) return next(wire_->why());
+  wire_->on_readable = [this] { hear(); };
   if (const Status s = fill_random(knock_.nonce); !s.ok()) return next(s);
   said_ = write_knock(knock_);
-  if (!say(*wire_, said_)) return next({Code::kPeerLost, "its connection broke"});
+  if (!say(*wire_, said_))
+    return next(wire_->why().ok() ? Status(Code::kPeerLost, "its connection broke") : wire_->why());
   wire_->await_readable();
 }
 

@@ -22,7 +22,8 @@ struct Job {
   Rank rank = 0;
   int world = 1;
   Secret key = {};
-  int tos = 0;  // of data connections
+  int tos = 0;                                     // of data connections
+  std::shared_ptr<const Papers> papers = nullptr;  // all connections are TLS
 };
 
 class Door {
@@ -41,6 +42,8 @@ class Door {
   void tend(Clock::time_point now);
   bool busy() const { return !visitors_.empty() || full_; }
   std::size_t visitors() const { return visitors_.size(); }
+  // Why the last visitor was refused by what it showed; empty: none was.
+  const std::string& refused() const { return refused_; }
 
  private:
   struct Visitor {
@@ -64,6 +67,7 @@ class Door {
   std::vector<std::shared_ptr<Wire>> listeners_;
   Visitors visitors_;  // in the order in which they came
   bool full_ = false;  // no descriptor was left for a visitor
+  std::string refused_;
 };
 
 // One attempt at each of a rank's endpoints until one welcomes this rank.
@@ -80,6 +84,7 @@ class Call {
 
  private:
   void dial();
+  void greet();
   void hear();
   void next(Status why);
   void hang_up();

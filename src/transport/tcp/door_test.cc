@@ -9,8 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Job kHost{.rank = 0, .world = 3, .key = {1}};
-constexpr Job kCaller{.rank = 1, .world = 3, .key = {1}};
+const Job kHost{.rank = 0, .world = 3, .key = {1}};
+const Job kCaller{.rank = 1, .world = 3, .key = {1}};
 constexpr Knock kKnock{.purpose = Purpose::kControl, .from = 1, .to = 0};
 
 class TcpDoor : public ::testing::Test {

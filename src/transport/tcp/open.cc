@@ -15,12 +15,13 @@ namespace tithe {
 namespace tcp {
 namespace {
 
-constexpr Dialect kDialect{.magic = 0x50435454, .name = "transport tcp", .major = 1};  // "TTCP" in file order
+constexpr Dialect kDialect{.magic = 0x50435454, .name = "transport tcp", .major = 2};  // "TTCP" in file order
 
 constexpr TransportOption kOptions[] = {
     {"streams", "1", "data connections to each rank, 1 to 64: more fill a fast link over a long way"},
     {"tos", "0", "type of service of what data connections send, e.g. 0x28"},
     {"trust", "", "networks in which this rank may listen, e.g. 10.0.0.0/8; empty: its loopback alone"},
+    {"tls", "", "a folder of certificates (tithe keys new): all that travels is encrypted, in any network"},
 };
 constexpr std::string_view kExamples[] = {"tcp", "tcp:streams=4,tos=0x28"};
 
@@ -36,7 +37,7 @@ Result<int> number(std::string_view name, std::string_view text, int least, int 
   return value;
 }
 
-Result<Options> options_of(std::span<const std::string> values) {
+Result<Options> options_of(Rank rank, std::span<const std::string> values) {
   Options options;
   const Result<int> streams = number("streams", values[0], 1, kMostStreams);
   if (!streams.ok()) return streams.status();
@@ -47,6 +48,11 @@ Result<Options> options_of(std::span<const std::string> values) {
   options.streams = *streams;
   options.tos = *tos;
   options.trust = std::move(*trust);
+  if (!values[3].empty()) {
+    Result<std::shared_ptr<const Papers>> papers = Papers::load(values[3], rank);
+    if (!papers.ok()) return papers.status();
+    options.papers = std::move(*papers);
+  }
   return options;
 }
 
@@ -60,9 +66,9 @@ std::string addresses_here() {
 Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
                                               std::span<const std::string> values,
                                               std::vector<Endpoint>& at) {
-  const Result<Options> options = options_of(values);
+  const Result<Options> options = options_of(connect.rank, values);
   if (!options.ok()) return options.status();
-  at = places_to_listen(options->trust);
+  at = places_to_listen(options->trust, options->papers != nullptr);
   if (!options->trust.empty() &&
       std::all_of(at.begin(), at.end(), [](const Endpoint& e) { return e.address().is_loopback(); }))
     return Status(Code::kInvalid, fmt::format("tcp: trust={} holds no address of this machine, which has {}",
@@ -79,7 +85,7 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span<const std::string> values) {
   const auto deadline = Clock::now() + connect.timeout;
-  Places mine{.network = my_network(), .at = {}};
+  Places mine{.network = my_network(), .secured = !values[3].empty(), .at = {}};
   Result<std::unique_ptr<TcpTransport>> transport = prepare(connect, values, mine.at);
   Hello hello{.trouble = transport.status(), .address = write_places(mine)};
   const Result<Introduced> all = introduce(connect, std::move(hello), kDialect);
@@ -88,16 +94,22 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
   for (Rank r = 0; connect.world > 1 && r < connect.world; ++r) {
     const Result<Places> places = read_places(all->hellos[static_cast<std::size_t>(r)].address);
     if (!places.ok()) return Status(Code::kCorrupt, fmt::format("rank {}: {}", r, places.status().what()), r);
+    if (places->secured != mine.secured)
+      return Status(Code::kMismatch,
+                    fmt::format("rank {} {} tls=, and this rank {}: give it to all ranks or to none", r,
+                                places->secured ? "has" : "lacks", mine.secured ? "has it" : "lacks it"),
+                    r);
     ways[static_cast<std::size_t>(r)] = ways_to(*places, mine.network);
     if (r != connect.rank && ways[static_cast<std::size_t>(r)].empty())
       return Status(
           Code::kInvalid,
           fmt::format("rank {} is on another host than this rank, and listens on its loopback alone: name "
                       "a network of all ranks in which every machine is trusted, "
-                      "tcp:trust=10.0.0.0/8 (docs/security.md)",
+                      "tcp:trust=10.0.0.0/8, or encrypt with tcp:tls=DIR (docs/security.md)",
                       r),
           r);
   }
+  (*transport)->learn(all->hosts);
   // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(

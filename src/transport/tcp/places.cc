@@ -17,6 +17,7 @@ namespace tithe::tcp {
 namespace {
 
 constexpr std::size_t kMostPlaces = 64;
+constexpr std::size_t kHeadBytes = 9;
 
 template <typename Network, typename Address>
 bool holds(const Network& network, const Address& address) {
@@ -69,12 +70,13 @@ bool Networks::has(const asio::ip::address& address) const {
   return std::any_of(v6_.begin(), v6_.end(), [&](const auto& n) { return holds(n, address.to_v6()); });
 }
 
-std::vector<Endpoint> places_to_listen(const Networks& trusted) {
+std::vector<Endpoint> places_to_listen(const Networks& trusted, bool secured) {
   std::vector<Endpoint> out;
   for (const Local& l : local_addresses()) {
     const bool loopback = l.address == asio::ip::address(asio::ip::address_v4::loopback()) ||
                           l.address == asio::ip::address(asio::ip::address_v6::loopback());
-    if ((loopback || trusted.has(l.address)) && out.size() < kMostPlaces) out.emplace_back(l.address, 0);
+    const bool wanted = loopback || trusted.has(l.address) || (secured && trusted.empty());
+    if (wanted && out.size() < kMostPlaces) out.emplace_back(l.address, 0);
   }
   return out;
 }
@@ -90,8 +92,9 @@ std::uint64_t my_network() {
 }
 
 std::vector<std::uint8_t> write_places(const Places& places) {
-  std::vector<std::uint8_t> out(8);
+  std::vector<std::uint8_t> out(kHeadBytes);
   wire::put(&out[0], places.network);
+  out[8] = places.secured ? 1 : 0;
   for (const Endpoint& at : places.at) {
     const auto append = [&](const auto& address) {
       const auto bytes = address.to_bytes();
@@ -111,9 +114,9 @@ std::vector<std::uint8_t> write_places(const Places& places) {
 
 Result<Places> read_places(ByteView bytes) {
   const Status strange(Code::kCorrupt, "an address that no rank writes");
-  if (bytes.size() < 8) return strange;
-  Places out{.network = wire::get<std::uint64_t>(bytes.data()), .at = {}};
-  for (bytes = bytes.subspan(8); !bytes.empty();) {
+  if (bytes.size() < kHeadBytes || bytes[8] > 1) return strange;
+  Places out{.network = wire::get<std::uint64_t>(bytes.data()), .secured = bytes[8] == 1, .at = {}};
+  for (bytes = bytes.subspan(kHeadBytes); !bytes.empty();) {
     const std::size_t size = bytes[0] == 4 ? 4 : 16;
     if ((bytes[0] != 4 && bytes[0] != 6) || bytes.size() < 3 + size || out.at.size() == kMostPlaces)
       return strange;

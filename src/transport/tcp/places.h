@@ -33,14 +33,16 @@ class Networks {
   std::vector<asio::ip::network_v6> v6_;
 };
 
-// Where this rank listens: at this machine's loopback, and at its addresses in networks that are trusted.
-std::vector<Endpoint> places_to_listen(const Networks& trusted);
+// Where this rank listens: at this machine's loopback, and at its addresses in networks that are trusted; at all of
+// them where connections are `secured` and no network is named.
+std::vector<Endpoint> places_to_listen(const Networks& trusted, bool secured = false);
 
 // What a rank tells the others. `network` is the same for ranks that share a loopback.
 //
-// Layout, little-endian   u64 network | per endpoint: u8 4 or 6 | u16 port | 4 or 16 bytes
+// Layout, little-endian   u64 network | u8 secured | per endpoint: u8 4 or 6 | u16 port | 4 or 16 bytes
 struct Places {
   std::uint64_t network = 0;
+  bool secured = false;  // by TLS
   std::vector<Endpoint> at;
 };
 std::uint64_t my_network();

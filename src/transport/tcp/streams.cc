@@ -14,6 +14,8 @@ constexpr int kPieceBytes = 256 * 1024;
 // One connection hands on at most so much before others have their turn.
 constexpr std::size_t kTurnBytes = 4 * 1024 * 1024;
 constexpr std::size_t kNowhereBytes = 64 * 1024;
+// A window is filled up once so much of it is free, and not by every packet that is acknowledged.
+constexpr std::size_t kWindowShare = 4;
 
 }  // namespace
 
@@ -54,13 +56,13 @@ void TcpTransport::pump(Peer& p) {
 bool TcpTransport::push(Peer& p, Outflow& flow) {
   if (!flow.wire || flow.full || p.broken || flow.pauses) return false;
   if (flow.left == 0 && p.ready.empty()) return false;
-  const std::size_t room = flow.pace.room(Clock::now(), under_way(flow.wire->socket()), flow.delay);
-  if (room == 0) {
+  const std::size_t free = room(flow);
+  if (free == 0) {
     pause(p, flow);
     return false;
   }
   if (flow.left == 0) give_piece(p, flow);
-  const std::size_t most = std::min(room, flow.left);
+  const std::size_t most = std::min(free, flow.left);
   const std::ptrdiff_t n = flow.wire->write({flow.at, most});
   if (n < 0) {
     flow.full = true;
@@ -80,6 +82,17 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   flow.full = true;
   flow.wire->await_writable();
   return false;
+}
+
+// Bytes that the stream may write now. Of a window, streams have equal shares, but none so little that every packet
+// would be a write.
+std::size_t TcpTransport::room(Outflow& flow) const {
+  const std::size_t taken = under_way(flow.wire->socket());
+  const std::size_t room = flow.pace.room(Clock::now(), taken, flow.delay);
+  if (window_ == 0) return room;
+  const std::size_t share = std::max(Pace::kAlways, window_ / static_cast<std::size_t>(options_.streams));
+  if (taken + share / kWindowShare > share) return 0;
+  return std::min(room, share - taken);
 }
 
 void TcpTransport::pause(Peer& p, Outflow& flow) {
@@ -135,12 +148,15 @@ TcpTransport::Inflow& TcpTransport::inflow(Peer& p, int stream) {
 
 void TcpTransport::pull(Peer& p, Inflow& flow) {
   std::size_t taken = 0;
-  while (flow.wire && !p.broken && !flow.pieces.empty() && flow.pieces.front().incoming->matched) {
+  while (flow.wire && !p.broken && !flow.pieces.empty()) {
     if (taken >= kTurnBytes) return flow.wire->await_readable();
     Piece& piece = flow.pieces.front();
     Incoming& incoming = *piece.incoming;
+    if (!incoming.matched && !keep(p, incoming)) return;
     Bytes into;
-    if (!incoming.drains) {
+    if (!incoming.matched) {
+      into = Bytes(incoming.kept).subspan(piece.offset, piece.left);
+    } else if (!incoming.drains) {
       into = Bytes(incoming.op->data + kFrameHeaderBytes + piece.offset, piece.left);
     } else {
       nowhere_.resize(kNowhereBytes);
@@ -154,11 +170,23 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
     piece.offset += read;
     piece.left -= read;
     incoming.arrived += read;
-    if (!incoming.drains) p.bytes_received += read;
+    if (incoming.matched && !incoming.drains) p.bytes_received += read;
     if (piece.left > 0) continue;
     flow.pieces.pop();
     conclude(p, incoming);
   }
+}
+
+// Its receive was granted, and withdrawn before it came.
+bool TcpTransport::keep(Peer& p, Incoming& incoming) {
+  if (!incoming.kept.empty()) return true;
+  if (incoming.body > p.aside) {
+    break_off(p, {Code::kCorrupt, "it sent long messages that nobody had granted"});
+    return false;
+  }
+  p.aside -= incoming.body;
+  incoming.kept.resize(incoming.body);
+  return true;
 }
 
 void TcpTransport::resume(Peer& p) {

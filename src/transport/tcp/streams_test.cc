@@ -2,6 +2,8 @@
 // Several data connections, and ranks far from each other.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "support/far_ranks.h"
 
 namespace tithe::tcp {
@@ -26,6 +28,39 @@ TEST(TcpStreams, messages_are_whole_over_a_long_way) {
   }
   EXPECT_TRUE(far.run(std::size(sizes)).ok());
   EXPECT_EQ(got, sent);
+}
+
+// Its message comes to a data connection all the same, and others behind it; the next receive takes it.
+TEST(TcpStreams, a_granted_receive_that_is_withdrawn_stops_nobody) {
+  testing::FarRanks far({}, 1ms, 4 << 20);
+  ASSERT_TRUE(far.opened().ok()) << far.opened().what();
+  const std::vector<std::uint8_t> first(300'000, 1), second(300'000, 2);
+  std::vector<std::uint8_t> in(first.size()), other(second.size());
+  Completion c;
+  ASSERT_TRUE(far[1].recv(0, 5, in, 1).ok());
+  for (int k = 0; k < 50; ++k) {  // the grant is there
+    EXPECT_EQ(far[1].poll({&c, 1}, 0ns), 0U);
+    EXPECT_EQ(far[0].poll({&c, 1}, 1ms), 0U);
+  }
+  far[1].cancel(1);  // and that it holds no longer is not
+  ASSERT_TRUE(far[0].send(1, 5, first, 2).ok());
+  ASSERT_TRUE(far[0].send(1, 6, second, 3).ok());
+  ASSERT_TRUE(far[1].recv(0, 6, other, 4).ok());
+  std::map<OpId, Status> done;
+  const auto run = [&](std::size_t n) {
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (done.size() < n && std::chrono::steady_clock::now() < deadline)
+      for (std::size_t r = 0; r < 2; ++r)
+        if (far[r].poll({&c, 1}, 1ms) > 0) done[c.op] = c.status;
+  };
+  run(4);
+  EXPECT_EQ(done[1].code(), Code::kCancelled);
+  EXPECT_TRUE(done.contains(2) && done.contains(3) && done.contains(4));
+  EXPECT_EQ(other, second);
+  ASSERT_TRUE(far[1].recv(0, 5, in, 5).ok());
+  run(5);
+  EXPECT_TRUE(done.contains(5) && done[5].ok());
+  EXPECT_EQ(in, first);
 }
 
 }  // namespace

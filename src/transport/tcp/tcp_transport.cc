@@ -19,7 +19,7 @@ constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
 }  // namespace
 
 TcpTransport::TcpTransport(Rank rank, int world, const Options& options, std::chrono::milliseconds silence)
-    : job_{.rank = rank, .world = world, .tos = options.tos},
+    : job_{.rank = rank, .world = world, .tos = options.tos, .papers = options.papers},
       options_(options),
       silence_(silence),
       context_(1),
@@ -53,11 +53,12 @@ Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint
   for (Peer& p : peers_)
     while (p.rank != rank() && !p.control) {
       if (!p.gone.ok()) return p.gone;
-      if (Clock::now() >= deadline)
-        return {Code::kTimeout,
-                fmt::format("rank {} did not connect within {:.3g} s", p.rank,
-                            std::chrono::duration<double>(timeout).count()),
-                p.rank};
+      if (Clock::now() >= deadline) {
+        std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
+                                       std::chrono::duration<double>(timeout).count());
+        if (!door_.refused().empty()) text += fmt::format("; who came was refused: {}", door_.refused());
+        return {door_.refused().empty() ? Code::kTimeout : Code::kMismatch, text, p.rank};
+      }
       if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
       run_for(100ms);
       progress();
@@ -158,7 +159,10 @@ void TcpTransport::cancel(OpId id) {
         lane.receives.erase(i);
         waits = true;
       }
-    if (waits && --lane.posted < lane.granted) owe_grant(p, op->channel, lane);
+    if (waits && --lane.posted < lane.granted) {
+      p.aside += op->size;
+      owe_grant(p, op->channel, lane);
+    }
     for (auto& [number, incoming] : p.incoming)
       if (incoming.op == op) {
         incoming.op = nullptr;

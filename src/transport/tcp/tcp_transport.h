@@ -9,6 +9,11 @@
 // receive that was posted early is there before the message is sent, and costs it nothing. A piece of a body goes
 // to whichever data connection takes it first.
 //
+// What nobody receives is bounded: small messages and edges of long ones by kMostUnread for each peer, and who sends
+// more is named. Bodies come for granted receives alone. Where one of these was withdrawn meanwhile, its message's
+// body is kept aside, so that what is behind it on that connection goes on; these are bounded too, by as much and by
+// what was withdrawn.
+//
 // How a peer's end is learnt:
 //   killed     its kernel closes the connections: its operations complete with kPeerLost
 //   silent     its kernel acknowledges nothing for as long as `silence`: kTimeout. The kernels ask each other every
@@ -34,10 +39,13 @@
 
 namespace tithe::tcp {
 
+inline constexpr std::size_t kMostUnread = 64 * 1024 * 1024;
+
 struct Options {
   int streams = 1;
-  int tos = 0;          // of data connections
-  Networks trust = {};  // where to listen beside the loopback
+  int tos = 0;                                     // of data connections
+  Networks trust = {};                             // where to listen beside the loopback
+  std::shared_ptr<const Papers> papers = nullptr;  // of TLS; nullptr: connections are plain
 };
 
 class TcpTransport final : public Transport {
@@ -45,6 +53,7 @@ class TcpTransport final : public Transport {
   TcpTransport(Rank rank, int world, const Options& options, std::chrono::milliseconds silence);
   ~TcpTransport() override;
 
+  void learn(const Hosts& hosts) { hosts_ = hosts; }
   Status listen(std::vector<Endpoint>& at) { return door_.listen(at); }
   // Makes the control connections: to higher ranks this one calls, lower ones call here. kTimeout names the first
   // that is missing, kCancelled where `interrupted` said so.
@@ -54,11 +63,13 @@ class TcpTransport final : public Transport {
   std::string_view kind() const override { return "tcp"; }
   Rank rank() const override { return job_.rank; }
   int world() const override { return job_.world; }
+  Hosts hosts() const override { return hosts_; }
   ByteView key() const override { return job_.key; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override;
+  void window(std::size_t bytes) override { window_ = bytes; }
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
@@ -87,12 +98,13 @@ class TcpTransport final : public Transport {
     std::uint64_t turn = 0;
     std::size_t bytes = 0, body = 0;
     std::array<std::uint8_t, kMostEdgeBytes> edge = {};
-    std::size_t given = 0;    // of the body: announced pieces
-    std::size_t arrived = 0;  // of these
-    bool matched = false;     // a receive took it ...
-    Op* op = nullptr;         // ... this one; nullptr: it was withdrawn
-    bool drains = false;      // what comes is read into nothing
-    bool ended = false;       // no further piece comes
+    std::size_t given = 0;                // of the body: announced pieces
+    std::size_t arrived = 0;              // of these
+    bool matched = false;                 // a receive took it ...
+    Op* op = nullptr;                     // ... this one; nullptr: it was withdrawn
+    bool drains = false;                  // what comes is read into nothing
+    bool ended = false;                   // no further piece comes
+    std::vector<std::uint8_t> kept = {};  // the body, where no receive has taken it yet and pieces came
   };
 
   struct Waiting {  // a message that no receive has taken
@@ -149,6 +161,8 @@ class TcpTransport final : public Transport {
     bool broken = false;    // nothing more can be exchanged
     bool settled = false;   // and everybody who waited knows
     std::uint64_t bytes_received = 0;
+    std::size_t unread = 0;           // memory of messages that wait for a receive
+    std::size_t aside = kMostUnread;  // room for bodies that no receive takes; more with each one withdrawn
     Status gone = {};
 
     std::vector<std::uint8_t> out;  // control: from out_sent on, not written yet
@@ -197,6 +211,7 @@ class TcpTransport final : public Transport {
   void say_grants(Peer& peer);
   void match(Peer& peer, Channel channel, Lane& lane);
   static Status too_small(const Op& op, std::size_t bytes);
+  Status count_unread(Peer& peer, std::size_t bytes);
   void take_whole(Peer& peer, Op* op, ByteView bytes);
   void farewell_heard(Peer& peer);
 
@@ -204,15 +219,18 @@ class TcpTransport final : public Transport {
   void open_streams(Peer& peer);
   void pump(Peer& peer);
   bool push(Peer& peer, Outflow& flow);
+  std::size_t room(Outflow& flow) const;
   void pause(Peer& peer, Outflow& flow);
   void give_piece(Peer& peer, Outflow& flow);
   void forget(Peer& peer, Op* op);  // of a send that is cancelled
   Inflow& inflow(Peer& peer, int stream);
   void pull(Peer& peer, Inflow& flow);
-  void resume(Peer& peer);  // streams that waited for a receive
+  bool keep(Peer& peer, Incoming& incoming);  // what no receive takes; false: it may not come
+  void resume(Peer& peer);                    // streams that waited for a receive
   void conclude(Peer& peer, Incoming& incoming);
 
   Job job_;
+  Hosts hosts_;
   const Options options_;
   const std::chrono::milliseconds silence_;
   asio::io_context context_;
@@ -228,6 +246,7 @@ class TcpTransport final : public Transport {
   bool must_tend_ = false;
   Clock::time_point looked_ = {};  // for silence
   std::uint64_t bytes_sent_ = 0;
+  std::size_t window_ = 0;  // of what goes to one peer; 0: as Pace says
 };
 
 }  // namespace tithe::tcp

@@ -26,8 +26,7 @@ class ByHand : public ::testing::Test {
  protected:
   void open(const Options& options) {
     rank0_ = std::make_unique<TcpTransport>(0, 2, options, 30s);
-    std::vector<Endpoint> mine{{asio::ip::address_v4::loopback(), 0}};
-    ASSERT_TRUE(rank0_->listen(mine).ok());
+    ASSERT_TRUE(rank0_->listen(mine_).ok());
     ASSERT_TRUE(door_.listen(at_).ok());
     door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) {
       (knock.purpose == Purpose::kControl ? control_ : data_[knock.stream]) = wire;
@@ -91,6 +90,7 @@ class ByHand : public ::testing::Test {
   Job job_{.rank = 1, .world = 2, .key = kKey};
   Door door_{context_, job_};
   std::vector<Endpoint> at_{{asio::ip::address_v4::loopback(), 0}};
+  std::vector<Endpoint> mine_{{asio::ip::address_v4::loopback(), 0}};
   std::shared_ptr<Wire> control_;
   std::map<int, std::shared_ptr<Wire>> data_;
   std::vector<std::uint8_t> said_;
@@ -178,6 +178,42 @@ TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
   ASSERT_FALSE(done_.empty());
   EXPECT_EQ(done_[0].status.code(), Code::kCorrupt) << done_[0].status.what();
   EXPECT_EQ(std::vector<std::uint8_t>(1000, 0xAA), std::vector<std::uint8_t>(in.end() - 1000, in.end()));
+}
+
+// What nobody receives is kept, up to a measure.
+TEST_F(ByHand, who_sends_without_measure_what_nobody_receives_is_named) {
+  open({});
+  std::vector<std::uint8_t> message(kRecordBytes + kWholeBytes, 7);
+  write_record({.kind = Kind::kWhole, .about = 3, .n = kWholeBytes}, message.data());
+  std::size_t said = 0;
+  std::size_t at = 0;
+  run([&] {
+    for (std::ptrdiff_t n = 1; n > 0 && said < 2 * kMostUnread;) {
+      n = control_->write(ByteView(message).subspan(at));
+      at = n > 0 ? (at + static_cast<std::size_t>(n)) % message.size() : at;
+      said += n > 0 ? static_cast<std::size_t>(n) : 0;
+    }
+    return !rank0_->peer_status(1).ok();
+  });
+  EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt);
+  EXPECT_NE(rank0_->peer_status(1).what().find("nobody receives"), std::string::npos)
+      << rank0_->peer_status(1).what();
+  EXPECT_GT(said, kMostUnread / 2) << "what a rank may well send is kept";
+}
+
+TEST_F(ByHand, a_body_that_nobody_granted_is_not_kept_without_measure) {
+  open({});
+  const std::size_t bytes = 2 * kMostUnread;
+  std::vector<std::uint8_t> head(kRecordBytes + bytes - body_bytes(bytes), 1);
+  write_record({.kind = Kind::kLong, .about = 2, .n = bytes}, head.data());
+  ASSERT_GT(control_->write(head), 0);
+  say({.kind = Kind::kPiece, .about = 0, .n = 32});
+  std::optional<std::pair<Status, std::shared_ptr<Wire>>> data;
+  Call call(context_, job_, {.purpose = Purpose::kData, .from = 1, .to = 0}, mine_,
+            [&](Status s, std::shared_ptr<Wire> wire) { data.emplace(std::move(s), std::move(wire)); });
+  call.begin();
+  run([&] { return !rank0_->peer_status(1).ok(); });
+  EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt) << rank0_->peer_status(1).what();
 }
 
 // A process that is killed is missed at once, whatever the timeout.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 
@@ -37,39 +38,77 @@ Status failed(std::string_view doing, const Endpoint& where, int why) {
 
 }  // namespace
 
-std::shared_ptr<Wire> Wire::take(asio::io_context& context, int socket) {
+std::shared_ptr<Wire> Wire::take(asio::io_context& context, int socket, const Papers* papers, Rank calls) {
   std::shared_ptr<Wire> wire(new Wire(context));
   asio::error_code error;
   wire->descriptor_.assign(socket, error);
   if (!error) wire->descriptor_.native_non_blocking(true, error);
-  if (!error) return wire;
-  if (!wire->open()) ::close(socket);
-  return {};
+  if (error) {
+    if (!wire->open()) ::close(socket);
+    return {};
+  }
+  if (papers != nullptr)
+    wire->tls_ = std::make_unique<TlsEnd>(
+        *papers, calls,
+        [socket](std::uint8_t* bytes, std::size_t n) { return ::send(socket, bytes, n, MSG_NOSIGNAL); },
+        [socket](std::uint8_t* bytes, std::size_t n) { return ::recv(socket, bytes, n, 0); });
+  return wire;
+}
+
+void Wire::readable() {
+  awaits_readable_ = false;
+  if (!open()) return;
+  const auto act = on_readable;  // which may put another one in its place
+  act();
 }
 
 void Wire::await_readable() {
   if (awaits_readable_ || !open()) return;
   awaits_readable_ = true;
+  if (tls_ != nullptr && tls_->may_have_more())  // what came with the last record tells the system nothing
+    return asio::post(descriptor_.get_executor(), [self = shared_from_this()] { self->readable(); });
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
                          [self = shared_from_this()](const asio::error_code& error) {
+                           if (!error) return self->readable();
                            self->awaits_readable_ = false;
-                           if (error || !self->open()) return;
-                           const auto act = self->on_readable;  // which may put another one in its place
-                           act();
                          });
 }
 
 void Wire::await_writable() {
-  if (awaits_writable_ || !open()) return;
+  if (!open()) return;
+  wants_writable_ = true;
+  wait_for_room();
+}
+
+void Wire::wait_for_room() {
+  if (awaits_writable_) return;
   awaits_writable_ = true;
   descriptor_.async_wait(asio::posix::descriptor_base::wait_write,
                          [self = shared_from_this()](const asio::error_code& error) {
                            self->awaits_writable_ = false;
                            if (error || !self->open()) return;
+                           // Where that fails, the owner learns it of the next byte.
+                           if (self->tls_ != nullptr && self->tls_->flush() && self->tls_->waits() > 0)
+                             return self->wait_for_room();
+                           if (!std::exchange(self->wants_writable_, false)) return;
                            const auto act = self->on_writable;
                            act();
                          });
 }
+
+std::ptrdiff_t Wire::by_tls(std::ptrdiff_t result) {
+  if (tls_->waits() > 0) wait_for_room();
+  if (result >= 0) return result;
+  why_ = tls_->why();
+  return kGone;
+}
+
+std::ptrdiff_t Wire::shake() {
+  if (!open()) return kGone;
+  return tls_ == nullptr ? 1 : by_tls(tls_->shake());
+}
+
+bool Wire::is_rank(Rank rank) const { return tls_ == nullptr || tls_->is_rank(rank); }
 
 std::ptrdiff_t Wire::ended(std::ptrdiff_t result) {
   if (result > 0) return result;
@@ -80,6 +119,7 @@ std::ptrdiff_t Wire::ended(std::ptrdiff_t result) {
 
 std::ptrdiff_t Wire::read(Bytes into) {
   if (!open()) return kGone;
+  if (tls_ != nullptr) return by_tls(tls_->read(into));
   ssize_t n = -1;
   do n = ::recv(socket(), into.data(), into.size(), 0);
   while (n < 0 && errno == EINTR);
@@ -88,6 +128,7 @@ std::ptrdiff_t Wire::read(Bytes into) {
 
 std::ptrdiff_t Wire::write(ByteView from) {
   if (!open()) return kGone;
+  if (tls_ != nullptr) return by_tls(tls_->write(from));
   ssize_t n = -1;
   do n = ::send(socket(), from.data(), from.size(), MSG_NOSIGNAL);
   while (n < 0 && errno == EINTR);

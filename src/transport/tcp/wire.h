@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One connection: bytes in, bytes out, and word when there is something to do. Nothing here ever blocks.
+// One connection: bytes in, bytes out, and word when there is something to do. Nothing here ever blocks. With papers,
+// all that travels on it is TLS.
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -10,6 +11,7 @@
 
 #include "tithe/byte_view.h"
 #include "tithe/status.h"
+#include "transport/tcp/tls.h"
 
 namespace tithe::tcp {
 
@@ -19,8 +21,10 @@ class Wire : public std::enable_shared_from_this<Wire> {
  public:
   static constexpr std::ptrdiff_t kGone = -1;
 
-  // Takes over a socket that does not block. Empty where the process may not wait for another one.
-  static std::shared_ptr<Wire> take(asio::io_context& context, int socket);
+  // Takes over a socket that does not block. Empty where the process may not wait for another one. `calls`: whom this
+  // end expects at the other one; -1: it finds out (is_rank).
+  static std::shared_ptr<Wire> take(asio::io_context& context, int socket, const Papers* papers = nullptr,
+                                    Rank calls = -1);
   ~Wire() { close(); }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -35,6 +39,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::ptrdiff_t write(ByteView from);
   const Status& why() const { return why_; }
 
+  std::ptrdiff_t shake();         // as write(), until it gives 1: then bytes of the caller's may go
+  bool is_rank(Rank rank) const;  // as far as a certificate says; true without papers
+
   int socket() { return descriptor_.native_handle(); }
   bool open() const { return descriptor_.is_open(); }
   void close();
@@ -42,9 +49,14 @@ class Wire : public std::enable_shared_from_this<Wire> {
  private:
   explicit Wire(asio::io_context& context) : descriptor_(context) {}
   std::ptrdiff_t ended(std::ptrdiff_t result);
+  std::ptrdiff_t by_tls(std::ptrdiff_t result);
+  void readable();
+  void wait_for_room();
 
   asio::posix::stream_descriptor descriptor_;
   bool awaits_readable_ = false, awaits_writable_ = false;
+  bool wants_writable_ = false;  // the owner does; else what TLS has not got rid of
+  std::unique_ptr<TlsEnd> tls_ = {};
   Status why_ = {};
 };
 

@@ -20,8 +20,12 @@ constexpr auto kLetGoTime = 1s;
 // pieces show that the link moves. Where peers may share memory, messages of 1 MB took up to a tenth longer in pieces
 // of half the size than in one.
 constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
+// Of a window that holds few of the former.
+constexpr std::size_t kWindowPiece = 16 * 1024;
 // What may be under way of one message: more than a fast link over a long way holds.
 constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
+// Of these nobody wants to know when they have arrived.
+constexpr std::size_t kSmallMessage = 4096;
 
 // Announcement: u64 mark | u64 bytes of the message | u32 number of its first piece | u32 bytes of a piece
 constexpr std::uint64_t kMark = 0x474E4F4C'58555454;  // "TTUXLONG" in file order
@@ -46,9 +50,14 @@ ucp_request_param_t receive_of(void* user_data, ucp_tag_recv_nbx_callback_t call
 
 }  // namespace
 
-std::size_t UcxTransport::piece_bytes(const Peer& peer) {
-  return peer.shares_memory ? kMemoryPiece : kNetworkPiece;
+std::size_t UcxTransport::piece_bytes(const Peer& peer) const {
+  if (window_ == 0) return peer.shares_memory ? kMemoryPiece : kNetworkPiece;
+  return window_ < 4 * kNetworkPiece ? kWindowPiece : kNetworkPiece;
 }
+
+// A send that UCX calls complete may lie in a socket's buffer, which holds megabytes. One that is synchronous completes
+// once the receiver's UCX has matched it and said so.
+bool UcxTransport::acknowledged(std::size_t bytes) const { return window_ > 0 && bytes > kSmallMessage; }
 
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
@@ -68,7 +77,8 @@ Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   }
   ucp_request_param_t param = request_of(op);
   param.cb.send = on_sent;
-  ucs_status_ptr_t r = ucp_tag_send_nbx(p.ep, bytes.data(), bytes.size(), tag_of(channel, rank_), &param);
+  const auto give = acknowledged(bytes.size()) ? ucp_tag_send_sync_nbx : ucp_tag_send_nbx;
+  ucs_status_ptr_t r = give(p.ep, bytes.data(), bytes.size(), tag_of(channel, rank_), &param);
   if (UCS_PTR_IS_PTR(r))
     op->request = r;
   else
@@ -248,7 +258,7 @@ void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   op->number = wire::get<std::uint32_t>(announcement + 16);
   op->total = total;
   op->piece = wire::get<std::uint32_t>(announcement + 20);
-  const bool known = op->piece == kNetworkPiece || op->piece == kMemoryPiece;
+  const bool known = op->piece == kNetworkPiece || op->piece == kMemoryPiece || op->piece == kWindowPiece;
   if (known) op->left = total / op->piece + (total % op->piece != 0);
   if (wire::get<std::uint64_t>(announcement) != kMark || total == 0 || !known) {
     op->stopped = true;
@@ -267,7 +277,8 @@ void UcxTransport::feed(Op* op) {
   if (op->busy || op->ended) return;
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   op->busy = true;  // pieces that are here already end while they are posted
-  while (op->left > 0 && op->in_flight * op->piece < kMostUnderWay && !is_over_ && !op->stopped) {
+  const std::size_t most = op->is_recv || window_ == 0 ? kMostUnderWay : std::max(window_, op->piece);
+  while (op->left > 0 && op->in_flight * op->piece < most && !is_over_ && !op->stopped) {
     if (op->is_recv ? !p.gone.ok() && !p.left : !p.gone.ok() || op->withdrawn) break;
     must_tend_ = must_tend_ || p.left;  // of a peer that left, nothing is still under way
     if (!post_piece(op)) break;
@@ -302,7 +313,8 @@ bool UcxTransport::post_piece(Op* op) {
   } else {
     ucp_request_param_t param = request_of(piece);
     param.cb.send = on_piece_sent;
-    r = ucp_tag_send_nbx(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
+    const auto give = acknowledged(op->total) ? ucp_tag_send_sync_nbx : ucp_tag_send_nbx;
+    r = give(p.ep, at, piece->bytes, piece_tag(piece->number, rank_), &param);
   }
   if (piece->ended) return true;
   if (UCS_PTR_IS_PTR(r))

@@ -38,6 +38,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   const Result<Introduced> all = introduce(connect, std::move(mine), dialect());
   if (!all.ok()) return all.status();
   auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
+  transport->learn(all->hosts);
   // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(transport->connect(all->hellos, std::max(left, connect.timeout / 10), connect.interrupted));

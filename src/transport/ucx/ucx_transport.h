@@ -33,6 +33,7 @@ namespace tithe::ucx {
 class UcxTransport final : public Transport {
  public:
   UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key);
+  void learn(const Hosts& hosts) { hosts_ = hosts; }
   ~UcxTransport() override;
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
@@ -43,11 +44,13 @@ class UcxTransport final : public Transport {
   std::string_view kind() const override { return "ucx"; }
   Rank rank() const override { return rank_; }
   int world() const override { return static_cast<int>(peers_.size()); }
+  Hosts hosts() const override { return hosts_; }
   ByteView key() const override { return key_; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override { worker_->wake(); }
+  void window(std::size_t bytes) override { window_ = bytes; }
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
@@ -122,7 +125,9 @@ class UcxTransport final : public Transport {
     bool ended = false;
   };
 
-  static std::size_t piece_bytes(const Peer& peer);  // of messages to it
+  std::size_t piece_bytes(const Peer& peer) const;  // of messages to it
+  bool acknowledged(
+      std::size_t bytes) const;  // a message or piece of so many ends when it has met its receive
   Op* take_op(Rank peer, OpId id, bool is_recv);
   void release(Op* op);
   void finish(Op* op, std::size_t bytes, ucs_status_t status);
@@ -164,6 +169,7 @@ class UcxTransport final : public Transport {
 
   Rank rank_;
   Secret key_;
+  Hosts hosts_;
   std::unique_ptr<Worker> worker_;
   Watch watch_;
   std::vector<Peer> peers_;
@@ -181,6 +187,7 @@ class UcxTransport final : public Transport {
   bool is_over_ = false;  // nothing more is posted
   std::size_t withdrawn_ = 0;
   std::uint64_t bytes_sent_ = 0;
+  std::size_t window_ = 0;  // of what goes to one peer; 0: kMostUnderWay of each message
 };
 
 }  // namespace tithe::ucx

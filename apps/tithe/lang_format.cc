@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe lang format: files in the codec language in the one form that their text should have.
+#include <fmt/format.h>
+
+#include "file_io.h"
+#include "lang/format.h"
+#include "lang/loader.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+struct Args {
+  std::vector<std::string> files;
+  bool check = false;
+};
+
+Result<Report> format(const Args& args) {
+  Report report;
+  report.json["files"] = Json::array();
+  for (const std::string& path : args.files) {
+    const Result<lang::Source> source = lang::read_source(path);
+    if (!source.ok()) return source.status();
+    const std::string text = lang::formatted(source->text);
+    const bool changes = text != source->text;
+    if (changes && !args.check)
+      TITHE_TRY(write_file(path, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
+    report.failed = report.failed || (changes && args.check);
+    report.json["files"].push_back({{"file", path}, {"changes", changes}});
+    report.text += fmt::format("{}: {}\n", path,
+                               !changes     ? "as it should be"
+                               : args.check ? "would be changed"
+                                            : "written");
+  }
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<Args>();
+  app.add_option("IN", args->files, "files in the codec language")->required();
+  app.add_flag("--check", args->check, "write nothing; exit code 1 if a file would be changed");
+  return [args] { return format(*args); };
+}
+
+}  // namespace
+
+const Verb lang_format_verb = {
+    .name = "lang_format", .doc = "put spaces and lines of a codec's text in order", .declare = declare};
+
+}  // namespace tithe::cli

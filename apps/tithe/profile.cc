@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe profile: what codecs, steps, messages and links cost here, for the simulator and the planner.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "profile_rank.h"
+#include "rank_processes.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+Result<std::optional<ShapedLink>> link_of(const ProfileArgs& args) {
+  if (args.link == "none") return std::optional<ShapedLink>{};
+  const Result<Link> link = parse_link(args.link);
+  if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what() + "; or none");
+  if (!link->known() || args.link.find('+') != std::string::npos)
+    return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
+  if (args.ranks > kMostHosts)
+    return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMostHosts));
+  return std::optional<ShapedLink>({link->bytes_per_second, kSwitchQueueBytes});
+}
+
+Result<Report> profile(ProfileArgs& args) {
+  const Result<std::optional<ShapedLink>> link = link_of(args);
+  if (!link.ok()) return link.status();
+  std::size_t codecs = args.codecs.size();
+  for (const std::string& name : args.codecs) {
+    const Result<Spec> spec = parse_spec(name);
+    if (!spec.ok()) return spec.status();
+    if (spec->codec->phases.size() != 1)
+      return Status(Code::kInvalid,
+                    fmt::format("--codec {}: a codec of several phases cannot be measured by itself", name));
+  }
+  if (codecs == 0)
+    for (const Codec* c : all_codecs()) codecs += c->phases.size() == 1;
+  TITHE_TRY(process_transport(args.transport, link->has_value()));
+  // What cannot be written is not measured.
+  const std::filesystem::path folder = std::filesystem::absolute(args.out).parent_path();
+  if (!rank_place() && !std::filesystem::is_directory(folder))
+    return Status(Code::kIo, fmt::format("{}: there is no such folder", folder.string()));
+
+  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
+    be_switch(*place, Hosts(), **link);
+  if (const auto place = rank_place())
+    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
+      return profile_as_rank(args, *link, place->rank, board, answer);
+    });
+  Result<SyncBoard> board = SyncBoard::create(args.ranks, profile_numbers(args.ranks));
+  if (!board.ok()) return board.status();
+  const RankProgress follower(*board, "codecs", codecs);
+  const Result<std::string> answer = run_ranks(*link, *board);
+  if (!answer.ok()) return answer.status();
+  const Result<sim::Profile> read = sim::parse_profile(*answer, args.out);
+  if (!read.ok()) return read.status();
+  const sim::Profile& p = *read;
+  TITHE_TRY(sim::write_profile(p, args.out));
+
+  std::size_t failed = 0;
+  double least = 0, most = 0, latency = 0;
+  for (const sim::MeasuredLink& l : p.links) {
+    failed += !l.failed.empty();
+    least = least == 0 ? l.bytes_per_second : std::min(least, l.bytes_per_second);
+    most = std::max(most, l.bytes_per_second);
+    latency += l.latency / static_cast<double>(p.links.size());
+  }
+  Report report;
+  report.json = Json::parse(sim::to_json(p));
+  report.json["out"] = args.out;
+  report.text = fmt::format(
+      "{}: {} ranks at once on {}, {}; spread {:.0f} %\n"
+      "message     {:.2f} us to hand over, as much to take; {:.2f} us to wake a lane; {:.3f} ns per byte "
+      "beside them\n"
+      "checksum    {:.3f} ns per byte\n"
+      "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send\n"
+      "codecs      {} of one phase, 256 to {} values\n",
+      args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.post * 1e6, p.costs.wake * 1e6,
+      p.costs.send_byte * 1e9, p.costs.check_byte * 1e9, p.links.size() - failed, p.links.size(),
+      latency * 1e6, least / 1e6, most / 1e6, p.together_bytes_per_second / 1e6, p.costs.codecs.size(),
+      args.most_values);
+  for (const sim::MeasuredLink& l : p.links)
+    if (!l.failed.empty()) report.text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<ProfileArgs>();
+  app.add_option("--ranks", args->ranks, "that measure at once, each a process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--link", args->link,
+                 "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
+      ->capture_default_str();
+  app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
+  app.add_option("--codec", args->codecs, "with its parameters; several; without it all codecs of one phase");
+  app.add_option("--most-values", args->most_values, "of a codec's curve")
+      ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
+      ->capture_default_str();
+  app.add_option("--lanes", args->lanes, "compute threads per rank")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("-o,--out", args->out, "the file")->capture_default_str();
+  return [args] { return profile(*args); };
+}
+
+}  // namespace
+
+const Verb profile_verb = {.name = "profile",
+                           .doc = "what codecs, steps, messages and links cost here, for simulate",
+                           .declare = declare};
+
+}  // namespace tithe::cli

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rank_processes.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <new>
+
+#include "progress.h"
+
+namespace tithe::cli {
+namespace {
+
+// "<rank> <descriptor of the board> <descriptor of the answer> <who started it>"
+constexpr const char* kAsRank = "TITHE_AS_RANK";
+constexpr int kCouldNotStart = 3;
+
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(descriptor, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+std::string read_all(int descriptor) {
+  std::string text;
+  char some[4096];
+  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) text.append(some, static_cast<std::size_t>(n));
+  return text;
+}
+
+Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what, std::strerror(errno))}; }
+
+// The program's own command line, once more.
+[[noreturn]] void become(const RankPlace& place, pid_t parent) {
+  const std::string who = fmt::format("{} {} {} {}", place.rank, place.board, place.answer, parent);
+  setenv(kAsRank, who.c_str(), 1);
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv("/proc/self/exe", argv.data());
+  _exit(kCouldNotStart);
+}
+
+// Waits for all of them; what went wrong is on the board.
+void await(const std::vector<pid_t>& children, SyncBoard& board) {
+  for (std::size_t left = children.size(); left > 0; --left) {
+    int status = 0;
+    const pid_t child = wait(&status);
+    const auto rank = static_cast<int>(std::find(children.begin(), children.end(), child) - children.begin());
+    if (WIFSIGNALED(status))
+      board.fail(
+          {Code::kPeerLost, fmt::format("rank {} was ended by signal {}", rank, WTERMSIG(status)), rank});
+    else if (WEXITSTATUS(status) != 0)
+      board.fail({Code::kIo, fmt::format("rank {} could not start (exit code {})", rank, WEXITSTATUS(status)),
+                  rank});
+  }
+}
+
+// A rank on an emulated host. The first of a host has none to join (0), and waits until a link leads there.
+Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const ShapedLink& link) {
+  std::array<int, 2> up{}, go{};
+  if (pipe(up.data()) != 0 || pipe(go.data()) != 0) return io("pipe");
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return io("fork");
+  if (child == 0) {
+    close(up[0]);
+    close(go[1]);
+    const Status s = join == 0 ? leave_network() : join_network(join);
+    static_cast<void>(write_all(up[1], s.ok() ? "y" : s.what()));
+    close(up[1]);
+    if (read_all(go[0]) != "y") _exit(kCouldNotStart);
+    close(go[0]);
+    become(place, parent);
+  }
+  close(up[1]);
+  close(go[0]);
+  const std::string told = read_all(up[0]);
+  close(up[0]);
+  Status s = told == "y" ? Status{} : Status(Code::kUnsupported, told);
+  if (s.ok() && join == 0) s = plug_in(child, host, link);
+  if (s.ok() && !write_all(go[1], "y")) s = io("pipe");
+  close(go[1]);
+  if (s.ok()) return child;
+  waitpid(child, nullptr, 0);
+  return s;
+}
+
+Result<pid_t> start(const RankPlace& place) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return io("fork");
+  if (child == 0) become(place, parent);
+  return child;
+}
+
+// `start_one` starts rank r.
+template <typename StartOne>
+std::vector<pid_t> start_all(SyncBoard& board, const StartOne& start_one) {
+  std::vector<pid_t> children;
+  for (Rank r = 0; r < board.world(); ++r) {
+    const Result<pid_t> child = start_one(r);
+    if (!child.ok()) {
+      board.fail(child.status());
+      break;
+    }
+    children.push_back(*child);
+  }
+  return children;
+}
+
+// Starts the process that holds the network of the hosts, and waits for it.
+Status hold_hosts(const RankPlace& place) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return io("fork");
+  if (child == 0) {
+    Result<SyncBoard> board = SyncBoard::join(place.board);
+    const Status s = leave_network();
+    if (s.ok()) become(place, parent);
+    if (board.ok()) board->fail(s);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status == 0) return {};
+  return {Code::kIo, "the process that holds the emulated hosts has ended"};
+}
+
+// No process of ours outlives the one that started it, also where that is gone already.
+void end_with_parent(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kCouldNotStart);
+  std::signal(SIGINT, SIG_IGN);  // the command says alone that it was interrupted
+}
+
+}  // namespace
+
+double process_seconds() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  const auto s = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return s(u.ru_utime) + s(u.ru_stime);
+}
+
+Status process_transport(std::string& transport, bool hosts) {
+  const Result<TransportChoice> choice = choose_transport(transport);
+  if (!choice.ok()) return choice.status();
+  if (choice->kind->open == nullptr)
+    return {Code::kInvalid,
+            fmt::format("--transport {}: its ranks are threads; here they are processes: take ucx or tcp",
+                        choice->kind->name)};
+  TITHE_TRY(choice->kind->usable());
+  if (transport.empty() || transport == "auto") transport = choice->kind->name;
+  if (hosts && transport == "tcp") transport += std::string(":trust=") + kHostsNetwork;
+  return {};
+}
+
+std::optional<RankPlace> rank_place() {
+  const char* who = std::getenv(kAsRank);
+  if (who == nullptr) return std::nullopt;
+  RankPlace place;
+  int parent = 0;
+  if (std::sscanf(who, "%d %d %d %d", &place.rank, &place.board, &place.answer, &parent) != 4)
+    _exit(kCouldNotStart);
+  end_with_parent(parent);
+  return place;
+}
+
+void be_rank(const RankPlace& place, const RankWork& work) {
+  Result<SyncBoard> board = SyncBoard::join(place.board);
+  if (!board.ok()) _exit(kCouldNotStart);
+  std::string answer;
+  const Status s = [&]() -> Status {
+    try {
+      return work(*board, &answer);
+    } catch (const std::bad_alloc&) {
+      return {Code::kUnsupported, fmt::format("not enough memory for {} ranks", board->world())};
+    }
+  }();
+  if (!s.ok()) {
+    board->fail(s);
+    _exit(1);
+  }
+  if (place.rank == 0 && !write_all(place.answer, answer)) _exit(kCouldNotStart);
+  _exit(0);
+}
+
+void be_switch(const RankPlace& place, const Hosts& hosts, const ShapedLink& link) {
+  Result<SyncBoard> board = SyncBoard::join(place.board);
+  if (!board.ok()) _exit(kCouldNotStart);
+  if (const Status s = make_switch(); !s.ok()) {
+    board->fail(s);
+    _exit(0);
+  }
+  std::vector<pid_t> first(static_cast<std::size_t>(hosts.count(board->world())), 0);
+  await(start_all(*board,
+                  [&](Rank r) {
+                    const int host = hosts.of_rank(r);
+                    pid_t& join = first[static_cast<std::size_t>(host)];
+                    Result<pid_t> child = start_on_host({r, place.board, place.answer}, host, join, link);
+                    if (join == 0 && child.ok()) join = *child;
+                    return child;
+                  }),
+        *board);
+  _exit(0);
+}
+
+Result<std::string> run_ranks(const std::optional<ShapedLink>& link, SyncBoard& board) {
+  // A file and not a pipe: an answer of any length stands there until all ranks have ended.
+  const int answer = memfd_create("tithe-answer", 0);
+  if (answer < 0) return io("memfd_create");
+  if (link.has_value()) {
+    if (const Status s = hold_hosts({kSwitch, board.descriptor(), answer}); !s.ok()) board.fail(s);
+  } else {
+    await(start_all(board, [&](Rank r) { return start({r, board.descriptor(), answer}); }), board);
+  }
+  const Status s = board.failure();
+  lseek(answer, 0, SEEK_SET);
+  std::string text = read_all(answer);
+  close(answer);
+  if (!s.ok()) return s;
+  if (text.empty()) return Status(Code::kIo, "rank 0 ended without an answer");
+  return text;
+}
+
+RankProgress::RankProgress(SyncBoard& board, const char* unit, std::uint64_t total) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  thread_ = std::thread([this, &board, unit, total] {
+    while (!over_) {
+      progress(unit, board.rounds_done(), total);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+}
+RankProgress::~RankProgress() {
+  over_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace tithe::cli

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds by strategies that treat hosts apart and by those that do not, between emulated hosts of several ranks.
+
+    python bench/hierarchy.py --hosts 2 --ranks 2 --links 100mbit,1gbit --codecs fp32,bf16,onebit
+
+Ranks of one host live in one network namespace and share its link (demo/hosts.py); among each other they talk over its
+loopback. All strategies of a codec take turns, round by round, in the same processes. Printed are the medians of the
+rounds in milliseconds, as rank 0 saw them, and the median of the ratios `server` / strategy of neighbouring rounds
+(above 1: faster than `server`). Needs network namespaces; ends with a reason where there are none.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "demo"))
+
+import hosts
+
+PORT = 29_400
+TRUST = f"tcp:trust={hosts.SUBNET}.0/24"
+
+
+def numbers(world: int, args: argparse.Namespace) -> None:
+    """One rank: all codecs, all strategies in turn; rank 0 prints the seconds of each."""
+    import numpy as np
+
+    import tithe
+
+    rank = int(os.environ["RANK"])
+    out: dict[str, dict[str, list[float]]] = {}
+    gradient = np.random.default_rng(rank).standard_normal(args.n, dtype=np.float32)
+    port = PORT
+    for codec in args.codecs:
+        sessions = {}
+        for strategy in args.strategies:
+            port += 1
+            os.environ["MASTER_PORT"] = str(port)
+            sessions[strategy] = tithe.Session.from_environment(
+                transport=TRUST, codec=codec, strategy=strategy, hosts=f"{world // args.ranks}x{args.ranks}"
+            )
+        seconds: dict[str, list[float]] = {strategy: [] for strategy in sessions}
+        for turn in range(args.warm + args.rounds):
+            for strategy, session in sessions.items():
+                values = gradient.copy()
+                begin = time.perf_counter()
+                session.wait(session.sync({"gradient": values}))
+                session.commit()
+                if turn >= args.warm:
+                    seconds[strategy].append(time.perf_counter() - begin)
+        for session in sessions.values():
+            session.close()
+        out[codec] = seconds
+    if rank == 0:
+        print(json.dumps(out))
+
+
+def measure(args: argparse.Namespace, link: str) -> dict[str, dict[str, list[float]]]:
+    """All ranks of one world on links of this rate; called inside `hosts.enter`."""
+    world = args.hosts * args.ranks
+    place = hosts.Hosts(ranks=args.hosts, link=link)
+    place.build()
+    started = []
+    for rank in range(world):
+        environment = {
+            **os.environ,
+            **{"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": place.address(0), "TITHE_TOKEN": "none"},
+        }
+        line = [*place.prefix(rank // args.ranks), sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
+        started.append(
+            subprocess.Popen(
+                [*line, "--as", "rank"], env=environment, stdout=subprocess.PIPE, preexec_fn=hosts.die_with_parent
+            )  # noqa: PLW1509 (no threads here)
+        )
+    answers = [process.communicate()[0] for process in started]
+    if any(process.returncode != 0 for process in started):
+        raise RuntimeError(f"ranks ended with {[process.returncode for process in started]}")
+    return json.loads(answers[0])
+
+
+def table(got: dict[str, dict[str, list[float]]]) -> str:
+    lines = []
+    for codec, seconds in got.items():
+        cells = []
+        for strategy, times in seconds.items():
+            ratio = statistics.median(a / b for a, b in zip(seconds["server"], times, strict=True))
+            cells.append(f"{strategy} {1e3 * statistics.median(times):.1f} ms ({ratio:.2f})")
+        lines.append(f"{codec:8}  " + "   ".join(cells))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=2, help="of each host")
+    parser.add_argument("--links", default="100mbit,1gbit")
+    parser.add_argument("--codecs", type=lambda t: t.split(","), default=["fp32", "bf16", "onebit"])
+    parser.add_argument(
+        "--strategies", type=lambda t: t.split(","), default=["server", "ring", "hosts", "gather", "hosts_gather"]
+    )
+    parser.add_argument("--n", type=int, default=1_000_000, help="values of the one tensor")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--warm", type=int, default=2)
+    parser.add_argument("--as", dest="role", choices=["rank", "link"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if "server" not in args.strategies:
+        parser.error("strategies: server is what the others are compared with")
+    if args.role == "rank":
+        numbers(args.hosts * args.ranks, args)
+        return 0
+    if args.role == "link":
+        print(f"{args.hosts} hosts of {args.ranks} ranks at {args.links}, {args.n} values")
+        print(table(measure(args, args.links)), flush=True)
+        return 0
+    try:
+        hosts.unshare_command()
+    except RuntimeError as why:
+        print(f"hierarchy: no network namespaces here ({why})", file=sys.stderr)
+        return 1
+    for link in args.links.split(","):  # each in namespaces of its own
+        line = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--links", link, "--as", "link"]
+        if (status := hosts.enter(line)) != 0:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of `tithe replay`, on emulated hosts (so as root): how much of an exchange is hidden behind compute, and what
+each feature of the engine is worth.
+
+python bench/replay_tables.py hidden                 # two models, compute as long as the exchange
+python bench/replay_tables.py breakdown              # a row per feature that is switched on, as in HiPress' figure 11
+    --ranks 4 --link 1Gb/s --scale 0.1 --steps 10 --passes 3 --models vgg19,bert_base --out FILE
+
+Rows are measured in turn, `--passes` times, and compared within a pass; what is told is the median over passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TITHE = ROOT / "build/tithe"
+
+# What nothing is switched on in: one part per tensor, each after the result of the one before.
+ALONE = "--hand-over turns --bucket-cap-mb 0 --min-values 0 --part-values 1000000000"
+# What is not worth a codec travels raw, all of it in one part.
+CHOICES = {"< 16Ki": "fp32", "*": {"codec": "onebit", "strategy": "server"}}
+FEATURES = [
+    ("default: fp32, one part per tensor", f"--codec fp32 {ALONE}"),
+    ("codec alone", f"--codec onebit {ALONE}"),
+    ("+ pipelining: parts, as they are ready", "--codec onebit --bucket-cap-mb 0 --min-values 0"),
+    ("+ batching: buckets, small tensors in one part", "--codec onebit"),
+    ("+ coordination: a window to each peer", "--codec onebit --pacer window=65536"),
+    ("+ choice per tensor, parts by the link", "--codec onebit --tell-link --choices {choices}"),
+]
+
+
+def replay(args: argparse.Namespace, model: str, options: str) -> dict:
+    line = [str(TITHE), "replay", "--model", model, "--ranks", str(args.ranks), "--link", args.link]
+    line += ["--steps", str(args.steps), "--json", *shlex.split(options)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{shlex.join(line)}: {done.stderr.strip()}")
+    print(".", end="", file=sys.stderr, flush=True)
+    return json.loads(done.stdout)
+
+
+def spread(values: list[float]) -> str:
+    middle = statistics.median(values)
+    return f"{middle:.2f}" if len(values) < 2 else f"{middle:.2f} ({min(values):.2f} .. {max(values):.2f})"
+
+
+def listed(name: str) -> dict:
+    return json.loads((ROOT / f"models/{name}.json").read_text())
+
+
+def least(model: dict, scale: float, exchange: float) -> float:
+    """The ms that no schedule can go below, where each value takes its share of the exchange and none can begin before
+    its tensor is ready."""
+    tensors = model["tensors"]
+    total = rest = sum(t["values"] for t in tensors)
+    bound = scale * (model["forward_ms"] + tensors[-1]["ready_ms"])
+    for t in tensors:
+        bound = max(bound, scale * (model["forward_ms"] + t["ready_ms"]) + exchange * rest / total)
+        rest -= t["values"]
+    return bound
+
+
+def hosts_of(args: argparse.Namespace) -> str:
+    return f"{args.ranks} hosts at {args.link}, a tensor has {args.scale:g} of its values"
+
+
+def hidden(args: argparse.Namespace) -> list[str]:
+    rows = [
+        "| model | exchange alone, ms | compute, ms (backward) | step, ms | step / max(compute, exchange) "
+        "| step / least possible |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in args.models:
+        model, passes = listed(name), []
+        backward = model["tensors"][-1]["ready_ms"]
+        as_long = backward if args.equal == "backward" else backward + model["forward_ms"]
+        for _ in range(args.passes):
+            options = f"--codec {args.codec} {args.options}"
+            exchange = replay(args, f"{name}:scale={args.scale}", f"{options} --compute-scale 0")["step_ms"]
+            scale = exchange / as_long
+            got = replay(args, f"{name}:scale={args.scale}", f"{options} --compute-scale {scale}")
+            passes.append((exchange, got["compute_ms"], got["step_ms"], least(model, scale, exchange)))
+        exchange, compute, step, _ = (statistics.median(column) for column in zip(*passes, strict=True))
+        of_larger = spread([p[2] / max(p[0], p[1]) for p in passes])
+        of_least = spread([p[2] / p[3] for p in passes])
+        share = compute * backward / (backward + model["forward_ms"])
+        rows.append(
+            f"| {name} | {exchange:.1f} | {compute:.1f} ({share:.1f}) | {step:.1f} | {of_larger} | {of_least} |"
+        )
+    what = "backward" if args.equal == "backward" else "compute"
+    return [
+        f"Hidden time: {args.codec} by server, {hosts_of(args)}; {what} is scaled to take as long as",
+        "the exchange alone. *Least possible*: the exchange of a tensor cannot begin before it is ready.",
+        "",
+        *rows,
+    ]
+
+
+def breakdown(args: argparse.Namespace) -> list[str]:
+    out = [
+        f"What each feature is worth: {hosts_of(args)}. *Exposed* is step less compute.",
+        "HiPress, figure 11, VGG19 on 16 hosts, iterations in ms: 703, codec 462, + pipelining 432, + bulk 350,",
+        "+ SeCoPa 303.",
+    ]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as choices:
+        choices.write(json.dumps(CHOICES))
+        choices.flush()
+        for name in args.models:
+            passes: list[dict[str, dict]] = []
+            for _ in range(args.passes):
+                passes.append(
+                    {
+                        row: replay(args, f"{name}:scale={args.scale}", options.format(choices=choices.name))
+                        for row, options in FEATURES
+                    }
+                )
+            first = FEATURES[0][0]
+            compute = passes[0][first]["compute_ms"]
+            out += ["", f"**{name}**, compute {compute:.1f} ms", ""]
+            out += ["| | step, ms | exposed, ms | times as fast | bytes per rank | processor s per rank |"]
+            out += ["|---|---|---|---|---|---|"]
+            for row, _ in FEATURES:
+                got = {key: statistics.median(p[row][key] for p in passes) for key in passes[0][row] if key in MEASURED}
+                faster = spread([p[first]["step_ms"] / p[row]["step_ms"] for p in passes])
+                out.append(
+                    f"| {row} | {got['step_ms']:.1f} | {got['exposed_ms']:.1f} | {faster} "
+                    f"| {got['wire_bytes_per_host']:,.0f} | {got['cpu_s_per_rank']:.3f} |"
+                )
+    return out
+
+
+MEASURED = ("step_ms", "exposed_ms", "wire_bytes_per_host", "cpu_s_per_rank")
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["hidden", "breakdown"])
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--link", default="1Gb/s")
+    parser.add_argument("--scale", type=float, default=0.1)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--models", type=lambda text: text.split(","), default=["vgg19", "bert_base"])
+    parser.add_argument("--codec", default="fp8", help="of the table of hidden time")
+    parser.add_argument("--options", default="", help="further ones of `tithe replay`, of the table of hidden time")
+    parser.add_argument(
+        "--equal", choices=["backward", "compute"], default="backward", help="what takes as long as the exchange"
+    )
+    parser.add_argument("--out", type=Path, help="a file beside standard output")
+    args = parser.parse_args()
+    lines = {"hidden": hidden, "breakdown": breakdown}[args.table](args)
+    print(file=sys.stderr)
+    given = shlex.join(word for word in sys.argv[1:])
+    head = [
+        f"`python bench/replay_tables.py {given}`, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}, "
+        f"{processor()}, Linux {platform.release()}; median of {args.passes} passes of {args.steps} steps.",
+        "",
+    ]
+    text = "\n".join([*head, *lines, ""])
+    print(text, end="")
+    if args.out:
+        args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

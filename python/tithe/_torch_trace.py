@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When backward began and ended, for the trace: what the session did meanwhile cost the step nothing."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+
+class Backward:
+    """Backward passes of one model. It begins when a gradient reaches the model's output, or where that is not seen
+    (a State opened without its model, inside torch.compile) with the first bucket; it ends when DDP hands over the last
+    bucket.
+    """
+
+    __slots__ = ("_began", "_watched")
+
+    def __init__(self) -> None:
+        self._began: int | None = None
+        self._watched: RemovableHandle | None = None
+
+    def watch(self, module: torch.nn.Module) -> None:
+        """Only while something is traced: it hooks the outputs of every forward pass."""
+        if self._watched is None:
+            self._watched = module.register_forward_hook(self._forward)
+
+    def end(self) -> None:
+        """Leaves the model as it was."""
+        if self._watched is not None:
+            self._watched.remove()
+            self._watched = None
+
+    def bucket(self, last: bool) -> tuple[int, int] | None:
+        """A bucket is handed over. Begin and end of backward, with the last one."""
+        now = time.monotonic_ns()
+        if self._began is None:
+            self._began = now
+        if not last:
+            return None
+        began, self._began = self._began, None
+        return began, now
+
+    def _forward(self, module: torch.nn.Module, given: Any, out: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._began = None  # of a pass without buckets: no_sync()
+        _hook(out, self._reached)
+
+    def _reached(self, gradient: torch.Tensor) -> None:
+        if self._began is None:
+            self._began = time.monotonic_ns()
+
+
+def _hook(out: Any, reached: Any) -> None:
+    if isinstance(out, torch.Tensor):
+        if out.requires_grad:
+            out.register_hook(reached)
+    elif isinstance(out, Mapping):
+        for each in out.values():
+            _hook(each, reached)
+    elif isinstance(out, list | tuple):
+        for each in out:
+            _hook(each, reached)

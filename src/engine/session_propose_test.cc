@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+// Session::propose: what changes when, what is refused, and that nothing owed is lost.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "support/held.h"
+#include "support/ledger.h"
+
+namespace tithe {
+namespace {
+
+using testing::Ranks;
+using testing::text;
+using State = Proposal::State;
+using Floats = std::vector<float>;
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+Floats dyadic(std::size_t n, int salt) {
+  Floats v(n);
+  for (std::size_t i = 0; i < n; ++i)
+    v[i] =
+        static_cast<float>(static_cast<int>((i * 37 + static_cast<std::size_t>(salt) * 101) % 64) - 32) / 8;
+  return v;
+}
+
+// Tensors "a" and "b", handed over in one bucket.
+struct Step {
+  Floats a, b;
+};
+Step gradient(Rank rank, int round) {
+  return {dyadic(600, 7 * rank + round), dyadic(400, 3 * rank + 5 * round)};
+}
+Status play(Session& session, Step& s) {
+  const Tensor bucket[] = {{"a", s.a.data(), s.a.size()}, {"b", s.b.data(), s.b.size()}};
+  const Result<Ticket> ticket = session.sync(bucket);
+  if (!ticket.ok()) return ticket.status();
+  TITHE_TRY(session.wait(*ticket));
+  return session.commit();
+}
+void play_all(Ranks& ranks, int round, std::vector<Step>* results = nullptr) {
+  ranks.each([&](Rank r) {
+    Step s = gradient(r, round);
+    const Status status = play(ranks[r], s);
+    EXPECT_TRUE(status.ok()) << "rank " << r << ", round " << round << ": " << text(status);
+    if (results != nullptr) (*results)[at(r)] = s;
+  });
+}
+Step owed(const Session& session) {
+  Step s{Floats(600), Floats(400)};
+  EXPECT_TRUE(session.residual("a", s.a).ok());
+  EXPECT_TRUE(session.residual("b", s.b).ok());
+  return s;
+}
+
+SessionOptions with(std::string codec, int lanes = 0) {
+  return {.codec = std::move(codec), .lanes = lanes, .average = false, .min_values = 0};
+}
+
+// Rounds from `first` on, until all ranks have what was proposed; the first round after it. Without lanes it takes a
+// fixed number of rounds, with them as many as the threads need.
+int play_until(Ranks& ranks, int first, State state) {
+  for (int round = first; round < first + 10'000; ++round) {
+    play_all(ranks, round);
+    bool all = true;
+    for (Rank r = 0; r < ranks.world(); ++r) all = all && ranks[r].proposal().state == state;
+    if (all) return round + 1;
+  }
+  ADD_FAILURE() << "it never came to it: rank 0 says " << name(ranks[0].proposal().state) << " "
+                << text(ranks[0].proposal().why);
+  return first;
+}
+
+TEST(SessionPropose, AllRanksTakeThemAtTheSameRound) {
+  for (const int lanes : {0, 2}) {
+    Ranks ranks(open_loop(3), with("topk:ratio=0.1", lanes));
+    play_all(ranks, 0);
+    EXPECT_EQ(ranks[0].proposal().state, State::kNone);
+    EXPECT_EQ(ranks[0].choices(), "");
+    Status s = ranks[0].propose(R"({"a": "fp32", "b": {"codec": "fp8", "strategy": "gather"}})");
+    ASSERT_TRUE(s.ok()) << text(s);
+    EXPECT_EQ(ranks[0].proposal().state, State::kUnderWay);
+    const int next = play_until(ranks, 1, State::kSwitched);
+    for (Rank r = 0; r < 3; ++r) {
+      EXPECT_EQ(ranks[r].proposal().round, ranks[0].proposal().round);
+      EXPECT_LE(ranks[r].proposal().round, static_cast<std::uint64_t>(next));
+      EXPECT_TRUE(has(ranks[r].plan_text(), "600 values from 0, fp32 by server")) << ranks[r].plan_text();
+      EXPECT_TRUE(has(ranks[r].plan_text(), "400 values from 600, fp8 by gather")) << ranks[r].plan_text();
+      EXPECT_TRUE(has(ranks[r].choices(), R"("codec":"fp8")") || has(ranks[r].choices(), R"("codec": "fp8")"))
+          << ranks[r].choices();
+    }
+    play_all(ranks, next);
+    // And back to what the options say.
+    s = ranks[0].propose("");
+    ASSERT_TRUE(s.ok()) << text(s);
+    play_until(ranks, next + 1, State::kSwitched);
+    EXPECT_TRUE(has(ranks[2].plan_text(), "600 values from 0, topk:ratio=0.1 by server"))
+        << ranks[2].plan_text();
+  }
+}
+
+TEST(SessionPropose, ARoundMayBeNamed) {
+  Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
+  for (int round = 0; round < 3; ++round) play_all(ranks, round);
+  ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})", 8).ok());
+  for (int round = 3; round < 8; ++round) {
+    EXPECT_TRUE(has(ranks[0].plan_text(), "topk")) << round;
+    play_all(ranks, round);
+  }
+  for (Rank r = 0; r < 2; ++r) {
+    EXPECT_EQ(ranks[r].proposal().state, State::kSwitched);
+    EXPECT_EQ(ranks[r].proposal().round, 8U);
+    EXPECT_TRUE(has(ranks[r].plan_text(), "fp32")) << ranks[r].plan_text();
+  }
+}
+
+// Bit for bit, with what is owed moving between codecs with residuals, lossless ones, and those that forget.
+TEST(Session, changed_choices_lose_nothing) {
+  constexpr const char* kTurns[] = {
+      R"({"*": "fp32"})",
+      R"({"a": "blocks:ratio=0.1", "b": "fp32"})",
+      R"({"b": {"codec": "topk:ratio=0.05", "priority": 2}})",
+      R"({"*": {"codec": "topk:ratio=0.2", "group": "all"}})",
+      R"({"a": {"codec": "dgc:ratio=0.1", "strategy": "gather"}, "b": {"codec": "fp32", "strategy": "ring"}})",
+      "{}",
+  };
+  Ranks ranks(open_loop(3), with("topk:ratio=0.05"));
+  std::vector<Step> before(3), after(3), results(3);
+  for (Rank r = 0; r < 3; ++r) before[at(r)] = {Floats(600), Floats(400)};
+  int switches = 0;
+  for (int round = 0; round < 60; ++round) {
+    if (ranks[0].proposal().state != State::kUnderWay && ranks[0].proposal().state != State::kAgreed &&
+        round > 1 && switches < std::ssize(kTurns)) {
+      const Status s = ranks[0].propose(kTurns[switches++]);
+      ASSERT_TRUE(s.ok()) << text(s);
+    }
+    play_all(ranks, round, &results);
+    for (Rank r = 0; r < 3; ++r) after[at(r)] = owed(ranks[r]);
+    for (const bool first : {true, false}) {
+      const auto part = [first](const Step& s) -> const Floats& { return first ? s.a : s.b; };
+      for (std::size_t i = 0; i < part(results[0]).size(); ++i) {
+        double put_in = 0, came_out = part(results[0])[i];
+        for (Rank r = 0; r < 3; ++r) {
+          put_in += double{part(gradient(r, round))[i]} + double{part(before[at(r)])[i]};
+          came_out += part(after[at(r)])[i];
+          ASSERT_EQ(part(results[at(r)])[i], part(results[0])[i]);
+        }
+        ASSERT_EQ(put_in, came_out) << "round " << round << ", value " << i << "\n" << ranks[0].plan_text();
+      }
+    }
+    before = after;
+  }
+  EXPECT_EQ(switches, std::ssize(kTurns));
+  EXPECT_EQ(ranks[0].proposal().state, State::kSwitched);
+}
+
+// What is owed when a codec comes that keeps nothing goes on until it is sent; new losses count from then on as well.
+TEST(SessionPropose, ACodecWithoutFeedbackSendsWhatWasOwed) {
+  Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
+  for (int round = 0; round < 3; ++round) play_all(ranks, round);
+  ASSERT_TRUE(ranks[0].propose(R"({"*": "topk:ratio=0.2,feedback=none"})").ok());
+  play_until(ranks, 3, State::kSwitched);
+  double sum = 0;
+  for (int round = 0; round < 30; ++round)
+    ranks.each([&](Rank r) {
+      Step s{Floats(600), Floats(400)};
+      ASSERT_TRUE(play(ranks[r], s).ok());
+      if (r == 0)
+        for (const float v : s.a) sum += std::fabs(v);
+    });
+  EXPECT_GT(sum, 0);
+  for (Rank r = 0; r < 2; ++r) EXPECT_EQ(owed(ranks[r]).a, Floats(600)) << "all of it was sent";
+}
+
+// The same jobs with other numbers of lanes. Rounds that are dropped change nothing, however many pass.
+TEST(SessionPropose, LanesChangeNoBit) {
+  std::vector<Step> first;
+  for (const int lanes : {0, 1, 3}) {
+    Ranks ranks(open_loop(3), with("topk:ratio=0.05", lanes));
+    std::vector<Step> results(3);
+    for (int round = 0; round < 4; ++round) play_all(ranks, round);
+    ASSERT_TRUE(ranks[0].propose(R"({"a": "bf16", "b": {"codec": "onebit", "priority": 1}})").ok());
+    for (int k = 0; k < 10'000 && ranks[2].proposal().state != State::kSwitched; ++k)
+      ranks.each([&](Rank r) {
+        Step s = gradient(r, 0);
+        s.a[5] = std::numeric_limits<float>::quiet_NaN();
+        ASSERT_TRUE(play(ranks[r], s).ok());
+      });
+    for (int round = 4; round < 8; ++round) play_all(ranks, round, &results);
+    EXPECT_TRUE(has(ranks[0].plan_text(), "onebit")) << ranks[0].plan_text();
+    if (first.empty()) first = results;
+    for (std::size_t r = 0; r < 3; ++r) {
+      EXPECT_EQ(results[r].a, first[0].a) << lanes << " lanes, rank " << r;
+      EXPECT_EQ(results[r].b, first[0].b) << lanes << " lanes, rank " << r;
+    }
+  }
+}
+
+TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
+  Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
+  struct Case {
+    const char* choices;
+    std::uint64_t round;
+    Code code;
+    std::string_view says;
+  };
+  Status early = ranks[0].propose(R"({"a": "fp32"})");
+  EXPECT_TRUE(has(early.what(), "propose after the first commit()")) << text(early);
+  for (int round = 0; round < 3; ++round) play_all(ranks, round);
+  for (const Case& c : {Case{R"({"*": "fp23"})", 0, Code::kInvalid, "did you mean 'fp32'?"},
+                        {"{", 0, Code::kInvalid, ""},
+                        {R"({"aa": "fp32"})", 0, Code::kInvalid, "did you mean 'a'?"},
+                        {R"({"*": "dgc:feedback=momentum"})", 0, Code::kInvalid, "open a new session"},
+                        {R"({"*": {"codec": "powersgd", "group": "g"}})", 0, Code::kInvalid, "group 'g'"},
+                        {R"({"*": {"inside": "bf16"}})", 0, Code::kInvalid, "'inside'"},
+                        {R"({"*": "fp32"})", 3, Code::kInvalid, "the first that can be is 4"},
+                        {R"({"*": "fp32"})", 1, Code::kInvalid, "the first that can be is 4"}}) {
+    const Status s = ranks[0].propose(c.choices, c.round);
+    EXPECT_EQ(s.code(), c.code) << c.choices << ": " << text(s);
+    EXPECT_TRUE(has(s.what(), c.says)) << text(s);
+    EXPECT_EQ(ranks[0].proposal().state, State::kNone);
+  }
+  const Status elsewhere = ranks[1].propose(R"({"*": "fp32"})");
+  EXPECT_EQ(elsewhere.code(), Code::kInvalid);
+  EXPECT_TRUE(has(elsewhere.what(), "call propose() where rank is 0")) << text(elsewhere);
+
+  ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})", 20).ok());
+  const Status second = ranks[0].propose(R"({"*": "bf16"})");
+  EXPECT_EQ(second.code(), Code::kInvalid);
+  EXPECT_TRUE(has(second.what(), "under way already")) << text(second);
+  play_all(ranks, 3);
+  EXPECT_TRUE(has(ranks[1].plan_text(), "topk:ratio=0.1")) << ranks[1].plan_text();
+}
+
+// Without lanes nothing is shipped between rounds, so one round is too soon.
+TEST(SessionPropose, ARoundThatComesTooSoonIsRefusedOnAllRanks) {
+  Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
+  play_all(ranks, 0);
+  std::string many = "{";
+  for (int k = 0; k < 3000; ++k) many += "\"nothing" + std::to_string(k) + "*\": \"fp32\", ";
+  ASSERT_TRUE(ranks[0].propose(many + R"("*": "bf16"})", 2).ok());
+  int round = play_until(ranks, 1, State::kRefused);
+  for (Rank r = 0; r < 2; ++r) {
+    const Proposal p = ranks[r].proposal();
+    EXPECT_EQ(p.why.peer(), 1);
+    EXPECT_TRUE(has(p.why.what(), "rank 1 was not ready in time")) << text(p.why);
+    EXPECT_TRUE(has(ranks[r].plan_text(), "topk:ratio=0.1"));
+  }
+  // The next one is none the worse for it.
+  ASSERT_TRUE(ranks[0].propose(many + R"("*": "bf16"})").ok());
+  round = play_until(ranks, round, State::kSwitched);
+  EXPECT_TRUE(has(ranks[1].plan_text(), "bf16"));
+}
+
+// A file of the codec language that one rank does not have, or has otherwise.
+TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "tithe_propose";
+  std::filesystem::create_directories(folder);
+  const std::string file = folder / "mine.codec";
+  std::filesystem::copy_file(std::filesystem::path(TITHE_SOURCE_DIR) / "codecs" / "onebit.codec", file,
+                             std::filesystem::copy_options::overwrite_existing);
+  Ranks ranks(open_loop(3), with("topk:ratio=0.1"));
+  for (int round = 0; round < 3; ++round) play_all(ranks, round);
+  const Step had = owed(ranks[2]);
+  ASSERT_TRUE(ranks[0].propose("{\"*\": \"" + file + "\"}").ok());
+  std::filesystem::remove(file);  // before another rank has looked
+  const int round = play_until(ranks, 3, State::kRefused);
+  for (Rank r = 0; r < 3; ++r) {
+    const Proposal p = ranks[r].proposal();
+    EXPECT_GE(p.why.peer(), 1);
+    EXPECT_TRUE(has(p.why.what(), "rank " + std::to_string(p.why.peer()) + ": ")) << text(p.why);
+    EXPECT_TRUE(has(p.why.what(), "mine.codec")) << text(p.why);
+    EXPECT_TRUE(has(ranks[r].plan_text(), "topk:ratio=0.1"));
+  }
+  ASSERT_TRUE(ranks[0].propose(R"({"*": "bf16"})").ok());
+  play_until(ranks, round, State::kSwitched);
+}
+
+// Memory is that of a session that began so.
+TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
+  constexpr std::size_t kN = 200'000;
+  struct Row {
+    const char *from, *to;
+  };
+  for (const Row& row :
+       {Row{"fp8", "topk:ratio=0.01"}, {"fp8", "fp32"}, {"fp32", "fp8"}, {"onebit", "bf16"}}) {
+    const auto held = [&](const char* first, const char* then) {
+      std::vector<Floats> values(2, Floats(kN));
+      const std::int64_t before = testing::held_bytes();
+      Ranks ranks(open_loop(2), with(first));
+      const auto round = [&](int k) {
+        ranks.each([&](Rank r) {
+          Floats& v = values[at(r)];
+          for (std::size_t i = 0; i < kN; ++i)
+            v[i] = std::sin(static_cast<float>(i) + static_cast<float>(k + r));
+          const Tensor t{.key = "w", .data = v.data(), .n = kN};
+          const auto ticket = ranks[r].sync({&t, 1});
+          ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+          ASSERT_TRUE(ranks[r].wait(*ticket).ok());
+          ASSERT_TRUE(ranks[r].commit().ok());
+        });
+      };
+      for (int k = 0; k < 3; ++k) round(k);
+      if (then != nullptr) {
+        EXPECT_TRUE(ranks[0].propose("{\"*\": \"" + std::string(then) + "\"}").ok());
+        for (int k = 3; k < 12; ++k) round(k);
+        EXPECT_EQ(ranks[1].proposal().state, State::kSwitched);
+      }
+      return testing::held_bytes() - before;
+    };
+    const std::int64_t fresh = held(row.to, nullptr), switched = held(row.from, row.to);
+    EXPECT_LE(switched, fresh + 16'384) << row.from << " to " << row.to << ": " << fresh << " when begun so";
+  }
+}
+
+// ---- States
+
+TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
+  const auto options = with("topk:ratio=0.1");
+  Ranks ranks(open_loop(2), options), again(open_loop(2), options);
+  for (int round = 0; round < 3; ++round) play_all(ranks, round);
+  ASSERT_TRUE(ranks[0].propose(R"({"a": "fp8"})").ok());
+  int round = play_until(ranks, 3, State::kSwitched);
+  // No round has been committed under them: all ranks would go on as before.
+  EXPECT_TRUE(again[1].restore(*ranks[1].state()).ok());
+  EXPECT_EQ(again[1].choices(), "");
+  play_all(ranks, round++);
+  std::vector<Step> mine(2), others(2);
+  for (Rank r = 0; r < 2; ++r) {
+    const Status s = again[r].restore(*ranks[r].state());
+    ASSERT_TRUE(s.ok()) << text(s);
+    EXPECT_EQ(again[r].choices(), ranks[r].choices());
+  }
+  for (int k = 0; k < 3; ++k, ++round) {
+    play_all(ranks, round, &mine);
+    play_all(again, round, &others);
+    for (std::size_t r = 0; r < 2; ++r) {
+      EXPECT_EQ(mine[r].a, others[r].a);
+      EXPECT_EQ(mine[r].b, others[r].b);
+    }
+  }
+  EXPECT_TRUE(has(again[0].plan_text(), "fp8"));
+  // A session that was opened with them takes it as well; one with quite others does not, and says which fit.
+  const std::vector<std::uint8_t> state = *ranks[0].state();
+  const auto restored = [&](std::string choices) {
+    SessionOptions o = options;
+    o.choices = std::move(choices);
+    Ranks two(open_loop(2), o);
+    return two[0].restore(state);
+  };
+  EXPECT_TRUE(restored(R"({"a": "fp8"})").ok());
+  const Status s = restored(R"({"a": "bf16"})");
+  EXPECT_EQ(s.code(), Code::kInvalid);
+  EXPECT_TRUE(has(s.what(), "open it without")) << text(s);
+}
+
+// A codec's memory and all that is owed are those of the last commit until the first round with others is committed.
+TEST(SessionPropose, AStateAfterAFailureInTheFirstRoundIsThatOfTheLastCommit) {
+  SessionOptions options = with("powersgd:rank=2");
+  options.timeout = std::chrono::milliseconds(200);
+  options.patience = std::chrono::milliseconds(2000);
+  Ranks ranks(open_loop(2), options), again(open_loop(2), options);
+  const auto matrix = [&](Rank r, Ranks& on, int round) {
+    Floats v = dyadic(64 * 32, 5 * r + round);
+    const Tensor t{.key = "w", .data = v.data(), .n = v.size(), .row = 32};
+    const auto ticket = on[r].sync({&t, 1});
+    Status s = ticket.status();
+    if (s.ok()) s = on[r].wait(*ticket);
+    if (s.ok()) s = on[r].commit();
+    return std::pair{s, v};
+  };
+  for (int round = 0; round < 3; ++round)
+    ranks.each([&](Rank r) { ASSERT_TRUE(matrix(r, ranks, round).first.ok()); });
+  ASSERT_TRUE(ranks[0].propose(R"({"*": "topk:ratio=0.1"})", 8).ok());
+  for (int round = 3; round < 8; ++round)
+    ranks.each([&](Rank r) { ASSERT_TRUE(matrix(r, ranks, round).first.ok()); });
+  ASSERT_EQ(ranks[1].proposal().state, State::kSwitched);
+  const std::vector<std::uint8_t> before = *ranks[1].state();
+  ranks.close(0);
+  EXPECT_EQ(matrix(1, ranks, 8).first.code(), Code::kPeerLost);
+  EXPECT_EQ(*ranks[1].state(), before);
+  const Status s = again[1].restore(before);
+  EXPECT_TRUE(s.ok()) << text(s);
+  EXPECT_EQ(again[1].choices(), "");
+}
+
+TEST(SessionPropose, ARankThatIsLostMeanwhileIsNamedAsEver) {
+  SessionOptions options = with("topk:ratio=0.1");
+  options.timeout = std::chrono::milliseconds(200);
+  options.patience = std::chrono::milliseconds(2000);
+  Ranks ranks(open_loop(3), options);
+  play_all(ranks, 0);
+  ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})").ok());
+  ranks.close(1);
+  ranks.each([&](Rank r) {
+    if (r == 1) return;
+    Step s = gradient(r, 1);
+    const Status status = play(ranks[r], s);
+    EXPECT_EQ(status.code(), Code::kPeerLost) << text(status);
+    EXPECT_EQ(status.peer(), 1);
+    if (r == 0) {
+      EXPECT_EQ(ranks[r].proposal().state, State::kRefused);
+    }
+    EXPECT_TRUE(ranks[r].state().ok());
+  });
+  EXPECT_EQ(ranks[0].proposal().why.peer(), 1);
+  EXPECT_FALSE(ranks[0].propose(R"({"*": "fp32"})").ok());
+}
+
+}  // namespace
+}  // namespace tithe

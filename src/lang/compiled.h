@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Runs a program that was compiled (lang/object.h), with the interpreter beside it.
+//
+//   same       bytes, residuals, values and verdicts as the interpreter's, which says what is wrong with a payload
+//   checked    an object is used only after same_as_interpreter() has held it to that, on seeded values
+//   apart      a combination has one object at a time; who runs it already goes on with the one it began with
+//   told       how_it_runs() says what runs, and why nothing faster does
+#include "lang/interpreter.h"
+#include "lang/object.h"
+
+namespace tithe::lang {
+
+struct LoadedProgram;
+
+// These are Impl's functions, for a combination with an object.
+Result<Encoded> encode_compiled(const Object& object, const Combination& of, std::string_view name,
+                                const Call& call, const Carry& in, Bytes out);
+Status check_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
+                      std::size_t n, ByteView payload);
+Status decode_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
+                       std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+
+// Of so many kinds of values: 1 where an object was checked before, kAllKinds where it is new.
+inline constexpr unsigned kAllKinds = 6;
+bool same_as_interpreter(const Object& object, const Combination& of, const Settings& settings,
+                         unsigned kinds);
+
+// Sees to it that these settings of a program run as fast as they can here: compiled in, from the cache, or compiled
+// now. Where they cannot, the interpreter runs them. Safe from any thread.
+void prepare(const LoadedProgram& program, const Settings& settings);
+
+// One line: "compiled for avx3, from the cache", "interpreted: there is no compiler here (c++, g++, clang++)".
+std::string how_it_runs(const LoadedProgram& program, const Settings& settings);
+
+}  // namespace tithe::lang

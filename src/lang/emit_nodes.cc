@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/emit_nodes.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace tithe::lang {
+
+namespace {
+
+std::string literal(Type type, double v) {
+  switch (type) {
+    case Type::kBool:
+      return v != 0 ? "true" : "false";
+    case Type::kI32:
+      return fmt::format("int32_t({:.0f}LL)", v);
+    case Type::kU32:
+      return fmt::format("{:.0f}U", v);
+    case Type::kF32:
+      return fmt::format("({:a}f)", v);
+    default:
+      return fmt::format("({:a})", v);
+  }
+}
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::kAdd:
+      return "add";
+    case Op::kSub:
+      return "sub";
+    case Op::kMul:
+      return "mul";
+    case Op::kDiv:
+      return "div_";
+    case Op::kMod:
+      return "mod_";
+    case Op::kNeg:
+      return "neg";
+    case Op::kBitAnd:
+      return "and_";
+    case Op::kBitOr:
+      return "or_";
+    case Op::kBitXor:
+      return "xor_";
+    case Op::kBitNot:
+      return "not_";
+    case Op::kLess:
+      return "lt";
+    case Op::kLessEqual:
+      return "le";
+    case Op::kEqual:
+      return "eq";
+    case Op::kNotEqual:
+      return "ne";
+    case Op::kLogicNot:
+      return "lnot";
+    case Op::kSelect:
+      return "select";
+    case Op::kAbs:
+      return "abs_";
+    case Op::kMin:
+      return "min_";
+    case Op::kMax:
+      return "max_";
+    case Op::kClamp:
+      return "clamp_";
+    case Op::kFloor:
+      return "floor_";
+    case Op::kCeil:
+      return "ceil_";
+    case Op::kRound:
+      return "round_";
+    case Op::kSqrt:
+      return "sqrt_";
+    case Op::kDivide:
+      return "divide_";
+    case Op::kSignbit:
+      return "signbit_";
+    case Op::kCopysign:
+      return "copysign_";
+    case Op::kBits:
+      return "bits_";
+    default:
+      return "float_";
+  }
+}
+
+// Both ends are floats, and vector instructions convert what lies between them.
+bool is_small(Range r) {
+  const auto fits = [](double v) {
+    return std::fabs(v) < 0x1p31 && static_cast<double>(static_cast<float>(v)) == v;
+  };
+  return fits(r.low) && fits(r.high);
+}
+
+}  // namespace
+
+std::string NodeText::number_type(int k) const {
+  constexpr const char* kNames[] = {"bool", "int32_t", "uint32_t", "float", "double"};
+  return kNames[static_cast<int>(node(k).type)];
+}
+std::string NodeText::value_type(int k) const {
+  constexpr const char* kNames[] = {"M", "I", "U", "F", "D"};
+  return kNames[static_cast<int>(node(k).type)];
+}
+
+std::string NodeText::number(int k) const {
+  if (node(k).op == Op::kConst) return literal(node(k).type, node(k).number);
+  return fmt::format("b{}", k);
+}
+std::string NodeText::values(int k) const {
+  if (node(k).stage == Stage::kValue) return fmt::format("v{}", k);
+  return fmt::format("splat({})", number(k));
+}
+
+std::string NodeText::conversion(int k, const std::string& of) const {
+  const Node& to = node(k);
+  const Node& from = node(to.in[0]);
+  const Range range = to.range;
+  const bool whole = from.type == Type::kI32 || from.type == Type::kU32 || from.type == Type::kBool;
+  const bool low_half = from.type == Type::kU32 && from.range.high < 0x1p31;
+  switch (to.type) {
+    case Type::kF32:
+      return fmt::format("{}({})", low_half ? "small_f32" : "to_f32", of);
+    case Type::kF64:
+      return fmt::format("{}({})", low_half ? "small_f64" : "to_f64", of);
+    case Type::kI32:
+      if (whole) return fmt::format("as_i({})", of);
+      return fmt::format("{}_i32({}, {:a}, {:a})", is_small(range) ? "small" : "to", of, range.low,
+                         range.high);
+    default:
+      if (whole) return fmt::format("as_u({})", of);
+      if (is_small(range)) return fmt::format("as_u(small_i32({}, {:a}, {:a}))", of, range.low, range.high);
+      return fmt::format("to_u32({}, {:a}, {:a})", of, range.low, range.high);
+  }
+}
+
+std::string NodeText::expression(int k) const {
+  const Node& n = node(k);
+  const auto in = [&](std::size_t which) {
+    return n.stage == Stage::kValue ? values(n.in[which]) : number(n.in[which]);
+  };
+  switch (n.op) {
+    case Op::kParam:
+      return fmt::format("call->settings[{}]", n.index);
+    case Op::kN:
+      return "uint32_t(call->n)";
+    case Op::kLength:
+      return "uint32_t(len)";
+    case Op::kConvert:
+      return conversion(k, in(0));
+    case Op::kShiftLeft:
+    case Op::kShiftRight:
+      return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
+    default: {
+      std::string text = fmt::format("{}({}", name_of(n.op), in(0));
+      for (std::size_t j = 1; j < n.in.size() && n.in[j] != kNone; ++j) text += ", " + in(j);
+      return text + ")";
+    }
+  }
+}
+
+std::string NodeText::definition(int k) const {
+  const bool value = node(k).stage == Stage::kValue;
+  return fmt::format("const {} {}{} = {};", value ? value_type(k) : number_type(k), value ? 'v' : 'b', k,
+                     expression(k));
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Nodes of a checked program as C++ expressions, in the names of the prelude: b12 is node 12 as a number, v12 as
+// sixteen values.
+#include <string>
+
+#include "lang/checked.h"
+
+namespace tithe::lang {
+
+class NodeText {
+ public:
+  explicit NodeText(const Checked& program) : program_(program) {}
+
+  const Node& node(int k) const { return program_.nodes[static_cast<std::size_t>(k)]; }
+  // The node where a number is wanted, and where sixteen values are.
+  std::string number(int k) const;
+  std::string values(int k) const;
+  std::string number_type(int k) const;
+  std::string value_type(int k) const;
+  // What computes the node of its operands; not of inputs, draws and reductions.
+  std::string expression(int k) const;
+  // "const F v12 = add(v3, splat(b7));", or the same of numbers
+  std::string definition(int k) const;
+
+ private:
+  std::string conversion(int k, const std::string& of) const;
+  const Checked& program_;
+};
+
+}  // namespace tithe::lang

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/emit_passes.h"
+
+#include <algorithm>
+
+#include "codec/common/block.h"
+#include "lang/reduce.h"
+
+namespace tithe::lang {
+
+void PassText::open(const std::string& head) {
+  line("{}{}{{", head, head.empty() ? "" : " ");
+  ++depth_;
+}
+
+void PassText::close(const char* tail) {
+  --depth_;
+  line("{}", tail);
+}
+
+// ---- Nodes
+
+void PassText::define(int k) {
+  const Node& n = node(k);
+  if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;
+  known(k);
+  switch (n.op) {
+    case Op::kTaken:
+      return line("const F v{} = x;", k);
+    case Op::kGrad:
+      return line("const F v{} = load_as(tail, g + i, count);", k);
+    case Op::kDraw:
+    case Op::kSharedDraw:
+      return line("const U v{} = {};", k, draw(k, n.index));
+    case Op::kLevel:
+      return line("const I v{} = level_of(t{}, {}, {});", k, k, text_.values(n.in[0]),
+                  draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
+    default:
+      line("{}", text_.definition(k));
+  }
+}
+
+void PassText::define_all(const Nodes& nodes) {
+  for (const int k : nodes) define(k);
+}
+
+void PassText::plan() {
+  defined_.assign(defined_.size(), false);
+  define_all(schedule_.plan);
+}
+
+std::string PassText::draw(int k, unsigned bits) const {
+  const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
+  if (keeps_draws() && bits <= 23)
+    return fmt::format("draw_kept(call->{}, first + i, {}, word{})", key, bits, k);
+  return fmt::format("draw(call->{}, first + i, {})", key, bits);
+}
+
+void PassText::before_loop(const Nodes& nodes) {
+  for (const int k : nodes) {
+    const Node& n = node(k);
+    if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
+    if (keeps_draws() && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
+      line("U word{} = splat(0U);", k);
+  }
+}
+
+// ---- Loops
+
+void PassText::open_blocks() {
+  if (program_.block == 0) {
+    open("do");
+    line("const size_t first = 0, len = n;");
+  } else {
+    open(fmt::format("for (size_t first = 0; first < n; first += {})", program_.block));
+    line("const size_t len = n - first < {0} ? n - first : {0};", program_.block);
+  }
+}
+
+void PassText::close_blocks() { close(program_.block == 0 ? "} while (0);" : "}"); }
+
+void PassText::open_body() {
+  open("auto body = [&](auto tail, size_t i, size_t count) __attribute__((always_inline))");
+  outer_ = defined_;
+}
+
+void PassText::close_body() {
+  defined_ = outer_;
+  close("};");
+}
+
+void PassText::run_body(const char* from, const char* to) {
+  line("size_t i = {};", from);
+  line("for (; i + 16 <= {}; i += 16) body(No(), i, 16);", to);
+  line("if (i < {0}) body(Yes(), i, {0} - i);", to);
+}
+
+// ---- What a pass finds
+
+// The largest of what is never below 0, NaN or -0 needs no place of its first.
+bool PassText::plain_largest(int k) const {
+  if (node(k).op != Op::kLargest) return false;
+  const Node& of = node(node(k).in[0]);
+  return of.type == Type::kU32 || (of.op == Op::kAbs && node(of.in[0]).op == Op::kTaken);
+}
+
+void PassText::accumulator(int k) {
+  const Node& n = node(k);
+  const std::string values = text_.value_type(n.in[0]), number = text_.number_type(n.in[0]);
+  switch (n.op) {
+    case Op::kSum:
+    case Op::kMean:
+      line("auto s{} = Pieces<{}, {}>::make();", k, values, number);
+      line("{} l{} = splat({}(0));", values, k, number);
+      if (n.op == Op::kMean && n.in[1] != kNone) line("U n{} = splat(0U);", k);
+      return;
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
+      return line("auto s{} = Best<{}, {}, {}>::make();", k, values, number, n.op == Op::kLargest);
+    case Op::kCount:
+      return line("U s{} = splat(0U);", k);
+    default:
+      return line("M s{} = splat(false);", k);
+  }
+}
+
+void PassText::accumulate(int k) {
+  const Node& n = node(k);
+  const std::string of = text_.values(n.in[0]), number = text_.number_type(n.in[0]);
+  const std::string which = n.in[1] == kNone ? "here" : fmt::format("and_(here, {})", text_.values(n.in[1]));
+  switch (n.op) {
+    case Op::kSum:
+    case Op::kMean:
+      line("l{0} = add(l{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
+      if (n.op == Op::kMean && n.in[1] != kNone) line("n{0} = add(n{0}, as_u({1}));", k, which);
+      return;
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (plain_largest(k))
+        return line("s{0} = max_(s{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
+      return line("s{}.look({}, {}, uint32_t(i));", k, of, which);
+    case Op::kCount:
+      return line("s{0} = add(s{0}, as_u(and_({1}, {2})));", k, which, of);
+    case Op::kAny:
+      return line("s{0} = or_(s{0}, and_({1}, {2}));", k, which, of);
+    default:
+      return line("s{0} = or_(s{0}, and_({1}, not_({2})));", k, which, of);
+  }
+}
+
+void PassText::finish(int k) {
+  const Node& n = node(k);
+  known(k);
+  const std::string type = text_.number_type(k);
+  switch (n.op) {
+    case Op::kSum:
+    case Op::kMean: {
+      const bool wide = n.type == Type::kF64;
+      const std::string total =
+          fmt::format("s{}.total({})", k, wide ? "0x1.fffffffffffffp1023" : "0x1.fffffep127f");
+      if (n.op == Op::kSum) return line("const {} b{} = {};", type, k, total);
+      line("const uint64_t c{} = {};", k, n.in[1] == kNone ? "len" : fmt::format("lanes_sum(n{})", k));
+      return line("const {0} b{1} = c{1} == 0 ? {0}(0) : {2} / {0}(c{1});", type, k, total);
+    }
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (!plain_largest(k)) return line("const {0} b{1} = s{1}.found();", type, k);
+      return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "lanes_most" : "largest_lane",
+                  k);
+    case Op::kCount:
+      return line("const uint32_t b{0} = lanes_sum(s{0});", k);
+    case Op::kAny:
+      return line("const bool b{0} = any_of(s{0});", k);
+    default:
+      return line("const bool b{0} = !any_of(s{0});", k);
+  }
+}
+
+void PassText::pass(const Pass& of, bool first) {
+  define_all(of.block);
+  for (const int k : of.reduce) accumulator(k);
+  const bool in_pieces = (program_.block == 0 || program_.block > kPiece) &&
+                         std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return sums(k); });
+  open("");
+  before_loop(of.value);
+  open_body();
+  line("const F x = take<kResidual>(tail, g, r, i, count);");
+  if (first) line("peak = max_(peak, size_bits(x));");
+  line("const M here = valid(tail, count);");
+  define_all(of.value);
+  for (const int k : of.reduce) accumulate(k);
+  close_body();
+  if (in_pieces) {
+    open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kPiece));
+    line("const size_t end = len - piece < {0} ? len : piece + {0};", kPiece);
+    run_body("piece", "end");
+  } else {
+    run_body("0", "len");
+  }
+  for (const int k : of.reduce)
+    if (sums(k)) {
+      line("s{0}.end(l{0});", k);
+      line("l{} = splat({}(0));", k, text_.number_type(node(k).in[0]));
+    }
+  if (in_pieces) close();
+  close();
+  if (first) {
+    open("if (lanes_most(peak) >= 0x7f800000U)");
+    line("finite = false;");
+    line("send_nothing(g, r, l, len, block, size_t(next - block));");
+    line("block = next;");
+    line("continue;");
+    close();
+  }
+  for (const int k : of.reduce) finish(k);
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the functions of a generated program have in common: lines, nodes that are defined once where they are visible,
+// loops over sixteen values, and what a pass finds.
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "lang/emit_nodes.h"
+#include "lang/passes.h"
+
+namespace tithe::lang {
+
+class PassText {
+ public:
+  PassText(const Checked& program, const Schedule& schedule)
+      : program_(program), schedule_(schedule), text_(program), defined_(program.nodes.size()) {}
+
+ protected:
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    out_.append(2 * depth_, ' ');
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    out_ += '\n';
+  }
+  // "head {" and what closes it
+  void open(const std::string& head);
+  void close(const char* tail = "}");
+  const Node& node(int k) const { return text_.node(k); }
+
+  // ---- Nodes
+  void define(int k);
+  void define_all(const Nodes& nodes);
+  void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
+  void plan();
+  // What a loop over these nodes needs before it.
+  void before_loop(const Nodes& nodes);
+
+  // ---- Loops
+  // Over blocks: `first` and `len`.
+  void open_blocks();
+  void close_blocks();
+  // Of sixteen values or, at the end, fewer: a body, and the loop that runs it over [from, to).
+  void open_body();
+  void close_body();
+  void run_body(const char* from, const char* to);
+  // One pass over a block up to what it finds; the first one says whether all values are finite.
+  void pass(const Pass& of, bool first);
+
+  const Checked& program_;
+  const Schedule& schedule_;
+  NodeText text_;
+  std::string out_;
+
+ private:
+  std::string draw(int k, unsigned bits) const;
+  // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
+  bool keeps_draws() const { return program_.block % 32 == 0; }
+  bool plain_largest(int k) const;
+  bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
+  void accumulator(int k);
+  void accumulate(int k);
+  void finish(int k);
+
+  std::vector<bool> defined_, outer_;
+  std::size_t depth_ = 0;
+};
+
+}  // namespace tithe::lang

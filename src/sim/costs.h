@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a step of the engine costs on a machine: the numbers that a profile holds (docs/simulate.md).
+//
+//   curves     time over values: linear between measured points, through the origin below the first one, in proportion
+//              beyond the last one
+//   expected   payloads of codecs whose size depends on the data: the bound times what was measured (`typical`)
+//   complete   a codec that a profile does not know is refused where it is asked for, by name
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/program.h"
+#include "sim/flows.h"
+#include "tithe/plan.h"
+#include "tithe/status.h"
+
+namespace tithe::sim {
+
+struct Curve {
+  std::vector<std::pair<double, Seconds>> points;  // values, seconds; both ascending
+  Seconds at(double values) const;
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+// Of one codec at one setting, feedback included.
+struct CodecCosts {
+  Curve encode;          // n values into a payload
+  Curve store;           // a payload into n values
+  Curve merge;           // a further payload into n values
+  double typical = 1.0;  // bytes of a payload over its bound
+  friend bool operator==(const CodecCosts&, const CodecCosts&) = default;
+};
+
+struct Costs {
+  Seconds step = 1e-6;      // a step of computing that has nothing to do
+  Seconds post = 2e-6;      // to hand a message to the transport
+  Seconds complete = 2e-6;  // to take one that has come
+  Seconds wake = 5e-6;      // of a lane that sleeps
+  Seconds bucket = 5e-6;    // to begin a bucket
+  Seconds check_byte = 0;   // checksum of a frame, per byte
+  Seconds copy_value = 0;   // to and from where gradients lie, per value that cannot be used in place
+  Seconds send_byte = 0;    // the kernel's work and the transport's, beside the lanes
+  Seconds receive_byte = 0;
+  std::size_t eager_bytes = 0;  // longer messages leave when their receiver has said that it is ready
+  std::map<std::string, CodecCosts, std::less<>>
+      codecs;  // by spec string, or by a codec's name: its usual settings
+
+  // kInvalid: the profile knows nothing of this codec.
+  Result<const CodecCosts*> of(const Spec& spec) const;
+  friend bool operator==(const Costs&, const Costs&) = default;
+};
+
+// The paces that planning uses where nothing was measured (src/plan/pace.def), for all codecs that it lists.
+Costs usual_costs();
+
+// What one rank's program of one bucket costs, by step and by slot.
+struct Priced {
+  std::vector<Seconds> seconds;  // by step of computing; 0 for sends and receives
+  std::vector<double> bytes;     // by slot: the whole frame
+};
+// `copies`: gradients do not lie where the codec can use them.
+Result<Priced> price(const Costs& costs, const Plan& plan, const engine::Program& program, bool copies);
+
+}  // namespace tithe::sim

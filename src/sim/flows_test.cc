@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/flows.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/cores.h"
+
+namespace tithe::sim {
+namespace {
+
+using Tags = std::vector<std::uint64_t>;
+
+Tags tags(std::span<const std::uint64_t> ended) { return {ended.begin(), ended.end()}; }
+
+TEST(Flows, OneFlowTakesBytesOverRate) {
+  Flows flows({100.0});
+  const int link[] = {0};
+  flows.start(flows.route(link), 250, 7, 1.0);
+  EXPECT_DOUBLE_EQ(flows.next_end(), 3.5);
+  EXPECT_EQ(tags(flows.advance(3.5)), Tags{7});
+  EXPECT_EQ(flows.next_end(), kNever);
+  EXPECT_NEAR(flows.carried(0), 250, 1e-6);
+}
+
+TEST(Flows, OfTwoOnALinkEachGetsHalfUntilOneEnds) {
+  Flows flows({100.0});
+  const int link[] = {0};
+  flows.start(flows.route(link), 100, 1, 0);
+  flows.start(flows.route(link), 200, 2, 0);
+  EXPECT_DOUBLE_EQ(flows.next_end(), 2.0);
+  EXPECT_EQ(tags(flows.advance(2.0)), Tags{1});
+  EXPECT_DOUBLE_EQ(flows.next_end(), 3.0);  // 100 bytes are left, at the whole rate
+}
+
+// Links A (100) and B (30): the flow over both gets what B's share is, and the one that meets A alone all that is left.
+TEST(Flows, FairIsMaxMin) {
+  Flows flows({100.0, 30.0});
+  const int both[] = {0, 1}, b[] = {1}, a[] = {0};
+  flows.start(flows.route(both), 15, 1, 0);
+  flows.start(flows.route(b), 15, 2, 0);
+  flows.start(flows.route(a), 85, 3, 0);
+  EXPECT_DOUBLE_EQ(flows.next_end(), 1.0);
+  EXPECT_EQ(tags(flows.advance(1.0)), (Tags{1, 2, 3}));
+}
+
+TEST(Flows, NothingToSendAndNoLinkEndAtOnce) {
+  Flows flows({1.0});
+  const int link[] = {0};
+  flows.start(flows.route(link), 0, 1, 5.0);
+  flows.start(flows.route({}), 1e9, 2, 5.0);
+  EXPECT_DOUBLE_EQ(flows.next_end(), 5.0);
+  EXPECT_EQ(tags(flows.advance(5.0)), (Tags{1, 2}));
+}
+
+TEST(Flows, FlowsOfOneRouteShareAsThoseOfTwo) {
+  Flows one({100.0}), two({100.0});
+  const int link[] = {0};
+  const int shared = one.route(link);
+  for (int k = 0; k < 3; ++k) {
+    one.start(shared, 10.0 * (k + 1), k, 0.1 * k);
+    two.start(two.route(link), 10.0 * (k + 1), k, 0.1 * k);
+  }
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_DOUBLE_EQ(one.next_end(), two.next_end());
+    EXPECT_EQ(tags(one.advance(one.next_end())), tags(two.advance(two.next_end())));
+  }
+  EXPECT_EQ(one.active(), 0U);
+}
+
+TEST(Flows, ConservedOverManyChanges) {
+  Flows flows({10.0, 20.0, 5.0});
+  double sent = 0;
+  Seconds now = 0;
+  for (int k = 0; k < 200; ++k) {
+    const int links[] = {k % 3, (k + 1) % 3};
+    const double bytes = 1 + k % 17;
+    sent += 2 * bytes;
+    flows.start(flows.route(links), bytes, 0, now);
+    now = std::min(now + 0.3, flows.next_end());
+    static_cast<void>(flows.advance(now));
+  }
+  while (flows.next_end() != kNever) static_cast<void>(flows.advance(flows.next_end()));
+  EXPECT_NEAR(flows.carried(0) + flows.carried(1) + flows.carried(2), sent, 1.0);
+  EXPECT_EQ(flows.active(), 0U);
+}
+
+TEST(Cores, MoreWorkThanCoresSharesThem) {
+  Cores cores(2);
+  cores.start(1.0, 1, 0);
+  cores.start(1.0, 2, 0);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 1.0);
+  cores.start(1.0, 3, 0);
+  cores.start(1.0, 4, 0);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 2.0);
+  EXPECT_EQ(cores.advance(2.0).size(), 4U);
+  EXPECT_DOUBLE_EQ(cores.used(), 4.0);
+  EXPECT_EQ(cores.next_end(), kNever);
+}
+
+TEST(Cores, WorkOfNothingEndsAtOnce) {
+  Cores cores(1);
+  cores.start(0, 9, 2.5);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 2.5);
+  ASSERT_EQ(cores.advance(2.5).size(), 1U);
+}
+
+}  // namespace
+}  // namespace tithe::sim

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/profile.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/nearest.h"
+#include "base/text.h"
+#include "tithe/machine.h"
+
+namespace tithe::sim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr std::size_t kMostBytes = std::size_t{1} << 24;
+constexpr std::size_t kMostPoints = 10'000;
+
+// One list of the numbers of Costs, for reading and writing.
+struct Field {
+  const char* name;
+  Seconds Costs::*number;
+};
+constexpr Field kFields[] = {
+    {"step_s", &Costs::step},
+    {"post_s", &Costs::post},
+    {"complete_s", &Costs::complete},
+    {"wake_s", &Costs::wake},
+    {"bucket_s", &Costs::bucket},
+    {"check_s_per_byte", &Costs::check_byte},
+    {"copy_s_per_value", &Costs::copy_value},
+    {"send_s_per_byte", &Costs::send_byte},
+    {"receive_s_per_byte", &Costs::receive_byte},
+};
+
+Json curve_json(const Curve& curve) {
+  Json list = Json::array();
+  for (const auto& [values, seconds] : curve.points) list.push_back({values, seconds});
+  return list;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  Result<Profile> read(const Json& root) {
+    TITHE_TRY(object(root, "a profile"));
+    if (!root.contains("profile") || root["profile"] != kFormat)
+      return wrong(
+          fmt::format("'profile' must be {}: this is none, or one of another format; make a new one "
+                      "(tithe profile)",
+                      kFormat));
+    Profile p;
+    for (const auto& item : root.items()) TITHE_TRY(field(p, item.key(), item.value()));
+    if (p.machine.empty() || p.tithe.empty())
+      return wrong("'machine' or 'tithe' is missing: make a new one (tithe profile)");
+    return p;
+  }
+
+ private:
+  Status wrong(std::string_view what) const { return {Code::kInvalid, fmt::format("{}: {}", file_, what)}; }
+  Status object(const Json& json, std::string_view what) const {
+    return json.is_object() ? Status{} : wrong(fmt::format("{} must be an object", what));
+  }
+  Status number(std::string_view name, const Json& json, double& into) const {
+    if (!json.is_number()) return wrong(fmt::format("'{}' must be a number", name));
+    into = json.get<double>();
+    if (!std::isfinite(into) || into < 0) return wrong(fmt::format("'{}' must be a number from 0 on", name));
+    return {};
+  }
+  Status whole(std::string_view name, const Json& json, int& into) const {
+    if (!json.is_number_integer() || json.get<std::int64_t>() < 0 || json.get<std::int64_t>() > 1'000'000)
+      return wrong(fmt::format("'{}' must be a whole number, 0 .. 1000000", name));
+    into = json.get<int>();
+    return {};
+  }
+  Status text(std::string_view name, const Json& json, std::string& into) const {
+    if (!json.is_string() || json.get_ref<const std::string&>().size() > 1000)
+      return wrong(fmt::format("'{}' must be a text of at most 1000 bytes", name));
+    into = json.get<std::string>();
+    return {};
+  }
+  Status curve(std::string_view name, const Json& json, Curve& into) const {
+    const Status bad = wrong(fmt::format("'{}' must be a list of [values, seconds], both ascending", name));
+    if (!json.is_array() || json.size() > kMostPoints) return bad;
+    for (const Json& point : json) {
+      if (!point.is_array() || point.size() != 2) return bad;
+      double values = 0, seconds = 0;
+      TITHE_TRY(number(name, point[0], values));
+      TITHE_TRY(number(name, point[1], seconds));
+      if (values <= 0 || (!into.points.empty() && values <= into.points.back().first)) return bad;
+      into.points.emplace_back(values, seconds);
+    }
+    return {};
+  }
+  Status unknown(std::string_view name, std::string_view where) const {
+    return wrong(
+        fmt::format("unknown field '{}' in {}: it is of another version; make a new one (tithe profile)",
+                    printable(name, 100), where));
+  }
+
+  Status field(Profile& p, const std::string& name, const Json& json) const {
+    if (name == "profile") return {};
+    if (name == "tithe") return text(name, json, p.tithe);
+    if (name == "machine") return text(name, json, p.machine);
+    if (name == "target") return text(name, json, p.target);
+    if (name == "date") return text(name, json, p.date);
+    if (name == "transport") return text(name, json, p.transport);
+    if (name == "cores") return whole(name, json, p.cores);
+    if (name == "ranks") return whole(name, json, p.ranks);
+    if (name == "lanes") return whole(name, json, p.lanes);
+    if (name == "spread") return number(name, json, p.spread);
+    if (name == "together_bytes_per_s") return number(name, json, p.together_bytes_per_second);
+    if (name == "one_machine") {
+      if (!json.is_boolean()) return wrong("'one_machine' must be true or false");
+      p.one_machine = json.get<bool>();
+      return {};
+    }
+    if (name == "costs") return costs(p.costs, json);
+    if (name == "codecs") {
+      TITHE_TRY(object(json, "'codecs'"));
+      for (const auto& item : json.items())
+        TITHE_TRY(codec(p.costs.codecs[item.key()], item.key(), item.value()));
+      return {};
+    }
+    if (name == "links") {
+      if (!json.is_array()) return wrong("'links' must be a list");
+      for (const Json& one : json) {
+        TITHE_TRY(object(one, "a link"));
+        p.links.emplace_back();
+        for (const auto& item : one.items()) TITHE_TRY(link(p.links.back(), item.key(), item.value()));
+      }
+      return {};
+    }
+    return unknown(name, "a profile");
+  }
+  Status costs(Costs& into, const Json& json) const {
+    TITHE_TRY(object(json, "'costs'"));
+    for (const auto& item : json.items()) {
+      if (item.key() == "eager_bytes") {
+        int bytes = 0;
+        TITHE_TRY(whole(item.key(), item.value(), bytes));
+        into.eager_bytes = static_cast<std::size_t>(bytes);
+        continue;
+      }
+      const auto* known = std::find_if(std::begin(kFields), std::end(kFields),
+                                       [&](const Field& f) { return item.key() == f.name; });
+      if (known == std::end(kFields)) return unknown(item.key(), "'costs'");
+      TITHE_TRY(number(item.key(), item.value(), into.*known->number));
+    }
+    return {};
+  }
+  Status codec(CodecCosts& into, const std::string& name, const Json& json) const {
+    TITHE_TRY(object(json, fmt::format("codec '{}'", printable(name, 100))));
+    for (const auto& item : json.items()) {
+      if (item.key() == "encode")
+        TITHE_TRY(curve("encode", item.value(), into.encode));
+      else if (item.key() == "store")
+        TITHE_TRY(curve("store", item.value(), into.store));
+      else if (item.key() == "merge")
+        TITHE_TRY(curve("merge", item.value(), into.merge));
+      else if (item.key() == "typical")
+        TITHE_TRY(number("typical", item.value(), into.typical));
+      else
+        return unknown(item.key(), fmt::format("codec '{}'", printable(name, 100)));
+    }
+    return {};
+  }
+  Status link(MeasuredLink& into, const std::string& name, const Json& json) const {
+    if (name == "from") return whole(name, json, into.from);
+    if (name == "to") return whole(name, json, into.to);
+    if (name == "latency_s") return number(name, json, into.latency);
+    if (name == "bytes_per_s") return number(name, json, into.bytes_per_second);
+    if (name == "failed") return text(name, json, into.failed);
+    return unknown(name, "a link");
+  }
+
+  const std::string& file_;
+};
+
+}  // namespace
+
+std::string to_json(const Profile& p) {
+  Json root = {{"profile", kFormat},   {"tithe", p.tithe},
+               {"machine", p.machine}, {"target", p.target},
+               {"date", p.date},       {"transport", p.transport},
+               {"cores", p.cores},     {"ranks", p.ranks},
+               {"lanes", p.lanes},     {"one_machine", p.one_machine},
+               {"spread", p.spread}};
+  Json costs = Json::object();
+  for (const Field& f : kFields) costs[f.name] = p.costs.*f.number;
+  costs["eager_bytes"] = p.costs.eager_bytes;
+  root["costs"] = std::move(costs);
+  Json codecs = Json::object();
+  for (const auto& [name, c] : p.costs.codecs)
+    codecs[name] = {{"typical", c.typical},
+                    {"encode", curve_json(c.encode)},
+                    {"store", curve_json(c.store)},
+                    {"merge", curve_json(c.merge)}};
+  root["codecs"] = std::move(codecs);
+  Json links = Json::array();
+  for (const MeasuredLink& l : p.links) {
+    Json one = {
+        {"from", l.from}, {"to", l.to}, {"latency_s", l.latency}, {"bytes_per_s", l.bytes_per_second}};
+    if (!l.failed.empty()) one["failed"] = l.failed;
+    links.push_back(std::move(one));
+  }
+  root["links"] = std::move(links);
+  root["together_bytes_per_s"] = p.together_bytes_per_second;
+  return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<Profile> parse_profile(std::string_view json, const std::string& file) {
+  try {
+    return Reader(file).read(Json::parse(json.begin(), json.end()));
+  } catch (const Json::exception& e) {
+    const std::string_view what = e.what();
+    return Status(Code::kInvalid,
+                  fmt::format("{}: this is no JSON: {}", file,
+                              printable(what.substr(std::min(what.find("] ") + 2, what.size())), 300)));
+  }
+}
+
+Result<Profile> read_profile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof()))
+    return Status(Code::kIo, fmt::format("{}: cannot be read", path));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes) return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB", path));
+  return parse_profile(text, path);
+}
+
+Status write_profile(const Profile& profile, const std::string& path) {
+  const std::string beside = fmt::format("{}.{}.part", path, getpid());
+  const auto failed = [&] {
+    const Status s(Code::kIo, fmt::format("{}: {}", path, std::strerror(errno)));
+    std::remove(beside.c_str());
+    return s;
+  };
+  {
+    std::ofstream file(beside, std::ios::binary);
+    file << to_json(profile);
+    if (!file.flush()) return failed();
+  }
+  return std::rename(beside.c_str(), path.c_str()) == 0 ? Status{} : failed();
+}
+
+std::string machine_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+Status belongs_here(const Profile& p, const std::string& file) {
+  const auto differs = [&](std::string_view what, const std::string& theirs, const std::string& ours) {
+    return Status(
+        Code::kInvalid,
+        fmt::format("{}: made for {} '{}', this is '{}': make one here (tithe profile), or take it as it is "
+                    "with --foreign-profile",
+                    file, what, printable(theirs, 100), ours));
+  };
+  if (p.tithe != TITHE_VERSION) return differs("version", p.tithe, TITHE_VERSION);
+  if (p.machine != machine_name()) return differs("machine", p.machine, machine_name());
+  if (p.target != target()) return differs("vector instructions", p.target, target());
+  return {};
+}
+
+Result<Cluster> cluster_of(const Profile& p) {
+  double slowest = 0;
+  Seconds latency = 0;
+  int good = 0;
+  for (const MeasuredLink& l : p.links) {
+    if (!l.failed.empty() || l.bytes_per_second <= 0) continue;
+    slowest = good == 0 ? l.bytes_per_second : std::min(slowest, l.bytes_per_second);
+    latency += l.latency;
+    ++good;
+  }
+  if (good == 0)
+    return Status(Code::kInvalid,
+                  "the profile has no link: make it between ranks (tithe profile --ranks 4), or "
+                  "give --cluster or --link");
+  const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second : slowest;
+  return Cluster::flat(p.ranks, rate, latency / good, std::max(1, p.cores), p.one_machine);
+}
+
+}  // namespace tithe::sim

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "tithe/machine.h"
+
+namespace tithe::sim {
+namespace {
+
+Profile some() {
+  Profile p;
+  p.tithe = "9.9.9";
+  p.machine = "a machine";
+  p.target = "avx2";
+  p.date = "2026-01-02";
+  p.transport = "tcp";
+  p.cores = 4;
+  p.ranks = 3;
+  p.one_machine = true;
+  p.spread = 0.07;
+  p.costs.step = 1.25e-6;
+  p.costs.check_byte = 1e-10;
+  p.costs.eager_bytes = 8192;
+  p.costs.codecs["dgc:ratio=0.01"] = {.encode = {{{256, 1e-6}, {65536, 3e-5}}},
+                                      .store = {{{256, 1e-7}}},
+                                      .merge = {{{256, 2e-7}}},
+                                      .typical = 0.93};
+  p.links = {{.from = 0, .to = 1, .latency = 30e-6, .bytes_per_second = 1e8},
+             {.from = 1, .to = 2, .failed = "nothing came"}};
+  p.together_bytes_per_second = 8e7;
+  return p;
+}
+
+TEST(Profile, WholeThroughItsText) {
+  const Result<Profile> read = parse_profile(to_json(some()), "p.json");
+  ASSERT_TRUE(read.ok()) << read.status().what();
+  EXPECT_EQ(*read, some());
+}
+
+TEST(Profile, WholeThroughAFile) {
+  const std::string path = testing::TempDir() + "tithe_profile_test.json";
+  ASSERT_TRUE(write_profile(some(), path).ok());
+  const Result<Profile> read = read_profile(path);
+  ASSERT_TRUE(read.ok()) << read.status().what();
+  EXPECT_EQ(*read, some());
+  std::filesystem::remove(path);
+  EXPECT_EQ(write_profile(some(), "/no such folder/p.json").code(), Code::kIo);
+  EXPECT_EQ(read_profile("/no such folder/p.json").status().code(), Code::kIo);
+}
+
+// Cut anywhere, it is refused: no length of it is a profile.
+TEST(Profile, TornIsRefused) {
+  const std::string text = to_json(some());
+  for (std::size_t n = 0; n + 2 < text.size(); n += 37) {
+    const Result<Profile> read = parse_profile(text.substr(0, n), "p.json");
+    ASSERT_FALSE(read.ok()) << n;
+    EXPECT_EQ(read.status().what().rfind("p.json: ", 0), 0U);
+  }
+}
+
+TEST(Profile, WhatIsNoProfileIsRefusedWithTheField) {
+  const auto said = [](std::string text, std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    const Result<Profile> read = parse_profile(text, "p.json");
+    return read.ok() ? std::string("taken") : read.status().what();
+  };
+  const std::string good = to_json(some());
+  EXPECT_NE(said(good, "\"profile\": 1", "\"profile\": 2").find("another format"), std::string::npos);
+  EXPECT_NE(said(good, "\"step_s\"", "\"stap_s\"").find("'stap_s'"), std::string::npos);
+  EXPECT_NE(said(good, "\"step_s\": 1.25e-06", "\"step_s\": -1").find("'step_s'"), std::string::npos);
+  EXPECT_NE(said(good, "\"ranks\": 3", "\"ranks\": 3.5").find("'ranks'"), std::string::npos);
+  EXPECT_NE(said(good, "65536.0", "255.0").find("ascending"), std::string::npos);
+  EXPECT_NE(said(good, "\"machine\": \"a machine\",", "").find("is missing"), std::string::npos);
+  EXPECT_NE(said(good, "\"one_machine\": true", "\"one_machine\": 1").find("'one_machine'"),
+            std::string::npos);
+}
+
+TEST(Profile, OfAnotherMachineOrVersionIsNotTakenForThisOne) {
+  Profile p = some();
+  EXPECT_NE(belongs_here(p, "p.json").what().find("version '9.9.9'"), std::string::npos);
+  p.tithe = "0.1.0";
+  EXPECT_NE(belongs_here(p, "p.json").what().find("machine 'a machine'"), std::string::npos);
+  p.machine = machine_name();
+  p.target = "none";
+  EXPECT_NE(belongs_here(p, "p.json").what().find("vector instructions"), std::string::npos);
+  p.target = target();
+  EXPECT_TRUE(belongs_here(p, "p.json").ok());
+}
+
+TEST(Profile, ClusterOfWhatWasMeasured) {
+  const Result<Cluster> cluster = cluster_of(some());
+  ASSERT_TRUE(cluster.ok());
+  EXPECT_EQ(cluster->world(), 3);
+  EXPECT_DOUBLE_EQ(cluster->rates()[0], 8e7);
+  EXPECT_EQ(cluster->machine_cores().size(), 1U);
+  Profile none = some();
+  none.links.clear();
+  EXPECT_FALSE(cluster_of(none).ok());
+}
+
+TEST(Curve, LinearBetweenPointsAndInProportionOutside) {
+  const Curve curve{{{100, 10.0}, {200, 30.0}}};
+  EXPECT_DOUBLE_EQ(curve.at(150), 20.0);
+  EXPECT_DOUBLE_EQ(curve.at(50), 5.0);
+  EXPECT_DOUBLE_EQ(curve.at(400), 60.0);
+  EXPECT_DOUBLE_EQ(curve.at(0), 0.0);
+  EXPECT_DOUBLE_EQ(Curve{}.at(10), 0.0);
+}
+
+}  // namespace
+}  // namespace tithe::sim

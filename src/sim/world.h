@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Ranks that run the engine's own programs, out of the engine's own queue, on a virtual clock: what a step of training
+// would take on a cluster.
+//
+//   same steps   programs are compile()'s, and what is ready runs in the order of engine/queue.h; so a rank's steps are
+//                those of the engine's trace, and in its order where time does not decide
+//   lanes        a rank has one communication lane and its compute lanes; they share the cores of their machine
+//   messages     between two ranks they travel one after the other, in the order in which they were handed over; long
+//                ones leave once their receive is posted and the sender has heard of it
+//   in full      every rank of the world is simulated; or, where all ranks do the same at the same time, one of them:
+//                what it sends to the rank so many places on, the rank so many places back sends to it
+//   same         the same input gives the same times on every machine
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/program.h"
+#include "sim/cluster.h"
+#include "sim/costs.h"
+#include "tithe/plan.h"
+
+namespace tithe::sim {
+
+// A bucket that all ranks hand over, so long after their step began.
+struct Exchange {
+  Seconds ready = 0;
+  Plan plan;
+  bool copies = false;  // its gradients do not lie where codecs can use them
+};
+
+// A step of training, the same on all ranks.
+struct Workload {
+  Seconds compute = 0;  // forward and backward: the step takes at least so long
+  std::vector<Exchange> buckets;
+  int lanes = 1;  // compute lanes of a rank, at least one
+};
+
+// A step of a program as it ran.
+struct Event {
+  Rank rank = 0;
+  int bucket = 0, step = 0;  // of the bucket's program
+  int lane = 0;              // 0 is the communication lane
+  Seconds begin = 0, end = 0;
+};
+
+struct Outcome {
+  Seconds step = 0;               // until the last rank may begin the next one
+  Seconds exposed = 0;            // of it, after compute
+  std::size_t ranks = 0;          // that were simulated
+  std::vector<double> bytes;      // sent, by rank that was simulated: frames
+  std::vector<Seconds> computed;  // lane time of steps of computing, by rank that was simulated
+  Seconds encoded = 0;            // of rank 0's: payloads made
+  Seconds merged = 0;             // and payloads taken into values, and stored
+  double carried_most = 0;        // seconds for which the busiest link was busy at its rate
+  std::string busiest;            // that link
+  std::vector<Event> events;      // if asked for, in the order of their ends
+  std::vector<engine::Program> programs_of_rank_0;  // by bucket, for those who read events
+};
+
+// Which ranks are simulated.
+enum class Extent : std::uint8_t {
+  kAll,
+  kOne,     // rank 0, for all: kInvalid where they are not alike
+  kNeeded,  // one where all are alike and nobody wants events, else all
+};
+// Whether all ranks do the same at the same time: hosts that are alike, and strategies whose graph of one rank is that
+// of another with the ranks counted from there.
+bool all_alike(const Cluster& cluster, const Workload& work);
+
+// kInvalid: costs that are not known; a plan whose codec and strategy share no law.
+Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
+                    Extent extent = Extent::kNeeded);
+
+}  // namespace tithe::sim

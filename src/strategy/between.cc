@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part is cut into as many shares as the largest host has ranks. Share s of a host is carried by one of its ranks,
+// the same for all its chunks, so that all ranks of a host use its link and each byte crosses it once.
+#include "strategy/between.h"
+
+#include <algorithm>
+
+namespace tithe {
+namespace {
+
+class Shares {
+ public:
+  Shares(const Place& at, const Strategy& between)
+      : hosts_(at.ranks_by_host()),
+        count_(0),
+        chunks_(between.chunks({0, static_cast<int>(hosts_.size())})),
+        between_(between) {
+    for (const auto& ranks : hosts_) count_ = std::max(count_, static_cast<int>(ranks.size()));
+  }
+
+  int hosts() const { return static_cast<int>(hosts_.size()); }
+  int count() const { return count_; }
+  int chunks() const { return chunks_; }  // of a share
+  Chunk chunk(int share, Chunk c) const { return share * chunks_ + c; }
+  const std::vector<Rank>& ranks(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
+  Rank carrier(int host, int share) const {
+    const std::vector<Rank>& all = ranks(host);
+    return all[static_cast<std::size_t>(share) % all.size()];
+  }
+  std::vector<int> carried_by(int host, Rank rank) const {
+    std::vector<int> out;
+    for (int s = 0; s < count_; ++s)
+      if (carrier(host, s) == rank) out.push_back(s);
+    return out;
+  }
+  // The other ranks of the host, from the next one on: so they do not all talk to the same one first.
+  std::vector<Rank> others(int host, Rank me) const {
+    std::vector<Rank> out = ranks(host);
+    const auto mine = std::find(out.begin(), out.end(), me);
+    std::rotate(out.begin(), mine, out.end());
+    out.erase(out.begin());
+    return out;
+  }
+  Graph graph(int host) const { return between_.draw({host, hosts()}); }
+
+ private:
+  std::vector<std::vector<Rank>> hosts_;
+  int count_;
+  int chunks_;
+  const Strategy& between_;
+};
+
+std::vector<Graph::Frame> frames_of(const Node& node, const std::vector<Graph::Frame>& made) {
+  std::vector<Graph::Frame> out;
+  for (const int f : node.frames) out.push_back(made[static_cast<std::size_t>(f)]);
+  return out;
+}
+
+// The flat strategy's graph for one share, between its carriers; what is stored is handed on to `others` of this host.
+void embed(Graph& g, const Shares& shares, int host, int share, const std::vector<Rank>& others) {
+  const Graph between = shares.graph(host);
+  const std::span<const Node> nodes = between.nodes();
+  std::vector<Graph::Frame> made(nodes.size());
+  for (std::size_t k = 0; k < nodes.size(); ++k) {
+    const Node& node = nodes[k];
+    const auto frames = frames_of(node, made);
+    const auto chunk = [&] { return shares.chunk(share, between.chunk_of(static_cast<int>(k))); };
+    switch (node.op) {
+      case Op::kEncode:
+        made[k] = g.encode(chunk());
+        break;
+      case Op::kSend:
+        g.send(shares.carrier(node.arg, share), frames[0]);
+        break;
+      case Op::kRecv:
+        made[k] = g.recv(shares.carrier(node.arg, share), chunk());
+        break;
+      case Op::kMerge:
+        g.merge(chunk(), frames);
+        break;
+      case Op::kStore:
+        for (const Graph::Frame f : frames)
+          for (const Rank other : others) g.send(other, f);
+        g.store(chunk(), frames);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+Graph draw_hosts(const Place& at, const Strategy& between) {
+  const Shares shares(at, between);
+  Graph g(shares.count() * shares.chunks());
+  const int host = at.host_of(at.me);
+  const std::vector<Rank> others = shares.others(host, at.me);
+  const std::vector<int> mine = shares.carried_by(host, at.me);
+
+  // Inside: everybody's values come to their carrier, in the order of ranks.
+  for (const Rank other : others)
+    for (const int s : shares.carried_by(host, other))
+      for (Chunk c = 0; c < shares.chunks(); ++c) g.send(other, g.encode(shares.chunk(s, c), Stage::kInside));
+  for (const int s : mine)
+    for (Chunk c = 0; c < shares.chunks(); ++c) {
+      std::vector<Graph::Frame> values;
+      for (const Rank r : shares.ranks(host))
+        if (r != at.me) values.push_back(g.recv(r, shares.chunk(s, c), Stage::kInside));
+      g.merge(shares.chunk(s, c), values);
+    }
+
+  // Between: carriers of a share among each other.
+  for (const int s : mine) embed(g, shares, host, s, others);
+
+  // The result, as the same bytes that crossed.
+  for (const Rank other : others) {
+    const Graph between_others = shares.graph(host);
+    for (const int s : shares.carried_by(host, other))
+      for (const Node& node : between_others.nodes()) {
+        if (node.op != Op::kStore) continue;
+        std::vector<Graph::Frame> frames;
+        for (std::size_t k = 0; k < node.frames.size(); ++k)
+          frames.push_back(g.recv(other, shares.chunk(s, node.arg)));
+        g.store(shares.chunk(s, node.arg), frames);
+      }
+  }
+  return g;
+}
+
+int chunks_of_hosts(const Place& at, const Strategy& between) {
+  const Shares shares(at, between);
+  return shares.count() * shares.chunks();
+}
+
+StrategyCost cost_of_hosts(const Place& at, const Strategy& between) {
+  const Shares shares(at, between);
+  const StrategyCost flat = between.cost({0, shares.hosts()});
+  const auto all = static_cast<double>(shares.count());
+  StrategyCost cost{.steps = flat.steps + (shares.count() > 1 ? 2 : 0),
+                    .frames_sent = 0,
+                    .encodes = shares.count() * shares.chunks(),
+                    .wire_shares = 0,
+                    .concat_shares = 0};
+  for (int host = 0; host < shares.hosts(); ++host)
+    for (const Rank r : shares.ranks(host)) {
+      const int carried = static_cast<int>(shares.carried_by(host, r).size());
+      const int others = static_cast<int>(shares.ranks(host).size()) - 1;
+      // What is stored of a share comes as a frame per host: a chunk's each, or all of its only one.
+      const int values = others > 0 ? (shares.count() - carried) * shares.chunks() : 0;
+      const int results = carried * others * shares.hosts();
+      cost.frames_sent = std::max(cost.frames_sent, values + carried * flat.frames_sent + results);
+      cost.wire_shares = std::max(cost.wire_shares, carried / all * flat.wire_shares);
+      cost.concat_shares = std::max(cost.concat_shares, carried / all * flat.concat_shares);
+      if (others > 0) cost.inside_shares = std::max(cost.inside_shares, (shares.count() - carried) / all);
+      const double once = carried / all * others;
+      cost.result_shares = std::max(cost.result_shares, once * shares.hosts() / shares.chunks());
+      cost.concat_result_shares = std::max(cost.concat_result_shares, once * shares.hosts());
+    }
+  return cost;
+}
+
+}  // namespace tithe

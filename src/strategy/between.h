@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the strategies that treat hosts apart share: ranks of one host add up there, one of them carries the sum to the
+// other hosts by a flat strategy, and hands the result on.
+#include "tithe/graph.h"
+
+namespace tithe {
+
+Graph draw_hosts(const Place& at, const Strategy& between);
+int chunks_of_hosts(const Place& at, const Strategy& between);
+StrategyCost cost_of_hosts(const Place& at, const Strategy& between);
+
+}  // namespace tithe

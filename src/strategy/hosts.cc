@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// hosts: ranks of one host add up there; the sums cross between hosts by `server`; the results are shared inside.
+//
+// H hosts; the largest has L ranks, and the part L shares. A rank of a host of l ranks carries its share (about L/l of
+// them): it alone sends it to other hosts.
+//
+//   chunks           L H
+//   steps            4: inside, to the server, from it, inside (2 with one host; as server where no host is shared)
+//   frames per rank  (L-1) H inside, 2(H-1) between hosts, (L-1) H results; L H encoded, each chunk once: inside, or
+//                    between hosts by its carrier
+//   bytes per rank   between hosts 2(H-1)/H / L of one payload, so 2(H-1)/H of a host, where `server` has L times as
+//                    much; under concat (H-1)(H+1)/H / L. Inside (L-1)/L of a payload of the codec inside, and (L-1)/L
+//                    of one of the other, under concat H times that
+//   needs            in-order channels within hosts, and between the carriers of each share
+//
+// The result goes to the others of a host as the bytes that crossed: all ranks decode the same frames, and nothing is
+// encoded, or rounded, a third time. Two-level reduction as in Espresso's and HiPress' baselines, with the loss of each
+// codec in the residual of the rank that encodes.
+#include "strategy/between.h"
+#include "strategy/strategies.h"
+
+namespace tithe {
+namespace {
+
+Graph draw(const Place& p) { return draw_hosts(p, server_strategy); }
+int chunks(const Place& p) { return chunks_of_hosts(p, server_strategy); }
+StrategyCost cost(const Place& p) { return cost_of_hosts(p, server_strategy); }
+
+constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
+
+}  // namespace
+
+const Strategy hosts_strategy = {.name = "hosts",
+                                 .doc = "sums inside each host, server between hosts",
+                                 .draw = draw,
+                                 .chunks = chunks,
+                                 .cost = cost,
+                                 .laws = kLaws,
+                                 .between = &server_strategy};
+
+}  // namespace tithe

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// tree: sums go up a binary tree to rank 0, the result comes down it. For small parts in large worlds, where each
+// message costs more than its bytes.
+//
+//   chunks           1
+//   steps            2 floor(log2 N)
+//   frames           a rank sends 1 up and 1 to each of its up to two children; it encodes 1, merges its children's
+//                    in one pass and stores 1
+//   bytes            as many payloads; under concat the frame that goes up holds those of all ranks below, and the
+//                    one that comes down all N
+//   needs            in-order channels between parents and children
+//   world 1          encodes and stores, so that rounding and feedback are those of any world
+//
+// Rank r stands above 2r+1 and 2r+2, as in a heap. No rank sends more than three frames, whatever the world: rank 0 of
+// an aggregator sends N-1.
+#include <algorithm>
+#include <bit>
+
+#include "strategy/strategies.h"
+
+namespace tithe {
+namespace {
+
+constexpr Rank kRoot = 0;
+
+Rank parent(Rank r) { return (r - 1) / 2; }
+
+std::vector<Rank> children(Rank r, int world) {
+  std::vector<Rank> out;
+  for (Rank child = 2 * r + 1; child <= 2 * r + 2 && child < world; ++child) out.push_back(child);
+  return out;
+}
+
+Graph draw(const Place& p) {
+  Graph g(1);
+  std::vector<Graph::Frame> sums;
+  for (const Rank child : children(p.me, p.world)) sums.push_back(g.recv(child, 0));
+  g.merge(0, sums);
+  Graph::Frame f = g.encode(0);
+  if (p.me != kRoot) {
+    g.send(parent(p.me), f);
+    f = g.recv(parent(p.me), 0);
+  }
+  for (const Rank child : children(p.me, p.world)) g.send(child, f);
+  g.store(0, f);
+  return g;
+}
+
+int chunks(const Place&) { return 1; }
+
+int ranks_from(Rank r, int world) {  // r and all that stand below it
+  int n = 1;
+  for (const Rank child : children(r, world)) n += ranks_from(child, world);
+  return n;
+}
+
+StrategyCost cost(const Place& p) {
+  const int depth = std::bit_width(static_cast<unsigned>(p.world)) - 1;
+  int frames = 0;
+  int concat = 0;
+  for (Rank r = 0; r < p.world; ++r) {
+    const int below = static_cast<int>(children(r, p.world).size());
+    frames = std::max(frames, (r == kRoot ? 0 : 1) + below);
+    concat = std::max(concat, (r == kRoot ? 0 : ranks_from(r, p.world)) + below * p.world);
+  }
+  return {.steps = 2 * depth,
+          .frames_sent = frames,
+          .encodes = 1,
+          .wire_shares = 1.0 * frames,
+          .concat_shares = 1.0 * concat};
+}
+
+constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
+
+}  // namespace
+
+const Strategy tree_strategy = {.name = "tree",
+                                .doc = "sums up a binary tree, the result down it",
+                                .draw = draw,
+                                .chunks = chunks,
+                                .cost = cost,
+                                .laws = kLaws};
+
+}  // namespace tithe

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/tls.h"
+
+#include <fmt/format.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tithe::tcp {
+
+// OpenSSL's view of the network: its records go into out_, and what it wants comes from take_.
+struct Network {
+  static TlsEnd* of(BIO* bio) { return static_cast<TlsEnd*>(BIO_get_data(bio)); }
+
+  // Records gather until what write() was given is through, so that the kernel is asked once for many.
+  static int write(BIO* bio, const char* bytes, std::size_t n, std::size_t* done) {
+    TlsEnd& end = *of(bio);
+    end.out_.insert(end.out_.end(), bytes, bytes + n);
+    *done = n;
+    return 1;
+  }
+  static int read(BIO* bio, char* into, std::size_t room, std::size_t* done) {
+    TlsEnd& end = *of(bio);
+    BIO_clear_retry_flags(bio);
+    const std::ptrdiff_t n = end.take_(reinterpret_cast<std::uint8_t*>(into), room);
+    if (n > 0) {
+      *done = static_cast<std::size_t>(n);
+      return 1;
+    }
+    if (n < 0 && errno == EAGAIN)
+      BIO_set_retry_read(bio);
+    else
+      end.ended_ = true;
+    *done = 0;
+    return 0;
+  }
+  static long control(BIO*, int what, long, void*) {
+    return what == BIO_CTRL_FLUSH ? 1 : 0;  // nothing else concerns it
+  }
+  static BIO_METHOD* method() {
+    static BIO_METHOD* const kMethod = [] {
+      BIO_METHOD* m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tithe");
+      BIO_meth_set_write_ex(m, write);
+      BIO_meth_set_read_ex(m, read);
+      BIO_meth_set_ctrl(m, control);
+      return m;
+    }();
+    return kMethod;
+  }
+};
+
+namespace {
+
+constexpr std::size_t kReadBytes = 128 * 1024;   // asked of the kernel at once
+constexpr std::size_t kWriteBytes = 128 * 1024;  // encrypted before the kernel is asked
+constexpr long kMostCertificates = 32 * 1024;
+constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
+
+// What OpenSSL says last, and nothing of before.
+std::string last_words() {
+  const unsigned long error = ERR_peek_last_error();
+  ERR_clear_error();
+  const char* reason = ERR_reason_error_string(error);
+  return reason != nullptr ? reason : "it gives no reason";
+}
+
+Status wrong(std::string text) { return {Code::kInvalid, std::move(text)}; }
+
+Status readable(const std::string& path, bool secret) {
+  struct stat is {};
+  if (stat(path.c_str(), &is) != 0)
+    return wrong(fmt::format("tls: {}: {}; `tithe keys new` makes a folder of them (docs/transports.md)",
+                             path, std::strerror(errno)));
+  if (secret && (is.st_mode & 077) != 0)
+    return wrong(fmt::format("tls: {} is a private key that others may read: chmod 600", path));
+  return {};
+}
+
+}  // namespace
+
+std::string certificate_name(Rank rank) { return fmt::format("rank{}.tithe", rank); }
+
+void Papers::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
+
+Result<std::shared_ptr<const Papers>> Papers::load(const std::string& folder, Rank rank) {
+  const std::string authority = folder + "/ca.pem";
+  const std::string certificate = fmt::format("{}/rank{}.pem", folder, rank);
+  const std::string key = fmt::format("{}/rank{}.key", folder, rank);
+  TITHE_TRY(readable(authority, false));
+  TITHE_TRY(readable(certificate, false));
+  TITHE_TRY(readable(key, true));
+  auto papers = std::make_shared<Papers>();
+  papers->context_.reset(SSL_CTX_new(TLS_method()));
+  SSL_CTX* const c = papers->context();
+  if (c == nullptr) return Status(Code::kIo, "tls: " + last_words());
+  SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION);
+  SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_num_tickets(c, 0);
+  SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_mode(
+      c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
+  SSL_CTX_set_verify(c, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_max_cert_list(c, kMostCertificates);
+  SSL_CTX_set_read_ahead(c, 1);
+  SSL_CTX_set_default_read_buffer_len(c, kReadBytes);
+  SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
+  const auto refuse = [](const std::string& path) {
+    return wrong(fmt::format("tls: {}: {}", path, last_words()));
+  };
+  if (SSL_CTX_load_verify_file(c, authority.c_str()) != 1) return refuse(authority);
+  if (SSL_CTX_use_certificate_chain_file(c, certificate.c_str()) != 1) return refuse(certificate);
+  if (SSL_CTX_use_PrivateKey_file(c, key.c_str(), SSL_FILETYPE_PEM) != 1) return refuse(key);
+  if (SSL_CTX_check_private_key(c) != 1) return refuse(key);
+  const std::string name = certificate_name(rank);
+  if (X509_check_host(SSL_CTX_get0_certificate(c), name.c_str(), name.size(), kExactName, nullptr) != 1)
+    return wrong(fmt::format("tls: {} is not for {}", certificate, name));
+  return std::shared_ptr<const Papers>(std::move(papers));
+}
+
+TlsEnd::TlsEnd(const Papers& papers, Rank calls, Move give, Move take)
+    : give_(std::move(give)), take_(std::move(take)), ssl_(SSL_new(papers.context())) {
+  TITHE_ASSERT(ssl_ != nullptr);
+  BIO* const bio = BIO_new(Network::method());
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  if (calls < 0) {
+    SSL_set_accept_state(ssl_);
+  } else {
+    SSL_set_hostflags(ssl_, kExactName);
+    SSL_set1_host(ssl_, certificate_name(calls).c_str());
+    SSL_set_connect_state(ssl_);
+  }
+}
+
+TlsEnd::~TlsEnd() { SSL_free(ssl_); }
+
+bool TlsEnd::is_rank(Rank rank) const {
+  X509* const shown = SSL_get0_peer_certificate(ssl_);
+  const std::string name = certificate_name(rank);
+  return shown != nullptr && X509_check_host(shown, name.c_str(), name.size(), kExactName, nullptr) == 1;
+}
+
+bool TlsEnd::flush() {
+  while (gone_ < out_.size()) {
+    const std::ptrdiff_t n = give_(&out_[gone_], out_.size() - gone_);
+    if (n < 0) return errno == EAGAIN;
+    gone_ += static_cast<std::size_t>(n);
+  }
+  out_.clear();
+  gone_ = 0;
+  return true;
+}
+
+// What came of a call, where nothing moved.
+std::ptrdiff_t TlsEnd::told(int result) {
+  const int error = SSL_get_error(ssl_, result);
+  const bool left = flush();  // what the handshake says, or the reason for a refusal
+  if (!why_.ok()) return -1;
+  if (error == SSL_ERROR_WANT_READ && !ended_ && left) {
+    drained_ = true;
+    return 0;
+  }
+  const long verdict = SSL_get_verify_result(ssl_);
+  if (error == SSL_ERROR_SSL && verdict != X509_V_OK)
+    why_ = {Code::kMismatch,
+            fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verdict))};
+  else if (error == SSL_ERROR_SSL && !ended_)
+    why_ = {Code::kMismatch, fmt::format("TLS failed: {}", last_words())};
+  else
+    why_ = {Code::kPeerLost, "its connection was closed"};
+  ERR_clear_error();
+  return -1;
+}
+
+std::ptrdiff_t TlsEnd::shake() {
+  if (!why_.ok()) return -1;
+  ERR_clear_error();
+  const int done = SSL_do_handshake(ssl_);
+  if (done != 1) return told(done);
+  return flush() ? 1 : told(-1);
+}
+
+std::ptrdiff_t TlsEnd::read(Bytes into) {
+  if (!why_.ok()) return -1;
+  std::size_t all = 0;
+  while (all < into.size()) {  // OpenSSL gives a record at a time
+    ERR_clear_error();
+    std::size_t n = 0;
+    const int done = SSL_read_ex(ssl_, &into[all], into.size() - all, &n);
+    if (done != 1) {
+      const std::ptrdiff_t end = told(done);
+      return all > 0 ? static_cast<std::ptrdiff_t>(all) : end;
+    }
+    all += n;
+  }
+  drained_ = false;
+  return static_cast<std::ptrdiff_t>(all);
+}
+
+std::ptrdiff_t TlsEnd::write(ByteView from) {
+  if (!why_.ok()) return -1;
+  std::size_t all = 0;
+  for (;;) {
+    if (!flush()) {
+      std::uint8_t nothing = 0;
+      read({&nothing, 1});  // why it hung up, where it said so
+      if (why_.ok()) why_ = {Code::kPeerLost, "its connection was closed"};
+      return -1;
+    }
+    if (waits() > 0 || all == from.size()) return static_cast<std::ptrdiff_t>(all);
+    while (all < from.size() && waits() < kWriteBytes) {
+      ERR_clear_error();
+      std::size_t n = 0;
+      const int done = SSL_write_ex(ssl_, &from[all], from.size() - all, &n);
+      if (done != 1) {
+        const std::ptrdiff_t end = told(done);
+        return all > 0 ? static_cast<std::ptrdiff_t>(all) : end;
+      }
+      all += n;
+    }
+  }
+}
+
+}  // namespace tithe::tcp

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// TLS 1.3 on a connection, with certificates on both sides (OpenSSL).
+//
+//   both       each end shows a certificate of the job's authority, made for its rank; nothing is said before both
+//              have passed
+//   named      who is refused is refused with the reason: expired, of another authority, of another rank, missing
+//   no_less    no older version of TLS, no session is resumed, nothing is renegotiated
+//   bounded    what a stranger says is read into at most one record and 32 KiB of certificates
+//
+// Of a folder that `tithe keys new` made: ca.pem, rank<R>.pem, rank<R>.key. Keys of your own authority do, under the
+// same names, if the certificate of rank 3 is for the name rank3.tithe.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tithe/byte_view.h"
+#include "tithe/status.h"
+#include "tithe/transport.h"
+
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace tithe::tcp {
+
+std::string certificate_name(Rank rank);  // "rank3.tithe"
+
+// What a rank shows and whom it believes.
+class Papers {
+ public:
+  // kInvalid: a file that is missing, that others may read, or that does not fit; with its name and the cure.
+  static Result<std::shared_ptr<const Papers>> load(const std::string& folder, Rank rank);
+  ssl_ctx_st* context() const { return context_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ssl_ctx_st* context) const;
+  };
+  std::unique_ptr<ssl_ctx_st, Free> context_;
+};
+
+// One end of one connection: bytes of the caller's on one side, of the network on the other. Calls give how many bytes
+// moved, 0 where the network must do something first, -1 where nothing moves any more and why() says why.
+class TlsEnd {
+ public:
+  // How bytes go to the network and come from it: as send() and recv() that do not block.
+  using Move = std::function<std::ptrdiff_t(std::uint8_t* bytes, std::size_t n)>;
+
+  // A caller names the rank that it calls; a host passes -1, and asks is_rank() once that has named itself.
+  TlsEnd(const Papers& papers, Rank calls, Move give, Move take);
+  ~TlsEnd();
+  TlsEnd(const TlsEnd&) = delete;
+  TlsEnd& operator=(const TlsEnd&) = delete;
+
+  std::ptrdiff_t shake();  // 1: both ends have passed, as far as this one can tell
+  std::ptrdiff_t read(Bytes into);
+  std::ptrdiff_t write(ByteView from);
+  // What was taken by write() and has not left yet: bytes.
+  std::size_t waits() const { return out_.size() - gone_; }
+  bool flush();  // false: the network took nothing more and never will
+  // Whether read() may give something though nothing comes from the network.
+  bool may_have_more() const { return !drained_; }
+  bool is_rank(Rank rank) const;
+  const Status& why() const { return why_; }
+
+ private:
+  friend struct Network;
+  std::ptrdiff_t told(int result);
+
+  Move give_, take_;
+  ssl_st* ssl_ = nullptr;
+  std::vector<std::uint8_t> out_;  // from gone_ on: not with the network yet
+  std::size_t gone_ = 0;
+  bool drained_ = false;
+  bool ended_ = false;  // the network has
+  Status why_ = {};
+};
+
+}  // namespace tithe::tcp

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ends of a connection with the network between them played by hand, and what a door makes of certificates.
+#include "transport/tcp/tls.h"
+
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <filesystem>
+
+#include "transport/tcp/door.h"
+#include "transport/tcp/keys.h"
+
+namespace tithe::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() { made_ = mkdtemp(path_.data()) != nullptr; }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  // The certificates of a job of three, in a folder of this name.
+  std::string job(const std::string& name, std::chrono::seconds lasting = 1h) const {
+    const std::string folder = path_ + "/" + name;
+    const Status s = make_keys(folder, 3, lasting);
+    EXPECT_TRUE(made_ && s.ok()) << s.what();
+    return folder;
+  }
+  std::string copy(const std::string& of, const std::string& name) const {
+    const std::string folder = path_ + "/" + name;
+    fs::copy(of, folder);
+    return folder;
+  }
+
+ private:
+  std::string path_ = (fs::temp_directory_path() / "tithe-tls-XXXXXX").string();
+  bool made_ = false;
+};
+
+const Folder& folder() {
+  static const Folder kFolder;
+  return kFolder;
+}
+
+std::shared_ptr<const Papers> papers(const std::string& of, Rank rank) {
+  Result<std::shared_ptr<const Papers>> loaded = Papers::load(of, rank);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().what();
+  return loaded.ok() ? *loaded : nullptr;
+}
+
+// Bytes on their way in one direction.
+struct Way {
+  std::deque<std::uint8_t> bytes;
+  std::vector<std::uint8_t> seen;  // all that ever were
+  TlsEnd::Move give() {
+    return [this](std::uint8_t* from, std::size_t n) {
+      bytes.insert(bytes.end(), from, from + n);
+      seen.insert(seen.end(), from, from + n);
+      return static_cast<std::ptrdiff_t>(n);
+    };
+  }
+  TlsEnd::Move take() {
+    return [this](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
+      if (bytes.empty()) {
+        errno = EAGAIN;
+        return -1;
+      }
+      n = std::min(n, bytes.size());
+      std::copy_n(bytes.begin(), n, into);
+      bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+      return static_cast<std::ptrdiff_t>(n);
+    };
+  }
+};
+
+struct Connection {
+  Connection(const Papers& of_caller, const Papers& of_host, Rank calls)
+      : caller(of_caller, calls, there.give(), back.take()), host(of_host, -1, back.give(), there.take()) {}
+  // Until nothing moves.
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> shake() {
+    std::ptrdiff_t a = 0, b = 0;
+    for (int k = 0; k < 10; ++k) {
+      a = caller.shake();
+      b = host.shake();
+    }
+    return {a, b};
+  }
+  Way there, back;
+  TlsEnd caller, host;
+};
+
+std::vector<std::uint8_t> text(std::size_t bytes) {
+  std::vector<std::uint8_t> out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::uint8_t>("gradient"[i % 8]);
+  return out;
+}
+
+TEST(Tls, what_travels_cannot_be_read) {
+  const std::string job = folder().job("read");
+  const auto one = papers(job, 1), zero = papers(job, 0);
+  Connection c(*one, *zero, 0);
+  ASSERT_EQ(c.shake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1})) << c.caller.why().what();
+  EXPECT_TRUE(c.host.is_rank(1));
+  EXPECT_FALSE(c.host.is_rank(2));
+  const auto said = text(300'000);
+  std::vector<std::uint8_t> heard;
+  for (std::size_t sent = 0; heard.size() < said.size();) {
+    const std::ptrdiff_t n = c.caller.write(ByteView(said).subspan(sent));
+    ASSERT_GE(n, 0) << c.caller.why().what();
+    sent += static_cast<std::size_t>(n);
+    std::uint8_t some[10'000];
+    const std::ptrdiff_t m = c.host.read(some);
+    ASSERT_GE(m, 0) << c.host.why().what();
+    heard.insert(heard.end(), some, some + m);
+  }
+  EXPECT_EQ(heard, said);
+  EXPECT_EQ(c.host.read(Bytes(heard).first(1)), 0);
+  const auto& wire = c.there.seen;
+  EXPECT_GE(wire.size(), said.size());
+  EXPECT_EQ(std::search(wire.begin(), wire.end(), said.begin(), said.begin() + 8), wire.end());
+}
+
+TEST(Tls, what_travels_cannot_be_changed) {
+  const std::string job = folder().job("changed");
+  const auto one = papers(job, 1), zero = papers(job, 0);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{7}, std::size_t{900}}) {
+    Connection c(*one, *zero, 0);
+    ASSERT_EQ(c.shake().second, 1);
+    ASSERT_EQ(c.caller.write(text(1000)), 1000);
+    c.there.bytes[at] ^= 1;
+    std::vector<std::uint8_t> in(1000);
+    EXPECT_EQ(c.host.read(in), -1) << at;
+    EXPECT_FALSE(c.host.why().ok());
+    EXPECT_EQ(std::count(in.begin(), in.end(), 0), 1000) << "nothing of it is handed on";
+  }
+}
+
+// Half a record is no byte, and the rest of it is not forgotten.
+TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
+  const std::string job = folder().job("parts");
+  const auto one = papers(job, 1), zero = papers(job, 0);
+  Connection c(*one, *zero, 0);
+  ASSERT_EQ(c.shake().second, 1);
+  ASSERT_EQ(c.caller.write(text(1000)), 1000);
+  std::deque<std::uint8_t> whole;
+  whole.swap(c.there.bytes);
+  std::vector<std::uint8_t> in(1000);
+  c.there.bytes.assign(whole.begin(), whole.begin() + 500);
+  EXPECT_EQ(c.host.read(in), 0);
+  EXPECT_FALSE(c.host.may_have_more()) << "the network must say that there is more";
+  c.there.bytes.assign(whole.begin() + 500, whole.end());
+  EXPECT_EQ(c.host.read(Bytes(in).first(10)), 10);
+  EXPECT_TRUE(c.host.may_have_more());
+  EXPECT_EQ(c.host.read(Bytes(in).subspan(10)), 990);
+  EXPECT_EQ(in, text(1000));
+}
+
+TEST(Tls, who_shows_nothing_is_refused) {
+  const auto zero = papers(folder().job("nothing"), 0);
+  SSL_CTX* const any = SSL_CTX_new(TLS_client_method());
+  SSL* const ssl = SSL_new(any);
+  BIO* const in = BIO_new(BIO_s_mem());
+  BIO* const out = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl, in, out);
+  SSL_set_connect_state(ssl);
+  Way back;
+  TlsEnd host(*zero, -1, back.give(), [&](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
+    const int got = BIO_read(out, into, static_cast<int>(n));
+    if (got <= 0) errno = EAGAIN;
+    return got <= 0 ? -1 : got;
+  });
+  std::ptrdiff_t end = 0;
+  for (int k = 0; k < 5 && end == 0; ++k) {
+    SSL_do_handshake(ssl);
+    end = host.shake();
+    const std::vector<std::uint8_t> said(back.bytes.begin(), back.bytes.end());
+    back.bytes.clear();
+    BIO_write(in, said.data(), static_cast<int>(said.size()));
+  }
+  EXPECT_EQ(end, -1);
+  EXPECT_EQ(host.why().code(), Code::kMismatch);
+  EXPECT_NE(host.why().what().find("did not return a certificate"), std::string::npos) << host.why().what();
+  SSL_free(ssl);
+  SSL_CTX_free(any);
+}
+
+TEST(Tls, older_versions_are_refused) {
+  const auto zero = papers(folder().job("older"), 0);
+  SSL_CTX* const old = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_max_proto_version(old, TLS1_2_VERSION);
+  SSL* const ssl = SSL_new(old);
+  BIO* const out = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl, BIO_new(BIO_s_mem()), out);
+  SSL_set_connect_state(ssl);
+  SSL_do_handshake(ssl);
+  Way back;
+  TlsEnd host(*zero, -1, back.give(), [&](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
+    return BIO_read(out, into, static_cast<int>(n));
+  });
+  EXPECT_EQ(host.shake(), -1);
+  EXPECT_NE(host.why().what().find("unsupported protocol"), std::string::npos) << host.why().what();
+  SSL_free(ssl);
+  SSL_CTX_free(old);
+}
+
+TEST(Tls, files_that_do_not_fit_are_named) {
+  const std::string job = folder().job("files");
+  const auto says = [](const std::string& of, Rank rank, std::string_view words) {
+    const Status s = Papers::load(of, rank).status();
+    EXPECT_EQ(s.code(), Code::kInvalid) << words;
+    EXPECT_NE(s.what().find(words), std::string::npos) << s.what();
+  };
+  says(job + "/none", 0, "tithe keys new");
+  says(job, 3, "rank3.pem");
+  const std::string open = folder().copy(job, "open");
+  ASSERT_EQ(chmod((open + "/rank0.key").c_str(), 0644), 0);
+  says(open, 0, "chmod 600");
+  const std::string swapped = folder().copy(job, "swapped");
+  fs::copy_file(job + "/rank1.pem", swapped + "/rank0.pem", fs::copy_options::overwrite_existing);
+  says(swapped, 0, "rank0.key");
+  fs::copy_file(job + "/rank1.key", swapped + "/rank0.key", fs::copy_options::overwrite_existing);
+  says(swapped, 0, "is not for rank0.tithe");
+  EXPECT_EQ(make_keys(job, 3, 1h).code(), Code::kInvalid) << "a folder that is there stays as it is";
+}
+
+// ---- At a door
+
+class TlsDoor : public ::testing::Test {
+ protected:
+  // Rank `from`, with these papers, calls rank 0 with those; what the caller learns.
+  Status call(const std::string& caller, const std::string& host, Rank from = 1, Rank shown = 1) {
+    asio::io_context context{1};
+    const Job host_job{.rank = 0, .world = 3, .key = {1}, .papers = host.empty() ? nullptr : papers(host, 0)};
+    const Job job{
+        .rank = from, .world = 3, .key = {1}, .papers = caller.empty() ? nullptr : papers(caller, shown)};
+    Door door(context, host_job);
+    std::vector<Endpoint> at{{asio::ip::address_v4::loopback(), 0}};
+    EXPECT_TRUE(door.listen(at).ok());
+    let_in_ = 0;
+    door.open([this](const Knock&, const std::shared_ptr<Wire>&) { return ++let_in_ > 0; });
+    std::optional<Status> done;
+    Call one(context, job, {.purpose = Purpose::kControl, .from = from, .to = 0}, at,
+             [&](Status s, const std::shared_ptr<Wire>&) { done.emplace(std::move(s)); });
+    one.begin();
+    const auto deadline = Clock::now() + 20s;
+    while (!done && Clock::now() < deadline) context.run_one_for(1ms);
+    for (int k = 0; k < 20; ++k) context.run_one_for(1ms);
+    host_says_ = door.refused();
+    return done.value_or(Status(Code::kTimeout, "nobody answered"));
+  }
+
+  int let_in_ = 0;
+  std::string host_says_;
+};
+
+TEST_F(TlsDoor, a_rank_with_a_certificate_comes_in) {
+  const std::string job = folder().job("door");
+  const Status s = call(job, job);
+  EXPECT_TRUE(s.ok()) << s.what() << host_says_;
+  EXPECT_EQ(let_in_, 1);
+}
+
+TEST_F(TlsDoor, who_has_a_wrong_certificate_is_refused_with_the_reason) {
+  const std::string job = folder().job("right"), other = folder().job("other");
+  const std::string expired = folder().job("expired", -60s);
+  const auto host_refuses = [&](const Status& s, std::string_view host, std::string_view caller) {
+    EXPECT_FALSE(s.ok());
+    EXPECT_EQ(let_in_, 0);
+    EXPECT_NE(host_says_.find(host), std::string::npos) << host_says_;
+    EXPECT_NE(s.what().find(caller), std::string::npos) << s.what();
+  };
+  // Of another authority, though it believes this one.
+  const std::string foreign = folder().copy(other, "foreign");
+  fs::copy_file(job + "/ca.pem", foreign + "/ca.pem", fs::copy_options::overwrite_existing);
+  host_refuses(call(foreign, job), "unable to get local issuer certificate", "unknown ca");
+  host_refuses(call(job, job, 1, 2), "not for rank1.tithe", "connection");  // of another rank
+  host_refuses(call("", job), "TLS failed", "connection");                  // none, and no TLS at all
+  const std::string believes = folder().copy(job, "believes the expired");
+  fs::copy_file(expired + "/ca.pem", believes + "/ca.pem", fs::copy_options::overwrite_existing);
+  EXPECT_EQ(call(believes, expired).what(), "its certificate is refused: certificate has expired");
+  EXPECT_EQ(call(job, other).what(), "its certificate is refused: unable to get local issuer certificate");
+  EXPECT_FALSE(call(job, "").ok());
+  EXPECT_EQ(let_in_, 0);
+}
+
+TEST_F(TlsDoor, an_expired_caller_is_refused_with_the_reason) {
+  const std::string job = folder().job("in time"), late = folder().job("late", -60s);
+  // Both of one authority cannot be had from make_keys, so the host believes the late one's.
+  const std::string host = folder().copy(job, "believes");
+  fs::copy_file(late + "/ca.pem", host + "/ca.pem", fs::copy_options::overwrite_existing);
+  const std::string caller = folder().copy(late, "caller");
+  fs::copy_file(job + "/ca.pem", caller + "/ca.pem", fs::copy_options::overwrite_existing);
+  const Status s = call(caller, host);
+  EXPECT_NE(host_says_.find("certificate has expired"), std::string::npos) << host_says_;
+  EXPECT_NE(s.what().find("certificate expired"), std::string::npos) << s.what();
+}
+
+}  // namespace
+}  // namespace tithe::tcp

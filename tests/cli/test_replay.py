@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe replay: a model's steps between real processes, what it refuses, and what it leaves behind."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+TINY = {
+    "model": "tiny",
+    "forward_ms": 4,
+    "tensors": [
+        {"name": "head.bias", "values": 1000, "row": 1000, "ready_ms": 1},
+        {"name": "head.weight", "values": 400000, "row": 400, "ready_ms": 2},
+        {"name": "embedding.weight", "values": 800000, "row": 400, "ready_ms": 8},
+    ],
+}
+
+
+def command(line):
+    return [TITHE, "replay", *shlex.split(line)]
+
+
+def run(line, folder, **options):
+    return subprocess.run(
+        command(line), cwd=folder, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+def told(line, folder):
+    done = run(f"{line} --json", folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tiny.json").write_text(json.dumps(TINY))
+    return tmp_path
+
+
+def hosts_refused():
+    """Why this system has no emulated hosts; empty where it has."""
+    done = run("--model hdc:scale=0.01 --ranks 1 --steps 1 --link 1Gb/s", ROOT)
+    assert done.returncode in (0, 1)
+    if done.returncode:
+        assert "--link none" in done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    if why := hosts_refused():
+        pytest.skip(f"no emulated hosts: {why}")
+
+
+def test_a_step_is_compute_and_what_is_exposed(folder):
+    got = told("--model tiny.json --ranks 2 --codec fp32 --steps 3", folder)
+    assert got["compute_ms"] == 12
+    assert got["forward_ms"] == 4
+    assert got["step_ms"] >= 12
+    assert got["exposed_ms"] == pytest.approx(got["step_ms"] - 12)
+    assert got["values"] == 1_201_000
+    assert got["buckets"] == [2, 1]
+    # Two ranks by `server`: half of the values go to the other and half of the results, and frames have headers.
+    assert 4 * 1_201_000 < got["bytes_sent_per_rank"] < 4 * 1_201_000 * 1.01
+    assert got["wire_bytes_per_host"] is None
+    assert got["cpu_s_per_rank"] > 0
+    assert sum(part["values"] for part in got["plan"]) == 1_201_000
+
+
+def test_scale_shrinks_tensors_and_compute_scale_times(folder):
+    got = told("--model tiny.json:scale=0.5 --compute-scale 2 --ranks 2 --steps 1", folder)
+    assert got["values"] == 600_500
+    assert got["compute_ms"] == 24
+    assert got["step_ms"] >= 24
+    assert told("--model hdc --compute-scale 0 --ranks 2 --steps 1", folder)["compute_ms"] == 0
+
+
+@pytest.mark.parametrize("cap", [0.5, 1, 2, 25])
+def test_buckets_are_those_of_pytorch(cap, folder):
+    dist = pytest.importorskip("torch.distributed")
+    import torch
+
+    line = f"--model vit_b_16:scale=0.1 --ranks 1 --steps 1 --compute-scale 0 --codec fp32 --bucket-cap-mb {cap}"
+    listed = json.loads((ROOT / "models/vit_b_16.json").read_text())["tensors"]
+    gradients = [torch.empty(max(int(t["values"] * 0.1), 1)) for t in listed]
+    limits = [int(min(cap, 1) * 2**20), int(cap * 2**20)]
+    theirs, _ = dist._compute_bucket_assignment_by_size(gradients, limits, [False] * len(gradients))
+    assert told(line, folder)["buckets"] == [len(bucket) for bucket in theirs]
+
+
+@pytest.mark.parametrize("when", ["ready", "end", "turns"])
+def test_buckets_are_handed_over_when_asked(when, folder):
+    got = told(f"--model tiny.json --ranks 2 --steps 2 --hand-over {when} --bucket-cap-mb 0", folder)
+    assert got["hand_over"] == when
+    assert (got["late_ms"] is None) == (when == "turns")
+    # A bucket per tensor, so no two share a part: the small one is alone in its own.
+    assert sorted(part["values"] for part in got["plan"]) == [1000, 1_200_000]
+
+
+def test_choices_decide_what_each_tensor_gets(folder):
+    (folder / "choices.json").write_text('{"embedding*": {"codec": "qtopk", "strategy": "gather"}}')
+    plan = told("--model tiny.json --ranks 3 --codec bf16 --choices choices.json --steps 1", folder)["plan"]
+    assert {"as": "qtopk by gather", "parts": 1, "values": 800_000} in plan
+    assert {part["as"].split(" ")[0] for part in plan} == {"fp32", "bf16", "qtopk"}
+
+
+@pytest.mark.parametrize("transport", ["ucx:transports=tcp,self", "tcp", "auto"])
+def test_ranks_reach_each_other_over(transport, folder):
+    assert told(f"--model tiny.json --ranks 2 --steps 1 --transport {transport}", folder)["step_ms"] >= 12
+
+
+def test_without_lanes_the_calling_thread_does_all(folder):
+    assert told("--model tiny.json --ranks 2 --steps 1 --lanes 0", folder)["step_ms"] >= 12
+
+
+WRONG = {
+    "--model bert_bse": "unknown model 'bert_bse': did you mean 'bert_base'?",
+    "--model hdc:scle=0.1": "its one option is scale",
+    "--model hdc:scale=2": "above 0 and at most 1",
+    "--model hdc:scale=0": "above 0 and at most 1",
+    "--model hdc:scale=nan": "above 0 and at most 1",
+    "--model wrong.json": "tensor 0: it needs `name`",
+    "--model late.json": "b is ready before the one above it",
+    "--model twice.json": "a stands twice",
+    "--model rows.json": "10 values are no whole rows of 3",
+    "--model empty.json": "no list of a model",
+    "--model text.json": "no list of a model",
+    "--model /dev/zero": "more than 16 MiB",
+    "--model hdc --link 1Gbit": "--link",
+    "--model hdc --link 0Gb/s": "--link",
+    "--model hdc --link fast": "--link",
+    "--model hdc --link 1Gb/s+50us": "--tell-link",
+    "--model hdc --tell-link": "there is no link",
+    "--model hdc --ranks 0": "--ranks",
+    "--model hdc --ranks 257": "--ranks",
+    "--model hdc --ranks 251 --link 1Gb/s": "at most 250",
+    "--model hdc --hosts 3x2": "hosts '3x2': must name the hosts of 4 ranks",
+    "--model hdc --transport loop": "take ucx or tcp",
+    "--model hdc --transport uxc": "did you mean 'ucx'",
+    "--model hdc --codec topc": "did you mean 'topk'",
+    "--model hdc --strategy rong": "did you mean 'ring'",
+    "--model hdc --hand-over later": "--hand-over",
+    "--model hdc --steps 0": "--steps",
+    "bert_base": "'bert_base' stands behind --model",
+    "": "--model is required",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_is_wrong_is_refused_with_the_cure(line, folder):
+    def tensor(name, values=10, row=10, ready_ms=1):
+        return {"name": name, "values": values, "row": row, "ready_ms": ready_ms}
+
+    lists = {
+        "wrong": [{"name": "a"}],
+        "late": [tensor("a", ready_ms=2), tensor("b")],
+        "twice": [tensor("a"), tensor("a")],
+        "rows": [tensor("a", row=3)],
+        "empty": [],
+    }
+    for name, tensors in lists.items():
+        (folder / f"{name}.json").write_text(json.dumps({"model": name, "forward_ms": 1, "tensors": tensors}))
+    (folder / "text.json").write_text("a model")
+    done = run(line, folder)
+    assert done.returncode == 2, done.stderr
+    assert WRONG[line] in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_is_the_systems_trouble(folder):
+    done = run("--model nowhere.json", folder)
+    assert done.returncode == 1
+    assert "nowhere.json: cannot be read" in done.stderr
+
+
+def test_more_answer_than_a_pipe_holds(folder):
+    """Rank 0's answer went through a pipe that nobody read before it had ended: from 3000 rounds on it never did."""
+    line = [TITHE, *shlex.split("bench sync --ranks 2 --transport ucx --n 0 --rounds 4000 --json")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 4000
+
+
+# ---- Emulated hosts
+
+
+def test_a_link_is_as_slow_as_it_says(hosts, folder):
+    got = told("--model tiny.json --ranks 2 --codec fp32 --steps 2 --link 100Mb/s --compute-scale 0", folder)
+    at_rate = 4 * 1_201_000 / (100e6 / 8) * 1e3  # ms of what a rank sends, and receives at the same time
+    assert got["step_ms"] > 0.95 * at_rate  # less than the burst comes for free
+    assert got["bytes_sent_per_rank"] < got["wire_bytes_per_host"] < 1.2 * got["bytes_sent_per_rank"]
+
+
+@pytest.mark.parametrize("transport", ["ucx", "tcp"])
+def test_ranks_of_one_host_do_not_take_its_link(transport, hosts, folder):
+    line = f"--model tiny.json --ranks 4 --steps 1 --link 1Gb/s --codec fp32 --transport {transport}"
+    each = told(line, folder)
+    assert each["hosts"] == "4x1"
+    all_in_one = told(f"{line} --hosts 1x4", folder)
+    assert all_in_one["hosts"] == "1x4"
+    assert all_in_one["wire_bytes_per_host"] < 10_000 < each["wire_bytes_per_host"]
+
+
+@pytest.mark.parametrize("transport", ["ucx", "tcp"])
+def test_both_transports_stay_on_the_link(transport, hosts, folder):
+    got = told(f"--model tiny.json --ranks 3 --steps 1 --link 1Gb/s --transport {transport} --tell-link", folder)
+    assert got["wire_bytes_per_host"] > got["bytes_sent_per_rank"]
+    assert got["transport"].split(":")[0] == transport
+
+
+def children_of(pid):
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def network_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def wait_until(true, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def all_networks():
+    return {network_of(pid) for pid in os.listdir("/proc") if pid.isdigit()}
+
+
+@pytest.fixture
+def at_work(hosts, folder):
+    """A replay on three emulated hosts, its ranks, and all its networks."""
+    ours = network_of("self")
+    line = command("--model tiny.json --ranks 3 --steps 100000 --link 1Gb/s")
+    process = subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def holders():
+        return [pid for pid in children_of(process.pid) if network_of(pid) not in (ours, None)]
+
+    def ranks():  # and not the programs that it starts
+        return [pid for h in holders() for pid in children_of(h) if network_of(pid) not in (network_of(h), None)]
+
+    wait_until(lambda: len(ranks()) == 3)
+    time.sleep(1)
+    yield process, ranks(), {network_of(pid) for pid in [*holders(), *ranks()]}
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_the_hosts_when_the_command_is_ended(by, at_work):
+    process, _, networks = at_work
+    devices = sorted(os.listdir("/sys/class/net"))
+    process.send_signal(by)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == -by
+    assert error == ("" if by == signal.SIGKILL else "tithe: interrupted\n")
+    wait_until(lambda: not networks & all_networks())
+    assert sorted(os.listdir("/sys/class/net")) == devices
+
+
+def test_a_rank_that_is_killed_is_named_and_nothing_is_left(at_work):
+    process, ranks, networks = at_work
+    assert len(ranks) == 3 and len(networks) == 4
+    os.kill(ranks[1], signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.search(r"rank 1\b", error)
+    wait_until(lambda: not networks & all_networks())
+
+
+def test_without_rights_it_says_what_is_left(folder):
+    """As a user who may make no namespaces: emulated hosts are refused, --link none works."""
+    if os.geteuid() != 0:
+        pytest.skip("takes root to become somebody else")
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    folder.chmod(0o755)
+    line = "--model hdc:scale=0.1 --ranks 2 --steps 1"
+    done = run(f"{line} --link 1Gb/s", "/", **nobody)
+    assert done.returncode in (0, 1)
+    if done.returncode:
+        assert "emulated hosts cannot be had here" in done.stderr
+        assert "--link none" in done.stderr
+    assert run(line, "/", **nobody).returncode == 0

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe simulate and tithe profile: answers that must hold whatever the numbers, and what they refuse."""
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+
+
+def run(line, folder=ROOT):
+    return subprocess.run(
+        [TITHE, *shlex.split(line)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def told(line, folder=ROOT):
+    done = run(f"{line} --json", folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(line, code, *words, folder=ROOT):
+    done = run(line, folder)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert done.stdout == ""
+
+
+def test_less_bytes_take_less_time_where_the_link_is_all():
+    line = "simulate --model vgg19 --cluster office_1g --codec fp32 --compare bf16 --compare onebit"
+    settings = told(line)["settings"]
+    steps = [s["step_ms"] for s in settings]
+    assert steps == sorted(steps, reverse=True)
+    assert settings[0]["bytes_sent_per_rank"] > 1.9 * settings[1]["bytes_sent_per_rank"]
+    for s in settings:
+        assert s["step_ms"] >= s["compute_ms"]
+        assert s["step_ms"] == pytest.approx(s["compute_ms"] + s["exposed_ms"])
+        assert s["ranks_simulated"] == 1
+
+
+def test_a_slow_line_between_offices_is_what_bounds_the_step():
+    (answer,) = told("simulate --model resnet50 --cluster two_offices --codec bf16")["settings"]
+    assert answer["busiest_link"].startswith("switch")
+    assert answer["ranks_simulated"] == 8
+
+
+def test_the_same_question_has_the_same_answer():
+    line = "simulate --model hdc --link 100Mb/s --ranks 4 --codec fp8 --strategy ring"
+    assert told(line) == told(line)
+
+
+def test_sweeps_have_a_row_per_point_and_a_page(tmp_path):
+    line = "simulate --model hdc --cluster office_1g --codec fp32 --compare bf16 --sweep"
+    points = told(f"{line} bandwidth --html sweep.html", tmp_path)["points"]
+    for setting in range(2):
+        steps = [p["settings"][setting]["step_ms"] for p in points]
+        assert steps == sorted(steps, reverse=True)
+    page = (tmp_path / "sweep.html").read_text()
+    assert page.count("<polyline") == 2
+    assert "http" not in page  # it needs nothing else
+    assert [p["at"] for p in told(f"{line} ranks", tmp_path)["points"]] == [2, 4, 8]
+    ratios = told("simulate --model hdc --cluster office_1g --codec topk --sweep ratio")["points"]
+    sent = [p["settings"][0]["bytes_sent_per_rank"] for p in ratios]
+    assert sent == sorted(sent)
+
+
+def test_the_trace_is_one_that_viewers_open(tmp_path):
+    told("simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 --trace t.json", tmp_path)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {"encode", "send", "recv", "merge", "store"} <= {e["name"] for e in events}
+    assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--model bert_bass --cluster office_1g", ("unknown model", "bert_base")),
+        ("--model hdc --cluster ofice_1g", ("unknown cluster 'ofice_1g'", "office_1g")),
+        ("--model hdc --cluster office_1g --codec onebitt", ("onebit",)),
+        ("--model hdc --cluster office_1g --strategy rong", ("ring",)),
+        ("--model hdc", ("--cluster",)),
+        ("--model hdc --link 1Gb/s", ("--ranks",)),
+        ("--model hdc --cluster office_1g --link 1Gb/s", ("give one of them",)),
+        ("--model hdc --link fast --ranks 2", ("--link",)),
+        ("--model hdc --cluster office_1g --sweep colour", ("bandwidth",)),
+        ("--model hdc --cluster office_1g --html x.html", ("--sweep",)),
+        ("--model hdc --cluster wrong.toml", ("wrong.toml:2", "rate above 0")),
+    ],
+)
+def test_what_is_wrong_is_refused_with_the_cure(line, words, tmp_path):
+    (tmp_path / "wrong.toml").write_text('[[hosts]]\nrate = "0Gb/s"\n')
+    refused(f"simulate {line}", 2, *words, folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["wrong.toml"]
+
+
+def test_a_profile_is_measured_and_used(tmp_path):
+    line = "profile --ranks 2 --transport tcp --codec fp32 --codec onebit --most-values 20000 -o p.json"
+    answer = told(line, tmp_path)
+    assert set(answer["codecs"]) == {"fp32", "onebit"}
+    assert len(answer["links"]) == 2
+    assert all(link["bytes_per_s"] > 0 and link["latency_s"] > 0 for link in answer["links"])
+    curve = answer["codecs"]["onebit"]["encode"]
+    assert [values for values, _ in curve] == [256, 2048, 16384, 20000]
+    assert all(seconds > 0 for _, seconds in curve)
+    told("simulate --model hdc --profile p.json --codec fp32 --compare onebit", tmp_path)
+    refused("simulate --model hdc --profile p.json --codec bf16", 2, "'bf16'", "tithe profile", folder=tmp_path)
+    other = json.loads((tmp_path / "p.json").read_text())
+    other["machine"] = "a card of another make"
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    words = ("a card of another", "--foreign-profile")
+    refused("simulate --model hdc --profile other.json --codec fp32", 2, *words, folder=tmp_path)
+    told("simulate --model hdc --profile other.json --foreign-profile --codec fp32", tmp_path)
+    (tmp_path / "torn.json").write_text((tmp_path / "p.json").read_text()[:500])
+    refused("simulate --model hdc --profile torn.json --codec fp32", 2, "torn.json", folder=tmp_path)
+
+
+def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path):
+    refused("profile --ranks 2 -o missing/p.json", 1, "no such folder", folder=tmp_path)
+    refused("profile --ranks 2 --codec powersgd", 2, "several phases", folder=tmp_path)
+    refused("profile --ranks 2 --transport loop", 2, "threads", folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []

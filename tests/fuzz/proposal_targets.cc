@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks say about choices that are proposed, in any order: it is taken, or its sender is named.
+#include "engine/proposing.h"
+#include "fuzz/targets.h"
+
+namespace tithe::fuzz {
+namespace {
+
+// Three bytes each say who says what, and of which proposal.
+void hear_proposals(ByteView bytes, Rank me) {
+  const engine::Member member{.me = me, .world = 4};
+  engine::Proposing proposing(member);
+  const engine::Voice voice{.me = me, .world = 4};
+  Input out(engine::kControlBytes);
+  if (me == 0) proposing.propose("{}", 0);
+  for (std::size_t k = 0; k + 2 < bytes.size(); k += 3) {
+    const auto peer = static_cast<Rank>(bytes[k] / 16 % 4);
+    const std::uint32_t number = bytes[k + 1] % 4;
+    const std::uint8_t what = bytes[k + 2];
+    if (peer == me) continue;
+    Status s;
+    switch (bytes[k] % 8) {
+      case 0: {
+        engine::Fragment f{.number = number,
+                           .first = what % 4 * 900U,
+                           .whole = 900U * (1 + what / 4 % 4),
+                           .piece = std::string(900, ' ')};
+        s = proposing.take(peer, f);
+        break;
+      }
+      case 1:
+        s = proposing.take(
+            peer, engine::Answer{.number = number, .hash = what, .code = what < 200 ? Code{} : Code::kIo});
+        break;
+      case 2:
+        s = proposing.take(
+            peer, engine::Decision{.number = number, .after = what, .code = what > 0 ? Code{} : Code::kIo},
+            3);
+        break;
+      case 3:
+        if (const auto work = proposing.next_work(); work && work->builds)
+          proposing.built({.number = work->number, .hash = 1, .code = what < 200 ? Code{} : Code::kIo});
+        break;
+      case 4:
+        proposing.decide(what);
+        break;
+      case 5:
+        (void)proposing.switch_over(what);
+        break;
+      case 6:
+        if (me == 0 && !proposing.under_way()) proposing.propose(std::string(what * 10, ' '), number);
+        break;
+      default:
+        if (proposing.owes_decision(peer))
+          (void)proposing.write_owed_decision(peer, voice, out);
+        else if (proposing.owes_more(peer))
+          (void)proposing.write_more(peer, voice, out);
+    }
+    if (!s.ok() && (s.code() != Code::kCorrupt || s.peer() != peer))
+      fail("a proposal's trouble names somebody else");
+    if (!s.ok()) return;  // the session ends
+  }
+}
+
+Target proposals_target() {
+  return {"proposals",
+          [](ByteView bytes) {
+            for (const Rank me : {0, 2}) hear_proposals(bytes, me);
+          },
+          {{0, 1, 0, 3, 0, 1, 7, 0, 0, 2, 1, 7, 5, 0, 7}, {3, 0, 0, 23, 0, 0, 17, 1, 1, 39, 0, 0, 4, 0, 7}}};
+}
+
+}  // namespace
+
+void add_proposal_targets(std::vector<Target>& targets) { targets.push_back(proposals_target()); }
+
+}  // namespace tithe::fuzz
