@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)/python
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-sync study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-published bench-sync study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -106,6 +106,9 @@ bench-engine: build ## the engine's own CPU time per step, on BERT-base's list: 
 
 bench-replay: build ## two tables of `tithe replay` on emulated hosts, as root: hidden time, and what each feature is worth: PASSES=3 OUT=folder
 	@for table in hidden breakdown; do $(PY) bench/replay_tables.py $$table --passes $(or $(PASSES),3) $(if $(OUT),--out $(OUT)/replay_$$table.md) || exit 1; done
+
+bench-published: build ## gains that papers published, beside those of `tithe simulate` on their testbeds: ONLY=hipress_ec2 OUT=
+	@$(PY) bench/published.py $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
 
 bench-groups: build ## a model's small tensors as groups and alone, beside one message of the same bytes: MODEL= RANKS=4
 	@$(BUILD)/bench/bench_groups --ranks $(or $(RANKS),4) $(if $(MODEL),--model $(MODEL))

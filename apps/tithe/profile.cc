@@ -29,12 +29,8 @@ Result<Report> profile(ProfileArgs& args) {
   for (const std::string& name : args.codecs) {
     const Result<Spec> spec = parse_spec(name);
     if (!spec.ok()) return spec.status();
-    if (spec->codec->phases.size() != 1)
-      return Status(Code::kInvalid,
-                    fmt::format("--codec {}: a codec of several phases cannot be measured by itself", name));
   }
-  if (codecs == 0)
-    for (const Codec* c : all_codecs()) codecs += c->phases.size() == 1;
+  if (codecs == 0) codecs = all_codecs().size();
   TITHE_TRY(process_transport(args.transport, link->has_value()));
   // What cannot be written is not measured.
   const std::filesystem::path folder = std::filesystem::absolute(args.out).parent_path();
@@ -74,7 +70,7 @@ Result<Report> profile(ProfileArgs& args) {
       "beside them\n"
       "checksum    {:.3f} ns per byte\n"
       "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send\n"
-      "codecs      {} of one phase, 256 to {} values\n",
+      "codecs      {}, 256 to {} values\n",
       args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.post * 1e6, p.costs.wake * 1e6,
       p.costs.send_byte * 1e9, p.costs.check_byte * 1e9, p.links.size() - failed, p.links.size(),
       latency * 1e6, least / 1e6, most / 1e6, p.together_bytes_per_second / 1e6, p.costs.codecs.size(),
@@ -93,7 +89,7 @@ Run declare(CLI::App& app) {
                  "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
       ->capture_default_str();
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
-  app.add_option("--codec", args->codecs, "with its parameters; several; without it all codecs of one phase");
+  app.add_option("--codec", args->codecs, "with its parameters; several; without it all codecs");
   app.add_option("--most-values", args->most_values, "of a codec's curve")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();

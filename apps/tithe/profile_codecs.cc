@@ -44,10 +44,7 @@ double median_seconds(int runs, const std::function<double()>& work, std::vector
 Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
                                       std::vector<double>& spread) {
   const Codec& codec = *spec.codec;
-  if (codec.phases.size() != 1)
-    return Status(Code::kUnsupported,
-                  fmt::format("{}: has {} phases, whose payloads need those of other ranks", to_string(spec),
-                              codec.phases.size()));
+  if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread);
   const Impl& impl = codec.best(this_machine());
   const std::size_t most = sizes.back();
   // Two gradients in turn, so that no branch learns one by heart.

@@ -14,9 +14,12 @@ namespace tithe::cli {
 std::vector<std::size_t> profile_sizes(std::size_t most);
 
 // Encode with feedback, store, merge, in seconds of processor time; the median of several runs over data that changes.
-// kUnsupported for a codec of several phases, whose payloads need those of other ranks. `spread`: a row per number.
+// `spread`: a row per number. A codec of several phases has numbers for each, taken with the payloads of two ranks.
 Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
                                       std::vector<double>& spread);
+
+Result<sim::CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
+                                       std::vector<double>& spread);  // of codecs of several phases
 
 // The processor time of this thread, in seconds.
 double thread_seconds();

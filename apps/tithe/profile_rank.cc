@@ -11,7 +11,10 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/chosen.h"
+#include "engine/program.h"
 #include "frame/checksum.h"
+#include "measure/links.h"
 #include "one_shot.h"
 #include "profile_codecs.h"
 #include "rank_processes.h"
@@ -28,13 +31,9 @@ double seconds_since(Clock::time_point begin) {
 
 // What a rank leaves on the board for rank 0.
 struct Found {
-  double step, post, wake, check_byte, copy_value, byte_cpu, together;
+  double step, bucket, post, wake, check_byte, copy_value, byte_cpu, together;
   double spread;
 };
-// Not measured but assumed, as docs/simulate.md says: a step that has nothing to do (bench/results/engine.md), the
-// longest message that asks nobody, and that to begin a bucket takes as long as to wake a lane.
-constexpr double kStep = 0.5e-6;
-constexpr std::size_t kEager = 8192;
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -54,8 +53,9 @@ class ProfileRank {
     TITHE_TRY(codecs(profile.costs));
     Found& mine = found(me_);
     alone(mine);
+    TITHE_TRY(steps(mine));
     TITHE_TRY(links(*transport));
-    TITHE_TRY(rounds(std::move(transport), mine));
+    if (all_links_work()) TITHE_TRY(rounds(std::move(transport), mine));  // else no session can be opened
     std::sort(spread_.begin(), spread_.end());
     mine.spread = spread_.empty() ? 0 : spread_[spread_.size() / 2];
     if (!board_.meet()) return stopped();
@@ -71,18 +71,16 @@ class ProfileRank {
   Found& found(Rank r) {
     return *reinterpret_cast<Found*>(&board_.numbers()[static_cast<std::size_t>(r) * kFound]);
   }
-  // Latency and rate from one rank to another, as the receiver found them; a rate below 0: it failed.
-  double* link(Rank from, Rank to) {
-    const auto world = static_cast<std::size_t>(board_.world());
-    return &board_.numbers()[world * kFound +
-                             2 * (static_cast<std::size_t>(from) * world + static_cast<std::size_t>(to))];
+  static std::string why(const bench::FoundLink& l) {
+    if (!l.failed()) return {};
+    const auto code = static_cast<Code>(static_cast<int>(l.code));
+    return fmt::format("{}: a message did not get through", name(code));
   }
 
   Status codecs(sim::Costs& costs) {
     std::vector<std::string> names = args_.codecs;
     if (names.empty())
-      for (const Codec* c : all_codecs())
-        if (c->phases.size() == 1) names.emplace_back(c->name);
+      for (const Codec* c : all_codecs()) names.emplace_back(c->name);
     const std::vector<std::size_t> sizes = profile_sizes(args_.most_values);
     for (const std::string& name : names) {
       if (!board_.meet()) return stopped();
@@ -153,78 +151,52 @@ class ProfileRank {
     return seconds_since(begin) / (2 * kTurns);
   }
 
-  // ---- Links, over the transport itself
+  // ---- Steps and buckets, in a session of one rank: there are no messages
 
-  Status exchange(Transport& transport, Rank to, ByteView out, Rank from, Bytes in) {
-    constexpr Channel kProbe = 1;
-    int waits = 0;
-    if (from >= 0) {
-      TITHE_TRY(transport.recv(from, kProbe, in, 1));
-      ++waits;
-    }
-    if (to >= 0) {
-      TITHE_TRY(transport.send(to, kProbe, out, 2));
-      ++waits;
-    }
-    Completion done[4];
-    const Clock::time_point begin = Clock::now();
-    while (waits > 0) {
-      const std::size_t n = transport.poll(done, std::chrono::milliseconds(100));
-      for (std::size_t k = 0; k < n; ++k) {
-        TITHE_TRY(done[k].status);
-        --waits;
-      }
-      constexpr double kPatience = 30;
-      if (seconds_since(begin) > kPatience) return {Code::kTimeout, "nothing came for 30 seconds", from};
-    }
+  Status steps(Found& mine) {
+    const SessionOptions options{
+        .codec = "fp32", .strategy = "gather", .lanes = args_.lanes, .min_values = 0};
+    Result<std::unique_ptr<Session>> session = Session::open(std::move(open_loop(1)[0]), options);
+    if (!session.ok()) return session.status();
+    const Result<Choices> choices = engine::choices_of(options, 1);
+    if (!choices.ok()) return choices.status();
+    const PlanTensor one{"one", 1, 1};
+    const std::size_t per_part = engine::compile(make_plan({&one, 1}, *choices), {}, {}).steps.size();
+    // Parts of one value: a step has nothing to do. Twice as many, so that what a round costs drops out.
+    constexpr std::size_t kFew = 8, kMany = 264, kBuckets = 33;
+    double few = 0, many = 0, buckets = 0;
+    if (!board_.meet()) return stopped();
+    TITHE_TRY(measure(**session, "few", 1, kFew, 1, few));
+    TITHE_TRY(measure(**session, "many", 1, kMany, 1, many));
+    TITHE_TRY(measure(**session, "in buckets", kBuckets, kFew, 1, buckets));
+    const double part = std::max(0.0, many - few) / static_cast<double>(kMany - kFew);
+    mine.step = part / static_cast<double>(per_part);
+    mine.bucket = std::max(0.0, buckets - many) / static_cast<double>(kBuckets - 1);  // as many parts in all
     return {};
   }
 
+  // ---- Links, over the transport itself
+
   Status links(Transport& transport) {
-    const int world = board_.world();
-    constexpr int kTurns = 30;
-    std::vector<std::uint8_t> small(64), large(bulk_bytes());
-    for (Rank a = 0; a < world; ++a)
-      for (Rank b = a + 1; b < world; ++b) {
-        if (!board_.meet()) return stopped();
-        if (me_ != a && me_ != b) continue;
-        const Rank peer = me_ == a ? b : a;
-        Status status;
-        std::vector<double> turns;
-        for (int k = 0; k < kTurns && status.ok(); ++k) {
-          const Clock::time_point begin = Clock::now();
-          if (me_ == a) status = exchange(transport, b, small, -1, {});
-          if (status.ok()) status = exchange(transport, -1, {}, peer, small);
-          if (me_ == b && status.ok()) status = exchange(transport, a, small, -1, {});
-          turns.push_back(seconds_since(begin));
-        }
-        std::sort(turns.begin(), turns.end());
-        const double latency = turns[turns.size() / 2] / 2;
-        for (const Rank from : {a, b}) {
-          const Rank to = from == a ? b : a;
-          if (status.ok()) status = exchange(transport, -1, {}, -1, {});
-          const Clock::time_point begin = Clock::now();
-          if (status.ok())
-            status = me_ == from ? exchange(transport, to, large, -1, {})
-                                 : exchange(transport, -1, {}, from, large);
-          if (me_ == to) {
-            link(from, to)[0] = latency;
-            link(from, to)[1] = status.ok() ? static_cast<double>(large.size()) / seconds_since(begin) : -1;
-          }
-        }
-      }
-    if (!board_.meet()) return stopped();
-    if (world == 1) return {};
-    // All at once: each to its right, so that every link carries one message in each direction.
-    const Clock::time_point begin = Clock::now();
-    std::vector<std::uint8_t> in(large.size());
-    const Status s = exchange(transport, (me_ + 1) % world, large, (me_ + world - 1) % world, in);
-    found(me_).together = s.ok() ? static_cast<double>(large.size()) / seconds_since(begin) : 0;
-    return board_.meet() ? Status{} : stopped();
+    bench::LinkOptions options;
+    if (args_.link != "none") {
+      // Long enough that a link's bursts do not count, short enough for a slow one: for about a second.
+      const Result<Link> rate = parse_link(args_.link);
+      constexpr double kFor = 1, kLeast = 3, kMost = 60;
+      options.bulk_bytes = std::size_t{1} << 22;
+      options.bulk_messages = static_cast<int>(
+          std::clamp(kFor * rate->bytes_per_second / static_cast<double>(options.bulk_bytes), kLeast, kMost));
+    }
+    return bench::measure_links(
+        transport, options, [&] { return board_.meet(); }, room_, links_found(), found(me_).together);
   }
-  // Long enough that a link's bursts do not count, short enough for a slow one.
-  std::size_t bulk_bytes() const {
-    return args_.link == "none" ? std::size_t{1} << 24 : std::size_t{1} << 22;
+  // By sender and receiver.
+  std::span<bench::FoundLink> links_found() {
+    const auto world = static_cast<std::size_t>(board_.world());
+    return {reinterpret_cast<bench::FoundLink*>(&board_.numbers()[world * kFound]), world * world};
+  }
+  bool all_links_work() {
+    return std::ranges::none_of(links_found(), [](const bench::FoundLink& l) { return l.failed(); });
   }
 
   // ---- Steps and messages, over whole sessions
@@ -237,16 +209,15 @@ class ProfileRank {
     // Parts of one value: steps and messages, and nothing else. Twice as many, so that what a round costs drops out.
     double few = 0, many = 0, bytes_few = 0, bytes_many = 0;
     constexpr std::size_t kFew = 8, kMany = 72, kLong = std::size_t{1} << 18;
-    TITHE_TRY(measure(**session, "few", kFew, 1, few));
-    TITHE_TRY(measure(**session, "many", kMany, 1, many));
+    TITHE_TRY(measure(**session, "few", 1, kFew, 1, few));
+    TITHE_TRY(measure(**session, "many", 1, kMany, 1, many));
     const double part = std::max(0.0, many - few) / static_cast<double>(kMany - kFew);
     // load, encode, store, unload; a part's messages are posted and completed, both ways.
     constexpr double kSteps = 4;
-    mine.step = kStep;
-    mine.post = others > 0 ? std::max(0.0, part - kSteps * kStep) / (4 * others) : 0;
+    mine.post = others > 0 ? std::max(0.0, part - kSteps * mine.step) / (4 * others) : 0;
     // The work of kernel and transport per byte, beside codec and checksum.
-    TITHE_TRY(measure(**session, "short", 2, kLong / 16, bytes_few));
-    TITHE_TRY(measure(**session, "long", 2, kLong, bytes_many));
+    TITHE_TRY(measure(**session, "short", 1, 2, kLong / 16, bytes_few));
+    TITHE_TRY(measure(**session, "long", 1, 2, kLong, bytes_many));
     const double values = 2.0 * (static_cast<double>(kLong) - static_cast<double>(kLong) / 16);
     const sim::CodecCosts* fp32 = fp32_costs();
     const double each = static_cast<double>(kLong);
@@ -263,18 +234,24 @@ class ProfileRank {
     const auto found = costs_->codecs.find("fp32");
     return found == costs_->codecs.end() ? nullptr : &found->second;
   }
-  // Processor seconds of a round over `tensors` tensors of n values.
-  Status measure(Session& session, const std::string& name, std::size_t tensors, std::size_t n,
-                 double& seconds) {
-    std::vector<float> values(tensors * n, 1.0F);
+  // Processor seconds of a round of `buckets` buckets, each of `tensors` tensors of n values.
+  Status measure(Session& session, const std::string& name, std::size_t buckets, std::size_t tensors,
+                 std::size_t n, double& seconds) {
+    const std::size_t all = buckets * tensors;
+    std::vector<float> values(all * n, 1.0F);
     std::vector<std::string> keys;
-    for (std::size_t k = 0; k < tensors; ++k) keys.push_back(fmt::format("{}{}", name, k));
-    std::vector<Tensor> bucket;
-    for (std::size_t k = 0; k < tensors; ++k) bucket.push_back({keys[k], values.data() + k * n, n});
+    for (std::size_t k = 0; k < all; ++k) keys.push_back(fmt::format("{}{}", name, k));
+    std::vector<Tensor> list;
+    for (std::size_t k = 0; k < all; ++k) list.push_back({keys[k], values.data() + k * n, n});
+    std::vector<Ticket> tickets;
     const auto round = [&]() -> Status {
-      const Result<Ticket> ticket = session.sync(bucket);
-      if (!ticket.ok()) return ticket.status();
-      TITHE_TRY(session.wait(*ticket));
+      tickets.clear();
+      for (std::size_t b = 0; b < buckets; ++b) {
+        const Result<Ticket> ticket = session.sync(std::span(list).subspan(b * tensors, tensors));
+        if (!ticket.ok()) return ticket.status();
+        tickets.push_back(*ticket);
+      }
+      for (const Ticket t : tickets) TITHE_TRY(session.wait(t));
       return session.commit();
     };
     TITHE_TRY(round());
@@ -309,22 +286,38 @@ class ProfileRank {
       return all[all.size() / 2];
     };
     p.costs.step = median(&Found::step);
-    p.costs.post = p.costs.complete = median(&Found::post);
     p.costs.wake = median(&Found::wake);
-    p.costs.bucket = p.costs.wake;
+    p.costs.bucket = median(&Found::bucket);
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
-    p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
-    p.costs.eager_bytes = kEager;
+    // What the network library sends without asking the receiver it does not tell.
+    const sim::Costs usual = sim::assumed_costs();
+    p.costs.eager_bytes = usual.eager_bytes;
+    p.assumed = {"eager_bytes"};
+    if (world > 1 && all_links_work()) {
+      p.costs.post = p.costs.complete = median(&Found::post);
+      p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
+    } else {
+      for (const sim::CostField& f : sim::kCostFields)
+        if (f.number == &sim::Costs::post || f.number == &sim::Costs::complete ||
+            f.number == &sim::Costs::send_byte || f.number == &sim::Costs::receive_byte) {
+          p.costs.*f.number = usual.*f.number;
+          p.assumed.emplace_back(f.in_profile);
+        }
+    }
     p.spread = median(&Found::spread);
     p.together_bytes_per_second = median(&Found::together);
     for (Rank a = 0; a < world; ++a)
       for (Rank b = 0; b < world; ++b) {
         if (a == b) continue;
-        const double* l = link(a, b);
-        sim::MeasuredLink one{.from = a, .to = b, .latency = l[0], .bytes_per_second = std::max(0.0, l[1])};
-        if (l[1] < 0) one.failed = "a message did not arrive";
-        p.links.push_back(std::move(one));
+        const auto row =
+            static_cast<std::size_t>(a) * static_cast<std::size_t>(world) + static_cast<std::size_t>(b);
+        const bench::FoundLink& l = links_found()[row];
+        p.links.push_back({.from = a,
+                           .to = b,
+                           .latency = l.latency,
+                           .bytes_per_second = l.bytes_per_second,
+                           .failed = why(l)});
       }
   }
 
@@ -332,6 +325,7 @@ class ProfileRank {
   const ProfileArgs& args_;
   SyncBoard& board_;
   const sim::Costs* costs_ = nullptr;
+  bench::LinkRoom room_;  // it outlives the transport
   std::vector<double> spread_;
 };
 
@@ -339,7 +333,7 @@ class ProfileRank {
 
 std::size_t profile_numbers(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  return n * kFound + 2 * n * n;
+  return n * kFound + n * n * (sizeof(bench::FoundLink) / sizeof(double));
 }
 
 Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,

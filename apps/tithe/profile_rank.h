@@ -21,7 +21,7 @@ struct ProfileArgs {
   std::string link = "none";
   std::string transport;
   std::string out = "profile.json";
-  std::vector<std::string> codecs;  // empty: all of one phase
+  std::vector<std::string> codecs;  // empty: all
   std::size_t most_values = std::size_t{1} << 23;
   int lanes = 1;
 };

@@ -44,17 +44,16 @@ constexpr std::string_view kHead =
 std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
   return fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n",
                      scene.model.model, scene.model.tensors.size(), scene.model.values(), cluster.world(),
-                     cluster.hosts().size(), cluster.name(),
-                     scene.measured
-                         ? "the profile's"
-                         : "assumed, not measured here: give a --profile (tithe profile) of the machines");
+                     cluster.hosts().size(), cluster.name(), scene.source);
 }
 
 Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Report report;
   report.text = scene_text(scene, scene.cluster) + std::string(kHead);
-  report.json = {
-      {"model", args.model}, {"cluster", scene.cluster.name()}, {"costs_measured", scene.measured}};
+  report.json = {{"model", args.model},
+                 {"cluster", scene.cluster.name()},
+                 {"costs_measured", scene.measured},
+                 {"costs", scene.source}};
   Json list = Json::array();
   for (std::size_t k = 0; k < settings.size(); ++k) {
     progress("settings", k, settings.size());
@@ -163,6 +162,9 @@ Run declare(CLI::App& app) {
   app.add_option("--compare", args->compare, "further settings to put beside it: CODEC, or CODEC@STRATEGY");
   app.add_option("--lanes", args->session.lanes, "compute threads per rank")
       ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--servers", args->session.servers, "so many ranks, the last ones, only sum for the others")
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   app.add_option("--bucket-cap-mb", args->bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))

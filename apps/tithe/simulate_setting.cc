@@ -15,18 +15,6 @@
 namespace tithe::cli {
 namespace {
 
-// Of a step and a frame where nothing was measured: bench/results/engine.md, and what choices assume of frames.
-sim::Costs assumed_costs() {
-  sim::Costs costs = sim::usual_costs();
-  costs.step = 0.5e-6;
-  costs.post = costs.complete = 3e-6;
-  costs.wake = 8e-6;
-  costs.check_byte = 0.05e-9;
-  costs.copy_value = 0.3e-9;
-  costs.eager_bytes = 8192;
-  return costs;
-}
-
 Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
   std::vector<std::string_view> names;
@@ -45,7 +33,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   Result<bench::ModelList> model = bench::open_model(args.model);
   if (!model.ok()) return model.status();
   scene.model = std::move(*model);
-  scene.costs = assumed_costs();
+  scene.costs = sim::assumed_costs();
   if (!args.cluster.empty() && !args.link.empty())
     return Status(Code::kInvalid, "--cluster and --link: give one of them");
   std::optional<sim::Profile> profile;
@@ -78,6 +66,13 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   if (args.ranks > 0) cluster = cluster->sized(args.ranks);
   if (!cluster.ok()) return cluster.status();
   scene.cluster = std::move(*cluster);
+  scene.source = "assumed, not measured here: give a --profile (tithe profile) of the machines";
+  if (profile) {
+    scene.source = "the profile's";
+  } else if (scene.cluster.states_costs()) {
+    scene.costs = scene.cluster.costs(std::move(scene.costs));
+    scene.source = fmt::format("those that {} states", scene.cluster.name());
+  }
   return scene;
 }
 
@@ -105,14 +100,20 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
 
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb) {
+  if (setting.session.servers >= cluster.world())
+    return Status(Code::kInvalid, fmt::format("--servers {}: of {} ranks at least one must work",
+                                              setting.session.servers, cluster.world()));
   const Result<Choices> choices = engine::choices_of(setting.session, cluster.world(), cluster.shared());
   if (!choices.ok())
     return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
-  const double speed = scene.cluster.speed();
+  const sim::Seconds known = cluster.compute(scene.model.model);
+  const double usual = (scene.model.forward_ms + scene.model.backward_ms()) / 1e3;
+  const double speed = known > 0 && usual > 0 ? usual / known : cluster.speed();
   sim::Workload work;
   const double forward = scene.model.forward_ms / 1e3 / speed;
   work.compute = forward + scene.model.backward_ms() / 1e3 / speed;
   work.lanes = setting.session.lanes;
+  work.servers = setting.session.servers;
   constexpr std::size_t kFirstBucket = 1 << 20;
   const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));
   for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, std::min(kFirstBucket, cap), cap)) {

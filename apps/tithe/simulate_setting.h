@@ -27,7 +27,8 @@ struct Scene {
   bench::ModelList model;
   sim::Cluster cluster;
   sim::Costs costs;
-  bool measured = false;  // the costs are a profile's
+  std::string source;     // of the costs, in words
+  bool measured = false;  // they are a profile's
 };
 Result<Scene> scene_of(const SimulateArgs& args);
 

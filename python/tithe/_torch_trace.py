@@ -46,20 +46,21 @@ class Backward:
         if torch.compiler.is_compiling():
             return
         self._began = None  # of a pass without buckets: no_sync()
-        _hook(out, self._reached)
+        hook_outputs(out, self._reached)
 
     def _reached(self, gradient: torch.Tensor) -> None:
         if self._began is None:
             self._began = time.monotonic_ns()
 
 
-def _hook(out: Any, reached: Any) -> None:
+def hook_outputs(out: Any, reached: Any) -> None:
+    """Calls `reached` with the gradient of every tensor of a forward's result."""
     if isinstance(out, torch.Tensor):
         if out.requires_grad:
             out.register_hook(reached)
     elif isinstance(out, Mapping):
         for each in out.values():
-            _hook(each, reached)
+            hook_outputs(each, reached)
     elif isinstance(out, list | tuple):
         for each in out:
-            _hook(each, reached)
+            hook_outputs(each, reached)

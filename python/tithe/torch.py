@@ -58,9 +58,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tithe._exchange import together
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
+from tithe._torch_model import record_model
 from tithe._torch_state import DEFAULT, State
 
-__all__ = ["Gathered", "State", "attach", "hook"]
+__all__ = ["Gathered", "State", "attach", "hook", "record_model"]
 
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -88,6 +88,21 @@ Result<Cluster> Cluster::sized(int ranks) const {
   return c;
 }
 
+Seconds Cluster::compute(std::string_view model) const {
+  const auto found = compute_.find(model);
+  return found == compute_.end() ? 0 : found->second;
+}
+
+Costs Cluster::costs(Costs others) const {
+  for (const auto& [number, seconds] : numbers_) others.*number = seconds;
+  if (eager_bytes_) others.eager_bytes = *eager_bytes_;
+  if (const auto any = codecs_.find("*"); any != codecs_.end())
+    for (auto& [name, costs] : others.codecs) costs = any->second;
+  for (const auto& [name, costs] : codecs_)
+    if (name != "*") others.codecs[name] = costs;
+  return others;
+}
+
 std::string Cluster::link_name(int link) const {
   constexpr std::string_view kOfHost[] = {"up", "down", "inside"};
   const int host_links = kPerHost * static_cast<int>(hosts_.size());

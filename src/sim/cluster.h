@@ -5,13 +5,16 @@
 //
 //   tree      between two hosts there is one way: up to where their ways meet, and down again
 //   duplex    a link carries its rate in both directions at once
+//   costs     of its devices and its network, where they are known: a testbed of a paper has those that the paper states
 //   checked   a cycle, a switch that nobody named, a link without a rate or with a rate of zero: kInvalid, with file,
 //             line and cure
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "sim/flows.h"
+#include "sim/costs.h"
 #include "tithe/hosts.h"
 #include "tithe/status.h"
 #include "tithe/transport.h"
@@ -39,7 +42,13 @@ class Cluster {
   int host_of(Rank r) const { return host_of_[static_cast<std::size_t>(r)]; }
   const tithe::Hosts& shared() const { return shared_; }  // which ranks share a host, as a session sees it
   std::span<const int> machine_cores() const { return machine_cores_; }  // by machine
-  double speed() const { return speed_; }  // of its devices: a model's times are divided by it
+  // Of its devices: what a model's times are divided by, where the file says nothing of that model.
+  double speed() const { return speed_; }
+  // What forward and backward of a model take together on its devices; 0: not known.
+  Seconds compute(std::string_view model) const;
+  // Whether the file states costs of its devices and its network; these then stand in place of those given.
+  bool states_costs() const { return !numbers_.empty() || eager_bytes_ || !codecs_.empty(); }
+  Costs costs(Costs others) const;
 
   // Bytes per second, by link: for each host up, down and inside; then for each switch up and down.
   std::span<const double> rates() const { return rates_; }
@@ -74,6 +83,10 @@ class Cluster {
   std::vector<Kind> kinds_;
   int shared_cores_ = 0;  // 0: each host has its own
   double speed_ = 1;
+  std::map<std::string, Seconds, std::less<>> compute_;        // by model
+  std::vector<std::pair<Seconds Costs::*, Seconds>> numbers_;  // of [costs]
+  std::optional<std::size_t> eager_bytes_;
+  std::map<std::string, CodecCosts, std::less<>> codecs_;  // "*": those that have none of their own
 
   std::vector<Host> hosts_;
   std::vector<int> kind_of_, host_of_, machine_cores_;

@@ -32,7 +32,8 @@ class ClusterReader {
                                                 printable(std::string(error.description()), 200)));
     }
     const toml::table& top = parsed.table();
-    TITHE_TRY(known(top, {"name", "about", "cores", "speed", "switch", "hosts"}));
+    TITHE_TRY(
+        known(top, {"name", "about", "cores", "speed", "switch", "hosts", "compute", "costs", "codec"}));
     TITHE_TRY(word(top, "name", out_.name_));
     TITHE_TRY(word(top, "about", out_.about_));
     TITHE_TRY(count(top, "cores", out_.shared_cores_));
@@ -41,6 +42,9 @@ class ClusterReader {
     for (std::size_t s = 0; s < ups_.size(); ++s) TITHE_TRY(connect(s));
     TITHE_TRY(one_tree());
     TITHE_TRY(each(top, "hosts", [&](const toml::table& t) { return add_hosts(t); }));
+    TITHE_TRY(compute(top));
+    TITHE_TRY(costs(top));
+    TITHE_TRY(each(top, "codec", [&](const toml::table& t) { return add_codec(t); }));
     if (out_.kinds_.empty()) return at(top, "no hosts: give at least one [[hosts]] with count and rate");
     long long ranks = 0;
     for (const Cluster::Kind& k : out_.kinds_) ranks += static_cast<long long>(k.count) * k.ranks;
@@ -117,16 +121,108 @@ class ClusterReader {
   }
   Status time(const toml::table& t, std::string_view key, Seconds& into) const {
     const toml::node* found = t.get(key);
-    if (found == nullptr) return {};
-    const auto text = found->value<std::string>();
+    return found == nullptr ? Status{} : time(*found, key, into);
+  }
+  Status time(const toml::node& node, std::string_view key, Seconds& into) const {
+    const auto text = node.value<std::string>();
     double value = 0;
     char unit[3] = {}, rest = 0;
     const int got = text ? std::sscanf(text->c_str(), "%lf%2[a-z]%c", &value, unit, &rest) : 0;
     const std::string_view u = unit;
     const double factor = u == "ns" ? 1e-9 : u == "us" ? 1e-6 : u == "ms" ? 1e-3 : u == "s" ? 1.0 : 0.0;
     if (got != 2 || factor == 0 || !std::isfinite(value) || value < 0)
-      return at(*found, fmt::format("{}: a time is needed, such as \"50us\" or \"20ms\"", key));
+      return at(node, fmt::format("{}: a time is needed, such as \"50us\" or \"20ms\"", key));
     into = value * factor;
+    return {};
+  }
+
+  // ---- What is known of devices and network
+
+  Status table(const toml::table& top, std::string_view name, const toml::table*& into) const {
+    const toml::node* found = top.get(name);
+    into = found == nullptr ? nullptr : found->as_table();
+    return found == nullptr || into != nullptr ? Status{} : at(*found, fmt::format("write [{}], once", name));
+  }
+  Status compute(const toml::table& top) {
+    const toml::table* models = nullptr;
+    TITHE_TRY(table(top, "compute", models));
+    if (models == nullptr) return {};
+    for (const auto& [model, value] : *models) {
+      Seconds& seconds = out_.compute_[std::string(model.str())];
+      TITHE_TRY(time(value, printable(model.str(), 60), seconds));
+      if (seconds <= 0)
+        return at(value, fmt::format("{}: a time above 0 is needed", printable(model.str(), 60)));
+    }
+    return {};
+  }
+  Status costs(const toml::table& top) {
+    const toml::table* numbers = nullptr;
+    TITHE_TRY(table(top, "costs", numbers));
+    if (numbers == nullptr) return {};
+    for (const auto& [key, value] : *numbers) {
+      if (key.str() == "eager_bytes") {
+        const auto bytes = value.value<std::int64_t>();
+        if (!value.is_integer() || !bytes || *bytes < 0)
+          return at(value, "eager_bytes: a whole number from 0 on is needed");
+        out_.eager_bytes_ = static_cast<std::size_t>(*bytes);
+        continue;
+      }
+      std::string list = "eager_bytes";
+      const CostField* known = nullptr;
+      for (const CostField& f : kCostFields) {
+        list += fmt::format(", {}", f.name);
+        if (key.str() == f.name) known = &f;
+      }
+      if (known == nullptr)
+        return at(value, fmt::format("'{}' is not known here: {}", printable(key.str(), 60), list));
+      Seconds seconds = 0;
+      TITHE_TRY(time(value, known->name, seconds));
+      out_.numbers_.emplace_back(known->number, seconds);
+    }
+    return {};
+  }
+  Status add_codec(const toml::table& t) {
+    TITHE_TRY(known(t, {"name", "encode", "store", "merge", "typical"}));
+    std::string name;
+    TITHE_TRY(word(t, "name", name));
+    if (name.empty()) return at(t, "a codec needs a name; \"*\" stands for all that have none");
+    if (name != "*") {
+      const Result<Spec> spec = parse_spec(name);
+      if (!spec.ok()) return at(t, spec.status().what());
+      name = to_string(*spec);
+    }
+    CodecCosts costs;
+    TITHE_TRY(curve(t, "encode", costs.encode));
+    TITHE_TRY(curve(t, "store", costs.store));
+    TITHE_TRY(curve(t, "merge", costs.merge));
+    TITHE_TRY(number(t, "typical", costs.typical));
+    if (!out_.codecs_.try_emplace(name, std::move(costs)).second)
+      return at(t, fmt::format("there are two codecs '{}'", printable(name, 60)));
+    return {};
+  }
+  // [[values, "time"], ...], both ascending.
+  Status curve(const toml::table& t, std::string_view key, Curve& into) const {
+    constexpr std::size_t kMostPoints = 1000;
+    const toml::node* found = t.get(key);
+    if (found == nullptr)
+      return at(t,
+                fmt::format("{} is missing: such as {} = [[1, \"100us\"], [1000000, \"200us\"]]", key, key));
+    const toml::array* list = found->as_array();
+    if (list == nullptr || list->empty() || list->size() > kMostPoints)
+      return at(*found, fmt::format("{}: a list of [values, \"time\"] is needed", key));
+    for (const toml::node& point : *list) {
+      const toml::array* pair = point.as_array();
+      const auto values = pair != nullptr && pair->size() == 2 ? (*pair)[0].value<double>() : std::nullopt;
+      if (!values) return at(point, fmt::format("{}: a list of [values, \"time\"] is needed", key));
+      Seconds seconds = 0;
+      TITHE_TRY(time((*pair)[1], key, seconds));
+      const bool ascends = into.points.empty()
+                               ? *values > 0
+                               : *values > into.points.back().first && seconds >= into.points.back().second;
+      if (!std::isfinite(*values) || !ascends)
+        return at(point, fmt::format("{}: values and times must ascend", key));
+      into.points.emplace_back(*values, seconds);
+    }
     return {};
   }
 

@@ -37,7 +37,9 @@ class Pricer {
   }
 
  private:
-  const CodecCosts& codec(const Step& s) const { return *codecs_[static_cast<std::size_t>(s.part)]; }
+  const CodecCosts& codec(const Step& s) const {
+    return codecs_[static_cast<std::size_t>(s.part)]->of_phase(s.phase);
+  }
   const Part& part(const Step& s) const { return plan_.parts[static_cast<std::size_t>(s.part)]; }
   const engine::PartLayout& layout(const Step& s) const {
     return program_.parts[static_cast<std::size_t>(s.part)];
@@ -139,6 +141,10 @@ Seconds Curve::at(double values) const {
   return below->second + share * (above->second - below->second);
 }
 
+const CodecCosts& CodecCosts::of_phase(std::size_t phase) const {
+  return phase == 0 || later.empty() ? *this : later[std::min(phase, later.size()) - 1];
+}
+
 Result<const CodecCosts*> Costs::of(const Spec& spec) const {
   for (const std::string& name : {to_string(spec), std::string(spec.codec->name)})
     if (const auto found = codecs.find(name); found != codecs.end()) return &found->second;
@@ -158,6 +164,18 @@ Costs usual_costs() {
 #define TITHE_PACE(codec, encode_ns, merge_ns) add(#codec, encode_ns, merge_ns);
 #include "plan/pace.def"
 #undef TITHE_PACE
+  return costs;
+}
+
+// bench/results/engine.md has the step, src/plan/choices.cc what choices assume of a frame.
+Costs assumed_costs() {
+  Costs costs = usual_costs();
+  costs.step = 0.5e-6;
+  costs.post = costs.complete = 3e-6;
+  costs.wake = 8e-6;
+  costs.check_byte = 0.05e-9;
+  costs.copy_value = 0.3e-9;
+  costs.eager_bytes = 8192;
   return costs;
 }
 

@@ -25,12 +25,14 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-// Of one codec at one setting, feedback included.
+// Of one codec at one setting, feedback included; of its first phase, where it has several.
 struct CodecCosts {
-  Curve encode;          // n values into a payload
-  Curve store;           // a payload into n values
-  Curve merge;           // a further payload into n values
-  double typical = 1.0;  // bytes of a payload over its bound
+  Curve encode;                        // n values into a payload
+  Curve store;                         // a payload into n values
+  Curve merge;                         // a further payload into n values
+  double typical = 1.0;                // bytes of a payload over its bound
+  std::vector<CodecCosts> later = {};  // by phase, of those after the first; none: each is like the first
+  const CodecCosts& of_phase(std::size_t phase) const;
   friend bool operator==(const CodecCosts&, const CodecCosts&) = default;
 };
 
@@ -53,8 +55,27 @@ struct Costs {
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
+// The numbers of Costs by name: in a cluster's file, and in a profile.
+struct CostField {
+  const char *name, *in_profile;
+  Seconds Costs::*number;
+};
+inline constexpr CostField kCostFields[] = {
+    {"step", "step_s", &Costs::step},
+    {"post", "post_s", &Costs::post},
+    {"complete", "complete_s", &Costs::complete},
+    {"wake", "wake_s", &Costs::wake},
+    {"bucket", "bucket_s", &Costs::bucket},
+    {"check_byte", "check_s_per_byte", &Costs::check_byte},
+    {"copy_value", "copy_s_per_value", &Costs::copy_value},
+    {"send_byte", "send_s_per_byte", &Costs::send_byte},
+    {"receive_byte", "receive_s_per_byte", &Costs::receive_byte},
+};
+
 // The paces that planning uses where nothing was measured (src/plan/pace.def), for all codecs that it lists.
 Costs usual_costs();
+// The same with what is assumed of steps, messages and frames (docs/simulate.md).
+Costs assumed_costs();
 
 // What one rank's program of one bucket costs, by step and by slot.
 struct Priced {

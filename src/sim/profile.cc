@@ -25,28 +25,21 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;
 constexpr std::size_t kMostPoints = 10'000;
-
-// One list of the numbers of Costs, for reading and writing.
-struct Field {
-  const char* name;
-  Seconds Costs::*number;
-};
-constexpr Field kFields[] = {
-    {"step_s", &Costs::step},
-    {"post_s", &Costs::post},
-    {"complete_s", &Costs::complete},
-    {"wake_s", &Costs::wake},
-    {"bucket_s", &Costs::bucket},
-    {"check_s_per_byte", &Costs::check_byte},
-    {"copy_s_per_value", &Costs::copy_value},
-    {"send_s_per_byte", &Costs::send_byte},
-    {"receive_s_per_byte", &Costs::receive_byte},
-};
+constexpr std::size_t kMostPhases = 16, kMostAssumed = 100;
 
 Json curve_json(const Curve& curve) {
   Json list = Json::array();
   for (const auto& [values, seconds] : curve.points) list.push_back({values, seconds});
   return list;
+}
+
+Json codec_json(const CodecCosts& c) {
+  Json json = {{"typical", c.typical},
+               {"encode", curve_json(c.encode)},
+               {"store", curve_json(c.store)},
+               {"merge", curve_json(c.merge)}};
+  for (const CodecCosts& phase : c.later) json["later_phases"].push_back(codec_json(phase));
+  return json;
 }
 
 class Reader {
@@ -133,6 +126,11 @@ class Reader {
         TITHE_TRY(codec(p.costs.codecs[item.key()], item.key(), item.value()));
       return {};
     }
+    if (name == "assumed") {
+      if (!json.is_array() || json.size() > kMostAssumed) return wrong("'assumed' must be a list of names");
+      for (const Json& one : json) TITHE_TRY(text(name, one, p.assumed.emplace_back()));
+      return {};
+    }
     if (name == "links") {
       if (!json.is_array()) return wrong("'links' must be a list");
       for (const Json& one : json) {
@@ -153,14 +151,14 @@ class Reader {
         into.eager_bytes = static_cast<std::size_t>(bytes);
         continue;
       }
-      const auto* known = std::find_if(std::begin(kFields), std::end(kFields),
-                                       [&](const Field& f) { return item.key() == f.name; });
-      if (known == std::end(kFields)) return unknown(item.key(), "'costs'");
+      const auto* known = std::find_if(std::begin(kCostFields), std::end(kCostFields),
+                                       [&](const CostField& f) { return item.key() == f.in_profile; });
+      if (known == std::end(kCostFields)) return unknown(item.key(), "'costs'");
       TITHE_TRY(number(item.key(), item.value(), into.*known->number));
     }
     return {};
   }
-  Status codec(CodecCosts& into, const std::string& name, const Json& json) const {
+  Status codec(CodecCosts& into, const std::string& name, const Json& json, bool first = true) const {
     TITHE_TRY(object(json, fmt::format("codec '{}'", printable(name, 100))));
     for (const auto& item : json.items()) {
       if (item.key() == "encode")
@@ -171,8 +169,20 @@ class Reader {
         TITHE_TRY(curve("merge", item.value(), into.merge));
       else if (item.key() == "typical")
         TITHE_TRY(number("typical", item.value(), into.typical));
+      else if (item.key() == "later_phases" && first)
+        TITHE_TRY(later(into, name, item.value()));
       else
         return unknown(item.key(), fmt::format("codec '{}'", printable(name, 100)));
+    }
+    return {};
+  }
+  Status later(CodecCosts& into, const std::string& name, const Json& json) const {
+    if (!json.is_array() || json.size() > kMostPhases)
+      return wrong(fmt::format("'later_phases' must be a list of at most {} phases", kMostPhases));
+    for (const Json& phase : json) {
+      CodecCosts one;
+      TITHE_TRY(codec(one, name, phase, false));
+      into.later.push_back(std::move(one));
     }
     return {};
   }
@@ -196,17 +206,13 @@ std::string to_json(const Profile& p) {
                {"date", p.date},       {"transport", p.transport},
                {"cores", p.cores},     {"ranks", p.ranks},
                {"lanes", p.lanes},     {"one_machine", p.one_machine},
-               {"spread", p.spread}};
+               {"spread", p.spread},   {"assumed", p.assumed}};
   Json costs = Json::object();
-  for (const Field& f : kFields) costs[f.name] = p.costs.*f.number;
+  for (const CostField& f : kCostFields) costs[f.in_profile] = p.costs.*f.number;
   costs["eager_bytes"] = p.costs.eager_bytes;
   root["costs"] = std::move(costs);
   Json codecs = Json::object();
-  for (const auto& [name, c] : p.costs.codecs)
-    codecs[name] = {{"typical", c.typical},
-                    {"encode", curve_json(c.encode)},
-                    {"store", curve_json(c.store)},
-                    {"merge", curve_json(c.merge)}};
+  for (const auto& [name, c] : p.costs.codecs) codecs[name] = codec_json(c);
   root["codecs"] = std::move(codecs);
   Json links = Json::array();
   for (const MeasuredLink& l : p.links) {

@@ -35,7 +35,9 @@ struct Profile {
   int ranks = 1;  // that measured at once
   int lanes = 1;
   bool one_machine = false;  // all ranks share it, and its cores
-  double spread = 0;         // of the numbers: median over rows of (third quartile - first) / median
+  std::vector<std::string> assumed =
+      {};             // numbers of `costs` that were not measured, by their names in the file
+  double spread = 0;  // of the numbers: median over rows of (third quartile - first) / median
   Costs costs;
   std::vector<MeasuredLink> links;
   double together_bytes_per_second = 0;  // that a rank sends while all do; 0: not measured

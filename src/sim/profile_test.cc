@@ -29,6 +29,12 @@ Profile some() {
                                       .store = {{{256, 1e-7}}},
                                       .merge = {{{256, 2e-7}}},
                                       .typical = 0.93};
+  p.costs.codecs["powersgd"] = {
+      .encode = {{{256, 1e-6}}},
+      .store = {{{256, 0}}},
+      .merge = {{{256, 1e-7}}},
+      .later = {{.encode = {{{256, 2e-6}}}, .store = {{{256, 3e-6}}}, .typical = 0.5}}};
+  p.assumed = {"eager_bytes"};
   p.links = {{.from = 0, .to = 1, .latency = 30e-6, .bytes_per_second = 1e8},
              {.from = 1, .to = 2, .failed = "nothing came"}};
   p.together_bytes_per_second = 8e7;
@@ -79,6 +85,20 @@ TEST(Profile, WhatIsNoProfileIsRefusedWithTheField) {
   EXPECT_NE(said(good, "\"machine\": \"a machine\",", "").find("is missing"), std::string::npos);
   EXPECT_NE(said(good, "\"one_machine\": true", "\"one_machine\": 1").find("'one_machine'"),
             std::string::npos);
+  EXPECT_NE(said(good, "\"later_phases\": [", "\"later_phases\": [3, ").find("must be an object"),
+            std::string::npos);
+  EXPECT_NE(said(good, "\"eager_bytes\"\n", "7\n").find("'assumed'"), std::string::npos);
+}
+
+TEST(Profile, EachPhaseHasItsOwnCosts) {
+  const Result<Profile> read = parse_profile(to_json(some()), "p.json");
+  ASSERT_TRUE(read.ok());
+  const CodecCosts& two = read->costs.codecs.at("powersgd");
+  EXPECT_DOUBLE_EQ(two.of_phase(0).encode.at(256), 1e-6);
+  EXPECT_DOUBLE_EQ(two.of_phase(1).encode.at(256), 2e-6);
+  EXPECT_DOUBLE_EQ(two.of_phase(1).typical, 0.5);
+  const CodecCosts& one = read->costs.codecs.at("dgc:ratio=0.01");
+  EXPECT_EQ(&one.of_phase(1), &one) << "where nothing else is known";
 }
 
 TEST(Profile, OfAnotherMachineOrVersionIsNotTakenForThisOne) {

@@ -190,8 +190,12 @@ void World::part_done(std::uint32_t number) {
   if (--m.parts_left > 0) return;
   note(m.from, m.send, 0, m.posted, now_);
   finish(m.from, m.send);
+  const Rank from = m.from;
   later(now_ + m.pair->latency, What::kArrive, number);
-  look_if_done(m.from);
+  // The last send of a part lets parts begin that waited for it.
+  wake(from, true);
+  communicate(from, true);
+  look_if_done(from);
 }
 
 void World::arrive(std::uint32_t number) {

@@ -34,6 +34,17 @@ bool rotates(const Strategy& strategy, int ranks_per_host) {
   return verbs(0, few) == verbs(1, few) && verbs(0, more) == verbs(ranks_per_host + 1, more);
 }
 
+// Whether a rank sends as much to each other one: then it plays no part which of them are on its host.
+bool talks_to_all(const Strategy& strategy) {
+  constexpr int kWorld = 6;
+  std::vector<int> sends(kWorld);
+  const Graph graph = strategy.draw({0, kWorld});
+  for (const Node& n : graph.nodes())
+    if (n.op == Op::kSend) ++sends[static_cast<std::size_t>(n.arg)];
+  return sends.back() > 0 &&
+         std::adjacent_find(sends.begin() + 1, sends.end(), std::not_equal_to<>()) == sends.end();
+}
+
 }  // namespace
 
 // One job per bucket, as in the engine. Where one rank stands for very many, one per part: parts that are equal share a
@@ -48,9 +59,10 @@ Status World::build() {
     std::map<std::tuple<std::string, const Strategy*, std::size_t, bool>, const Template*> known;
     const auto add = [&](const Plan& plan, bool copies, const Template*& found) -> Status {
       if (found == nullptr) {
-        Template t{engine::compile(plan, {static_cast<Rank>(r), cluster_.world(), &cluster_.shared()}, {}, {},
-                                   &makers),
-                   {}};
+        Template t{
+            engine::compile(plan, {static_cast<Rank>(r), cluster_.world(), &cluster_.shared(), work_.servers},
+                            {}, {}, &makers),
+            {}};
         Result<Priced> price = sim::price(costs_, plan, t.program, copies);
         if (!price.ok()) return price.status();
         t.price = std::move(*price);
@@ -180,12 +192,13 @@ bool World::step_clock() {
 }
 
 bool all_alike(const Cluster& cluster, const Workload& work) {
-  if (!cluster.uniform() || cluster.world() % cluster.hosts()[0].ranks != 0) return false;
+  if (work.servers > 0 || !cluster.uniform() || cluster.world() % cluster.hosts()[0].ranks != 0) return false;
   std::map<const Strategy*, bool> known;
   for (const Exchange& e : work.buckets)
     for (const Part& p : e.plan.parts)
       if (const auto [at, fresh] = known.try_emplace(p.strategy, true); fresh)
-        at->second = rotates(*p.strategy, cluster.hosts()[0].ranks);
+        at->second = rotates(*p.strategy, cluster.hosts()[0].ranks) &&
+                     (cluster.hosts()[0].ranks == 1 || talks_to_all(*p.strategy));
   return std::all_of(known.begin(), known.end(), [](const auto& one) { return one.second; });
 }
 

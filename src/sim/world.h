@@ -34,7 +34,8 @@ struct Exchange {
 struct Workload {
   Seconds compute = 0;  // forward and backward: the step takes at least so long
   std::vector<Exchange> buckets;
-  int lanes = 1;  // compute lanes of a rank, at least one
+  int lanes = 1;    // compute lanes of a rank, at least one
+  int servers = 0;  // so many ranks, the last ones, only sum for the others
 };
 
 // A step of a program as it ran.

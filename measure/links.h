@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How fast the links between ranks are: of each pair alone, and while all send at once.
+//
+//   kept      a link that fails has the reason in its row; all others are measured
+//   together  pairs take turns, so that what is measured is alone on the links; then all ranks send to their right, so
+//             that every link carries messages in both directions
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tithe/transport.h"
+
+namespace tithe::bench {
+
+// From one rank to another, as the receiver found it. All zeros: not measured yet.
+struct FoundLink {
+  double latency = 0;           // seconds, of a small message, one way
+  double bytes_per_second = 0;  // 0 where it failed
+  double code = 0;              // why it failed: a Code; 0: it did not
+  bool failed() const { return code != 0; }
+};
+
+struct LinkOptions {
+  std::size_t bulk_bytes = std::size_t{1} << 24;  // of a message whose rate counts
+  int bulk_messages = 20;                         // while all send, beside the first ones
+  double patience = 10;                           // seconds without a message after which a link has failed
+};
+
+// What messages are read into and sent from. It must live as long as the transport: what failed may still be posted.
+struct LinkRoom {
+  std::vector<std::uint8_t> small, large, in;
+};
+
+// `links`: world x world rows that all ranks share, the sender's number first. `meet`: waits for all ranks, false where
+// one has given up. `together`: bytes per second of this rank's link while all send; 0 where it is not known.
+// kCancelled if a rank has given up; what a transport reports is in the rows.
+Status measure_links(Transport& transport, const LinkOptions& options, const std::function<bool()>& meet,
+                     LinkRoom& room, std::span<FoundLink> links, double& together);
+
+}  // namespace tithe::bench
