@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe profile: what codecs, steps, messages and links cost here, for the simulator and the planner.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 
@@ -56,25 +57,32 @@ Result<Report> profile(ProfileArgs& args) {
   std::size_t failed = 0;
   double least = 0, most = 0, latency = 0;
   for (const sim::MeasuredLink& l : p.links) {
-    failed += !l.failed.empty();
+    if (!l.failed.empty()) {
+      ++failed;
+      continue;
+    }
     least = least == 0 ? l.bytes_per_second : std::min(least, l.bytes_per_second);
     most = std::max(most, l.bytes_per_second);
-    latency += l.latency / static_cast<double>(p.links.size());
+    latency += l.latency;
   }
   Report report;
   report.json = Json::parse(sim::to_json(p));
   report.json["out"] = args.out;
   report.text = fmt::format(
       "{}: {} ranks at once on {}, {}; spread {:.0f} %\n"
+      "step        {:.2f} us; {:.2f} us to begin a bucket\n"
       "message     {:.2f} us to hand over, as much to take; {:.2f} us to wake a lane; {:.3f} ns per byte "
       "beside them\n"
       "checksum    {:.3f} ns per byte\n"
       "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send\n"
-      "codecs      {}, 256 to {} values\n",
-      args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.post * 1e6, p.costs.wake * 1e6,
-      p.costs.send_byte * 1e9, p.costs.check_byte * 1e9, p.links.size() - failed, p.links.size(),
-      latency * 1e6, least / 1e6, most / 1e6, p.together_bytes_per_second / 1e6, p.costs.codecs.size(),
-      args.most_values);
+      "codecs      {}, 256 to {} values\n"
+      "assumed     {}\n",
+      args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.step * 1e6, p.costs.bucket * 1e6,
+      p.costs.post * 1e6, p.costs.wake * 1e6, p.costs.send_byte * 1e9, p.costs.check_byte * 1e9,
+      p.links.size() - failed, p.links.size(),
+      latency * 1e6 / static_cast<double>(std::max<std::size_t>(1, p.links.size() - failed)), least / 1e6,
+      most / 1e6, p.together_bytes_per_second / 1e6, p.costs.codecs.size(), args.most_values,
+      fmt::join(p.assumed, ", "));
   for (const sim::MeasuredLink& l : p.links)
     if (!l.failed.empty()) report.text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
   return report;
