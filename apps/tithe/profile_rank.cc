@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -28,7 +29,7 @@ double seconds_since(Clock::time_point begin) {
 
 // What a rank leaves on the board for rank 0.
 struct Found {
-  double step, post, wake, check_byte, copy_value, byte_cpu, together;
+  double step, post, wake, turn, slice, check_byte, copy_value, byte_cpu, together, mutual;
   double spread;
 };
 // Not measured but assumed, as docs/simulate.md says: a step that has nothing to do (bench/results/engine.md), the
@@ -124,10 +125,13 @@ class ProfileRank {
                       static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = wake();
+    static_cast<void>(board_.meet());
+    mine.slice = slice();
+    static_cast<void>(board_.meet());
   }
 
-  // From one thread's call until the other, which slept, has it: half of there and back.
-  double wake() {
+  // From one thread's call until the other, which slept, has it: the processor time of both.
+  static double wake() {
     constexpr int kTurns = 400;
     std::mutex mutex;
     std::condition_variable changed;
@@ -140,7 +144,7 @@ class ProfileRank {
         changed.notify_all();
       }
     });
-    const Clock::time_point begin = Clock::now();
+    const double begin = process_seconds();
     {
       std::unique_lock lock(mutex);
       for (int k = 0; k < kTurns; ++k) {
@@ -150,13 +154,39 @@ class ProfileRank {
       }
     }
     other.join();
-    return seconds_since(begin) / (2 * kTurns);
+    return (process_seconds() - begin) / (2 * kTurns);
+  }
+
+  // How long a thread that computes keeps a core from one that wakes: while all cores are busy, who sleeps wakes that
+  // much too late, from nothing to all of it.
+  double slice() {
+    constexpr auto kNap = std::chrono::milliseconds(1);
+    constexpr int kNaps = 100;
+    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> busy;
+    for (int k = 0; k < (cores + board_.world() - 1) / board_.world(); ++k)
+      busy.emplace_back([&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+        }
+      });
+    double late = 0;
+    for (int k = 0; k < kNaps; ++k) {
+      const Clock::time_point due = Clock::now() + kNap;
+      std::this_thread::sleep_until(due);
+      late += seconds_since(due) / kNaps;
+    }
+    stop = true;
+    for (std::thread& t : busy) t.join();
+    return 2 * late;
   }
 
   // ---- Links, over the transport itself
 
+  static constexpr Channel kProbe = 1;
+  static constexpr double kPatience = 30;  // seconds without a message
+
   Status exchange(Transport& transport, Rank to, ByteView out, Rank from, Bytes in) {
-    constexpr Channel kProbe = 1;
     int waits = 0;
     if (from >= 0) {
       TITHE_TRY(transport.recv(from, kProbe, in, 1));
@@ -174,7 +204,6 @@ class ProfileRank {
         TITHE_TRY(done[k].status);
         --waits;
       }
-      constexpr double kPatience = 30;
       if (seconds_since(begin) > kPatience) return {Code::kTimeout, "nothing came for 30 seconds", from};
     }
     return {};
@@ -191,18 +220,26 @@ class ProfileRank {
         const Rank peer = me_ == a ? b : a;
         Status status;
         std::vector<double> turns;
+        double own = 0;
         for (int k = 0; k < kTurns && status.ok(); ++k) {
+          const double busy = thread_seconds();
           const Clock::time_point begin = Clock::now();
           if (me_ == a) status = exchange(transport, b, small, -1, {});
           if (status.ok()) status = exchange(transport, -1, {}, peer, small);
           if (me_ == b && status.ok()) status = exchange(transport, a, small, -1, {});
           turns.push_back(seconds_since(begin));
+          own += (thread_seconds() - busy) / kTurns;
         }
         std::sort(turns.begin(), turns.end());
-        const double latency = turns[turns.size() / 2] / 2;
+        // Beside what the two ranks do for it: a message is handed over, one wakes its receiver, on both sides.
+        const double latency = std::max(0.0, turns[turns.size() / 2] / 2 - own);
+        own_turns_.push_back(own);
         for (const Rank from : {a, b}) {
           const Rank to = from == a ? b : a;
-          if (status.ok()) status = exchange(transport, -1, {}, -1, {});
+          // The receiver says when its clock begins.
+          if (status.ok())
+            status = me_ == from ? exchange(transport, -1, {}, to, small)
+                                 : exchange(transport, from, small, -1, {});
           const Clock::time_point begin = Clock::now();
           if (status.ok())
             status = me_ == from ? exchange(transport, to, large, -1, {})
@@ -215,16 +252,63 @@ class ProfileRank {
       }
     if (!board_.meet()) return stopped();
     if (world == 1) return {};
-    // All at once: each to its right, so that every link carries one message in each direction.
-    const Clock::time_point begin = Clock::now();
-    std::vector<std::uint8_t> in(large.size());
-    const Status s = exchange(transport, (me_ + 1) % world, large, (me_ + world - 1) % world, in);
-    found(me_).together = s.ok() ? static_cast<double>(large.size()) / seconds_since(begin) : 0;
+    // All at once: each to its right; then all to all, where what goes to a rank meets what comes from it.
+    const std::vector<Rank> right{(me_ + 1) % world}, left{(me_ + world - 1) % world};
+    found(me_).together = flood(transport, right, left, large);
+    if (!board_.meet()) return stopped();
+    std::vector<Rank> others;
+    for (Rank k = 1; k < world; ++k) others.push_back((me_ + k) % world);
+    if (world > 2)
+      found(me_).mutual =
+          flood(transport, others, others, ByteView(large).first(large.size() / others.size()));
     return board_.meet() ? Status{} : stopped();
+  }
+  // Bytes per second that this rank receives, while it sends as many. Two messages to each are under way, so that none
+  // waits for the one before. The first ones fill what links let through at once, and do not count. 0: it failed.
+  double flood(Transport& transport, std::span<const Rank> to, std::span<const Rank> from, ByteView message) {
+    constexpr std::size_t kUnderWay = 2, kFirst = 2;
+    const std::size_t each = kFirst + bulk_messages();
+    const std::size_t all = each * from.size(), first = kFirst * from.size();
+    std::vector<std::uint8_t> in(kUnderWay * from.size() * message.size());
+    std::vector<std::size_t> posted(from.size()), given(to.size()), came(from.size()), left(to.size());
+    std::size_t received = 0, sent = 0;
+    Clock::time_point begin = Clock::now();
+    double rate = 0;
+    while (received < all || sent < each * to.size()) {
+      for (std::size_t k = 0; k < from.size(); ++k)
+        for (; posted[k] < std::min(each, came[k] + kUnderWay); ++posted[k]) {
+          const std::size_t at = (k * kUnderWay + posted[k] % kUnderWay) * message.size();
+          if (!transport.recv(from[k], kProbe, Bytes(in).subspan(at, message.size()), 2 * k).ok()) return 0;
+        }
+      for (std::size_t k = 0; k < to.size(); ++k)
+        for (; given[k] < std::min(each, left[k] + kUnderWay); ++given[k])
+          if (!transport.send(to[k], kProbe, message, 2 * k + 1).ok()) return 0;
+      Completion done[16];
+      const std::size_t n = transport.poll(done, std::chrono::milliseconds(100));
+      for (std::size_t k = 0; k < n; ++k) {
+        if (!done[k].status.ok()) return 0;
+        const std::size_t which = done[k].op / 2;
+        ++(done[k].op % 2 == 0 ? came[which] : left[which]);
+        ++(done[k].op % 2 == 0 ? received : sent);
+        if (done[k].op % 2 == 0 && received == first) begin = Clock::now();
+      }
+      if (received == all && rate == 0)
+        rate = static_cast<double>((all - first) * message.size()) / seconds_since(begin);
+      if (seconds_since(begin) > kPatience) return 0;
+    }
+    return rate;
   }
   // Long enough that a link's bursts do not count, short enough for a slow one.
   std::size_t bulk_bytes() const {
     return args_.link == "none" ? std::size_t{1} << 24 : std::size_t{1} << 22;
+  }
+  // For about a second.
+  std::size_t bulk_messages() const {
+    if (args_.link == "none") return 20;
+    const Result<Link> rate = parse_link(args_.link);
+    constexpr double kFor = 1, kLeast = 3, kMost = 60;
+    return static_cast<std::size_t>(
+        std::clamp(kFor * rate->bytes_per_second / static_cast<double>(bulk_bytes()), kLeast, kMost));
   }
 
   // ---- Steps and messages, over whole sessions
@@ -244,6 +328,10 @@ class ProfileRank {
     constexpr double kSteps = 4;
     mine.step = kStep;
     mine.post = others > 0 ? std::max(0.0, part - kSteps * kStep) / (4 * others) : 0;
+    // Of a turn of a small message there and back, what is not handing over and taking: to sleep, and to wake.
+    std::sort(own_turns_.begin(), own_turns_.end());
+    const double own = own_turns_.empty() ? 0 : own_turns_[own_turns_.size() / 2];
+    mine.turn = std::max(0.0, own - 3 * mine.post);
     // The work of kernel and transport per byte, beside codec and checksum.
     TITHE_TRY(measure(**session, "short", 2, kLong / 16, bytes_few));
     TITHE_TRY(measure(**session, "long", 2, kLong, bytes_many));
@@ -311,6 +399,8 @@ class ProfileRank {
     p.costs.step = median(&Found::step);
     p.costs.post = p.costs.complete = median(&Found::post);
     p.costs.wake = median(&Found::wake);
+    p.costs.turn = median(&Found::turn);
+    p.costs.slice = median(&Found::slice);
     p.costs.bucket = p.costs.wake;
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
@@ -318,6 +408,7 @@ class ProfileRank {
     p.costs.eager_bytes = kEager;
     p.spread = median(&Found::spread);
     p.together_bytes_per_second = median(&Found::together);
+    p.mutual_bytes_per_second = median(&Found::mutual);
     for (Rank a = 0; a < world; ++a)
       for (Rank b = 0; b < world; ++b) {
         if (a == b) continue;
@@ -333,6 +424,7 @@ class ProfileRank {
   SyncBoard& board_;
   const sim::Costs* costs_ = nullptr;
   std::vector<double> spread_;
+  std::vector<double> own_turns_;  // seconds of this rank's for a small message there and back, by pair
 };
 
 }  // namespace

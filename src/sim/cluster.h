@@ -40,6 +40,10 @@ class Cluster {
   const tithe::Hosts& shared() const { return shared_; }  // which ranks share a host, as a session sees it
   std::span<const int> machine_cores() const { return machine_cores_; }  // by machine
   double speed() const { return speed_; }  // of its devices: a model's times are divided by it
+  // What a link carries of its rate where two hosts send to each other at the same time. Transports that ask before
+  // they send lose time there: their questions wait behind the other direction's bytes.
+  double mutual() const { return mutual_; }
+  void set_mutual(double share) { mutual_ = share; }
 
   // Bytes per second, by link: for each host up, down and inside; then for each switch up and down.
   std::span<const double> rates() const { return rates_; }
@@ -73,7 +77,7 @@ class Cluster {
   std::vector<Switch> switches_;
   std::vector<Kind> kinds_;
   int shared_cores_ = 0;  // 0: each host has its own
-  double speed_ = 1;
+  double speed_ = 1, mutual_ = 1;
 
   std::vector<Host> hosts_;
   std::vector<int> kind_of_, host_of_, machine_cores_;

@@ -39,6 +39,8 @@ struct Costs {
   Seconds post = 2e-6;      // to hand a message to the transport
   Seconds complete = 2e-6;  // to take one that has come
   Seconds wake = 5e-6;      // of a lane that sleeps
+  Seconds turn = 5e-6;      // of the communication lane: to wake, to ask the transport, to sleep again
+  Seconds slice = 0;        // how long a thread keeps a core that others want; 0: they share it at any moment
   Seconds bucket = 5e-6;    // to begin a bucket
   Seconds check_byte = 0;   // checksum of a frame, per byte
   Seconds copy_value = 0;   // to and from where gradients lie, per value that cannot be used in place
