@@ -44,6 +44,13 @@ std::string today() {
   return text;
 }
 
+// The kernel's clock, at whose ticks it looks for cores that are free: its coarse time goes in such steps.
+double tick() {
+  timespec step{};
+  clock_getres(CLOCK_MONOTONIC_COARSE, &step);
+  return static_cast<double>(step.tv_sec) + 1e-9 * static_cast<double>(step.tv_nsec);
+}
+
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
 
 class ProfileRank {
@@ -401,6 +408,7 @@ class ProfileRank {
     p.costs.wake = median(&Found::wake);
     p.costs.turn = median(&Found::turn);
     p.costs.slice = median(&Found::slice);
+    p.costs.move = tick();
     p.costs.bucket = p.costs.wake;
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);

@@ -41,6 +41,7 @@ struct Costs {
   Seconds wake = 5e-6;      // of a lane that sleeps
   Seconds turn = 5e-6;      // of the communication lane: to wake, to ask the transport, to sleep again
   Seconds slice = 0;        // how long a thread keeps a core that others want; 0: they share it at any moment
+  Seconds move = 0;         // how long one that wakes waits for a busy core before a free one takes it
   Seconds bucket = 5e-6;    // to begin a bucket
   Seconds check_byte = 0;   // checksum of a frame, per byte
   Seconds copy_value = 0;   // to and from where gradients lie, per value that cannot be used in place

@@ -38,6 +38,7 @@ constexpr Field kFields[] = {
     {"wake_s", &Costs::wake},
     {"turn_s", &Costs::turn},
     {"slice_s", &Costs::slice},
+    {"move_s", &Costs::move},
     {"bucket_s", &Costs::bucket},
     {"check_s_per_byte", &Costs::check_byte},
     {"copy_s_per_value", &Costs::copy_value},

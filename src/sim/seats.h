@@ -38,7 +38,7 @@ class World {
     if (one)
       cores_.emplace_back(cluster.machine_cores()[0], shared ? cluster.world() : of_host);
     else
-      for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice);
+      for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   }
 
   Result<Outcome> run();
