@@ -3,9 +3,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 
 namespace tithe::bench {
 namespace {
+
+// That this thread has computed.
+double thread_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double median(std::vector<double>& of) {
+  if (of.empty()) return 0;
+  std::sort(of.begin(), of.end());
+  return of[of.size() / 2];
+}
 
 constexpr Channel kAlone = 1, kTogether = 2;
 constexpr int kTurns = 30;  // of a small message, there and back
@@ -23,36 +37,47 @@ class Probe {
     return wait(last_, from);
   }
 
-  // `count` messages each to the right and from the left, two of them under way, so that none waits for the one before;
-  // the first two fill what a link lets through at once. A side without a peer is left out.
-  double stream(Rank to, ByteView out, Rank from, Bytes in, int count) {
-    constexpr int kUnderWay = 2, kFirst = 2;
-    const int all = kFirst + count;
-    const std::size_t each = in.size() / kUnderWay;
-    int sent = to < 0 ? all : 0, received = from < 0 ? all : 0, sends = sent, receives = received;
+  // Bytes per second that come from `from` while as many go to `to`, peer by peer `count` messages. Two to each are under
+  // way, so that none waits for the one before; the first two fill what links let through at once, and do not count.
+  // 0: one of them failed. `room` holds two messages per peer.
+  double flood(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room,
+               int count) {
+    constexpr std::size_t kUnderWay = 2, kFirst = 2;
+    const std::size_t each = kFirst + static_cast<std::size_t>(count);
+    const std::size_t all = each * from.size(), first = kFirst * from.size();
+    std::vector<std::size_t> posted(from.size()), came(from.size()), given(to.size()), left(to.size());
+    std::size_t received = 0, sent = 0;
     double begin = seconds(), heard = begin, rate = 0;
-    const OpId sending = ++last_, receiving = ++last_;
-    while (sent < all || received < all) {
+    const OpId base = last_ + 1;
+    last_ += 2 * std::max(to.size(), from.size()) + 2;
+    while (received < all || sent < each * to.size()) {
       Status status;
-      for (; receives < all && receives < received + kUnderWay && status.ok(); ++receives)
-        status = transport_.recv(from, kTogether,
-                                 in.subspan(static_cast<std::size_t>(receives % kUnderWay) * each, each),
-                                 receiving);
-      for (; sends < all && sends < sent + kUnderWay && status.ok(); ++sends)
-        status = transport_.send(to, kTogether, out, sending);
-      Completion done[4];
+      for (std::size_t k = 0; k < from.size(); ++k)
+        for (; posted[k] < std::min(each, came[k] + kUnderWay) && status.ok(); ++posted[k]) {
+          const std::size_t at = (k * kUnderWay + posted[k] % kUnderWay) * message.size();
+          status = transport_.recv(from[k], kTogether, room.subspan(at, message.size()), base + 2 * k);
+        }
+      for (std::size_t k = 0; k < to.size(); ++k)
+        for (; given[k] < std::min(each, left[k] + kUnderWay) && status.ok(); ++given[k])
+          status = transport_.send(to[k], kTogether, message, base + 2 * k + 1);
+      Completion done[16];
       const std::size_t n = status.ok() ? transport_.poll(done, std::chrono::milliseconds(100)) : 0;
       for (std::size_t k = 0; k < n; ++k) {
+        if (done[k].op < base) continue;
         if (!done[k].status.ok()) status = done[k].status;
         heard = seconds();
-        if (done[k].op == sending) ++sent;
-        if (done[k].op != receiving) continue;
-        if (++received == kFirst) begin = heard;
-        if (received == all) rate = count * static_cast<double>(each) / (heard - begin);
+        const auto which = static_cast<std::size_t>((done[k].op - base) / 2);
+        if ((done[k].op - base) % 2 == 1) {
+          ++left[which];
+          ++sent;
+          continue;
+        }
+        ++came[which];
+        if (++received == first) begin = heard;
+        if (received == all) rate = static_cast<double>((all - first) * message.size()) / (heard - begin);
       }
       if (!status.ok() || seconds() - heard > options_.patience) {
-        transport_.cancel(sending);
-        transport_.cancel(receiving);
+        for (OpId op = base; op <= last_; ++op) transport_.cancel(op);
         return 0;
       }
     }
@@ -89,7 +114,7 @@ class Probe {
 }  // namespace
 
 Status measure_links(Transport& transport, const LinkOptions& options, const std::function<bool()>& meet,
-                     LinkRoom& room, std::span<FoundLink> links, double& together) {
+                     LinkRoom& room, std::span<FoundLink> links, FoundTogether& together) {
   const Rank me = transport.rank();
   const int world = transport.world();
   const Status stopped(Code::kCancelled, "another rank failed");
@@ -97,6 +122,8 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
   room.small.resize(kSmall);
   room.large.resize(options.bulk_bytes);
   room.in.resize(2 * options.bulk_bytes);
+  together = {};
+  std::vector<double> own_turns;
   const Bytes in = room.in;
   const auto link = [&](Rank from, Rank to) -> FoundLink& {
     return links[static_cast<std::size_t>(from) * static_cast<std::size_t>(world) +
@@ -110,6 +137,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
       const Rank peer = me == a ? b : a;
       Status status;
       std::vector<double> turns;
+      const double busy = thread_seconds();
       for (int k = 0; k < kTurns && status.ok(); ++k) {
         const double begin = probe.seconds();
         if (me == a) status = probe.send(kAlone, b, room.small);
@@ -117,8 +145,9 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
         if (me == b && status.ok()) status = probe.send(kAlone, a, room.small);
         turns.push_back(probe.seconds() - begin);
       }
-      std::sort(turns.begin(), turns.end());
-      FoundLink mine{.latency = turns[turns.size() / 2] / 2};
+      const double own = (thread_seconds() - busy) / static_cast<double>(turns.size());
+      own_turns.push_back(own);
+      FoundLink mine{.latency = std::max(0.0, median(turns) / 2 - own)};
       for (const Rank from : {a, b}) {
         if (!status.ok()) break;
         const double begin = probe.seconds();
@@ -131,13 +160,24 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
       link(peer, me) = mine;
     }
   if (!meet()) return stopped;
-  together = 0;
   if (world == 1) return {};
+  together.turn = median(own_turns);
   // Where either direction failed, neither is used again.
   const auto good = [&](Rank x, Rank y) { return !link(x, y).failed() && !link(y, x).failed(); };
   const Rank right = (me + 1) % world, left = (me + world - 1) % world;
-  together = probe.stream(good(me, right) ? right : -1, room.large, good(left, me) ? left : -1, in,
-                          options.bulk_messages);
+  const auto only_good = [&](std::vector<Rank> ranks) {
+    std::erase_if(ranks, [&](Rank r) { return r == me || !good(me, r); });
+    return ranks;
+  };
+  together.rate = probe.flood(only_good({right}), room.large, only_good({left}), in, options.bulk_messages);
+  if (!meet()) return stopped;
+  if (world == 2) return {};
+  std::vector<Rank> others;
+  for (Rank k = 1; k < world; ++k) others.push_back((me + k) % world);
+  others = only_good(others);
+  if (!others.empty())
+    together.mutual = probe.flood(others, ByteView(room.large).first(room.large.size() / others.size()),
+                                  others, in, options.bulk_messages);
   return meet() ? Status{} : stopped;
 }
 

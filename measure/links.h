@@ -3,8 +3,9 @@
 // How fast the links between ranks are: of each pair alone, and while all send at once.
 //
 //   kept      a link that fails has the reason in its row; all others are measured
-//   together  pairs take turns, so that what is measured is alone on the links; then all ranks send to their right, so
-//             that every link carries messages in both directions
+//   alone     pairs take turns, so that what is measured is alone on the links
+//   together  then all ranks send to their right, so that every link carries messages in both directions
+//   mutual    then all send to all: what goes to a rank meets what comes from it
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -16,7 +17,7 @@ namespace tithe::bench {
 
 // From one rank to another, as the receiver found it. All zeros: not measured yet.
 struct FoundLink {
-  double latency = 0;           // seconds, of a small message, one way
+  double latency = 0;           // seconds, of a small message, one way, beside what the two ranks do for it
   double bytes_per_second = 0;  // 0 where it failed
   double code = 0;              // why it failed: a Code; 0: it did not
   bool failed() const { return code != 0; }
@@ -28,15 +29,21 @@ struct LinkOptions {
   double patience = 10;                           // seconds without a message after which a link has failed
 };
 
+// What a rank found beside them; 0 where it is not known.
+struct FoundTogether {
+  double rate = 0;    // bytes per second that it received while all sent to their right
+  double mutual = 0;  // while all sent to all
+  double turn = 0;    // seconds of its own for a small message there and back
+};
+
 // What messages are read into and sent from. It must live as long as the transport: what failed may still be posted.
 struct LinkRoom {
   std::vector<std::uint8_t> small, large, in;
 };
 
 // `links`: world x world rows that all ranks share, the sender's number first. `meet`: waits for all ranks, false where
-// one has given up. `together`: bytes per second of this rank's link while all send; 0 where it is not known.
-// kCancelled if a rank has given up; what a transport reports is in the rows.
+// one has given up. kCancelled if a rank has given up; what a transport reports is in the rows.
 Status measure_links(Transport& transport, const LinkOptions& options, const std::function<bool()>& meet,
-                     LinkRoom& room, std::span<FoundLink> links, double& together);
+                     LinkRoom& room, std::span<FoundLink> links, FoundTogether& together);
 
 }  // namespace tithe::bench

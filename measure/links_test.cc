@@ -56,12 +56,12 @@ class Barrier {
 
 struct Found {
   std::vector<FoundLink> links;
-  std::vector<double> together;
+  std::vector<FoundTogether> together;
 };
 
 Found measured(std::vector<std::unique_ptr<Transport>> ranks) {
   const auto world = ranks.size();
-  Found found{std::vector<FoundLink>(world * world), std::vector<double>(world)};
+  Found found{std::vector<FoundLink>(world * world), std::vector<FoundTogether>(world)};
   Barrier barrier(static_cast<int>(world));
   std::vector<LinkRoom> rooms(world);
   std::vector<std::thread> threads;
@@ -85,12 +85,16 @@ TEST(Links, EachPairIsMeasuredInBothDirections) {
       EXPECT_EQ(l.latency > 0, a != b);
       EXPECT_EQ(l.bytes_per_second > 0, a != b);
     }
-  for (const double rate : found.together) EXPECT_GT(rate, 0);
+  for (const FoundTogether& t : found.together) {
+    EXPECT_GT(t.rate, 0);
+    EXPECT_GT(t.mutual, 0);
+    EXPECT_GT(t.turn, 0);
+  }
 }
 
 TEST(Links, OneRankHasNone) {
   const Found found = measured(open_loop(1));
-  EXPECT_EQ(found.together[0], 0);
+  EXPECT_EQ(found.together[0].rate, 0);
   EXPECT_FALSE(found.links[0].failed());
 }
 
@@ -111,8 +115,8 @@ TEST_P(LinksThatFail, AreToldWithTheReasonAndTheOthersKept) {
       if (cut)
         EXPECT_EQ(static_cast<Code>(static_cast<int>(l.code)), refuses ? Code::kPeerLost : Code::kTimeout);
     }
-  EXPECT_GT(found.together[0], 0);  // from 3 and to 1: links that work
-  EXPECT_GT(found.together[3], 0);
+  EXPECT_GT(found.together[0].rate, 0);  // from 3 and to 1: links that work
+  EXPECT_GT(found.together[3].rate, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, LinksThatFail, ::testing::Bool());

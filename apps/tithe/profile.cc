@@ -71,18 +71,22 @@ Result<Report> profile(ProfileArgs& args) {
   report.text = fmt::format(
       "{}: {} ranks at once on {}, {}; spread {:.0f} %\n"
       "step        {:.2f} us; {:.2f} us to begin a bucket\n"
-      "message     {:.2f} us to hand over, as much to take; {:.2f} us to wake a lane; {:.3f} ns per byte "
+      "message     {:.2f} us to hand over, as much to take, {:.2f} us where the lane slept; {:.3f} ns per "
+      "byte "
       "beside them\n"
+      "cores       {:.2f} us to wake a lane; {:.2f} ms until a busy core is given up\n"
       "checksum    {:.3f} ns per byte\n"
-      "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send\n"
+      "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send{}\n"
       "codecs      {}, 256 to {} values\n"
       "assumed     {}\n",
       args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.step * 1e6, p.costs.bucket * 1e6,
-      p.costs.post * 1e6, p.costs.wake * 1e6, p.costs.send_byte * 1e9, p.costs.check_byte * 1e9,
-      p.links.size() - failed, p.links.size(),
+      p.costs.post * 1e6, p.costs.turn * 1e6, p.costs.send_byte * 1e9, p.costs.wake * 1e6,
+      p.costs.slice * 1e3, p.costs.check_byte * 1e9, p.links.size() - failed, p.links.size(),
       latency * 1e6 / static_cast<double>(std::max<std::size_t>(1, p.links.size() - failed)), least / 1e6,
-      most / 1e6, p.together_bytes_per_second / 1e6, p.costs.codecs.size(), args.most_values,
-      fmt::join(p.assumed, ", "));
+      most / 1e6, p.together_bytes_per_second / 1e6,
+      p.mutual_bytes_per_second > 0 ? fmt::format(", {:.1f} to each other", p.mutual_bytes_per_second / 1e6)
+                                    : "",
+      p.costs.codecs.size(), args.most_values, fmt::join(p.assumed, ", "));
   for (const sim::MeasuredLink& l : p.links)
     if (!l.failed.empty()) report.text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
   return report;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 
+#include "codec/common/leave.h"
 #include "one_shot.h"
 
 namespace tithe::cli {
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kLeast = 256;
 constexpr double kLeastRun = 200e-6;  // seconds of a run: many encodes of a small tensor
 constexpr int kRuns = 5;
+constexpr std::size_t kMostPlaces = 64;
 
 }  // namespace
 
@@ -47,39 +49,50 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
   if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread);
   const Impl& impl = codec.best(this_machine());
   const std::size_t most = sizes.back();
-  // Two gradients in turn, so that no branch learns one by heart.
+  // As in a step of training, no gradient is met twice in a row: places along these arrays take turns. Two gradients,
+  // so that no branch learns one by heart; two residuals, one that is read and one that is written.
   const std::vector<float> gradients[] = {bell_values(most, 1), bell_values(most, 2)};
-  std::vector<float> residual(most), out(most);
+  std::vector<float> residuals[2] = {std::vector<float>(most), std::vector<float>(most)}, out(most);
   sim::CodecCosts costs;
   double payload_bytes = 0, bound_bytes = 0;
   for (const std::size_t n : sizes) {
     const std::size_t bound = codec.phases[0].bound(spec.settings, n);
-    std::vector<std::uint8_t> payload(bound);
+    const std::size_t places = std::clamp<std::size_t>(most / n, 1, kMostPlaces);
     const Scratch scratch(codec.scratch(spec.settings, n));
-    std::vector<std::uint8_t> memory(codec.memory != nullptr ? codec.memory(spec.settings, n) : 0);
-    std::vector<std::uint8_t> next_memory(memory.size());
-    Call call{.settings = spec.settings, .scratch = scratch.all(), .memory = memory};
+    const std::size_t memory_bytes = codec.memory != nullptr ? codec.memory(spec.settings, n) : 0;
+    std::vector<std::vector<std::uint8_t>> payloads(places, std::vector<std::uint8_t>(bound));
+    std::vector<std::vector<std::uint8_t>> memories(places, std::vector<std::uint8_t>(memory_bytes));
+    std::vector<std::uint8_t> next_memory(memory_bytes);
+    std::vector<std::size_t> bytes(places);
+    Call call{.settings = spec.settings, .scratch = scratch.all()};
     const bool feedback = !codec.traits.lossless && spec.feedback.kind != Feedback::kNone;
-    std::size_t bytes = 0;
+    std::size_t turn = 0;  // which place, and how often all had theirs
     Status status;
     const auto encode = [&] {
-      ++call.round;
-      const Carry in{gradients[call.round % 2].data(), feedback ? residual.data() : nullptr,
-                     feedback ? residual.data() : nullptr, n};
-      const Result<Encoded> e = impl.encode(call, in, payload);
+      const std::size_t place = turn % places, round = turn++ / places;
+      call.round = static_cast<std::uint32_t>(round);
+      call.memory = memories[place];
+      const Carry in{gradients[round % 2].data() + place * n,
+                     feedback ? residuals[round % 2].data() + place * n : nullptr,
+                     feedback ? residuals[(round + 1) % 2].data() + place * n : nullptr, n};
+      const Result<Encoded> e = impl.encode(call, in, payloads[place]);
       if (e.ok())
-        bytes = e->bytes;
+        bytes[place] = e->bytes;
       else if (status.ok())
         status = e.status();
     };
     const auto decode = [&](bool merge) {
-      const ByteView whole = ByteView(payload).first(bytes);
-      const std::span<const ByteView> payloads(&whole, 1);
+      const std::size_t place = turn++ % places;
+      const ByteView whole = ByteView(payloads[place]).first(bytes[place]);
+      const std::span<float> values = std::span(out).subspan(place * n, n);
+      call.memory = memories[place];
       call.next_memory = merge ? Bytes{} : Bytes(next_memory);
-      if (const Status s =
-              impl.decode(call, payloads, {.base = merge ? out.data() : nullptr}, std::span(out).first(n));
-          !s.ok() && status.ok())
-        status = s;
+      Merge into{.base = merge ? values.data() : nullptr};
+      if (!merge) into.divide = 2;  // a result: the mean, and looked at
+      Status s = impl.decode(call, std::span(&whole, 1), into, values);
+      if (s.ok() && !merge && !codec::all_finite(values))
+        s = Status(Code::kCorrupt, "a result that is not finite");
+      if (!s.ok() && status.ok()) status = s;
       call.next_memory = {};
     };
     // What is short is done often enough that the clock can tell.
@@ -100,11 +113,12 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
     const auto add = [&](sim::Curve& curve, double seconds) {
       curve.points.emplace_back(static_cast<double>(n), seconds);
     };
+    for (std::size_t k = 0; k < 2 * places; ++k) encode();
     add(costs.encode, timed(encode));
     add(costs.store, timed([&] { decode(false); }));
     add(costs.merge, timed([&] { decode(true); }));
     if (!status.ok()) return Status(status.code(), fmt::format("{}: {}", to_string(spec), status.what()));
-    payload_bytes += static_cast<double>(bytes);
+    payload_bytes += static_cast<double>(bytes[0]);
     bound_bytes += static_cast<double>(bound);
   }
   if (!codec.traits.fixed_size && bound_bytes > 0) costs.typical = payload_bytes / bound_bytes;

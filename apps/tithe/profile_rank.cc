@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -31,7 +32,8 @@ double seconds_since(Clock::time_point begin) {
 
 // What a rank leaves on the board for rank 0.
 struct Found {
-  double step, bucket, post, wake, check_byte, copy_value, byte_cpu, together;
+  double step, bucket, post, wake, slice, check_byte, copy_value, byte_cpu;
+  bench::FoundTogether together;
   double spread;
 };
 
@@ -40,6 +42,13 @@ std::string today() {
   char text[16] = {};
   std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
   return text;
+}
+
+// The kernel's clock, at whose ticks it looks for cores that are free: its coarse time goes in such steps.
+double tick() {
+  timespec step{};
+  clock_getres(CLOCK_MONOTONIC_COARSE, &step);
+  return static_cast<double>(step.tv_sec) + 1e-9 * static_cast<double>(step.tv_nsec);
 }
 
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
@@ -122,10 +131,13 @@ class ProfileRank {
                       static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = wake();
+    static_cast<void>(board_.meet());
+    mine.slice = slice();
+    static_cast<void>(board_.meet());
   }
 
-  // From one thread's call until the other, which slept, has it: half of there and back.
-  double wake() {
+  // From one thread's call until the other, which slept, has it: the processor time of both.
+  static double wake() {
     constexpr int kTurns = 400;
     std::mutex mutex;
     std::condition_variable changed;
@@ -138,7 +150,7 @@ class ProfileRank {
         changed.notify_all();
       }
     });
-    const Clock::time_point begin = Clock::now();
+    const double begin = process_seconds();
     {
       std::unique_lock lock(mutex);
       for (int k = 0; k < kTurns; ++k) {
@@ -148,7 +160,31 @@ class ProfileRank {
       }
     }
     other.join();
-    return seconds_since(begin) / (2 * kTurns);
+    return (process_seconds() - begin) / (2 * kTurns);
+  }
+
+  // How long a thread that computes keeps a core from one that wakes: while all cores are busy, who sleeps wakes that
+  // much too late, from nothing to all of it.
+  double slice() {
+    constexpr auto kNap = std::chrono::milliseconds(1);
+    constexpr int kNaps = 100;
+    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> busy;
+    for (int k = 0; k < (cores + board_.world() - 1) / board_.world(); ++k)
+      busy.emplace_back([&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+        }
+      });
+    double late = 0;
+    for (int k = 0; k < kNaps; ++k) {
+      const Clock::time_point due = Clock::now() + kNap;
+      std::this_thread::sleep_until(due);
+      late += seconds_since(due) / kNaps;
+    }
+    stop = true;
+    for (std::thread& t : busy) t.join();
+    return 2 * late;
   }
 
   // ---- Steps and buckets, in a session of one rank: there are no messages
@@ -279,15 +315,20 @@ class ProfileRank {
     p.ranks = world;
     p.lanes = args_.lanes;
     p.one_machine = true;
-    const auto median = [&](double Found::*field) {
+    const auto median_of = [&](auto number) {
       std::vector<double> all;
-      for (Rank r = 0; r < world; ++r) all.push_back(found(r).*field);
+      for (Rank r = 0; r < world; ++r) all.push_back(number(found(r)));
       std::sort(all.begin(), all.end());
       return all[all.size() / 2];
+    };
+    const auto median = [&](double Found::*field) {
+      return median_of([&](const Found& f) { return f.*field; });
     };
     p.costs.step = median(&Found::step);
     p.costs.wake = median(&Found::wake);
     p.costs.bucket = median(&Found::bucket);
+    p.costs.slice = median(&Found::slice);
+    p.costs.move = tick();
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
     // What the network library sends without asking the receiver it does not tell.
@@ -297,16 +338,20 @@ class ProfileRank {
     if (world > 1 && all_links_work()) {
       p.costs.post = p.costs.complete = median(&Found::post);
       p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
+      // Of a turn of a small message there and back, what is not handing over and taking: to sleep, and to wake.
+      p.costs.turn = median_of([](const Found& f) { return std::max(0.0, f.together.turn - 3 * f.post); });
     } else {
       for (const sim::CostField& f : sim::kCostFields)
         if (f.number == &sim::Costs::post || f.number == &sim::Costs::complete ||
-            f.number == &sim::Costs::send_byte || f.number == &sim::Costs::receive_byte) {
+            f.number == &sim::Costs::turn || f.number == &sim::Costs::send_byte ||
+            f.number == &sim::Costs::receive_byte) {
           p.costs.*f.number = usual.*f.number;
           p.assumed.emplace_back(f.in_profile);
         }
     }
     p.spread = median(&Found::spread);
-    p.together_bytes_per_second = median(&Found::together);
+    p.together_bytes_per_second = median_of([](const Found& f) { return f.together.rate; });
+    p.mutual_bytes_per_second = median_of([](const Found& f) { return f.together.mutual; });
     for (Rank a = 0; a < world; ++a)
       for (Rank b = 0; b < world; ++b) {
         if (a == b) continue;

@@ -24,6 +24,7 @@ Json json_of(const Answer& a) {
           {"bytes_sent_per_rank", a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]},
           {"encode_ms", a.outcome.encoded * 1e3},
           {"merge_ms", a.outcome.merged * 1e3},
+          {"cpu_s_per_rank", a.outcome.processor},
           {"busiest_link", a.outcome.busiest},
           {"busiest_link_ms", a.outcome.carried_most * 1e3},
           {"ranks_simulated", a.outcome.ranks}};

@@ -49,6 +49,10 @@ class Cluster {
   // Whether the file states costs of its devices and its network; these then stand in place of those given.
   bool states_costs() const { return !numbers_.empty() || eager_bytes_ || !codecs_.empty(); }
   Costs costs(Costs others) const;
+  // What a link carries of its rate where two hosts send to each other at the same time. Transports that ask before
+  // they send lose time there: their questions wait behind the other direction's bytes.
+  double mutual() const { return mutual_; }
+  void set_mutual(double share) { mutual_ = share; }
 
   // Bytes per second, by link: for each host up, down and inside; then for each switch up and down.
   std::span<const double> rates() const { return rates_; }
@@ -82,7 +86,7 @@ class Cluster {
   std::vector<Switch> switches_;
   std::vector<Kind> kinds_;
   int shared_cores_ = 0;  // 0: each host has its own
-  double speed_ = 1;
+  double speed_ = 1, mutual_ = 1;
   std::map<std::string, Seconds, std::less<>> compute_;        // by model
   std::vector<std::pair<Seconds Costs::*, Seconds>> numbers_;  // of [costs]
   std::optional<std::size_t> eager_bytes_;

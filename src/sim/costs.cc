@@ -172,7 +172,7 @@ Costs assumed_costs() {
   Costs costs = usual_costs();
   costs.step = 0.5e-6;
   costs.post = costs.complete = 3e-6;
-  costs.wake = 8e-6;
+  costs.wake = costs.turn = 8e-6;
   costs.check_byte = 0.05e-9;
   costs.copy_value = 0.3e-9;
   costs.eager_bytes = 8192;

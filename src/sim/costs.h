@@ -41,6 +41,9 @@ struct Costs {
   Seconds post = 2e-6;      // to hand a message to the transport
   Seconds complete = 2e-6;  // to take one that has come
   Seconds wake = 5e-6;      // of a lane that sleeps
+  Seconds turn = 5e-6;      // of the communication lane: to wake, to ask the transport, to sleep again
+  Seconds slice = 0;        // how long a thread keeps a core that others want; 0: they share it at any moment
+  Seconds move = 0;         // how long one that wakes waits for a busy core before a free one takes it
   Seconds bucket = 5e-6;    // to begin a bucket
   Seconds check_byte = 0;   // checksum of a frame, per byte
   Seconds copy_value = 0;   // to and from where gradients lie, per value that cannot be used in place
@@ -65,6 +68,9 @@ inline constexpr CostField kCostFields[] = {
     {"post", "post_s", &Costs::post},
     {"complete", "complete_s", &Costs::complete},
     {"wake", "wake_s", &Costs::wake},
+    {"turn", "turn_s", &Costs::turn},
+    {"slice", "slice_s", &Costs::slice},
+    {"move", "move_s", &Costs::move},
     {"bucket", "bucket_s", &Costs::bucket},
     {"check_byte", "check_s_per_byte", &Costs::check_byte},
     {"copy_value", "copy_s_per_value", &Costs::copy_value},

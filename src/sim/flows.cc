@@ -14,8 +14,12 @@ bool over(double until, double sent) { return until - sent <= kNothing + until *
 
 }  // namespace
 
-Flows::Flows(std::vector<double> bytes_per_second)
-    : capacity_(std::move(bytes_per_second)), carried_(capacity_.size()), links_(capacity_.size()) {
+Flows::Flows(std::vector<double> bytes_per_second, double mutual)
+    : capacity_(std::move(bytes_per_second)),
+      carried_(capacity_.size()),
+      mutual_(mutual),
+      links_(capacity_.size()) {
+  TITHE_ASSERT(mutual > 0 && mutual <= 1);
   for ([[maybe_unused]] const double c : capacity_) TITHE_ASSERT(c > 0);
 }
 
@@ -23,6 +27,11 @@ int Flows::route(std::span<const int> links) {
   routes_.emplace_back();
   routes_.back().links.assign(links.begin(), links.end());
   return static_cast<int>(routes_.size()) - 1;
+}
+
+void Flows::oppose(int route, int other) {
+  routes_[static_cast<std::size_t>(route)].opposite = other;
+  routes_[static_cast<std::size_t>(other)].opposite = route;
 }
 
 void Flows::start(int route, double bytes, std::uint64_t tag, Seconds now) {
@@ -95,6 +104,7 @@ void Flows::share() {
     r.rate = 0;
     if (r.fixed) continue;
     ++open;
+    const bool meets = r.opposite >= 0 && routes_[static_cast<std::size_t>(r.opposite)].listed;
     for (const int l : r.links) {
       Link& link = links_[static_cast<std::size_t>(l)];
       if (link.open == 0) {
@@ -102,7 +112,12 @@ void Flows::share() {
         used_.push_back(l);
       }
       link.open += static_cast<double>(r.flows.size());
+      if (meets) link.meet += static_cast<double>(r.flows.size());
     }
+  }
+  for (const int l : used_) {
+    Link& link = links_[static_cast<std::size_t>(l)];
+    link.left *= 1 - (1 - mutual_) * link.meet / link.open;
   }
   while (open > 0) {
     double least = kNever;

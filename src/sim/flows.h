@@ -6,6 +6,7 @@
 //              (max-min, by progressive filling; Bertsekas and Gallager, Data Networks, 6.5.2). TCP comes close over
 //              some round trips; it does not where queues are so short that they drop (docs/simulate.md)
 //   exact      between two changes rates are constant, so the time of the next end is computed, not stepped to
+//   mutual     where a link's flows have a flow of the opposite route, it carries but a share of its rate
 //   conserved  what a link carried is the sum of what its flows sent, to rounding
 //   same       the same calls in the same order give the same times on all machines: fp64, sums in the order of routes
 //   cheap      flows of one route have one rate: a change costs as many routes as have flows, and not as many flows
@@ -22,11 +23,13 @@ inline constexpr Seconds kNever = std::numeric_limits<double>::infinity();
 
 class Flows {
  public:
-  // Bytes per second of each link, all positive.
-  explicit Flows(std::vector<double> bytes_per_second);
+  // Bytes per second of each link, all positive; and what a link carries of it if all its flows meet others.
+  explicit Flows(std::vector<double> bytes_per_second, double mutual = 1);
 
   // A way over these links, for flows to come. Over no link, bytes take no time.
   int route(std::span<const int> links);
+  // Two routes that lead opposite ways.
+  void oppose(int route, int other);
   // A flow of `bytes`, at least 0, from now on. `tag` is the caller's.
   void start(int route, double bytes, std::uint64_t tag, Seconds now);
   // When the next flow ends, if nothing else starts; kNever if there is none.
@@ -50,15 +53,18 @@ class Flows {
     double sent = 0;  // by a flow that began with the route's first one and never ends
     double rate = 0;  // of each of its flows
     bool fixed = false, listed = false;
+    int opposite = -1;
   };
   struct Link {
     double left = 0;  // of its rate, while rates are computed
     double open = 0;  // flows whose rate is not fixed yet
+    double meet = 0;  // of all, those with a flow of the opposite route
   };
   void share();
   void move(Seconds now);
 
   std::vector<double> capacity_, carried_;
+  double mutual_;
   std::vector<Link> links_;
   std::vector<int> used_;  // links with flows, while rates are computed
   std::vector<Route> routes_;

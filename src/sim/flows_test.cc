@@ -84,6 +84,18 @@ TEST(Flows, ConservedOverManyChanges) {
   EXPECT_EQ(flows.active(), 0U);
 }
 
+// Two that send to each other over the links of two hosts get less of them than one that sends alone.
+TEST(Flows, WhatGoesBothWaysGetsItsShare) {
+  Flows flows({100, 100, 100, 100}, 0.75);
+  const int there[] = {0, 3}, back[] = {2, 1};
+  const int a = flows.route(there), b = flows.route(back);
+  flows.oppose(a, b);
+  flows.start(a, 75, 1, 0);
+  EXPECT_DOUBLE_EQ(flows.next_end(), 0.75);
+  flows.start(b, 75, 2, 0);
+  EXPECT_DOUBLE_EQ(flows.next_end(), 1.0);
+}
+
 TEST(Cores, MoreWorkThanCoresSharesThem) {
   Cores cores(2);
   cores.start(1.0, 1, 0);
@@ -95,6 +107,70 @@ TEST(Cores, MoreWorkThanCoresSharesThem) {
   EXPECT_EQ(cores.advance(2.0).size(), 4U);
   EXPECT_DOUBLE_EQ(cores.used(), 4.0);
   EXPECT_EQ(cores.next_end(), kNever);
+}
+
+// Two that compute on one core take turns; what wakes meanwhile waits for the end of a slice, and goes first.
+TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
+  Cores cores(1, 1, 0.25);
+  const auto step = [&] {
+    const Seconds end = cores.next_end();
+    const auto ended = cores.advance(end);
+    return std::pair(end, ended.empty() ? std::uint64_t{0} : ended[0]);
+  };
+  using End = std::pair<Seconds, std::uint64_t>;
+  cores.start(0.5, 1, 0);
+  cores.start(0.5, 2, 0);
+  EXPECT_EQ(step(), End(0.25, 0));
+  static_cast<void>(cores.next_end());  // 2 has the core
+  static_cast<void>(cores.advance(0.375));
+  cores.start(0.125, 3, 0.375);
+  EXPECT_EQ(step(), End(0.5, 0));
+  EXPECT_EQ(step(), End(0.625, 3));
+  EXPECT_EQ(step(), End(0.875, 1));
+  EXPECT_EQ(step(), End(1.125, 2));
+  EXPECT_EQ(cores.next_end(), kNever);
+  EXPECT_DOUBLE_EQ(cores.used(), 1.125);
+}
+
+// Who waits for a busy core is taken over by one that came free, but not at once.
+TEST(Cores, AFreeCoreTakesWhoHasWaited) {
+  Cores cores(2, 1, 1.0, 0.5);
+  cores.start(0.25, 1, 0);
+  cores.start(2.0, 2, 0);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 0.25);
+  static_cast<void>(cores.advance(0.125));
+  cores.start(0.25, 3, 0.125);  // behind 1
+  cores.start(0.25, 4, 0.125);  // behind 2
+  EXPECT_DOUBLE_EQ(cores.next_end(), 0.25);
+  EXPECT_EQ(cores.advance(0.25)[0], 1U);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 0.5);
+  EXPECT_EQ(cores.advance(0.5)[0], 3U);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 0.625);
+  EXPECT_TRUE(cores.advance(0.625).empty());  // 4 moves
+  EXPECT_DOUBLE_EQ(cores.next_end(), 0.875);
+  EXPECT_EQ(cores.advance(0.875)[0], 4U);
+}
+
+// A thread's next work, begun when its last one ended, is of the same slice.
+TEST(Cores, TheSameThreadGoesOn) {
+  Cores cores(1, 1, 1.0);
+  cores.start(0.25, 1, 0);
+  cores.start(0.25, 2, 0);
+  ASSERT_EQ(cores.advance(cores.next_end()).size(), 1U);
+  cores.start(0.5, 1, 0.25);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 0.75);
+  EXPECT_EQ(cores.advance(0.75)[0], 1U);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 1.0);
+  EXPECT_EQ(cores.advance(1.0)[0], 2U);
+}
+
+TEST(Cores, AloneASliceChangesNothing) {
+  Cores cores(2, 1, 0.01);
+  cores.start(1.0, 1, 0);
+  cores.start(2.0, 2, 0);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 1.0);
+  EXPECT_EQ(cores.advance(1.0)[0], 1U);
+  EXPECT_DOUBLE_EQ(cores.next_end(), 2.0);
 }
 
 TEST(Cores, WorkOfNothingEndsAtOnce) {

@@ -114,6 +114,7 @@ class Reader {
     if (name == "lanes") return whole(name, json, p.lanes);
     if (name == "spread") return number(name, json, p.spread);
     if (name == "together_bytes_per_s") return number(name, json, p.together_bytes_per_second);
+    if (name == "mutual_bytes_per_s") return number(name, json, p.mutual_bytes_per_second);
     if (name == "one_machine") {
       if (!json.is_boolean()) return wrong("'one_machine' must be true or false");
       p.one_machine = json.get<bool>();
@@ -223,6 +224,7 @@ std::string to_json(const Profile& p) {
   }
   root["links"] = std::move(links);
   root["together_bytes_per_s"] = p.together_bytes_per_second;
+  root["mutual_bytes_per_s"] = p.mutual_bytes_per_second;
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -299,7 +301,9 @@ Result<Cluster> cluster_of(const Profile& p) {
                   "the profile has no link: make it between ranks (tithe profile --ranks 4), or "
                   "give --cluster or --link");
   const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second : slowest;
-  return Cluster::flat(p.ranks, rate, latency / good, std::max(1, p.cores), p.one_machine);
+  Cluster cluster = Cluster::flat(p.ranks, rate, latency / good, std::max(1, p.cores), p.one_machine);
+  if (p.mutual_bytes_per_second > 0) cluster.set_mutual(std::min(1.0, p.mutual_bytes_per_second / rate));
+  return cluster;
 }
 
 }  // namespace tithe::sim

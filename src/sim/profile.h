@@ -40,7 +40,10 @@ struct Profile {
   double spread = 0;  // of the numbers: median over rows of (third quartile - first) / median
   Costs costs;
   std::vector<MeasuredLink> links;
-  double together_bytes_per_second = 0;  // that a rank sends while all do; 0: not measured
+  double together_bytes_per_second = 0;  // that a rank sends while all do, each to one; 0: not measured
+  double mutual_bytes_per_second =
+      0;  // while all send to all, so that what goes to a rank and what comes from it
+          // meet; 0: not measured
 
   friend bool operator==(const Profile&, const Profile&) = default;
 };

@@ -23,6 +23,9 @@ Profile some() {
   p.one_machine = true;
   p.spread = 0.07;
   p.costs.step = 1.25e-6;
+  p.costs.turn = 3e-6;
+  p.costs.slice = 4e-4;
+  p.costs.move = 4e-3;
   p.costs.check_byte = 1e-10;
   p.costs.eager_bytes = 8192;
   p.costs.codecs["dgc:ratio=0.01"] = {.encode = {{{256, 1e-6}, {65536, 3e-5}}},
@@ -38,6 +41,7 @@ Profile some() {
   p.links = {{.from = 0, .to = 1, .latency = 30e-6, .bytes_per_second = 1e8},
              {.from = 1, .to = 2, .failed = "nothing came"}};
   p.together_bytes_per_second = 8e7;
+  p.mutual_bytes_per_second = 6e7;
   return p;
 }
 

@@ -88,7 +88,7 @@ void World::communicate(Rank r, bool asleep) {
   if (rank.posting.empty() && rank.completing.empty()) return;
   const Seconds work = static_cast<double>(rank.posting.size()) * costs_.post +
                        static_cast<double>(rank.completing.size()) * costs_.complete +
-                       (asleep ? costs_.wake : 0);
+                       (asleep ? costs_.turn : 0);
   rank.busy = true;
   cores_of(r).start(work, tag(Whose::kLane, static_cast<std::uint64_t>(r)), now_);
 }

@@ -20,7 +20,7 @@ using engine::Program;
 using engine::StepKind;
 using engine::Task;
 
-inline constexpr std::size_t kMostTaken = 64;  // steps that a compute lane takes at once (engine/runner.cc)
+inline constexpr std::size_t kMostTaken = 32;  // steps that a compute lane takes at once (engine/runner.cc)
 
 // The world while it runs. world.cc sets it up and moves its clock; seats.cc is what ranks do, and their messages.
 class World {
@@ -31,14 +31,14 @@ class World {
         work_(work),
         events_(events),
         one_(one),
-        flows_(rates(cluster, one)),
+        flows_(rates(cluster, one), cluster.mutual()),
         ranks_(one ? 1 : static_cast<std::size_t>(cluster.world())) {
     const int of_host = cluster.hosts()[0].ranks;
     const bool shared = cluster.machine_cores().size() == 1;
     if (one)
       cores_.emplace_back(cluster.machine_cores()[0], shared ? cluster.world() : of_host);
     else
-      for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores);
+      for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   }
 
   Result<Outcome> run();
@@ -111,8 +111,8 @@ class World {
     std::uint32_t number;  // rank, or message
     bool operator>(const Timer& o) const { return std::tie(at, order) > std::tie(o.at, o.order); }
   };
-  // Whose work on a core is over: a lane's, or a kernel's for a message.
-  enum class Whose : std::uint64_t { kLane, kMessage };
+  // Whose work on a core is over: a lane's, a kernel's for a message, or the caller's, who hands a bucket over.
+  enum class Whose : std::uint64_t { kLane, kMessage, kCaller };
   static std::uint64_t tag(Whose whose, std::uint64_t number, std::uint64_t lane = 0) {
     return static_cast<std::uint64_t>(whose) << 60 | lane << 40 | number;
   }
@@ -132,6 +132,8 @@ class World {
       if (one_ && links_.size() == 1) links_ = {kInside};
       if (one_ && links_.size() > 1) links_ = {kUp, kDown};
       p.route = flows_.route(links_);
+      const auto back = pairs_.find(static_cast<std::uint64_t>(to) << 32 | static_cast<std::uint32_t>(from));
+      if (!one_ && back != pairs_.end() && back->second.known) flows_.oppose(p.route, back->second.route);
     }
     return p;
   }

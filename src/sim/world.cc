@@ -87,7 +87,7 @@ Status World::build() {
         }
       }
       rank.jobs_until.push_back(rank.of_job.size());
-      later(e.ready + costs_.bucket, What::kBucket, static_cast<std::uint32_t>(r));
+      later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
     }
     rank.lanes.resize(static_cast<std::size_t>(std::max(1, work_.lanes)));
     for (Lane& lane : rank.lanes) lane.taken.resize(kMostTaken);
@@ -102,16 +102,19 @@ Result<Outcome> World::run() {
     if (!step_clock())
       return Status(Code::kInvalid,
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
-  // Every rank tells every other one that its work is complete, and waits for their word.
+  // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller, who
+  // has it tell the others; and again, when all have.
   Seconds last = work_.compute;
   for (Rank a = 0; static_cast<std::size_t>(a) < ranks_.size() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
-    const Seconds told = std::max(at(a).over, work_.compute) + others * costs_.post;
+    const Seconds told =
+        std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
     last = std::max(last, told);
     std::vector<int> links;
     for (Rank b = 0; b < cluster_.world(); ++b)
       if (b != a)
-        last = std::max(last, told + cluster_.way(a, b, links) + costs_.wake + others * costs_.complete);
+        last = std::max(
+            last, told + cluster_.way(a, b, links) + costs_.turn + others * costs_.complete + costs_.wake);
   }
   out_.step = last;
   out_.exposed = last - work_.compute;
@@ -120,6 +123,7 @@ Result<Outcome> World::run() {
     out_.computed.push_back(r.computed);
   }
   out_.ranks = ranks_.size();
+  for (const Cores& c : cores_) out_.processor += c.used() / static_cast<double>(out_.ranks);
   out_.encoded = ranks_[0].encoded;
   out_.merged = ranks_[0].merged;
   const std::vector<double> links = rates(cluster_, one_);
@@ -156,6 +160,8 @@ bool World::step_clock() {
       const std::uint64_t lane = t >> 40 & 0xfffff;
       if (static_cast<Whose>(t >> 60) == Whose::kMessage)
         part_done(number);
+      else if (static_cast<Whose>(t >> 60) == Whose::kCaller)
+        hand_over(static_cast<Rank>(number));
       else if (lane == 0)
         communicated(static_cast<Rank>(number));
       else
@@ -179,7 +185,7 @@ bool World::step_clock() {
   timers_.pop();
   switch (timer.what) {
     case What::kBucket:
-      hand_over(static_cast<Rank>(timer.number));
+      cores_of(static_cast<Rank>(timer.number)).start(costs_.bucket, tag(Whose::kCaller, timer.number), now_);
       break;
     case What::kGrant:
       grant(timer.number);
@@ -208,7 +214,10 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   if (extent == Extent::kOne && !alike)
     return Status(Code::kInvalid,
                   "ranks are not alike in this cluster, or under this strategy: simulate all of them");
-  return World(cluster, costs, work, events, alike && (extent == Extent::kOne || !events)).run();
+  // Hosts that share a machine get its cores one after the other, so they are alike only on the average.
+  const bool one_machine = cluster.machine_cores().size() == 1 && cluster.hosts().size() > 1;
+  return World(cluster, costs, work, events, alike && (extent == Extent::kOne || (!events && !one_machine)))
+      .run();
 }
 
 }  // namespace tithe::sim

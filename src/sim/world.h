@@ -54,6 +54,7 @@ struct Outcome {
   std::vector<Seconds> computed;  // lane time of steps of computing, by rank that was simulated
   Seconds encoded = 0;            // of rank 0's: payloads made
   Seconds merged = 0;             // and payloads taken into values, and stored
+  Seconds processor = 0;          // core time of a rank, with what the kernel does for its messages; the mean
   double carried_most = 0;        // seconds for which the busiest link was busy at its rate
   std::string busiest;            // that link
   std::vector<Event> events;      // if asked for, in the order of their ends
@@ -64,7 +65,7 @@ struct Outcome {
 enum class Extent : std::uint8_t {
   kAll,
   kOne,     // rank 0, for all: kInvalid where they are not alike
-  kNeeded,  // one where all are alike and nobody wants events, else all
+  kNeeded,  // one where all are alike, nobody wants events and each machine has one host; else all
 };
 // Whether all ranks do the same at the same time: hosts that are alike, and strategies whose graph of one rank is that
 // of another with the ranks counted from there.

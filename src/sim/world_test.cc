@@ -22,7 +22,7 @@ Plan plan_for(const char* codec, const char* strategy, std::size_t n, std::size_
 
 Costs free() {
   Costs costs = usual_costs();
-  costs.step = costs.post = costs.complete = costs.wake = costs.bucket = 0;
+  costs.step = costs.post = costs.complete = costs.wake = costs.turn = costs.bucket = 0;
   for (auto& [name, c] : costs.codecs) c = {};
   return costs;
 }

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is the simulator right? The step that `tithe simulate` predicts beside the one that `tithe replay` measures, on hosts
+emulated by this machine (so as root): codecs by strategies, on links of two rates, on two and four hosts, with the
+tensors of three models. Predictions come from a `tithe profile` of the same hosts and links, all ranks at once.
+
+python bench/truth.py                                # all cases, about a quarter of an hour
+    --links 100Mb/s,1Gb/s --hosts 2,4 --models hdc,resnet50:scale=0.125 --codecs fp32,dgc --strategies ring,gather
+    --seconds 1.5 --state FILE --resume --for 170 --out FILE --csv FILE
+
+What was measured is written to --state after every case; --resume goes on from there, and predicts anew. --for: seconds
+after which no further case is begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import json
+import math
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+TITHE = ROOT / "build/tithe"
+MODELS = ["hdc", "resnet50:scale=0.125", "bert_base:scale=0.1"]
+CODECS = ["fp32", "bf16", "onebit", "dgc", "dragonn", "qtopk"]
+STRATEGIES = ["ring", "server", "gather"]
+LEAST_STEPS, MOST_STEPS = 1, 15
+
+
+class Case(NamedTuple):
+    link: str
+    hosts: int
+    model: str
+    codec: str
+    strategy: str
+
+    def key(self) -> str:
+        return " ".join(str(word) for word in self)
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(TITHE), *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def answer(*words: object) -> dict:
+    done = run(*words)
+    if done.returncode != 0:
+        sys.exit(f"tithe {shlex.join(map(str, words))}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def share_a_law(codec: str, strategy: str) -> bool:
+    done = run("simulate", "--model", "hdc", "--link", "1Gb/s", "--ranks", 2, "--codec", codec, "--strategy", strategy)
+    if done.returncode != 0 and "share no law" not in done.stderr:
+        sys.exit(f"{codec} by {strategy}: {done.stderr.strip()}")
+    return done.returncode == 0
+
+
+class State:
+    """What was measured, in a file that is whole at any time: profiles by link and hosts, steps by case."""
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self.path = path
+        mine = {"machine": processor(), "tithe": hashlib.sha256(TITHE.read_bytes()).hexdigest()[:16]}
+        self.data: dict = {**mine, "profiles": {}, "steps": {}}
+        if resume and path.exists():
+            self.data = json.loads(path.read_text())
+            if self.data["machine"] != mine["machine"]:
+                sys.exit(f"{path}: measured on {self.data['machine']}, this is {mine['machine']}: leave out --resume")
+            if self.data["tithe"] != mine["tithe"]:
+                print(f"{path}: measured by another build of tithe; predicted by this one", file=sys.stderr)
+
+    def save(self) -> None:
+        beside = self.path.with_suffix(".part")
+        beside.write_text(json.dumps(self.data, indent=1))
+        beside.rename(self.path)
+
+
+def transport(args: argparse.Namespace) -> list[str]:
+    return ["--transport", args.transport] if args.transport else []
+
+
+def profile(state: State, args: argparse.Namespace, link: str, hosts: int) -> dict:
+    key = f"{link} {hosts}"
+    if key not in state.data["profiles"]:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "profile.json"
+            codecs = [word for codec in args.codecs for word in ("--codec", codec)]
+            begin = time.monotonic()
+            done = run("profile", "--ranks", hosts, "--link", link, *codecs, *transport(args), "--out", out)
+            if done.returncode != 0:
+                sys.exit(f"tithe profile: {done.stderr.strip()}")
+            took = time.monotonic() - begin
+            state.data["profiles"][key] = {"took_s": took, "profile": json.loads(out.read_text())}
+            print(f"profile of {hosts} hosts at {link}: {took:.0f} s", file=sys.stderr, flush=True)
+        state.save()
+    return state.data["profiles"][key]
+
+
+def predict(case: Case, profile_path: Path) -> dict:
+    words = ["--model", case.model, "--profile", profile_path, "--codec", case.codec, "--strategy", case.strategy]
+    return answer("simulate", *words, "--json")["settings"][0]
+
+
+def measure(case: Case, args: argparse.Namespace, expected_ms: float) -> dict:
+    steps = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(args.seconds * 1e3 / expected_ms)))
+    words = ["--model", case.model, "--ranks", case.hosts, "--link", case.link, "--codec", case.codec]
+    got = answer("replay", *words, "--strategy", case.strategy, *transport(args), "--steps", steps, "--json")
+    kept = ("step_ms", "step_spread_ms", "steps", "late_ms", "bytes_sent_per_rank", "cpu_s_per_rank")
+    return {name: got[name] for name in kept}
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+# ---- What is told
+
+
+class Told(NamedTuple):
+    case: Case
+    measured: float  # ms, as all that follows
+    predicted: float
+    measured_cpu: float
+    predicted_cpu: float
+
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+def shares(told: list[Told]) -> str:
+    within = [sum(abs(t.error()) <= most for t in told) for most in (0.1, 0.2)]
+    middle = statistics.median(abs(t.error()) for t in told)
+    return " | ".join([f"{len(told)}", *(f"{n} ({n / len(told):.0%})" for n in within), f"{middle:.1%}"])
+
+
+def summary(told: list[Told]) -> list[str]:
+    rows = ["| of | cases | within 10 % | within 20 % | median error |", "|---|---|---|---|---|"]
+    rows.append(f"| **all** | {shares(told)} |")
+    for field in Case._fields:
+        values: Iterable = dict.fromkeys(getattr(t.case, field) for t in told)
+        for value in values:
+            what = f"{value} hosts" if field == "hosts" else value
+            rows.append(f"| {what} | {shares([t for t in told if getattr(t.case, field) == value])} |")
+    return rows
+
+
+def table(told: list[Told], args: argparse.Namespace) -> list[str]:
+    places = [(link, hosts) for link in args.links for hosts in args.hosts]
+    head = " | ".join(f"{hosts} hosts, {link}" for link, hosts in places)
+    rows = [f"| model | codec by strategy | {head} |", "|---" * (2 + len(places)) + "|"]
+    known = {t.case: t for t in told}
+
+    def cell(case: Case) -> str:
+        if case not in known:
+            return ""
+        t = known[case]
+        mark = "**" if abs(t.error()) > 0.1 else ""
+        return f"{t.measured:.1f}, {t.predicted:.1f} ({mark}{t.error():+.0%}{mark})"
+
+    for model, codec, strategy in dict.fromkeys((t.case.model, t.case.codec, t.case.strategy) for t in told):
+        cells = " | ".join(cell(Case(link, hosts, model, codec, strategy)) for link, hosts in places)
+        rows.append(f"| {model} | {codec} by {strategy} | {cells} |")
+    return rows
+
+
+def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.Namespace) -> str:
+    took = [p["took_s"] for p in state.data["profiles"].values()]
+    today = datetime.datetime.now(datetime.timezone.utc)
+    given = [word for word in sys.argv[1:] if word != "--resume"]
+    lines = [
+        "# Predicted and measured steps",
+        "",
+        f"`{shlex.join(['python', 'bench/truth.py', *given])}`, {today:%Y-%m-%d}, {state.data['machine']}, "
+        f"{len(processors())} cores, Linux {platform.release()}.",
+        "Measured by `tithe replay`: hosts are network namespaces of this machine, links are shaped by the kernel's",
+        "`tbf`, compute is a wait. Predicted by `tithe simulate` from a `tithe profile` of the same hosts and links,",
+        f"all ranks at once, {min(took):.0f} to {max(took):.0f} s each. Errors are those of the prediction against the",
+        "median of the measured steps.",
+        "",
+        *summary(told),
+        "",
+        "Pairs that share no law are left out: " + (", ".join(left_out) or "none") + ".",
+        "",
+        "Milliseconds, measured, predicted (error); bold: more than 10 %.",
+        "",
+        *table(told, args),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def processors() -> list[str]:
+    return [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("processor")]
+
+
+def arguments() -> argparse.Namespace:
+    words: Callable[[str], list[str]] = lambda text: text.split(",")  # noqa: E731
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--links", type=words, default=["100Mb/s", "1Gb/s"])
+    parser.add_argument("--hosts", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4])
+    parser.add_argument("--models", type=words, default=MODELS)
+    parser.add_argument("--codecs", type=words, default=CODECS)
+    parser.add_argument("--strategies", type=words, default=STRATEGIES)
+    parser.add_argument("--transport", default="", help="instead of the one that is chosen by itself: tcp")
+    parser.add_argument("--seconds", type=float, default=1.5, help="that the timed steps of a case take together")
+    parser.add_argument("--state", type=Path, default=ROOT / "build/truth.json", help="what was measured so far")
+    parser.add_argument("--resume", action="store_true", help="go on from --state")
+    parser.add_argument("--for", dest="limit", type=float, default=math.inf, help="seconds")
+    parser.add_argument("--out", type=Path, help="a file beside standard output")
+    parser.add_argument("--csv", type=Path, help="all cases, one a line")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    begin = time.monotonic()
+    state = State(args.state, args.resume)
+    pairs = [(c, s) for c in args.codecs for s in args.strategies]
+    left_out = [f"{c} by {s}" for c, s in pairs if not share_a_law(c, s)]
+    pairs = [(c, s) for c, s in pairs if f"{c} by {s}" not in left_out]
+    told: list[Told] = []
+    left = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for link in args.links:
+            for hosts in args.hosts:
+                if f"{link} {hosts}" not in state.data["profiles"] and time.monotonic() - begin > args.limit:
+                    left += len(args.models) * len(pairs)
+                    continue
+                path = Path(folder) / "profile.json"
+                path.write_text(json.dumps(profile(state, args, link, hosts)["profile"]))
+                for case in [Case(link, hosts, m, *pair) for m in args.models for pair in pairs]:
+                    if case.key() not in state.data["steps"] and time.monotonic() - begin > args.limit:
+                        left += 1
+                        continue
+                    said = predict(case, path)
+                    predicted = said["step_ms"]
+                    if case.key() not in state.data["steps"]:
+                        state.data["steps"][case.key()] = measure(case, args, predicted)
+                        state.save()
+                        print(".", end="", file=sys.stderr, flush=True)
+                    got = state.data["steps"][case.key()]
+                    cpu = got["cpu_s_per_rank"] * 1e3, said["cpu_s_per_rank"] * 1e3
+                    told.append(Told(case, got["step_ms"], predicted, *cpu))
+    print(file=sys.stderr)
+    if left > 0:
+        print(f"{left} cases are left: go on with --resume", file=sys.stderr)
+    if not told:
+        sys.exit("nothing was measured")
+    text = text_of(told, left_out, state, args)
+    print(text, end="")
+    if args.out:
+        args.out.write_text(text)
+    if args.csv:
+        columns = (*Case._fields, *(f"{name}_ms" for name in Told._fields[1:]))
+        rows = [",".join(map(str, (*t.case, *t[1:]))) for t in told]
+        args.csv.write_text("\n".join([",".join(columns), *rows, ""]))
+
+
+if __name__ == "__main__":
+    main()
