@@ -9,6 +9,7 @@ namespace tithe::sim {
 namespace {
 
 constexpr Seconds kNothing = 1e-12;  // what rounding leaves of work that has ended
+constexpr double kRounding = 1e-14;  // of what all work has had
 
 }  // namespace
 
@@ -21,41 +22,36 @@ double Cores::rate() const {
 void Cores::start(Seconds work, std::uint64_t tag, Seconds now) {
   TITHE_ASSERT(work >= 0);
   move(now);
-  work_.push_back({tag, work});
+  if (work_.empty()) had_ = 0;  // so that sums stay small, and exact
+  work_.push({had_ + work, order_++, tag});
   look_ahead();
 }
 
 std::span<const std::uint64_t> Cores::advance(Seconds now) {
   const bool at_end = now >= end_;
   TITHE_ASSERT(now <= end_);
-  Seconds least = kNever;
-  for (const Work& w : work_) least = std::min(least, w.left);
   move(now);
   ended_.clear();
   // Whoever was next ends at its end, whatever rounding says.
-  const Seconds over = at_end ? std::max(kNothing, least * 1e-12) : kNothing;
-  std::erase_if(work_, [&](const Work& w) {
-    if (w.left > over) return false;
-    ended_.push_back(w.tag);
-    return true;
-  });
+  if (at_end && !work_.empty()) had_ = std::max(had_, work_.top().until);
+  while (!work_.empty() && work_.top().until - had_ <= kNothing + had_ * kRounding) {
+    ended_.push_back(work_.top().tag);
+    work_.pop();
+  }
   look_ahead();
   return ended_;
 }
 
 void Cores::move(Seconds now) {
   TITHE_ASSERT(now >= now_);
-  const Seconds done = (now - now_) * rate();
+  const Seconds each = (now - now_) * rate();
   now_ = now;
-  for (Work& w : work_) {
-    used_ += std::min(w.left, done);
-    w.left = std::max(0.0, w.left - done);
-  }
+  had_ += each;
+  used_ += each * static_cast<double>(work_.size());
 }
 
 void Cores::look_ahead() {
-  end_ = kNever;
-  for (const Work& w : work_) end_ = std::min(end_, now_ + w.left / rate());
+  end_ = work_.empty() ? kNever : now_ + std::max(0.0, work_.top().until - had_) / rate();
 }
 
 }  // namespace tithe::sim
