@@ -56,11 +56,52 @@ Result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
+// Where a text stops being JSON, counted from 1 in bytes; 0: nowhere.
+class WhereTorn : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  static std::size_t of(std::string_view text) {
+    WhereTorn reader;
+    nlohmann::json::sax_parse(text, &reader);
+    return reader.at_;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
+    at_ = at;
+    return false;
+  }
+
+ private:
+  std::size_t at_ = 0;
+};
+
+std::ptrdiff_t line_at(std::string_view text, std::size_t byte) {
+  return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())),
+                        '\n');
+}
+
 Result<ModelList> parse(std::string_view file, std::string_view text, double scale) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInvalid, fmt::format("{}: {}", file, what));
   };
+  if (json.is_discarded()) {
+    const std::size_t at = WhereTorn::of(text);
+    return Status(
+        Code::kInvalid,
+        fmt::format("{}:{}: no list of a model: no JSON from here on; is the file whole? (models/README.md)",
+                    file, line_at(text, at > 0 ? at - 1 : 0)));
+  }
   const auto number = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0;
   };
@@ -77,17 +118,26 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   std::set<std::string> names;
   std::size_t values = 0;
   for (const nlohmann::json& t : json["tensors"]) {
+    // Of a tensor by its name, at the line where that stands, the last one if it does several times.
+    const auto wrong_tensor = [&](const std::string& name, std::string_view what) {
+      const std::string quoted = nlohmann::json(name).dump();
+      const std::size_t at = names.contains(name) ? text.rfind(quoted) : text.find(quoted);
+      return Status(Code::kInvalid,
+                    fmt::format("{}:{}: {}: {}", file, line_at(text, at == std::string_view::npos ? 0 : at),
+                                printable(name, kMostShown), what));
+    };
     if (!word(t, "name") || !whole(t, "values") || !whole(t, "row") || !number(t, "ready_ms"))
       return wrong(fmt::format("tensor {}: it needs `name`, `values`, `row` and `ready_ms`", names.size()));
     ModelTensor tensor{t["name"], t["values"], t["row"], t["ready_ms"]};
     if (tensor.values == 0 || tensor.values > kMostValues || (values += tensor.values) > kMostValues)
-      return wrong(fmt::format("{}: a model has 1 to 2^40 values per tensor, and in all", tensor.name));
+      return wrong_tensor(tensor.name, "a model has 1 to 2^40 values per tensor, and in all");
     if (tensor.row == 0 || tensor.values % tensor.row != 0)
-      return wrong(
-          fmt::format("{}: {} values are no whole rows of {}", tensor.name, tensor.values, tensor.row));
-    if (!names.insert(tensor.name).second) return wrong(fmt::format("{} stands twice", tensor.name));
+      return wrong_tensor(tensor.name,
+                          fmt::format("{} values are no whole rows of {}", tensor.values, tensor.row));
+    if (names.contains(tensor.name)) return wrong_tensor(tensor.name, "it stands twice");
     if (!list.tensors.empty() && tensor.ready_ms < list.tensors.back().ready_ms)
-      return wrong(fmt::format("{} is ready before the one above it", tensor.name));
+      return wrong_tensor(tensor.name, "it is ready before the one above it");
+    names.insert(tensor.name);
     if (scale < 1)
       tensor.row = tensor.values =
           std::max<std::size_t>(static_cast<std::size_t>(static_cast<double>(tensor.values) * scale), 1);

@@ -2,7 +2,7 @@
 // tithe simulate: what a training step would take on a cluster that need not exist, by the engine's own steps.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "file_io.h"
 #include "progress.h"
@@ -48,93 +48,119 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
                      cluster.hosts().size(), cluster.name(), scene.source);
 }
 
+Status write_text(const std::string& path, std::string_view text) {
+  return write_file(path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+// What the options ask for, of pages and pictures. The picture first: a build that draws none refuses before.
+template <typename DrawFigure, typename DrawPage>
+Status show(const SimulateArgs& args, DrawFigure figure, DrawPage page) {
+  if (!args.png.empty()) {
+    const Result<std::vector<std::uint8_t>> picture = to_png(figure());
+    if (!picture.ok()) return picture.status();
+    TITHE_TRY(write_file(args.png, *picture));
+  }
+  if (!args.html.empty()) TITHE_TRY(write_text(args.html, page()));
+  return {};
+}
+
 Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Report report;
-  report.text = scene_text(scene, scene.cluster) + std::string(kHead);
+  const std::string about = scene_text(scene, scene.cluster);
+  report.text = about + std::string(kHead);
   report.json = {{"model", args.model},
                  {"cluster", scene.cluster.name()},
                  {"costs_measured", scene.measured},
                  {"costs", scene.source}};
   Json list = Json::array();
+  std::vector<Answer> answers;
   for (std::size_t k = 0; k < settings.size(); ++k) {
     progress("settings", k, settings.size());
     const bool events = k == 0 && !args.trace.empty();
-    const Result<Answer> answer = simulate_one(scene, settings[k], scene.cluster, args, events);
+    Result<Answer> answer = simulate_one(scene, settings[k], scene.cluster, args, events);
     if (!answer.ok()) return answer.status();
-    if (events) {
-      const std::string text = chrome_trace(*answer);
-      TITHE_TRY(write_file(args.trace, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
-    }
+    if (events) TITHE_TRY(write_text(args.trace, chrome_trace(*answer)));
     report.text += line_of(*answer);
     list.push_back(json_of(*answer));
+    answers.push_back(std::move(*answer));
   }
   report.json["settings"] = std::move(list);
+  const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
+  TITHE_TRY(show(
+      args, [&] { return compare_figure(answers); }, [&] { return compare_page(title, about, answers); }));
   return report;
 }
 
-Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
-  std::vector<double> at;
-  std::string unit;
+// Where the points of a sweep lie.
+void set_points(const Scene& scene, const SimulateArgs& args, Sweep& sweep) {
   if (args.sweep == "bandwidth") {
-    at = {0.1, 0.3, 1, 3, 10, 30, 100};
-    unit = "Gbit/s of a host's link";
+    sweep.at = {0.1, 0.3, 1, 3, 10, 30, 100};
+    sweep.unit = "Gbit/s of a host's link";
   } else if (args.sweep == "ranks") {
-    for (int n = 2; n <= std::max(2, scene.cluster.world()); n *= 2) at.push_back(n);
-    unit = "ranks";
+    for (int n = 2; n <= std::max(2, scene.cluster.world()); n *= 2) sweep.at.push_back(n);
+    sweep.unit = "ranks";
   } else {
-    at = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3};
-    unit = "ratio";
+    sweep.at = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3};
+    sweep.unit = "ratio";
   }
+}
+
+Result<Answer> simulate_point(const Scene& scene, Setting setting, const SimulateArgs& args, double at) {
+  sim::Cluster cluster = scene.cluster;
+  if (args.sweep == "bandwidth") cluster = cluster.with_rate(at * 1e9 / kBitsPerByte);
+  if (args.sweep == "ranks") {
+    const Result<sim::Cluster> sized = cluster.sized(static_cast<int>(at));
+    if (!sized.ok()) return sized.status();
+    cluster = *sized;
+  }
+  if (args.sweep == "ratio") {
+    const std::string name = setting.session.codec.substr(0, setting.session.codec.find(':'));
+    setting.session.codec = fmt::format("{}:ratio={}", name, at);
+  }
+  return simulate_one(scene, setting, cluster, args, false);
+}
+
+Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
+  Sweep sweep;
+  set_points(scene, args, sweep);
   Report report;
-  report.text = scene_text(scene, scene.cluster) + fmt::format("{:<14}", unit.substr(0, unit.find(' ')));
+  const std::string about = scene_text(scene, scene.cluster);
+  report.text = about + fmt::format("{:<14}", sweep.unit.substr(0, sweep.unit.find(' ')));
   for (const Setting& s : settings) report.text += fmt::format(" {:>24}", s.label + ", ms");
   report.text += '\n';
   Json list = Json::array();
-  std::vector<std::vector<Answer>> answers;
-  for (std::size_t k = 0; k < at.size(); ++k) {
-    progress("points", k, at.size());
-    sim::Cluster cluster = scene.cluster;
-    if (args.sweep == "bandwidth") cluster = cluster.with_rate(at[k] * 1e9 / kBitsPerByte);
-    if (args.sweep == "ranks") {
-      const Result<sim::Cluster> sized = cluster.sized(static_cast<int>(at[k]));
-      if (!sized.ok()) return sized.status();
-      cluster = *sized;
-    }
-    report.text += fmt::format("{:<14.4g}", at[k]);
-    Json row = {{"at", at[k]}};
+  for (std::size_t k = 0; k < sweep.at.size(); ++k) {
+    report.text += fmt::format("{:<14.4g}", sweep.at[k]);
     Json settings_json = Json::array();
-    answers.emplace_back();
-    for (Setting s : settings) {
-      if (args.sweep == "ratio") {
-        const std::string name = s.session.codec.substr(0, s.session.codec.find(':'));
-        s.session.codec = fmt::format("{}:ratio={}", name, at[k]);
-      }
-      Result<Answer> answer = simulate_one(scene, s, cluster, args, false);
+    sweep.answers.emplace_back();
+    for (const Setting& s : settings) {
+      progress("points", sweep.answers.back().size() + k * settings.size(),
+               sweep.at.size() * settings.size());
+      Result<Answer> answer = simulate_point(scene, s, args, sweep.at[k]);
       if (!answer.ok()) return answer.status();
       report.text +=
           fmt::format(" {:>16.3f} ({:>3.0f} %)", answer->outcome.step * 1e3, 100 * answer->efficiency());
       settings_json.push_back(json_of(*answer));
-      answers.back().push_back(std::move(*answer));
+      sweep.answers.back().push_back(std::move(*answer));
     }
-    row["settings"] = std::move(settings_json);
-    list.push_back(std::move(row));
+    list.push_back({{"at", sweep.at[k]}, {"settings", std::move(settings_json)}});
     report.text += '\n';
   }
-  report.json = {
-      {"model", args.model}, {"cluster", scene.cluster.name()}, {"sweep", args.sweep}, {"points", list}};
-  if (!args.html.empty()) {
-    const std::string page = sweep_html(
-        fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep), unit, at, answers);
-    TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page.data()), page.size()}));
-  }
+  report.json = {{"model", args.model},
+                 {"cluster", scene.cluster.name()},
+                 {"costs_measured", scene.measured},
+                 {"sweep", args.sweep},
+                 {"points", list}};
+  const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
+  TITHE_TRY(show(
+      args, [&] { return sweep_figure(sweep); }, [&] { return sweep_page(title, about, sweep); }));
   return report;
 }
 
 Result<Report> simulate(const SimulateArgs& args) {
-  if (!args.html.empty() && args.sweep.empty())
-    return Status(Code::kInvalid, "--html: draws a --sweep: give one");
   if (!args.trace.empty() && !args.sweep.empty())
     return Status(Code::kInvalid, "--trace: of one step, not of a --sweep");
+  if (!args.png.empty() && !can_png()) return to_png({}).status();
   const Result<Scene> scene = scene_of(args);
   if (!scene.ok()) return scene.status();
   const Result<std::vector<Setting>> settings = settings_of(args);
@@ -172,7 +198,9 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--sweep", args->sweep, "a table over it")
       ->check(CLI::IsMember({"bandwidth", "ranks", "ratio"}));
-  app.add_option("--html", args->html, "also write the sweep as a page of its own, with its curves");
+  app.add_option("--html", args->html,
+                 "also write a page of its own: the sweep's curves, or where the time goes");
+  app.add_option("--png", args->png, "also write that figure as a picture");
   app.add_option("--trace", args->trace, "write rank 0's step in Chrome's trace format (Perfetto opens it)");
   return [args] { return simulate(*args); };
 }

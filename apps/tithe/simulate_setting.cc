@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/nearest.h"
@@ -139,8 +138,7 @@ std::string chrome_trace(const Answer& answer) {
   constexpr std::string_view kNames[] = {"load", "own", "encode", "send", "recv", "check", "merge", "store"};
   for (const sim::Event& e : answer.outcome.events) {
     if (e.rank != 0) continue;
-    const engine::Step& step = answer.outcome.programs_of_rank_0[static_cast<std::size_t>(e.bucket)]
-                                   .steps[static_cast<std::size_t>(e.step)];
+    const engine::Step& step = answer.outcome.step_of(e);
     const bool message = step.kind == engine::StepKind::kSend || step.kind == engine::StepKind::kRecv;
     list.push_back(
         {{"name", kNames[static_cast<std::size_t>(step.kind)]},
@@ -149,67 +147,9 @@ std::string chrome_trace(const Answer& answer) {
          {"tid", message ? 100 + step.peer : e.lane},
          {"ts", e.begin * 1e6},
          {"dur", (e.end - e.begin) * 1e6},
-         {"args", {{"bucket", e.bucket}, {"part", step.part}, {"chunk", step.chunk}, {"peer", step.peer}}}});
+         {"args", {{"bucket", e.bucket}, {"part", e.part}, {"chunk", step.chunk}, {"peer", step.peer}}}});
   }
   return nlohmann::ordered_json{{"traceEvents", std::move(list)}}.dump() + "\n";
-}
-
-std::string sweep_html(const std::string& title, const std::string& x, const std::vector<double>& at,
-                       const std::vector<std::vector<Answer>>& answers) {
-  constexpr double kWidth = 760, kHeight = 420, kLeft = 70, kBottom = 50, kTop = 20, kRight = 200;
-  constexpr std::string_view kColors[] = {"#1b6ca8", "#c8553d", "#3d8c5f", "#8a5fa8", "#b8892b", "#5f6b73"};
-  double most = 0;
-  for (const auto& row : answers)
-    for (const Answer& a : row) most = std::max(most, a.outcome.step * 1e3);
-  const auto px = [&](double v) {
-    const double low = std::log10(at.front()), high = std::log10(at.back());
-    return kLeft + (high > low ? (std::log10(v) - low) / (high - low) : 0.5) * (kWidth - kLeft - kRight);
-  };
-  const auto py = [&](double ms) { return kHeight - kBottom - ms / most * (kHeight - kBottom - kTop); };
-  const auto escaped = [](std::string_view text) {
-    std::string out;
-    for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-    return out;
-  };
-  std::string svg;
-  for (int k = 0; k <= 4; ++k)
-    svg += fmt::format(
-        "<line x1='{0}' x2='{1}' y1='{2:.1f}' y2='{2:.1f}' stroke='#ddd'/><text x='{3}' y='{4:.1f}' "
-        "text-anchor='end'>{5:.3g}</text>\n",
-        kLeft, kWidth - kRight, py(most * k / 4), kLeft - 8, py(most * k / 4) + 4, most * k / 4);
-  for (const double v : at)
-    svg += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:.3g}</text>\n", px(v),
-                       kHeight - kBottom + 18, v);
-  for (std::size_t s = 0; s < answers[0].size(); ++s) {
-    const std::string_view color = kColors[s % std::size(kColors)];
-    std::string points;
-    for (std::size_t k = 0; k < at.size(); ++k)
-      points += fmt::format("{:.1f},{:.1f} ", px(at[k]), py(answers[k][s].outcome.step * 1e3));
-    svg += fmt::format(
-        "<polyline points='{}' fill='none' stroke='{}' stroke-width='2'/>\n<text x='{}' y='{}' "
-        "fill='{}'>{}</text>\n",
-        points, color, kWidth - kRight + 12, kTop + 16 + 20 * static_cast<double>(s), color,
-        escaped(answers[0][s].setting.label));
-  }
-  std::string rows;
-  for (std::size_t k = 0; k < at.size(); ++k) {
-    rows += fmt::format("<tr><td>{:.4g}</td>", at[k]);
-    for (const Answer& a : answers[k])
-      rows += fmt::format("<td>{:.3f}</td><td>{:.0f} %</td>", a.outcome.step * 1e3, 100 * a.efficiency());
-    rows += "</tr>\n";
-  }
-  std::string heads;
-  for (const Answer& a : answers[0])
-    heads += fmt::format("<th>{}, ms</th><th>efficiency</th>", escaped(a.setting.label));
-  return fmt::format(
-      "<!doctype html><meta charset='utf-8'><title>{0}</title>\n<style>body{{font:14px "
-      "system-ui,sans-serif;margin:2em}}"
-      "text{{font-size:12px}}td,th{{padding:2px 10px;text-align:right}}</style>\n<h1>{0}</h1>\n"
-      "<svg width='{1}' height='{2}' role='img'>{3}<text x='{4}' y='{5}' text-anchor='middle'>{6}</text>"
-      "<text x='14' y='{7}' transform='rotate(-90 14 {7})' text-anchor='middle'>step, ms</text></svg>\n"
-      "<table><tr><th>{6}</th>{8}</tr>\n{9}</table>\n",
-      escaped(title), kWidth, kHeight, svg, (kLeft + kWidth - kRight) / 2, kHeight - 8, escaped(x),
-      (kHeight - kBottom + kTop) / 2, heads, rows);
 }
 
 }  // namespace tithe::cli

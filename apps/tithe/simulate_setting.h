@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "figure.h"
 #include "measure/model_list.h"
 #include "sim/profile.h"
 #include "sim/world.h"
@@ -14,7 +15,7 @@
 namespace tithe::cli {
 
 struct SimulateArgs {
-  std::string model, cluster, link, profile, choices_file, sweep, trace, html;
+  std::string model, cluster, link, profile, choices_file, sweep, trace, html, png;
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: those of the cluster
@@ -57,8 +58,19 @@ Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const si
 // The trace of rank 0's step in Chrome's format.
 std::string chrome_trace(const Answer& answer);
 
-// One page with a curve per setting, that needs nothing else: x is what was swept.
-std::string sweep_html(const std::string& title, const std::string& x, const std::vector<double>& at,
-                       const std::vector<std::vector<Answer>>& answers);
+// Settings over something: a row of answers for each point.
+struct Sweep {
+  std::string unit;
+  std::vector<double> at;
+  std::vector<std::vector<Answer>> answers;
+};
+
+// simulate_figure.cc: a curve per setting, over what was swept; or where the time of each setting goes. Pages need
+// nothing else.
+Figure sweep_figure(const Sweep& sweep);
+Figure compare_figure(const std::vector<Answer>& answers);
+std::string sweep_page(const std::string& title, const std::string& about, const Sweep& sweep);
+std::string compare_page(const std::string& title, const std::string& about,
+                         const std::vector<Answer>& answers);
 
 }  // namespace tithe::cli

@@ -9,6 +9,7 @@
 #include "carry/policy.h"
 #include "engine/laws.h"
 #include "engine/makers.h"
+#include "engine/template.h"
 #include "engine/window.h"
 
 namespace tithe::engine {
@@ -22,57 +23,29 @@ constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign
 
 class Compiler {
  public:
+  // What a strategy draws here.
+  struct Drawn {
+    const Graph* graph = nullptr;
+    bool any_merge = false;  // some rank merges frames, so that a frame may hold the payloads of several
+    const Makers* makers = nullptr;  // where frames are to be verified
+  };
   Compiler(const Plan& plan, const Place& at, std::span<const double> ratios, const Tagging& tagging,
-           KnownMakers& known, const std::vector<bool>& copied)
-      : plan_(plan), at_(at), ratios_(ratios), tagging_(tagging), known_(known), copied_(copied) {}
+           const std::vector<bool>& copied, Templates& templates)
+      : plan_(plan), at_(at), ratios_(ratios), tagging_(tagging), copied_(copied), templates_(templates) {}
 
-  Program run() {
-    for (std::size_t i = 0; i < plan_.parts.size(); ++i) add_part(static_cast<int>(i));
-    link();
+  // drawn: what the strategy of a part draws.
+  template <typename DrawnBy>
+  Program run(DrawnBy drawn) {
+    for (std::size_t i = 0; i < plan_.parts.size(); ++i)
+      add_part(static_cast<int>(i), drawn(*plan_.parts[i].strategy));
     set_levels();
     place_parts();
     return std::move(out_);
   }
 
  private:
-  struct Draft {
-    Step step;
-    std::vector<int> after;
-    std::vector<int> frames;
-    std::vector<Rank> makers;
-  };
-
-  // An exchange: a phase of the codec of a stage.
-  struct Exchange {
-    Stage stage;
-    std::size_t phase;
-  };
-
-  static Draft draft(StepKind kind, int part, Exchange exchange, Chunk c) {
-    Draft d;
-    d.step.kind = kind;
-    d.step.part = part;
-    d.step.stage = exchange.stage;
-    d.step.phase = static_cast<std::uint8_t>(exchange.phase);
-    d.step.chunk = c;
-    return d;
-  }
-  int add(Draft d) {
-    drafts_.push_back(std::move(d));
-    return static_cast<int>(drafts_.size()) - 1;
-  }
-  int add(StepKind kind, int part, Exchange exchange, Chunk c) { return add(draft(kind, part, exchange, c)); }
-  Draft& at(int step) { return drafts_[static_cast<std::size_t>(step)]; }
-  void follow(int step, int before) {
-    if (before >= 0) at(step).after.push_back(before);
-  }
-  int add_slot(std::size_t payload_bytes) {
-    const std::size_t bytes = kFrameHeaderBytes + payload_bytes + tagging_.trailer();
-    out_.slots.push_back({frames_.back(), bytes});
-    out_.check_of.push_back(-1);
-    frames_.back() += round_up(bytes);
-    return static_cast<int>(out_.slots.size()) - 1;
-  }
+  // By exchange and chunk: the most that a payload may have, under any ratio.
+  using Payloads = std::vector<std::vector<std::size_t>>;
 
   // The most that a part's settings ask for, under any ratio.
   template <typename Need>
@@ -81,32 +54,34 @@ class Compiler {
     for (const double r : ratios_) bytes = std::max(bytes, need(with_ratio(spec, r)));
     return bytes;
   }
-  void add_part(int index);
-  void add_exchange(int index, Exchange exchange, const Makers& makers, std::vector<int>& ready);
-  std::vector<Turn> turns(const Part& part, const Graph& graph) const;
-  void link();
+  // Of a frame that may hold such a payload of every rank.
+  std::size_t joined_bytes(std::size_t payload) const {
+    return static_cast<std::size_t>(at_.world) * (8 + payload);
+  }
+  void add_part(int index, const Drawn& drawn);
+  void add_template(int index, const Template& t, const Drawn& drawn, const Payloads& payloads,
+                    const std::vector<bool>& joins);
+  void add_slots(const Template& t, const Payloads& payloads, const std::vector<bool>& joins);
+  int lower_makers(const Step& merge, const Part& part, const Template& t, const Makers& makers) const;
+  Range keep(std::span<const int> numbers, std::size_t first);
   void set_levels();
   void place_parts();
   bool copied(int part) const { return !copied_.empty() && copied_[static_cast<std::size_t>(part)]; }
-  int add_user(StepKind kind, int part, Exchange exchange, Chunk c);
   std::uint32_t weight(const Step& step) const;
 
   const Plan& plan_;
   const Place at_;
   const std::span<const double> ratios_;
   const Tagging tagging_;
+  const std::vector<bool>& copied_;  // by part
+  Templates& templates_;
   Program out_;
-  std::vector<Draft> drafts_;
-  std::vector<Draft> checks_;
-  KnownMakers& known_;
-  const std::vector<bool>& copied_;      // by part
+  std::vector<bool> leads_;              // by step: to a send
   std::vector<std::size_t> frames_;      // by part: bytes of its slots
   std::vector<std::size_t> first_slot_;  // by part
-  std::vector<bool> loaded_;             // by chunk of the part at hand
-  std::map<Rank, int> last_send_;        // of the part at hand: sends to one peer leave in order
 };
 
-void Compiler::add_part(int index) {
+void Compiler::add_part(int index, const Drawn& drawn) {
   const Part& part = plan_.parts[static_cast<std::size_t>(index)];
   PartLayout layout;
   layout.laws = *choose_laws(part.spec, *part.strategy);
@@ -116,190 +91,113 @@ void Compiler::add_part(int index) {
   const auto count = static_cast<std::size_t>(layout.chunks);
   for (std::size_t c = 0; c <= count; ++c)
     layout.starts.push_back(cut_at(part.n, cols_of(part.spec), c, count));
-  const std::shared_ptr<const Makers> makers = known_.of(*part.strategy, at_);
-  layout.turns = turns(part, makers->graph());
-  out_.parts.push_back(layout);
 
-  last_send_.clear();
-  frames_.push_back(0);
-  first_slot_.push_back(out_.slots.size());
-  const std::size_t first_step = drafts_.size();
-  const bool clips = part.spec.feedback.clip > 0;
-  loaded_.assign(count, clips);
-  // By chunk: the step after which a phase may touch it.
-  std::vector<int> ready(count,
-                         clips ? add(StepKind::kLoad, index, Exchange{Stage::kBetween, 0}, kWholePart) : -1);
-  if (part.inside) add_exchange(index, {Stage::kInside, 0}, *makers, ready);
-  for (std::size_t phase = 0; phase < layout.laws.size(); ++phase)
-    add_exchange(index, {Stage::kBetween, phase}, *makers, ready);
-  out_.parts.back().steps = drafts_.size() - first_step;
-}
-
-// A step that reads or writes its chunk. If it is the first, it brings the values in. Where it waits for a message and
-// that is more than a glance, they come in meanwhile.
-int Compiler::add_user(StepKind kind, int part, Exchange exchange, Chunk c) {
-  const bool first = !loaded_[static_cast<std::size_t>(c)];
-  loaded_[static_cast<std::size_t>(c)] = true;
-  const bool waits = kind == StepKind::kMerge || kind == StepKind::kStore;
-  const bool much = copied(part) || carry::keeps_velocity(plan_.parts[static_cast<std::size_t>(part)].spec);
-  const int load = first && waits && much ? add(StepKind::kLoad, part, exchange, c) : -1;
-  const int step = add(kind, part, exchange, c);
-  at(step).step.loads = first && load < 0;
-  follow(step, load);
-  return step;
-}
-
-// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do.
-std::vector<Turn> Compiler::turns(const Part& part, const Graph& graph) const {
-  std::vector<Turn> out(static_cast<std::size_t>(graph.chunks()),
-                        {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
-  for (const Node& n : graph.nodes())
-    if (n.op == Op::kEncode && n.stage == Stage::kBetween && at_.works())
-      out[static_cast<std::size_t>(n.arg)].at = at_.me;
-  if (!part.inside) return out;
-  for (Turn& t : out)
-    t = {t.at < 0 ? -1 : at_.host_of(at_.me), at_.hosts->count(at_.world), at_.hosts->count(at_.world)};
-  return out;
-}
-
-void Compiler::add_exchange(int index, Exchange exchange, const Makers& makers, std::vector<int>& ready) {
-  const Graph& graph = makers.graph();
-  const Part& part = plan_.parts[static_cast<std::size_t>(index)];
-  const PartLayout& layout = out_.parts[static_cast<std::size_t>(index)];
-  const std::size_t phase = exchange.phase;
-  const bool inside = exchange.stage == Stage::kInside;
-  const Spec& spec = inside ? *part.inside : part.spec;
-  const LawRow& law = row_of(inside ? Law::kDecode : layout.laws[phase]);
-  const auto takes_part = [&](const Node& n) { return n.stage == exchange.stage; };
-  const auto count = static_cast<std::size_t>(layout.chunks);
-  const auto payload = [&](Chunk c) {
-    return most(spec, [&](const Settings& s) { return spec.codec->phases[phase].bound(s, layout.size(c)); });
+  TemplateKey key{.strategy = part.strategy,
+                  .laws = layout.laws,
+                  .inside = part.inside.has_value(),
+                  .clips = part.spec.feedback.clip > 0,
+                  .much = copied(index) || carry::keeps_velocity(part.spec),
+                  .small = {}};
+  Payloads payloads;
+  std::vector<bool> joined;  // by exchange: a frame may hold the payloads of all ranks
+  const auto add_exchange = [&](const Spec& spec, std::size_t phase, bool joins) {
+    std::vector<std::size_t>& sizes = payloads.emplace_back(count);
+    std::map<std::size_t, std::size_t> of_n;  // chunks have few sizes
+    std::size_t largest = 0;
+    for (Chunk c = 0; c < layout.chunks; ++c) {
+      const std::size_t n = layout.size(c);
+      const auto known = of_n.try_emplace(n);
+      std::size_t& payload = known.first->second;
+      if (known.second) {
+        payload = most(spec, [&](const Settings& s) { return spec.codec->phases[phase].bound(s, n); });
+        out_.scratch_bytes = std::max(
+            out_.scratch_bytes, most(spec, [&](const Settings& s) { return spec.codec->scratch(s, n); }));
+      }
+      sizes[static_cast<std::size_t>(c)] = payload;
+      largest = std::max(largest, payload);
+    }
+    joined.push_back(joins && drawn.any_merge);
+    key.small.push_back((joined.back() ? joined_bytes(largest) : largest) <= kCheckedByReader);
   };
-  for (Chunk c = 0; c < layout.chunks; ++c)
-    out_.scratch_bytes =
-        std::max(out_.scratch_bytes,
-                 most(spec, [&](const Settings& s) { return spec.codec->scratch(s, layout.size(c)); }));
-  const auto ranks = static_cast<std::size_t>(at_.world);
-  const bool joins = law.joins && makers.any_merge();
-  const auto frame_bytes = [&](Chunk c) { return joins ? ranks * (8 + payload(c)) : payload(c); };
+  if (part.inside) add_exchange(*part.inside, 0, row_of(Law::kDecode).joins);
+  for (std::size_t phase = 0; phase < layout.laws.size(); ++phase)
+    add_exchange(part.spec, phase, row_of(layout.laws[phase]).joins);
 
-  std::vector<std::vector<int>> merged(count);
-  for (const Node& n : graph.nodes())
-    if (n.op == Op::kMerge && takes_part(n))
-      for (const int f : n.frames) merged[static_cast<std::size_t>(n.arg)].push_back(f);
+  const Template& t = templates_.of(key, at_, *drawn.graph);
+  layout.turns = t.turns;
+  layout.steps = t.steps.size();
+  out_.parts.push_back(std::move(layout));
+  add_template(index, t, drawn, payloads, joined);
+}
 
-  std::vector<int> used;  // frames, once for each node that reads them
-  std::vector<bool> sent(graph.nodes().size());
-  for (const Node& n : graph.nodes()) {
-    used.insert(used.end(), n.frames.begin(), n.frames.end());
-    for (const int f : n.frames)
-      if (n.op == Op::kSend) sent[static_cast<std::size_t>(f)] = true;
-  }
-  std::vector<int> step_of(graph.nodes().size(), -1);  // what others wait for
-  std::vector<int> slot_of(graph.nodes().size(), -1);
-  std::vector<int> own(count, -1), own_slot(count, -1), encode_slot(count, -1);
-  std::vector<int> stored = ready;
-  const auto slots = [&](const std::vector<int>& nodes) {
-    std::vector<int> s;
-    for (const int f : nodes) s.push_back(slot_of[static_cast<std::size_t>(f)]);
+// The template's steps, of this part: with their sizes, and numbered on from the parts before.
+void Compiler::add_template(int index, const Template& t, const Drawn& drawn, const Payloads& payloads,
+                            const std::vector<bool>& joins) {
+  const Part& part = plan_.parts[static_cast<std::size_t>(index)];
+  const std::size_t first_step = out_.steps.size(), first_slot = out_.slots.size();
+  add_slots(t, payloads, joins);
+  const auto sized = [&](Step s) {
+    s.part = index;
+    const int node = s.slot < 0 ? -1 : t.rooms[static_cast<std::size_t>(s.slot)].node;
+    if (s.kind == StepKind::kEncode || s.kind == StepKind::kCheck) {
+      const std::size_t e = exchange_of(part.inside.has_value(), s.stage, s.phase);
+      s.cover =
+          tagging_.cover(payloads[e][static_cast<std::size_t>(s.chunk)], out_.parts.back().size(s.chunk));
+      if (drawn.makers != nullptr) s.makers = keep(drawn.makers->of(node), 0);
+    }
+    if (s.kind == StepKind::kMerge && drawn.makers != nullptr)
+      s.before = lower_makers(s, part, t, *drawn.makers);
+    const auto list = [&](Range r) { return std::span(t.indices).subspan(r.first, r.count); };
+    s.frames = keep(list(s.frames), first_slot);
+    s.next = keep(list(s.next), first_step);
+    if (s.slot >= 0) s.slot += static_cast<int>(first_slot);
+    if (s.own_slot >= 0) s.own_slot += static_cast<int>(first_slot);
+    s.weight = weight(s);
     return s;
   };
-  // The own payload first: others' payloads come to it.
-  const auto need_own = [&](Chunk c) {
-    const auto i = static_cast<std::size_t>(c);
-    if (own[i] >= 0 || !law.own_first) return;
-    encode_slot[i] = add_slot(frame_bytes(c));
-    own_slot[i] = law.joins ? add_slot(payload(c)) : encode_slot[i];
-    own[i] = add_user(StepKind::kOwn, index, exchange, c);
-    at(own[i]).step.slot = encode_slot[i];
-    at(own[i]).step.own_slot = own_slot[i];
-    follow(own[i], ready[i]);
-  };
-
-  for (std::size_t k = 0; k < graph.nodes().size(); ++k) {
-    const Node& node = graph.nodes()[k];
-    if (!takes_part(node)) continue;
-    const Chunk c = graph.chunk_of(node.op == Op::kSend ? node.frames[0] : static_cast<int>(k));
-    const auto i = static_cast<std::size_t>(c);
-    int step = -1;
-    switch (node.op) {
-      case Op::kEncode:
-        if (!merged[i].empty()) need_own(c);
-        if (encode_slot[i] < 0) encode_slot[i] = add_slot(payload(c));
-        step = add_user(StepKind::kEncode, index, exchange, c);
-        at(step).step.direct = own[i] < 0;
-        at(step).step.cover = tagging_.cover(payload(c), layout.size(c));
-        at(step).step.slot = slot_of[k] = encode_slot[i];
-        at(step).step.own_slot = own_slot[i];
-        if (law.joins) at(step).frames = slots(merged[i]);
-        at(step).makers = makers.of(static_cast<int>(k));
-        follow(step, own[i] >= 0 ? own[i] : ready[i]);
-        if (inside) stored[i] = step;  // what comes back is of the other stage
-        break;
-      case Op::kMerge:
-        need_own(c);
-        step = add_user(StepKind::kMerge, index, exchange, c);
-        at(step).step.slot = encode_slot[i];
-        at(step).frames = slots(node.frames);
-        for (const int f : node.frames) {
-          TITHE_ASSERT(!law.adds || std::count(used.begin(), used.end(), f) == 1);
-          const Rank maker = makers.of(f)[0];
-          const bool later = part.inside ? at_.host_of(maker) > at_.host_of(at_.me) : maker > at_.me;
-          if (later) break;
-          ++at(step).step.before;
-        }
-        follow(step, own[i] >= 0 ? own[i] : ready[i]);
-        if (inside) stored[i] = step;
-        break;
-      case Op::kStore:
-        step = add_user(StepKind::kStore, index, exchange, c);
-        at(step).frames = slots(node.frames);
-        if (node.frames.size() > 1 && law.adds)
-          at(step).step.slot = add_slot(payload(c));  // where they are combined
-        follow(step, ready[i]);
-        stored[i] = step;
-        break;
-      case Op::kSend: {
-        const int frame = node.frames[0];
-        step = add(StepKind::kSend, index, exchange, c);
-        at(step).step.peer = node.arg;
-        at(step).step.slot = slot_of[static_cast<std::size_t>(frame)];
-        int& last = last_send_.try_emplace(node.arg, -1).first->second;
-        follow(step, last);
-        last = step;
-        break;
-      }
-      case Op::kRecv: {
-        const int recv = add(StepKind::kRecv, index, exchange, c);
-        slot_of[k] = add_slot(frame_bytes(c));
-        at(recv).step.slot = slot_of[k];
-        at(recv).step.peer = node.arg;
-        for (const int a : node.after) follow(recv, step_of[static_cast<std::size_t>(a)]);
-        Draft check = draft(StepKind::kCheck, index, exchange, c);
-        check.step.cover = tagging_.cover(payload(c), layout.size(c));
-        check.step.slot = slot_of[k];
-        check.step.peer = node.arg;
-        check.makers = makers.of(static_cast<int>(k));
-        // What others are to read is checked before it leaves, so that nobody is blamed for what he passed on.
-        const bool by_reader = frame_bytes(c) <= kCheckedByReader && !sent[k] &&
-                               std::count(used.begin(), used.end(), static_cast<int>(k)) == 1;
-        if (by_reader) {
-          out_.check_of[static_cast<std::size_t>(slot_of[k])] = static_cast<int>(checks_.size());
-          checks_.push_back(std::move(check));
-          step = recv;
-        } else {
-          step = add(std::move(check));
-          follow(step, recv);
-        }
-        break;
-      }
-    }
-    if (node.op != Op::kRecv)
-      for (const int a : node.after) follow(step, step_of[static_cast<std::size_t>(a)]);
-    step_of[k] = step;
-    out_.most_views = std::max(out_.most_views, std::max(node.frames.size(), merged[i].size() + 1) * ranks);
+  for (const Step& s : t.steps) {
+    out_.steps.push_back(sized(s));
+    out_.waits.push_back(s.waits);
   }
-  ready = std::move(stored);
+  for (const int s : t.first) out_.parts.back().first.push_back(s + static_cast<int>(first_step));
+  for (const int c : t.check_of)
+    out_.check_of.push_back(c < 0 ? c : c + static_cast<int>(out_.checks.size()));
+  for (const Step& s : t.checks) out_.checks.push_back(sized(s));
+  leads_.insert(leads_.end(), t.leads.begin(), t.leads.end());
+  out_.most_views = std::max(out_.most_views, t.most_views);
+}
+
+void Compiler::add_slots(const Template& t, const Payloads& payloads, const std::vector<bool>& joins) {
+  first_slot_.push_back(out_.slots.size());
+  std::size_t at = 0;
+  for (const Template::Room& room : t.rooms) {
+    const std::size_t payload = payloads[room.exchange][static_cast<std::size_t>(room.chunk)];
+    const std::size_t bytes = kFrameHeaderBytes +
+                              (room.joined && joins[room.exchange] ? joined_bytes(payload) : payload) +
+                              tagging_.trailer();
+    out_.slots.push_back({at, bytes});
+    at += round_up(bytes);
+  }
+  frames_.push_back(at);
+}
+
+// Of a merge: so many of its frames, the first ones, come from lower ranks.
+int Compiler::lower_makers(const Step& merge, const Part& part, const Template& t,
+                           const Makers& makers) const {
+  int lower = 0;
+  for (std::uint32_t k = 0; k < merge.frames.count; ++k) {
+    const int slot = t.indices[merge.frames.first + k];
+    const Rank maker = makers.of(t.rooms[static_cast<std::size_t>(slot)].node)[0];
+    if (part.inside ? at_.host_of(maker) > at_.host_of(at_.me) : maker > at_.me) break;
+    ++lower;
+  }
+  return lower;
+}
+
+Range Compiler::keep(std::span<const int> numbers, std::size_t first) {
+  const Range r{static_cast<std::uint32_t>(out_.indices.size()), static_cast<std::uint32_t>(numbers.size())};
+  for (const int n : numbers) out_.indices.push_back(n + static_cast<int>(first));
+  return r;
 }
 
 std::uint32_t Compiler::weight(const Step& step) const {
@@ -310,45 +208,7 @@ std::uint32_t Compiler::weight(const Step& step) const {
   return static_cast<std::uint32_t>(std::min<std::size_t>(all, std::numeric_limits<std::uint32_t>::max()));
 }
 
-// Successor lists from predecessor lists.
-void Compiler::link() {
-  std::vector<std::vector<int>> next(drafts_.size());
-  for (std::size_t s = 0; s < drafts_.size(); ++s) {
-    std::vector<int>& after = drafts_[s].after;
-    std::sort(after.begin(), after.end());
-    after.erase(std::unique(after.begin(), after.end()), after.end());
-    drafts_[s].step.waits = static_cast<int>(after.size());
-    for (const int a : after) next[static_cast<std::size_t>(a)].push_back(static_cast<int>(s));
-  }
-  const auto keep = [&](const std::vector<int>& list) {
-    const Range r{static_cast<std::uint32_t>(out_.indices.size()), static_cast<std::uint32_t>(list.size())};
-    out_.indices.insert(out_.indices.end(), list.begin(), list.end());
-    return r;
-  };
-  for (std::size_t s = 0; s < drafts_.size(); ++s) {
-    drafts_[s].step.frames = keep(drafts_[s].frames);
-    drafts_[s].step.makers = keep(drafts_[s].makers);
-    drafts_[s].step.next = keep(next[s]);
-    drafts_[s].step.weight = weight(drafts_[s].step);
-    out_.steps.push_back(drafts_[s].step);
-    out_.waits.push_back(drafts_[s].step.waits);
-    if (drafts_[s].step.waits == 0)
-      out_.parts[static_cast<std::size_t>(drafts_[s].step.part)].first.push_back(static_cast<int>(s));
-  }
-  for (Draft& check : checks_) {
-    check.step.makers = keep(check.makers);
-    out_.checks.push_back(check.step);
-  }
-}
-
-// Steps stand in an order in which they can run, so those that follow one have higher numbers.
 void Compiler::set_levels() {
-  std::vector<bool> leads(out_.steps.size());  // to a send
-  for (std::size_t s = out_.steps.size(); s-- > 0;)
-    for (std::uint32_t k = 0; k < out_.steps[s].next.count; ++k) {
-      const auto next = static_cast<std::size_t>(out_.indices[out_.steps[s].next.first + k]);
-      leads[s] = leads[s] || leads[next] || out_.steps[next].kind == StepKind::kSend;
-    }
   std::map<std::int64_t, std::vector<int>, std::greater<>> compute, mail;
   for (std::size_t s = 0; s < out_.steps.size(); ++s) {
     const Step& step = out_.steps[s];
@@ -356,7 +216,7 @@ void Compiler::set_levels() {
     if (step.kind == StepKind::kSend || step.kind == StepKind::kRecv)
       mail[priority].push_back(static_cast<int>(s));
     else
-      compute[2 * priority + (leads[s] ? 1 : 0)].push_back(static_cast<int>(s));
+      compute[2 * priority + (leads_[s] ? 1 : 0)].push_back(static_cast<int>(s));
   }
   const auto keep = [&](const auto& from, std::vector<Level>& into) {
     for (const auto& [urgency, steps] : from) {
@@ -375,18 +235,13 @@ void Compiler::set_levels() {
 // How large the window is does not depend on the rank: all of them begin parts alike.
 void Compiler::place_parts() {
   std::vector<std::size_t> sizes, staged;
+  std::map<const Strategy*, StrategyCost> costs;
   for (std::size_t i = 0; i < plan_.parts.size(); ++i) {
     const Part& part = plan_.parts[i];
-    const StrategyCost cost = part.strategy->cost(at_);
-    double bytes = 0;
-    for (std::size_t phase = 0; phase < part.spec.codec->phases.size(); ++phase) {
-      const std::size_t payload =
-          most(part.spec, [&](const Settings& s) { return part.spec.codec->phases[phase].bound(s, part.n); });
-      const bool joins = row_of(out_.parts[i].laws[phase]).joins;
-      bytes += static_cast<double>(payload) * (1 + (joins ? cost.concat_shares : cost.wire_shares));
-    }
+    const auto [at, fresh] = costs.try_emplace(part.strategy);
+    if (fresh) at->second = part.strategy->cost(at_);
     staged.push_back(copied(static_cast<int>(i)) ? part.n : 0);
-    sizes.push_back(static_cast<std::size_t>(bytes) + sizeof(float) * staged.back());
+    sizes.push_back(bytes_under_way(part, at->second, ratios_) + sizeof(float) * staged.back());
   }
   const std::vector<int> after = begins_after(sizes, kLeastWindow);
   const Placed frames = place(frames_, after), values = place(staged, after);
@@ -402,10 +257,37 @@ void Compiler::place_parts() {
 
 }  // namespace
 
+std::size_t bytes_under_way(const Part& part, const StrategyCost& cost, std::span<const double> ratios) {
+  const std::vector<Law> laws = *choose_laws(part.spec, *part.strategy);
+  double bytes = 0;
+  for (std::size_t phase = 0; phase < laws.size(); ++phase) {
+    const auto bound = [&](const Settings& s) { return part.spec.codec->phases[phase].bound(s, part.n); };
+    std::size_t payload = bound(part.spec.settings);
+    for (const double r : ratios) payload = std::max(payload, bound(with_ratio(part.spec, r)));
+    bytes += static_cast<double>(payload) *
+             (1 + (row_of(laws[phase]).joins ? cost.concat_shares : cost.wire_shares));
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
 Program compile(const Plan& plan, const Place& at, std::span<const double> ratios, const Tagging& tagging,
                 KnownMakers* known, const std::vector<bool>& copied) {
   KnownMakers own;
-  return Compiler(plan, at, ratios, tagging, known != nullptr ? *known : own, copied).run();
+  Templates templates;
+  std::vector<std::shared_ptr<const Makers>> used;
+  return Compiler(plan, at, ratios, tagging, copied, templates).run([&](const Strategy& strategy) {
+    used.push_back((known != nullptr ? *known : own).of(strategy, at));
+    const Makers& makers = *used.back();
+    return Compiler::Drawn{&makers.graph(), makers.any_merge(), &makers};
+  });
+}
+
+Program compile_unverified(const Plan& plan, const Place& at, const Graph& graph, bool any_merge,
+                           Templates& templates, bool copied) {
+  const std::vector<bool> by_part(plan.parts.size(), copied);
+  return Compiler(plan, at, {}, {}, by_part, templates).run([&](const Strategy&) {
+    return Compiler::Drawn{&graph, any_merge, nullptr};
+  });
 }
 
 }  // namespace tithe::engine

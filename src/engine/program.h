@@ -3,6 +3,7 @@
 // A Program is the plan of one bucket as steps with successors: the graphs of all parts and phases in one list,
 // with everything that an engine needs to know beforehand. Built once per layout, replayed every round.
 //
+// Templates (template.h): what does not depend on sizes is worked out once for all parts that are alike in it.
 // Why: a strategy's graph speaks of chunks and frames and knows neither sizes nor laws. Here each node becomes one or
 // two steps, each frame a slot of memory of fixed size, each law (laws.h) the steps that it needs; so a round decides
 // nothing, looks nothing up and allocates nothing: it counts down `waits` and runs what reaches zero.
@@ -133,5 +134,15 @@ struct Program {
 Program compile(const Plan& plan, const Place& at, std::span<const double> ratios,
                 const Tagging& tagging = {}, KnownMakers* known = nullptr,
                 const std::vector<bool>& copied = {});
+
+class Templates;
+// For those who ask what is done and not what it makes, such as a simulator: steps have no makers and no `before`. The
+// parts are of one strategy, of which this rank draws `graph`; any_merge: some rank's graph merges frames. `copied`: of
+// all parts.
+Program compile_unverified(const Plan& plan, const Place& at, const Graph& graph, bool any_merge,
+                           Templates& templates, bool copied = false);
+
+// What a part needs while it is under way, in bytes of frames: the same on all ranks (Program, "Window").
+std::size_t bytes_under_way(const Part& part, const StrategyCost& cost, std::span<const double> ratios = {});
 
 }  // namespace tithe::engine

@@ -7,6 +7,8 @@ namespace tithe::engine {
 
 Job& Queue::add(std::unique_ptr<Unit> unit, Card card) {
   Job& job = add(unit->program());
+  job.posted_ns.resize(job.waits.size());
+  job.ready_ns.resize(job.waits.size());
   job.unit = std::move(unit);
   card.number = job.number;
   job.card = std::move(card);
@@ -19,9 +21,7 @@ Job& Queue::add(const Program& program) {
   job->program = &program;
   job->number = static_cast<std::uint32_t>(jobs_.size());
   job->waits.resize(steps);
-  job->posted_ns.resize(steps);
   job->left.resize(program.parts.size());
-  job->ready_ns.resize(steps);
   compute_.add(*job);
   post_.add(*job);
   jobs_.push_back(std::move(job));
@@ -97,7 +97,7 @@ std::size_t Queue::take(std::span<Task> out, int lanes) {
 }
 
 void Queue::enqueue(const Task& task) {
-  task.job->ready_ns[static_cast<std::size_t>(task.step)] = now_ns_;
+  if (task.job->unit != nullptr) task.job->ready_ns[static_cast<std::size_t>(task.step)] = now_ns_;
   const StepKind kind = task.what().kind;
   if (kind == StepKind::kSend || kind == StepKind::kRecv) {
     post_.push(task);

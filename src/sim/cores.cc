@@ -10,6 +10,7 @@ namespace tithe::sim {
 namespace {
 
 constexpr Seconds kNothing = 1e-12;  // what rounding leaves of work that has ended
+constexpr double kRounding = 1e-14;  // of what all work has had
 
 }  // namespace
 
@@ -22,9 +23,9 @@ Cores::Cores(int cores, int alike, Seconds slice, Seconds move)
 
 double Cores::rate() const {
   if (slice_ > 0) return 1;
-  return work_.empty()
+  return sharing_.empty()
              ? 0
-             : std::min(1.0, static_cast<double>(cores_) / (alike_ * static_cast<double>(work_.size())));
+             : std::min(1.0, static_cast<double>(cores_) / (alike_ * static_cast<double>(sharing_.size())));
 }
 
 void Cores::start(Seconds work, std::uint64_t tag, Seconds now) {
@@ -32,7 +33,8 @@ void Cores::start(Seconds work, std::uint64_t tag, Seconds now) {
   pass(now);
   looked_ = false;
   if (slice_ <= 0) {
-    work_.push_back({tag, work});
+    if (sharing_.empty()) had_ = 0;  // so that sums stay small, and exact
+    sharing_.push({had_ + work, order_++, tag});
     return;
   }
   const auto same = std::find_if(over_.begin(), over_.end(), [&](const Work& w) { return w.tag == tag; });
@@ -56,18 +58,29 @@ Seconds Cores::next_end() {
 std::span<const std::uint64_t> Cores::advance(Seconds now) {
   const bool at_end = now >= next_end();
   TITHE_ASSERT(now <= end_);
+  ended_.clear();
+  if (slice_ <= 0) {
+    pass(now);
+    // Whoever was next ends at its end, whatever rounding says.
+    if (at_end && !sharing_.empty()) had_ = std::max(had_, sharing_.top().until);
+    while (!sharing_.empty() && sharing_.top().until - had_ <= kNothing + had_ * kRounding) {
+      ended_.push_back(sharing_.top().tag);
+      sharing_.pop();
+    }
+    looked_ = false;
+    return ended_;
+  }
   Seconds least = kNever;
   for (const Work& w : work_) least = std::min(least, w.left);
   // Whoever was next ends at its end, whatever rounding says.
   const bool work_ends = at_end && !work_.empty() && now_ + least / rate() <= end_;
   pass(now);
-  ended_.clear();
   const Seconds over = work_ends ? std::max(kNothing, least * 1e-12) : kNothing;
   std::erase_if(work_, [&](const Work& w) {
     if (w.left > over) return false;
     ended_.push_back(w.tag);
     over_.push_back(w);
-    if (slice_ > 0) core_[w.core].busy = false;
+    core_[w.core].busy = false;
     return true;
   });
   looked_ = false;
@@ -141,6 +154,13 @@ void Cores::take_over() {
 void Cores::pass(Seconds now) {
   TITHE_ASSERT(now >= now_);
   if (now <= now_) return;
+  if (slice_ <= 0) {
+    const Seconds each = (now - now_) * rate();
+    now_ = now;
+    had_ += each;
+    used_ += each * static_cast<double>(sharing_.size());
+    return;
+  }
   if (!looked_) dispatch();
   const Seconds done = (now - now_) * rate();
   now_ = now;
@@ -153,9 +173,13 @@ void Cores::pass(Seconds now) {
 void Cores::look_ahead() {
   looked_ = true;
   end_ = kNever;
+  if (slice_ <= 0) {
+    if (!sharing_.empty()) end_ = now_ + std::max(0.0, sharing_.top().until - had_) / rate();
+    return;
+  }
   for (const Work& w : work_) {
     end_ = std::min(end_, now_ + w.left / rate());
-    if (slice_ > 0 && core_[w.core].waiting() > 0) end_ = std::min(end_, w.slice_end);
+    if (core_[w.core].waiting() > 0) end_ = std::min(end_, w.slice_end);
   }
   if (std::all_of(core_.begin(), core_.end(), [](const Core& c) { return c.busy; })) return;
   for (const Core& c : core_)

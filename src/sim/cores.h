@@ -9,9 +9,12 @@
 //             memory is near, until its clock's next tick)
 //   same      work with the tag of work that has ended at this moment is the same thread's: it goes on where that was
 //   shares    without a slice, or where one rank's work stands for that of all: each that runs gets the same share of
-//             the cores, and at most one
+//             the cores, and at most one. As many then run as there are messages whose bytes a kernel moves: work in
+//             and out costs the logarithm of it
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <queue>
 #include <span>
 #include <vector>
 
@@ -42,6 +45,11 @@ class Cores {
     Seconds since = 0;     // it waits
     std::size_t core = 0;  // that it is on
   };
+  struct Sharing {
+    Seconds until;  // what all work has had when it ends
+    std::uint64_t order, tag;
+    bool operator>(const Sharing& o) const { return until != o.until ? until > o.until : order > o.order; }
+  };
   struct Core {
     bool busy = false;
     std::deque<Work> fresh, later;  // that wait for it: have just begun; have had a slice
@@ -62,6 +70,10 @@ class Cores {
   std::vector<Work> work_;     // that runs
   std::vector<Work> arrived_;  // has no core yet
   std::vector<Work> over_;     // has ended at this moment
+  std::priority_queue<Sharing, std::vector<Sharing>, std::greater<>>
+      sharing_;  // without a slice: all that runs
+  std::uint64_t order_ = 0;
+  Seconds had_ = 0;  // by work that began when the cores were idle last, and never ends
   std::vector<std::uint64_t> ended_;
   Seconds now_ = 0, end_ = kNever;
   bool looked_ = true;

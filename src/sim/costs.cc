@@ -18,14 +18,18 @@ using engine::StepKind;
 
 class Pricer {
  public:
-  Pricer(const Costs& costs, const Plan& plan, const Program& program, bool copies)
-      : costs_(costs), plan_(plan), program_(program), copies_(copies) {}
+  Pricer(const Costs& costs, const Plan& plan, const Program& program, bool copies,
+         std::span<const int> payloads)
+      : costs_(costs), plan_(plan), program_(program), copies_(copies), payloads_(payloads) {}
 
   Result<Priced> run() {
     for (const Part& part : plan_.parts) {
       const Result<const CodecCosts*> found = costs_.of(part.spec);
       if (!found.ok()) return found.status();
       codecs_.push_back(*found);
+      const Result<const CodecCosts*> inside = part.inside ? costs_.of(*part.inside) : found;
+      if (!inside.ok()) return inside.status();
+      inside_.push_back(*inside);
     }
     out_.bytes.resize(program_.slots.size());
     // Frames first: what a step reads is as long as what somebody wrote.
@@ -38,20 +42,23 @@ class Pricer {
 
  private:
   const CodecCosts& codec(const Step& s) const {
-    return codecs_[static_cast<std::size_t>(s.part)]->of_phase(s.phase);
+    const bool inside = s.stage == Stage::kInside;
+    return (inside ? inside_ : codecs_)[static_cast<std::size_t>(s.part)]->of_phase(inside ? 0 : s.phase);
   }
+  const Spec& spec(const Step& s) const { return s.stage == Stage::kInside ? *part(s).inside : part(s).spec; }
   const Part& part(const Step& s) const { return plan_.parts[static_cast<std::size_t>(s.part)]; }
   const engine::PartLayout& layout(const Step& s) const {
     return program_.parts[static_cast<std::size_t>(s.part)];
   }
   double values(const Step& s) const { return static_cast<double>(layout(s).size(s.chunk)); }
-  const engine::LawRow& law(const Step& s) const { return engine::row_of(layout(s).laws[s.phase]); }
+  const engine::LawRow& law(const Step& s) const {
+    return engine::row_of(s.stage == Stage::kInside ? Law::kDecode : layout(s).laws[s.phase]);
+  }
 
   void frame(const Step& s) {
-    const Spec& spec = part(s).spec;
     const auto bound =
-        static_cast<double>(spec.codec->phases[s.phase].bound(spec.settings, layout(s).size(s.chunk)));
-    const double payloads = law(s).joins ? std::max<double>(1, s.makers.count) : 1;
+        static_cast<double>(spec(s).codec->phases[s.phase].bound(spec(s).settings, layout(s).size(s.chunk)));
+    const double payloads = law(s).joins ? joined(s.slot) : 1;
     const double each = bound * codec(s).typical + (payloads > 1 ? 8 : 0);
     out_.bytes[static_cast<std::size_t>(s.slot)] = static_cast<double>(kFrameHeaderBytes) + payloads * each;
   }
@@ -59,19 +66,12 @@ class Pricer {
   // The payloads that a step reads: a frame under a law that joins holds several.
   double payloads(const Step& s) const {
     double count = 0;
-    for (std::uint32_t k = 0; k < s.frames.count; ++k) {
-      const int slot = program_.indices[s.frames.first + k];
-      count += law(s).joins ? joined(s, slot) : 1;
-    }
+    for (std::uint32_t k = 0; k < s.frames.count; ++k)
+      count += law(s).joins ? joined(program_.indices[s.frames.first + k]) : 1;
     return count;
   }
-  double joined(const Step& s, int slot) const {
-    const Spec& spec = part(s).spec;
-    const auto bound =
-        static_cast<double>(spec.codec->phases[s.phase].bound(spec.settings, layout(s).size(s.chunk)));
-    const double payload =
-        out_.bytes[static_cast<std::size_t>(slot)] - static_cast<double>(kFrameHeaderBytes);
-    return bound > 0 ? std::max(1.0, std::round(payload / (bound * codec(s).typical + 8))) : 1;
+  double joined(int slot) const {
+    return payloads_.empty() ? 1.0 : static_cast<double>(payloads_[static_cast<std::size_t>(slot)]);
   }
   // Frames that no step of their own has checked are checked by who reads them.
   Seconds checks(const Step& s) const {
@@ -124,7 +124,8 @@ class Pricer {
   const Plan& plan_;
   const Program& program_;
   const bool copies_;
-  std::vector<const CodecCosts*> codecs_;
+  const std::span<const int> payloads_;
+  std::vector<const CodecCosts*> codecs_, inside_;  // by part
   Priced out_;
 };
 
@@ -179,8 +180,9 @@ Costs assumed_costs() {
   return costs;
 }
 
-Result<Priced> price(const Costs& costs, const Plan& plan, const engine::Program& program, bool copies) {
-  return Pricer(costs, plan, program, copies).run();
+Result<Priced> price(const Costs& costs, const Plan& plan, const engine::Program& program, bool copies,
+                     std::span<const int> payloads) {
+  return Pricer(costs, plan, program, copies, payloads).run();
 }
 
 }  // namespace tithe::sim

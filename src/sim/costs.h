@@ -7,6 +7,7 @@
 //   expected   payloads of codecs whose size depends on the data: the bound times what was measured (`typical`)
 //   complete   a codec that a profile does not know is refused where it is asked for, by name
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,7 +89,9 @@ struct Priced {
   std::vector<Seconds> seconds;  // by step of computing; 0 for sends and receives
   std::vector<double> bytes;     // by slot: the whole frame
 };
-// `copies`: gradients do not lie where the codec can use them.
-Result<Priced> price(const Costs& costs, const Plan& plan, const engine::Program& program, bool copies);
+// `copies`: gradients do not lie where the codec can use them. `payloads`, by slot: of how many ranks the frame there
+// holds payloads; empty: of one.
+Result<Priced> price(const Costs& costs, const Plan& plan, const engine::Program& program, bool copies,
+                     std::span<const int> payloads = {});
 
 }  // namespace tithe::sim

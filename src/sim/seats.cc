@@ -2,6 +2,8 @@
 // What the ranks of a world do: lanes of computing, the communication lane, messages.
 #include "sim/seats.h"
 
+#include <utility>
+
 namespace tithe::sim {
 namespace {
 
@@ -11,18 +13,25 @@ constexpr std::size_t kMostCompleted = 64;  // that one look at the transport br
 }  // namespace
 
 void World::hand_over(Rank r) {
-  Seat& rank = at(r);
-  const std::size_t first = rank.handed_over == 0 ? 0 : rank.jobs_until[rank.handed_over - 1];
-  for (std::size_t j = first; j < rank.jobs_until[rank.handed_over]; ++j) {
-    Job& job = rank.queue.job(j);
-    rank.queue.begin(job, {});
-    rank.queue.run(job);
-  }
-  ++rank.handed_over;
-  rank.queue.take_fresh();
+  Seat& seat = at(r);
+  const std::size_t bucket = seat.handed_over++;
+  for (std::size_t j = first_job_[bucket]; j < first_job_[bucket + 1]; ++j)
+    seat.queue.begin(seat.queue.job(j), {});
+  begin_parts(r, bucket);
+  seat.queue.take_fresh();
   wake(r, true);
   communicate(r, true);
   look_if_done(r);
+}
+
+// All whose turn it is (engine/program.h, "Window").
+void World::begin_parts(Rank r, std::size_t bucket) {
+  Seat& seat = at(r);
+  Begun& b = seat.begun[bucket];
+  const std::size_t first = first_job_[bucket], count = first_job_[bucket + 1] - first;
+  while (b.over < count && seat.ended[first + b.over]) ++b.over;
+  for (; b.begun < count && runs_[first + b.begun].after <= b.over; ++b.begun)
+    seat.queue.run(seat.queue.job(first + b.begun));
 }
 
 // Lanes that have nothing to do take what is there.
@@ -38,7 +47,7 @@ void World::wake(Rank r, bool asleep) {
     lane.each.clear();
     Seconds all = asleep ? costs_.wake : 0;
     for (const Task& task : lane.taken) {
-      const Seconds s = rank.of_job[task.job->number]->price.seconds[static_cast<std::size_t>(task.step)];
+      const Seconds s = role(r, task).price.seconds[static_cast<std::size_t>(task.step)];
       lane.each.push_back(s);
       all += s;
       rank.computed += s;
@@ -58,7 +67,8 @@ void World::lane_done(Rank r, std::size_t l) {
   lane.busy = false;
   Seconds sum = 0, so_far = 0;
   for (const Seconds s : lane.each) sum += s;
-  const std::vector<Task> ran = lane.taken;
+  std::vector<Task>& ran = rank.ran;
+  ran.swap(lane.taken);
   for (std::size_t k = 0; k < ran.size(); ++k) {
     // Within a batch, steps take their share of the time that all of it took.
     const double from = sum > 0 ? so_far / sum : 1, to = sum > 0 ? (so_far + lane.each[k]) / sum : 1;
@@ -96,82 +106,106 @@ void World::communicate(Rank r, bool asleep) {
 void World::communicated(Rank r) {
   Seat& rank = at(r);
   rank.busy = false;
-  const std::vector<Task> posting = rank.posting, completing = rank.completing;
-  for (const Task& task : posting) post(r, task);
-  for (const Task& task : completing) finish(r, task);
+  for (const Task& task : rank.posting) {
+    const Met met = role(r, task).met[static_cast<std::size_t>(task.step)];
+    if (task.what().kind == StepKind::kRecv)
+      post_recv(task, met);
+    else
+      post_send(r, task, met);
+  }
+  for (const Task& task : rank.completing) finish(r, task);
   wake(r, true);
   communicate(r, false);
   look_if_done(r);
 }
 
-void World::post(Rank r, const Task& task) {
-  const engine::Step& step = task.what();
-  if (step.kind == StepKind::kRecv) {
-    const auto [from, to] = sender(step.peer, r);
-    Meeting& m = meeting({from, to}, task);
-    if (m.sent.empty()) {
-      m.posted.push_back(task);
-      return;
-    }
-    const std::uint32_t number = m.sent.front();
-    m.sent.pop_front();
-    Message& message = messages_[number];
-    message.recv = task;
-    message.matched = true;
-    if (message.arrived) {
-      at(r).come.push_back(task);
-      return;
-    }
-    // The receiver's word travels back to the sender.
-    if (!message.granted) later(now_ + message.pair->latency, What::kGrant, number);
+void World::post_recv(const Task& task, Met send) {
+  std::uint32_t& mail =
+      run_of(task).mail[static_cast<std::size_t>(send.seat)][static_cast<std::size_t>(send.step)];
+  if (mail == kNone) {
+    mail = kAwaited;
     return;
   }
+  Message& m = messages_[mail];
+  m.matched = true;
+  if (m.arrived) return take(mail);
+  // The receiver's word travels back to the sender.
+  if (!m.granted) later(now_ + pair_of(m).latency, What::kGrant, mail);
+}
+
+void World::post_send(Rank r, const Task& task, Met recv) {
+  const engine::Step& step = task.what();
   Seat& rank = at(r);
-  Message message;
-  message.from = r;
-  message.to = seat(step.peer);
-  message.pair = &pair(r, step.peer);
-  message.send = task;
-  message.posted = now_;
-  message.bytes = rank.of_job[task.job->number]->price.bytes[static_cast<std::size_t>(step.slot)];
-  rank.bytes += message.bytes;
-  const auto number = static_cast<std::uint32_t>(messages_.size());
-  Meeting& m = meeting({r, step.peer}, task);
-  const bool eager = message.bytes <= static_cast<double>(costs_.eager_bytes);
-  Seconds granted = now_;
-  if (!m.posted.empty()) {
-    message.recv = m.posted.front();
-    message.matched = true;
-    m.posted.pop_front();
-    if (!eager) granted = now_ + 2 * message.pair->latency;  // asks, and is answered
-  } else {
-    m.sent.push_back(number);
-  }
-  const bool may_leave = eager || message.matched;
-  messages_.push_back(message);
+  const std::uint32_t number = new_message();
+  Message& m = messages_[number];
+  m.from = r;
+  m.to = recv.seat;
+  m.pair = pair(r, step.peer);
+  m.send = task;
+  m.recv = {&at(recv.seat).queue.job(task.job->number), recv.step};
+  m.posted = now_;
+  m.bytes = role(r, task).price.bytes[static_cast<std::size_t>(step.slot)];
+  rank.bytes += m.bytes;
+  std::uint32_t& mail = run_of(task).mail[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
+  m.matched = std::exchange(mail, number) == kAwaited;
+  const bool eager = m.bytes <= static_cast<double>(costs_.eager_bytes);
+  const Seconds granted =
+      m.matched && !eager ? now_ + 2 * pair_of(m).latency : now_;  // asks, and is answered
+  const bool may_leave = eager || m.matched;
   rank.queue.posted(task);
-  if (may_leave) {
-    if (granted > now_)
-      later(granted, What::kGrant, number);
-    else
-      grant(number);
+  if (!may_leave) return;
+  if (granted > now_)
+    later(granted, What::kGrant, number);
+  else
+    grant(number);
+}
+
+std::uint32_t World::new_message() {
+  if (free_ == kNone) {
+    messages_.emplace_back();
+    return static_cast<std::uint32_t>(messages_.size()) - 1;
   }
+  const std::uint32_t number = free_;
+  free_ = messages_[number].next;
+  messages_[number] = {};
+  return number;
+}
+
+std::uint32_t World::pair(Rank from, Rank to) {
+  const auto key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
+  const auto [at, fresh] = pair_numbers_.try_emplace(key, static_cast<std::uint32_t>(pairs_.size()));
+  if (!fresh) return at->second;
+  Pair p;
+  p.latency = cluster_.way(from, to, links_);
+  // Where few stand for all, what others send to them goes down where they send up.
+  if (fold_.seats() < fold_.world())
+    links_ = links_.size() == 1 ? std::vector{kInside} : std::vector{kUp, kDown};
+  const auto route = routes_.find(links_);
+  p.route =
+      route != routes_.end() ? route->second : routes_.emplace(links_, flows_.route(links_)).first->second;
+  const auto back =
+      pair_numbers_.find(static_cast<std::uint64_t>(to) << 32 | static_cast<std::uint32_t>(from));
+  if (back != pair_numbers_.end() && fold_.seats() == fold_.world())
+    flows_.oppose(p.route, pairs_[back->second].route);
+  pairs_.push_back(p);
+  return at->second;
 }
 
 void World::grant(std::uint32_t number) {
   Message& m = messages_[number];
   m.granted = true;
-  Pair& p = *m.pair;
-  p.waiting.push_back(number);
+  Pair& p = pair_of(m);
+  (p.first == kNone ? p.first : messages_[p.last].next) = number;
+  p.last = number;
   if (!p.busy) next_message(p);
 }
 
 void World::next_message(Pair& p) {
-  if (p.waiting.empty()) return;
-  const std::uint32_t number = p.waiting.front();
-  p.waiting.pop_front();
-  p.busy = true;
+  if (p.first == kNone) return;
+  const std::uint32_t number = p.first;
   Message& m = messages_[number];
+  p.first = m.next;
+  p.busy = true;
   m.parts_left = 1;
   const Seconds send = m.bytes * costs_.send_byte, receive = m.bytes * costs_.receive_byte;
   flows_.start(p.route, m.bytes, number, now_);
@@ -188,10 +222,10 @@ void World::next_message(Pair& p) {
 void World::part_done(std::uint32_t number) {
   Message& m = messages_[number];
   if (--m.parts_left > 0) return;
-  note(m.from, m.send, 0, m.posted, now_);
-  finish(m.from, m.send);
+  later(now_ + pair_of(m).latency, What::kArrive, number);
   const Rank from = m.from;
-  later(now_ + m.pair->latency, What::kArrive, number);
+  note(from, m.send, 0, m.posted, now_);
+  finish(from, m.send);
   // The last send of a part lets parts begin that waited for it.
   wake(from, true);
   communicate(from, true);
@@ -202,13 +236,28 @@ void World::arrive(std::uint32_t number) {
   Message& m = messages_[number];
   m.arrived = true;
   if (!m.matched) return;
+  const Rank to = m.to;
+  take(number);
+  communicate(to, true);
+}
+
+// It has come, and somebody waits for it.
+void World::take(std::uint32_t number) {
+  Message& m = messages_[number];
   at(m.to).come.push_back(m.recv);
-  communicate(m.to, true);
+  m.next = std::exchange(free_, number);
 }
 
 void World::finish(Rank r, const Task& task) {
   if (task.what().kind == StepKind::kRecv) note(r, task, 0, now_, now_);
-  at(r).queue.finished(task);
+  Seat& seat = at(r);
+  if (!seat.queue.finished(task)) return;
+  Job& job = *task.job;
+  Run& run = runs_[job.number];
+  seat.ended[job.number] = true;
+  static_cast<void>(seat.queue.forget(job));  // its memory: a world may have many jobs
+  if (--run.left == 0) run.mail = {};
+  begin_parts(r, static_cast<std::size_t>(run.bucket));
 }
 
 void World::look_if_done(Rank r) {
@@ -220,7 +269,8 @@ void World::look_if_done(Rank r) {
 }
 
 void World::note(Rank r, const Task& task, int lane, Seconds begin, Seconds end) {
-  if (events_) out_.events.push_back({r, static_cast<int>(task.job->number), task.step, lane, begin, end});
+  const Run& run = run_of(task);
+  if (events_) out_.events.push_back({r, run.bucket, run.part, task.step, lane, begin, end});
 }
 
 }  // namespace tithe::sim

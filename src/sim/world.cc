@@ -1,103 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/world.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
 #include "engine/laws.h"
 #include "sim/seats.h"
 
 namespace tithe::sim {
 namespace {
 
-// Whether ranks do the same under it, counted from each: what is drawn for two ranks of two worlds says so.
-bool rotates(const Strategy& strategy, int ranks_per_host) {
-  using Verb = std::tuple<Op, int, int>;  // what, with whom, about which chunk: counted from this rank
-  const auto verbs = [&](Rank me, int world) {
-    std::vector<std::uint64_t> host;
-    for (int r = 0; r < world; ++r) host.push_back(static_cast<std::uint64_t>(r / ranks_per_host));
-    const tithe::Hosts hosts = tithe::Hosts::of(host);
-    const Graph graph = strategy.draw({me, world, &hosts});
-    const auto from_me = [&](int k) { return (k - me + world) % world; };
-    std::vector<Verb> sends, others;
-    for (std::size_t k = 0; k < graph.nodes().size(); ++k) {
-      const Node& n = graph.nodes()[k];
-      const auto chunk = [&](int node) { return graph.chunks() == 1 ? 0 : from_me(graph.chunk_of(node)); };
-      if (n.op == Op::kSend)
-        sends.emplace_back(n.op, from_me(n.arg), chunk(n.frames[0]));
-      else
-        others.emplace_back(n.op, n.op == Op::kRecv ? from_me(n.arg) : static_cast<int>(n.frames.size()),
-                            chunk(static_cast<int>(k)));
-    }
-    std::sort(others.begin(), others.end());  // sums are in the order of ranks
-    sends.insert(sends.end(), others.begin(), others.end());
-    return sends;
-  };
-  const int few = 3 * ranks_per_host, more = 5 * ranks_per_host;
-  return verbs(0, few) == verbs(1, few) && verbs(0, more) == verbs(ranks_per_host + 1, more);
-}
-
-// Whether a rank sends as much to each other one: then it plays no part which of them are on its host.
-bool talks_to_all(const Strategy& strategy) {
-  constexpr int kWorld = 6;
-  std::vector<int> sends(kWorld);
-  const Graph graph = strategy.draw({0, kWorld});
-  for (const Node& n : graph.nodes())
-    if (n.op == Op::kSend) ++sends[static_cast<std::size_t>(n.arg)];
-  return sends.back() > 0 &&
-         std::adjacent_find(sends.begin() + 1, sends.end(), std::not_equal_to<>()) == sends.end();
+// Links: where one rank stands for all, those of host 0, as much of them as is a rank's when all of the host send; where
+// the ranks of a host do, those of host 0.
+std::vector<double> link_rates(const Cluster& cluster, const Fold& fold) {
+  std::vector<double> out(cluster.rates().begin(), cluster.rates().end());
+  if (fold.seats() == fold.world()) return out;
+  constexpr std::size_t kOfHost = 3;
+  out.resize(kOfHost);
+  if (fold.by_rank())
+    for (double& rate : out) rate /= fold.ranks_of_host();
+  return out;
 }
 
 }  // namespace
 
-// One job per bucket, as in the engine. Where one rank stands for very many, one per part: parts that are equal share a
-// program, and what would not fit in memory does. No part then waits for earlier ones (engine/program.h, "Window").
+World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Fold fold)
+    : cluster_(cluster),
+      costs_(costs),
+      work_(work),
+      events_(events),
+      fold_(std::move(fold)),
+      rates_(link_rates(cluster, fold_)),
+      flows_(rates_, cluster.mutual()) {
+  seats_.resize(static_cast<std::size_t>(fold_.seats()));
+  if (fold_.seats() == fold_.world()) {
+    for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
+  } else {
+    const bool shared = cluster.machine_cores().size() == 1;
+    cores_.emplace_back(cluster.machine_cores()[0],
+                        (shared ? fold_.world() : fold_.ranks_of_host()) / fold_.seats());
+  }
+}
+
+// One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over gives
+// its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
 Status World::build() {
   for (const Exchange& e : work_.buckets)
     for (const Part& p : e.plan.parts)
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    Seat& rank = ranks_[r];
-    engine::KnownMakers makers;
-    std::map<std::tuple<std::string, const Strategy*, std::size_t, bool>, const Template*> known;
-    const auto add = [&](const Plan& plan, bool copies, const Template*& found) -> Status {
-      if (found == nullptr) {
-        Template t{
-            engine::compile(plan, {static_cast<Rank>(r), cluster_.world(), &cluster_.shared(), work_.servers},
-                            {}, {}, &makers),
-            {}};
-        Result<Priced> price = sim::price(costs_, plan, t.program, copies);
-        if (!price.ok()) return price.status();
-        t.price = std::move(*price);
-        rank.programs.push_back(std::move(t));
-        found = &rank.programs.back();
+  constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
+  std::size_t steps = 0;
+  Scripts scripts(cluster_, costs_, fold_, work_.servers);
+  for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
+    const Exchange& e = work_.buckets[b];
+    first_job_.push_back(runs_.size());
+    out_.scripts_.emplace_back();
+    const std::vector<int> after = scripts.begins_after(e.plan, e.copies);
+    for (std::size_t p = 0; p < e.plan.parts.size(); ++p) {
+      Result<std::shared_ptr<const Script>> script = scripts.of(e.plan.parts[p], e.copies);
+      if (!script.ok()) return script.status();
+      Run run{.script = *script,
+              .bucket = static_cast<int>(b),
+              .part = static_cast<int>(p),
+              .after = static_cast<std::size_t>(after[p] + 1),
+              .mail = {},
+              .left = seats_.size()};
+      for (const Role& role : (*script)->roles) steps += role.program.steps.size();
+      if (steps > kMostSteps)
+        return Status(
+            Code::kInvalid,
+            fmt::format("more than {} steps, of {} ranks that are not alike or have very many parts: ask "
+                        "for fewer ranks (--ranks), a model of fewer values, or a strategy by which ranks "
+                        "are alike",
+                        kMostSteps, cluster_.world()));
+      for (std::size_t s = 0; s < seats_.size(); ++s) {
+        const engine::Program& program = (*script)->roles[s].program;
+        run.mail.emplace_back(program.steps.size(), kNone);
+        seats_[s].queue.add(program).agreed = true;
       }
-      rank.of_job.push_back(found);
-      rank.queue.add(found->program).agreed = true;
-      return {};
-    };
-    for (const Exchange& e : work_.buckets) {
-      constexpr std::size_t kMostSteps = 4'000'000, kPerRank = 6;  // of a bucket; of a part
-      if (!one_ || e.plan.parts.size() * kPerRank * static_cast<std::size_t>(cluster_.world()) < kMostSteps) {
-        const Template* fresh = nullptr;
-        TITHE_TRY(add(e.plan, e.copies, fresh));
-      } else {
-        for (const Part& part : e.plan.parts) {
-          Plan alone;
-          alone.parts.push_back(part);
-          alone.parts[0].first = 0;
-          TITHE_TRY(add(alone, e.copies, known[{to_string(part.spec), part.strategy, part.n, e.copies}]));
-        }
-      }
-      rank.jobs_until.push_back(rank.of_job.size());
-      later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
+      runs_.push_back(std::move(run));
+      out_.scripts_.back().push_back(std::move(*script));
     }
-    rank.lanes.resize(static_cast<std::size_t>(std::max(1, work_.lanes)));
-    for (Lane& lane : rank.lanes) lane.taken.resize(kMostTaken);
+    for (Rank r = 0; r < fold_.seats(); ++r) later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
+  }
+  first_job_.push_back(runs_.size());
+  for (Seat& seat : seats_) {
+    seat.begun.resize(work_.buckets.size());
+    seat.ended.resize(runs_.size());
+    seat.lanes.resize(static_cast<std::size_t>(std::max(1, work_.lanes)));
+    for (Lane& lane : seat.lanes) lane.taken.resize(kMostTaken);
   }
   return {};
 }
 
 Result<Outcome> World::run() {
   TITHE_TRY(build());
-  left_ = work_.buckets.empty() ? 0 : ranks_.size();
+  left_ = work_.buckets.empty() ? 0 : seats_.size();
   while (left_ > 0)
     if (!step_clock())
       return Status(Code::kInvalid,
@@ -105,7 +105,7 @@ Result<Outcome> World::run() {
   // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller, who
   // has it tell the others; and again, when all have.
   Seconds last = work_.compute;
-  for (Rank a = 0; static_cast<std::size_t>(a) < ranks_.size() && !work_.buckets.empty(); ++a) {
+  for (Rank a = 0; a < fold_.seats() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
     const Seconds told =
         std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
@@ -118,24 +118,21 @@ Result<Outcome> World::run() {
   }
   out_.step = last;
   out_.exposed = last - work_.compute;
-  for (const Seat& r : ranks_) {
-    out_.bytes.push_back(r.bytes);
-    out_.computed.push_back(r.computed);
+  for (const Seat& s : seats_) {
+    out_.bytes.push_back(s.bytes);
+    out_.computed.push_back(s.computed);
   }
-  out_.ranks = ranks_.size();
+  out_.ranks = seats_.size();
   for (const Cores& c : cores_) out_.processor += c.used() / static_cast<double>(out_.ranks);
-  out_.encoded = ranks_[0].encoded;
-  out_.merged = ranks_[0].merged;
-  const std::vector<double> links = rates(cluster_, one_);
-  for (std::size_t l = 0; l < links.size(); ++l) {
-    const double seconds = flows_.carried(static_cast<int>(l)) / links[l];
+  out_.encoded = seats_[0].encoded;
+  out_.merged = seats_[0].merged;
+  for (std::size_t l = 0; l < rates_.size(); ++l) {
+    const double seconds = flows_.carried(static_cast<int>(l)) / rates_[l];
     if (seconds > out_.carried_most) {
       out_.carried_most = seconds;
       out_.busiest = cluster_.link_name(static_cast<int>(l));
     }
   }
-  if (events_)
-    for (const Template& t : ranks_[0].programs) out_.programs_of_rank_0.push_back(t.program);
   return std::move(out_);
 }
 
@@ -174,7 +171,7 @@ bool World::step_clock() {
     const std::vector<std::uint64_t> tags(ended.begin(), ended.end());
     for (const std::uint64_t t : tags) {
       const auto number = static_cast<std::uint32_t>(t);
-      Pair& p = *messages_[number].pair;
+      Pair& p = pair_of(messages_[number]);
       p.busy = false;
       next_message(p);
       part_done(number);
@@ -197,27 +194,31 @@ bool World::step_clock() {
   return true;
 }
 
-bool all_alike(const Cluster& cluster, const Workload& work) {
-  if (work.servers > 0 || !cluster.uniform() || cluster.world() % cluster.hosts()[0].ranks != 0) return false;
-  std::map<const Strategy*, bool> known;
-  for (const Exchange& e : work.buckets)
-    for (const Part& p : e.plan.parts)
-      if (const auto [at, fresh] = known.try_emplace(p.strategy, true); fresh)
-        at->second = rotates(*p.strategy, cluster.hosts()[0].ranks) &&
-                     (cluster.hosts()[0].ranks == 1 || talks_to_all(*p.strategy));
-  return std::all_of(known.begin(), known.end(), [](const auto& one) { return one.second; });
+const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
+  const Script& script = *scripts_[static_cast<std::size_t>(bucket)][static_cast<std::size_t>(part)];
+  return script.roles[static_cast<std::size_t>(rank)].program;
 }
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
                     Extent extent) {
-  const bool alike = extent != Extent::kAll && all_alike(cluster, work);
-  if (extent == Extent::kOne && !alike)
-    return Status(Code::kInvalid,
-                  "ranks are not alike in this cluster, or under this strategy: simulate all of them");
+  constexpr int kSmall = 16;
+  const bool small = cluster.world() <= kSmall;
   // Hosts that share a machine get its cores one after the other, so they are alike only on the average.
   const bool one_machine = cluster.machine_cores().size() == 1 && cluster.hosts().size() > 1;
-  return World(cluster, costs, work, events, alike && (extent == Extent::kOne || (!events && !one_machine)))
-      .run();
+  const bool all = extent == Extent::kAll || work.servers > 0 ||
+                   (extent == Extent::kNeeded && small && (events || one_machine));
+  std::vector<const Strategy*> strategies;
+  for (const Exchange& e : work.buckets)
+    for (const Part& p : e.plan.parts) strategies.push_back(p.strategy);
+  const Fold fold = all ? Fold::none(cluster) : Fold::of(cluster, strategies);
+  constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
+  if (fold.seats() > kMostSeats)
+    return Status(
+        Code::kInvalid,
+        fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
+                    "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
+                    fold.seats(), kMostSeats));
+  return World(cluster, costs, work, events, fold).run();
 }
 
 }  // namespace tithe::sim

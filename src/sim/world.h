@@ -8,10 +8,12 @@
 //   lanes        a rank has one communication lane and its compute lanes; they share the cores of their machine
 //   messages     between two ranks they travel one after the other, in the order in which they were handed over; long
 //                ones leave once their receive is posted and the sender has heard of it
-//   in full      every rank of the world is simulated; or, where all ranks do the same at the same time, one of them:
-//                what it sends to the rank so many places on, the rank so many places back sends to it
+//   in full      every rank of the world is simulated; or, where ranks do the same at the same time, few of them, which
+//                stand for all (sim/fold.h)
+//   linear       a step costs the same in a world of any size, but for the flows of links that are shared
 //   same         the same input gives the same times on every machine
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,12 +43,15 @@ struct Workload {
 // A step of a program as it ran.
 struct Event {
   Rank rank = 0;
-  int bucket = 0, step = 0;  // of the bucket's program
-  int lane = 0;              // 0 is the communication lane
+  int bucket = 0, part = 0;
+  int step = 0;  // of the part's program: Outcome::program
+  int lane = 0;  // 0 is the communication lane
   Seconds begin = 0, end = 0;
 };
 
-struct Outcome {
+struct Script;
+class Outcome {
+ public:
   Seconds step = 0;               // until the last rank may begin the next one
   Seconds exposed = 0;            // of it, after compute
   std::size_t ranks = 0;          // that were simulated
@@ -58,18 +63,24 @@ struct Outcome {
   double carried_most = 0;        // seconds for which the busiest link was busy at its rate
   std::string busiest;            // that link
   std::vector<Event> events;      // if asked for, in the order of their ends
-  std::vector<engine::Program> programs_of_rank_0;  // by bucket, for those who read events
+
+  // What a rank that was simulated ran for a part, for those who read events.
+  const engine::Program& program(Rank rank, int bucket, int part) const;
+  const engine::Step& step_of(const Event& e) const {
+    return program(e.rank, e.bucket, e.part).steps[static_cast<std::size_t>(e.step)];
+  }
+
+ private:
+  friend class World;
+  std::vector<std::vector<std::shared_ptr<const Script>>> scripts_;  // by bucket and part
 };
 
 // Which ranks are simulated.
 enum class Extent : std::uint8_t {
   kAll,
-  kOne,     // rank 0, for all: kInvalid where they are not alike
-  kNeeded,  // one where all are alike, nobody wants events and each machine has one host; else all
+  kFew,     // those that stand for all; all where no two are alike
+  kNeeded,  // as kFew, but all of a small world whose events are asked for or whose hosts share a machine
 };
-// Whether all ranks do the same at the same time: hosts that are alike, and strategies whose graph of one rank is that
-// of another with the ranks counted from there.
-bool all_alike(const Cluster& cluster, const Workload& work);
 
 // kInvalid: costs that are not known; a plan whose codec and strategy share no law.
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,

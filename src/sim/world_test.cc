@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "tithe/connect.h"
@@ -87,24 +88,28 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
       work.buckets.push_back({.ready = 1e-3, .plan = plan_for(codec, strategy, 50'000)});
       const Result<Outcome> out = run(cluster, usual_costs(), work, true);
       ASSERT_TRUE(out.ok()) << out.status().what();
-      std::vector<std::vector<Seconds>> ended;
-      for (const engine::Program& p : out->programs_of_rank_0) ended.emplace_back(p.steps.size(), -1.0);
+      std::map<std::pair<int, int>, std::vector<Seconds>> ended;  // by bucket and part
+      for (int bucket = 0; bucket < 2; ++bucket)
+        for (std::size_t p = 0; p < work.buckets[static_cast<std::size_t>(bucket)].plan.parts.size(); ++p) {
+          const int part = static_cast<int>(p);
+          ended[{bucket, part}].resize(out->program(0, bucket, part).steps.size(), -1.0);
+        }
       for (const Event& e : out->events) {
         if (e.rank != 0) continue;
-        const auto b = static_cast<std::size_t>(e.bucket), s = static_cast<std::size_t>(e.step);
-        EXPECT_LT(ended[b][s], 0) << "it ran before";
-        ended[b][s] = e.end;
+        Seconds& end = ended.at({e.bucket, e.part})[static_cast<std::size_t>(e.step)];
+        EXPECT_LT(end, 0) << "it ran before";
+        end = e.end;
         EXPECT_LE(e.begin, e.end);
       }
-      for (std::size_t b = 0; b < ended.size(); ++b) {
-        const engine::Program& p = out->programs_of_rank_0[b];
-        for (std::size_t s = 0; s < ended[b].size(); ++s) {
-          EXPECT_GE(ended[b][s], 0) << "step " << s << " never ran";
+      for (const auto& [where, ends] : ended) {
+        const engine::Program& p = out->program(0, where.first, where.second);
+        for (std::size_t s = 0; s < ends.size(); ++s) {
+          EXPECT_GE(ends[s], 0) << "step " << s << " never ran";
           for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
             const auto after = static_cast<std::size_t>(p.indices[p.steps[s].next.first + k]);
             // What follows a send waits for its posting alone.
             if (p.steps[s].kind == engine::StepKind::kSend) continue;
-            EXPECT_LE(ended[b][s], ended[b][after]);
+            EXPECT_LE(ends[s], ends[after]);
           }
         }
       }
@@ -127,7 +132,7 @@ TEST(World, OneForAllIsAsAll) {
         work.buckets.push_back({.ready = 2e-3, .plan = plan_for(codec, strategy, 300'000, 70'000)});
         work.buckets.push_back({.ready = 5e-3, .plan = plan_for(codec, strategy, 90'001)});
         const Result<Outcome> all = run(cluster, costs, work, false, Extent::kAll);
-        const Result<Outcome> one = run(cluster, costs, work, false, Extent::kOne);
+        const Result<Outcome> one = run(cluster, costs, work, false, Extent::kFew);
         ASSERT_TRUE(all.ok()) << all.status().what();
         ASSERT_TRUE(one.ok()) << one.status().what();
         EXPECT_EQ(one->ranks, 1U);
@@ -137,14 +142,13 @@ TEST(World, OneForAllIsAsAll) {
 }
 
 TEST(World, RanksThatAreNotAlikeAreAllSimulated) {
-  const Cluster cluster = Cluster::flat(4, 1e8, 1e-4, 2);
-  Workload work;
-  work.buckets.push_back({.plan = plan_for("fp32", "aggregator", 1000)});
-  EXPECT_FALSE(all_alike(cluster, work));
-  EXPECT_FALSE(run(cluster, usual_costs(), work, false, Extent::kOne).ok());
-  const Result<Outcome> out = run(cluster, usual_costs(), work, false);
-  ASSERT_TRUE(out.ok());
-  EXPECT_EQ(out->ranks, 4U);
+  for (const char* strategy : {"aggregator", "tree"}) {
+    Workload work;
+    work.buckets.push_back({.plan = plan_for("fp32", strategy, 1000)});
+    const Result<Outcome> out = run(Cluster::flat(4, 1e8, 1e-4, 2), usual_costs(), work, false, Extent::kFew);
+    ASSERT_TRUE(out.ok());
+    EXPECT_EQ(out->ranks, 4U) << strategy;
+  }
 }
 
 TEST(World, ExpectedPayloadsAreTheBoundTimesTypical) {
@@ -207,8 +211,8 @@ TEST(World, StepsAreThoseOfTheEnginesTraceInItsOrder) {
   ASSERT_TRUE(out.ok());
   constexpr std::string_view kNames[] = {"load", "own", "encode", "send", "recv", "check", "merge", "store"};
   for (const Event& e : out->events) {
-    const engine::Step& s = out->programs_of_rank_0[0].steps[static_cast<std::size_t>(e.step)];
-    simulated.push_back(std::string(kNames[static_cast<std::size_t>(s.kind)]) + " " + std::to_string(s.part) +
+    const engine::Step& s = out->step_of(e);
+    simulated.push_back(std::string(kNames[static_cast<std::size_t>(s.kind)]) + " " + std::to_string(e.part) +
                         "." + std::to_string(s.chunk));
   }
   EXPECT_GE(traced.size(), 8U);

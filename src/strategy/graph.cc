@@ -2,8 +2,30 @@
 #include "tithe/graph.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace tithe {
+namespace {
+
+// Of nodes that are named twice, the first stays. A merge of all ranks' frames has as many as there are ranks.
+void once_each(std::vector<int>& nodes) {
+  constexpr std::size_t kFew = 16;
+  if (nodes.size() <= kFew) {
+    for (std::size_t k = 1; k < nodes.size();) {
+      const auto at = nodes.begin() + static_cast<std::ptrdiff_t>(k);
+      if (std::find(nodes.begin(), at, nodes[k]) == at)
+        ++k;
+      else
+        nodes.erase(at);
+    }
+    return;
+  }
+  std::unordered_set<int> seen;
+  seen.reserve(nodes.size());
+  std::erase_if(nodes, [&](int node) { return !seen.insert(node).second; });
+}
+
+}  // namespace
 
 int Graph::add(Op op, int arg, Stage stage) {
   nodes_.push_back({op, arg, {}, {}, stage});
@@ -12,9 +34,7 @@ int Graph::add(Op op, int arg, Stage stage) {
 }
 
 void Graph::edge(int from, int to) {
-  if (from < 0) return;
-  std::vector<int>& after = nodes_[static_cast<std::size_t>(to)].after;
-  if (std::find(after.begin(), after.end(), from) == after.end()) after.push_back(from);
+  if (from >= 0) nodes_[static_cast<std::size_t>(to)].after.push_back(from);
 }
 
 void Graph::read(Chunk c, int node) {
@@ -60,6 +80,7 @@ void Graph::merge(Chunk c, std::span<const Frame> frames) {
     edge(f.node, node);
   }
   write(c, node);
+  once_each(nodes_.back().after);
 }
 
 void Graph::store(Chunk c, std::span<const Frame> frames) {
@@ -71,6 +92,7 @@ void Graph::store(Chunk c, std::span<const Frame> frames) {
     edge(f.node, node);
   }
   write(c, node);
+  once_each(nodes_.back().after);
 }
 
 Chunk Graph::chunk_of(int node) const {

@@ -4,7 +4,9 @@
 import json
 import os
 import shlex
+import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,58 @@ def test_sweeps_have_a_row_per_point_and_a_page(tmp_path):
     assert sent == sorted(sent)
 
 
+def test_a_page_shows_where_the_time_of_settings_goes(tmp_path):
+    line = "simulate --model hdc --cluster office_1g --codec fp32 --compare onebit --html time.html"
+    settings = told(line, tmp_path)["settings"]
+    page = (tmp_path / "time.html").read_text()
+    assert page.count("<rect") == 5 + 5 * len(settings)  # the legend's, and of each setting
+    assert page.count("<svg") == page.count("</svg>") == 1
+    assert "http" not in page
+    for s in settings:
+        assert f"<td>{s['step_ms']:.3f}</td>" in page
+        assert s["setting"] in page
+
+
+def test_a_picture_shows_what_the_page_does(tmp_path):
+    line = "simulate --model hdc --cluster office_1g --codec fp32 --compare bf16 --png out.png"
+    for more, width in (("", 860), ("--sweep bandwidth", 820)):
+        done = run(f"{line} {more}", tmp_path)
+        if done.returncode == 2:  # a build without Cairo
+            assert "libcairo2-dev" in done.stderr
+            assert list(tmp_path.iterdir()) == []
+            return
+        assert done.returncode == 0, done.stderr
+        picture = (tmp_path / "out.png").read_bytes()
+        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+        assert struct.unpack(">I", picture[16:20]) == (2 * width,)
+        pixels = rows_of(picture)
+        assert len({bytes(row) for row in pixels}) > 20  # it is not empty
+
+
+def rows_of(picture):
+    """The lines of pixels of a PNG, as they are packed."""
+    at, packed, height = 8, b"", 0
+    while at < len(picture):
+        length, kind = struct.unpack(">I4s", picture[at : at + 8])
+        if kind == b"IHDR":
+            height = struct.unpack(">I", picture[at + 12 : at + 16])[0]
+        if kind == b"IDAT":
+            packed += picture[at + 8 : at + 8 + length]
+        at += length + 12
+    pixels = zlib.decompress(packed)
+    each = len(pixels) // height
+    return [pixels[k * each : (k + 1) * each] for k in range(height)]
+
+
+def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):
+    line = "simulate --model hdc --codec onebit --ranks 4096"
+    (one,) = told(f"{line} --link 10Gb/s")["settings"]
+    assert (one["ranks"], one["ranks_simulated"]) == (4096, 1)
+    for strategy, simulated in (("server", 1), ("hosts", 1), ("ring", 8)):
+        (answer,) = told(f"simulate --model hdc --cluster hipress_ec2 --ranks 256 --strategy {strategy}")["settings"]
+        assert answer["ranks_simulated"] == simulated, strategy
+
+
 def test_the_trace_is_one_that_viewers_open(tmp_path):
     told("simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 --trace t.json", tmp_path)
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
@@ -90,14 +144,37 @@ def test_the_trace_is_one_that_viewers_open(tmp_path):
         ("--model hdc --cluster office_1g --link 1Gb/s", ("give one of them",)),
         ("--model hdc --link fast --ranks 2", ("--link",)),
         ("--model hdc --cluster office_1g --sweep colour", ("bandwidth",)),
-        ("--model hdc --cluster office_1g --html x.html", ("--sweep",)),
+        ("--model hdc --cluster office_1g --sweep ranks --trace x.json", ("--trace", "--sweep")),
         ("--model hdc --cluster wrong.toml", ("wrong.toml:2", "rate above 0")),
+        ("--model hdc --cluster cycle.toml", ("cycle.toml:1", "a cycle", "must make a tree")),
+        ("--model hdc --cluster missing.toml", ("missing.toml: cannot be opened",)),
+        ("--model hdc --cluster office_1g --ranks 0", ("--ranks",)),
+        ("--model hdc --cluster office_1g --ranks 1048577", ("--ranks",)),
+        ("--model hdc --cluster office_1g --ranks 99999999999999999999", ("--ranks",)),
+        ("--model hdc --link 0Gb/s --ranks 2", ("--link", "0Gb/s")),
+        ("--model hdc --cluster office_1g --compare fp9", ("fp9", "fp8")),
+        ("--model hdc --cluster office_1g --compare fp8@rong", ("rong", "ring")),
+        ("--model large.json --cluster office_1g", ("large.json:5", "w: ", "2^40")),
+        ("--model torn.json --cluster office_1g", ("torn.json:3", "whole?")),
+        ("--model hdc:scale=1e999 --cluster office_1g", ("above 0 and at most 1",)),
+        ("--model hdc --cluster office_1g --bucket-cap-mb 1e999", ("--bucket-cap-mb",)),
+        ("--model gpt2 --cluster office_1g --strategy aggregator --ranks 1048576", ("1048576 ranks", "--ranks")),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_cure(line, words, tmp_path):
-    (tmp_path / "wrong.toml").write_text('[[hosts]]\nrate = "0Gb/s"\n')
-    refused(f"simulate {line}", 2, *words, folder=tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["wrong.toml"]
+    files = {
+        "wrong.toml": '[[hosts]]\nrate = "0Gb/s"\n',
+        "cycle.toml": '[[switch]]\nname = "a"\nup = "a"\nrate = "1Gb/s"\n[[hosts]]\nat = "a"\nrate = "1Gb/s"\n',
+        "large.json": '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n'
+        '{"name": "v", "values": 1099511627776, "row": 1, "ready_ms": 1},\n'
+        '{"name": "w", "values": 18446744073709551615, "row": 1, "ready_ms": 1}]}\n',
+        "torn.json": '{"model": "m",\n"forward_ms": 1,\n"tensors": [{"na',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    code = 1 if "missing" in line else 2
+    refused(f"simulate {line}", code, *words, folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(files)
 
 
 def test_a_profile_is_measured_and_used(tmp_path):

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Inside sim/world.h: what the ranks that are simulated do for a part, with what it costs and who meets whom. Parts that
+// are equal share one.
+//
+//   matched    a send and the receive that it meets know each other (tithe/graph.h, "matched"): nothing is looked up
+//              while the world runs
+//   unverified programs say nothing of who made a frame: nobody checks that here, and it needs the graphs of all ranks
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/program.h"
+#include "engine/template.h"
+#include "sim/costs.h"
+#include "sim/fold.h"
+
+namespace tithe::sim {
+
+struct Met {
+  int seat = -1, step = -1;
+};
+
+struct Role {  // of one seat
+  engine::Program program;
+  Priced price;
+  std::vector<Met> met;  // by step: of a send, the receive that it meets; of a receive, the send
+};
+
+struct Script {
+  std::vector<Role> roles;  // by seat
+};
+
+// Writes them, and remembers what strategies draw.
+class Scripts {
+ public:
+  // `servers`: as in Workload.
+  Scripts(const Cluster& cluster, const Costs& costs, const Fold& fold, int servers)
+      : cluster_(cluster),
+        costs_(costs),
+        fold_(fold),
+        servers_(servers),
+        templates_(static_cast<std::size_t>(fold.seats())) {}
+
+  // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws.
+  Result<std::shared_ptr<const Script>> of(const Part& part, bool copies);
+  // By part of a bucket: all parts up to this one are over before it begins (engine/window.h).
+  std::vector<int> begins_after(const Plan& plan, bool copies);
+
+ private:
+  struct Drawn {
+    std::deque<Graph> graphs;  // by seat
+    bool any_merge = false;
+    StrategyCost cost{};
+  };
+  Place place(Rank me) const { return {me, cluster_.world(), &cluster_.shared(), servers_}; }
+  const Drawn& draw(const Strategy& strategy);
+  void match(Script& script, const Strategy& strategy) const;
+  std::vector<std::vector<int>> payloads(const Script& script) const;
+
+  const Cluster& cluster_;
+  const Costs& costs_;
+  const Fold& fold_;
+  const int servers_;
+  std::vector<engine::Templates> templates_;  // by seat
+  std::map<const Strategy*, Drawn> drawn_;
+  std::map<std::string, std::shared_ptr<const Script>> known_;
+};
+
+}  // namespace tithe::sim
