@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A transport moves bytes between ranks and knows no codec. What every transport promises, and
-// tests/conformance/transport_suite.cc checks:
+// A transport moves bytes between ranks and knows no codec. What each promises, and tests/conformance/ checks:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
-//   whole       a message arrives whole or not at all; a receive into a buffer that is too small completes with
-//               kTooSmall
+//   in_place    what is withdrawn, or lost with its sender, keeps its turn: the receive that meets it completes with
+//               the message all the same, with kCancelled, or as names_peer says, and takes nothing that was sent later
+//   whole       a message arrives whole or not at all; a buffer that is too small for it completes with kTooSmall
 //   one_answer  every posted operation completes exactly once: done, cancelled, or with a Status that gives the reason
 //   names_peer  when a peer is gone, every operation with it completes with its rank and kPeerLost, or with kTimeout if
 //               it only stopped answering

@@ -192,7 +192,8 @@ std::optional<Trouble> Liveness::look() {
 std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant now) const {
   const Peer& p = at(peer);
   if (a.says && p.leaves) return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
-  if (a.says && p.gone) return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
+  if ((a.says || p.withdrew) && p.gone)
+    return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
   // While bytes of others come in, its words may be queued behind them: this rank's own link is busy.
   const nanoseconds limit = limits_.timeout * (now - arrived_ < limits_.timeout / 2 ? 2 : 1);
   if (const nanoseconds quiet = now - p.heard;

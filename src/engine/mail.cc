@@ -16,8 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr std::size_t kMostPosts = 64;  // that are handed to the transport before the lane looks around
-
 }  // namespace
 
 // A peer that is gone is found out by what is awaited from it.
@@ -142,7 +140,8 @@ void Runner::complete(const Completion& done, Instant now) {
   // on the control channel; until then this message is one that did not come.
   if (done.status.code() == Code::kCancelled) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = begin;
-    return;
+    at(step.peer).withdrew = true;
+    return liveness_.look_soon();  // no operation would tell if it went without a word
   }
   if (!done.status.ok()) {
     if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)

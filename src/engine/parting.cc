@@ -13,6 +13,11 @@
 //      transport saw) counts before silence, silence before idleness, idleness before a link that is stuck.
 //   4. Silence is counted: the rank that most do not hear is named. Whoever hears nobody, of several, accuses itself.
 //      Two that do not hear each other, and are both heard: their link, and nobody.
+// Why a frame in a wrong place accuses its sender at once: a rank that gives up withdraws what it has not sent. What it
+// withdraws keeps its place on its channel (Transport, in_place), and what the transport was not given yet is the last
+// of its channel, since sends on one channel wait for each other. So whatever an innocent rank does, no frame of it
+// comes in the place of another; who swaps its frames is accused like who changes them. A receive that meets a message
+// that was withdrawn accuses nobody: its sender says why on the control channel, or goes without a word and is gone.
 // The round that failed is the first that nobody who spoke has committed: a rank whose own work of a round is
 // complete commits it when it learns that another one has.
 //

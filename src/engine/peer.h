@@ -26,7 +26,8 @@ struct Peer {
   Numbers numbers;               // of its tagged messages
   bool gone = false;             // the transport says so:
   Status why_gone = {};
-  bool leaves = false;  // it has said so
+  bool withdrew = false;  // it took back a message that this rank waits for: it parts, and will say why
+  bool leaves = false;    // it has said so
   std::optional<Evidence> evidence = {};
 
   // Bytes of steps' frames.

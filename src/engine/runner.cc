@@ -54,6 +54,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       taken_(static_cast<std::size_t>(std::max(1, lanes)), std::vector<Task>(kMostSteps)),
       builder_(std::move(builder)) {
   transport_->window(pacing.window);
+  posted_.reserve(kMostPosts);  // how many are ready at once depends on what else the machine does
   for (Peer& p : peers_) {
     p.out = make_arena(kControlBytes);
     p.in = make_arena(kControlBytes);
@@ -355,9 +356,9 @@ void Runner::withdraw() {
 bool Runner::part() {
   if (!parting_.told()) {
     parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
-    // The last first: what is left of a channel is what came first, so no peer takes a later frame for an earlier one.
+    // What is withdrawn keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
-      for (std::size_t s = job->posted_ns.size(); s-- > 0;)
+      for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));
   }
   if (running_ > 0 || !parting_.settle(instant(), peers_, rounds_.waits())) return false;

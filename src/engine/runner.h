@@ -110,6 +110,8 @@ class Runner {
     Runner& runner_;
     std::unique_lock<std::mutex> lock_;
   };
+  static constexpr std::size_t kMostPosts =
+      64;  // that are handed to the transport before the lane looks around
   // A message on its way to the transport.
   struct Posted {
     Task task;

@@ -107,7 +107,7 @@ bool Network::damage(Message& m, Rank from, Rank to, bool control) {
 
 // In the name of `who`: something that it said before, or noise.
 void Network::forge() {
-  Message m{.bytes = {}, .copy = {}, .op = 0, .eager = true, .from = now_, .until = now_};
+  Message m{.bytes = {}, .copy = {}, .op = 0, .eager = true, .withdrawn = false, .from = now_, .until = now_};
   if (fault_.damage == Damage::kReplay && !at(fault_.who).last_control.empty()) {
     m.copy = at(fault_.who).last_control;
     changed_ = "the last control message came twice";

@@ -104,7 +104,8 @@ Status Network::send(Rank me, Rank peer, Channel channel, ByteView bytes, OpId o
     done(me, o, op, 0, gone(peer));
     return {};
   }
-  Message m{.bytes = bytes, .copy = {}, .op = op, .eager = false, .from = now_, .until = now_};
+  Message m{
+      .bytes = bytes, .copy = {}, .op = op, .eager = false, .withdrawn = false, .from = now_, .until = now_};
   const bool control = channel == 0;
   if (control) mine.last_control.assign(bytes.begin(), bytes.end());
   m.eager = control || bytes.size() <= (mine.windowed ? std::min(weather_.eager_bytes, kMostEager)
@@ -194,24 +195,23 @@ void Network::wake(Rank me) {
 void Network::cancel(Rank me, OpId op) {
   const Lock lock(mutex_);
   ++activity_;
-  const auto withdraw = [&](auto& queue, std::uint64_t o) {
-    for (auto it = queue.begin(); it != queue.end(); ++it) {
-      if (it->op != op) continue;
-      if constexpr (requires { it->eager; })
-        if (it->eager) continue;
-      queue.erase(it);
-      done(me, o, op, 0, Status(Code::kCancelled, "chaos: cancelled"));
-      return true;
-    }
-    return false;
+  const auto answer = [&](std::uint64_t o) {
+    done(me, o, op, 0, Status(Code::kCancelled, "chaos: cancelled"));
   };
   for (auto& [key, lane] : at(me).in)
-    if (withdraw(lane.receives, order(key.first, key.second, false))) return;
+    for (auto it = lane.receives.begin(); it != lane.receives.end(); ++it)
+      if (it->op == op) {
+        lane.receives.erase(it);
+        return answer(order(key.first, key.second, false));
+      }
   for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r)
     for (auto& [key, lane] : at(r).in)
-      if (key.first == me && (withdraw(lane.flying, order(r, key.second, true)) ||
-                              withdraw(lane.arrived, order(r, key.second, true))))
-        return;
+      for (std::deque<Message>* messages : {&lane.flying, &lane.arrived})
+        for (Message& m : *messages)
+          if (key.first == me && m.op == op && !m.eager) {
+            m.withdraw();
+            return answer(order(r, key.second, true));
+          }
 }
 
 std::uint64_t Network::bytes_received(Rank me, Rank peer) {
@@ -264,7 +264,11 @@ void Network::match(Lane& lane, Rank from, Rank to, Channel channel) {
     lane.receives.pop_front();
     at(to).received[static_cast<std::size_t>(from)] += m.bytes.size();
     Status status;
-    if (m.bytes.size() > r.into.size())
+    if (m.withdrawn)
+      status = at(to).gone[static_cast<std::size_t>(from)]
+                   ? gone(from)
+                   : Status(Code::kCancelled, "chaos: it withdrew its message", from);
+    else if (m.bytes.size() > r.into.size())
       status = {Code::kTooSmall,
                 "chaos: a message of " + std::to_string(m.bytes.size()) + " bytes, room for " +
                     std::to_string(r.into.size()),
@@ -286,8 +290,11 @@ void Network::leave(Rank who, bool silent, bool orderly) {
     for (auto& [key, lane] : at(r).in) {
       if (key.first != who) continue;
       for (auto it = lane.flying.begin(); it != lane.flying.end();) {
-        if (!it->eager) done(who, order(r, key.second, true), it->op, 0, cut_off());
-        it = it->eager && orderly ? it + 1 : lane.flying.erase(it);
+        if (!it->eager) {
+          done(who, order(r, key.second, true), it->op, 0, cut_off());
+          it->withdraw();
+        }
+        it = orderly ? it + 1 : lane.flying.erase(it);
       }
     }
     for (auto& [key, lane] : mine.in) {

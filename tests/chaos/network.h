@@ -7,6 +7,7 @@
 //   threaded   sessions with lanes: ranks run at once, the seed chooses what arrives; time passes when all threads of
 //              the process sleep (threads.h)
 //   in_order   as the promise of tithe/transport.h says: delays and turns never change the order within a channel
+//   in_place   as there: what is withdrawn, or lost where its sender closes in good order, keeps its place
 //
 // Faults strike at points of the protocol, counted per rank, never at points in time.
 #include <array>
@@ -99,7 +100,12 @@ class Network {
     std::vector<std::uint8_t> copy;
     OpId op = 0;
     bool eager = false;
-    Time from, until;  // on its way
+    bool withdrawn = false;  // nothing but its place is left, and its send is answered
+    Time from, until;        // on its way
+    void withdraw() {
+      bytes = {};
+      eager = withdrawn = true;
+    }
   };
   struct Receive {
     Bytes into;

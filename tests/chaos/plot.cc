@@ -139,6 +139,7 @@ Plot draw(std::uint64_t seed) {
                             R"({"> 500": {"codec": "topk:ratio=0.05", "strategy": "gather", "priority": 3}})",
                             R"({"*": {"codec": "topk:ratio=0.2", "group": "all"}})"});
   }
+  if (!apart.one_in(3)) p.hosts = testing::hosts_of(p.world);
   return p;
 }
 
@@ -146,6 +147,7 @@ SessionOptions Plot::options(int with_lanes) const {
   return {.spec = law.spec,
           .strategy = strategy,
           .rules = law.rules,
+          .hosts = hosts,
           .lanes = with_lanes,
           .average = average,
           .min_values = min_values,
@@ -180,8 +182,8 @@ std::string account(const Plot& p) {
   fmt::format_to(std::back_inserter(out), "  weather: {}, up to {} ms late, {} bytes are eager\n",
                  p.weather.turns ? "drawn turns" : "in order", p.weather.most_latency.count() / 1'000'000,
                  p.weather.eager_bytes);
-  fmt::format_to(std::back_inserter(out), "  pacer={}; wait for each bucket: {:#b}\n", p.pacer,
-                 p.impatient & ((1U << p.world) - 1));
+  fmt::format_to(std::back_inserter(out), "  hosts={}; pacer={}; wait for each bucket: {:#b}\n",
+                 p.hosts.empty() ? "apart" : p.hosts, p.pacer, p.impatient & ((1U << p.world) - 1));
   if (p.nan_round >= 0)
     fmt::format_to(std::back_inserter(out), "  {} in t{} of rank {} in round {}\n",
                    p.infinite ? "Inf" : "NaN", p.nan_tensor, p.nan_rank, p.nan_round);

@@ -45,6 +45,7 @@ struct Plot {
   std::uint32_t impatient = 0;  // by bit: ranks that wait for each bucket before they hand over the next one
   int propose_at = -1;          // before this round rank 0 proposes other choices
   std::string proposal;
+  std::string hosts;  // which ranks share one
 
   SessionOptions options(int with_lanes) const;
   std::vector<float> gradient(std::size_t tensor, Rank rank, int round) const;

@@ -62,8 +62,6 @@ class FailureSuite : public ::testing::TestWithParam<Setting> {
 
 // A rank dies after some of its frames have left, early and late.
 TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
-  if (GetParam().strategy->between != nullptr)
-    GTEST_SKIP() << "may name a rank of the same host: docs/strategies.md, \"Several ranks on a host\"";
   const Rank victim = world() / 2;
   for (int frames = 0, next = 1; frames < 100; frames = std::exchange(next, frames + next)) {
     auto cut = [&](std::unique_ptr<Transport> t) {
@@ -233,8 +231,6 @@ TEST_P(FailureSuite, CorruptFrameIsNamed) {
 
 // A payload that no encode writes, in a frame that is whole: what others add to it must not make it good.
 TEST_P(FailureSuite, ForgedPayloadIsNamed) {
-  if (GetParam().strategy->between != nullptr)
-    GTEST_SKIP() << "may name a rank of the same host: docs/strategies.md, \"Several ranks on a host\"";
   const Rank odd = 0;  // first in every order in which frames are combined
   const auto forge = [](Bytes frame) {
     const Result<ParsedFrame> parsed = parse_frame(frame);

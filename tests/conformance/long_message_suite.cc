@@ -177,6 +177,92 @@ TEST_P(TransportSuite, one_answer_when_a_send_is_cancelled_in_the_middle) {
   EXPECT_EQ(after, small);
 }
 
+// Small messages among large ones, of which some are withdrawn: whatever becomes of these, no other takes their place.
+class InPlace {
+ public:
+  static constexpr std::size_t kCount = 7;
+  static constexpr Channel kChannel = 3;
+  explicit InPlace(std::size_t large) {
+    for (std::size_t k = 0; k < kCount; ++k) {
+      out_.push_back(content(is_large(k) ? large : 10 + k, k));
+      in_.emplace_back(large);
+    }
+  }
+  static bool is_large(std::size_t k) { return k % 2 == 1; }
+  void send(Transport& t, Rank to) const {
+    for (std::size_t k = 0; k < kCount; ++k) ASSERT_TRUE(t.send(to, kChannel, out_[k], k).ok());
+  }
+  void receive(Transport& t, Rank from) {
+    for (std::size_t k = 0; k < kCount; ++k) ASSERT_TRUE(t.recv(from, kChannel, in_[k], k).ok());
+  }
+  // Each receive has its own message; a large one may have none.
+  void check(const std::map<OpId, Completion>& done, Code other) {
+    ASSERT_EQ(done.size(), kCount);
+    for (const auto& [k, c] : done) {
+      if (is_large(k) && !c.status.ok()) {
+        EXPECT_TRUE(c.status.code() == Code::kCancelled || c.status.code() == other) << c.status.what();
+        EXPECT_EQ(c.status.peer(), 0);
+        continue;
+      }
+      ASSERT_TRUE(c.status.ok()) << "message " << k << ": " << c.status.what();
+      ASSERT_EQ(c.bytes, out_[k].size()) << "message " << k;
+      in_[k].resize(c.bytes);
+      EXPECT_EQ(in_[k], out_[k]) << "message " << k;
+    }
+  }
+
+ private:
+  std::vector<std::vector<std::uint8_t>> out_, in_;
+};
+
+TEST_P(TransportSuite, in_place) {
+  for (const std::size_t large : {5000, 60'000, 65'537, 300'000, 1'000'003})
+    for (const bool early : {false, true}) {  // the receives are posted before the messages are withdrawn
+      SCOPED_TRACE(std::to_string(large) + (early ? " early" : " late"));
+      open(2);
+      InPlace messages(large);
+      if (early) messages.receive(at(1), 0);
+      messages.send(at(0), 1);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(at(0).poll({}, 0ns) + at(1).poll({}, 0ns), 0U);
+      for (const OpId k : {5U, 1U, 3U, 2U, 1U}) at(0).cancel(k);  // one of them is small, one comes twice
+      std::map<OpId, Completion> done;
+      std::atomic<int> over = 0;
+      run_ranks(2, [&](Rank me) {
+        if (me == 1 && !early) messages.receive(at(1), 0);
+        const auto mine = next_all(at(me), InPlace::kCount);
+        EXPECT_EQ(mine.size(), InPlace::kCount);
+        if (me == 1) done = mine;
+        for (++over; over < 2;) EXPECT_EQ(at(me).poll({}, 1ms), 0U);
+      });
+      messages.check(done, Code::kCancelled);
+      if (HasFatalFailure()) return;
+      TearDown();
+    }
+}
+
+// As above, where the sender closes in good order and withdraws so what nobody has received.
+TEST_P(TransportSuite, in_place_where_its_sender_leaves) {
+  for (const std::size_t large : {5000, 60'000, 65'537, 300'000, 1'000'003}) {
+    SCOPED_TRACE(large);
+    open(2);
+    InPlace messages(large);
+    messages.send(at(0), 1);
+    std::atomic<bool> left = false;
+    run_ranks(2, [&](Rank me) {
+      if (me == 0) {
+        leave(0);
+        left = true;
+      } else {
+        while (!left || at(1).peer_status(0).ok()) EXPECT_EQ(at(1).poll({}, 1ms), 0U);
+      }
+    });
+    messages.receive(at(1), 0);
+    messages.check(next_all(at(1), InPlace::kCount), Code::kPeerLost);
+    if (HasFatalFailure()) return;
+    TearDown();
+  }
+}
+
 TEST_P(TransportSuite, names_peer_that_leaves_in_the_middle) {
   open(3);
   const auto out = content(64 << 20, 3);

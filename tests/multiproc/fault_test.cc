@@ -29,6 +29,7 @@ struct Case {
   const char* strategy;
   const char* codec;
   int world;
+  const char* hosts = "";  // which ranks share one; what the transport finds where it is empty
 };
 
 std::string title(const ::testing::TestParamInfo<Case>& info) {
@@ -48,6 +49,7 @@ std::vector<Case> cases() {
       all.push_back({std::string(example), "ring", "fp32", 4});
     all.push_back({std::string(kind->examples.back()), "ring", "fp32", 2});
     all.push_back({std::string(kind->examples.front()), "gather", "topk", 3});
+    all.push_back({std::string(kind->examples.front()), "hosts", "onebit", 4, "2x2"});
   }
   all.push_back({"tcp:tls=KEYS", "ring", "fp32", 3});
   return all;
@@ -94,6 +96,7 @@ Result<std::unique_ptr<Session>> join(const Case& c, Rank rank, const std::strin
   if (!t.ok()) return t.status();
   options.codec = c.codec;
   options.strategy = c.strategy;
+  options.hosts = c.hosts;
   return Session::open(std::move(*t), options);
 }
 

@@ -2,7 +2,8 @@
 // loop: ranks as threads of one process.
 //
 // A small message is copied when it is sent, a large one when both sides have met, by the receiver and outside
-// the lock. So a send of a large message completes only after its receive was posted, as on a real network.
+// the lock. So a send of a large message completes only after its receive was posted, as on a real network. One that is
+// withdrawn leaves an empty message in its place, which tells the receiver so.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -19,6 +20,10 @@ namespace loop {
 namespace {
 
 constexpr std::size_t kEagerBytes = 4096;
+// Buffers of eager messages that are made at a time: how many are needed at once depends on the ranks' speeds.
+constexpr std::size_t kBuffers = 16;
+// Completions of a rank, and lanes, that may wait without an allocation.
+constexpr std::size_t kCompletions = 256, kMatched = 64;
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(1);
 
 struct Message {
@@ -26,6 +31,11 @@ struct Message {
   OpId op = 0;
   std::vector<std::uint8_t> copy;  // eager: holds the bytes; its send is already complete
   bool eager = false;
+  bool withdrawn = false;  // nothing but its place is left, and its send is answered
+  void withdraw() {
+    bytes = {};
+    eager = withdrawn = true;
+  }
 };
 
 struct Receive {
@@ -41,7 +51,10 @@ struct Lane {
 };
 
 struct Place {  // one rank's end
-  explicit Place(std::size_t world) : received(world) {}
+  explicit Place(std::size_t world) : received(world) {
+    done.reserve(kCompletions);
+    matched.reserve(kMatched);
+  }
   std::condition_variable changed;
   std::map<std::pair<Rank, Channel>, Lane> in;
   Fifo<std::pair<Rank, Lane*>> matched;  // lanes with a message and a receive
@@ -60,10 +73,23 @@ struct Hub {
   Place& at(Rank r) { return places[static_cast<std::size_t>(r)]; }
   std::mutex mutex;
   std::deque<Place> places;
+  std::vector<std::uint8_t> take_spare() {
+    if (spare.empty()) {
+      buffers += kBuffers;
+      spare.reserve(buffers);
+      spare.resize(kBuffers);
+      for (auto& buffer : spare) buffer.reserve(kEagerBytes);
+    }
+    std::vector<std::uint8_t> buffer = std::move(spare.back());
+    spare.pop_back();
+    return buffer;
+  }
   std::vector<std::vector<std::uint8_t>> spare;  // buffers of eager messages
+  std::size_t buffers = 0;                       // that there are
 };
 
 Status gone(Rank peer) { return {Code::kPeerLost, "it closed in good order", peer}; }
+Status withdrawn(Rank peer) { return {Code::kCancelled, "it withdrew its message", peer}; }
 
 class Loop final : public Transport {
  public:
@@ -99,6 +125,7 @@ class Loop final : public Transport {
     to.matched.push({from, &lane});
   }
   void deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane);
+  void go_on(Place& mine, Rank from, Lane& lane);
 
   std::shared_ptr<Hub> hub_;
   const Rank me_;
@@ -118,11 +145,7 @@ Status Loop::send(Rank peer, Channel channel, ByteView bytes, OpId op) {
   }
   Message m{bytes, op, {}, bytes.size() <= kEagerBytes};
   if (m.eager) {
-    if (!hub_->spare.empty()) {
-      m.copy = std::move(hub_->spare.back());
-      hub_->spare.pop_back();
-    }
-    m.copy.reserve(kEagerBytes);
+    m.copy = hub_->take_spare();
     m.copy.assign(bytes.begin(), bytes.end());
     m.bytes = m.copy;
     mine.done.push({op, 0, {}});
@@ -150,7 +173,7 @@ Status Loop::recv(Rank peer, Channel channel, Bytes into, OpId op) {
 
 // Moves one message of a matched lane; lets go of the lock while it copies.
 void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
-  if (lane.messages.empty() || lane.receives.empty()) {  // one side was withdrawn
+  if (lane.messages.empty() || lane.receives.empty()) {  // the receive was withdrawn
     lane.listed = false;
     return;
   }
@@ -158,6 +181,10 @@ void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
   Place& source = hub_->at(from);
   Message m = lane.messages.pop();
   const Receive r = lane.receives.pop();
+  if (m.withdrawn) {
+    mine.done.push({r.op, 0, source.closed ? gone(from) : withdrawn(from)});
+    return go_on(mine, from, lane);
+  }
   const bool fits = m.bytes.size() <= r.into.size();
   if (fits && !m.bytes.empty()) {
     ++source.being_read;
@@ -176,15 +203,19 @@ void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
               from};
   mine.done.push({r.op, m.bytes.size(), std::move(status)});
   if (m.eager) {
-    if (hub_->spare.size() == hub_->spare.capacity()) hub_->spare.reserve(2 * hub_->spare.size() + 16);
     hub_->spare.push_back(std::move(m.copy));
   } else {
     source.done.push({m.op, 0, {}});
     source.changed.notify_all();
   }
+  go_on(mine, from, lane);
+}
+
+// With what is next on the lane.
+void Loop::go_on(Place& mine, Rank from, Lane& lane) {
   lane.listed = false;
   list(mine, from, lane);
-  if (source.closed && lane.messages.empty())
+  if (hub_->at(from).closed && lane.messages.empty())
     while (!lane.receives.empty()) mine.done.push({lane.receives.pop().op, 0, gone(from)});
 }
 
@@ -217,24 +248,21 @@ void Loop::wake() {
 void Loop::cancel(OpId op) {
   const std::lock_guard lock(hub_->mutex);
   Place& mine = hub_->at(me_);
-  const auto withdraw = [&](auto& queue) {
-    for (std::size_t i = 0; i < queue.size(); ++i) {
-      if (queue[i].op != op) continue;
-      if constexpr (requires { queue[i].eager; })
-        if (queue[i].eager) continue;
-      queue.erase(i);
-      mine.done.push({op, 0, Status(Code::kCancelled, "loop: cancelled")});
-      return true;
-    }
-    return false;
-  };
+  const auto answer = [&] { mine.done.push({op, 0, Status(Code::kCancelled, "loop: cancelled")}); };
   for (auto& [key, lane] : mine.in)
-    if (withdraw(lane.receives)) return;
+    for (std::size_t i = 0; i < lane.receives.size(); ++i)
+      if (lane.receives[i].op == op) {
+        lane.receives.erase(i);
+        return answer();
+      }
   for (Rank r = 0; r < world(); ++r) {
     if (r == me_) continue;
-    Place& to = hub_->at(r);
-    for (auto& [key, lane] : to.in)
-      if (key.first == me_ && withdraw(lane.messages)) return;
+    for (auto& [key, lane] : hub_->at(r).in)
+      for (std::size_t i = 0; key.first == me_ && i < lane.messages.size(); ++i)
+        if (Message& m = lane.messages[i]; m.op == op && !m.eager) {
+          m.withdraw();
+          return answer();
+        }
   }
 }
 
@@ -262,10 +290,10 @@ Loop::~Loop() {
   for (Rank r = 0; r < world(); ++r) {
     if (r == me_) continue;
     Place& peer = hub_->at(r);
-    for (auto& [key, lane] : peer.in) {  // what was copied can still be read; the rest is gone
+    for (auto& [key, lane] : peer.in) {  // what was copied can still be read
       if (key.first != me_) continue;
-      for (std::size_t i = 0; i < lane.messages.size();)
-        lane.messages[i].eager ? ++i : (lane.messages.erase(i), i);
+      for (std::size_t i = 0; i < lane.messages.size(); ++i)
+        if (!lane.messages[i].eager) lane.messages[i].withdraw();  // of the rest only its place is left
       if (lane.messages.empty())
         while (!lane.receives.empty()) peer.done.push({lane.receives.pop().op, 0, gone(me_)});
     }

@@ -129,8 +129,7 @@ class Host {
     for (auto v = visitors_.begin(); v != visitors_.end();) {
       bool stays = v->proved() || Clock::now() < v->since + kProveTime;
       if (stays) TITHE_TRY(read(*v, &stays));
-      if (!stays && v->said == Visitor::Said::kKnock) ++strangers_;
-      v = stays ? std::next(v) : visitors_.erase(v);
+      v = stays ? std::next(v) : drop(v);
     }
     for (const Socket& listener : listeners)
       for (Socket s = accept_from(listener); s.open(); s = accept_from(listener)) {
@@ -138,7 +137,7 @@ class Host {
         visitors_.push_back({.socket = std::move(s), .since = Clock::now()});
         bool stays = true;
         TITHE_TRY(read(visitors_.back(), &stays));
-        if (!stays) visitors_.pop_back();
+        if (!stays) drop(std::prev(visitors_.end()));  // it may have knocked, and gone at our answer
       }
     return {};
   }
@@ -151,8 +150,12 @@ class Host {
     if (strange < places) return;
     const auto first =
         std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.proved(); });
-    if (first->said == Visitor::Said::kKnock) ++strangers_;
-    visitors_.erase(first);
+    drop(first);
+  }
+
+  std::list<Visitor>::iterator drop(std::list<Visitor>::iterator v) {
+    if (v->said == Visitor::Said::kKnock) ++strangers_;
+    return visitors_.erase(v);
   }
 
   Status read(Visitor& v, bool* stays) {

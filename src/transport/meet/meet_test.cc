@@ -7,7 +7,9 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "tithe/connect.h"
@@ -220,23 +222,29 @@ INSTANTIATE_TEST_SUITE_P(files, MeetFiles, ::testing::Values(true));
 
 // Files of a job that was killed: the same ranks, other addresses.
 TEST_P(MeetFiles, leftovers_fool_nobody) {
-  std::vector<std::filesystem::path> kept;
+  std::set<Rank> kept;
   {
+    // Copies of the files, taken while the two meet, stand in for a job that died there. The ranks take them: each asks
+    // whether it was interrupted before it agrees, and neither removes its file before the other has agreed.
+    std::mutex mutex;
+    const auto copy = [&] {
+      const std::lock_guard lock(mutex);
+      for (const Rank r : {0, 1}) {
+        std::error_code none;
+        if (!kept.contains(r) && std::filesystem::copy_file(folder_ / ("meeting." + std::to_string(r)),
+                                                            folder_ / ("kept." + std::to_string(r)), none))
+          kept.insert(r);
+      }
+      return false;
+    };
     std::vector<std::thread> killed;
     for (const Rank r : {0, 1})
       killed.emplace_back([&, r] {
         const std::vector<std::uint8_t> stale(50, 0xEE);
-        EXPECT_TRUE(meet(launch(r, 2))(stale).ok());
+        Launch l = launch(r, 2);
+        l.interrupted = copy;
+        EXPECT_TRUE(meet(l)(stale).ok());
       });
-    // Copies of the files, taken while the two meet, stand in for a job that died there.
-    const auto deadline = std::chrono::steady_clock::now() + 20s;
-    while (kept.size() < 2 && std::chrono::steady_clock::now() < deadline)
-      for (const Rank r : {0, 1}) {
-        const std::filesystem::path from = folder_ / ("meeting." + std::to_string(r));
-        const std::filesystem::path to = folder_ / ("kept." + std::to_string(r));
-        std::error_code none;
-        if (!std::filesystem::exists(to) && std::filesystem::copy_file(from, to, none)) kept.push_back(to);
-      }
     for (std::thread& t : killed) t.join();
   }
   ASSERT_EQ(kept.size(), 2U);

@@ -160,7 +160,7 @@ TEST(MeetStrangers, a_visitor_that_says_a_byte_a_second_is_dropped) {
 TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");
-  std::thread host([&] { zero = meet(launch(0, 2, port, 1500ms))(kAddress0); });
+  std::thread host([&] { zero = meet(launch(0, 2, port, 3s))(kAddress0); });
   Launch other = launch(1, 2, port);
   other.token = Token(32, 6);
   const Status s = meet(other)(kAddress1).status();
@@ -169,6 +169,19 @@ TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
   EXPECT_NE(s.what().find("TITHE_TOKEN"), std::string::npos) << s.what();
   EXPECT_EQ(zero.status().code(), Code::kTimeout);
   EXPECT_NE(zero.status().what().find("TITHE_TOKEN"), std::string::npos) << zero.status().what();
+}
+
+// One that had gone before rank 0 read its knock was not counted, and rank 0 said nothing of tokens.
+TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
+  const int port = free_port();
+  Gathered zero = Status(Code::kIo, "not run");
+  std::thread host([&] { zero = meet(launch(0, 2, port, 3s))(kAddress0); });
+  for (int k = 0; k < 20; ++k) {
+    const Socket s = visit(port);
+    EXPECT_TRUE(send_all(s, write_knock({}), Clock::now() + 5s).ok());
+  }
+  host.join();
+  EXPECT_NE(zero.status().what().find("20 visitors knocked"), std::string::npos) << zero.status().what();
 }
 
 // Somebody else listens where rank 0 should: at once, not after the timeout.
