@@ -4,7 +4,8 @@
 // on a real one the same milliseconds are a smaller part of a step.
 //
 // A step is a round of all buckets and its commit. The switch lies in the commit of the last step with the old
-// choices, and cards are compared in the first one with the new: both count, by the slower of the two usual ones.
+// choices; in the first one with the new, cards are compared and what is owed is sent. Each counts as a ratio to the
+// usual step with the same choices.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -103,7 +104,8 @@ class Worker {
 };
 
 struct Steps {
-  std::vector<double> usual[2], building, at_switch;  // ms
+  std::vector<double> usual[2];  // ms
+  std::vector<double> building[2], last[2], first[2];  // with the old choices and the new; by where a switch leads
 };
 
 int run(const Args& args) {
@@ -144,26 +146,33 @@ int run(const Args& args) {
         fmt::print(stderr, "{}\n", p.why.what());
         return 1;
       }
-      all.building.push_back(last);
+      all.building[s % 2].push_back(last);
     }
-    all.at_switch.push_back(std::max(last, step()));
+    all.last[s % 2].push_back(last);
+    all.first[s % 2].push_back(step());
     step();  // the debts' last round
   }
-  const double from = median(all.usual[0]), to = median(all.usual[1]);
-  const double slower = std::max(from, to);
+  const double usual[] = {median(all.usual[0]), median(all.usual[1])};
   fmt::print("{} / {}, {} ranks, {} lanes, {} <-> {}, {} switches\n", model->model, args.scale, args.ranks,
              args.lanes, args.from, args.to, args.switches);
-  fmt::print("usual step, ms                {:8.2f} and {:.2f}\n", from, to);
-  fmt::print("usual, slowest tenth / median {:8.2f}\n", [&] {
-    std::vector<double> v = from > to ? all.usual[0] : all.usual[1];
+  fmt::print("usual step, ms                {:8.2f} and {:.2f}\n", usual[0], usual[1]);
+  const auto slow_tenth = [&](std::size_t way) {
+    std::vector<double>& v = all.usual[way];
     std::sort(v.begin(), v.end());
-    return v[v.size() * 9 / 10] / slower;
-  }());
-  fmt::print("while it is built / usual     {:8.2f} (median of {})\n", median(all.building) / slower,
-             all.building.size());
-  fmt::print("at the switch / usual         {:8.2f} (median), {:.2f} (worst)\n",
-             median(all.at_switch) / slower,
-             *std::max_element(all.at_switch.begin(), all.at_switch.end()) / slower);
+    return v[v.size() * 9 / 10] / usual[way];
+  };
+  fmt::print("usual, slowest tenth / median {:8.2f} and {:.2f}\n", slow_tenth(0), slow_tenth(1));
+  for (const std::size_t way : {0U, 1U}) {
+    const auto print = [](const char* what, std::vector<double> v, double by) {
+      if (v.empty()) return;
+      fmt::print("  {:28}{:8.2f} (median), {:.2f} (worst of {})\n", what, median(v) / by,
+                 *std::max_element(v.begin(), v.end()) / by, v.size());
+    };
+    fmt::print("to {}, by the usual step with the same choices\n", way == 0 ? args.to : args.from);
+    print("while it is built", all.building[way], usual[way]);
+    print("last step with the old", all.last[way], usual[way]);
+    print("first step with the new", all.first[way], usual[1 - way]);
+  }
   return 0;
 }
 

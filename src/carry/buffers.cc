@@ -9,30 +9,49 @@
 #include "carry/policy.h"
 
 namespace tithe::carry {
+namespace {
 
-Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, Room room)
+bool owes(std::span<const float> residual) {
+  return std::ranges::any_of(residual, [](float v) { return v != 0.0F; });
+}
+
+}  // namespace
+
+Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::span<const Own> comes)
     : tensors_(std::move(tensors)), pieces_(std::move(pieces)) {
-  bool residuals = false;
-  bool velocities = false;
   std::size_t memory = 0;
+  auto begins = tensors_.begin();
   for (const Piece& p : pieces_) {
+    // Who begins with a tensor shares none with the parts before.
+    while (begins != tensors_.end() && (begins->first < p.values.first || begins->n == 0)) ++begins;
+    if (begins != tensors_.end() && begins->first == p.values.first)
+      holdings_.push_back({.values = {p.values.first, 0}, .lossless = p.lossless()});
+    Holding& holding = holdings_.back();
+    holding.values.n += p.values.n;
     PartState s{.keeps_velocity = keeps_velocity(p.spec),
-                .carries = keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside))};
-    residuals = residuals || s.carries;
-    velocities = velocities || s.keeps_velocity;
+                .carries = keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside)),
+                .holding = holdings_.size() - 1};
+    holding.needs.residual = holding.needs.residual || s.carries;
+    holding.needs.velocity = holding.needs.velocity || s.keeps_velocity;
     for (std::size_t c = 0; c + 1 < p.starts.size(); ++c) {
       s.memory.push_back(memory);
       if (const auto bytes = p.spec.codec->memory)
         memory += bytes(p.spec.settings, p.starts[c + 1] - p.starts[c]);
     }
     s.memory.push_back(memory);
-    values_ += p.values.n;
     parts_.push_back(std::move(s));
   }
-  for (int k = 0; k < 2; ++k) {
-    if (residuals && room == Room::kOwn) residual_[k].assign(values_, 0.0F);
-    if (velocities && room == Room::kOwn) velocity_[k].assign(values_, 0.0F);
-    memory_[k].assign(memory, 0);
+  for (std::vector<std::uint8_t>& m : memory_) m.assign(memory, 0);
+  std::vector<Own> needs;
+  for (const Holding& h : holdings_) needs.push_back(h.needs);
+  for (std::size_t t = 0; t < comes.size(); ++t)
+    if (Holding* h = alone(tensors_[t]); h != nullptr) {
+      h->needs.residual = h->needs.residual && !comes[t].residual;
+      h->needs.velocity = h->needs.velocity && !comes[t].velocity;
+    }
+  for (std::size_t k = 0; k < holdings_.size(); ++k) {
+    holdings_[k].make_room();
+    holdings_[k].needs = needs[k];
   }
 }
 
@@ -49,31 +68,34 @@ const float* Buffers::load(int part, std::size_t first, std::span<float> grad) {
     const std::span<float> own = grad.subspan(from - values.first, to - from);
     const float s = clip_factor(own, policy.clip);
     if (momentum) {
-      apply_momentum(policy, s, own, velocity_[now_].data() + from, velocity_[1 - now_].data() + from);
+      apply_momentum(policy, s, own, at(&Holding::velocity, now_, part, from),
+                     at(&Holding::velocity, 1 - now_, part, from));
     } else if (s != 1.0F) {
       for (float& v : own) v *= s;
     }
   });
-  return momentum && !policy.nesterov ? velocity_[1 - now_].data() + values.first : grad.data();
+  return momentum && !policy.nesterov ? at(&Holding::velocity, 1 - now_, part, values.first) : grad.data();
 }
 
 Carry Buffers::view(int part, int chunk, const float* grad, bool settles) {
   const Slice c = chunk_of(part, chunk);
-  return {grad, state(part).carries ? residual_[now_].data() + c.first : nullptr,
+  return {grad, state(part).carries ? at(&Holding::residual, now_, part, c.first) : nullptr,
           settles ? residual_out(part, chunk) : nullptr, c.n};
 }
 
 float* Buffers::residual_out(int part, int chunk) {
-  return state(part).carries ? residual_[1 - now_].data() + chunk_of(part, chunk).first : nullptr;
+  const PartState& s = state(part);
+  return s.carries && !s.adopted ? at(&Holding::residual, 1 - now_, part, chunk_of(part, chunk).first)
+                                 : nullptr;
 }
 
 void Buffers::settle(int part, int chunk, const Impl& impl, ByteView payload) {
   const FeedbackPolicy& policy = piece(part).spec.feedback;
   const Slice c = chunk_of(part, chunk);
   if (policy.kind == Feedback::kDecay && state(part).carries)
-    decay(policy, cut(residual_[1 - now_], c));
+    decay(policy, {residual_out(part, chunk), c.n});
   else if (policy.mask && state(part).keeps_velocity)
-    mask_velocity(impl, payload, velocity_[1 - now_].data() + c.first);
+    mask_velocity(impl, payload, at(&Holding::velocity, 1 - now_, part, c.first));
 }
 
 ByteView Buffers::at(const std::vector<std::uint8_t>& memory, int part, int chunk) const {
@@ -90,18 +112,38 @@ Bytes Buffers::next_memory(int part, int chunk) {
 
 void Buffers::commit() {
   now_ = 1 - now_;
-  bool sent = false;
-  for (std::size_t p = 0; p < pieces_.size(); ++p) {
-    if (!parts_[p].adopted) continue;  // else a lossless codec sent all of it
-    parts_[p].carries = parts_[p].adopted = false;
-    sent = true;
-    for (std::vector<float>& r : residual_) std::ranges::fill(cut(r, pieces_[p].values), 0.0F);
+  for (PartState& p : parts_) {
+    if (!p.adopted) continue;  // else a lossless codec sent all of it
+    p.carries = p.adopted = false;
+    for (LargeFloats& r : holdings_[p.holding].residual)
+      if (!r.empty()) spent_.push_back(std::exchange(r, {}));
   }
-  if (sent && std::ranges::none_of(parts_, &PartState::carries))
-    for (std::vector<float>& r : residual_) std::vector<float>().swap(r);
 }
 
 // ---- By tensor
+
+Holding* Buffers::find(Slice tensor) {
+  if (tensor.n == 0) return nullptr;
+  const auto after = std::ranges::upper_bound(holdings_, tensor.first, {},
+                                              [](const Holding& h) { return h.values.first; });
+  return &*std::prev(after);
+}
+
+Holding* Buffers::alone(Slice tensor) {
+  Holding* h = find(tensor);
+  return h != nullptr && h->values.n == tensor.n ? h : nullptr;
+}
+
+std::span<float> Buffers::cut(Copies Holding::*kept, Slice tensor) {
+  Holding* h = find(tensor);
+  if (h == nullptr || (h->*kept)[now_].empty()) return {};
+  return std::span((h->*kept)[now_]).subspan(tensor.first - h->values.first, tensor.n);
+}
+
+float* Buffers::at(Copies Holding::*kept, int which, int part, std::size_t first) {
+  Holding& h = holdings_[state(part).holding];
+  return (h.*kept)[which].data() + (first - h.values.first);
+}
 
 // A part with a memory lies within one tensor, and parts stand in the order of their values: one run of bytes.
 bool Buffers::remembers(std::size_t part, Slice tensor) const {
@@ -134,52 +176,66 @@ std::uint64_t Buffers::memory_kind(Slice tensor) const {
 }
 
 void Buffers::adopt(Slice tensor, std::span<const float> residual) {
-  const bool owed = std::any_of(residual.begin(), residual.end(), [](float v) { return v != 0.0F; });
-  if (owed)
-    for (std::vector<float>& r : residual_) r.resize(values_);
-  if (has_residual()) {
-    const std::span<float> to = this->residual(tensor);
-    if (residual.size() < to.size()) std::fill(to.begin(), to.end(), 0.0F);
-    std::copy(residual.begin(), residual.end(), to.begin());
+  Holding* h = find(tensor);
+  if (h == nullptr) return;
+  const bool owed = owes(residual);
+  if (owed) h->residual[now_].resize(h->values.n);
+  if (const std::span<float> to = this->residual(tensor); !to.empty()) {
+    if (residual.size() < to.size()) std::ranges::fill(to, 0.0F);
+    std::ranges::copy(residual, to.begin());
   }
-  if (!owed) return;
+  if (owed) carry_debts(*h, tensor);
+}
+
+// A lossless part reads them once. Any other keeps a residual from then on: what is new in it cannot be told from what
+// was owed.
+void Buffers::carry_debts(Holding& holding, Slice tensor) {
+  holding.needs.residual = holding.needs.residual || !holding.lossless;
+  holding.make_room();
   for (std::size_t p = 0; p < pieces_.size(); ++p) {
     const Slice part = pieces_[p].values;
     if (parts_[p].carries || part.first >= tensor.first + tensor.n || tensor.first >= part.first + part.n)
       continue;
     parts_[p].carries = true;
-    parts_[p].adopted = pieces_[p].lossless();
+    parts_[p].adopted = holding.lossless;
   }
 }
 
-void Buffers::take_over(Buffers& other) {
-  const bool residuals = std::ranges::any_of(parts_, &PartState::carries);
-  const bool velocities = std::ranges::any_of(parts_, &PartState::keeps_velocity);
-  // Both have one `now_` for all that they keep.
-  for (int k = 0; k < 2; ++k) {
-    const int from = now_ == other.now_ ? k : 1 - k;
-    if (!other.residual_[from].empty()) residual_[k].swap(other.residual_[from]);
-    if (residuals) residual_[k].resize(values_);
-    if (velocities && !other.velocity_[from].empty()) velocity_[k].swap(other.velocity_[from]);
-    if (velocities) velocity_[k].resize(values_);
-  }
-  if (has_residual()) carry_debts();
+// ---- Other buffers
+
+Own Buffers::gives(Slice tensor) {
+  const Holding* h = alone(tensor);
+  const auto has = [](const Copies& c) { return !c[0].empty() && !c[1].empty(); };
+  return h == nullptr ? Own{} : Own{has(h->residual), has(h->velocity)};
 }
 
-// Parts that keep no residual have none, or what they are to send all the same.
-void Buffers::carry_debts() {
-  for (std::size_t p = 0; p < pieces_.size(); ++p) {
-    if (parts_[p].carries) continue;
-    const std::span<const float> owed = cut(residual_[now_], pieces_[p].values);
-    if (std::any_of(owed.begin(), owed.end(), [](float v) { return v != 0.0F; })) {
-      parts_[p].carries = true;
-      parts_[p].adopted = pieces_[p].spec.codec->traits.lossless;
-    } else {
-      for (std::vector<float>& r : residual_) std::ranges::fill(cut(r, pieces_[p].values), 0.0F);
-    }
+bool Buffers::take_over(Slice tensor, Buffers& other, Slice theirs, bool counts) {
+  Holding* mine = alone(tensor);
+  Holding* from = other.alone(theirs);
+  if (mine == nullptr || from == nullptr) return false;
+  // Both have one `now_` for all that they keep. One copy is all there is where it was about to be sent.
+  const auto take = [&](Copies& to, Copies& had) {
+    to[now_].swap(had[other.now_]);
+    if (to[1 - now_].empty()) to[1 - now_].swap(had[1 - other.now_]);
+  };
+  if (mine->needs.velocity && !from->velocity[0].empty() && (counts || mine->velocity[0].empty()))
+    take(mine->velocity, from->velocity);
+  const LargeFloats& kept = from->residual[other.now_];
+  if (kept.empty()) return true;
+  if (mine->needs.residual) {
+    if (counts || mine->residual[now_].empty()) take(mine->residual, from->residual);
+  } else if (counts && owes(kept)) {
+    if (mine->lossless)
+      mine->residual[now_].swap(from->residual[other.now_]);
+    else
+      take(mine->residual, from->residual);
+    carry_debts(*mine, tensor);
   }
-  if (std::ranges::none_of(parts_, &PartState::carries))
-    for (std::vector<float>& r : residual_) std::vector<float>().swap(r);
+  return true;
+}
+
+void Buffers::complete() {
+  for (Holding& h : holdings_) h.make_room();
 }
 
 }  // namespace tithe::carry

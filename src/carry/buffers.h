@@ -12,12 +12,16 @@
 //
 //   undone   nothing changes before commit(); without it the next round reads what this one read
 //   apart    parts may be loaded, and chunks viewed and settled, at the same time
+//   by hand  a tensor that shares no part has memory of its own, which other buffers can take over as it is
+//   needed   only where a value may be left unsent is there memory for it; what is needed no longer is for the caller to
+//            free (take_spent), because that takes as long as a step may
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "carry/slice.h"
+#include "carry/holding.h"
 #include "tithe/spec.h"
 
 namespace tithe::carry {
@@ -32,13 +36,11 @@ struct Piece {
   bool lossless() const { return spec.codec->traits.lossless && (!inside || inside->codec->traits.lossless); }
 };
 
-// Whether residuals and velocities have memory from the beginning, or get it by take_over().
-enum class Room : std::uint8_t { kOwn, kComes };
-
 class Buffers {
  public:
-  // Tensors and pieces lie in order and cover the bucket.
-  Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, Room room = Room::kOwn);
+  // Tensors and pieces lie in order and cover the bucket. `comes`, by tensor: what take_over() will bring, as far as is
+  // known; the rest has its memory from the beginning. Empty: nothing comes.
+  Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::span<const Own> comes = {});
 
   // ---- A round. Parts and chunks by number.
   // Works in place on `grad`, the part's values from `first` on; all of them where they are clipped, each tensor by
@@ -55,28 +57,40 @@ class Buffers {
   void commit();
 
   // ---- What is kept of one of the tensors, as of the last commit. Empty where nothing is.
-  bool has_residual() const { return !residual_[0].empty(); }
-  std::span<float> residual(Slice tensor) { return cut(residual_[now_], tensor); }
-  std::span<float> velocity(Slice tensor) { return cut(velocity_[now_], tensor); }
+  std::span<float> residual(Slice tensor) { return cut(&Holding::residual, tensor); }
+  std::span<float> velocity(Slice tensor) { return cut(&Holding::velocity, tensor); }
   std::span<std::uint8_t> memory(Slice tensor);
   // What a memory of this tensor means: the codecs, their settings and where they cut. 0 where there is none.
   std::uint64_t memory_kind(Slice tensor) const;
   // What a tensor is owed comes from elsewhere. Parts that keep no residual send it all the same.
   void adopt(Slice tensor, std::span<const float> residual);
-  // All residuals and velocities of a bucket with the same tensors in the same places, with the memory that they lie
-  // in. No round of either is open.
-  void take_over(Buffers& other);
+
+  // ---- Other buffers take over from these. No round of either is open.
+  // What take_over() of this tensor would bring.
+  Own gives(Slice tensor);
+  // The memory of a tensor, which lies at `theirs` in `other`, changes hands with what is in it. `counts`: it is what is
+  // kept of the tensor; else its values mean nothing. False, and nothing is done, where the tensor has none of its own
+  // on one of the sides.
+  bool take_over(Slice tensor, Buffers& other, Slice theirs, bool counts);
+  // Memory for all that was to come and did not.
+  void complete();
+
+  // What is needed no longer.
+  std::vector<LargeFloats> take_spent() { return std::exchange(spent_, {}); }
 
  private:
   struct PartState {
     bool keeps_velocity = false;
-    bool carries = false;                  // encode reads and writes residuals
-    bool adopted = false;                  // it carries only until what it adopted is sent
+    bool carries = false;                  // encode reads residuals and writes them
+    bool adopted = false;                  // it reads them alone, and only until what it adopted is sent
+    std::size_t holding = 0;               // its values'
     std::vector<std::size_t> memory = {};  // of chunk c within memory_, bytes; chunks + 1 entries
   };
-  static std::span<float> cut(std::vector<float>& v, Slice s) {
-    return v.empty() ? std::span<float>{} : std::span<float>(v).subspan(s.first, s.n);
-  }
+  Holding* find(Slice tensor);   // nullptr for a tensor without values
+  Holding* alone(Slice tensor);  // nullptr where others share it
+  std::span<float> cut(Copies Holding::*kept, Slice tensor);
+  // From value `first` of the bucket on, one of the part's.
+  float* at(Copies Holding::*kept, int which, int part, std::size_t first);
   const Piece& piece(int part) const { return pieces_[static_cast<std::size_t>(part)]; }
   PartState& state(int part) { return parts_[static_cast<std::size_t>(part)]; }
   Slice chunk_of(int part, int chunk) const {
@@ -85,15 +99,16 @@ class Buffers {
     return {p.values.first + p.starts[c], p.starts[c + 1] - p.starts[c]};
   }
   ByteView at(const std::vector<std::uint8_t>& memory, int part, int chunk) const;
-  void carry_debts();
+  // Parts send what this holding is owed of the tensor, whatever their policy.
+  void carry_debts(Holding& holding, Slice tensor);
   // Whether a part with a memory is this tensor's.
   bool remembers(std::size_t part, Slice tensor) const;
 
   const std::vector<Slice> tensors_;
   const std::vector<Piece> pieces_;
   std::vector<PartState> parts_;
-  std::size_t values_ = 0;
-  std::vector<float> residual_[2], velocity_[2];
+  std::vector<Holding> holdings_;  // in order
+  std::vector<LargeFloats> spent_;
   std::vector<std::uint8_t> memory_[2];
   int now_ = 0;  // which of the two is committed
 };

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/large.h"
 #include "engine/bucket.h"
 #include "engine/convert.h"
 #include "engine/program.h"
@@ -50,7 +51,7 @@ class Flat {
   std::vector<Tensor> bucket_;  // in the order of tensors_
   std::vector<Run> runs_;       // by part
   const std::size_t staged_values_;
-  std::vector<float> staged_;  // empty until a round copies
+  LargeFloats staged_;  // empty until a round copies
 };
 
 }  // namespace tithe::engine

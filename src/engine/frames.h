@@ -27,7 +27,7 @@ class Frames {
         states_(program.slots.size()),
         numbers_(program.slots.size()) {}
 
-  void touch() { std::fill_n(arena_.get(), program_.arena_bytes, std::uint8_t{0}); }
+  void touch() { engine::touch(arena_, program_.arena_bytes); }
 
   State& operator[](int slot) { return states_[static_cast<std::size_t>(slot)]; }
   const State& operator[](int slot) const { return states_[static_cast<std::size_t>(slot)]; }

@@ -35,7 +35,7 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
 
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
-  entry->job = &add(unit_of(bucket, *choices_, carry::Room::kOwn), hash);
+  entry->job = &add(unit_of(bucket, *choices_), hash);
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
     entry->kept.push_back(&store_.of(t.key));
     entry->kept.back()->n = t.n;
@@ -47,10 +47,12 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
 }
 
 std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, const Choices& choices,
-                                             carry::Room room) const {
+                                             std::span<const carry::Own> comes) const {
   Plan plan = engine::plan_of(bucket, choices);
   std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
-  return std::make_unique<Unit>(member_, std::move(layout), std::move(plan), schedule_.ratios(), room);
+  std::vector<carry::Own> in_order;
+  for (std::size_t k = 0; k < comes.size(); ++k) in_order.push_back(comes[plan.order[k]]);
+  return std::make_unique<Unit>(member_, std::move(layout), std::move(plan), schedule_.ratios(), in_order);
 }
 
 // A layout that is new, under the choices that count.
@@ -143,6 +145,8 @@ Status Session::Impl::commit() {
     e->job->unit->commit(finite);
     for (Kept* kept : e->kept) kept->commit();
     e->open = false;
+    if (auto spent = e->job->unit->carry().take_spent(); !spent.empty())
+      runner_.aside([freed = std::move(spent)] {});
   }
   last_round_dropped_ = !finite;
   round_over_ = true;

@@ -100,11 +100,11 @@ Session::Impl::Seen Session::Impl::seen(const Entry& e) const {
   Seen out;
   out.job = e.job->number;
   out.bucket = unit.last_bucket();
-  out.has_residual = unit.carry().has_residual();
   out.keys.resize(out.bucket.size());
+  out.gives.resize(out.bucket.size());
   for (const engine::TensorLayout& t : unit.tensors()) {
-    out.order.push_back(t.index);
     out.keys[t.index] = t.key;
+    out.gives[t.index] = unit.carry().gives(t.slice());
     Tensor& mine = out.bucket[t.index];  // of a layout that has had no round it holds nothing
     mine.n = t.n;
     mine.dtype = t.dtype;
@@ -125,9 +125,7 @@ engine::Answer Session::Impl::build(std::uint32_t number, const std::string& tex
       for (const auto& e : entries_) layouts.push_back(seen(*e));
     }
     for (const Seen& s : layouts) {
-      // Where tensors keep their order, residuals stay where they are, and change hands.
-      const bool stays = engine::plan_of(s.bucket, *built.choices).order == s.order && s.has_residual;
-      auto unit = unit_of(s.bucket, *built.choices, stays ? carry::Room::kComes : carry::Room::kOwn);
+      auto unit = unit_of(s.bucket, *built.choices, s.gives);
       unit->touch(s.bucket);
       built.units.emplace(s.job, std::move(unit));
     }
@@ -172,21 +170,23 @@ void Session::Impl::take(std::shared_ptr<const Choices> choices, Built* built) {
       if (const auto at = built->units.find(before.number); at != built->units.end())
         unit = std::move(at->second);
     const Seen layout = seen(*e);
-    if (unit == nullptr) unit = unit_of(layout.bucket, *choices_, carry::Room::kOwn);
+    if (unit == nullptr) unit = unit_of(layout.bucket, *choices_);
     const std::span<const engine::TensorLayout> now = unit->tensors(), was = before.unit->tensors();
-    const bool stays =
-        std::ranges::equal(now, was, {}, &engine::TensorLayout::index, &engine::TensorLayout::index);
-    if (stays) unit->carry().take_over(before.unit->carry());
-    std::vector<Kept*> of_caller(now.size()), kept(now.size());
-    for (std::size_t i = 0; i < was.size(); ++i) of_caller[was[i].index] = e->kept[i];
+    std::vector<std::size_t> lay(was.size());  // by the caller's order: where it stood
+    for (std::size_t i = 0; i < was.size(); ++i) lay[was[i].index] = i;
+    std::vector<Kept*> kept(now.size());
     for (std::size_t i = 0; i < now.size(); ++i) {
-      Kept& k = *(kept[i] = of_caller[now[i].index]);
-      if (k.in != &before.unit->carry()) continue;  // it lies in another layout, or loose
-      if (stays)
+      const std::size_t from = lay[now[i].index];
+      Kept& k = *(kept[i] = e->kept[from]);
+      const bool counts = k.in == &before.unit->carry();  // else it lies in another layout, or loose
+      const bool came =
+          unit->carry().take_over(now[i].slice(), before.unit->carry(), was[from].slice(), counts);
+      if (counts && came)
         k.settle_in(unit->carry(), now[i].slice());
-      else
+      else if (counts)
         k.move_to(unit->carry(), now[i].slice());
     }
+    unit->carry().complete();
     e->kept = std::move(kept);
     e->job = &add(std::move(unit), e->hash);
     old->push_back(runner_.forget(before));

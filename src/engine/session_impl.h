@@ -93,13 +93,13 @@ class Session::Impl {
     std::uint32_t job = 0;
     std::vector<std::string> keys;
     std::vector<Tensor> bucket;  // in the caller's order, where its tensors lay last
-    std::vector<std::size_t> order;
-    bool has_residual = false;
+    std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
   };
 
   Result<Entry*> entry_of(std::span<const Tensor> bucket);
+  // comes: in the caller's order.
   std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, const Choices& choices,
-                                        carry::Room room) const;
+                                        std::span<const carry::Own> comes = {}) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status meets_open_round(const Entry& e) const;
   Status check_carry();

@@ -34,7 +34,7 @@ std::vector<carry::Piece> pieces(const Plan& plan, const Program& program) {
 }  // namespace
 
 Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
-           carry::Room room)
+           std::span<const carry::Own> comes)
     : member_(member),
       tensors_(std::move(tensors)),
       plan_(std::move(plan)),
@@ -45,7 +45,7 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
       frames_(program_, member.tagging.trailer()),
       flat_(tensors_, plan_, program_,
             member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
-      carry_(slices(tensors_), pieces(plan_, program_), room),
+      carry_(slices(tensors_), pieces(plan_, program_), comes),
       chunks_(static_cast<std::size_t>(program_.chunks)) {
   for (const TensorLayout& t : tensors_) values_ += t.n;
   for (const Part& p : plan_.parts) {
@@ -75,7 +75,7 @@ void Unit::use_ratio(double ratio) {
 
 void Unit::touch(std::span<const Tensor> bucket) {
   frames_.touch();
-  for (const Arena& scratch : scratch_) std::fill_n(scratch.get(), program_.scratch_bytes, std::uint8_t{0});
+  for (const Arena& scratch : scratch_) engine::touch(scratch, program_.scratch_bytes);
   if (std::ranges::all_of(bucket, [](const Tensor& t) { return t.data != nullptr || t.n == 0; }))
     flat_.begin(bucket);
 }

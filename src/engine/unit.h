@@ -61,9 +61,9 @@ struct Where {
 
 class Unit {
  public:
-  // ratios: all that use_ratio() may be given.
+  // ratios: all that use_ratio() may be given. comes: carry::Buffers.
   Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
-       carry::Room room = carry::Room::kOwn);
+       std::span<const carry::Own> comes = {});
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
