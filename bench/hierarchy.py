@@ -7,7 +7,8 @@
 Ranks of one host live in one network namespace and share its link (demo/hosts.py); among each other they talk over its
 loopback. All strategies of a codec take turns, round by round, in the same processes. Printed are the medians of the
 rounds in milliseconds, as rank 0 saw them, and the median of the ratios `server` / strategy of neighbouring rounds
-(above 1: faster than `server`). Needs network namespaces; ends with a reason where there are none.
+(above 1: faster than `server`). A strategy may have fields of a rule behind it: `hosts/inside=bf16/part_values=262144`.
+Needs network namespaces; ends with a reason where there are none.
 """
 
 import argparse
@@ -27,6 +28,14 @@ PORT = 29_400
 TRUST = f"tcp:trust={hosts.SUBNET}.0/24"
 
 
+def rule(codec: str, strategy: str) -> dict[str, object]:
+    """The choices that say `hosts/inside=bf16/part_values=262144`."""
+    name, *fields = strategy.split("/")
+    said = dict(field.split("=", 1) for field in fields)
+    size = {"part_values": int(said.pop("part_values"))} if "part_values" in said else {}
+    return {"*": {"codec": codec, "strategy": name, **said, **size}}
+
+
 def numbers(world: int, args: argparse.Namespace) -> None:
     """One rank: all codecs, all strategies in turn; rank 0 prints the seconds of each."""
     import numpy as np
@@ -43,7 +52,7 @@ def numbers(world: int, args: argparse.Namespace) -> None:
             port += 1
             os.environ["MASTER_PORT"] = str(port)
             sessions[strategy] = tithe.Session.from_environment(
-                transport=TRUST, codec=codec, strategy=strategy, hosts=f"{world // args.ranks}x{args.ranks}"
+                transport=TRUST, choices=rule(codec, strategy), hosts=f"{world // args.ranks}x{args.ranks}"
             )
         seconds: dict[str, list[float]] = {strategy: [] for strategy in sessions}
         for turn in range(args.warm + args.rounds):
@@ -61,27 +70,44 @@ def numbers(world: int, args: argparse.Namespace) -> None:
         print(json.dumps(out))
 
 
-def measure(args: argparse.Namespace, link: str) -> dict[str, dict[str, list[float]]]:
-    """All ranks of one world on links of this rate; called inside `hosts.enter`."""
-    world = args.hosts * args.ranks
-    place = hosts.Hosts(ranks=args.hosts, link=link)
+def measure(count: int, ranks: int, link: str, line: list[str]) -> object:
+    """What rank 0 prints, as JSON; `line` runs in every rank of `count` hosts on links of this rate. Called inside
+    `hosts.enter`."""
+    world = count * ranks
+    place = hosts.Hosts(ranks=count, link=link)
     place.build()
     started = []
     for rank in range(world):
         environment = {
             **os.environ,
             **{"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": place.address(0), "TITHE_TOKEN": "none"},
+            "MASTER_PORT": str(PORT),
         }
-        line = [*place.prefix(rank // args.ranks), sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
         started.append(
             subprocess.Popen(
-                [*line, "--as", "rank"], env=environment, stdout=subprocess.PIPE, preexec_fn=hosts.die_with_parent
-            )  # noqa: PLW1509 (no threads here)
+                [*place.prefix(rank // ranks), *line],
+                env=environment,
+                stdout=subprocess.PIPE,
+                preexec_fn=hosts.die_with_parent,  # noqa: PLW1509 (no threads here)
+            )
         )
     answers = [process.communicate()[0] for process in started]
     if any(process.returncode != 0 for process in started):
         raise RuntimeError(f"ranks ended with {[process.returncode for process in started]}")
     return json.loads(answers[0])
+
+
+def on_links(links: str, line: list[str]) -> int:
+    """Runs `line` once for each link, in namespaces of its own."""
+    try:
+        hosts.unshare_command()
+    except RuntimeError as why:
+        print(f"{os.path.basename(line[1])}: no network namespaces here ({why})", file=sys.stderr)
+        return 1
+    for link in links.split(","):
+        if (status := hosts.enter([*line, "--links", link, "--as", "link"])) != 0:
+            return status
+    return 0
 
 
 def table(got: dict[str, dict[str, list[float]]]) -> str:
@@ -116,18 +142,10 @@ def main() -> int:
         return 0
     if args.role == "link":
         print(f"{args.hosts} hosts of {args.ranks} ranks at {args.links}, {args.n} values")
-        print(table(measure(args, args.links)), flush=True)
+        line = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--as", "rank"]
+        print(table(measure(args.hosts, args.ranks, args.links, line)), flush=True)
         return 0
-    try:
-        hosts.unshare_command()
-    except RuntimeError as why:
-        print(f"hierarchy: no network namespaces here ({why})", file=sys.stderr)
-        return 1
-    for link in args.links.split(","):  # each in namespaces of its own
-        line = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--links", link, "--as", "link"]
-        if (status := hosts.enter(line)) != 0:
-            return status
-    return 0
+    return on_links(args.links, [sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 
 if __name__ == "__main__":
