@@ -109,6 +109,25 @@ TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
     }
 }
 
+// Hosts with several ranks: not all of them can be drawn where there are many, and strategies that treat hosts apart are
+// among the options.
+TEST(Planner, HostsWithSeveralRanksAreServed) {
+  for (const int hosts : {2, 6}) {
+    Question q = question(1e9);
+    const std::string text =
+        "name = \"t\"\n[[hosts]]\ncount = " + std::to_string(hosts) +
+        "\nranks = 4\ncores = 16\nrate = \"1Gb/s\"\nlatency = \"50us\"\ninside = \"10GB/s\"\n"
+        "inside_latency = \"2us\"\n";
+    Result<sim::Cluster> cluster = sim::Cluster::parse(text, "t.toml");
+    ASSERT_TRUE(cluster.ok()) << cluster.status().what();
+    q.cluster = *cluster;
+    allow(q, {"onebit"});
+    const Result<Planned> p = plan(q, "timeline");
+    ASSERT_TRUE(p.ok()) << p.status().what();
+    EXPECT_LT(p->outcome.step, p->bf16);
+  }
+}
+
 TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
   Question q = question(1e12);
   allow(q, {"onebit", "dgc:ratio=0.01"});

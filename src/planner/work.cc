@@ -20,15 +20,86 @@ constexpr std::size_t kMostStages = 12;
 struct RankProgram {
   Program program;
   sim::Priced price;
-  std::vector<int> hops;  // by step
+  std::vector<int> hops;                                     // by step
+  std::map<Rank, std::vector<std::size_t>> sends, receives;  // by peer
 };
 
-// The k-th send of `from` to `to` meets the k-th receive: by number of the message between the two.
-std::vector<int> messages(const Program& p, StepKind kind, Rank peer) {
-  std::vector<int> steps;
+// The k-th send of one rank to another meets the k-th receive there.
+std::map<Rank, std::vector<std::size_t>> messages(const Program& p, StepKind kind) {
+  std::map<Rank, std::vector<std::size_t>> by_peer;
   for (std::size_t s = 0; s < p.steps.size(); ++s)
-    if (p.steps[s].kind == kind && p.steps[s].peer == peer) steps.push_back(static_cast<int>(s));
-  return steps;
+    if (p.steps[s].kind == kind) by_peer[p.steps[s].peer].push_back(s);
+  return by_peer;
+}
+
+// Hops settle from the first on: as many passes as there are hops. `one`: this rank stands for all, so what a rank so
+// many places on sends to it, it sends itself to the rank so many places back.
+void settle_hops(std::vector<RankProgram>& ranks, int world, bool one) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      RankProgram& me = ranks[r];
+      const Program& p = me.program;
+      for (std::size_t s = 0; s < p.steps.size(); ++s)
+        for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
+          int& after = me.hops[static_cast<std::size_t>(p.indices[p.steps[s].next.first + k])];
+          if (after < me.hops[s]) {
+            after = me.hops[s];
+            moved = true;
+          }
+        }
+      for (const auto& [peer, come] : me.receives) {
+        if (!one && static_cast<std::size_t>(peer) >= ranks.size()) continue;
+        const RankProgram& other = ranks[one ? 0 : static_cast<std::size_t>(peer)];
+        const auto found = other.sends.find(
+            one ? (world - peer) % world : static_cast<Rank>(r));  // where this rank stands, seen from there
+        if (found == other.sends.end()) continue;
+        const std::vector<std::size_t>& sent = found->second;
+        for (std::size_t k = 0; k < std::min(come.size(), sent.size()); ++k) {
+          int& hop = me.hops[come[k]];
+          const int now = other.hops[sent[k]] + 1;
+          if (hop < now) {
+            hop = now;
+            moved = true;
+          }
+        }
+      }
+    }
+  }
+}
+
+// `share`: a core's work takes so much longer where lanes share cores.
+Work stages_of(const Question& question, const RankProgram& rank, Rank me, double share) {
+  const sim::Cluster& cluster = question.cluster;
+  Work work;
+  const auto stage = [&](int hop) -> Stage& {
+    if (work.size() <= static_cast<std::size_t>(hop)) work.resize(static_cast<std::size_t>(hop) + 1);
+    return work[static_cast<std::size_t>(hop)];
+  };
+  std::vector<int> links;
+  for (std::size_t s = 0; s < rank.program.steps.size(); ++s) {
+    const Step& step = rank.program.steps[s];
+    const bool sends = step.kind == StepKind::kSend;
+    if (!sends && step.kind != StepKind::kRecv) {
+      stage(rank.hops[s]).compute += rank.price.seconds[s] * share;
+      continue;
+    }
+    Stage& at = stage(rank.hops[s] - (sends ? 0 : 1));
+    const double bytes = rank.price.bytes[static_cast<std::size_t>(step.slot)];
+    at.compute += share * (sends ? question.costs.post + bytes * question.costs.send_byte
+                                 : question.costs.complete + bytes * question.costs.receive_byte);
+    const Seconds latency = sends ? cluster.way(me, step.peer, links) : cluster.way(step.peer, me, links);
+    double rate = cluster.rates()[static_cast<std::size_t>(links[0])];
+    for (const int l : links) rate = std::min(rate, cluster.rates()[static_cast<std::size_t>(l)]);
+    if (cluster.host_of(me) == cluster.host_of(step.peer)) {
+      at.compute += sends ? bytes / rate : 0;
+      continue;
+    }
+    rate /= cluster.hosts()[static_cast<std::size_t>(cluster.host_of(me))].ranks;
+    (sends ? at.up : at.down) += bytes / rate;
+    at.delay = std::max(at.delay, latency + question.costs.wake * share);
+  }
+  return work;
 }
 
 // Stages beyond the most are joined, from the first on: what is one after the other stays so.
@@ -80,47 +151,19 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   std::vector<RankProgram> ranks;
   engine::KnownMakers makers;
   for (Rank r = 0; r < drawn; ++r) {
-    RankProgram rank{engine::compile(plan, {r, world, &cluster.shared()}, {}, {}, &makers), {}, {}};
+    RankProgram rank;
+    rank.program = engine::compile(plan, {r, world, &cluster.shared()}, {}, {}, &makers);
     Result<sim::Priced> price = sim::price(question_.costs, plan, rank.program, false);
     if (!price.ok()) return price.status();
     rank.price = std::move(*price);
     rank.hops.assign(rank.program.steps.size(), 0);
+    rank.sends = messages(rank.program, StepKind::kSend);
+    rank.receives = messages(rank.program, StepKind::kRecv);
+    for (const auto& [peer, steps] : rank.receives)
+      for (const std::size_t s : steps) rank.hops[s] = 1;
     ranks.push_back(std::move(rank));
   }
-  // Hops settle from the first on: as many passes as there are hops.
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int r = 0; r < drawn; ++r) {
-      RankProgram& me = ranks[static_cast<std::size_t>(r)];
-      const Program& p = me.program;
-      for (std::size_t s = 0; s < p.steps.size(); ++s)
-        for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
-          int& after = me.hops[static_cast<std::size_t>(p.indices[p.steps[s].next.first + k])];
-          // A send that follows another one to the same peer waits for its turn, not for its arrival.
-          if (after < me.hops[s]) {
-            after = me.hops[s];
-            moved = true;
-          }
-        }
-      for (Rank peer = 0; peer < world; ++peer) {
-        const Rank from =
-            one ? (world - peer) % world : r;  // whose place in the peer's program this rank has
-        if (!one && peer >= drawn) continue;
-        const RankProgram& other = ranks[one ? 0 : static_cast<std::size_t>(peer)];
-        const std::vector<int> come = messages(p, StepKind::kRecv, peer);
-        if (come.empty()) continue;
-        const std::vector<int> sent = messages(other.program, StepKind::kSend, from);
-        for (std::size_t k = 0; k < std::min(come.size(), sent.size()); ++k) {
-          int& hop = me.hops[static_cast<std::size_t>(come[k])];
-          const int now = other.hops[static_cast<std::size_t>(sent[k])] + 1;
-          if (hop < now) {
-            hop = now;
-            moved = true;
-          }
-        }
-      }
-    }
-  }
+  settle_hops(ranks, world, one);
   // Cores that ranks share are shared; a lane is one core at most.
   double share = 1;
   if (const auto cores = cluster.machine_cores(); !cores.empty()) {
@@ -129,39 +172,8 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   }
   Work most;
   Seconds longest = -1;
-  std::vector<int> links;
-  for (int r = 0; r < drawn; ++r) {
-    const RankProgram& me = ranks[static_cast<std::size_t>(r)];
-    Work work;
-    const auto stage = [&](int hop) -> Stage& {
-      if (work.size() <= static_cast<std::size_t>(hop)) work.resize(static_cast<std::size_t>(hop) + 1);
-      return work[static_cast<std::size_t>(hop)];
-    };
-    for (std::size_t s = 0; s < me.program.steps.size(); ++s) {
-      const Step& step = me.program.steps[s];
-      const int hop = me.hops[s];
-      if (step.kind == StepKind::kSend || step.kind == StepKind::kRecv) {
-        const bool sends = step.kind == StepKind::kSend;
-        const double bytes = me.price.bytes[static_cast<std::size_t>(step.slot)];
-        const Seconds latency = sends ? cluster.way(r, step.peer, links) : cluster.way(step.peer, r, links);
-        double rate = cluster.rates()[static_cast<std::size_t>(links[0])];
-        for (const int l : links) rate = std::min(rate, cluster.rates()[static_cast<std::size_t>(l)]);
-        const bool inside = cluster.host_of(r) == cluster.host_of(step.peer);
-        if (!inside && rate > 0) rate /= cluster.hosts()[static_cast<std::size_t>(cluster.host_of(r))].ranks;
-        Stage& at = stage(sends ? hop : hop - 1);
-        const double cpu = sends ? question_.costs.post + bytes * question_.costs.send_byte
-                                 : question_.costs.complete + bytes * question_.costs.receive_byte;
-        at.compute += cpu * share;
-        if (inside) {
-          at.compute += sends ? bytes / rate : 0;
-        } else {
-          (sends ? at.up : at.down) += bytes / rate;
-          at.delay = std::max(at.delay, latency + question_.costs.wake * share);
-        }
-      } else {
-        stage(hop).compute += me.price.seconds[s] * share;
-      }
-    }
+  for (Rank r = 0; r < drawn; ++r) {
+    Work work = stages_of(question_, ranks[static_cast<std::size_t>(r)], r, share);
     Seconds all = 0;
     for (const Stage& s : work) all += s.compute + s.up + s.down;
     if (all > longest) {
