@@ -73,6 +73,24 @@ Cluster Cluster::with_rate(double bytes_per_second) const {
   return c;
 }
 
+Cluster Cluster::with_latency(double factor) const {
+  Cluster c = *this;
+  for (Kind& k : c.kinds_) {
+    k.latency *= factor;
+    k.inside_latency *= factor;
+  }
+  for (Switch& s : c.switches_) s.latency *= factor;
+  return c;
+}
+
+Cluster Cluster::with_cores(int factor) const {
+  Cluster c = *this;
+  c.shared_cores_ *= factor;
+  for (Kind& k : c.kinds_) k.cores *= factor;
+  c.build(world_);
+  return c;
+}
+
 Result<Cluster> Cluster::sized(int ranks) const {
   if (ranks < 1) return Status(Code::kInvalid, fmt::format("{} ranks: at least one is needed", ranks));
   Cluster c = *this;

@@ -62,6 +62,9 @@ class Cluster {
   bool uniform() const { return kinds_.size() == 1 && switches_.size() == 1; }  // all its hosts are alike
   // The same with links of this rate, in bytes per second, between hosts; those between switches change in proportion.
   Cluster with_rate(double bytes_per_second) const;
+  // The same with every latency times `factor`; with so many times the cores.
+  Cluster with_latency(double factor) const;
+  Cluster with_cores(int factor) const;
   std::string link_name(int link) const;  // "host 3 up", "switch 1 down"
 
   // A world of `ranks`: the first so many of it, or of hosts of its kind as many as are needed, in the order of the

@@ -31,6 +31,7 @@ FLOORS = {
     "engine": 4,
     "plan": 4,
     "sim": 4,
+    "planner": 4,
 }
 # A public header stands on the floor of the folder that keeps its promises.
 PUBLIC = {

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A plan's step as a picture: computing, the lanes and the messages of rank 0 over time, beside the same step with
+// nothing compressed. One page, that needs nothing else.
+#include <string>
+
+#include "planner/planner.h"
+
+namespace tithe::cli {
+
+Result<std::string> plan_page(const planner::Question& question, const planner::Planned& planned);
+
+}  // namespace tithe::cli

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/board.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/laws.h"
+
+namespace tithe::planner {
+namespace {
+
+// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks.
+std::vector<const Strategy*> strategies_for(const sim::Cluster& cluster) {
+  std::vector<const Strategy*> out;
+  const bool several = static_cast<int>(cluster.hosts().size()) < cluster.world();
+  for (const char* name : {"server", "ring", "gather", "hosts", "hosts_gather"}) {
+    const Strategy* s = find_strategy(name);
+    if (s != nullptr && (s->between == nullptr || (several && cluster.hosts().size() > 1))) out.push_back(s);
+  }
+  return out;
+}
+
+std::string key_rule(std::string_view key) {
+  const bool special = key.starts_with('=') || key.find_first_of("*?") != std::string_view::npos;
+  return special ? fmt::format("={}", key) : std::string(key);
+}
+
+}  // namespace
+
+Result<Board> Board::make(const Question& question) {
+  TITHE_TRY(check(question));
+  Board board(question);
+  std::vector<std::vector<Spec>> codecs;
+  for (const JobTensor& t : question.job.tensors) codecs.push_back(codecs_for(question, t.key));
+  std::vector<Spec> all{*parse_spec("fp32"), *parse_spec("bf16")};
+  for (const auto& list : codecs)
+    for (const Spec& s : list)
+      if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
+  for (const Spec& spec : all) {
+    const std::size_t before = board.options_.size();
+    for (const Strategy* s : strategies_for(question.cluster))
+      if (engine::choose_laws(spec, *s).ok()) board.options_.push_back({spec, s, !always_allowed(spec)});
+    if (board.options_.size() == before)
+      return Status(Code::kInvalid,
+                    fmt::format("allowed '{}': it shares a law with no strategy that is planned",
+                                tithe::to_string(spec)));
+  }
+  for (const auto& list : codecs) {
+    std::vector<char> may;
+    for (const Option& o : board.options_)
+      may.push_back(std::find(list.begin(), list.end(), o.spec) != list.end());
+    board.allowed_.push_back(std::move(may));
+  }
+  // What cannot be judged is refused now, not in the midst of a search.
+  for (const Option& o : board.options_)
+    if (const auto known = board.works_->of(o, 1, 1); !known.ok()) return known.status();
+  return board;
+}
+
+int Board::find(const Spec& spec, std::string_view strategy) const {
+  int first = -1;
+  for (std::size_t o = 0; o < options_.size(); ++o) {
+    if (!(options_[o].spec == spec)) continue;
+    if (options_[o].strategy->name == strategy) return static_cast<int>(o);
+    if (first < 0) first = static_cast<int>(o);
+  }
+  return first;
+}
+
+Spec Board::base(std::size_t tensor) const {
+  Spec best = *parse_spec("bf16");
+  const int o = find(best, "server");
+  return o >= 0 && allowed(tensor, o) ? best : *parse_spec("fp32");
+}
+
+const Spec* Board::lossy(std::size_t tensor) const {
+  for (std::size_t o = 0; o < options_.size(); ++o)
+    if (options_[o].lossy && allowed_[tensor][o]) return &options_[o].spec;
+  return nullptr;
+}
+
+int Board::base_option(std::size_t tensor, int like) const {
+  return find(base(tensor), option(like).strategy->name);
+}
+
+Decision Board::grouped(std::size_t tensor) const {
+  return {find(base(tensor), "server"), kUsualPartValues, true};
+}
+
+Assignment Board::uniform(int option, std::size_t part_values, std::size_t small) const {
+  Assignment out;
+  for (std::size_t t = 0; t < question_->job.tensors.size(); ++t) {
+    if (question_->job.tensors[t].n < small)
+      out.push_back(grouped(t));
+    else
+      out.push_back({allowed(t, option) ? option : base_option(t, option), part_values, false});
+  }
+  return out;
+}
+
+const Work* Board::work(int o, std::size_t n, std::size_t row) {
+  const Result<const Work*> found = works_->of(option(o), n, row);
+  return found.ok() ? *found : nullptr;  // all its costs were known for one value: make() has seen to that
+}
+
+// The parts of a bucket, as tithe/plan.h cuts them.
+void Board::add_lots(const Assignment& assignment, std::size_t first, std::size_t end) {
+  const Seconds ready = question_->job.tensors[end - 1].ready;
+  std::map<int, std::size_t> groups;
+  for (std::size_t t = first; t < end; ++t) {
+    const JobTensor& tensor = question_->job.tensors[t];
+    const Decision& d = assignment[t];
+    if (d.grouped) {
+      groups[d.option] += tensor.n;
+      continue;
+    }
+    const std::size_t pieces = (tensor.n + d.part_values - 1) / d.part_values;
+    if (pieces == 0) continue;
+    const std::size_t each = (tensor.n + pieces - 1) / pieces;
+    lots_.push_back({ready, 0, static_cast<int>(pieces), work(d.option, each, tensor.row)});
+  }
+  for (const auto& [o, n] : groups)
+    if (n > 0) lots_.push_back({ready, 0, 1, work(o, n, n)});
+}
+
+Seconds Board::judge(const Assignment& assignment) {
+  ++judged;
+  lots_.clear();
+  std::size_t first = 0;
+  for (const std::size_t end : question_->job.bucket_ends) {
+    add_lots(assignment, first, end);
+    first = end;
+  }
+  times_ = schedule_.run(lots_, question_->job.lanes);
+  return std::max(times_.end, question_->job.compute);
+}
+
+std::vector<Rule> Board::rules(const Assignment& assignment, const std::vector<std::string>& why) const {
+  const std::vector<JobTensor>& tensors = question_->job.tensors;
+  std::map<std::size_t, std::map<Decision, std::size_t>> by_size;  // how many tensors have it
+  for (std::size_t t = 0; t < tensors.size(); ++t) ++by_size[tensors[t].n][assignment[t]];
+  const auto rule_of = [&](const Decision& d, const std::string& reason) {
+    Rule rule;
+    rule.codec = option(d.option).spec;
+    rule.strategy = d.grouped ? "auto" : std::string(option(d.option).strategy->name);
+    rule.part_values = d.part_values;
+    if (d.grouped) rule.group = fmt::format("small {}", tithe::to_string(*rule.codec));
+    rule.why = reason;
+    return rule;
+  };
+  std::map<std::size_t, Decision> usual;  // by size: what most tensors of it have
+  for (const auto& [n, decisions] : by_size)
+    usual[n] = std::max_element(decisions.begin(), decisions.end(), [](const auto& a, const auto& b) {
+                 return a.second < b.second;
+               })->first;
+  std::vector<Rule> rules;
+  for (std::size_t t = 0; t < tensors.size(); ++t)
+    if (assignment[t] != usual[tensors[t].n]) {
+      rules.push_back(rule_of(assignment[t], why.empty() ? std::string() : why[t]));
+      rules.back().match = key_rule(tensors[t].key);
+    }
+  // Sizes side by side with the same decision are one rule, which reaches to the next size.
+  for (auto at = usual.begin(); at != usual.end();) {
+    auto end = at;
+    while (end != usual.end() && end->second == at->second) ++end;
+    rules.push_back(rule_of(
+        at->second,
+        fmt::format("planned for {}{} values", at->first,
+                    std::next(at) == end ? std::string() : fmt::format(" to {}", std::prev(end)->first))));
+    if (at != usual.begin()) rules.back().least = at->first;
+    if (end != usual.end()) rules.back().most = end->first - 1;
+    at = end;
+  }
+  return rules;
+}
+
+}  // namespace tithe::planner

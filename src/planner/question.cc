@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/question.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "engine/chosen.h"
+
+namespace tithe::planner {
+
+Result<Allowance> parse_allowance(std::string_view text) {
+  Allowance out;
+  const std::size_t colon = text.find(": ");
+  std::string_view codec = text;
+  if (colon != std::string_view::npos) {
+    out.match = std::string(text.substr(0, colon));
+    codec = text.substr(colon + 2);
+    if (out.match.empty())
+      return Status(Code::kInvalid,
+                    fmt::format("allowed '{}': a pattern of keys stands before ': '", printable(text, 100)));
+  }
+  const Result<Spec> spec = parse_spec(codec);
+  if (!spec.ok())
+    return Status(spec.status().code(), fmt::format("allowed '{}': {}; give a codec, or 'PATTERN: CODEC'",
+                                                    printable(text, 100), spec.status().what()));
+  out.codec = *spec;
+  return out;
+}
+
+bool always_allowed(const Spec& spec) { return spec.codec->name == "fp32" || spec.codec->name == "bf16"; }
+
+std::vector<Spec> codecs_for(const Question& question, std::string_view key) {
+  std::vector<Spec> named, general;
+  bool taken = false;
+  for (const Allowance& a : question.allowed) {
+    if (a.match.empty()) {
+      general.push_back(a.codec);
+    } else if (matches(a.match, key)) {
+      taken = true;
+      named.push_back(a.codec);
+    }
+  }
+  std::vector<Spec> out{*parse_spec("fp32")};
+  if (!taken) out.push_back(*parse_spec("bf16"));
+  for (const Spec& s : taken ? named : general)
+    if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
+  return out;
+}
+
+Status check(const Question& question) {
+  const Job& job = question.job;
+  if (job.tensors.empty())
+    return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
+  if (question.cluster.world() < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  for (const Allowance& a : question.allowed) {
+    if (const auto known = question.costs.of(a.codec); !known.ok()) return known.status();
+    if (a.match.empty()) continue;
+    const bool met = std::any_of(job.tensors.begin(), job.tensors.end(),
+                                 [&](const JobTensor& t) { return matches(a.match, t.key); });
+    if (!met)
+      return Status(
+          Code::kInvalid,
+          fmt::format("allowed '{}: {}': no tensor of the model has such a key, and the first is '{}'",
+                      a.match, to_string(a.codec), job.tensors[0].key));
+  }
+  for (const char* base : {"fp32", "bf16"})
+    if (const auto known = question.costs.of(*parse_spec(base)); !known.ok()) return known.status();
+  return {};
+}
+
+Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules) {
+  SessionOptions options;
+  options.codec = "fp32";
+  options.rules = std::vector<Rule>(rules.begin(), rules.end());
+  options.lanes = question.job.lanes;
+  const Result<Choices> choices =
+      engine::choices_of(options, question.cluster.world(), question.cluster.shared());
+  if (!choices.ok()) return choices.status();
+  sim::Workload work;
+  work.compute = question.job.compute;
+  work.lanes = question.job.lanes;
+  std::size_t first = 0;
+  for (const std::size_t end : question.job.bucket_ends) {
+    std::vector<PlanTensor> bucket;
+    for (std::size_t t = first; t < end; ++t) {
+      const JobTensor& tensor = question.job.tensors[t];
+      bucket.push_back({tensor.key, tensor.n, tensor.row});
+    }
+    work.buckets.push_back({question.job.tensors[end - 1].ready, make_plan(bucket, *choices)});
+    first = end;
+  }
+  return work;
+}
+
+Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events) {
+  const Result<sim::Workload> work = workload_of(question, rules);
+  if (!work.ok()) return work.status();
+  return sim::run(question.cluster, question.costs, *work, events);
+}
+
+}  // namespace tithe::planner

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a part costs a rank, as stages: computing, then what goes up its link, then what comes down, and again. Taken
+// from the engine's own program of that part (engine/program.h), so a strategy needs no formula here.
+//
+//   stage     hop h of a message is one more than the most hops of what it was made from; stage h holds the computing
+//             that needs h hops, the frames that leave after it, and those that come in at hop h
+//   typical   of the rank whose work is most, where ranks differ
+//   inside    what ranks of one host send each other takes its time on their own link, and is added to computing
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "planner/question.h"
+
+namespace tithe::planner {
+
+struct Stage {
+  Seconds compute = 0;
+  Seconds up = 0, down = 0;  // on the link, before and after
+  Seconds delay = 0;         // until what went up begins to come down
+};
+using Work = std::vector<Stage>;
+
+// What a part may be: a codec, and who sends what to whom.
+struct Option {
+  Spec spec;
+  const Strategy* strategy = nullptr;
+  bool lossy = false;  // the user had to allow it
+  friend bool operator==(const Option&, const Option&) = default;
+};
+std::string to_string(const Option& option);
+
+class Works {
+ public:
+  explicit Works(const Question& question) : question_(question) {}
+  // Of a part of n values. Kept: the same part is not worked out twice. kInvalid: costs that are not known.
+  Result<const Work*> of(const Option& option, std::size_t n, std::size_t row);
+
+ private:
+  Result<Work> work_out(const Option& option, std::size_t n, std::size_t row) const;
+  const Question& question_;
+  std::map<std::tuple<std::string, const Strategy*, std::size_t>, std::unique_ptr<Work>> known_;
+};
+
+}  // namespace tithe::planner
