@@ -136,12 +136,10 @@ Result<Report> run_plan(const PlanArgs& args) {
   }
   const planner::Planned& best = plans[0];
   Report report;
-  report.text = fmt::format(
-      "{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
-      scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
-      scene->cluster.hosts().size(), scene->cluster.name(),
-      scene->measured ? "the profile's"
-                      : "assumed, not measured here: give a --profile (tithe profile) of the machines");
+  report.text =
+      fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
+                  scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
+                  scene->cluster.hosts().size(), scene->cluster.name(), scene->source);
   report.json = {
       {"model", args.scene.model}, {"cluster", scene->cluster.name()}, {"costs_measured", scene->measured}};
   if (args.allow.empty())

@@ -52,8 +52,7 @@ std::string bars(const planner::Question& q, const sim::Outcome& out, Seconds lo
     std::vector<std::pair<Seconds, Seconds>> spans;
     for (const sim::Event& e : out.events) {
       if (e.rank != 0) continue;
-      const engine::Step& step =
-          out.programs_of_rank_0[static_cast<std::size_t>(e.bucket)].steps[static_cast<std::size_t>(e.step)];
+      const engine::Step& step = out.step_of(e);
       if (row_of(step.kind) == row) spans.emplace_back(e.begin, e.end);
     }
     std::sort(spans.begin(), spans.end());

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/program.h"
+#include "sim/script.h"
 
 namespace tithe::planner {
 namespace {
@@ -14,62 +14,39 @@ using engine::Program;
 using engine::Step;
 using engine::StepKind;
 
-constexpr int kMostRanksDrawn = 16;  // where ranks are not alike, so many are looked at
 constexpr std::size_t kMostStages = 12;
 
-struct RankProgram {
-  Program program;
-  sim::Priced price;
-  std::vector<int> hops;                                     // by step
-  std::map<Rank, std::vector<std::size_t>> sends, receives;  // by peer
-};
-
-// The k-th send of one rank to another meets the k-th receive there.
-std::map<Rank, std::vector<std::size_t>> messages(const Program& p, StepKind kind) {
-  std::map<Rank, std::vector<std::size_t>> by_peer;
-  for (std::size_t s = 0; s < p.steps.size(); ++s)
-    if (p.steps[s].kind == kind) by_peer[p.steps[s].peer].push_back(s);
-  return by_peer;
-}
-
-// Hops settle from the first on: as many passes as there are hops. `one`: this rank stands for all, so what a rank so
-// many places on sends to it, it sends itself to the rank so many places back.
-void settle_hops(std::vector<RankProgram>& ranks, int world, bool one) {
+// By seat and step: how many messages lie behind it, one after the other. They settle from the first on: as many passes
+// as there are hops.
+std::vector<std::vector<int>> hops_of(const sim::Script& script) {
+  std::vector<std::vector<int>> hops;
+  for (const sim::Role& role : script.roles) hops.emplace_back(role.program.steps.size());
   for (bool moved = true; moved;) {
     moved = false;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      RankProgram& me = ranks[r];
-      const Program& p = me.program;
-      for (std::size_t s = 0; s < p.steps.size(); ++s)
-        for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
-          int& after = me.hops[static_cast<std::size_t>(p.indices[p.steps[s].next.first + k])];
-          if (after < me.hops[s]) {
-            after = me.hops[s];
-            moved = true;
-          }
+    const auto at_least = [&](int& hop, int least) {
+      moved = moved || hop < least;
+      hop = std::max(hop, least);
+    };
+    for (std::size_t r = 0; r < script.roles.size(); ++r) {
+      const sim::Role& role = script.roles[r];
+      const Program& p = role.program;
+      for (std::size_t s = 0; s < p.steps.size(); ++s) {
+        if (p.steps[s].kind == StepKind::kRecv) {
+          const sim::Met sent = role.met[s];
+          at_least(hops[r][s],
+                   hops[static_cast<std::size_t>(sent.seat)][static_cast<std::size_t>(sent.step)] + 1);
         }
-      for (const auto& [peer, come] : me.receives) {
-        if (!one && static_cast<std::size_t>(peer) >= ranks.size()) continue;
-        const RankProgram& other = ranks[one ? 0 : static_cast<std::size_t>(peer)];
-        const auto found = other.sends.find(
-            one ? (world - peer) % world : static_cast<Rank>(r));  // where this rank stands, seen from there
-        if (found == other.sends.end()) continue;
-        const std::vector<std::size_t>& sent = found->second;
-        for (std::size_t k = 0; k < std::min(come.size(), sent.size()); ++k) {
-          int& hop = me.hops[come[k]];
-          const int now = other.hops[sent[k]] + 1;
-          if (hop < now) {
-            hop = now;
-            moved = true;
-          }
-        }
+        for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k)
+          at_least(hops[r][static_cast<std::size_t>(p.indices[p.steps[s].next.first + k])], hops[r][s]);
       }
     }
   }
+  return hops;
 }
 
 // `share`: a core's work takes so much longer where lanes share cores.
-Work stages_of(const Question& question, const RankProgram& rank, Rank me, double share) {
+Work stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops, Rank me,
+               double share) {
   const sim::Cluster& cluster = question.cluster;
   Work work;
   const auto stage = [&](int hop) -> Stage& {
@@ -81,10 +58,10 @@ Work stages_of(const Question& question, const RankProgram& rank, Rank me, doubl
     const Step& step = rank.program.steps[s];
     const bool sends = step.kind == StepKind::kSend;
     if (!sends && step.kind != StepKind::kRecv) {
-      stage(rank.hops[s]).compute += rank.price.seconds[s] * share;
+      stage(hops[s]).compute += rank.price.seconds[s] * share;
       continue;
     }
-    Stage& at = stage(rank.hops[s] - (sends ? 0 : 1));
+    Stage& at = stage(hops[s] - (sends ? 0 : 1));
     const double bytes = rank.price.bytes[static_cast<std::size_t>(step.slot)];
     at.compute += share * (sends ? question.costs.post + bytes * question.costs.send_byte
                                  : question.costs.complete + bytes * question.costs.receive_byte);
@@ -120,6 +97,16 @@ void shorten(Work& work) {
 
 }  // namespace
 
+struct Works::Writer {
+  Writer(const Question& q, const Strategy& s)
+      : strategy(&s), fold(sim::Fold::of(q.cluster, {&strategy, 1})), scripts(q.cluster, q.costs, fold, 0) {}
+  const Strategy* strategy;
+  sim::Fold fold;
+  sim::Scripts scripts;
+};
+Works::Works(const Question& question) : question_(question) {}
+Works::~Works() = default;
+
 std::string to_string(const Option& option) {
   return fmt::format("{}@{}", tithe::to_string(option.spec), option.strategy->name);
 }
@@ -134,7 +121,7 @@ Result<const Work*> Works::of(const Option& option, std::size_t n, std::size_t r
   return known.get();
 }
 
-Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t row) const {
+Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t row) {
   const sim::Cluster& cluster = question_.cluster;
   Rule rule;
   rule.codec = option.spec;
@@ -143,37 +130,22 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   Question alone{{{{"w", n, row, 0}}, {1}, 0, question_.job.lanes}, cluster, question_.costs, {}};
   const Result<sim::Workload> made = workload_of(alone, {&rule, 1});
   if (!made.ok()) return made.status();
-  const Plan& plan = made->buckets[0].plan;
-
-  // Where all ranks do the same, what one receives is what another one sends it: the same that it sends.
-  const bool one = sim::all_alike(cluster, *made);
-  const int world = cluster.world(), drawn = one ? 1 : std::min(world, kMostRanksDrawn);
-  std::vector<RankProgram> ranks;
-  engine::KnownMakers makers;
-  for (Rank r = 0; r < drawn; ++r) {
-    RankProgram rank;
-    rank.program = engine::compile(plan, {r, world, &cluster.shared()}, {}, {}, &makers);
-    Result<sim::Priced> price = sim::price(question_.costs, plan, rank.program, false);
-    if (!price.ok()) return price.status();
-    rank.price = std::move(*price);
-    rank.hops.assign(rank.program.steps.size(), 0);
-    rank.sends = messages(rank.program, StepKind::kSend);
-    rank.receives = messages(rank.program, StepKind::kRecv);
-    for (const auto& [peer, steps] : rank.receives)
-      for (const std::size_t s : steps) rank.hops[s] = 1;
-    ranks.push_back(std::move(rank));
-  }
-  settle_hops(ranks, world, one);
+  const Part& part = made->buckets[0].plan.parts[0];
+  auto& writer = writers_[part.strategy];
+  if (!writer) writer = std::make_unique<Writer>(question_, *part.strategy);
+  const Result<std::shared_ptr<const sim::Script>> script = writer->scripts.of(part, false);
+  if (!script.ok()) return script.status();
+  const std::vector<std::vector<int>> hops = hops_of(**script);
   // Cores that ranks share are shared; a lane is one core at most.
   double share = 1;
   if (const auto cores = cluster.machine_cores(); !cores.empty()) {
-    const int of_machine = cores.size() == 1 ? world : cluster.hosts()[0].ranks;
+    const int of_machine = cores.size() == 1 ? cluster.world() : cluster.hosts()[0].ranks;
     share = std::max(1.0, static_cast<double>(of_machine) / cores[0]);
   }
   Work most;
   Seconds longest = -1;
-  for (Rank r = 0; r < drawn; ++r) {
-    Work work = stages_of(question_, ranks[static_cast<std::size_t>(r)], r, share);
+  for (std::size_t r = 0; r < hops.size(); ++r) {
+    Work work = stages_of(question_, (*script)->roles[r], hops[r], static_cast<Rank>(r), share);
     Seconds all = 0;
     for (const Stage& s : work) all += s.compute + s.up + s.down;
     if (all > longest) {

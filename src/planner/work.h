@@ -35,13 +35,16 @@ std::string to_string(const Option& option);
 
 class Works {
  public:
-  explicit Works(const Question& question) : question_(question) {}
+  explicit Works(const Question& question);
+  ~Works();
   // Of a part of n values. Kept: the same part is not worked out twice. kInvalid: costs that are not known.
   Result<const Work*> of(const Option& option, std::size_t n, std::size_t row);
 
  private:
-  Result<Work> work_out(const Option& option, std::size_t n, std::size_t row) const;
+  Result<Work> work_out(const Option& option, std::size_t n, std::size_t row);
+  struct Writer;  // of the programs of a strategy
   const Question& question_;
+  std::map<const Strategy*, std::unique_ptr<Writer>> writers_;
   std::map<std::tuple<std::string, const Strategy*, std::size_t>, std::unique_ptr<Work>> known_;
 };
 
