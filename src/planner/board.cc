@@ -7,17 +7,22 @@
 #include <map>
 
 #include "engine/laws.h"
+#include "sim/fold.h"
 
 namespace tithe::planner {
 namespace {
 
-// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks.
+constexpr int kMostSeats = 64;  // ranks that a simulation has to look at: of more, a search takes minutes
+
+// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and none by which so
+// many ranks differ that nobody can simulate a search.
 std::vector<const Strategy*> strategies_for(const sim::Cluster& cluster) {
   std::vector<const Strategy*> out;
   const bool several = static_cast<int>(cluster.hosts().size()) < cluster.world();
   for (const char* name : {"server", "ring", "gather", "hosts", "hosts_gather"}) {
     const Strategy* s = find_strategy(name);
-    if (s != nullptr && (s->between == nullptr || (several && cluster.hosts().size() > 1))) out.push_back(s);
+    if (s == nullptr || (s->between != nullptr && (!several || cluster.hosts().size() == 1))) continue;
+    if (out.empty() || sim::Fold::of(cluster, {&s, 1}).seats() <= kMostSeats) out.push_back(s);
   }
   return out;
 }
