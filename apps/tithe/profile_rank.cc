@@ -4,17 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <ctime>
-#include <mutex>
 #include <thread>
 
 #include "frame/checksum.h"
 #include "one_shot.h"
 #include "profile_codecs.h"
+#include "profile_probes.h"
 #include "rank_processes.h"
 #include "tithe/connect.h"
 #include "tithe/machine.h"
@@ -23,9 +21,6 @@ namespace tithe::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // What a rank leaves on the board for rank 0.
 struct Found {
@@ -42,13 +37,6 @@ std::string today() {
   char text[16] = {};
   std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
   return text;
-}
-
-// The kernel's clock, at whose ticks it looks for cores that are free: its coarse time goes in such steps.
-double tick() {
-  timespec step{};
-  clock_getres(CLOCK_MONOTONIC_COARSE, &step);
-  return static_cast<double>(step.tv_sec) + 1e-9 * static_cast<double>(step.tv_nsec);
 }
 
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
@@ -131,67 +119,13 @@ class ProfileRank {
                           spread_) /
                       static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
-    mine.wake = wake();
+    mine.wake = seconds_to_wake();
     static_cast<void>(board_.meet());
-    mine.slice = slice();
+    mine.slice = seconds_of_slice(board_.world());
     static_cast<void>(board_.meet());
-  }
-
-  // From one thread's call until the other, which slept, has it: the processor time of both.
-  static double wake() {
-    constexpr int kTurns = 400;
-    std::mutex mutex;
-    std::condition_variable changed;
-    int turn = 0;
-    std::thread other([&] {
-      std::unique_lock lock(mutex);
-      for (int k = 0; k < kTurns; ++k) {
-        changed.wait(lock, [&] { return turn == 2 * k + 1; });
-        ++turn;
-        changed.notify_all();
-      }
-    });
-    const double begin = process_seconds();
-    {
-      std::unique_lock lock(mutex);
-      for (int k = 0; k < kTurns; ++k) {
-        ++turn;
-        changed.notify_all();
-        changed.wait(lock, [&] { return turn == 2 * k + 2; });
-      }
-    }
-    other.join();
-    return (process_seconds() - begin) / (2 * kTurns);
-  }
-
-  // How long a thread that computes keeps a core from one that wakes: while all cores are busy, who sleeps wakes that
-  // much too late, from nothing to all of it.
-  double slice() {
-    constexpr auto kNap = std::chrono::milliseconds(1);
-    constexpr int kNaps = 100;
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    std::atomic<bool> stop = false;
-    std::vector<std::thread> busy;
-    for (int k = 0; k < (cores + board_.world() - 1) / board_.world(); ++k)
-      busy.emplace_back([&] {
-        while (!stop.load(std::memory_order_relaxed)) {
-        }
-      });
-    double late = 0;
-    for (int k = 0; k < kNaps; ++k) {
-      const Clock::time_point due = Clock::now() + kNap;
-      std::this_thread::sleep_until(due);
-      late += seconds_since(due) / kNaps;
-    }
-    stop = true;
-    for (std::thread& t : busy) t.join();
-    return 2 * late;
   }
 
   // ---- Links, over the transport itself
-
-  static constexpr Channel kProbe = 1;
-  static constexpr double kPatience = 30;  // seconds without a message
 
   Status exchange(Transport& transport, Rank to, ByteView out, Rank from, Bytes in) {
     int waits = 0;
@@ -239,7 +173,8 @@ class ProfileRank {
         }
         std::sort(turns.begin(), turns.end());
         // Beside what the two ranks do for it: a message is handed over, one wakes its receiver, on both sides.
-        const double latency = std::max(0.0, turns[turns.size() / 2] / 2 - own);
+        constexpr double kShortest = 1e-6;  // what is below is noise
+        const double latency = std::max(kShortest, turns[turns.size() / 2] / 2 - own);
         own_turns_.push_back(own);
         for (const Rank from : {a, b}) {
           const Rank to = from == a ? b : a;
@@ -261,49 +196,13 @@ class ProfileRank {
     if (world == 1) return {};
     // All at once: each to its right; then all to all, where what goes to a rank meets what comes from it.
     const std::vector<Rank> right{(me_ + 1) % world}, left{(me_ + world - 1) % world};
-    found(me_).together = flood(transport, right, left, large);
+    found(me_).together = flood(transport, right, left, large, bulk_messages(), false);
     if (!board_.meet()) return stopped();
     std::vector<Rank> others;
     for (Rank k = 1; k < world; ++k) others.push_back((me_ + k) % world);
-    if (world > 2)
-      found(me_).mutual =
-          flood(transport, others, others, ByteView(large).first(large.size() / others.size()));
+    const ByteView share = ByteView(large).first(large.size() / others.size());
+    found(me_).mutual = flood(transport, others, others, share, bulk_messages(), true);
     return board_.meet() ? Status{} : stopped();
-  }
-  // Bytes per second that this rank receives, while it sends as many. Two messages to each are under way, so that none
-  // waits for the one before. The first ones fill what links let through at once, and do not count. 0: it failed.
-  double flood(Transport& transport, std::span<const Rank> to, std::span<const Rank> from, ByteView message) {
-    constexpr std::size_t kUnderWay = 2, kFirst = 2;
-    const std::size_t each = kFirst + bulk_messages();
-    const std::size_t all = each * from.size(), first = kFirst * from.size();
-    std::vector<std::uint8_t> in(kUnderWay * from.size() * message.size());
-    std::vector<std::size_t> posted(from.size()), given(to.size()), came(from.size()), left(to.size());
-    std::size_t received = 0, sent = 0;
-    Clock::time_point begin = Clock::now();
-    double rate = 0;
-    while (received < all || sent < each * to.size()) {
-      for (std::size_t k = 0; k < from.size(); ++k)
-        for (; posted[k] < std::min(each, came[k] + kUnderWay); ++posted[k]) {
-          const std::size_t at = (k * kUnderWay + posted[k] % kUnderWay) * message.size();
-          if (!transport.recv(from[k], kProbe, Bytes(in).subspan(at, message.size()), 2 * k).ok()) return 0;
-        }
-      for (std::size_t k = 0; k < to.size(); ++k)
-        for (; given[k] < std::min(each, left[k] + kUnderWay); ++given[k])
-          if (!transport.send(to[k], kProbe, message, 2 * k + 1).ok()) return 0;
-      Completion done[16];
-      const std::size_t n = transport.poll(done, std::chrono::milliseconds(100));
-      for (std::size_t k = 0; k < n; ++k) {
-        if (!done[k].status.ok()) return 0;
-        const std::size_t which = done[k].op / 2;
-        ++(done[k].op % 2 == 0 ? came[which] : left[which]);
-        ++(done[k].op % 2 == 0 ? received : sent);
-        if (done[k].op % 2 == 0 && received == first) begin = Clock::now();
-      }
-      if (received == all && rate == 0)
-        rate = static_cast<double>((all - first) * message.size()) / seconds_since(begin);
-      if (seconds_since(begin) > kPatience) return 0;
-    }
-    return rate;
   }
   // Long enough that a link's bursts do not count, short enough for a slow one.
   std::size_t bulk_bytes() const {
@@ -408,7 +307,7 @@ class ProfileRank {
     p.costs.wake = median(&Found::wake);
     p.costs.turn = median(&Found::turn);
     p.costs.slice = median(&Found::slice);
-    p.costs.move = tick();
+    p.costs.move = seconds_of_tick();
     p.costs.bucket = p.costs.wake;
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
