@@ -168,7 +168,8 @@ def noise(told: list[Told]) -> list[str]:
     alike = sum(abs(a / b - 1) <= 0.1 for a, b in both)
     return [
         "Between two hosts `ring` and `server` are the same messages, so what is measured of both should be the same:",
-        f"it is within 10 % in {alike} of {len(both)} pairs ({alike / len(both):.0%}). A prediction cannot be much better.",
+        f"it is within 10 % in {alike} of {len(both)} pairs ({alike / len(both):.0%}). A prediction cannot be much",
+        "better.",
         "",
     ]
 
