@@ -158,6 +158,22 @@ def summary(told: list[Told]) -> list[str]:
     return rows
 
 
+def noise(told: list[Told]) -> list[str]:
+    """How well measurements agree with each other: between two hosts, ring and server are the same messages."""
+    by_case = {t.case: t.measured for t in told}
+    pairs = [(ms, by_case.get(c._replace(strategy="server"))) for c, ms in by_case.items() if c[1::3] == (2, "ring")]
+    both = [(a, b) for a, b in pairs if b is not None]
+    if not both:
+        return []
+    alike = sum(abs(a / b - 1) <= 0.1 for a, b in both)
+    return [
+        "Between two hosts `ring` and `server` are the same messages, so what is measured of both should be the same:",
+        f"it is within 10 % in {alike} of {len(both)} pairs ({alike / len(both):.0%}). A prediction cannot be much",
+        "better.",
+        "",
+    ]
+
+
 def table(told: list[Told], args: argparse.Namespace) -> list[str]:
     places = [(link, hosts) for link in args.links for hosts in args.hosts]
     head = " | ".join(f"{hosts} hosts, {link}" for link, hosts in places)
@@ -177,10 +193,20 @@ def table(told: list[Told], args: argparse.Namespace) -> list[str]:
     return rows
 
 
+def chosen(words: list[str]) -> list[str]:
+    """Of the command line, what decides the figures."""
+    out, skip = [], False
+    for word in words:
+        if not skip and word not in ("--resume", "--state", "--for", "--out", "--csv"):
+            out.append(word)
+        skip = not skip and word in ("--state", "--for", "--out", "--csv")
+    return out
+
+
 def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.Namespace) -> str:
     took = [p["took_s"] for p in state.data["profiles"].values()]
     today = datetime.datetime.now(datetime.timezone.utc)
-    given = [word for word in sys.argv[1:] if word != "--resume"]
+    given = chosen(sys.argv[1:])
     lines = [
         "# Predicted and measured steps",
         "",
@@ -193,6 +219,7 @@ def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.
         "",
         *summary(told),
         "",
+        *noise(told),
         "Pairs that share no law are left out: " + (", ".join(left_out) or "none") + ".",
         "",
         "Milliseconds, measured, predicted (error); bold: more than 10 %.",

@@ -22,7 +22,8 @@ double median(std::vector<double>& of) {
 }
 
 constexpr Channel kAlone = 1, kTogether = 2;
-constexpr int kTurns = 30;  // of a small message, there and back
+constexpr double kShortest = 1e-6;  // seconds: a latency below is noise
+constexpr int kTurns = 30;          // of a small message, there and back
 
 class Probe {
  public:
@@ -52,13 +53,16 @@ class Probe {
     last_ += 2 * std::max(to.size(), from.size()) + 2;
     while (received < all || sent < each * to.size()) {
       Status status;
+      const auto over = [&](const std::vector<std::size_t>& counts, std::size_t k) {
+        return in_step ? std::min(came[k], left[k]) : counts[k];
+      };
       for (std::size_t k = 0; k < from.size(); ++k)
-        for (; posted[k] < std::min(each, came[k] + kUnderWay) && status.ok(); ++posted[k]) {
-          const std::size_t at = (k * kUnderWay + posted[k] % kUnderWay) * message.size();
+        for (; posted[k] < std::min(each, over(came, k) + under_way) && status.ok(); ++posted[k]) {
+          const std::size_t at = (k * under_way + posted[k] % under_way) * message.size();
           status = transport_.recv(from[k], kTogether, room.subspan(at, message.size()), base + 2 * k);
         }
       for (std::size_t k = 0; k < to.size(); ++k)
-        for (; given[k] < std::min(each, left[k] + kUnderWay) && status.ok(); ++given[k])
+        for (; given[k] < std::min(each, over(left, k) + under_way) && status.ok(); ++given[k])
           status = transport_.send(to[k], kTogether, message, base + 2 * k + 1);
       Completion done[16];
       const std::size_t n = status.ok() ? transport_.poll(done, std::chrono::milliseconds(100)) : 0;
@@ -147,7 +151,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
       }
       const double own = (thread_seconds() - busy) / static_cast<double>(turns.size());
       own_turns.push_back(own);
-      FoundLink mine{.latency = std::max(0.0, median(turns) / 2 - own)};
+      FoundLink mine{.latency = std::max(kShortest, median(turns) / 2 - own)};
       for (const Rank from : {a, b}) {
         if (!status.ok()) break;
         const double begin = probe.seconds();
@@ -169,15 +173,15 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
     std::erase_if(ranks, [&](Rank r) { return r == me || !good(me, r); });
     return ranks;
   };
-  together.rate = probe.flood(only_good({right}), room.large, only_good({left}), in, options.bulk_messages);
+  together.rate =
+      probe.flood(only_good({right}), room.large, only_good({left}), in, options.bulk_messages, false);
   if (!meet()) return stopped;
-  if (world == 2) return {};
   std::vector<Rank> others;
   for (Rank k = 1; k < world; ++k) others.push_back((me + k) % world);
   others = only_good(others);
   if (!others.empty())
     together.mutual = probe.flood(others, ByteView(room.large).first(room.large.size() / others.size()),
-                                  others, in, options.bulk_messages);
+                                  others, in, options.bulk_messages, true);
   return meet() ? Status{} : stopped;
 }
 

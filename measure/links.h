@@ -5,7 +5,7 @@
 //   kept      a link that fails has the reason in its row; all others are measured
 //   alone     pairs take turns, so that what is measured is alone on the links
 //   together  then all ranks send to their right, so that every link carries messages in both directions
-//   mutual    then all send to all: what goes to a rank meets what comes from it
+//   mutual    then all send to all, in step: what goes to a rank meets what comes from it
 #include <cstdint>
 #include <functional>
 #include <span>

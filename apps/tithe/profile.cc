@@ -71,9 +71,8 @@ Result<Report> profile(ProfileArgs& args) {
   report.text = fmt::format(
       "{}: {} ranks at once on {}, {}; spread {:.0f} %\n"
       "step        {:.2f} us; {:.2f} us to begin a bucket\n"
-      "message     {:.2f} us to hand over, as much to take, {:.2f} us where the lane slept; {:.3f} ns per "
-      "byte "
-      "beside them\n"
+      "message     {:.2f} us to hand over, as much to take, {:.2f} us where the lane slept; "
+      "{:.3f} ns per byte beside them\n"
       "cores       {:.2f} us to wake a lane; {:.2f} ms until a busy core is given up\n"
       "checksum    {:.3f} ns per byte\n"
       "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send{}\n"

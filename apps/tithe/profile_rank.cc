@@ -4,12 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <ctime>
-#include <mutex>
 #include <thread>
 
 #include "engine/chosen.h"
@@ -18,6 +15,7 @@
 #include "measure/links.h"
 #include "one_shot.h"
 #include "profile_codecs.h"
+#include "profile_probes.h"
 #include "rank_processes.h"
 #include "tithe/connect.h"
 #include "tithe/machine.h"
@@ -26,9 +24,6 @@ namespace tithe::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // What a rank leaves on the board for rank 0.
 struct Found {
@@ -42,13 +37,6 @@ std::string today() {
   char text[16] = {};
   std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
   return text;
-}
-
-// The kernel's clock, at whose ticks it looks for cores that are free: its coarse time goes in such steps.
-double tick() {
-  timespec step{};
-  clock_getres(CLOCK_MONOTONIC_COARSE, &step);
-  return static_cast<double>(step.tv_sec) + 1e-9 * static_cast<double>(step.tv_nsec);
 }
 
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
@@ -130,61 +118,10 @@ class ProfileRank {
                           spread_) /
                       static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
-    mine.wake = wake();
+    mine.wake = seconds_to_wake();
     static_cast<void>(board_.meet());
-    mine.slice = slice();
+    mine.slice = seconds_of_slice(board_.world());
     static_cast<void>(board_.meet());
-  }
-
-  // From one thread's call until the other, which slept, has it: the processor time of both.
-  static double wake() {
-    constexpr int kTurns = 400;
-    std::mutex mutex;
-    std::condition_variable changed;
-    int turn = 0;
-    std::thread other([&] {
-      std::unique_lock lock(mutex);
-      for (int k = 0; k < kTurns; ++k) {
-        changed.wait(lock, [&] { return turn == 2 * k + 1; });
-        ++turn;
-        changed.notify_all();
-      }
-    });
-    const double begin = process_seconds();
-    {
-      std::unique_lock lock(mutex);
-      for (int k = 0; k < kTurns; ++k) {
-        ++turn;
-        changed.notify_all();
-        changed.wait(lock, [&] { return turn == 2 * k + 2; });
-      }
-    }
-    other.join();
-    return (process_seconds() - begin) / (2 * kTurns);
-  }
-
-  // How long a thread that computes keeps a core from one that wakes: while all cores are busy, who sleeps wakes that
-  // much too late, from nothing to all of it.
-  double slice() {
-    constexpr auto kNap = std::chrono::milliseconds(1);
-    constexpr int kNaps = 100;
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    std::atomic<bool> stop = false;
-    std::vector<std::thread> busy;
-    for (int k = 0; k < (cores + board_.world() - 1) / board_.world(); ++k)
-      busy.emplace_back([&] {
-        while (!stop.load(std::memory_order_relaxed)) {
-        }
-      });
-    double late = 0;
-    for (int k = 0; k < kNaps; ++k) {
-      const Clock::time_point due = Clock::now() + kNap;
-      std::this_thread::sleep_until(due);
-      late += seconds_since(due) / kNaps;
-    }
-    stop = true;
-    for (std::thread& t : busy) t.join();
-    return 2 * late;
   }
 
   // ---- Steps and buckets, in a session of one rank: there are no messages
@@ -328,7 +265,7 @@ class ProfileRank {
     p.costs.wake = median(&Found::wake);
     p.costs.bucket = median(&Found::bucket);
     p.costs.slice = median(&Found::slice);
-    p.costs.move = tick();
+    p.costs.move = seconds_of_tick();
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
     // What the network library sends without asking the receiver it does not tell.
