@@ -39,11 +39,13 @@ class Probe {
   }
 
   // Bytes per second that come from `from` while as many go to `to`, peer by peer `count` messages. Two to each are under
-  // way, so that none waits for the one before; the first two fill what links let through at once, and do not count.
-  // 0: one of them failed. `room` holds two messages per peer.
-  double flood(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room,
-               int count) {
-    constexpr std::size_t kUnderWay = 2, kFirst = 2;
+  // way, so that none waits for the one before; or, in step, one, and the next when it and the one that comes from there
+  // are through, as ranks do that wait for each other's results. The first two fill what links let through at once, and
+  // do not count. 0: one of them failed. `room` holds two messages per peer.
+  double flood(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room, int count,
+               bool in_step) {
+    constexpr std::size_t kFirst = 2;
+    const std::size_t under_way = in_step ? 1 : 2;
     const std::size_t each = kFirst + static_cast<std::size_t>(count);
     const std::size_t all = each * from.size(), first = kFirst * from.size();
     std::vector<std::size_t> posted(from.size()), came(from.size()), given(to.size()), left(to.size());
