@@ -108,8 +108,9 @@ TEST_P(LinksThatFail, AreToldWithTheReasonAndTheOthersKept) {
       const bool cut = (a == 1 && b == 2) || (a == 2 && b == 1);
       EXPECT_EQ(l.failed(), cut) << a << " to " << b;
       EXPECT_EQ(l.bytes_per_second > 0, a != b && !cut);
-      if (cut)
+      if (cut) {
         EXPECT_EQ(static_cast<Code>(static_cast<int>(l.code)), refuses ? Code::kPeerLost : Code::kTimeout);
+      }
     }
   EXPECT_GT(found.together[0], 0);  // from 3 and to 1: links that work
   EXPECT_GT(found.together[3], 0);
