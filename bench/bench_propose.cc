@@ -105,7 +105,8 @@ class Worker {
 
 struct Steps {
   std::vector<double> usual[2];  // ms
-  std::vector<double> building[2], last[2], first[2];  // with the old choices and the new; by where a switch leads
+  std::vector<double> building[2], last[2],
+      first[2];  // with the old choices and the new; by where a switch leads
 };
 
 int run(const Args& args) {

@@ -12,7 +12,8 @@ namespace tithe {
 
 void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_HUGEPAGE
-  constexpr std::size_t kLeast = std::size_t{4} << 20;  // at least one huge page lies in it, wherever it begins
+  constexpr std::size_t kLeast = std::size_t{4}
+                                 << 20;  // at least one huge page lies in it, wherever it begins
   if (bytes < kLeast) return;
   // To both sides, so that all of an allocation that has a mapping of its own stays one mapping.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));

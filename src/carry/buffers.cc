@@ -124,8 +124,8 @@ void Buffers::commit() {
 
 Holding* Buffers::find(Slice tensor) {
   if (tensor.n == 0) return nullptr;
-  const auto after = std::ranges::upper_bound(holdings_, tensor.first, {},
-                                              [](const Holding& h) { return h.values.first; });
+  const auto after =
+      std::ranges::upper_bound(holdings_, tensor.first, {}, [](const Holding& h) { return h.values.first; });
   return &*std::prev(after);
 }
 

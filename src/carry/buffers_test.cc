@@ -73,6 +73,15 @@ TEST(Buffers, WhatATensorHasAloneChangesHandsAsItIs) {
   }
 }
 
+TEST(Buffers, OnlyWhatMayBeLeftUnsentHasMemory) {
+  Shape s = apart(kSizes, "topk:ratio=0.1");
+  s.pieces[0].spec = *parse_spec("fp32");
+  Buffers mixed = make(s);
+  EXPECT_TRUE(mixed.residual(kA).empty());
+  EXPECT_EQ(mixed.residual(kB).size(), 70U);
+  EXPECT_TRUE(mixed.velocity(kB).empty());
+}
+
 TEST(Buffers, WhatSharesAPartStaysWhereItIs) {
   Buffers before = make(together(kSizes, "topk:ratio=0.1")), after = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kA), 1);

@@ -19,8 +19,8 @@ struct Own {
 using Copies = std::array<LargeFloats, 2>;
 
 struct Holding {
-  Slice values = {};  // of the bucket
-  Own needs = {};     // from now on
+  Slice values = {};      // of the bucket
+  Own needs = {};         // from now on
   bool lossless = false;  // its parts leave nothing unsent
   Copies residual = {}, velocity = {};
 

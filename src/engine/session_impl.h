@@ -92,7 +92,7 @@ class Session::Impl {
   struct Seen {
     std::uint32_t job = 0;
     std::vector<std::string> keys;
-    std::vector<Tensor> bucket;  // in the caller's order, where its tensors lay last
+    std::vector<Tensor> bucket;     // in the caller's order, where its tensors lay last
     std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
   };
 

@@ -200,6 +200,39 @@ TEST(SessionPropose, LanesChangeNoBit) {
   }
 }
 
+// Switch after switch without a round that is kept between: into parts of its own, groups and other orders, and while a
+// lossless codec has not sent yet what it was owed.
+TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
+  Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
+  for (int round = 0; round < 3; ++round) play_all(ranks, round);
+  const Step had[] = {owed(ranks[0]), owed(ranks[1])};
+  EXPECT_NE(had[0].b, Floats(400));
+  for (const char* choices :
+       {R"({"*": "fp32"})", R"({"*": {"codec": "topk:ratio=0.1", "group": "all"}})",
+        R"({"b": {"codec": "onebit", "priority": 1}})", R"({"*": {"codec": "fp32", "group": "all"}})",
+        R"({"a": "bf16", "b": "topk:feedback=none"})", R"({"*": "fp32"})"}) {
+    const Status s = ranks[0].propose(choices);
+    ASSERT_TRUE(s.ok()) << text(s);
+    for (int k = 0; k < 100 && ranks[0].proposal().state != State::kSwitched; ++k)
+      ranks.each([&](Rank r) {
+        Step bad = gradient(r, 0);
+        bad.a[5] = std::numeric_limits<float>::quiet_NaN();
+        ASSERT_TRUE(play(ranks[r], bad).ok());
+      });
+    for (Rank r = 0; r < 2; ++r) {
+      ASSERT_EQ(owed(ranks[r]).a, had[at(r)].a) << choices;
+      ASSERT_EQ(owed(ranks[r]).b, had[at(r)].b) << choices;
+    }
+  }
+  ranks.each([&](Rank r) {
+    Step sent{Floats(600), Floats(400)};
+    ASSERT_TRUE(play(ranks[r], sent).ok());
+    for (std::size_t i = 0; i < 600; ++i) ASSERT_EQ(sent.a[i], had[0].a[i] + had[1].a[i]) << i;
+    for (std::size_t i = 0; i < 400; ++i) ASSERT_EQ(sent.b[i], had[0].b[i] + had[1].b[i]) << i;
+    EXPECT_EQ(owed(ranks[r]).b, Floats(400));
+  });
+}
+
 TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
   struct Case {
