@@ -43,6 +43,7 @@ typical = 0.5
   EXPECT_EQ(costs.eager_bytes, 4096U);
   EXPECT_EQ(costs.post, before.post);
   for (const auto& [name, assumed] : before.codecs) {
+    if (name == "topk") continue;  // it has its own: 0.01 is its usual ratio
     const CodecCosts& found = **costs.of(*parse_spec(name));
     EXPECT_DOUBLE_EQ(found.encode.at(1e6), 204e-6) << name;
     EXPECT_DOUBLE_EQ(found.merge.at(1e6), 50e-6) << name;
