@@ -13,8 +13,8 @@
 //   undone   nothing changes before commit(); without it the next round reads what this one read
 //   apart    parts may be loaded, and chunks viewed and settled, at the same time
 //   by hand  a tensor that shares no part has memory of its own, which other buffers can take over as it is
-//   needed   only where a value may be left unsent is there memory for it; what is needed no longer is for the caller to
-//            free (take_spent), because that takes as long as a step may
+//   needed   only where a value may be left unsent is there memory for it; what is needed no longer the caller frees
+//            (take_spent), because that takes as long as a step may
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -68,9 +68,9 @@ class Buffers {
   // ---- Other buffers take over from these. No round of either is open.
   // What take_over() of this tensor would bring.
   Own gives(Slice tensor);
-  // The memory of a tensor, which lies at `theirs` in `other`, changes hands with what is in it. `counts`: it is what is
-  // kept of the tensor; else its values mean nothing. False, and nothing is done, where the tensor has none of its own
-  // on one of the sides.
+  // The memory of a tensor, which lies at `theirs` in `other`, changes hands with what is in it. `counts`: it is what
+  // is kept of the tensor; else its values mean nothing. False, and nothing is done, where the tensor has none of its
+  // own on one of the sides.
   bool take_over(Slice tensor, Buffers& other, Slice theirs, bool counts);
   // Memory for all that was to come and did not.
   void complete();
