@@ -88,13 +88,14 @@ class Interpreted final : public Case {
 }  // namespace
 
 void add_program_rows(std::vector<Row>& rows) {
-  for (const char* both : {"onebit", "sign", "bf16", "tbq", "terngrad", "natural", "qsgd", "minmax"})
+  for (const char* both : {"onebit", "sign", "bf16", "tbq", "terngrad", "natural", "qsgd", "minmax", "fp8"})
     add_pair(rows, both, both, kBlockGoal);
   add_pair(rows, "tbq_literal", "tbq:mode=literal", kBlockGoal);
+  add_pair(rows, "rangefloat", "rangefloat:mantissa=4", kBlockGoal);
   add_pair(rows, "minmax:bits=8", "minmax:bits=8", kBlockGoal);
   for (const char* both : {"threshold", "dgc", "graddrop", "topk"})
     add_pair(rows, both, both, kSelectingGoal);
-  for (const char* program : {"onebit", "terngrad", "minmax"}) {
+  for (const char* program : {"onebit", "terngrad", "minmax", "fp8"}) {
     Row row;
     row.name = fmt::format("program {} encode, interpreted", program);
     row.reference = "compiled";

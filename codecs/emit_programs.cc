@@ -49,7 +49,7 @@ int emit(const std::string& from, const std::string& to, std::span<char*> levels
       return 1;
     }
     const Combination& of = program_of(*spec->codec)->of(spec->settings);
-    if (of.program.sends_pairs) continue;
+    if (of.program.sends_pairs || only_interpreted(of.program) != nullptr) continue;
     CppBody body = emit_cpp(of.program, of.schedule);
     const auto same = [&](const CppBody& b) { return b.key == body.key; };
     if (std::none_of(bodies.begin(), bodies.end(), same)) bodies.push_back(std::move(body));

@@ -22,7 +22,27 @@ struct Args {
 constexpr std::size_t kSizes[] = {1, 1000, 1'000'000, 25'000'000};
 
 std::string type_of(const lang::Item& item) {
-  return fmt::format("{}{}{}", item.is_float ? "f" : "u", item.bits, item.array ? "[]" : "");
+  if (item.coding == lang::Coding::kTrits) return "trits[]";
+  if (item.coding == lang::Coding::kPlaces) return "places[]";
+  if (item.coding == lang::Coding::kWidths) return "u<...>[]";
+  return fmt::format("{}{}{}", item.is_float ? "f" : "u", item.bits,
+                     !item.array      ? ""
+                     : item.full != 0 ? "[block]"
+                                      : "[]");
+}
+
+std::string bytes_of(const lang::Item& item) {
+  switch (item.coding) {
+    case lang::Coding::kTrits:
+      return "up to len / 5";
+    case lang::Coding::kPlaces:
+      return fmt::format("{} + {} bits each", lang::count_bytes(item.full), lang::place_bits(item.full));
+    case lang::Coding::kWidths:
+      return fmt::format("up to {} len / 8", item.bits);
+    default:
+      return item.array && item.full == 0 ? fmt::format("ceil({} len / 8)", item.bits)
+                                          : fmt::format("{}", lang::item_bytes(item, 1));
+  }
 }
 
 // As written in the file.
@@ -35,29 +55,35 @@ void show_layout(const lang::LoadedProgram& program, const lang::Checked& checke
   Json items = Json::array();
   if (checked.sends_pairs)
     report.text += "pairs: the list of indices and values of docs/format.md, \"Sparse payloads\"\n";
-  for (const bool once : {true, false}) {
+  const auto part_of = [](const lang::Item& item) { return item.once ? 0 : item.table ? 1 : 2; };
+  const auto heading = [&](int part) {
+    if (part == 0) return std::string("once\n");
+    if (part == 1) return std::string("then, one behind the other for all blocks\n");
+    if (checked.block == 0) return std::string("then, of all len = n values\n");
+    return fmt::format("then, of each {} values (len: the last ones may be fewer)\n", checked.block);
+  };
+  for (int part = 0; part < 3; ++part) {
     std::size_t at = 0;
-    bool moves = false;
+    bool moves = part == 1;
     bool headed = false;
     for (std::size_t k = 0; k < checked.items.size(); ++k) {
       const lang::Item& item = checked.items[k];
-      if (item.once != once) continue;
-      if (!headed)
-        report.text +=
-            once ? "once\n"
-            : checked.block == 0
-                ? "then, of all len = n values\n"
-                : fmt::format("then, of each {} values (len: the last ones may be fewer)\n", checked.block);
+      if (part_of(item) != part) continue;
+      if (!headed) report.text += heading(part);
       headed = true;
       const std::string place = moves ? "then" : fmt::format("{}", at);
-      const std::string bytes = item.array ? fmt::format("ceil({} len / 8)", item.bits)
-                                           : fmt::format("{}", lang::item_bytes(item, 1));
-      const std::string known =
-          !item.array && item.input == lang::kNone ? "known to the receiver" : where_of(program, k);
+      const std::string bytes = bytes_of(item);
+      const std::string known = item.per != 0 ? fmt::format("bytes of each {} values' blocks", item.per)
+                                : !item.array && item.input == lang::kNone ? "known to the receiver"
+                                                                           : where_of(program, k);
       report.text +=
-          fmt::format("  {:<5} {:<17} {:<7} {:<12} {}\n", place, bytes, type_of(item), item.name, known);
-      items.push_back(
-          {{"once", once}, {"name", item.name}, {"type", type_of(item)}, {"bytes", bytes}, {"where", known}});
+          fmt::format("  {:<5} {:<17} {:<8} {:<12} {}\n", place, bytes, type_of(item), item.name, known);
+      items.push_back({{"once", item.once},
+                       {"table", item.table},
+                       {"name", item.name},
+                       {"type", type_of(item)},
+                       {"bytes", bytes},
+                       {"where", known}});
       if (item.array) moves = true;
       at += lang::item_bytes(item, 1);
     }
@@ -66,14 +92,17 @@ void show_layout(const lang::LoadedProgram& program, const lang::Checked& checke
   report.json["items"] = std::move(items);
 }
 
-void show_passes(const lang::Checked& checked, Report& report) {
-  const bool all = checked.block == 0;
+void show_passes(const lang::Combination& of, Report& report) {
+  const bool all = of.program.block == 0;
+  const std::size_t looks = of.schedule.passes.size();
+  if (!of.schedule.looked.reduce.empty())
+    report.text += fmt::format("reads all blocks first, {} time{} each\n", of.schedule.look.size(),
+                               of.schedule.look.size() == 1 ? "" : "s");
   report.text += fmt::format("reads {} {} time{}: {} to look, and one to send and to leave\n",
-                             all ? "all values" : "each block", checked.passes + 1,
-                             checked.passes == 0 ? "" : "s", checked.passes);
-  if (!all && checked.passes > 0) report.text += "  from memory once: a block stays in the cache\n";
-  report.json["passes"] = checked.passes + 1;
-  report.json["nodes"] = checked.nodes.size();
+                             all ? "all values" : "each block", looks + 1, looks == 0 ? "" : "s", looks);
+  if (!all && looks > 0) report.text += "  from memory once: a block stays in the cache\n";
+  report.json["passes"] = looks + 1;
+  report.json["nodes"] = of.program.nodes.size();
 }
 
 // The C++ that this processor's compiler is given.
@@ -83,6 +112,8 @@ Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
     return Status(
         Code::kUnsupported,
         fmt::format("{} sends pairs, for which the library has kernels: no C++ is made of it", program.name));
+  if (const char* why = lang::only_interpreted(of.program))
+    return Status(Code::kUnsupported, fmt::format("{}: {}", program.name, why));
   const lang::CppBody body = lang::emit_cpp(of.program, of.schedule);
   Report report;
   report.text = lang::cpp_file(std::span(&body, 1), "tithe_program");
@@ -117,7 +148,7 @@ Result<Report> show(const Args& args) {
     report.json["bytes"] = std::move(sizes);
   }
   if (args.passes || both) {
-    show_passes(checked, report);
+    show_passes(program.of(spec->settings), report);
     const std::string how = lang::how_it_runs(program, spec->settings);
     report.text += how + "\n";
     report.json["runs"] = how;

@@ -62,23 +62,29 @@ struct Function {
   ExprPtr body;
 };
 
-// once NAME: u8 = expr  |  NAME: f32 where ...  |  NAME: u<bits>[] = expr where ...
+// once NAME: u8 = expr  |  table NAME: u8 where ...  |  NAME: u<bits>[] = expr where ...  |  table NAME: u16 per 1024
 struct SendItem {
   Name name;
   Span type_at;
   bool once = false;
-  bool is_float = false;  // f32
-  unsigned bits = 0;      // of u1 .. u32; 0: width
-  Name width = {};        // of u<width>
+  bool table = false;
+  bool is_float = false;    // f32
+  unsigned bits = 0;        // of u1 .. u32; 0: width
+  ExprPtr width = nullptr;  // of u<width>
+  bool trits = false, places = false;
   bool array = false;
+  bool full = false;        // [block]
+  double per = 0;           // of so many values the bytes
   ExprPtr value = nullptr;  // none: encode's of the same name
   ExprPtr where = nullptr;
 };
 
-// pairs where ... at most ... else largest ...
+// pairs where ... at most ... else largest ...  |  pairs where ... slots ... per 65536
 struct SendPairs {
   Span at;
   ExprPtr where;
+  ExprPtr slots = nullptr;
+  double per = 0;
   ExprPtr most = nullptr;
   ExprPtr keep = nullptr;
 };

@@ -6,8 +6,9 @@
 // here; `Checked` is one such combination. Parameters that are real numbers, n and the values stay open.
 //
 //   nodes      in an order in which each stands behind what it reads
-//   stages     plan: once for a call; block: once for a block; value: for each value. A node is of the latest stage
-//              of what it reads; a reduction is of the block's
+//   stages     plan: once for a call; all: the same, of what was found of all blocks; block: once for a block; value:
+//              for each value. A node is of the latest stage of what it reads; a reduction is of the block's, and one
+//              over blocks of all's
 //   passes     a reduction of pass p can be computed when those of the passes before it are; a block is read once for
 //              each pass, and once to send
 //   total      every node has a value for all that it can read: no bytes can make one fail
@@ -22,8 +23,10 @@ namespace tithe::lang {
 
 enum class Type : std::uint8_t { kBool, kI32, kU32, kF32, kF64 };
 const char* name(Type type);
+inline bool is_float(Type t) { return t == Type::kF32 || t == Type::kF64; }
+inline bool is_whole(Type t) { return t == Type::kI32 || t == Type::kU32; }
 
-enum class Stage : std::uint8_t { kPlan, kBlock, kValue };
+enum class Stage : std::uint8_t { kPlan, kAll, kBlock, kValue };
 
 enum class Op : std::uint8_t {
   // What is given
@@ -96,6 +99,7 @@ struct Node {
   Type type = Type::kF32;
   Stage stage = Stage::kPlan;
   bool decode = false;  // reads what was sent
+  bool late = false;    // reads what was found of all blocks
   unsigned pass = 0;    // passes that must be over
   std::array<int, 3> in = {kNone, kNone, kNone};
   double number = 0;
@@ -103,22 +107,41 @@ struct Node {
   Range range = {};
 };
 
+// How an array, or a number, stands in a payload (lang/codings.h).
+enum class Coding : std::uint8_t {
+  kCodes,   // each in the same number of bits
+  kWidths,  // each in its own number of bits, which follows from what stands in front
+  kTrits,   // 0, 1 or 2: five to a byte, and runs of ones shortened
+  kPlaces,  // how many are 1, and where
+  kBytes    // a number: the bytes of some blocks
+};
+
 struct Item {
   std::string name;
   Span at;
   bool once = false;
+  bool table = false;  // those of all blocks stand together, in front of the blocks
   bool is_float = false;
   bool array = false;
-  unsigned bits = 0;
-  int value = kNone;  // what encode sends
-  int input = kNone;  // what decode reads; none: the receiver knows the value
-  int where = kNone;  // what must hold of it
+  Coding coding = Coding::kCodes;
+  unsigned bits = 0;     // of kWidths the most
+  std::size_t full = 0;  // an array of so many in short blocks, too: those past the last value are 0
+  std::size_t per = 0;   // of kBytes: of so many values
+  int width = kNone;     // of kWidths: bits of each
+  int value = kNone;     // what encode sends
+  int input = kNone;     // what decode reads; none: the receiver knows the value
+  int where = kNone;     // what must hold of it
+  bool in_block() const { return !once && !table; }
 };
 
 struct Pairs {
   int where = kNone;
   int most = kNone;  // f64, plan; none: n
   int keep = kNone;  // none: as most
+  // Of each `per` values, so many slots in units of them (f64, plan; none: all go). Every value that may go gets one of
+  // the slots at random, and the last one in a slot goes (codec/dragonn/dragonn.h).
+  int slots = kNone;
+  std::size_t per = 0;
 };
 
 struct Checked {
@@ -130,6 +153,10 @@ struct Checked {
   std::size_t block = 0;       // values; 0: all
   unsigned passes = 0;         // over a block before it is sent
   std::vector<double> params;  // the combination; of real ones their fallback
+
+  const Node& node(int k) const { return nodes[static_cast<std::size_t>(k)]; }
+  // Whether a payload's size depends on the values.
+  bool varies() const;
 };
 
 }  // namespace tithe::lang

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <span>
+#include <limits>
 
-#include "base/nearest.h"
-#include "lang/typed.h"
+#include "lang/passes.h"
+#include "lang/scope.h"
 #include "tithe/codec.h"
 
 namespace tithe::lang {
@@ -17,27 +17,11 @@ namespace tithe::lang {
 namespace {
 
 constexpr std::size_t kMostCombinations = 256;
-constexpr double kMostBlock = 1U << 20;     // values
-constexpr std::size_t kMostSteps = 20'000;  // expressions, those of functions wherever they are called
+constexpr double kMostBlock = 1U << 20;  // values
 
-// Where a name is written; what it may see follows from that.
-enum class Part : std::uint8_t { kPlan, kEncode, kDecode };
-
-struct Binding {
-  Name name;
-  Value value;
-  Part part = Part::kPlan;
-  bool argument = false;
-  bool used = false;
-  bool known = false;  // sent, but the receiver knows it: check() compares
-};
-
-class Checker {
+class Checker : Scope {
  public:
-  Checker(const File& file, std::vector<double> params, Problems& problems)
-      : file_(file), problems_(problems), build_(problems) {
-    build_.program.params = std::move(params);
-  }
+  using Scope::Scope;
 
   Checked run() {
     plan();
@@ -49,7 +33,7 @@ class Checker {
       send();
     if (problems_.any()) return std::move(program());
     for (const Binding& b : names_)
-      if (!b.used && !b.known && !b.value.bad() && b.part != Part::kPlan)
+      if (!b.used && !b.known && !b.shapes && !b.value.bad() && b.part != Part::kPlan)
         problems_.add(b.name.at, fmt::format("'{}' is never used", b.name.text), "leave it out");
     for (const Node& n : program().nodes) program().passes = std::max(program().passes, n.pass);
     return std::move(program());
@@ -63,23 +47,6 @@ class Checker {
   }
 
  private:
-  Checked& program() { return build_.program; }
-
-  // ---- Names
-
-  void bind(const Name& name, Value value, Part part) {
-    for (const Binding& b : names_)
-      if (b.name.text == name.text && !b.argument && b.part == part) {
-        problems_.add(name.at, fmt::format("'{}' has a value already", name.text), "take another name");
-        return;
-      }
-    if (name.text == "x" || name.text == "grad" || name.text == "n" || name.text == "len")
-      problems_.add(name.at, fmt::format("'{}' is a value of the language", name.text), "take another name");
-    names_.push_back({.name = name, .value = value, .part = part});
-  }
-
-  void let(const Let& l, Part part) { bind(l.name, expr(*l.value, part), part); }
-
   void plan() {
     for (std::size_t k = 0; k < file_.params.size(); ++k) {
       const Param& p = file_.params[k];
@@ -106,157 +73,11 @@ class Checker {
       program().block = static_cast<std::size_t>(r.low);
   }
 
-  // A value that the language gives; bad without a problem: there is none of that name.
-  Value given(std::string_view name, Part part, Span at) {
-    const bool blocks = program().block != 0;
-    if (name == "n") return build_.input({.op = Op::kN, .type = Type::kU32, .range = {0, 0x1p32 - 2}}, at);
-    if (part == Part::kPlan) return {.at = at};
-    if (name == "len") {
-      const Range range = blocks ? Range{1, static_cast<double>(program().block)} : Range{0, 0x1p32 - 2};
-      return build_.input({.op = Op::kLength,
-                           .type = Type::kU32,
-                           .stage = Stage::kBlock,
-                           .decode = part == Part::kDecode,
-                           .range = range},
-                          at);
-    }
-    if (part == Part::kEncode && (name == "x" || name == "grad")) {
-      constexpr double kMost = std::numeric_limits<float>::max();
-      return build_.input({.op = name == "x" ? Op::kTaken : Op::kGrad,
-                           .type = Type::kF32,
-                           .stage = Stage::kValue,
-                           .range = {-kMost, kMost}},
-                          at);
-    }
-    return {.at = at};
-  }
-
-  Value name(const Expr& e, Part part) {
-    const auto visible = [&](const Binding& b) {
-      return in_function_ ? b.argument || b.part == Part::kPlan : b.part == Part::kPlan || b.part == part;
-    };
-    for (auto b = names_.rbegin(); b != names_.rend(); ++b)
-      if (b->name.text == e.text && visible(*b)) {
-        b->used = true;
-        Value v = b->value;
-        v.at = e.at;
-        return v;
-      }
-    const Value v = given(e.text, in_function_ ? Part::kPlan : part, e.at);
-    if (!v.bad()) return v;
-    return unknown(e, part);
-  }
-
-  Value unknown(const Expr& e, Part part) {
-    if (part == Part::kDecode && !in_function_) {
-      bool encoded = e.text == "x" || e.text == "grad";
-      for (const Binding& b : names_) encoded = encoded || (b.name.text == e.text && b.part == Part::kEncode);
-      if (encoded)
-        return build_.bad(e.at, fmt::format("'{}' is not known to the receiver", e.text),
-                          "send it, or compute it from what is sent");
-    }
-    if (in_function_ && (e.text == "x" || e.text == "grad" || e.text == "len"))
-      return build_.bad(e.at, fmt::format("a function sees its arguments, not '{}'", e.text),
-                        "make it an argument");
-    std::vector<std::string_view> known = {"n"};
-    if (part != Part::kPlan) known.push_back("len");
-    if (part == Part::kEncode) known.insert(known.end(), {"x", "grad"});
-    for (const Binding& b : names_)
-      if (b.part == Part::kPlan || b.part == part) known.push_back(b.name.text);
-    const std::string_view near = nearest_name(e.text, known);
-    return build_.bad(e.at, fmt::format("there is no '{}' here", e.text),
-                      near.empty() ? "" : fmt::format("did you mean '{}'?", near));
-  }
-
-  // ---- Expressions
-
-  Value expr(const Expr& e, Part part) {
-    if (++steps_ > kMostSteps)
-      return build_.bad(e.at, "the program is too large", "functions are copied where they are called");
-    switch (e.kind) {
-      case ExprKind::kNumber:
-        return build_.literal(e.number, e.whole, e.at);
-      case ExprKind::kName:
-        return name(e, part);
-      case ExprKind::kUnary:
-        return build_.unary(e.text, expr(*e.args[0], part), e.at);
-      case ExprKind::kBinary: {
-        const Value a = expr(*e.args[0], part);
-        return build_.binary(e.text, a, expr(*e.args[1], part), e.at);
-      }
-      case ExprKind::kIs:
-        return is(e);
-      case ExprKind::kIf: {
-        const Value c = expr(*e.args[0], part), a = expr(*e.args[1], part);
-        return build_.select(c, a, expr(*e.args[2], part), e.at);
-      }
-      default:
-        return call(e, part);
-    }
-  }
-
-  Value is(const Expr& e) {
-    const Expr& of = *e.args[0];
-    for (std::size_t k = 0; k < file_.params.size(); ++k) {
-      const Param& p = file_.params[k];
-      if (of.kind != ExprKind::kName || of.text != p.name.text || p.words.empty()) continue;
-      for (std::size_t w = 0; w < p.words.size(); ++w)
-        if (p.words[w].text == e.text) {
-          const double truth = values_of(p)[w] == program().params[k] ? 1 : 0;
-          return build_.input(
-              {.op = Op::kConst, .type = Type::kBool, .number = truth, .range = {truth, truth}}, e.at);
-        }
-      std::vector<std::string_view> words;
-      for (const Name& w : p.words) words.push_back(w.text);
-      return build_.bad(e.at, fmt::format("'{}' is never '{}'", p.name.text, e.text), suggest(e.text, words));
-    }
-    return build_.bad(of.at, "'is' asks a parameter which of its words was given",
-                      "param NAME: one of a, b \"...\"");
-  }
-
-  Value call(const Expr& e, Part part) {
-    std::vector<Value> args;
-    for (const ExprPtr& a : e.args) args.push_back(expr(*a, part));
-    for (std::size_t k = 0; k < functions_known(); ++k)
-      if (file_.functions[k].name.text == e.text) return inlined(k, args, e, part);
-    if (!build_.knows(e.text)) {
-      std::vector<std::string_view> known = build_.functions();
-      for (const Function& f : file_.functions) known.push_back(f.name.text);
-      const std::string_view near = nearest_name(e.text, known);
-      return build_.bad(e.at, fmt::format("there is no function '{}' above this line", e.text),
-                        near.empty() ? "" : fmt::format("did you mean '{}'?", near));
-    }
-    if (!e.where) return build_.call(e.text, std::move(args), nullptr, part == Part::kDecode, e.at);
-    const Value where = expr(*e.where, part);
-    if (where.bad()) return {.at = e.at};
-    return build_.call(e.text, std::move(args), &where, part == Part::kDecode, e.at);
-  }
-
-  // A function sees those above it, so none calls itself.
-  std::size_t functions_known() const { return in_function_ ? inner_ : file_.functions.size(); }
-
-  Value inlined(std::size_t k, const std::vector<Value>& args, const Expr& e, Part part) {
-    const Function& f = file_.functions[k];
-    if (args.size() != f.args.size())
-      return build_.bad(
-          e.at, fmt::format("'{}' takes {} arguments, not {}", f.name.text, f.args.size(), args.size()));
-    const std::size_t above = names_.size();
-    for (std::size_t a = 0; a < args.size(); ++a)
-      names_.push_back({.name = f.args[a], .value = args[a], .argument = true});
-    const std::size_t outer = std::exchange(inner_, k);
-    const bool was = std::exchange(in_function_, true);
-    Value v = expr(*f.body, part);
-    inner_ = outer;
-    in_function_ = was;
-    names_.resize(above);
-    v.at = e.at;
-    return v;
-  }
-
   // ---- What is sent
 
   void send() {
     for (const SendItem& s : file_.send) item(s);
+    check_lengths();
     for (std::size_t k = 0; k < file_.send.size(); ++k) {
       const SendItem& s = file_.send[k];
       if (!s.where) continue;
@@ -270,7 +91,8 @@ class Checker {
     program().result = v.node;
     if (problems_.any()) return;
     for (std::size_t k = 0; k < before; ++k)
-      if (names_[k].part == Part::kDecode && !names_[k].used && !names_[k].known && !names_[k].value.bad()) {
+      if (names_[k].part == Part::kDecode && !names_[k].used && !names_[k].known && !names_[k].shapes &&
+          !names_[k].value.bad()) {
         problems_.add(names_[k].name.at,
                       fmt::format("'{}' is sent, and decode does not use it", names_[k].name.text),
                       "leave it out");
@@ -279,78 +101,155 @@ class Checker {
   }
 
   void item(const SendItem& s) {
-    Item out{.name = std::string(s.name.text),
-             .at = s.name.at,
-             .once = s.once,
-             .is_float = s.is_float,
-             .array = s.array,
-             .bits = s.bits};
+    program().items.push_back({.name = std::string(s.name.text),
+                               .at = s.name.at,
+                               .once = s.once,
+                               .table = s.table,
+                               .is_float = s.is_float,
+                               .array = s.array,
+                               .bits = s.bits});
+    Item& it = program().items.back();
+    stands_well(s, it);
+    if (s.per != 0) return lengths(s, it);
     Value v = s.value
                   ? expr(*s.value, Part::kEncode)
                   : name(Expr{.kind = ExprKind::kName, .at = s.name.at, .text = s.name.text}, Part::kEncode);
-    if (s.bits == 0) {
-      const Value width =
-          name(Expr{.kind = ExprKind::kName, .at = s.width.at, .text = s.width.text}, Part::kPlan);
-      if (!width.bad()) out.bits = bits_of(width);
-      if (out.bits == 0) v = {.at = v.at};
-    }
+    if (!width(s, it)) v = {.at = v.at};
     Type type = Type::kF32;
-    if (!s.is_float)
+    if (s.places)
+      type = Type::kBool;
+    else if (!s.is_float)
       type = !v.bad() && !v.literal && build_.of(v).type != Type::kF32 ? build_.of(v).type : Type::kU32;
     v = build_.as(v, type, fmt::format("'{}'", s.name.text));
-    program().items.push_back(out);
-    if (v.bad()) {
-      bind(s.name, v, Part::kDecode);
-      return;
-    }
-    Item& it = program().items.back();
+    if (v.bad()) return bind(s.name, v, Part::kDecode);
     it.value = v.node;
-    const Node& node = build_.of(v);
+    const Node node = build_.of(v);
     fits(s, it, node);
-    if (node.stage == Stage::kPlan) {
+    if (node.stage == Stage::kPlan && it.coding == Coding::kCodes) {
       bind(s.name, v, Part::kDecode);
       names_.back().known = true;
       return;
     }
-    Node read{.op = Op::kItem,
-              .type = s.is_float            ? Type::kF32
-                      : type == Type::kBool ? Type::kBool
-                                            : Type::kU32};
-    read.stage = s.array ? Stage::kValue : Stage::kBlock;
-    read.decode = true;
-    read.index = static_cast<unsigned>(program().items.size() - 1);
-    read.range = s.is_float ? Range{-std::numeric_limits<float>::max(), std::numeric_limits<float>::max()}
-                            : Range{0, std::ldexp(1.0, static_cast<int>(it.bits)) - 1};
-    const Value seen = build_.input(read, s.name.at);
+    const Value seen = build_.input(reads(it, type), s.name.at);
     it.input = seen.node;
     bind(s.name, seen, Part::kDecode);
+  }
+
+  // What the receiver reads of an item whose values have this type.
+  Node reads(const Item& it, Type type) {
+    constexpr double kMost = std::numeric_limits<float>::max();
+    Node read{.op = Op::kItem, .decode = true};
+    read.type = it.is_float ? Type::kF32 : type == Type::kBool ? Type::kBool : Type::kU32;
+    read.stage = it.array ? Stage::kValue : it.once ? Stage::kAll : Stage::kBlock;
+    read.index = static_cast<unsigned>(program().items.size() - 1);
+    read.range = it.is_float ? Range{-kMost, kMost} : Range{0, most_of(it)};
+    return read;
+  }
+
+  static double most_of(const Item& it) {
+    return it.coding == Coding::kTrits ? 2 : std::ldexp(1.0, static_cast<int>(it.bits)) - 1;
+  }
+
+  // Where it stands among the others, and what kinds there are.
+  void stands_well(const SendItem& s, Item& it) {
+    const std::size_t count = program().items.size();
+    const Item* above = count > 1 ? &program().items[count - 2] : nullptr;
+    const auto refuse = [&](const char* what, const char* help = "") {
+      problems_.add(s.type_at, what, help);
+    };
+    if (s.once && above != nullptr && !above->once)
+      problems_.add(s.name.at, "what is sent once stands in front of the rest");
+    if (s.table && above != nullptr && above->in_block())
+      problems_.add(s.name.at, "a table stands in front of the blocks");
+    if (s.once && s.array) refuse("'once' is for one number");
+    if (s.table && s.array) refuse("a table has one number of each block");
+    if (program().block == 0 && (s.table || s.full))
+      refuse("there is one block here, of all values", "give blocks a length: block 1024");
+    if (s.trits) it.coding = Coding::kTrits;
+    if (s.places) it.coding = Coding::kPlaces;
+    if (s.full || s.places) it.full = program().block;
+    if (!s.full) return;
+    if (s.is_float) refuse("whole numbers fill a short block with zeros, floats do not", "f32[]");
+  }
+
+  // The bits of its codes: one number, or one for each value that follows from what stands in front of it.
+  bool width(const SendItem& s, Item& it) {
+    if (!s.width) return true;
+    Value w = expr(*s.width, Part::kDecode);
+    for (Binding& b : names_) b.shapes = b.shapes || (b.used && b.part == Part::kDecode);
+    if (w.literal) w = build_.as(w, Type::kI32, "the number of bits");
+    if (w.bad()) return false;
+    if (build_.of(w).stage != Stage::kValue) {
+      it.bits = bits_of(w);
+      return it.bits != 0;
+    }
+    if (is_float(build_.of(w).type))
+      return build_.bad(w.at, "the number of bits is a whole one").node != kNone;
+    if (!s.array || s.full)
+      return build_.bad(w.at, "there is one width for each value", "u<...>[]").node != kNone;
+    w = build_.call("u32", {w}, nullptr, true, w.at);
+    if (w.bad()) return false;
+    const Range range = build_.of(w).range;
+    if (range.high > 32)
+      return build_
+                 .bad(w.at, fmt::format("this can be {}, and a code has at most 32 bits", text(range)),
+                      "min(..., 32)")
+                 .node != kNone;
+    it.coding = Coding::kWidths;
+    it.width = w.node;
+    it.bits = std::max(1U, static_cast<unsigned>(range.high));
+    return true;
   }
 
   unsigned bits_of(const Value& width) {
     const Range r = build_.of(width).range;
     if (r.constant() && r.low >= 1 && r.low <= 32 && r.low == std::floor(r.low))
       return static_cast<unsigned>(r.low);
-    build_.bad(width.at, "the number of bits is a constant, 1 .. 32",
+    build_.bad(width.at, "the number of bits is a constant, 1 .. 32, or one for each value",
                "a parameter that is int or one of several numbers");
     return 0;
   }
 
+  // The bytes of each so many values' blocks, for readers that start there.
+  void lengths(const SendItem& s, Item& it) {
+    const auto block = static_cast<double>(program().block);
+    it.coding = Coding::kBytes;
+    if (!s.table || s.is_float || s.value || s.where || s.bits == 0)
+      problems_.add(s.type_at, "'per' is for a table of the bytes that so many values take",
+                    "table NAME: u16 per 1024");
+    else if (!(s.per >= 1) || s.per > kMostBlock || s.per != std::floor(s.per) ||
+             std::fmod(s.per, std::max(block, 1.0)) != 0)
+      problems_.add(s.type_at, fmt::format("a whole number of blocks is wanted, of {} values each", block));
+    else
+      it.per = static_cast<std::size_t>(s.per);
+  }
+
+  void check_lengths() {
+    for (const Item& it : program().items) {
+      if (it.coding != Coding::kBytes || problems_.any()) continue;
+      const double most =
+          static_cast<double>(it.per / program().block * block_bytes(program(), program().block));
+      if (!program().varies())
+        problems_.add(it.at, "all blocks have the same bytes here", "leave it out");
+      else if (most > most_of(it))
+        problems_.add(
+            it.at, fmt::format("they can take {} bytes, and u{} holds 0 .. {}", most, it.bits, most_of(it)));
+    }
+  }
+
   void fits(const SendItem& s, const Item& it, const Node& node) {
-    if (s.once && node.stage != Stage::kPlan)
-      problems_.add(s.name.at, "'once' is for what is known before the values",
+    if (s.once && node.stage > Stage::kAll)
+      problems_.add(s.name.at, "'once' is for what is known before the blocks",
                     "leave out 'once': it is sent with each block");
-    if (s.once && s.array) problems_.add(s.type_at, "'once' is for one number");
-    if (s.once && program().items.size() > 1 && !program().items[program().items.size() - 2].once)
-      problems_.add(s.name.at, "what is sent once stands in front of the rest");
     if (!s.array && node.stage == Stage::kValue)
       problems_.add(s.type_at, "there is one of it for each value, and room for one",
                     fmt::format("{}[]", it.is_float ? "f32" : fmt::format("u{}", it.bits)));
-    const double most = std::ldexp(1.0, static_cast<int>(it.bits)) - 1;
-    if (!it.is_float && (node.range.low < 0 || node.range.high > most))
-      problems_.add(
-          s.name.at,
-          fmt::format("'{}' can be {}, and u{} holds 0 .. {}", it.name, text(node.range), it.bits, most),
-          "clamp it, add what it lacks, or send it in more bits");
+    if (it.is_float || (node.range.low >= 0 && node.range.high <= most_of(it))) return;
+    const std::string type = s.trits ? "a trit" : fmt::format("u{}", it.bits);
+    problems_.add(
+        s.name.at,
+        fmt::format("'{}' can be {}, and {} holds 0 .. {}", it.name, text(node.range), type, most_of(it)),
+        "clamp it, add what it lacks, or send it in more bits");
   }
 
   void pairs(const SendPairs& p) {
@@ -366,15 +265,17 @@ class Checker {
     };
     count(p.most, program().pairs.most);
     count(p.keep, program().pairs.keep);
+    if (!p.slots) return;
+    constexpr double kMostSlots = 16;
+    count(p.slots, program().pairs.slots);
+    if (const int k = program().pairs.slots; k != kNone && program().node(k).range.high > kMostSlots)
+      build_.bad(p.slots->at, fmt::format("this can be {}, and 16 slots for each value are the most",
+                                          text(program().node(k).range)));
+    if (!(p.per >= 1) || p.per > kMostBlock || p.per != std::floor(p.per))
+      build_.bad(p.slots->at, fmt::format("slots are 'per' 1 .. {} values", kMostBlock));
+    else
+      program().pairs.per = static_cast<std::size_t>(p.per);
   }
-
-  const File& file_;
-  Problems& problems_;
-  Builder build_;
-  std::vector<Binding> names_;
-  std::size_t steps_ = 0;
-  bool in_function_ = false;
-  std::size_t inner_ = 0;  // functions that the one being copied sees
 };
 
 bool all_numbers(const std::vector<Name>& words) {

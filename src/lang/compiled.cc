@@ -157,6 +157,12 @@ void prepare(const LoadedProgram& program, const Settings& settings) {
   const std::lock_guard lock(one_at_a_time);
   Running& running = *of.running;
   if (running.asked && running.level == level) return;
+  if (const char* why = only_interpreted(of.program)) {
+    running.asked = true;
+    running.level = level;
+    running.how = fmt::format("interpreted: {}", why);
+    return;
+  }
   const CppBody body = emit_cpp(of.program, of.schedule);
   const Found found = find_object(body, level, [&](const Object& object, unsigned kinds) {
     return same_as_interpreter(object, of, settings, kinds);

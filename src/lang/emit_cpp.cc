@@ -36,11 +36,28 @@ class Emitter : PassText {
   void places(const char* type) {
     std::string at = "block";
     each(false, [&](std::size_t k, const Item& item) {
+      if (item.table) return;
       line("{} const o{} = {};", type, k, at);
       at = item.array ? fmt::format("o{} + (len * {} + 7) / 8", k, item.bits)
                       : fmt::format("o{} + {}", k, item_bytes(item, 1));
     });
     line("{} const next = {};", type, at);
+  }
+
+  // Where each table begins, from `from` on: t0, t1, ...; behind the last of them.
+  std::string tables(const char* type, std::string from) {
+    each(false, [&](std::size_t k, const Item& item) {
+      if (!item.table) return;
+      line("{} const t{} = {};", type, k, from);
+      from =
+          fmt::format("t{} + (n + {}) / {} * {}", k, program_.block - 1, program_.block, item_bytes(item, 1));
+    });
+    return from;
+  }
+  // Where a number stands.
+  std::string place(std::size_t k, const Item& item) const {
+    return item.table ? fmt::format("t{} + first / {} * {}", k, program_.block, item_bytes(item, 1))
+                      : fmt::format("o{}", k);
   }
 
   // What was sent as the receiver sees it.
@@ -111,6 +128,8 @@ class Emitter : PassText {
       line("put(block, raw({}), {});", text_.number(item.value), item_bytes(item, 1));
       line("block += {};", item_bytes(item, 1));
     });
+    if (const std::string behind = tables("uint8_t*", "block"); behind != "block")
+      line("block = {};", behind);
     open_blocks();
     line("const float* const g = grad + first;");
     line("const float* const r = kResidual ? residual + first : nullptr;");
@@ -137,7 +156,7 @@ class Emitter : PassText {
     each(false, [&](std::size_t k, const Item& item) {
       if (item.array) return;
       const std::string bits = fmt::format("raw({})", text_.number(item.value));
-      line("put(o{}, {}, {});", k, bits, item_bytes(item, 1));
+      line("put({}, {}, {});", place(k, item), bits, item_bytes(item, 1));
       if (item.is_float) line("finite = finite && is_finite({});", text_.number(item.value));
       receive_number(item, bits);
     });
@@ -193,7 +212,7 @@ class Emitter : PassText {
 
   void read_numbers(const Pass& of) {
     each(false, [&](std::size_t k, const Item& item) {
-      if (!item.array) receive_number(item, fmt::format("get(o{}, {})", k, item_bytes(item, 1)));
+      if (!item.array) receive_number(item, fmt::format("get({}, {})", place(k, item), item_bytes(item, 1)));
     });
     define_all(of.block);
   }
@@ -206,13 +225,15 @@ class Emitter : PassText {
       line("if (get(block, {}) != raw({})) return 0;", item_bytes(item, 1), text_.number(item.value));
       line("block += {};", item_bytes(item, 1));
     });
+    if (const std::string behind = tables("const uint8_t*", "block"); behind != "block")
+      line("block = {};", behind);
     open_blocks();
     places("const uint8_t*");
     bool values = false;
     each(false, [&](std::size_t k, const Item& item) {
       values = values || of_values(item) || (item.array && item.is_float && item.input != kNone);
       if (item.array) return line("if (!ends_clean(o{}, len, {})) return 0;", k, item.bits);
-      const std::string bits = fmt::format("get(o{}, {})", k, item_bytes(item, 1));
+      const std::string bits = fmt::format("get({}, {})", place(k, item), item_bytes(item, 1));
       if (item.is_float) line("if (!is_finite(float_({}))) return 0;", bits);
       if (item.input == kNone) line("if ({} != raw({})) return 0;", bits, text_.number(item.value));
       if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
@@ -256,7 +277,13 @@ class Emitter : PassText {
         "const float* base, float divide, float* out)");
     line("const size_t n = call->n;");
     plan();
+    std::size_t tables_of_block = 0;
+    each(false, [&](std::size_t, const Item& item) {
+      if (item.table) tables_of_block += item_bytes(item, 1);
+    });
     line("size_t at = {};", once_bytes(program_));
+    if (tables_of_block != 0)
+      line("at += (n + {}) / {} * {};", program_.block - 1, program_.block, tables_of_block);
     open_blocks();
     line("size_t end = 0;");
     open("for (size_t begin = 0; begin < len; begin = end)");
@@ -266,6 +293,7 @@ class Emitter : PassText {
     open("for (size_t p = 0; p < payload_count; ++p)");
     line("const uint8_t* const block = payloads[p] + at;");
     places("const uint8_t*");
+    tables("const uint8_t*", fmt::format("payloads[p] + {}", once_bytes(program_)));
     read_numbers(schedule_.read);
     before_loop(schedule_.read.value);
     line("auto run = [&](auto adds) __attribute__((always_inline)) {{");
@@ -285,6 +313,7 @@ class Emitter : PassText {
     close();
     std::string bytes = "0";
     each(false, [&](std::size_t, const Item& item) {
+      if (item.table) return;
       bytes += item.array ? fmt::format(" + (len * {} + 7) / 8", item.bits)
                           : fmt::format(" + {}", item_bytes(item, 1));
     });

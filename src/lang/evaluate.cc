@@ -356,9 +356,9 @@ void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills)
 
 void Registers::fill(int k) const {
   if (node(k).type == Type::kF64)
-    std::fill_n(of<double>(k), kRun, *of<double>(k));
+    std::fill_n(of<double>(k), schedule_.run, *of<double>(k));
   else
-    std::fill_n(of<U>(k), kRun, *of<U>(k));
+    std::fill_n(of<U>(k), schedule_.run, *of<U>(k));
 }
 
 }  // namespace tithe::lang

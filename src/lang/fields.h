@@ -51,9 +51,13 @@ inline void unpack(const std::uint8_t* from, std::size_t count, unsigned bits, s
   }
 }
 
-inline bool ends_clean(const std::uint8_t* from, std::size_t count, unsigned bits) {
+// Nothing but zeros behind `count` codes, up to the end of their `bytes`.
+inline bool ends_clean(const std::uint8_t* from, std::size_t count, unsigned bits, std::size_t bytes) {
   const std::size_t at = count * bits;
-  return at % 8 == 0 || from[at / 8] >> (at % 8) == 0;
+  if (at % 8 != 0 && from[at / 8] >> (at % 8) != 0) return false;
+  for (std::size_t k = (at + 7) / 8; k < bytes; ++k)
+    if (from[k] != 0) return false;
+  return true;
 }
 
 }  // namespace tithe::lang

@@ -48,7 +48,10 @@ Status decode(const Combination& of, std::string_view name, const Call& call,
 struct PairsLimits {
   std::size_t most;
   std::size_t keep;
+  double slots = 0;  // for each value of a table; 0: there are no tables
 };
+// Slots for a table of `length` values.
+std::uint32_t slots_of(const PairsLimits& limits, std::size_t length);
 PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n);
 
 // The value of a plan node, of type f64 or f32.

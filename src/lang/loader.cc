@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -132,11 +133,14 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
     problems.add(p->file.name.at, fmt::format("{} programs are loaded already, and no more can be", kSlots));
     return nullptr;
   }
-  const bool one_pass = checked[0].passes == 0 || checked[0].block != 0;
+  const bool looks = !Schedule(checked[0]).looked.reduce.empty();
+  const bool one_pass = !looks && (checked[0].passes == 0 || checked[0].block != 0);
   const bool pairs = p->file.pairs.has_value();
   if (const Claim* c = claim_of(p->file, "contraction"))
     for (const Checked& of : checked) p->contractions.emplace_back(check_claim(p->file, *c, of, problems), 0);
   for (Checked& c : checked) p->combinations.emplace_back(std::move(c), p->file.params.size());
+  const bool varies = std::any_of(p->combinations.begin(), p->combinations.end(),
+                                  [](const Combination& of) { return of.program.varies(); });
   const std::uint64_t hash = XXH3_64bits(p->source.text.data(), p->source.text.size());
   p->name = fmt::format("{}@{:012x}", p->file.name.text, hash >> 16);
   p->doc = std::string(p->file.doc);
@@ -158,7 +162,7 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
               .params = p->params,
               .phases = std::span(&p->phase, 1),
               .traits = {.exact_ledger = pairs || claim_of(p->file, "exact") != nullptr,
-                         .fixed_size = !pairs,
+                         .fixed_size = !pairs && !varies,
                          .selects = pairs,
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,

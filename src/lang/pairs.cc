@@ -82,7 +82,7 @@ std::size_t own_scratch(const Combination& of, const Settings& settings, std::si
 }  // namespace
 
 PairsPlan plan_pairs(const Checked& p) {
-  if (!p.sends_pairs) return {};
+  if (!p.sends_pairs || p.pairs.slots != kNone) return {};
   const int where = p.pairs.where;
   const Node& n = p.nodes[static_cast<std::size_t>(where)];
   if (is_nonzero_test(p, where) && p.pairs.most != kNone && p.pairs.keep == kNone)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lang/passes.h"
 
+#include <algorithm>
+
 namespace tithe::lang {
 
 namespace {
@@ -20,7 +22,7 @@ std::vector<bool> needed(const Checked& program, const Nodes& roots, bool throug
   return need;
 }
 
-// Those nodes of the blocks and values in two lists; `pass`: of the block's what this many passes have found.
+// Those nodes of the blocks and values in two lists.
 Pass in_lists(const Checked& program, const Nodes& roots) {
   const std::vector<bool> need = needed(program, roots, false);
   Pass pass;
@@ -33,37 +35,69 @@ Pass in_lists(const Checked& program, const Nodes& roots) {
   return pass;
 }
 
+// The passes over a block that find what `roots` need.
+std::vector<Pass> finding(const Checked& program, const Nodes& roots) {
+  const std::vector<bool> need = needed(program, roots, true);
+  std::vector<Pass> passes(program.passes);
+  for (unsigned p = 1; p <= program.passes; ++p) {
+    Nodes found, operands;
+    for (std::size_t k = 0; k < program.nodes.size(); ++k) {
+      const Node& node = program.nodes[k];
+      if (!need[k] || !reduces(node.op) || node.stage == Stage::kAll || node.pass != p) continue;
+      found.push_back(static_cast<int>(k));
+      if (node.op != Op::kThreshold)
+        for (const int from : node.in)
+          if (from != kNone) operands.push_back(from);
+    }
+    passes[p - 1] = in_lists(program, operands);
+    passes[p - 1].reduce = std::move(found);
+  }
+  while (!passes.empty() && passes.back().reduce.empty()) passes.pop_back();
+  return passes;
+}
+
+// Once for a call, besides what the plan has.
+Nodes of_all(const Checked& program, bool decode) {
+  Nodes nodes;
+  for (std::size_t k = 0; k < program.nodes.size(); ++k) {
+    const Node& node = program.nodes[k];
+    if (node.stage == Stage::kAll && node.decode == decode && !reduces(node.op))
+      nodes.push_back(static_cast<int>(k));
+  }
+  return nodes;
+}
+
 }  // namespace
 
 Schedule::Schedule(const Checked& program) {
   const std::size_t count = program.nodes.size();
   Nodes sent, read_roots = {program.result}, check_roots;
   for (const Item& item : program.items) {
-    sent.push_back(item.value);
+    if (item.value != kNone) sent.push_back(item.value);
     read_roots.push_back(item.where);
     check_roots.push_back(item.where);
   }
   sent.push_back(program.pairs.where);
   // Whatever is needed in the end decides which reductions there are.
-  const std::vector<bool> need = needed(program, sent, true);
-  passes.resize(program.passes);
-  for (unsigned p = 1; p <= program.passes; ++p) {
-    Nodes found, operands;
-    for (std::size_t k = 0; k < count; ++k) {
-      const Node& node = program.nodes[k];
-      if (!need[k] || !reduces(node.op) || node.pass != p) continue;
-      found.push_back(static_cast<int>(k));
-      if (node.op != Op::kThreshold)
-        for (const int from : node.in)
-          if (from != kNone) operands.push_back(from);
+  passes = finding(program, sent);
+  Nodes operands;
+  for (std::size_t k = 0; k < count; ++k)
+    if (const Node& node = program.nodes[k]; node.stage == Stage::kAll && reduces(node.op)) {
+      looked.reduce.push_back(static_cast<int>(k));
+      operands.push_back(node.in[0]);
     }
-    Pass& pass = passes[p - 1];
-    pass = in_lists(program, operands);
-    pass.reduce = std::move(found);
+  if (!looked.reduce.empty()) {
+    look = finding(program, operands);
+    looked.block = in_lists(program, operands).block;
   }
+  all = of_all(program, false);
+  all_read = of_all(program, true);
+  for (const Item& item : program.items)
+    widths.push_back(item.width == kNone ? Pass{} : in_lists(program, {item.width}));
   send = in_lists(program, sent);
   read = in_lists(program, read_roots);
   check = in_lists(program, check_roots);
+  if (program.block != 0) run = std::min(kRun, program.block);
   filled.resize(count);
   const auto fill_operands = [&](const Node& node) {
     for (const int from : node.in)
@@ -83,13 +117,44 @@ Schedule::Schedule(const Checked& program) {
       filled[static_cast<std::size_t>(node)] = true;
   };
   for (const Item& item : program.items)
-    if (item.array) fill(item.value);
+    if (item.array && item.value != kNone) fill(item.value);
   fill(program.result);
   fill(program.pairs.where);
 }
 
+bool Checked::varies() const {
+  return std::any_of(items.begin(), items.end(), [](const Item& item) {
+    return item.coding != Coding::kCodes && item.coding != Coding::kBytes;
+  });
+}
+
+const char* only_interpreted(const Checked& program) {
+  if (program.varies()) return "its payloads are of different lengths, and no C++ is made of that yet";
+  for (const Item& item : program.items)
+    if (item.full != 0) return "it sends arrays of a whole block, and no C++ is made of that yet";
+  for (const Node& node : program.nodes)
+    if (node.stage == Stage::kAll) return "it looks at all blocks first, and no C++ is made of that yet";
+  return nullptr;
+}
+
+unsigned count_bytes(std::size_t block) {
+  if (block == 0) return 4;
+  return block < 0x100 ? 1 : block < 0x10000 ? 2 : 4;
+}
+
+unsigned place_bits(std::size_t block) {
+  if (block == 0) return 32;
+  unsigned bits = 1;
+  while ((block - 1) >> bits != 0) ++bits;
+  return bits;
+}
+
+// Of kPlaces `full` is the length of a block.
 std::size_t item_bytes(const Item& item, std::size_t len) {
-  return item.array ? (len * item.bits + 7) / 8 : (item.bits + 7) / 8;
+  if (!item.array) return (item.bits + 7) / 8;
+  if (item.coding == Coding::kTrits) return (len + 4) / 5;
+  if (item.coding == Coding::kPlaces) return count_bytes(item.full) + (len * place_bits(item.full) + 7) / 8;
+  return (std::max(len, item.full) * item.bits + 7) / 8;
 }
 
 std::size_t once_bytes(const Checked& program) {
@@ -99,17 +164,29 @@ std::size_t once_bytes(const Checked& program) {
   return bytes;
 }
 
+std::size_t table_bytes(const Item& item, const Checked& program, std::size_t n) {
+  if (!item.table) return 0;
+  const std::size_t per = item.per != 0 ? item.per : std::max<std::size_t>(program.block, 1);
+  return (n + per - 1) / per * item_bytes(item, 1);
+}
+
+std::size_t head_bytes(const Checked& program, std::size_t n) {
+  std::size_t bytes = once_bytes(program);
+  for (const Item& item : program.items) bytes += table_bytes(item, program, n);
+  return bytes;
+}
+
 std::size_t block_bytes(const Checked& program, std::size_t len) {
   std::size_t bytes = 0;
   for (const Item& item : program.items)
-    if (!item.once) bytes += item_bytes(item, len);
+    if (item.in_block()) bytes += item_bytes(item, len);
   return bytes;
 }
 
 std::size_t payload_bytes(const Checked& program, std::size_t n) {
-  if (program.block == 0) return once_bytes(program) + block_bytes(program, n);
+  if (program.block == 0) return head_bytes(program, n) + block_bytes(program, n);
   const std::size_t rest = n % program.block;
-  return once_bytes(program) + n / program.block * block_bytes(program, program.block) +
+  return head_bytes(program, n) + n / program.block * block_bytes(program, program.block) +
          (rest != 0 ? block_bytes(program, rest) : 0);
 }
 

@@ -21,22 +21,39 @@ struct Pass {
 
 struct Schedule {
   Nodes plan;
+  std::vector<Pass> look;  // over each block, before the first one is sent
+  Pass looked;             // then once for a block; `reduce`: what is found of all blocks
+  Nodes all;               // of that, once for a call
+  Nodes all_read;          // of what was sent once
   std::vector<Pass> passes;
   Pass send;                        // the last pass over a block; nothing is reduced
   Pass read;                        // what was sent to values; with what must hold of it
   Pass check;                       // what must hold of what was sent, alone
+  std::vector<Pass> widths;         // per item: the bits of each of its codes
   std::vector<bool> filled;         // per node: its array is filled
   std::vector<std::size_t> offset;  // per node: bytes to its array
   std::size_t bytes = 0;            // of all arrays
+  std::size_t run = kRun;           // values that a run has at most
 
   explicit Schedule(const Checked& program);
 };
 
-// Bytes that a payload's items need: of those that are sent once, and of a block of len values.
+// Bytes that a payload's items need, the most where they vary: of those that are sent once, of the tables, and of a
+// block of len values.
 std::size_t once_bytes(const Checked& program);
+std::size_t table_bytes(const Item& item, const Checked& program, std::size_t n);
 std::size_t block_bytes(const Checked& program, std::size_t len);
 std::size_t item_bytes(const Item& item, std::size_t len);
+// In front of the blocks.
+std::size_t head_bytes(const Checked& program, std::size_t n);
 // Of a program that sends no pairs.
 std::size_t payload_bytes(const Checked& program, std::size_t n);
+
+// Of kPlaces, in blocks of so many values (0: any number of them).
+unsigned count_bytes(std::size_t block);
+unsigned place_bits(std::size_t block);
+
+// Why a program is not made C++ of; nullptr: it is.
+const char* only_interpreted(const Checked& program);
 
 }  // namespace tithe::lang

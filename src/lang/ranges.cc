@@ -41,8 +41,6 @@ double all_ones(double v) {
   return ones - 1;
 }
 
-bool is_whole(Type type) { return type == Type::kI32 || type == Type::kU32; }
-
 Range arithmetic(Op op, Type type, Range a, Range b) {
   switch (op) {
     case Op::kAdd:

@@ -11,6 +11,7 @@ namespace tithe::lang {
 // All values of a type.
 Range whole_range(Type type);
 Range joined(Range a, Range b);
+inline bool within(Range r, Range all) { return r.low >= all.low && r.high <= all.high; }
 // The range of a result of this type before the type bounds it: of whole numbers what exact arithmetic gives.
 Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index);
 

@@ -8,8 +8,9 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::string_view kSymbols[] = {"..", "<=", ">=", "==", "!=", "<<", ">>", "[]", "+", "-", "*", "/",
-                                         "%",  "&",  "|",  "^",  "~",  "<",  ">",  "=",  "(", ")", ",", ":"};
+constexpr std::string_view kSymbols[] = {"..", "<=", ">=", "==", "!=", "<<", ">>", "[]", "+",
+                                         "-",  "*",  "/",  "%",  "&",  "|",  "^",  "~",  "<",
+                                         ">",  "=",  "(",  ")",  ",",  ":",  "[",  "]"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }

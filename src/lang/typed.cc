@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "lang/ranges.h"
 
@@ -14,7 +13,6 @@ namespace tithe::lang {
 namespace {
 
 constexpr std::size_t kMostNodes = 1000;
-constexpr unsigned kLevelBits[] = {2, 8};
 
 struct Operator {
   std::string_view text;
@@ -32,53 +30,6 @@ constexpr Operator kOperators[] = {
     {">", Op::kLess, Operator::kCompare, true}, {">=", Op::kLessEqual, Operator::kCompare, true},
     {"==", Op::kEqual, Operator::kCompare},     {"!=", Op::kNotEqual, Operator::kCompare},
     {"and", Op::kBitAnd, Operator::kBools},     {"or", Op::kBitOr, Operator::kBools}};
-
-// Functions whose result has their arguments' type.
-enum : unsigned { kFloats = 1, kSigned = 2, kUnsigned = 4 };
-struct Function {
-  std::string_view name;
-  Op op;
-  std::size_t args;
-  unsigned types;
-};
-constexpr Function kFunctions[] = {
-    {"abs", Op::kAbs, 1, kFloats | kSigned},
-    {"min", Op::kMin, 2, kFloats | kSigned | kUnsigned},
-    {"max", Op::kMax, 2, kFloats | kSigned | kUnsigned},
-    {"clamp", Op::kClamp, 3, kFloats | kSigned | kUnsigned},
-    {"floor", Op::kFloor, 1, kFloats},
-    {"ceil", Op::kCeil, 1, kFloats},
-    {"round", Op::kRound, 1, kFloats},
-    {"sqrt", Op::kSqrt, 1, kFloats},
-    {"divide", Op::kDivide, 3, kFloats | kSigned | kUnsigned},
-};
-struct Reduction {
-  std::string_view name;
-  Op op;
-};
-constexpr Reduction kReductions[] = {
-    {"sum", Op::kSum},     {"mean", Op::kMean}, {"largest", Op::kLargest}, {"smallest", Op::kSmallest},
-    {"count", Op::kCount}, {"any", Op::kAny},   {"all", Op::kAll}};
-struct Conversion {
-  std::string_view name;
-  Type type;
-};
-constexpr Conversion kConversions[] = {
-    {"f32", Type::kF32}, {"f64", Type::kF64}, {"i32", Type::kI32}, {"u32", Type::kU32}};
-constexpr std::string_view kOthers[] = {
-    "signbit",          "copysign",         "bits", "from_bits", "draw", "shared_draw",
-    "stochastic_level", "sampled_threshold"};
-
-template <typename Row>
-const Row* find(std::span<const Row> rows, std::string_view name) {
-  for (const Row& row : rows)
-    if (row.name == name) return &row;
-  return nullptr;
-}
-
-bool is_float(Type t) { return t == Type::kF32 || t == Type::kF64; }
-bool is_whole(Type t) { return t == Type::kI32 || t == Type::kU32; }
-bool within(Range r, Range all) { return r.low >= all.low && r.high <= all.high; }
 
 }  // namespace
 
@@ -117,6 +68,7 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
     ranges[k++] = from.range;
     node.stage = std::max(node.stage, from.stage);
     node.decode = node.decode || from.decode;
+    node.late = node.late || from.late;
     node.pass = std::max(node.pass, from.pass);
   }
   node.range = range_of(op, type, ranges, index);
@@ -281,146 +233,6 @@ Value Builder::convert(Value v, Type type, Span at) {
         fmt::format("this can be {}, and {} holds {}", text(from.range), name(type), text(whole_range(type))),
         fmt::format("{}(clamp(..., low, high))", name(type)));
   return add(Op::kConvert, type, {v}, at);
-}
-
-Value Builder::reduce(std::string_view called, Value v, const Value* where, bool decode, Span at) {
-  if (decode)
-    return bad(at, fmt::format("decode has no '{}': it works value by value", called),
-               "compute it in encode, and send it");
-  const Op op = find<Reduction>(kReductions, called)->op;
-  const bool of_bools = op == Op::kCount || op == Op::kAny || op == Op::kAll;
-  if (v.literal) v = as(v, Type::kF32, "this");
-  if (of_bools) v = as(v, Type::kBool, fmt::format("what '{}' looks at", called));
-  if (v.bad()) return v;
-  if (!of_bools && of(v).type == Type::kBool)
-    return bad(v.at, fmt::format("'{}' is for numbers", called), "count(...) counts");
-  if ((op == Op::kSum || op == Op::kMean) && !has_type(v, {Type::kF32, Type::kF64}, called))
-    return {.at = at};
-  const Type type = op == Op::kCount ? Type::kU32 : of_bools ? Type::kBool : of(v).type;
-  Value found;
-  if (where != nullptr) {
-    const Value which = as(*where, Type::kBool, "what stands behind 'where'");
-    found = add(op, type, {v, which}, at);
-  } else {
-    found = add(op, type, {v}, at);
-  }
-  if (found.bad()) return found;
-  Node& node = program.nodes.back();
-  node.stage = Stage::kBlock;
-  ++node.pass;
-  return found;
-}
-
-Value Builder::random(std::string_view called, const std::vector<Value>& args, bool decode, Span at) {
-  const bool level = called == "stochastic_level";
-  const bool shared = called == "shared_draw";
-  if (args.size() != (level ? 3 : 1))
-    return bad(at, level ? "stochastic_level(value, scale, bits) has three arguments"
-                         : fmt::format("{}(bits) has one argument", called));
-  if (decode && !shared)
-    return bad(at, "the receiver does not have this rank's seed",
-               "shared_draw(bits) is the same on all ranks; or send what was drawn");
-  Value bits = args.back();
-  bits = bits.literal ? as(bits, Type::kI32, "the number of bits") : bits;
-  if (bits.bad()) return bits;
-  const Range range = of(bits).range;
-  const Range allowed =
-      level ? Range{static_cast<double>(kLevelBits[0]), static_cast<double>(kLevelBits[1])} : Range{1, 32};
-  if (!is_whole(of(bits).type) || !range.constant() || !within(range, allowed))
-    return bad(bits.at, fmt::format("the number of bits is a constant, {}", text(allowed)));
-  if (!shared) {
-    if (draws_)
-      return bad(at, "a program draws once for a value, and this is the second time",
-                 "give the draw a name, and take bits of it");
-    draws_ = true;
-  }
-  const auto index = static_cast<unsigned>(range.low);
-  if (!level) {
-    Node node{.op = shared ? Op::kSharedDraw : Op::kDraw,
-              .type = Type::kU32,
-              .stage = Stage::kValue,
-              .decode = decode,
-              .index = index};
-    node.range = range_of(node.op, node.type, {}, index);
-    return input(node, at);
-  }
-  const Value v = as(args[0], Type::kF32, "the value"), scale = as(args[1], Type::kF32, "the scale");
-  if (!scale.bad() && of(scale).stage == Stage::kValue)
-    return bad(scale.at, "the scale is one for a block, not one for each value");
-  Value found = add(Op::kLevel, Type::kI32, {v, scale}, at, index);
-  if (!found.bad()) program.nodes.back().stage = Stage::kValue;
-  return found;
-}
-
-Value Builder::call(std::string_view called, std::vector<Value> args, const Value* where, bool decode,
-                    Span at) {
-  for (const Value& v : args)
-    if (v.bad()) return {.at = at};
-  if (where != nullptr && find<Reduction>(kReductions, called) == nullptr)
-    return bad(where->at, fmt::format("'{}' has no 'where'", called),
-               "reductions have: sum, mean, largest, smallest, count");
-  const auto takes = [&](std::size_t count) {
-    if (args.size() == count) return true;
-    bad(at,
-        fmt::format("'{}' takes {} argument{}, not {}", called, count, count == 1 ? "" : "s", args.size()));
-    return false;
-  };
-  if (find<Reduction>(kReductions, called) != nullptr)
-    return takes(1) ? reduce(called, args[0], where, decode, at) : Value{.at = at};
-  if (const Conversion* to = find<Conversion>(kConversions, called))
-    return takes(1) ? convert(args[0], to->type, at) : Value{.at = at};
-  if (const Function* f = find<Function>(kFunctions, called)) {
-    if (!takes(f->args)) return {.at = at};
-    if (!unify_all(args, at)) return {.at = at};
-    const Type type = of(args[0]).type;
-    const unsigned kind = is_float(type)       ? kFloats
-                          : type == Type::kI32 ? kSigned
-                          : type == Type::kU32 ? kUnsigned
-                                               : 0U;
-    if ((kind & f->types) == 0) return bad(args[0].at, fmt::format("'{}' is not for {}", called, name(type)));
-    if (args.size() == 1) return add(f->op, type, {args[0]}, at);
-    if (args.size() == 2) return add(f->op, type, {args[0], args[1]}, at);
-    return add(f->op, type, {args[0], args[1], args[2]}, at);
-  }
-  if (called == "draw" || called == "shared_draw" || called == "stochastic_level")
-    return random(called, args, decode, at);
-  if (called == "signbit")
-    return takes(1) ? add(Op::kSignbit, Type::kBool, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
-  if (called == "bits")
-    return takes(1) ? add(Op::kBits, Type::kU32, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
-  if (called == "from_bits")
-    return takes(1) ? add(Op::kFloat, Type::kF32, {as(args[0], Type::kU32, "this")}, at) : Value{.at = at};
-  if (called == "copysign") {
-    if (!takes(2)) return {.at = at};
-    return add(Op::kCopysign, Type::kF32, {as(args[0], Type::kF32, "this"), as(args[1], Type::kF32, "this")},
-               at);
-  }
-  // sampled_threshold
-  if (!takes(2)) return {.at = at};
-  if (decode || program.block != 0)
-    return bad(at, "a sample is taken of all values, by encode", "leave out 'block'");
-  const Value ratio = as(args[0], Type::kF64, "the ratio"), share = as(args[1], Type::kF64, "the share");
-  for (const Value& v : {ratio, share})
-    if (!v.bad() && (of(v).stage != Stage::kPlan || of(v).range.low <= 0 || of(v).range.high > 1))
-      return bad(v.at, "a fraction of the values is wanted: above 0, at most 1, known before they are");
-  Value found = add(Op::kThreshold, Type::kF32, {ratio, share}, at);
-  if (found.bad()) return found;
-  program.nodes.back().stage = Stage::kBlock;
-  program.nodes.back().pass = 1;
-  return found;
-}
-
-std::vector<std::string_view> Builder::functions() const {
-  std::vector<std::string_view> all(std::begin(kOthers), std::end(kOthers));
-  for (const Function& f : kFunctions) all.push_back(f.name);
-  for (const Reduction& r : kReductions) all.push_back(r.name);
-  for (const Conversion& c : kConversions) all.push_back(c.name);
-  return all;
-}
-
-bool Builder::knows(std::string_view function) const {
-  const auto all = functions();
-  return std::find(all.begin(), all.end(), function) != all.end();
 }
 
 }  // namespace tithe::lang

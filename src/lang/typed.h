@@ -48,6 +48,7 @@ class Builder {
   bool unify_all(std::vector<Value>& all, Span at);
   Value convert(Value v, Type type, Span at);
   Value reduce(std::string_view name, Value v, const Value* where, bool decode, Span at);
+  bool one_of_each_block(const Value& v, Span at);
   Value random(std::string_view name, const std::vector<Value>& args, bool decode, Span at);
   bool has_type(const Value& v, std::initializer_list<Type> types, std::string_view name);
 

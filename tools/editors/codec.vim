@@ -6,13 +6,14 @@ if exists('b:current_syntax')
 endif
 
 syntax keyword codecSection codec param plan fn claim block encode send decode
-syntax keyword codecWord if then else and or not is where once pairs at most largest in one of int real
+syntax keyword codecWord if then else and or not is where once table pairs per slots at most largest in one of int real
 syntax keyword codecClaim unbiased exact contraction
-syntax keyword codecType f32 f64 i32 u32 bool
+syntax keyword codecType f32 f64 i32 u32 bool trits places
 syntax keyword codecGiven x grad n len
 syntax keyword codecFunction abs min max clamp floor ceil round sqrt divide signbit copysign bits from_bits
 syntax keyword codecFunction draw shared_draw stochastic_level sampled_threshold
 syntax keyword codecFunction sum mean smallest count any all
+syntax keyword codecFunction sum_of_blocks mean_of_blocks largest_of_blocks smallest_of_blocks count_of_blocks
 syntax match codecType /\<u\(<\w\+>\|\d\+\)\(\[\]\)\?/
 syntax match codecNumber /\<0x[0-9a-fA-F.]\+\(p[-+]\?\d\+\)\?\|\<\d\+\(\.\d\+\)\?\(e[-+]\?\d\+\)\?/
 syntax region codecText start=/"/ end=/"/ oneline
