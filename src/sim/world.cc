@@ -205,10 +205,11 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   const Fold fold = all ? Fold::none(cluster) : Fold::of(cluster, strategies);
   constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
   if (fold.seats() > kMostSeats)
-    return Status(Code::kInvalid,
-                  fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
-                              "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
-                              fold.seats(), kMostSeats));
+    return Status(
+        Code::kInvalid,
+        fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
+                    "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
+                    fold.seats(), kMostSeats));
   return World(cluster, costs, work, events, fold).run();
 }
 
