@@ -22,8 +22,8 @@ class Cores {
   void start(Seconds work, std::uint64_t tag, Seconds now);
   // When the next work ends, if nothing else starts; kNever if there is none.
   Seconds next_end() const { return end_; }
-  // Moves to `now`, at most next_end(), and takes the tags of the work that has ended: what had least left first, and of
-  // equals what began first.
+  // Moves to `now`, at most next_end(), and takes the tags of the work that has ended: what had least left first, and
+  // of equals what began first.
   std::span<const std::uint64_t> advance(Seconds now);
   double used() const { return used_; }  // core seconds so far
 

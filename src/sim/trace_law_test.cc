@@ -133,7 +133,8 @@ Simulated simulated(const SessionOptions& options, const Cluster& cluster, bool 
 }
 
 // What time does not decide the order of: a chunk's own steps. Long messages wait for their receiver and short ones do
-// not, so which ends first is time's word; that they are handed over in order, expect_same() finds by who waits for whom.
+// not, so which ends first is time's word; that they are handed over in order, expect_same() finds by who waits for
+// whom.
 std::map<std::string, std::vector<std::string>> orders(const Happenings& all) {
   std::map<std::string, std::vector<std::string>> out;
   for (const Happening& h : all) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/fold.h"
+#include "sim/classes.h"
 
 #include <algorithm>
 #include <functional>
@@ -98,15 +98,15 @@ bool talks_to_all(const Strategy& strategy, int ranks) {
 
 }  // namespace
 
-Fold Fold::none(const Cluster& cluster) {
-  Fold out;
+Classes Classes::none(const Cluster& cluster) {
+  Classes out;
   out.world_ = out.seats_ = cluster.world();
   out.ranks_of_host_ = cluster.hosts()[0].ranks;
   return out;
 }
 
-Fold Fold::of(const Cluster& cluster, std::span<const Strategy* const> strategies) {
-  Fold out = none(cluster);
+Classes Classes::of(const Cluster& cluster, std::span<const Strategy* const> strategies) {
+  Classes out = none(cluster);
   const int ranks = out.ranks_of_host_;
   if (!cluster.uniform() || cluster.world() % ranks != 0) return out;
   out.kind_ = Kind::kRank;
@@ -125,7 +125,7 @@ Fold Fold::of(const Cluster& cluster, std::span<const Strategy* const> strategie
   return out;
 }
 
-Fold::Way Fold::like(Rank from, int to_seat, const Strategy& strategy) const {
+Classes::Way Classes::like(Rank from, int to_seat, const Strategy& strategy) const {
   if (kind_ == Kind::kNone) return {from, to_seat};
   const Small world{world_ / ranks_of_host_, ranks_of_host_};
   if (kind_ == Kind::kHost)
