@@ -23,9 +23,6 @@ std::string to_svg(const Figure& figure) {
       "<svg width='{0}' height='{1}' viewBox='0 0 {0} {1}' role='img' font-family='sans-serif' "
       "font-size='{2}'>\n",
       figure.width, figure.height, kFontSize);
-  for (const Figure::Bar& b : figure.bars)
-    out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'/>\n", b.x, b.y,
-                       b.width, b.height, b.color);
   for (const Figure::Line& l : figure.lines) {
     std::string points;
     for (const auto& [x, y] : l.points) points += fmt::format("{:.1f},{:.1f} ", x, y);
@@ -36,6 +33,9 @@ std::string to_svg(const Figure& figure) {
       out +=
           fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{}' fill='{}'/>\n", x, y, 1.5 * l.width, l.color);
   }
+  for (const Figure::Bar& b : figure.bars)
+    out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'/>\n", b.x, b.y,
+                       b.width, b.height, b.color);
   for (const Figure::Text& t : figure.texts) {
     const char* anchor = t.anchor == Figure::Anchor::kStart    ? "start"
                          : t.anchor == Figure::Anchor::kMiddle ? "middle"

@@ -34,8 +34,8 @@ struct Figure {
     bool upwards = false;
   };
   double width = 0, height = 0;
-  std::vector<Bar> bars;  // behind lines, which are behind texts
-  std::vector<Line> lines;
+  std::vector<Line> lines;  // behind bars, which are behind texts
+  std::vector<Bar> bars;
   std::vector<Text> texts;
 };
 

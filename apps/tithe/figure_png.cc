@@ -68,12 +68,12 @@ Result<std::vector<std::uint8_t>> to_png(const Figure& figure) {
   cairo_paint(to.get());
   cairo_select_font_face(to.get(), "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
   cairo_set_font_size(to.get(), kFontSize);
+  for (const Figure::Line& l : figure.lines) draw(to.get(), l);
   for (const Figure::Bar& b : figure.bars) {
     use_color(to.get(), b.color);
     cairo_rectangle(to.get(), b.x, b.y, b.width, b.height);
     cairo_fill(to.get());
   }
-  for (const Figure::Line& l : figure.lines) draw(to.get(), l);
   for (const Figure::Text& t : figure.texts) draw(to.get(), t);
   std::vector<std::uint8_t> out;
   cairo_status_t status = cairo_status(to.get());

@@ -48,6 +48,13 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
                      cluster.hosts().size(), cluster.name(), scene.source);
 }
 
+// The same on one line.
+std::string scene_line(std::string text) {
+  text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ';');
+  return text;
+}
+
 Status write_text(const std::string& path, std::string_view text) {
   return write_file(path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
@@ -87,7 +94,8 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
   report.json["settings"] = std::move(list);
   const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
   TITHE_TRY(show(
-      args, [&] { return compare_figure(answers); }, [&] { return compare_page(title, about, answers); }));
+      args, [&] { return compare_figure(answers); },
+      [&] { return compare_page(title, scene_line(about), answers); }));
   return report;
 }
 
@@ -153,7 +161,8 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
                  {"points", list}};
   const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
   TITHE_TRY(show(
-      args, [&] { return sweep_figure(sweep); }, [&] { return sweep_page(title, about, sweep); }));
+      args, [&] { return sweep_figure(sweep); },
+      [&] { return sweep_page(title, scene_line(about), sweep); }));
   return report;
 }
 

@@ -51,7 +51,7 @@ std::string page(const std::string& title, const std::string& about, const Figur
                  const std::string& table) {
   return fmt::format(
       "<!doctype html><meta charset='utf-8'><title>{0}</title>\n<style>body{{font:14px "
-      "system-ui,sans-serif;margin:2em}}td,th{{padding:2px 10px;text-align:right}}"
+      "system-ui,sans-serif;margin:2em}}td,th{{padding:2px 10px;text-align:right;white-space:nowrap}}"
       "td:first-child{{text-align:left}}tr:nth-child(even){{background:#f4f4f4}}</style>\n"
       "<h1>{0}</h1>\n<p>{1}</p>\n{2}<table>{3}</table>\n",
       escaped(title), escaped(about), to_svg(figure), table);
@@ -76,8 +76,8 @@ Figure sweep_figure(const Sweep& sweep) {
 
   Figure f{.width = kLeft + kAcross + kRight,
            .height = kTop + kDown + kBottom,
-           .bars = {},
            .lines = {},
+           .bars = {},
            .texts = {}};
   for (const double t : ticks) {
     f.lines.push_back({{{kLeft, py(t)}, {kLeft + kAcross, py(t)}}, std::string(kGrid), 1, false});
@@ -135,8 +135,8 @@ Figure compare_figure(const std::vector<Answer>& answers) {
   const double down = kEach * static_cast<double>(answers.size());
   Figure f{.width = kLeft + kAcross + kRight,
            .height = kTop + down + kBottom,
-           .bars = {},
            .lines = {},
+           .bars = {},
            .texts = {}};
   for (const double t : ticks) {
     const double x = kLeft + length(t);

@@ -18,7 +18,7 @@ const Scripts::Drawn& Scripts::draw(const Strategy& strategy) {
   const auto [at, fresh] = drawn_.try_emplace(&strategy);
   Drawn& drawn = at->second;
   if (!fresh) return drawn;
-  for (Rank r = 0; r < fold_.seats(); ++r) {
+  for (Rank r = 0; r < classes_.seats(); ++r) {
     const auto nodes = drawn.graphs.emplace_back(strategy.draw(place(r))).nodes();
     drawn.any_merge = drawn.any_merge || std::any_of(nodes.begin(), nodes.end(), [](const Node& n) {
                         return n.op == Op::kMerge && n.stage == Stage::kBetween;
@@ -46,7 +46,7 @@ Result<std::shared_ptr<const Script>> Scripts::of(const Part& part, bool copies)
   alone.parts.push_back(part);
   alone.parts[0].first = 0;
   const auto script = std::make_shared<Script>();
-  for (Rank r = 0; r < fold_.seats(); ++r) {
+  for (Rank r = 0; r < classes_.seats(); ++r) {
     const auto seat = static_cast<std::size_t>(r);
     script->roles.push_back({engine::compile_unverified(alone, place(r), drawn.graphs[seat], drawn.any_merge,
                                                         templates_[seat], copies),
@@ -72,7 +72,7 @@ void Scripts::match(Script& script, const Strategy& strategy) const {
     auto way() const { return std::tie(from, to); }
   };
   std::vector<End> sends, receives;
-  for (int r = 0; r < fold_.seats(); ++r) {
+  for (int r = 0; r < classes_.seats(); ++r) {
     Role& role = script.roles[static_cast<std::size_t>(r)];
     role.met.resize(role.program.steps.size());
     for (std::size_t s = 0; s < role.program.steps.size(); ++s) {
@@ -80,7 +80,7 @@ void Scripts::match(Script& script, const Strategy& strategy) const {
       const Met here{r, static_cast<int>(s)};
       if (step.kind == StepKind::kSend) sends.push_back({r, step.peer, here});
       if (step.kind != StepKind::kRecv) continue;
-      const Fold::Way way = fold_.like(step.peer, r, strategy);
+      const Classes::Way way = classes_.like(step.peer, r, strategy);
       receives.push_back({way.seat, way.to, here});
     }
   }
@@ -98,8 +98,8 @@ void Scripts::match(Script& script, const Strategy& strategy) const {
   }
 }
 
-// By seat and slot: how many ranks' payloads the frame there holds, where laws join them. Steps are followed in an order
-// in which they can run.
+// By seat and slot: how many ranks' payloads the frame there holds, where laws join them. Steps are followed in an
+// order in which they can run.
 std::vector<std::vector<int>> Scripts::payloads(const Script& script) const {
   std::vector<std::vector<int>> out(script.roles.size());
   const std::vector<Law>& laws = script.roles[0].program.parts[0].laws;

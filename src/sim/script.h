@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Inside sim/world.h: what the ranks that are simulated do for a part, with what it costs and who meets whom. Parts that
-// are equal share one.
+// Inside sim/world.h: what the ranks that are simulated do for a part, with what it costs and who meets whom. Parts
+// that are equal share one.
 //
 //   matched    a send and the receive that it meets know each other (tithe/graph.h, "matched"): nothing is looked up
 //              while the world runs
@@ -14,8 +14,8 @@
 
 #include "engine/program.h"
 #include "engine/template.h"
+#include "sim/classes.h"
 #include "sim/costs.h"
-#include "sim/fold.h"
 
 namespace tithe::sim {
 
@@ -37,12 +37,12 @@ struct Script {
 class Scripts {
  public:
   // `servers`: as in Workload.
-  Scripts(const Cluster& cluster, const Costs& costs, const Fold& fold, int servers)
+  Scripts(const Cluster& cluster, const Costs& costs, const Classes& classes, int servers)
       : cluster_(cluster),
         costs_(costs),
-        fold_(fold),
+        classes_(classes),
         servers_(servers),
-        templates_(static_cast<std::size_t>(fold.seats())) {}
+        templates_(static_cast<std::size_t>(classes.seats())) {}
 
   // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws.
   Result<std::shared_ptr<const Script>> of(const Part& part, bool copies);
@@ -62,7 +62,7 @@ class Scripts {
 
   const Cluster& cluster_;
   const Costs& costs_;
-  const Fold& fold_;
+  const Classes& classes_;
   const int servers_;
   std::vector<engine::Templates> templates_;  // by seat
   std::map<const Strategy*, Drawn> drawn_;

@@ -178,7 +178,7 @@ std::uint32_t World::pair(Rank from, Rank to) {
   Pair p;
   p.latency = cluster_.way(from, to, links_);
   // Where few stand for all, what others send to them goes down where they send up.
-  if (fold_.seats() < fold_.world())
+  if (classes_.seats() < classes_.world())
     links_ = links_.size() == 1 ? std::vector{kInside} : std::vector{kUp, kDown};
   const auto route = routes_.find(links_);
   p.route =

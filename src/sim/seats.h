@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "engine/queue.h"
+#include "sim/classes.h"
 #include "sim/cores.h"
-#include "sim/fold.h"
 #include "sim/script.h"
 #include "sim/world.h"
 
@@ -24,7 +24,7 @@ inline constexpr std::size_t kMostTaken = 64;  // steps that a compute lane take
 // The world while it runs. world.cc sets it up and moves its clock; seats.cc is what ranks do, and their messages.
 class World {
  public:
-  World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Fold fold);
+  World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Classes classes);
   Result<Outcome> run();
 
  private:
@@ -135,7 +135,7 @@ class World {
   const Costs& costs_;
   const Workload& work_;
   const bool events_;
-  const Fold fold_;
+  const Classes classes_;
   const std::vector<double> rates_;  // of links
   Flows flows_;
   std::vector<Cores> cores_;

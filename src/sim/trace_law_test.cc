@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The law of the simulator: for the same plan its steps are those of the engine's trace. What time decides may differ:
 // whose message comes first, which lane is free. What it does not decide is the same on every rank: which steps there
-// are, what happens to a chunk in which order, what leaves for and comes from a peer in which order; and nothing begins
+// are, what happens to a chunk in which order; and nothing begins
 // before what it waits for has ended.
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ struct Happening {
   std::string_view op;
   int part = 0, chunk = 0, phase = 0, peer = -1;
   double begin = 0, end = 0;
-  auto what() const { return std::tie(op, part, chunk, phase, peer); }
+  double order = 0;  // among those that are called alike
   std::string line() const {
     return std::string(op) + " " + std::to_string(part) + "." + std::to_string(chunk) + " phase " +
            std::to_string(phase) + " peer " + std::to_string(peer);
@@ -79,9 +79,9 @@ std::vector<Happenings> traced(const SessionOptions& options, int world, DType d
     ASSERT_TRUE(session.commit().ok());
     for (const TraceEvent& e : session.take_trace())
       if (e.lane >= 0)
-        out[static_cast<std::size_t>(r)].push_back({e.op, static_cast<int>(e.part), e.chunk, e.phase, e.peer,
-                                                    static_cast<double>(e.begin_ns),
-                                                    static_cast<double>(e.end_ns)});
+        out[static_cast<std::size_t>(r)].push_back(
+            {e.op, static_cast<int>(e.part), e.chunk, e.phase, e.peer, static_cast<double>(e.begin_ns),
+             static_cast<double>(e.end_ns), static_cast<double>(e.op == "send" ? e.begin_ns : e.end_ns)});
   });
   for (Happenings& h : out) in_order(h);
   return out;
@@ -119,7 +119,7 @@ Simulated simulated(const SessionOptions& options, const Cluster& cluster, bool 
     const auto r = static_cast<std::size_t>(e.rank);
     number[r][{e.bucket, e.part, e.step}] = all.ranks[r].size();
     all.ranks[r].push_back({name_of(s.kind), first_part[static_cast<std::size_t>(e.bucket)] + e.part, s.chunk,
-                            s.phase, s.peer, e.begin, e.end});
+                            s.phase, s.peer, e.begin, e.end, static_cast<double>(e.step)});
   }
   for (const Event& e : out->events) {
     const engine::Program& p = out->program(e.rank, e.bucket, e.part);
@@ -132,28 +132,33 @@ Simulated simulated(const SessionOptions& options, const Cluster& cluster, bool 
   return all;
 }
 
-// What time does not decide the order of: a chunk's own steps, and messages to and from one peer.
+// What time does not decide the order of: a chunk's own steps. Long messages wait for their receiver and short ones do
+// not, so which ends first is time's word; that they are handed over in order, expect_same() finds by who waits for
+// whom.
 std::map<std::string, std::vector<std::string>> orders(const Happenings& all) {
   std::map<std::string, std::vector<std::string>> out;
   for (const Happening& h : all) {
-    const bool message = h.op == "send" || h.op == "recv";
-    const std::string of = h.op == "check" || message
-                               ? std::string(h.op) + " " + std::to_string(h.part) + " peer " +
-                                     std::to_string(h.peer) +
-                                     (message ? "" : " chunk " + std::to_string(h.chunk))
-                               : "chunk " + std::to_string(h.part) + "." + std::to_string(h.chunk);
-    out[of].push_back(h.line());
+    const bool with_peer = h.op == "check" || h.op == "recv" || h.op == "send";
+    out[with_peer ? h.line() : "chunk " + std::to_string(h.part) + "." + std::to_string(h.chunk)].push_back(
+        h.line());
   }
   return out;
 }
 
-// By happening of the simulator, the trace's: the k-th of its kind is the k-th there.
+// By happening of the simulator, the trace's. Of several that are called alike, the k-th is the k-th.
 std::vector<std::size_t> matched(const Happenings& from, const Happenings& in) {
-  std::map<std::string, std::vector<std::size_t>> there;
-  for (std::size_t k = 0; k < in.size(); ++k) there[in[k].line()].push_back(k);
-  std::map<std::string, std::size_t> used;
-  std::vector<std::size_t> out;
-  for (const Happening& h : from) out.push_back(there.at(h.line())[used[h.line()]++]);
+  const auto by_name = [](const Happenings& all) {
+    std::map<std::string, std::vector<std::size_t>> out;
+    for (std::size_t k = 0; k < all.size(); ++k) out[all[k].line()].push_back(k);
+    for (auto& [line, list] : out)
+      std::stable_sort(list.begin(), list.end(),
+                       [&](std::size_t a, std::size_t b) { return all[a].order < all[b].order; });
+    return out;
+  };
+  const auto here = by_name(from), there = by_name(in);
+  std::vector<std::size_t> out(from.size());
+  for (const auto& [line, list] : here)
+    for (std::size_t k = 0; k < list.size(); ++k) out[list[k]] = there.at(line)[k];
   return out;
 }
 

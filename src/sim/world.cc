@@ -12,47 +12,60 @@
 namespace tithe::sim {
 namespace {
 
-// Links: where one rank stands for all, those of host 0, as much of them as is a rank's when all of the host send; where
-// the ranks of a host do, those of host 0.
-std::vector<double> link_rates(const Cluster& cluster, const Fold& fold) {
+// Links: where one rank stands for all, those of host 0, as much of them as is a rank's when all of the host send;
+// where the ranks of a host do, those of host 0.
+std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
   std::vector<double> out(cluster.rates().begin(), cluster.rates().end());
-  if (fold.seats() == fold.world()) return out;
+  if (classes.seats() == classes.world()) return out;
   constexpr std::size_t kOfHost = 3;
   out.resize(kOfHost);
-  if (fold.by_rank())
-    for (double& rate : out) rate /= fold.ranks_of_host();
+  if (classes.by_rank())
+    for (double& rate : out) rate /= classes.ranks_of_host();
   return out;
 }
 
 }  // namespace
 
-World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Fold fold)
+World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Classes classes)
     : cluster_(cluster),
       costs_(costs),
       work_(work),
       events_(events),
+<<<<<<< HEAD
       fold_(std::move(fold)),
       rates_(link_rates(cluster, fold_)),
       flows_(rates_, cluster.mutual()) {
   seats_.resize(static_cast<std::size_t>(fold_.seats()));
   if (fold_.seats() == fold_.world()) {
     for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
+=======
+      classes_(std::move(classes)),
+      rates_(link_rates(cluster, classes_)),
+      flows_(rates_) {
+  seats_.resize(static_cast<std::size_t>(classes_.seats()));
+  if (classes_.seats() == classes_.world()) {
+    for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores);
+>>>>>>> simscale
   } else {
     const bool shared = cluster.machine_cores().size() == 1;
     cores_.emplace_back(cluster.machine_cores()[0],
-                        (shared ? fold_.world() : fold_.ranks_of_host()) / fold_.seats());
+                        (shared ? classes_.world() : classes_.ranks_of_host()) / classes_.seats());
   }
 }
 
-// One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over gives
-// its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
+// One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over
+// gives its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
 Status World::build() {
   for (const Exchange& e : work_.buckets)
     for (const Part& p : e.plan.parts)
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
   constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
   std::size_t steps = 0;
+<<<<<<< HEAD
   Scripts scripts(cluster_, costs_, fold_, work_.servers);
+=======
+  Scripts scripts(cluster_, costs_, classes_);
+>>>>>>> simscale
   for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
     const Exchange& e = work_.buckets[b];
     first_job_.push_back(runs_.size());
@@ -83,7 +96,12 @@ Status World::build() {
       runs_.push_back(std::move(run));
       out_.scripts_.back().push_back(std::move(*script));
     }
+<<<<<<< HEAD
     for (Rank r = 0; r < fold_.seats(); ++r) later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
+=======
+    for (Rank r = 0; r < classes_.seats(); ++r)
+      later(e.ready + costs_.bucket, What::kBucket, static_cast<std::uint32_t>(r));
+>>>>>>> simscale
   }
   first_job_.push_back(runs_.size());
   for (Seat& seat : seats_) {
@@ -105,7 +123,7 @@ Result<Outcome> World::run() {
   // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller, who
   // has it tell the others; and again, when all have.
   Seconds last = work_.compute;
-  for (Rank a = 0; a < fold_.seats() && !work_.buckets.empty(); ++a) {
+  for (Rank a = 0; a < classes_.seats() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
     const Seconds told =
         std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
@@ -210,15 +228,24 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   std::vector<const Strategy*> strategies;
   for (const Exchange& e : work.buckets)
     for (const Part& p : e.plan.parts) strategies.push_back(p.strategy);
-  const Fold fold = all ? Fold::none(cluster) : Fold::of(cluster, strategies);
+  const Classes classes = all ? Classes::none(cluster) : Classes::of(cluster, strategies);
   constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
+<<<<<<< HEAD
   if (fold.seats() > kMostSeats)
+=======
+  if (classes.seats() > kMostSeats)
+>>>>>>> simscale
     return Status(
         Code::kInvalid,
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
                     "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
+<<<<<<< HEAD
                     fold.seats(), kMostSeats));
   return World(cluster, costs, work, events, fold).run();
+=======
+                    classes.seats(), kMostSeats));
+  return World(cluster, costs, work, events, classes).run();
+>>>>>>> simscale
 }
 
 }  // namespace tithe::sim

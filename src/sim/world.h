@@ -9,7 +9,7 @@
 //   messages     between two ranks they travel one after the other, in the order in which they were handed over; long
 //                ones leave once their receive is posted and the sender has heard of it
 //   in full      every rank of the world is simulated; or, where ranks do the same at the same time, few of them, which
-//                stand for all (sim/fold.h)
+//                stand for all (sim/classes.h)
 //   linear       a step costs the same in a world of any size, but for the flows of links that are shared
 //   same         the same input gives the same times on every machine
 #include <cstdint>

@@ -116,29 +116,65 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
     }
 }
 
-// One rank that stands for all gives what all give, to 1 %, with costs for everything.
-TEST(World, OneForAllIsAsAll) {
+// Those that stand for all give what all give, to 1 %, with costs for everything.
+void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t seats,
+                   std::size_t part) {
+  SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
   Costs costs = usual_costs();
   costs.check_byte = 1e-10;
   costs.send_byte = costs.receive_byte = 2e-10;
   costs.eager_bytes = 8192;
+  const Result<Cluster> cluster =
+      Cluster::parse("[[hosts]]\ncount = " + std::to_string(hosts) + "\nranks = " + std::to_string(ranks) +
+                         "\ncores = 4\nrate = \"1Gb/s\"\nlatency = \"100us\"\ninside = "
+                         "\"10GB/s\"\ninside_latency = \"5us\"\n",
+                     "test.toml");
+  ASSERT_TRUE(cluster.ok()) << cluster.status().what();
+  Workload work;
+  work.compute = 5e-3;
+  const Choices choices = Choices::of({.spec = *parse_spec(codec),
+                                       .strategy = find_strategy(strategy),
+                                       .min_values = 0,
+                                       .part_values = part,
+                                       .world = cluster->world(),
+                                       .hosts = cluster->shared()});
+  const PlanTensor tensors[] = {{"w", 300'000, 300'000}, {"v", 90'001, 90'001}};
+  work.buckets.push_back({.ready = 2e-3, .plan = make_plan({tensors, 1}, choices)});
+  work.buckets.push_back({.ready = 5e-3, .plan = make_plan({tensors + 1, 1}, choices)});
+  const Result<Outcome> all = run(*cluster, costs, work, false, Extent::kAll);
+  const Result<Outcome> few = run(*cluster, costs, work, false, Extent::kFew);
+  ASSERT_TRUE(all.ok()) << all.status().what();
+  ASSERT_TRUE(few.ok()) << few.status().what();
+  EXPECT_EQ(all->ranks, static_cast<std::size_t>(cluster->world()));
+  EXPECT_EQ(few->ranks, seats);
+  EXPECT_NEAR(few->step, all->step, 0.01 * all->step);
+  EXPECT_NEAR(few->bytes[0], all->bytes[0], 0.01 * all->bytes[0]);
+}
+
+TEST(World, OneForAllIsAsAll) {
   for (const int world : {2, 8, 16})
     for (const char* strategy : {"ring", "server", "gather"})
-      for (const char* codec : {"fp32", "onebit", "topk:ratio=0.01"}) {
-        SCOPED_TRACE(testing::Message() << codec << " " << strategy << " " << world);
-        const Cluster cluster = Cluster::flat(world, 1e8, 1e-4, 2);
-        Workload work;
-        work.compute = 5e-3;
-        work.buckets.push_back({.ready = 2e-3, .plan = plan_for(codec, strategy, 300'000, 70'000)});
-        work.buckets.push_back({.ready = 5e-3, .plan = plan_for(codec, strategy, 90'001)});
-        const Result<Outcome> all = run(cluster, costs, work, false, Extent::kAll);
-        const Result<Outcome> one = run(cluster, costs, work, false, Extent::kFew);
-        ASSERT_TRUE(all.ok()) << all.status().what();
-        ASSERT_TRUE(one.ok()) << one.status().what();
-        EXPECT_EQ(one->ranks, 1U);
-        EXPECT_NEAR(one->step, all->step, 0.01 * all->step);
-        EXPECT_NEAR(one->bytes[0], all->bytes[0], 0.01 * all->bytes[0]);
-      }
+      for (const char* codec : {"fp32", "onebit", "topk:ratio=0.01"})
+        expect_as_all(world, 1, strategy, codec, 1, 70'000);
+}
+
+TEST(World, FewForAllAreAsAllWhereHostsAreShared) {
+  for (const auto& [hosts, ranks] : {std::pair{4, 2}, std::pair{2, 4}, std::pair{4, 4}, std::pair{2, 8}})
+    for (const char* codec : {"fp32", "onebit"}) {
+      for (const char* strategy : {"server", "gather", "hosts"})
+        expect_as_all(hosts, ranks, strategy, codec, 1, 150'000);
+      expect_as_all(hosts, ranks, "ring", codec, static_cast<std::size_t>(ranks), 150'000);
+    }
+}
+
+TEST(World, FewForAllAreAsAllOf64) {
+  for (const char* strategy : {"server", "gather", "ring"})
+    expect_as_all(64, 1, strategy, "onebit", 1, 1 << 20);
+  for (const auto& [hosts, ranks] : {std::pair{16, 4}, std::pair{8, 8}}) {
+    for (const char* strategy : {"server", "gather", "hosts"})
+      expect_as_all(hosts, ranks, strategy, "onebit", 1, 1 << 20);
+    expect_as_all(hosts, ranks, "ring", "onebit", static_cast<std::size_t>(ranks), 1 << 20);
+  }
 }
 
 TEST(World, RanksThatAreNotAlikeAreAllSimulated) {

@@ -42,6 +42,12 @@ class Shares {
     return out;
   }
   Graph graph(int host) const { return between_.draw({host, hosts()}); }
+  // Those of a share in the order in which a host has use for them: what leaves for its right neighbour first.
+  std::vector<Chunk> chunks_from(int host, int share) const {
+    std::vector<Chunk> out;
+    for (Chunk c = 0; c < chunks_; ++c) out.push_back(chunk(share, (host + 1 + c) % chunks_));
+    return out;
+  }
 
  private:
   std::vector<std::vector<Rank>> hosts_;
@@ -99,13 +105,13 @@ Graph draw_hosts(const Place& at, const Strategy& between) {
   // Inside: everybody's values come to their carrier, in the order of ranks.
   for (const Rank other : others)
     for (const int s : shares.carried_by(host, other))
-      for (Chunk c = 0; c < shares.chunks(); ++c) g.send(other, g.encode(shares.chunk(s, c), Stage::kInside));
+      for (const Chunk c : shares.chunks_from(host, s)) g.send(other, g.encode(c, Stage::kInside));
   for (const int s : mine)
-    for (Chunk c = 0; c < shares.chunks(); ++c) {
+    for (const Chunk c : shares.chunks_from(host, s)) {
       std::vector<Graph::Frame> values;
       for (const Rank r : shares.ranks(host))
-        if (r != at.me) values.push_back(g.recv(r, shares.chunk(s, c), Stage::kInside));
-      g.merge(shares.chunk(s, c), values);
+        if (r != at.me) values.push_back(g.recv(r, c, Stage::kInside));
+      g.merge(c, values);
     }
 
   // Between: carriers of a share among each other.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/fold.h"
+#include "sim/classes.h"
 
 #include <algorithm>
 #include <functional>
@@ -43,7 +43,8 @@ int counted(Count count, Chunks chunks, Small world, int of_all, Rank me, Chunk 
   return counted(count, {hosts, world.ranks}, me, c % hosts * world.ranks + c / hosts);
 }
 
-using Verb = std::tuple<Op, int, int>;  // what, with whom, about which chunk: counted from this rank
+// What, with whom, about which chunk, and of what is passed on from whom it came (-1: nobody): counted from this rank.
+using Verb = std::tuple<Op, int, int, int>;
 
 // Sends in their order; the rest sorted, because sums are in the order of ranks.
 std::vector<Verb> verbs(const Strategy& strategy, Count count, Chunks chunks, Small world, Rank me) {
@@ -54,12 +55,15 @@ std::vector<Verb> verbs(const Strategy& strategy, Count count, Chunks chunks, Sm
     const auto chunk = [&](int node) {
       return counted(count, chunks, world, graph.chunks(), me, graph.chunk_of(node));
     };
-    if (n.op == Op::kSend)
-      sends.emplace_back(n.op, counted(count, world, me, n.arg), chunk(n.frames[0]));
-    else
-      others.emplace_back(
-          n.op, n.op == Op::kRecv ? counted(count, world, me, n.arg) : static_cast<int>(n.frames.size()),
-          chunk(static_cast<int>(k)));
+    if (n.op == Op::kSend) {
+      const Node& made = graph.nodes()[static_cast<std::size_t>(n.frames[0])];
+      const int from = made.op == Op::kRecv ? counted(count, world, me, made.arg) : -1;
+      sends.emplace_back(n.op, counted(count, world, me, n.arg), chunk(n.frames[0]), from);
+      continue;
+    }
+    others.emplace_back(
+        n.op, n.op == Op::kRecv ? counted(count, world, me, n.arg) : static_cast<int>(n.frames.size()),
+        chunk(static_cast<int>(k)), -1);
   }
   std::sort(others.begin(), others.end());
   sends.insert(sends.end(), others.begin(), others.end());
@@ -94,15 +98,15 @@ bool talks_to_all(const Strategy& strategy, int ranks) {
 
 }  // namespace
 
-Fold Fold::none(const Cluster& cluster) {
-  Fold out;
+Classes Classes::none(const Cluster& cluster) {
+  Classes out;
   out.world_ = out.seats_ = cluster.world();
   out.ranks_of_host_ = cluster.hosts()[0].ranks;
   return out;
 }
 
-Fold Fold::of(const Cluster& cluster, std::span<const Strategy* const> strategies) {
-  Fold out = none(cluster);
+Classes Classes::of(const Cluster& cluster, std::span<const Strategy* const> strategies) {
+  Classes out = none(cluster);
   const int ranks = out.ranks_of_host_;
   if (!cluster.uniform() || cluster.world() % ranks != 0) return out;
   out.kind_ = Kind::kRank;
@@ -121,7 +125,7 @@ Fold Fold::of(const Cluster& cluster, std::span<const Strategy* const> strategie
   return out;
 }
 
-Fold::Way Fold::like(Rank from, int to_seat, const Strategy& strategy) const {
+Classes::Way Classes::like(Rank from, int to_seat, const Strategy& strategy) const {
   if (kind_ == Kind::kNone) return {from, to_seat};
   const Small world{world_ / ranks_of_host_, ranks_of_host_};
   if (kind_ == Kind::kHost)

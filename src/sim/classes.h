@@ -2,14 +2,16 @@
 #pragma once
 // Which ranks of a world do the same at the same time, so that a few stand for all: the first rank of each class.
 //
-//   by rank    all are alike, counted round the world or, where strategies treat hosts apart, round the hosts and inside
-//              each: one rank stands for all
+//   by rank    all are alike, counted round the world or, where strategies treat hosts apart, round the hosts and
+//              inside each: one rank stands for all
 //   by host    hosts are alike, but the ranks of one are not, such as in a ring, where the last one alone sends to the
 //              next host: the ranks of host 0 stand for all
 //   none       all are simulated
-//   mirrored   what a rank that is simulated sends to the one so many places on, the one so many places back sends to it
-//   proven     on what strategies draw for two small worlds of such hosts; where ranks of a host talk to all others alike,
-//              the order in which they come to those of their own host is not looked at (world_test.cc: within 1 %)
+//   mirrored   what a rank that is simulated sends to the one so many places on, the one so many places back sends to
+//              it
+//   proven     on what strategies draw for two small worlds of such hosts; where ranks of a host talk to all others
+//              alike, the order in which they come to those of their own host is not looked at (world_test.cc: within
+//              1 %)
 #include <map>
 #include <span>
 
@@ -18,11 +20,11 @@
 
 namespace tithe::sim {
 
-class Fold {
+class Classes {
  public:
-  static Fold none(const Cluster& cluster);
+  static Classes none(const Cluster& cluster);
   // The fewest that stand for all, whichever of these strategies a part has.
-  static Fold of(const Cluster& cluster, std::span<const Strategy* const> strategies);
+  static Classes of(const Cluster& cluster, std::span<const Strategy* const> strategies);
 
   // Those that are simulated are ranks 0 .. seats()-1.
   int seats() const { return seats_; }
