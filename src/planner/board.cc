@@ -7,7 +7,7 @@
 #include <map>
 
 #include "engine/laws.h"
-#include "sim/fold.h"
+#include "sim/classes.h"
 
 namespace tithe::planner {
 namespace {
@@ -22,7 +22,7 @@ std::vector<const Strategy*> strategies_for(const sim::Cluster& cluster) {
   for (const char* name : {"server", "ring", "gather", "hosts", "hosts_gather"}) {
     const Strategy* s = find_strategy(name);
     if (s == nullptr || (s->between != nullptr && (!several || cluster.hosts().size() == 1))) continue;
-    if (out.empty() || sim::Fold::of(cluster, {&s, 1}).seats() <= kMostSeats) out.push_back(s);
+    if (out.empty() || sim::Classes::of(cluster, {&s, 1}).seats() <= kMostSeats) out.push_back(s);
   }
   return out;
 }

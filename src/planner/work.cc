@@ -99,9 +99,11 @@ void shorten(Work& work) {
 
 struct Works::Writer {
   Writer(const Question& q, const Strategy& s)
-      : strategy(&s), fold(sim::Fold::of(q.cluster, {&strategy, 1})), scripts(q.cluster, q.costs, fold, 0) {}
+      : strategy(&s),
+        classes(sim::Classes::of(q.cluster, {&strategy, 1})),
+        scripts(q.cluster, q.costs, classes, 0) {}
   const Strategy* strategy;
-  sim::Fold fold;
+  sim::Classes classes;
   sim::Scripts scripts;
 };
 Works::Works(const Question& question) : question_(question) {}

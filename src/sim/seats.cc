@@ -185,7 +185,7 @@ std::uint32_t World::pair(Rank from, Rank to) {
       route != routes_.end() ? route->second : routes_.emplace(links_, flows_.route(links_)).first->second;
   const auto back =
       pair_numbers_.find(static_cast<std::uint64_t>(to) << 32 | static_cast<std::uint32_t>(from));
-  if (back != pair_numbers_.end() && fold_.seats() == fold_.world())
+  if (back != pair_numbers_.end() && classes_.seats() == classes_.world())
     flows_.oppose(p.route, pairs_[back->second].route);
   pairs_.push_back(p);
   return at->second;

@@ -31,21 +31,12 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
       costs_(costs),
       work_(work),
       events_(events),
-<<<<<<< HEAD
-      fold_(std::move(fold)),
-      rates_(link_rates(cluster, fold_)),
-      flows_(rates_, cluster.mutual()) {
-  seats_.resize(static_cast<std::size_t>(fold_.seats()));
-  if (fold_.seats() == fold_.world()) {
-    for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
-=======
       classes_(std::move(classes)),
       rates_(link_rates(cluster, classes_)),
-      flows_(rates_) {
+      flows_(rates_, cluster.mutual()) {
   seats_.resize(static_cast<std::size_t>(classes_.seats()));
   if (classes_.seats() == classes_.world()) {
-    for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores);
->>>>>>> simscale
+    for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   } else {
     const bool shared = cluster.machine_cores().size() == 1;
     cores_.emplace_back(cluster.machine_cores()[0],
@@ -61,11 +52,7 @@ Status World::build() {
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
   constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
   std::size_t steps = 0;
-<<<<<<< HEAD
-  Scripts scripts(cluster_, costs_, fold_, work_.servers);
-=======
-  Scripts scripts(cluster_, costs_, classes_);
->>>>>>> simscale
+  Scripts scripts(cluster_, costs_, classes_, work_.servers);
   for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
     const Exchange& e = work_.buckets[b];
     first_job_.push_back(runs_.size());
@@ -96,12 +83,7 @@ Status World::build() {
       runs_.push_back(std::move(run));
       out_.scripts_.back().push_back(std::move(*script));
     }
-<<<<<<< HEAD
-    for (Rank r = 0; r < fold_.seats(); ++r) later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
-=======
-    for (Rank r = 0; r < classes_.seats(); ++r)
-      later(e.ready + costs_.bucket, What::kBucket, static_cast<std::uint32_t>(r));
->>>>>>> simscale
+    for (Rank r = 0; r < classes_.seats(); ++r) later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
   }
   first_job_.push_back(runs_.size());
   for (Seat& seat : seats_) {
@@ -230,22 +212,13 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
     for (const Part& p : e.plan.parts) strategies.push_back(p.strategy);
   const Classes classes = all ? Classes::none(cluster) : Classes::of(cluster, strategies);
   constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
-<<<<<<< HEAD
-  if (fold.seats() > kMostSeats)
-=======
   if (classes.seats() > kMostSeats)
->>>>>>> simscale
     return Status(
         Code::kInvalid,
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
                     "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
-<<<<<<< HEAD
-                    fold.seats(), kMostSeats));
-  return World(cluster, costs, work, events, fold).run();
-=======
                     classes.seats(), kMostSeats));
   return World(cluster, costs, work, events, classes).run();
->>>>>>> simscale
 }
 
 }  // namespace tithe::sim
