@@ -107,7 +107,7 @@ class Meeting {
   void meet() {
     copy_own();
     if (phase_->combines()) combine();
-    context_ = met_;
+    if (!last_) context_ = met_;  // the next phase's; this one's stays as it is
   }
 
   // Seconds of one, of as many as the clock can tell.
