@@ -140,8 +140,10 @@ Result<Report> run_plan(const PlanArgs& args) {
       fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
                   scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
                   scene->cluster.hosts().size(), scene->cluster.name(), scene->source);
-  report.json = {
-      {"model", args.scene.model}, {"cluster", scene->cluster.name()}, {"costs_measured", scene->measured}};
+  report.json = {{"model", args.scene.model},
+                 {"cluster", scene->cluster.name()},
+                 {"costs_measured", scene->measured},
+                 {"costs", scene->source}};
   if (args.allow.empty())
     report.text +=
         "allowed: fp32 and bf16 alone; --allow CODEC says what else may be lost (docs/choosing.md)\n";
@@ -158,6 +160,7 @@ Result<Report> run_plan(const PlanArgs& args) {
                     {"bytes_sent_per_rank", p.outcome.bytes[0]},
                     {"simulated", p.looked_at.size()},
                     {"judged", p.judged},
+                    {"estimated", p.estimated},
                     {"verdict", p.verdict}});
   report.json["plans"] = std::move(list);
   report.json["rules"] = std::move(rules);

@@ -10,6 +10,20 @@
 namespace tithe::planner {
 namespace {
 
+bool too_many(const Question& question) { return question.job.tensors.size() > kMostConfirmed; }
+
+// A step under an assignment: simulated, or estimated where tensors are too many.
+Result<sim::Outcome> step_of(Board& board, const Assignment& assignment) {
+  const Question& q = board.question();
+  if (!too_many(q)) return simulate(q, board.rules(assignment, {}));
+  sim::Outcome out;
+  out.step = board.judge(assignment);
+  out.exposed = out.step - q.job.compute;
+  out.bytes = {board.last_times().up * q.cluster.rates()[0] / q.cluster.hosts()[0].ranks};
+  out.busiest = "host 0 up";
+  return out;
+}
+
 // What a search found is an estimate's; so what stands close to it is simulated too.
 class Confirm {
  public:
@@ -22,9 +36,9 @@ class Confirm {
   Result<std::size_t> add(std::string label, const Assignment& assignment) {
     for (std::size_t c = 0; c < seen_.size(); ++c)
       if (seen_[c].assignment == assignment) return c;
-    const Result<sim::Outcome> out = simulate(board_.question(), board_.rules(assignment, {}));
+    Result<sim::Outcome> out = step_of(board_, assignment);
     if (!out.ok()) return out.status();
-    seen_.push_back({std::move(label), assignment, out->step});
+    seen_.push_back({std::move(label), assignment, std::move(*out)});
     return seen_.size() - 1;
   }
   bool spent() const { return seen_.size() >= most_; }
@@ -62,7 +76,7 @@ class Confirm {
         for (std::size_t t = 0; t < other.size(); ++t) change(t, other[t]);
         const Result<std::size_t> at = add(seen_[of].label + label, other);
         if (!at.ok()) return at.status();
-        if (seen_[*at].step < seen_[of].step) {
+        if (seen_[*at].step() < seen_[of].step()) {
           of = *at;
           better = true;
         }
@@ -98,12 +112,13 @@ class Confirm {
 
 std::string verdict_of(const Planned& p) {
   const double step = p.outcome.step * 1e3;
+  const std::string_view how = p.estimated ? ", estimated" : "";
   if (p.outcome.exposed <= 0.01 * p.outcome.step)
-    return fmt::format("step {:.3f} ms: communication is hidden, nothing more can be gained", step);
+    return fmt::format("step {:.3f} ms{}: communication is hidden, nothing more can be gained", step, how);
   if (p.outcome.step > kWorthIt * p.bf16)
-    return fmt::format("step {:.3f} ms: nothing that is allowed beats bf16", step);
-  return fmt::format("step {:.3f} ms instead of {:.3f} with bf16, {:.2f} times as fast", step, p.bf16 * 1e3,
-                     p.bf16 / p.outcome.step);
+    return fmt::format("step {:.3f} ms{}: nothing that is allowed beats bf16", step, how);
+  return fmt::format("step {:.3f} ms{} instead of {:.3f} with bf16, {:.2f} times as fast", step, how,
+                     p.bf16 * 1e3, p.bf16 / p.outcome.step);
 }
 
 bool compresses(const Board& board, const Assignment& assignment) {
@@ -137,7 +152,7 @@ Result<Planned> plan(const Question& question, std::string_view policy) {
     const auto shortest = [&](bool lossy_too) {
       std::size_t at = *at_bf16;
       for (std::size_t c = 0; c < confirm.seen().size(); ++c)
-        if (confirm.seen()[c].step < confirm.seen()[at].step &&
+        if (confirm.seen()[c].step() < confirm.seen()[at].step() &&
             (lossy_too || !compresses(board, confirm.seen()[c].assignment)))
           at = c;
       return at;
@@ -146,19 +161,18 @@ Result<Planned> plan(const Question& question, std::string_view policy) {
     // What loses nothing stays, unless compressing is worth it.
     const std::size_t lossless = shortest(false);
     best = shortest(true);
-    if (confirm.seen()[best].step > kWorthIt * confirm.seen()[lossless].step) best = lossless;
+    if (confirm.seen()[best].step() > kWorthIt * confirm.seen()[lossless].step()) best = lossless;
   }
 
   Planned out;
   out.policy = std::string(policy);
-  out.bf16 = confirm.seen()[*at_bf16].step;
-  out.raw = confirm.seen()[*at_raw].step;
+  out.bf16 = confirm.seen()[*at_bf16].step();
+  out.raw = confirm.seen()[*at_raw].step();
   out.assignment = confirm.seen()[best].assignment;
   out.judged = board.judged;
   out.rules = board.rules(out.assignment, {});
-  Result<sim::Outcome> outcome = simulate(question, out.rules);
-  if (!outcome.ok()) return outcome.status();
-  out.outcome = std::move(*outcome);
+  out.outcome = confirm.seen()[best].outcome;
+  out.estimated = too_many(question);
   out.looked_at = std::move(confirm.seen());
   out.verdict = verdict_of(out);
   return out;
@@ -171,7 +185,9 @@ Result<Bounds> bounds_of(const Question& question, const Planned& planned) {
   const auto with = [&](const sim::Cluster& cluster) -> Result<Seconds> {
     Question other = question;
     other.cluster = cluster;
-    const Result<sim::Outcome> o = simulate(other, planned.rules);
+    Result<Board> board = Board::make(other);
+    if (!board.ok()) return board.status();
+    const Result<sim::Outcome> o = step_of(*board, planned.assignment);
     if (!o.ok()) return o.status();
     return o->step;
   };

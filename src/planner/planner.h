@@ -3,7 +3,8 @@
 // The planner: what to compress, with what, how cut, and why (docs/plan.md).
 //
 //   confirmed   what a search found, what stands beside it and the baselines are run in the simulator; the shortest
-//               step of these is the plan
+//               step of these is the plan. Of more than kMostConfirmed tensors the list schedule is all there is, and
+//               the text says so
 //   honest      a plan that compresses has to beat bf16 by kWorthIt, else bf16 is the plan and its text says so
 //   same        the same question and policy give the same plan on every machine
 //   whole       a plan is rules (tithe/choices.h): what a session takes, on all ranks
@@ -17,10 +18,13 @@ namespace tithe::planner {
 
 inline constexpr double kWorthIt = 0.98;  // of the step with bf16: a plan above it is not worth what it loses
 
+inline constexpr std::size_t kMostConfirmed = 2000;  // tensors
+
 struct Candidate {
   std::string label;
   Assignment assignment;
-  Seconds step = 0;  // as simulated
+  sim::Outcome outcome;  // as simulated; of an estimate step, exposed and bytes alone
+  Seconds step() const { return outcome.step; }
 };
 
 struct Planned {

@@ -128,6 +128,25 @@ TEST(Planner, HostsWithSeveralRanksAreServed) {
   }
 }
 
+// Too many tensors for the simulator: the plan is the estimate's, says so, and is the same each time.
+TEST(Planner, VeryManyTensorsAreEstimated) {
+  Question q = question(1e9);
+  const std::vector<JobTensor> few = q.job.tensors;
+  q.job.tensors.clear();
+  q.job.bucket_ends.clear();
+  for (std::size_t t = 0; t <= kMostConfirmed; ++t) {
+    q.job.tensors.push_back(few[t % few.size()]);
+    q.job.tensors.back().key = "t" + std::to_string(t);
+    if (t % 10 == 9 || t == kMostConfirmed) q.job.bucket_ends.push_back(t + 1);
+  }
+  allow(q, {"onebit"});
+  const Planned p = *plan(q, "timeline");
+  EXPECT_TRUE(p.estimated);
+  EXPECT_NE(p.verdict.find("estimated"), std::string::npos) << p.verdict;
+  EXPECT_LT(p.outcome.step, 0.5 * p.bf16);
+  EXPECT_EQ(p.rules, plan(q, "timeline")->rules);
+}
+
 TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
   Question q = question(1e12);
   allow(q, {"onebit", "dgc:ratio=0.01"});

@@ -23,8 +23,8 @@ constexpr std::size_t kParts[] = {kUsualPartValues, std::size_t{1} << 20, std::s
 class Search {
  public:
   explicit Search(Board& board) : board_(board), tensors_(board.question().job.tensors) {
-    constexpr std::size_t kWorth = 1'200'000;  // tensors that are looked at in all
-    most_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 150, 4000);
+    constexpr std::size_t kWorth = 800'000;  // tensors that are looked at in all
+    most_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 60, 4000);
   }
 
   Assignment run() {
@@ -64,6 +64,7 @@ class Search {
     for (std::size_t o = 0; o < options; ++o) {
       if (!board_.options()[o].lossy) continue;
       for (const std::size_t least : sizes(std::min<std::size_t>(each, 12))) {
+        if (spent()) return;
         Assignment some = board_.uniform(static_cast<int>(o), kUsualPartValues);
         for (std::size_t t = 0; t < some.size(); ++t)
           if (tensors_[t].n < least && !some[t].grouped)
