@@ -33,7 +33,7 @@ Profile some() {
       .encode = {{{256, 1e-6}}},
       .store = {{{256, 0}}},
       .merge = {{{256, 1e-7}}},
-      .later = {{.encode = {{{256, 2e-6}}}, .store = {{{256, 3e-6}}}, .typical = 0.5}}};
+      .later = {{.encode = {{{256, 2e-6}}}, .store = {{{256, 3e-6}}}, .merge = {}, .typical = 0.5}}};
   p.assumed = {"eager_bytes"};
   p.links = {{.from = 0, .to = 1, .latency = 30e-6, .bytes_per_second = 1e8},
              {.from = 1, .to = 2, .failed = "nothing came"}};
