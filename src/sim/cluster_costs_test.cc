@@ -27,7 +27,7 @@ encode = [[1, "160us"], [1000000, "204us"]]
 store = [[1000000, "100us"]]
 merge = [[1000000, "50us"]]
 [[codec]]
-name = "topk:ratio=0.01"
+name = "topk:ratio=0.02"
 encode = [[1000000, "1ms"]]
 store = [[1000000, "2ms"]]
 merge = [[1000000, "3ms"]]
@@ -48,7 +48,7 @@ typical = 0.5
     EXPECT_DOUBLE_EQ(found.encode.at(1e6), 204e-6) << name;
     EXPECT_DOUBLE_EQ(found.merge.at(1e6), 50e-6) << name;
   }
-  const CodecCosts& topk = **costs.of(*parse_spec("topk:ratio=0.01"));
+  const CodecCosts& topk = **costs.of(*parse_spec("topk:ratio=0.02"));
   EXPECT_DOUBLE_EQ(topk.store.at(1e6), 2e-3);
   EXPECT_DOUBLE_EQ(topk.typical, 0.5);
 }
