@@ -35,6 +35,7 @@ struct Planned {
   std::vector<Candidate> looked_at;  // candidates that were simulated, this one among them
   Seconds bf16 = 0, raw = 0;         // steps of these baselines
   std::size_t judged = 0;            // assignments that the search judged
+  bool estimated = false;            // there were too many tensors for the simulator
   std::string verdict;               // one line: what is gained, or that nothing is
 };
 
