@@ -38,10 +38,10 @@ class Probe {
     return wait(last_, from);
   }
 
-  // Bytes per second that come from `from` while as many go to `to`, peer by peer `count` messages. Two to each are under
-  // way, so that none waits for the one before; or, in step, one, and the next when it and the one that comes from there
-  // are through, as ranks do that wait for each other's results. The first two fill what links let through at once, and
-  // do not count. 0: one of them failed. `room` holds two messages per peer.
+  // Bytes per second that come from `from` while as many go to `to`, peer by peer `count` messages. Two to each are
+  // under way, so that none waits for the one before; or, in step, one, and the next when it and the one that comes
+  // from there are through, as ranks do that wait for each other's results. The first two fill what links let
+  // through at once, and do not count. 0: one of them failed. `room` holds two messages per peer.
   double flood(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room, int count,
                bool in_step) {
     constexpr std::size_t kFirst = 2;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/policy.h"
+#include "planner/policies.h"
 
 namespace tithe::planner {
 

@@ -109,8 +109,8 @@ TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
     }
 }
 
-// Hosts with several ranks: not all of them can be drawn where there are many, and strategies that treat hosts apart are
-// among the options.
+// Hosts with several ranks: not all of them can be drawn where there are many, and strategies that treat hosts apart
+// are among the options.
 TEST(Planner, HostsWithSeveralRanksAreServed) {
   for (const int hosts : {2, 6}) {
     Question q = question(1e9);

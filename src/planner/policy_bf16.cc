@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // bf16: all values in 16 bits. The baseline that anything lossy has to beat.
-#include "planner/policy.h"
+#include "planner/policies.h"
 
 namespace tithe::planner {
 namespace {

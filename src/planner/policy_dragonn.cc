@@ -6,7 +6,7 @@
 //   T_spr  = (K - 1) (latency + payload(d) / B)      every payload to every rank
 //   T_comp = T_enc(d) + T_dec(d), both as profiled
 // The difference of the two is (K - 1) (latency + (2 / K) d A / B - payload / B); the paper prints 1 / K.
-#include "planner/policy.h"
+#include "planner/policies.h"
 #include "planner/tensor_costs.h"
 
 namespace tithe::planner {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // raw: all values as they are, fp32. What compression is compared with where nothing else is known.
-#include "planner/policy.h"
+#include "planner/policies.h"
 
 namespace tithe::planner {
 namespace {

@@ -12,7 +12,7 @@
 // the strategies cut each part into N chunks as they are.
 #include <limits>
 
-#include "planner/policy.h"
+#include "planner/policies.h"
 #include "planner/tensor_costs.h"
 
 namespace tithe::planner {

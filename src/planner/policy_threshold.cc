@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "base/text.h"
-#include "planner/policy.h"
+#include "planner/policies.h"
 
 namespace tithe::planner {
 namespace {

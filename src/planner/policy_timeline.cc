@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <set>
 
-#include "planner/policy.h"
+#include "planner/policies.h"
 
 namespace tithe::planner {
 namespace {

@@ -5,7 +5,7 @@
 //
 //   tree      between two hosts there is one way: up to where their ways meet, and down again
 //   duplex    a link carries its rate in both directions at once
-//   costs     of its devices and its network, where they are known: a testbed of a paper has those that the paper states
+//   costs     of its devices and its network, where they are known: a testbed of a paper has those that it states
 //   checked   a cycle, a switch that nobody named, a link without a rate or with a rate of zero: kInvalid, with file,
 //             line and cure
 #include <map>

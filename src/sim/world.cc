@@ -102,8 +102,8 @@ Result<Outcome> World::run() {
     if (!step_clock())
       return Status(Code::kInvalid,
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
-  // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller, who
-  // has it tell the others; and again, when all have.
+  // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller,
+  // who has it tell the others; and again, when all have.
   Seconds last = work_.compute;
   for (Rank a = 0; a < classes_.seats() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/policy.h"
+#include "planner/policies.h"
 
 #include <fmt/format.h>
 
