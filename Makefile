@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)/python
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-published bench-sync bench-truth study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -109,6 +109,13 @@ bench-replay: build ## two tables of `tithe replay` on emulated hosts, as root: 
 
 bench-published: build ## gains that papers published, beside those of `tithe simulate` on their testbeds: ONLY=hipress_ec2 OUT=
 	@$(PY) bench/published.py $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
+
+bench-plan: build ## is the plan as good as the best found by hand? on emulated hosts, as root: LINKS= MODELS= RESUME=1 FOR=seconds OUT=
+	@$(PY) bench/plan_by_hand.py $(if $(LINKS),--links $(LINKS)) $(if $(MODELS),--models $(MODELS)) $(if $(RESUME),--resume) \
+	  $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
+
+bench-plan-policies: build ## the planner's policies on the testbeds of four papers, simulated: OUT=
+	@$(PY) bench/plan_policies.py $(if $(OUT),--out $(OUT))
 
 bench-groups: build ## a model's small tensors as groups and alone, beside one message of the same bytes: MODEL= RANKS=4
 	@$(BUILD)/bench/bench_groups --ranks $(or $(RANKS),4) $(if $(MODEL),--model $(MODEL))

@@ -23,7 +23,7 @@ struct PlanArgs {
 // Buckets as DistributedDataParallel fills them.
 planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
   planner::Job job;
-  const double speed = scene.cluster.speed(), forward = scene.model.forward_ms / 1e3 / speed;
+  const double speed = speed_of(scene, scene.cluster), forward = scene.model.forward_ms / 1e3 / speed;
   job.compute = forward + scene.model.backward_ms() / 1e3 / speed;
   job.lanes = lanes;
   constexpr std::size_t kFirstBucket = 1 << 20;

@@ -97,6 +97,12 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   return out;
 }
 
+double speed_of(const Scene& scene, const sim::Cluster& cluster) {
+  const sim::Seconds known = cluster.compute(scene.model.model);
+  const double usual = (scene.model.forward_ms + scene.model.backward_ms()) / 1e3;
+  return known > 0 && usual > 0 ? usual / known : cluster.speed();
+}
+
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb) {
   if (setting.session.servers >= cluster.world())
@@ -105,9 +111,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
   const Result<Choices> choices = engine::choices_of(setting.session, cluster.world(), cluster.shared());
   if (!choices.ok())
     return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
-  const sim::Seconds known = cluster.compute(scene.model.model);
-  const double usual = (scene.model.forward_ms + scene.model.backward_ms()) / 1e3;
-  const double speed = known > 0 && usual > 0 ? usual / known : cluster.speed();
+  const double speed = speed_of(scene, cluster);
   sim::Workload work;
   const double forward = scene.model.forward_ms / 1e3 / speed;
   work.compute = forward + scene.model.backward_ms() / 1e3 / speed;

@@ -40,6 +40,9 @@ struct Setting {
 };
 Result<std::vector<Setting>> settings_of(const SimulateArgs& args);
 
+// How many times as fast as its file says the cluster's devices compute the model: the cluster may know its step.
+double speed_of(const Scene& scene, const sim::Cluster& cluster);
+
 // The step that a model makes of a setting, bucket by bucket as DistributedDataParallel fills them.
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb);

@@ -29,7 +29,7 @@ class Confirm {
  public:
   Confirm(Board& board) : board_(board) {
     constexpr std::size_t kWorth = 12'000;  // tensors that are simulated in all
-    most_ = std::clamp<std::size_t>(kWorth / board.question().job.tensors.size(), 6, 40);
+    most_ = std::clamp<std::size_t>(kWorth / board.question().job.tensors.size(), 12, 40);
   }
 
   // The number of the candidate; of one that is there already, that one's.
@@ -43,6 +43,22 @@ class Confirm {
   }
   bool spent() const { return seen_.size() >= most_; }
   std::vector<Candidate>& seen() { return seen_; }
+
+  // What the other policies would do, so that none of them has the shorter step.
+  Status others() {
+    const std::pair<const Policy*, const char*> all[] = {{&secopa_policy, ""},
+                                                         {&dragonn_policy, ""},
+                                                         {&threshold_policy, "256KB"},
+                                                         {&threshold_policy, "1MB"},
+                                                         {&threshold_policy, "4MB"}};
+    for (const auto& [policy, argument] : all) {
+      const Result<Assignment> decided = policy->decide(board_, argument);
+      if (!decided.ok()) return decided.status();
+      const Result<std::size_t> at = add(std::string(policy->name), *decided);
+      if (!at.ok()) return at.status();
+    }
+    return {};
+  }
 
   // Settings that are the same for all tensors, the best of the estimate first; of each codec at least one.
   Status uniform() {
@@ -148,6 +164,7 @@ Result<Planned> plan(const Question& question, std::string_view policy) {
   if (!own.ok()) return own.status();
   std::size_t best = *own;
   if (*found == &timeline_policy) {
+    TITHE_TRY(confirm.others());
     TITHE_TRY(confirm.uniform());
     const auto shortest = [&](bool lossy_too) {
       std::size_t at = *at_bf16;

@@ -2,8 +2,8 @@
 #pragma once
 // The planner: what to compress, with what, how cut, and why (docs/plan.md).
 //
-//   confirmed   what a search found, what stands beside it and the baselines are run in the simulator; the shortest
-//               step of these is the plan. Of more than kMostConfirmed tensors the list schedule is all there is, and
+//   confirmed   what a search found, what stands beside it, what the other policies decide and the baselines are run in
+//               the simulator; the shortest step of these is the plan. Of more than kMostConfirmed tensors the list schedule is all there is, and
 //               the text says so
 //   honest      a plan that compresses has to beat bf16 by kWorthIt, else bf16 is the plan and its text says so
 //   same        the same question and policy give the same plan on every machine
