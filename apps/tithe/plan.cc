@@ -53,6 +53,8 @@ Json json_of(const Rule& rule) {
   out["codec"] = to_string(*rule.codec);
   out["strategy"] = rule.strategy;
   out["part_values"] = rule.part_values;
+  if (rule.inside) out["inside"] = to_string(*rule.inside);
+  if (rule.priority != 0) out["priority"] = rule.priority;
   if (!rule.group.empty()) out["group"] = rule.group;
   return out;
 }
@@ -74,9 +76,12 @@ std::string table_of(const planner::Planned& p, const planner::Question& q) {
     const Rule& rule = p.rules[r];
     std::string which = rule.match == "*" ? size_text(rule) : rule.match;
     if (which.empty()) which = "all";
+    std::string codec = to_string(*rule.codec);
+    if (rule.inside) codec += fmt::format(", {} inside", to_string(*rule.inside));
+    if (rule.priority != 0) codec += ", first";
     text += fmt::format("{:<40} {:>14} {:<28} {:>10} {:>8}\n",
-                        fmt::format("{} of {} values", tensors[r], which), values[r], to_string(*rule.codec),
-                        rule.strategy, rule.group.empty() ? fmt::to_string(rule.part_values) : "group");
+                        fmt::format("{} of {} values", tensors[r], which), values[r], codec, rule.strategy,
+                        rule.group.empty() ? fmt::to_string(rule.part_values) : "group");
   }
   return text;
 }

@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::size_t kLeast = 256;
 constexpr double kLeastRun = 200e-6;  // seconds of a run: many encodes of a small tensor
-constexpr int kRuns = 5;
 constexpr std::size_t kMostPlaces = 64;
 
 }  // namespace
@@ -102,7 +101,7 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
       const int times =
           std::clamp(static_cast<int>(kLeastRun / std::max(thread_seconds() - begin, 1e-7)), 1, 2000);
       return median_seconds(
-          kRuns,
+          profile_runs(n),
           [&] {
             begin = thread_seconds();
             for (int k = 0; k < times; ++k) what();

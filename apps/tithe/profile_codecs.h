@@ -21,6 +21,9 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
 Result<sim::CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
                                        std::vector<double>& spread);  // of codecs of several phases
 
+// How often a codec runs over so many values: long runs differ less, and a profile is to take less than a minute.
+constexpr int profile_runs(std::size_t n) { return n < (std::size_t{1} << 20) ? 5 : 3; }
+
 // The processor time of this thread, in seconds.
 double thread_seconds();
 

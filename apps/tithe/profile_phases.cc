@@ -13,7 +13,6 @@ namespace tithe::cli {
 namespace {
 
 constexpr double kLeastRun = 200e-6;  // seconds of a run: many encodes of a small tensor
-constexpr int kRuns = 5;
 constexpr std::size_t kRanks = 2;
 
 class Meeting {
@@ -119,7 +118,7 @@ class Meeting {
     };
     const int times = std::clamp(static_cast<int>(kLeastRun / std::max(seconds(1), 1e-7)), 1, 2000);
     return median_seconds(
-        kRuns, [&] { return seconds(times); }, spread_);
+        profile_runs(n_), [&] { return seconds(times); }, spread_);
   }
 
   const Spec& spec_;

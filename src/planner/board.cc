@@ -151,6 +151,8 @@ std::vector<Rule> Board::rules(const Assignment& assignment, const std::vector<s
     rule.codec = option(d.option).spec;
     rule.strategy = d.grouped ? "auto" : std::string(option(d.option).strategy->name);
     rule.part_values = d.part_values;
+    if (d.rounded_inside && option(d.option).strategy->between != nullptr) rule.inside = *parse_spec("bf16");
+    rule.priority = d.early ? 1 : 0;
     if (d.grouped) rule.group = fmt::format("small {}", tithe::to_string(*rule.codec));
     rule.why = reason;
     return rule;

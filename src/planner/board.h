@@ -17,6 +17,8 @@ struct Decision {
   int option = 0;               // of Board::options(); of a small tensor too
   std::size_t part_values = 0;  // of its parts at most
   bool grouped = false;
+  bool rounded_inside = false;  // ranks of one host send each other bf16, where hosts are treated apart
+  bool early = false;           // its parts go before others that are ready
   friend auto operator<=>(const Decision&, const Decision&) = default;
 };
 using Assignment = std::vector<Decision>;  // by tensor

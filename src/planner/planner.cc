@@ -82,23 +82,24 @@ class Confirm {
     return {};
   }
 
-  // One change for all of its tensors at a time, as long as that makes the step shorter.
-  Status neighbours(std::size_t of) {
+  // One change for all of its tensors at a time, as long as that makes the step shorter by what is worth further rules.
+  Result<std::size_t> neighbours(std::size_t of) {
+    constexpr double kWorthRules = 0.995;
     for (bool better = true; better && !spent();) {
       better = false;
       for (const auto& [label, change] : changes()) {
-        if (spent()) return {};
+        if (spent()) return of;
         Assignment other = seen_[of].assignment;
         for (std::size_t t = 0; t < other.size(); ++t) change(t, other[t]);
         const Result<std::size_t> at = add(seen_[of].label + label, other);
         if (!at.ok()) return at.status();
-        if (seen_[*at].step() < seen_[of].step()) {
+        if (seen_[*at].step() < kWorthRules * seen_[of].step()) {
           of = *at;
           better = true;
         }
       }
     }
-    return {};
+    return of;
   }
 
  private:
@@ -114,10 +115,22 @@ class Confirm {
       out.emplace_back(fmt::format(", parts of {}", part), [part](std::size_t, Decision& d) {
         if (!d.grouped) d.part_values = part;
       });
-    for (const std::size_t small : {std::size_t{1} << 14, std::size_t{1} << 16})
-      out.emplace_back(fmt::format(", groups below {}", small), [this, small](std::size_t t, Decision& d) {
-        if (board_.question().job.tensors[t].n < small) d = board_.grouped(t);
+    const std::vector<JobTensor>& tensors = board_.question().job.tensors;
+    // What 16 bits are enough for between hosts, they are inside of one.
+    if (static_cast<int>(board_.question().cluster.hosts().size()) < board_.question().cluster.world())
+      out.emplace_back(", bf16 inside", [this](std::size_t t, Decision& d) {
+        if (board_.option(d.option).strategy->between != nullptr && !d.grouped)
+          d.rounded_inside = board_.base(t).codec->name == "bf16";
       });
+    const std::size_t large = std::ranges::max(tensors, {}, &JobTensor::n).n;
+    out.emplace_back(", large first", [&tensors, large](std::size_t t, Decision& d) {
+      d.early = !d.grouped && tensors[t].n >= large / 4;
+    });
+    for (const std::size_t small : {std::size_t{1} << 14, std::size_t{1} << 16})
+      out.emplace_back(fmt::format(", groups below {}", small),
+                       [this, &tensors, small](std::size_t t, Decision& d) {
+                         if (tensors[t].n < small) d = board_.grouped(t);
+                       });
     return out;
   }
 
@@ -174,10 +187,11 @@ Result<Planned> plan(const Question& question, std::string_view policy) {
           at = c;
       return at;
     };
-    TITHE_TRY(confirm.neighbours(shortest(true)));
+    const Result<std::size_t> at_best = confirm.neighbours(shortest(true));
+    if (!at_best.ok()) return at_best.status();
+    best = *at_best;
     // What loses nothing stays, unless compressing is worth it.
-    const std::size_t lossless = shortest(false);
-    best = shortest(true);
+    const std::size_t lossless = compresses(board, confirm.seen()[best].assignment) ? shortest(false) : best;
     if (confirm.seen()[best].step() > kWorthIt * confirm.seen()[lossless].step()) best = lossless;
   }
 

@@ -128,6 +128,26 @@ TEST(Planner, HostsWithSeveralRanksAreServed) {
   }
 }
 
+// Where a host's own ways are slow, 16 bits travel on them; but a tensor that is to stay fp32 stays so there too.
+TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
+  for (const bool exception : {false, true}) {
+    Question q = question(1e9);
+    Result<sim::Cluster> cluster = sim::Cluster::parse(
+        "name = \"t\"\n[[hosts]]\ncount = 2\nranks = 2\ncores = 16\nrate = \"100Mb/s\"\nlatency = \"50us\"\n"
+        "inside = \"300Mb/s\"\ninside_latency = \"20us\"\n",
+        "t.toml");
+    ASSERT_TRUE(cluster.ok()) << cluster.status().what();
+    q.cluster = *cluster;
+    if (exception) allow(q, {"*: fp32"});
+    const Result<Planned> p = plan(q, "timeline");
+    ASSERT_TRUE(p.ok()) << p.status().what();
+    const bool inside = std::any_of(p->rules.begin(), p->rules.end(), [](const Rule& r) {
+      return r.inside && r.inside->codec->name == "bf16";
+    });
+    EXPECT_EQ(inside, !exception);
+  }
+}
+
 // Too many tensors for the simulator: the plan is the estimate's, says so, and is the same each time.
 TEST(Planner, VeryManyTensorsAreEstimated) {
   Question q = question(1e9);

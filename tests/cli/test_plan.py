@@ -49,10 +49,11 @@ def test_the_file_is_what_replay_and_simulate_take(tmp_path):
 
 
 def test_an_exception_by_key_holds():
-    answer = told(f"{SLOW} --allow onebit --allow 'bert.embeddings.*: fp8'")
-    named = [rule for rule in answer["rules"] if rule["match"].startswith("bert.embeddings.")]
-    assert all(rule["codec"] in ("fp8", "fp32") for rule in named)
-    assert any(rule["match"] == "bert.embeddings.word_embeddings.weight" for rule in named)
+    answer = told(f"{SLOW} --allow onebit --allow 'bert.embeddings.*: fp8' --why")
+    taken = {w["tensor"]: a["option"].split("@")[0] for w in answer["why"] for a in w["alternatives"] if a["taken"]}
+    assert taken["bert.embeddings.word_embeddings.weight"] == "fp8"
+    assert {codec for key, codec in taken.items() if key.startswith("bert.embeddings.")} <= {"fp8", "fp32"}
+    assert {codec for key, codec in taken.items() if not key.startswith("bert.embeddings.")} == {"onebit"}
 
 
 def test_why_names_what_bounds_the_step():
