@@ -3,8 +3,8 @@
 // The planner: what to compress, with what, how cut, and why (docs/plan.md).
 //
 //   confirmed   what a search found, what stands beside it, what the other policies decide and the baselines are run in
-//               the simulator; the shortest step of these is the plan. Of more than kMostConfirmed tensors the list schedule is all there is, and
-//               the text says so
+//               the simulator; the shortest step of these is the plan. Of more than kMostConfirmed tensors the list
+//               schedule is all there is, and the text says so
 //   honest      a plan that compresses has to beat bf16 by kWorthIt, else bf16 is the plan and its text says so
 //   same        the same question and policy give the same plan on every machine
 //   whole       a plan is rules (tithe/choices.h): what a session takes, on all ranks
