@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/finite.h"
-#include "base/rng.h"
 
 namespace tithe::cli {
 namespace {
@@ -66,20 +65,6 @@ double norm(std::span<const float> a) {
   double squares = 0;
   for (const float v : a) squares += static_cast<double>(v) * v;
   return std::sqrt(squares);
-}
-
-std::vector<float> bell_values(std::size_t n, std::uint64_t seed) {
-  const std::uint64_t key = rng_key(seed, 0, 0, 0, 0);
-  std::vector<float> values(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    std::int32_t sum = 0;  // eight draws of 16 bits, each with variance 2^32 / 12
-    for (std::uint32_t k = 0; k < 4; ++k) {
-      const std::uint32_t r = draw32(key, static_cast<std::uint32_t>(4 * i + k));
-      sum += static_cast<std::int32_t>(r & 0xffff) + static_cast<std::int32_t>(r >> 16) - 65535;
-    }
-    values[i] = static_cast<float>(sum) / 53509.6F;  // sqrt(8 / 12) * 65536
-  }
-  return values;
 }
 
 }  // namespace tithe::cli

@@ -14,9 +14,9 @@
 #include "frame/checksum.h"
 #include "measure/links.h"
 #include "one_shot.h"
-#include "profile_codecs.h"
 #include "profile_probes.h"
 #include "rank_processes.h"
+#include "sim/codec_speed.h"
 #include "tithe/connect.h"
 #include "tithe/machine.h"
 
@@ -24,6 +24,7 @@ namespace tithe::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using sim::measure_codec, sim::median_seconds, sim::profile_sizes, sim::thread_seconds;
 
 // What a rank leaves on the board for rank 0.
 struct Found {

@@ -17,8 +17,8 @@
 //             beside a wait() or commit() of another thread, and cancel() beside anything
 //   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is
 //             owed is lost (propose)
-//   quiet     no thread it was not given, but for one while a proposal is prepared; no global state, nothing printed,
-//             nothing aborted in release
+//   quiet     no thread it was not given, but for one while a proposal or a plan is prepared; no global state, nothing
+//             printed, nothing aborted in release
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
 //   auto t = (*s)->sync(bucket);          // any number of buckets, the same order on all ranks
@@ -58,7 +58,9 @@ struct Tensor {
 using Ticket = std::uint64_t;
 
 struct SessionOptions {
-  std::string codec = "fp8";        // a spec string (tithe/spec.h); why this one: docs/choosing.md
+  // A spec string (tithe/spec.h); why this one: docs/choosing.md. Or "auto", "auto:allow=onebit+fp8": measured and
+  // planned while the job runs (docs/plan.md); without choices, schedule and servers then.
+  std::string codec = "fp8";
   std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
   std::string strategy = "server";  // a name in strategies.def
   // What happens to which tensor, as JSON (tithe/choices.h, docs/choices.md). Codec, strategy, min_values and
@@ -186,6 +188,8 @@ class Session {
   Proposal proposal() const;
   // The rules of the next round, as JSON without reasons; empty where there are none.
   std::string choices() const;
+  // What codec "auto" has found and decided since the last call, a line each; on rank 0, and of that codec alone.
+  std::vector<std::string> said();
 
   // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the
   // open round first. After a failure, or cancel(), it gives those of the last commit.

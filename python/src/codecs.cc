@@ -17,6 +17,7 @@
 #include "arrays.h"
 #include "core.h"
 #include "patient.h"
+#include "plan/allowance.h"
 #include "tithe/choices.h"
 #include "tithe/frame.h"
 #include "tithe/graph.h"
@@ -231,9 +232,18 @@ void bind_codecs(nb::module_& m) {
       nb::arg("spec"),
       "The shortest text that means the same codec and settings. ValueError says what is wrong.");
   m.def(
+      "check_codec",
+      [](std::string_view text) {
+        return is_auto(text) ? to_string(unwrap(parse_auto(text))) : to_string(unwrap(parse_spec(text)));
+      },
+      nb::arg("codec"), "The same of what a session takes: auto too.");
+  m.def(
+      "is_auto", [](std::string_view text) { return is_auto(text); }, nb::arg("codec"),
+      "Whether it is the codec that measures and plans while the job runs.");
+  m.def(
       "is_lossless",
       [](std::string_view text, std::string_view choices) {
-        const Usual usual{.spec = unwrap(parse_spec(text)), .strategy = all_strategies()[0]};
+        const Usual usual{.spec = unwrap(first_spec(text)), .strategy = all_strategies()[0]};
         std::vector<Rule> rules;
         if (!choices.empty()) rules = unwrap(parse_rules(choices));
         return unwrap(Choices::make(std::move(rules), usual)).lossless();
@@ -243,7 +253,7 @@ void bind_codecs(nb::module_& m) {
   m.def(
       "schedule_follows",
       [](std::string_view schedule, std::string_view codec) {
-        const Schedule parsed = unwrap(Schedule::parse(schedule, unwrap(parse_spec(codec))));
+        const Schedule parsed = unwrap(Schedule::parse(schedule, unwrap(first_spec(codec))));
         return std::pair(parsed.follows_loss(), parsed.follows_rate());
       },
       nb::arg("schedule"), nb::arg("codec"),

@@ -45,7 +45,9 @@ def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -
     parameters: (name, parameter) pairs, of all that are trained.
     """
     named = list(parameters)
-    if named and options.choices:
+    automatic = _core.is_auto(options.codec)
+    if named and (options.choices or automatic):
         unmet = _core.unmet_rules(options, [name for name, _ in named], [p.numel() for _, p in named])
         if unmet:
-            warnings.warn(f"choices: {'; '.join(unmet)}", RuntimeWarning, stacklevel=2)
+            of = "codec auto, what is allowed" if automatic else "choices"
+            warnings.warn(f"{of}: {'; '.join(unmet)}", RuntimeWarning, stacklevel=2)

@@ -28,7 +28,7 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
             setattr(options, name, value)
         except TypeError:
             raise ValueError(f"{name}={value!r}: not a value for this option") from None
-    _core.check_spec(options.codec)
+    _core.check_codec(options.codec)
     _core.schedule_follows(options.schedule, options.codec)
     if options.strategy not in _core.strategies():
         raise ValueError(f"unknown strategy '{options.strategy}': known are {', '.join(_core.strategies())}")
@@ -84,6 +84,8 @@ class Session:
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
     servers=2 makes the last 2 ranks sum for the others (docs/strategies.md).
+    codec="auto", or "auto:allow=onebit+fp8" with what may be used beside fp32 and bf16, measures and plans while the
+    job runs (docs/plan.md); said() tells what it found.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
@@ -185,6 +187,10 @@ class Session:
     def choices(self) -> str:
         """The rules of the next round, as JSON; "" where there are none."""
         return self._core.choices
+
+    def said(self) -> list[str]:
+        """What codec "auto" has found and decided since the last call, a line each, on rank 0; else nothing."""
+        return self._core.said()
 
     @property
     def ratio(self) -> float | None:

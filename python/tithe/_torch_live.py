@@ -2,6 +2,7 @@
 """The running part of tithe.torch.State: a session, the threads that feed it and wait for it, and who is who."""
 
 import contextlib
+import logging
 import os
 import queue
 import signal
@@ -22,6 +23,8 @@ from tithe._torch_checks import DTYPES, scale_of
 from tithe._torch_device import Passage, Passages, check_device
 from tithe._torch_keys import Keys
 from tithe._torch_trace import Backward
+
+_log = logging.getLogger("tithe.torch")
 
 _LOOK = 0.1  # seconds between looks for Ctrl-C
 
@@ -138,6 +141,8 @@ def _lighten(error: BaseException) -> None:
 
 def _commit(session: _core.Session, step: list[Job]) -> None:
     session.commit()
+    for line in session.said():
+        _log.warning("%s", line)  # one line each for a decision, seen where logging was not set up
     for job in step:
         job.settle()
 

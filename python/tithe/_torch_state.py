@@ -42,7 +42,8 @@ class State(_Slots):
 
     process_group: the ranks to average over; None is the default group at the first use.
     codec, strategy: as `tithe codecs` and `tithe.strategies()` list them; the defaults suit any optimizer
-    (docs/choosing.md).
+    (docs/choosing.md). codec="auto", or "auto:allow=onebit+*.bias: fp32" with what may be used beside fp32 and bf16,
+    measures the first steps, plans, and measures again when steps change (docs/plan.md); rank 0 logs what it decides.
     parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name; without them the model
     that registered the State is asked.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).
@@ -111,6 +112,11 @@ class State(_Slots):
             if self._saved is not None:
                 self._check_saved(self._saved, rank, world)
             settings = self._session_options()
+            if _core.is_auto(self.codec) and not self._names:
+                raise ValueError(
+                    f"codec={self.codec!r} decides by the names of parameters, and this State knows none: "
+                    "tithe.torch.attach(model, ...), or State(parameters=model.named_parameters(), ...)"
+                )
             check_choices(settings[1], [(name, p) for name, p in self._names.values() if p.requires_grad])
             return settings
 
@@ -250,7 +256,7 @@ class State(_Slots):
             "format": _STATE_FORMAT,
             "world": self._live.world,
             "rank": self._live.rank,
-            "codec": _core.check_spec(self.codec),
+            "codec": _core.check_codec(self.codec),
             "choices": self._choices(),
             "proposed": self._live.session.choices != self._live.opened_choices,
             "parameters": self._live.keys.table(),

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "engine/control.h"
 #include "engine/laws.h"
+#include "plan/allowance.h"
 
 namespace tithe::engine {
 namespace {
@@ -23,7 +24,7 @@ std::pair<std::string_view, std::string_view> split(std::string_view text) {
 }
 
 Result<Spec> spec_of(const SessionOptions& options) {
-  return options.spec ? Result<Spec>(*options.spec) : parse_spec(options.codec);
+  return options.spec ? Result<Spec>(*options.spec) : first_spec(options.codec);
 }
 
 Result<const Strategy*> strategy_of(const SessionOptions& options) {
@@ -32,6 +33,25 @@ Result<const Strategy*> strategy_of(const SessionOptions& options) {
   for (const Strategy* s : all_strategies()) known.push_back(s->name);
   return Status(Code::kInvalid,
                 fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
+}
+
+// It decides on all that these would say.
+Status check_automatic(const SessionOptions& options) {
+  if (options.rules || !options.choices.empty())
+    return {Code::kInvalid,
+            "codec auto decides for every tensor: leave choices out, and say what a tensor may have as in "
+            "auto:allow=onebit+*.bias: fp32"};
+  if (!options.schedule.empty() && options.schedule != "none")
+    return {Code::kInvalid,
+            fmt::format("schedule '{}' moves the ratio of one codec, and codec auto may take several: leave "
+                        "it out, or name a codec",
+                        options.schedule)};
+  if (options.servers > 0)
+    return {Code::kUnsupported,
+            fmt::format("codec auto plans for ranks that all work, and servers={} only sum: name a codec, or "
+                        "take servers=0",
+                        options.servers)};
+  return {};
 }
 
 // Ranks of one host add up what they send each other, before the codec between hosts sees it.
@@ -105,6 +125,8 @@ Status check_laws(const Choices& choices, std::size_t i) {
 
 }  // namespace
 
+bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
+
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
   const Result<Spec> spec = spec_of(options);
   if (!spec.ok()) return spec.status();
@@ -113,7 +135,12 @@ Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts
   const Result<Link> link = parse_link(options.link);
   if (!link.ok()) return link.status();
   std::vector<Rule> rules;
-  if (options.rules) {
+  if (automatic(options)) {
+    Result<AutoSpec> asked = parse_auto(options.codec);
+    if (!asked.ok()) return asked.status();
+    TITHE_TRY(check_automatic(options));
+    rules = first_rules(*asked);
+  } else if (options.rules) {
     rules = *options.rules;
   } else if (!options.choices.empty()) {
     Result<std::vector<Rule>> parsed = parse_rules(options.choices);
@@ -157,8 +184,8 @@ Status check_change(const Choices& now, const Choices& next) {
 
 // ---- What ranks show each other
 
-std::string card_text(const Choices& choices, const Schedule& schedule) {
-  std::string text = to_string(choices.usual().spec);
+std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic) {
+  std::string text = automatic.empty() ? to_string(choices.usual().spec) : std::string(automatic);
   if (schedule.active()) text += " with schedule " + schedule.text();
   if (!choices.rules().empty())
     text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());

@@ -12,6 +12,9 @@
 
 namespace tithe::engine {
 
+// Whether their codec is "auto".
+bool automatic(const SessionOptions& options);
+
 // kInvalid for what the options get wrong, and where a codec and its strategy share no law; kUnsupported for what no
 // session of this build can do.
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts = {});
@@ -21,7 +24,8 @@ Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual);
 Status check_change(const Choices& now, const Choices& next);
 
 // What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
-std::string card_text(const Choices& choices, const Schedule& schedule);
+// `automatic`: the codec that was asked for, where that is "auto".
+std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {});
 // What it says of the strategy, and of hosts where these matter.
 std::string strategy_text(const Choices& choices);
 // "codec A instead of B", or the first rule that differs.

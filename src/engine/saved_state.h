@@ -14,8 +14,9 @@ struct SavedHead {
   Rank rank = 0;
   int world = 1;
   std::uint64_t round = 0;
-  std::string codec;        // and choices, of the last commit
-  std::string opened = {};  // the same that the session was opened with, where those are others
+  std::string codec;         // and choices, of the last commit
+  std::string opened = {};   // the same that the session was opened with, where those are others
+  std::string decided = {};  // by codec "auto": what src/automatic makes of it
   std::string schedule = {};
   Schedule::Told told = {};
 };

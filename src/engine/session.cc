@@ -68,7 +68,7 @@ Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
                     .plan = unit->plan_hash(),
                     .round = round_,
                     .average = options_.average,
-                    .codec = engine::card_text(*choices_, schedule_),
+                    .codec = engine::card_text(*choices_, schedule_, automatic_),
                     .strategy = engine::strategy_text(*choices_)};
   return runner_.add(std::move(unit), std::move(card));
 }
@@ -106,6 +106,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   e.used = round_ + 1;
   e.waited = false;
   e.open = true;
+  if (advisor_ != nullptr) advisor_->handed(e.hash, bucket, runner_.now_ns());
   return e.ticket;
 }
 
@@ -127,6 +128,13 @@ Status Session::Impl::wait(Ticket ticket) {
 
 Status Session::Impl::commit() {
   const std::lock_guard one_at_a_time(commit_mutex_);
+  bool ended = false;
+  const Status s = commit_round(ended);
+  if (ended && advisor_ != nullptr) advise();
+  return s;
+}
+
+Status Session::Impl::commit_round(bool& ended) {
   const std::int64_t began = runner_.now_ns();
   {
     const std::lock_guard lock(mutex_);
@@ -153,6 +161,7 @@ Status Session::Impl::commit() {
   const bool changes = runner_.end_round(!finite, began);
   ++round_;
   ++committed_;
+  ended = true;
   committed_choices_ = choices_;
   forget_gone();
   if (changes) switch_over();
@@ -200,6 +209,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::state() {
                        .round = round_,
                        .codec = codec,
                        .opened = codec == opened ? std::string() : opened,
+                       .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
                        .schedule = schedule_.text(),
                        .told = schedule_.told()},
                       store_);
@@ -225,6 +235,7 @@ Status Session::Impl::restore(ByteView bytes) {
             fmt::format("state was saved with schedule '{0}', this session has '{1}': open it "
                         "with schedule '{0}'",
                         head.schedule, schedule_.text())};
+  TITHE_TRY(check_allowed(**choices, saved));
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
   for (const auto& [key, from] : saved)
@@ -236,6 +247,7 @@ Status Session::Impl::restore(ByteView bytes) {
   committed_choices_ = choices_;
   round_ = head.round;
   schedule_.restore(head.told);
+  if (advisor_ != nullptr) advisor_->restored(head.decided, choices_->rules());
   return {};
 }
 
@@ -344,13 +356,14 @@ Status Session::evaluated(double loss) { return impl_->evaluated(loss); }
 Status Session::learning_rate(double rate) { return impl_->learning_rate(rate); }
 double Session::ratio() const { return impl_->ratio(); }
 Status Session::propose(std::string_view choices, std::uint64_t round) {
-  return impl_->propose(choices, round);
+  return impl_->user_proposes(choices, round);
 }
 Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
-  return impl_->propose(to_json(rules), round);
+  return impl_->user_proposes(to_json(rules), round);
 }
 Proposal Session::proposal() const { return impl_->proposal(); }
 std::string Session::choices() const { return impl_->choices(); }
+std::vector<std::string> Session::said() { return impl_->said(); }
 bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
 Result<std::vector<std::uint8_t>> Session::state() { return impl_->state(); }
 Status Session::restore(ByteView state) {

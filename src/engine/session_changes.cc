@@ -72,6 +72,56 @@ std::string Session::Impl::choices() const {
   return choices_->text();
 }
 
+Status Session::Impl::user_proposes(std::string_view choices, std::uint64_t round) {
+  if (!automatic_.empty())
+    return {Code::kInvalid,
+            fmt::format("a session with codec {} proposes by itself: open it with another codec to propose",
+                        automatic_)};
+  return propose(choices, round);
+}
+
+// ---- Codec "auto" proposes
+
+std::string Session::Impl::automatic_text(const SessionOptions& options) {
+  return engine::automatic(options) ? to_string(*parse_auto(options.codec)) : std::string();
+}
+
+void Session::Impl::seat_advisor() {
+  if (member_.me != 0 || member_.world == 1) return;
+  advisor_ =
+      engine::make_advisor(*parse_auto(automatic_),
+                           {.usual = choices_->usual(),
+                            .first = {choices_->rules().begin(), choices_->rules().end()},
+                            .lanes = options_.lanes,
+                            .aside = [this](std::function<void()> work) { runner_.aside(std::move(work)); },
+                            .now_ns = [this] { return runner_.now_ns(); },
+                            .mark = [this](std::string_view op, std::int64_t begin,
+                                           std::int64_t end) { runner_.mark(op, begin, end); }});
+}
+
+void Session::Impl::advise() {
+  const std::string rules = advisor_->round_over(runner_.now_ns(), proposal());
+  if (rules.empty()) return;
+  if (const Status s = propose(rules, 0); !s.ok()) advisor_->not_proposed(s);
+}
+
+// A state's rules came from a plan under what was allowed then.
+Status Session::Impl::check_allowed(const Choices& choices, const carry::Store::Map& saved) const {
+  if (automatic_.empty()) return {};
+  const Result<AutoSpec> spec = parse_auto(automatic_);
+  for (const auto& [key, from] : saved) {
+    const Spec& codec = choices.choice(key, from.n).spec;
+    const std::vector<Spec> allowed = codecs_for(spec->allowed, key);
+    if (std::find(allowed.begin(), allowed.end(), codec) == allowed.end())
+      return {
+          Code::kInvalid,
+          fmt::format("the state's plan sends tensor '{}' by {}, which {} does not allow: open it with what "
+                      "was allowed then, or start without the state (what was left unsent is then lost)",
+                      printable(key, 200), to_string(codec), automatic_)};
+  }
+  return {};
+}
+
 // ---- Every rank builds
 
 Result<Choices> Session::Impl::checked(std::string_view text) const {

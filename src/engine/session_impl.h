@@ -4,6 +4,7 @@
 #include <map>
 
 #include "carry/store.h"
+#include "engine/advisor.h"
 #include "engine/bucket.h"
 #include "engine/chosen.h"
 #include "engine/runner.h"
@@ -32,6 +33,7 @@ class Session::Impl {
                 .tags = transport->key().empty()
                             ? nullptr
                             : std::make_shared<Tags>(transport->key(), std::max(1, options_.lanes))},
+        automatic_(automatic_text(options_)),
         schedule_(schedule),
         choices_(std::make_shared<const Choices>(std::move(choices))),
         runner_(std::move(transport), member_, options_.lanes,
@@ -39,6 +41,7 @@ class Session::Impl {
                 {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
                  [this](std::uint32_t number) { discard(number); }}) {
     if (trace_ != nullptr) runner_.recorder().keep();
+    if (!automatic_.empty()) seat_advisor();
   }
   ~Impl() { (void)write_trace(); }
   Impl(const Impl&) = delete;
@@ -55,7 +58,11 @@ class Session::Impl {
   Status learning_rate(double rate);
   double ratio() const;
   Status propose(std::string_view choices, std::uint64_t round);
+  Status user_proposes(std::string_view choices, std::uint64_t round);
   Proposal proposal() const;
+  std::vector<std::string> said() {
+    return advisor_ == nullptr ? std::vector<std::string>() : advisor_->said();
+  }
   std::string choices() const;
   Status write_trace();
   // What a call returns that may have met the end of the session.
@@ -102,10 +109,15 @@ class Session::Impl {
                                         std::span<const carry::Own> comes = {}) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status meets_open_round(const Entry& e) const;
+  Status commit_round(bool& ended);
   Status check_carry();
   void forget_gone();
 
   // session_changes.cc
+  static std::string automatic_text(const SessionOptions& options);
+  void seat_advisor();
+  void advise();  // a round has ended
+  Status check_allowed(const Choices& choices, const carry::Store::Map& saved) const;
   Result<Choices> checked(std::string_view text) const;
   engine::Answer build(std::uint32_t number, const std::string& text);
   void discard(std::uint32_t number);
@@ -118,6 +130,8 @@ class Session::Impl {
   const std::unique_ptr<engine::TraceFile> trace_;  // null: none is asked for
   const SessionOptions options_;
   const engine::Member member_;
+  const std::string automatic_;               // codec "auto" as it was asked for; empty: another one
+  std::unique_ptr<engine::Advisor> advisor_;  // of rank 0, with codec "auto"; it outlives the work aside
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own

@@ -5,48 +5,12 @@
 
 #include <algorithm>
 
-#include "base/text.h"
 #include "engine/chosen.h"
 
 namespace tithe::planner {
 
-Result<Allowance> parse_allowance(std::string_view text) {
-  Allowance out;
-  const std::size_t colon = text.find(": ");
-  std::string_view codec = text;
-  if (colon != std::string_view::npos) {
-    out.match = std::string(text.substr(0, colon));
-    codec = text.substr(colon + 2);
-    if (out.match.empty())
-      return Status(Code::kInvalid,
-                    fmt::format("allowed '{}': a pattern of keys stands before ': '", printable(text, 100)));
-  }
-  const Result<Spec> spec = parse_spec(codec);
-  if (!spec.ok())
-    return Status(spec.status().code(), fmt::format("allowed '{}': {}; give a codec, or 'PATTERN: CODEC'",
-                                                    printable(text, 100), spec.status().what()));
-  out.codec = *spec;
-  return out;
-}
-
-bool always_allowed(const Spec& spec) { return spec.codec->name == "fp32" || spec.codec->name == "bf16"; }
-
 std::vector<Spec> codecs_for(const Question& question, std::string_view key) {
-  std::vector<Spec> named, general;
-  bool taken = false;
-  for (const Allowance& a : question.allowed) {
-    if (a.match.empty()) {
-      general.push_back(a.codec);
-    } else if (matches(a.match, key)) {
-      taken = true;
-      named.push_back(a.codec);
-    }
-  }
-  std::vector<Spec> out{*parse_spec("fp32")};
-  if (!taken) out.push_back(*parse_spec("bf16"));
-  for (const Spec& s : taken ? named : general)
-    if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
-  return out;
+  return tithe::codecs_for(question.allowed, key);
 }
 
 Status check(const Question& question) {

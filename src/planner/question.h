@@ -3,14 +3,14 @@
 // What the planner is asked: a training step of a model, on a cluster whose costs are known, with the codecs that its
 // user allows.
 //
-//   allowed   fp32 and bf16 always are, and nothing else without a word of the user. Entries with a pattern are
-//             exceptions: a tensor that such a pattern takes may use what these entries say, and fp32, alone
+//   allowed   nothing that loses more than bf16 without a word of the user (plan/allowance.h)
 //   same      the same question has the same answer on every machine: fp64, no clock, nothing random
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "plan/allowance.h"
 #include "sim/world.h"
 #include "tithe/choices.h"
 
@@ -33,14 +33,7 @@ struct Job {
   int lanes = 1;                         // compute lanes of a rank
 };
 
-// One thing that a user allows.
-struct Allowance {
-  std::string match;  // of keys; empty: all
-  Spec codec;
-  friend bool operator==(const Allowance&, const Allowance&) = default;
-};
-// "onebit"; "*.weight: dgc:ratio=0.01", a pattern of keys as in choices. kInvalid with the cure.
-Result<Allowance> parse_allowance(std::string_view text);
+using tithe::Allowance, tithe::always_allowed, tithe::parse_allowance;
 
 struct Question {
   Job job;
@@ -55,8 +48,6 @@ Status check(const Question& question);
 
 // The codecs that a tensor may have: fp32, bf16, then the others in the order in which they are allowed.
 std::vector<Spec> codecs_for(const Question& question, std::string_view key);
-// Whether it keeps 16 bits of a value or more, so that no one needs to be asked.
-bool always_allowed(const Spec& spec);
 
 // What ranks would do under these rules: the step that the simulator runs.
 Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules);

@@ -32,6 +32,7 @@ FLOORS = {
     "plan": 4,
     "sim": 4,
     "planner": 4,
+    "automatic": 5,
 }
 # A public header stands on the floor of the folder that keeps its promises.
 PUBLIC = {

@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <array>
 
-#include "one_shot.h"
-#include "profile_codecs.h"
+#include "sim/codec_speed.h"
 
-namespace tithe::cli {
+namespace tithe::sim {
 namespace {
 
 constexpr double kLeastRun = 200e-6;  // seconds of a run: many encodes of a small tensor
@@ -35,10 +34,10 @@ class Meeting {
   }
 
   // One more point of each phase's curves. `costs` has a phase's at its number.
-  Status add(std::span<sim::CodecCosts> costs, std::span<double> bytes, std::span<double> bounds) {
+  Status add(std::span<CodecCosts> costs, std::span<double> bytes, std::span<double> bounds) {
     for (std::size_t p = 0; p < codec_.phases.size() && status_.ok(); ++p) {
       begin(p);
-      const auto point = [&](sim::Curve& curve, double seconds) {
+      const auto point = [&](Curve& curve, double seconds) {
         curve.points.emplace_back(static_cast<double>(n_), seconds);
       };
       point(costs[p].encode, timed([&] { encode(turn_++ % kRanks); }));
@@ -141,19 +140,19 @@ class Meeting {
 
 }  // namespace
 
-Result<sim::CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
-                                       std::vector<double>& spread) {
+Result<CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
+                                  std::vector<double>& spread) {
   const std::size_t phases = spec.codec->phases.size();
-  std::vector<sim::CodecCosts> costs(phases);
+  std::vector<CodecCosts> costs(phases);
   std::vector<double> bytes(phases), bounds(phases);
   for (const std::size_t n : sizes)
     if (const Status s = Meeting(spec, n, spread).add(costs, bytes, bounds); !s.ok())
       return Status(s.code(), fmt::format("{}: {}", to_string(spec), s.what()));
   for (std::size_t p = 0; p < phases && !spec.codec->traits.fixed_size; ++p)
     if (bounds[p] > 0) costs[p].typical = bytes[p] / bounds[p];
-  sim::CodecCosts out = std::move(costs[0]);
+  CodecCosts out = std::move(costs[0]);
   out.later.assign(std::make_move_iterator(costs.begin() + 1), std::make_move_iterator(costs.end()));
   return out;
 }
 
-}  // namespace tithe::cli
+}  // namespace tithe::sim

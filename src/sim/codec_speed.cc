@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profile_codecs.h"
+#include "sim/codec_speed.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -8,10 +8,10 @@
 #include <cmath>
 #include <functional>
 
+#include "base/rng.h"
 #include "codec/common/leave.h"
-#include "one_shot.h"
 
-namespace tithe::cli {
+namespace tithe::sim {
 namespace {
 
 constexpr std::size_t kLeast = 256;
@@ -19,6 +19,20 @@ constexpr double kLeastRun = 200e-6;  // seconds of a run: many encodes of a sma
 constexpr std::size_t kMostPlaces = 64;
 
 }  // namespace
+
+std::vector<float> bell_values(std::size_t n, std::uint64_t seed) {
+  const std::uint64_t key = rng_key(seed, 0, 0, 0, 0);
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::int32_t sum = 0;  // eight draws of 16 bits, each with variance 2^32 / 12
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      const std::uint32_t r = draw32(key, static_cast<std::uint32_t>(4 * i + k));
+      sum += static_cast<std::int32_t>(r & 0xffff) + static_cast<std::int32_t>(r >> 16) - 65535;
+    }
+    values[i] = static_cast<float>(sum) / 53509.6F;  // sqrt(8 / 12) * 65536
+  }
+  return values;
+}
 
 double thread_seconds() {
   timespec t{};
@@ -42,8 +56,8 @@ double median_seconds(int runs, const std::function<double()>& work, std::vector
   return at(0.5);
 }
 
-Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
-                                      std::vector<double>& spread) {
+Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
+                                 std::vector<double>& spread) {
   const Codec& codec = *spec.codec;
   if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread);
   const Impl& impl = codec.best(this_machine());
@@ -52,7 +66,7 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
   // so that no branch learns one by heart; two residuals, one that is read and one that is written.
   const std::vector<float> gradients[] = {bell_values(most, 1), bell_values(most, 2)};
   std::vector<float> residuals[2] = {std::vector<float>(most), std::vector<float>(most)}, out(most);
-  sim::CodecCosts costs;
+  CodecCosts costs;
   double payload_bytes = 0, bound_bytes = 0;
   for (const std::size_t n : sizes) {
     const std::size_t bound = codec.phases[0].bound(spec.settings, n);
@@ -109,7 +123,7 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
           },
           spread);
     };
-    const auto add = [&](sim::Curve& curve, double seconds) {
+    const auto add = [&](Curve& curve, double seconds) {
       curve.points.emplace_back(static_cast<double>(n), seconds);
     };
     for (std::size_t k = 0; k < 2 * places; ++k) encode();
@@ -124,4 +138,4 @@ Result<sim::CodecCosts> measure_codec(const Spec& spec, std::span<const std::siz
   return costs;
 }
 
-}  // namespace tithe::cli
+}  // namespace tithe::sim

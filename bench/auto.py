@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How soon codec "auto" comes to a plan, what the plan is worth, and how soon a link that changes is answered.
+
+    python bench/auto.py                                        the tables of bench/results/auto.md, on stdout
+    python bench/auto.py --write bench/results/auto.md          the same, written
+    python bench/auto.py --cases 'hdc:1@1gbit>100mbit' --steps 250
+
+Four ranks, each on a host emulated by a network namespace behind a shaped link (demo/hosts.py). A step sleeps until a
+bucket of the model (models/) is ready, as DistributedDataParallel would fill it, and hands it over. A case runs
+`steps` steps of auto; where it names a second rate, links change to that after them, under the same job, and as many
+steps follow. Then, on links as they are, as many rounds of each fixed setting: bf16, what is allowed for all tensors,
+and the rules at which auto ended, from the beginning. Needs root, or user namespaces.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / folder) for folder in ("python", "demo")]
+
+import numpy as np  # noqa: E402
+from transports import all_gather_in  # noqa: E402
+
+import tithe  # noqa: E402
+from hosts import QUEUE_BYTES, Hosts, burst_bytes, command, die_with_parent, enter, parse_rate  # noqa: E402
+
+RANKS = 4
+CASES = ["resnet50:0.05@1gbit>100mbit", "bert_base:0.05@1gbit>100mbit", "hdc:1@1gbit>100mbit"]
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes: DistributedDataParallel's
+NEAR = 1.05  # of a step: as long as
+FIXED = 15  # steps of a fixed setting; the first 5 do not count
+
+
+def buckets_of(model: str, scale: float) -> list[tuple[float, list[tuple[str, int, int]]]]:
+    """(seconds since the step began, its tensors' names, values and rows) of each bucket."""
+    file = json.loads((ROOT / "models" / f"{model}.json").read_text())
+    out: list[tuple[float, list[tuple[str, int, int]]]] = []
+    tensors: list[tuple[str, int, int]] = []
+    held = 0
+    for tensor in file["tensors"]:
+        values = max(1, int(tensor["values"] * scale))
+        tensors.append((tensor["name"], values, tensor["row"]))
+        held += 4 * values
+        ready = (file["forward_ms"] + tensor["ready_ms"]) / 1e3
+        if held >= (FIRST_BUCKET if not out else BUCKET):
+            out.append((ready, tensors))
+            tensors, held = [], 0
+    if tensors:
+        out.append((ready, tensors))
+    return out
+
+
+class Job:
+    """One rank's steps in one session."""
+
+    def __init__(self, args: argparse.Namespace, name: str, **options: object):
+        model, scale = args.model.split(":")
+        gather = all_gather_in(Path(args.folder) / name, args.rank, RANKS)
+        self.session = tithe.Session.open(args.rank, RANKS, gather, transport="ucx:transports=tcp", **options)
+        rng = np.random.default_rng(args.rank)
+        self.pool = rng.standard_normal(1 << 21, np.float32)
+        self.buckets = []
+        for ready, tensors in buckets_of(model, float(scale)):
+            arrays = {}
+            for key, n, row in tensors:
+                whole = row > 1 and n % row == 0
+                arrays[key] = np.zeros((n // row, row) if whole else n, np.float32)
+            self.buckets.append((ready, arrays))
+        self.number = 0
+
+    def fill(self) -> None:
+        """New gradients: slices of the pool, others in each step."""
+        at = 7919 * self.number
+        for _, arrays in self.buckets:
+            for array in arrays.values():
+                flat = array.reshape(-1)
+                for first in range(0, flat.size, 1 << 20):
+                    part = flat[first : first + (1 << 20)]
+                    begin = at % (self.pool.size - part.size)
+                    np.copyto(part, self.pool[begin : begin + part.size])
+                    at += part.size
+
+    def step(self) -> float:
+        """Milliseconds from the beginning of forward to the end of commit."""
+        self.fill()
+        self.number += 1
+        begin = time.perf_counter()
+        tickets = []
+        for ready, arrays in self.buckets:
+            time.sleep(max(0.0, begin + ready - time.perf_counter()))
+            tickets.append(self.session.sync(arrays))
+        for ticket in tickets:
+            self.session.wait(ticket)
+        self.session.commit()
+        return 1e3 * (time.perf_counter() - begin)
+
+
+def run_rank(args: argparse.Namespace) -> None:
+    """Answers lines of standard input: a number of steps, or a fixed setting; rank 0 tells on standard output."""
+    auto = Job(args, "auto", codec=f"auto:allow={args.allow}" if args.allow else "auto")
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "steps" in asked:
+            for _ in range(asked["steps"]):
+                ms = auto.step()
+                if args.rank == 0:
+                    tell({"ms": ms, "said": auto.session.said(), "choices": auto.session.choices})
+        else:
+            choices = auto.session.choices if asked["choices"] == "auto" else None
+            job = Job(args, asked["name"], codec=asked["codec"], choices=choices or None)
+            times = [job.step() for _ in range(FIXED)]
+            job.session.close()
+            if args.rank == 0:
+                tell({"ms": statistics.median(times[5:])})
+        if args.rank == 0:
+            tell({"over": True})
+    auto.session.close()
+
+
+def tell(line: dict) -> None:
+    print(json.dumps(line), flush=True)
+
+
+class Inside:
+    """The hosts and their ranks."""
+
+    def __init__(self, args: argparse.Namespace, rate: str, folder: str):
+        self.hosts = Hosts(ranks=RANKS, link=rate)
+        self.hosts.build()
+        self.folder = folder
+        self.fixed = 0
+        (Path(folder) / "auto").mkdir()
+        env = {**os.environ, "UCX_NET_DEVICES": self.hosts.interface, "UCX_LOG_LEVEL": "fatal"}
+        line = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
+        self.ranks = [
+            subprocess.Popen(
+                [*self.hosts.prefix(r), *line, "--rank", str(r)],
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if r == 0 else subprocess.DEVNULL,
+                text=True,
+                preexec_fn=die_with_parent,
+            )
+            for r in range(RANKS)
+        ]
+
+    def ask(self, what: dict) -> list[dict]:
+        for rank in self.ranks:
+            rank.stdin.write(json.dumps(what) + "\n")
+            rank.stdin.flush()
+        out = []
+        for line in self.ranks[0].stdout:
+            told = json.loads(line)
+            if "over" in told:
+                return out
+            out.append(told)
+        raise RuntimeError("rank 0 has ended")
+
+    def fix(self, codec: str, choices: str = "") -> float:
+        self.fixed += 1
+        name = f"fixed{self.fixed}"
+        (Path(self.folder) / name).mkdir()
+        return self.ask({"name": name, "codec": codec, "choices": choices})[0]["ms"]
+
+    def change(self, rate: str) -> None:
+        bits = parse_rate(rate)
+        shape = ["root", "tbf", "rate", f"{bits:.0f}bit", "burst", str(burst_bytes(bits)), "limit", str(QUEUE_BYTES)]
+        for r in range(RANKS):
+            command("tc", "-n", f"rank{r}", "qdisc", "replace", "dev", "eth0", *shape)
+            command("tc", "qdisc", "replace", "dev", f"port{r}", *shape)
+
+    def end(self) -> None:
+        for rank in self.ranks:
+            rank.stdin.close()
+        for rank in self.ranks:
+            rank.wait()
+
+
+def run_inside(args: argparse.Namespace) -> int:
+    """One case; prints what it found as JSON."""
+    model, rates = args.inside.split("@")
+    rates = rates.split(">")
+    sys.argv += ["--model", model]
+    with tempfile.TemporaryDirectory() as folder:
+        inside = Inside(args, rates[0], folder)
+        phases = []
+        for k, rate in enumerate(rates):
+            if k > 0:
+                inside.change(rate)
+            steps = inside.ask({"steps": args.steps})
+            fixed = {codec: inside.fix(codec) for codec in ["bf16", *filter(None, args.allow.split("+"))]}
+            fixed["its rules"] = inside.fix("bf16", "auto")
+            phases.append({"rate": rate, "steps": steps, "fixed": fixed})
+        inside.end()
+    print(json.dumps({"model": model, "phases": phases}))
+    return 0
+
+
+def near(steps: list[float], goal: float) -> int | None:
+    """The first step from which on ten steps take no longer than `goal` by their median."""
+    return next((k for k in range(len(steps) - 9) if statistics.median(steps[k : k + 10]) <= NEAR * goal), None)
+
+
+def rows_of(case: dict) -> list[str]:
+    rows, before = [], ""
+    for phase in case["phases"]:
+        steps = [s["ms"] for s in phase["steps"]]
+        switch = next((k for k, s in enumerate(phase["steps"]) if s["choices"] != before), None)
+        before = phase["steps"][-1]["choices"]
+        fixed = phase["fixed"]
+        end = statistics.median(steps[-50:])
+        first = statistics.median(steps[5:15])
+        reached = near(steps, fixed["its rules"])
+        best = min((codec for codec in fixed if codec != "its rules"), key=fixed.__getitem__)
+        rows.append(
+            f"| {case['model']} | {phase['rate']} | {first:.1f} | {'-' if switch is None else switch} "
+            f"| {'-' if reached is None else reached} | {end:.1f} | {fixed['its rules']:.1f} | {fixed['bf16']:.1f} "
+            f"| {best} {fixed[best]:.1f} | {end / fixed[best]:.2f} |"
+        )
+    return rows
+
+
+def page(args: argparse.Namespace, cases: list[dict]) -> str:
+    models = [x.split(":", 1)[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x]
+    asked = " ".join(["python", "bench/auto.py", *sys.argv[1:]])
+    machine = f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
+    out = [
+        "# Codec auto",
+        "",
+        f"{RANKS} ranks on emulated hosts, {args.steps} steps on links of each rate, allowed: `{args.allow}`. "
+        f"`{asked}` on {machine}.",
+        "",
+        "Milliseconds per step, medians. First: of steps 5 to 14 on these links. Switch: the first step with other "
+        "rules, counted from 0 since links have this rate. Reached: the first step from which on ten take no more than "
+        "1.05 of what its last rules take in a job that begins with them (its rules). End: of the last 50 steps. Best: "
+        "of bf16 and what is allowed, each for all tensors.",
+        "",
+        "| model | links | first | switch | reached | end | its rules | bf16 | best | end / best |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        out += rows_of(case)
+    out += ["", "What rank 0 said:", "", "```text"]
+    for case in cases:
+        for phase in case["phases"]:
+            for k, step in enumerate(phase["steps"]):
+                out += [f"{case['model']} at {phase['rate']}, step {k}: {line}" for line in step["said"]]
+    return "\n".join([*out, "```"]) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=CASES, help="MODEL:SCALE@RATE, or @RATE>RATE: links change")
+    parser.add_argument("--steps", type=int, default=150, help="on links of each rate")
+    parser.add_argument("--allow", default="onebit", help="codecs, with a plus between")
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--model", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank is not None:
+        run_rank(args)
+        return 0
+    if args.inside:
+        return run_inside(args)
+    cases = []
+    for case in args.cases:
+        with tempfile.NamedTemporaryFile("r") as out:
+            line = ["sh", "-c", f'"$@" > {out.name}', "sh", sys.executable, __file__, *sys.argv[1:], "--inside", case]
+            if (status := enter(line)) != 0:
+                return status
+            cases.append(json.loads(out.read()))
+    text = page(args, cases)
+    if args.write:
+        args.write.write_text(text)
+    print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

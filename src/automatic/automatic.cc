@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The advisor of a session with codec "auto": facts of its rounds, when to plan (watch.h), what to plan (decide.h).
+//
+// Threads: handed() on the thread of sync(); round_over(), not_proposed() and restored() on that of commit(); planning
+//          aside; said() and decided() on any.
+// Locks    mutex_, then facts_mutex_. None is held while a plan is made.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "automatic/decide.h"
+#include "automatic/facts.h"
+#include "base/text.h"
+#include "engine/advisor.h"
+#include "engine/chosen.h"
+#include "sim/codec_speed.h"
+#include "sim/profile.h"
+
+namespace tithe::automatic {
+namespace {
+
+constexpr std::size_t kSizes[] = {std::size_t{1} << 12, std::size_t{1} << 16, std::size_t{1} << 20};
+constexpr std::size_t kMostText = 300;  // of what is said in one line
+
+class Automatic final : public engine::Advisor {
+ public:
+  Automatic(AutoSpec spec, engine::AdvisorSeat seat)
+      : spec_(std::move(spec)), seat_(std::move(seat)), watch_(plain(seat_.first)), rules_(seat_.first) {}
+
+  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+    const std::lock_guard lock(facts_mutex_);
+    facts_.handed(layout, bucket, at_ns);
+  }
+
+  std::string round_over(std::int64_t at_ns, const Proposal& last) override {
+    std::unique_lock lock(mutex_);
+    const Facts::Step step = end_step(at_ns);
+    if (proposed_) hear(last);
+    Watch::Next next = Watch::Next::kNothing;
+    if (step.whole) next = watch_.step(step.seconds, step.same);
+    if (plan_) {
+      next = take_plan(*plan_);
+      plan_.reset();
+    }
+    if (next == Watch::Next::kUnlike)
+      say(fmt::format("auto: {} steps, and no {} that hand over the same tensors together: stays with bf16",
+                      kMostUnlike, kFirst));
+    if (next == Watch::Next::kPlan) {
+      Asked asked = ask();
+      lock.unlock();
+      plan_aside(std::move(asked));  // without lanes it is made before this returns
+      return {};
+    }
+    if (next != Watch::Next::kPropose) return {};
+    if (watch_.gave_way())
+      say(fmt::format("auto: a step takes {:.1f} ms with this plan, more than before: goes back",
+                      1e3 * watch_.measured()));
+    proposed_ = true;
+    return watch_.wanted() == plain(planned_) ? to_json(planned_)
+                                              : watch_.wanted();  // with reasons, or without
+  }
+
+  void not_proposed(const Status& why) override {
+    const std::lock_guard lock(mutex_);
+    proposed_ = false;
+    watch_.refused();
+    say("auto: the plan was not taken: " + why.what());
+  }
+
+  std::string decided() const override {
+    const std::lock_guard lock(mutex_);
+    const bool watching = watch_.state() == Watch::State::kWatching;
+    return nlohmann::ordered_json{{"where", where()}, {"step_s", watching ? watch_.expected() : 0}}.dump();
+  }
+
+  void restored(const std::string& decided, std::span<const Rule> rules) override {
+    const std::lock_guard lock(mutex_);
+    rules_.assign(rules.begin(), rules.end());
+    const nlohmann::json was = nlohmann::json::parse(decided, nullptr, false);
+    const bool known = was.is_object() && was.contains("where") && was["where"].is_string() &&
+                       was.contains("step_s") && was["step_s"].is_number();
+    const double step = known ? was["step_s"].get<double>() : 0;
+    const std::string there = known ? was["where"].get<std::string>() : std::string();
+    if (known && there == where() && step > 0) {
+      watch_.resume(plain(rules_), step);
+      return;
+    }
+    watch_.restart(plain(rules_));
+    if (known && there != where())
+      say(fmt::format(
+          "auto: the state was decided on {}, this is {}: goes on with its rules and measures again",
+          printed(there), printed(where())));
+  }
+
+  std::vector<std::string> said() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(said_, {});
+  }
+
+ private:
+  struct Plan {
+    Result<Answer> answer;
+    std::int64_t began_ns = 0, ended_ns = 0;
+  };
+
+  // As Watch compares them.
+  static std::string plain(std::vector<Rule> rules) {
+    for (Rule& r : rules) r.why.clear();
+    return to_json(rules);
+  }
+  static std::string printed(const std::string& text) { return printable(text, kMostText); }
+  void say(std::string line) {
+    constexpr std::size_t kMostLines = 100;  // that nobody asks for
+    if (said_.size() < kMostLines) said_.push_back(std::move(line));
+  }
+
+  // On which hosts a decision holds.
+  std::string where() const {
+    return fmt::format("{} ranks on hosts {} of {}", seat_.usual.world,
+                       seat_.usual.hosts.text(seat_.usual.world), sim::machine_name());
+  }
+
+  Facts::Step end_step(std::int64_t at_ns) {
+    const std::lock_guard lock(facts_mutex_);
+    return facts_.over(at_ns);
+  }
+
+  // What became of what was proposed.
+  void hear(const Proposal& last) {
+    if (last.state == Proposal::State::kSwitched) {
+      proposed_ = false;
+      watch_.switched();
+      {
+        const std::lock_guard lock(facts_mutex_);
+        facts_.forget();
+      }
+      const Result<std::vector<Rule>> now = parse_rules(watch_.rules());
+      TITHE_ASSERT(now.ok());
+      rules_ = *now;
+    } else if (last.state == Proposal::State::kRefused) {
+      proposed_ = false;
+      watch_.refused();
+      say("auto: the plan was refused: " + last.why.what());
+    }
+  }
+
+  Watch::Next take_plan(const Plan& plan) {
+    if (!plan.answer.ok()) {
+      watch_.failed();
+      if (const std::string why = plan.answer.status().what(); why != trouble_)
+        say(fmt::format("auto: no plan can be made, and what is sent stays as it is: {}", why));
+      trouble_ = plan.answer.status().what();
+      return Watch::Next::kNothing;
+    }
+    trouble_.clear();
+    say("auto: " + plan.answer->verdict);
+    seat_.mark("auto: " + plan.answer->verdict, plan.began_ns, plan.ended_ns);
+    planned_ = plan.answer->rules;
+    return watch_.planned(plain(planned_), plan.answer->predicted);
+  }
+
+  // These, and behind them what the session does where none takes a tensor; small ones travel raw without a rule.
+  std::vector<Rule> in_full(std::vector<Rule> rules) const {
+    const auto takes_all = [](const Rule& r) {
+      return r.match == "*" && r.least == 0 && r.most == kMostValues;
+    };
+    if (std::any_of(rules.begin(), rules.end(), takes_all)) return rules;
+    const Usual& usual = seat_.usual;
+    rules.push_back({.least = usual.min_values,
+                     .codec = usual.spec,
+                     .strategy = std::string(usual.strategy->name),
+                     .part_values = usual.part_values});
+    return rules;
+  }
+
+  Asked ask() {
+    Asked asked;
+    {
+      const std::lock_guard lock(facts_mutex_);
+      asked.job = facts_.job(seat_.lanes);
+    }
+    asked.step = watch_.measured();
+    asked.rules = rules_;
+    asked.in_full = in_full(rules_);
+    asked.first = seat_.first;
+    asked.allowed = spec_.allowed;
+    asked.hosts = seat_.usual.hosts;
+    asked.world = seat_.usual.world;
+    asked.cores = static_cast<int>(std::thread::hardware_concurrency());
+    if (seat_.usual.link.known()) asked.latency = seat_.usual.link.seconds_per_frame;
+    return asked;
+  }
+
+  void plan_aside(Asked asked) {
+    seat_.aside([this, asked = std::move(asked)]() mutable {
+      Plan plan{.answer = Answer{}, .began_ns = seat_.now_ns()};
+      if (const Status s = measure_codecs(asked.job); s.ok()) {
+        asked.costs = *costs_;
+        plan.answer = decide(asked);
+      } else {
+        plan.answer = s;
+      }
+      plan.ended_ns = seat_.now_ns();
+      const std::lock_guard lock(mutex_);
+      plan_ = std::move(plan);
+    });
+  }
+
+  // Once in a session, aside: what the codecs that are allowed cost here. All else is assumed: what that gets wrong,
+  // the links' rate makes up for, since it is found with it (decide.h).
+  Status measure_codecs(const planner::Job& job) {
+    if (costs_) return {};
+    std::size_t largest = kSizes[0];
+    for (const planner::JobTensor& t : job.tensors) largest = std::max(largest, t.n);
+    std::vector<std::size_t> sizes;
+    for (const std::size_t n : kSizes)
+      if (n <= largest || sizes.empty()) sizes.push_back(n);
+    sim::Costs costs = sim::assumed_costs();
+    std::vector<Spec> specs{*parse_spec("fp32"), *parse_spec("bf16")};
+    for (const Allowance& a : spec_.allowed) specs.push_back(a.codec);
+    std::vector<double> spread;
+    for (const Spec& spec : specs) {
+      Result<sim::CodecCosts> measured = sim::measure_codec(spec, sizes, spread);
+      if (!measured.ok()) return measured.status();
+      costs.codecs[to_string(spec)] = std::move(*measured);
+    }
+    costs_ = std::move(costs);
+    return {};
+  }
+
+  const AutoSpec spec_;
+  const engine::AdvisorSeat seat_;
+  std::optional<sim::Costs> costs_;  // of the work aside alone
+
+  std::mutex facts_mutex_;  // taken by sync(), so held for a moment
+  Facts facts_;
+
+  mutable std::mutex mutex_;  // of all below
+  Watch watch_;
+  std::vector<Rule> rules_;    // in force
+  std::vector<Rule> planned_;  // by the last plan
+  std::optional<Plan> plan_;
+  bool proposed_ = false;
+  std::string trouble_;  // that was said last
+  std::vector<std::string> said_;
+};
+
+}  // namespace
+}  // namespace tithe::automatic
+
+namespace tithe::engine {
+
+std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorSeat seat) {
+  return std::make_unique<automatic::Automatic>(std::move(spec), std::move(seat));
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Who decides for a session with codec "auto" what its tensors are sent as. The engine tells it what happens and
+// proposes what it says; src/automatic answers. It lives on rank 0; the other ranks hear of it by proposals.
+//
+//   beside    it computes in the work that it gives to `aside`, and nowhere else for longer than a moment
+//   steady    handed() and round_over() allocate nothing while there is nothing to decide
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/allowance.h"
+#include "tithe/session.h"
+
+namespace tithe::engine {
+
+class Advisor {
+ public:
+  virtual ~Advisor() = default;
+
+  // A bucket was handed over. `layout`: of its keys, sizes and types, in order.
+  virtual void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) = 0;
+  // A round was committed; `last`: what became of what was proposed. The rules to propose, as JSON; empty: none.
+  virtual std::string round_over(std::int64_t at_ns, const Proposal& last) = 0;
+  // What it said was not proposed.
+  virtual void not_proposed(const Status& why) = 0;
+
+  // For a state: what was decided, and where.
+  virtual std::string decided() const = 0;
+  // A session goes on from a state with these rules. `decided` of that state; empty where it has none.
+  virtual void restored(const std::string& decided, std::span<const Rule> rules) = 0;
+
+  // Lines for people since the last call.
+  virtual std::vector<std::string> said() = 0;
+};
+
+struct AdvisorSeat {
+  Usual usual;                   // of the session: world, hosts, sizes, link
+  std::vector<Rule> first = {};  // rules that it begins with
+  int lanes = 1;
+  std::function<void(std::function<void()>)> aside;  // work that no step waits for
+  std::function<std::int64_t()> now_ns;
+  std::function<void(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns)> mark;  // for the trace
+};
+std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorSeat seat);
+
+}  // namespace tithe::engine

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/allowance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace tithe {
+namespace {
+
+constexpr std::string_view kAuto = "auto", kAllow = "allow=";
+constexpr std::size_t kMostShown = 100;
+
+}  // namespace
+
+Result<Allowance> parse_allowance(std::string_view text) {
+  Allowance out;
+  const std::size_t colon = text.find(": ");
+  std::string_view codec = text;
+  if (colon != std::string_view::npos) {
+    out.match = std::string(text.substr(0, colon));
+    codec = text.substr(colon + 2);
+    if (out.match.empty())
+      return Status(Code::kInvalid, fmt::format("allowed '{}': a pattern of keys stands before ': '",
+                                                printable(text, kMostShown)));
+  }
+  const Result<Spec> spec = parse_spec(codec);
+  if (!spec.ok())
+    return Status(spec.status().code(), fmt::format("allowed '{}': {}; give a codec, or 'PATTERN: CODEC'",
+                                                    printable(text, kMostShown), spec.status().what()));
+  out.codec = *spec;
+  return out;
+}
+
+std::string to_string(const Allowance& allowance) {
+  return (allowance.match.empty() ? std::string() : allowance.match + ": ") + to_string(allowance.codec);
+}
+
+bool always_allowed(const Spec& spec) { return spec.codec->name == "fp32" || spec.codec->name == "bf16"; }
+
+std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key) {
+  std::vector<Spec> named, general;
+  bool taken = false;
+  for (const Allowance& a : allowed) {
+    if (a.match.empty()) {
+      general.push_back(a.codec);
+    } else if (matches(a.match, key)) {
+      taken = true;
+      named.push_back(a.codec);
+    }
+  }
+  std::vector<Spec> out{*parse_spec("fp32")};
+  if (!taken) out.push_back(*parse_spec("bf16"));
+  for (const Spec& s : taken ? named : general)
+    if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
+  return out;
+}
+
+bool is_auto(std::string_view codec) {
+  return codec == kAuto || (codec.starts_with(kAuto) && codec[kAuto.size()] == ':');
+}
+
+Result<AutoSpec> parse_auto(std::string_view codec) {
+  if (!is_auto(codec))
+    return Status(Code::kInvalid, fmt::format("codec '{}' is not auto", printable(codec, kMostShown)));
+  AutoSpec out;
+  if (codec == kAuto) return out;
+  codec.remove_prefix(kAuto.size() + 1);
+  std::string_view list = codec;
+  if (!list.starts_with(kAllow))
+    return Status(
+        Code::kInvalid,
+        fmt::format("codec 'auto:{}': auto has one parameter, allow; write auto:allow=onebit+fp8 with "
+                    "what may be used beside fp32 and bf16",
+                    printable(list, kMostShown)));
+  list.remove_prefix(kAllow.size());
+  for (bool more = true; more;) {
+    const std::size_t plus = list.find('+');
+    more = plus != std::string_view::npos;
+    const Result<Allowance> one = parse_allowance(list.substr(0, plus));
+    if (!one.ok()) return Status(one.status().code(), "codec auto: " + one.status().what());
+    if (one->codec.feedback.kind == Feedback::kMomentum)
+      return Status(
+          Code::kInvalid,
+          fmt::format("codec auto: allowed '{}': momentum belongs to the step, and auto changes codecs "
+                      "while it runs; allow it without feedback=momentum",
+                      to_string(*one)));
+    if (std::find(out.allowed.begin(), out.allowed.end(), *one) == out.allowed.end())
+      out.allowed.push_back(*one);
+    if (more) list.remove_prefix(plus + 1);
+  }
+  return out;
+}
+
+std::string to_string(const AutoSpec& spec) {
+  std::string out(kAuto);
+  for (std::size_t k = 0; k < spec.allowed.size(); ++k)
+    out += (k == 0 ? ":allow=" : "+") + to_string(spec.allowed[k]);
+  return out;
+}
+
+std::vector<Rule> first_rules(const AutoSpec& spec) {
+  std::vector<Rule> out;
+  for (const Allowance& a : spec.allowed) {
+    const auto same = [&](const Rule& r) { return r.match == a.match; };
+    if (a.match.empty() || std::any_of(out.begin(), out.end(), same)) continue;
+    out.push_back({.match = a.match, .codec = *parse_spec("fp32"), .why = "auto: measured first"});
+  }
+  return out;
+}
+
+Result<Spec> first_spec(std::string_view codec) { return parse_spec(is_auto(codec) ? "bf16" : codec); }
+
+}  // namespace tithe

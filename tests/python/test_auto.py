@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""codec="auto": what Python refuses, and a model that trains through a switch."""
+
+import logging
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+from processes import run_ranks
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe
+import tithe.torch
+
+
+def test_what_is_wrong_is_a_value_error():
+    for codec, why in (
+        ("auto:alow=onebit", "auto has one parameter, allow"),
+        ("auto:allow=onebitt", "did you mean"),
+        ("auto:allow=dgc:feedback=momentum", "momentum belongs to the step"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            tithe.torch.State(codec=codec)
+    with pytest.raises(ValueError, match="leave choices out"):
+        tithe.Session.loop(2, codec="auto", choices={"*": "fp8"})
+    with pytest.raises(ValueError):
+        tithe.Session.loop(2, codec="auto", schedule="warmup:100")
+    with pytest.raises(ValueError, match="unknown codec 'auto'"):
+        tithe.check_spec("auto")
+
+
+def test_a_session_plans_and_says_so():
+    sessions = tithe.Session.loop(2, codec="auto:allow=onebit")
+
+    def train(session):
+        for _ in range(25):
+            session.wait(session.sync({"w": np.full(60_000, session.rank + 1.0, np.float32)}))
+            session.commit()
+
+    said = []
+    deadline = time.monotonic() + 60
+    while not said and time.monotonic() < deadline:
+        ranks = [threading.Thread(target=train, args=(session,)) for session in sessions]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+        said = sessions[0].said()
+    assert said and all(line.startswith("auto: ") for line in said)
+    assert not sessions[1].said()
+    with pytest.raises(ValueError, match="proposes by itself"):
+        sessions[0].propose({"w": "fp32"})
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(512, 1500)
+        self.last = nn.Linear(1500, 8)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+class Lines(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def training(rank, world, codec, slow):
+    lines = Lines()
+    logging.getLogger("tithe.torch").addHandler(lines)
+    torch.manual_seed(1)
+    net = Net()
+    model = DDP(net)
+    state = tithe.torch.attach(model, codec=codec, timeout=60.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    plans = []
+    for number in range(300):
+        x = torch.randn(4, 512, generator=torch.Generator().manual_seed(100 * number + rank))
+        loss = model(x).square().mean()
+        if rank == 1:
+            time.sleep(slow)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        sent = "onebit" if " onebit " in state.plan() else "bf16"  # the same on all ranks after the same step
+        if not plans or plans[-1] != sent:
+            plans.append(sent)
+        if plans == ["bf16", "onebit", "bf16"]:
+            break
+    saved = state.state_dict()
+    assert saved["codec"] == codec
+    other = tithe.torch.State(codec=codec, parameters=net.named_parameters())
+    other.load_state_dict(pickle.loads(pickle.dumps(saved)))
+    other.close()
+    state.close()
+    return plans, number, lines.lines, [p.detach().numpy().tobytes() for p in net.parameters()]
+
+
+def test_a_model_trains_through_a_switch_and_back():
+    """Rank 1 is late in every step. Rank 0 takes that for a slow link, plans for it, and finds that steps are no
+    shorter: what is measured goes before what was planned."""
+    mine, other = run_ranks(2, training, "auto:allow=onebit", 0.05)
+    assert mine[0] == ["bf16", "onebit", "bf16"], mine[2]
+    assert mine[:2] == other[:2]
+    assert mine[3] == other[3], "weights differ"
+    assert any("should take" in line for line in mine[2])
+    assert any("goes back" in line for line in mine[2])
+    assert not other[2], "rank 0 alone says so"
+
+
+def nameless(rank, world):
+    state = tithe.torch.State(codec="auto")
+    with pytest.raises(ValueError, match="this State knows none"):
+        state.open()
+    return True
+
+
+def test_a_state_without_names_is_refused():
+    assert run_ranks(2, nameless) == [True, True]
+
+
+def differing(rank, world):
+    model = DDP(nn.Linear(100, 100))
+    tithe.torch.attach(model, codec="auto:allow=onebit" if rank == 0 else "auto", timeout=20.0)
+    with pytest.raises(tithe.Error, match="codec auto instead of auto:allow=onebit|auto:allow=onebit instead of auto"):
+        model(torch.ones(4, 100)).sum().backward()
+    return True
+
+
+def test_ranks_that_allow_different_codecs_are_refused():
+    assert run_ranks(2, differing) == [True, True]
