@@ -85,10 +85,13 @@ Status BareRank::use(Bucket& b, const Step& step) {
   const Law law = b.program.parts[static_cast<std::size_t>(step.part)].laws[step.phase];
   const std::span<float> out = values(b, step);
   if (step.kind == StepKind::kMerge && engine::row_of(law).adds) {
-    for (const int f : frames)
+    for (const int f : frames) {
+      const ByteView own(reinterpret_cast<const std::uint8_t*>(out.data()), sizeof(float) * out.size());
       TITHE_TRY(impl.combine(call, out.size(), frame(b, step.slot).subspan(kFrameHeaderBytes),
-                             frame(b, f).subspan(kFrameHeaderBytes), nullptr)
+                             step.onto && f == step.slot ? own : frame(b, f).subspan(kFrameHeaderBytes),
+                             nullptr)
                     .status());
+    }
     return {};
   }
   for (std::size_t k = 0; k < frames.size(); ++k) views_[k] = frame(b, frames[k]).subspan(kFrameHeaderBytes);

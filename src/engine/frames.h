@@ -18,6 +18,7 @@ class Frames {
     std::uint16_t parts = 1;
     Range makers = {};      // the ranks whose payloads it holds (Program::indices); the first made it
     std::size_t bytes = 0;  // of header and payload
+    bool known = true;      // it was made here, or checked
   };
   // trailer: bytes behind each payload.
   Frames(const Program& program, std::size_t trailer)
@@ -43,7 +44,10 @@ class Frames {
   }
   Bytes payload(int slot) const { return memory(slot).first((*this)[slot].bytes).subspan(kFrameHeaderBytes); }
   ByteView whole(int slot) const { return memory(slot).first((*this)[slot].bytes + trailer_); }
-  void received(int slot, std::size_t bytes) { (*this)[slot].bytes = bytes - std::min(bytes, trailer_); }
+  void received(int slot, std::size_t bytes) {
+    (*this)[slot].bytes = bytes - std::min(bytes, trailer_);
+    (*this)[slot].known = false;
+  }
 
   std::span<const Rank> makers(int slot) const {
     const Range r = (*this)[slot].makers;

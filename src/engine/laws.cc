@@ -165,7 +165,8 @@ Status Unit::merge_values(const Step& step, const Where& w, int lane) {
 
 // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to the
 // first of them, where it was received.
-Status Unit::merge_arrays(const Step& step, const Where& w, int) {
+Status Unit::merge_arrays(const Step& step, const Where& w, int lane) {
+  if (step.onto) return merge_onto(step, w, lane);
   const Bytes acc = frames_.room(step.slot).first(w.chunk.own_bytes);
   const std::span<const int> frames = list(step.frames);
   const auto before = static_cast<std::size_t>(step.before);
@@ -182,6 +183,24 @@ Status Unit::merge_arrays(const Step& step, const Where& w, int) {
   for (const int f : frames.subspan(before > 1 ? before : 0)) {
     if (w.chunk.poisoned) return {};
     TITHE_TRY(combine(step, w, acc, f, --after, residual_out(step, w)));
+  }
+  return {};
+}
+
+// The same, where the own values are their payload: they come to the first frame, which is then what leaves. A sum of
+// two has the same bits either way round.
+Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
+  const std::span<const int> frames = list(step.frames);
+  const auto before = static_cast<std::size_t>(step.before);
+  TITHE_TRY(sound(step, w, frames[0]));
+  const Bytes acc = frames_.payload(frames[0]);
+  w.chunk.own_bytes = acc.size();
+  w.chunk.present = true;
+  std::size_t after = frames.size() - 1;
+  if (before <= 1) TITHE_TRY(add_own(step, w, lane, acc));
+  for (std::size_t k = 1; k < frames.size() && !w.chunk.poisoned; ++k) {
+    TITHE_TRY(combine(step, w, acc, frames[k], --after, residual_out(step, w)));
+    if (k + 1 == before && !w.chunk.poisoned) TITHE_TRY(add_own(step, w, lane, acc));
   }
   return {};
 }
@@ -221,6 +240,7 @@ Status Unit::all_payloads(const Step& step, const Where&, int lane, std::span<co
 // Several are combined here, and one rank keeps the rounding that all make alike.
 Status Unit::one_array(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads) {
   const std::span<const int> frames = list(step.frames);
+  if (step.slot < 0 && frames.size() > 1) return all_payloads(step, w, lane, payloads);  // decode adds them
   ByteView whole = frames_.payload(frames[0]);
   if (step.slot < 0) {
     if (!w.last_phase) TITHE_TRY(sound(step, w, frames[0]));

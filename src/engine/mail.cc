@@ -108,7 +108,8 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
     post(hold);
     build(hold);
     send_notes(hold);
-  } while (parting_.open() && (has_mail() || notes_ || proposing_.has_work()));
+  } while (parting_.open() &&
+           (has_mail() || notes_ || proposing_.has_work() || (runs_itself() && run_some(hold, lanes_))));
   if (parting_.parting()) {
     if (part()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "carry/policy.h"
+#include "codec/common/plain.h"
 #include "engine/laws.h"
 #include "engine/makers.h"
 #include "engine/template.h"
@@ -97,6 +98,8 @@ void Compiler::add_part(int index, const Drawn& drawn) {
                   .inside = part.inside.has_value(),
                   .clips = part.spec.feedback.clip > 0,
                   .much = copied(index) || carry::keeps_velocity(part.spec),
+                  .plain = !part.inside && layout.laws.back() == Law::kSum &&
+                           codec::is_plain(*part.spec.codec) && !part.spec.feedback.mask,
                   .small = {}};
   Payloads payloads;
   std::vector<bool> joined;  // by exchange: a frame may hold the payloads of all ranks
@@ -138,11 +141,12 @@ void Compiler::add_template(int index, const Template& t, const Drawn& drawn, co
   add_slots(t, payloads, joins);
   const auto sized = [&](Step s) {
     s.part = index;
-    const int node = s.slot < 0 ? -1 : t.rooms[static_cast<std::size_t>(s.slot)].node;
     if (s.kind == StepKind::kEncode || s.kind == StepKind::kCheck) {
       const std::size_t e = exchange_of(part.inside.has_value(), s.stage, s.phase);
       s.cover =
           tagging_.cover(payloads[e][static_cast<std::size_t>(s.chunk)], out_.parts.back().size(s.chunk));
+      const Template::Room& room = t.rooms[static_cast<std::size_t>(s.slot)];
+      const int node = s.kind == StepKind::kCheck ? room.received : room.made;
       if (drawn.makers != nullptr) s.makers = keep(drawn.makers->of(node), 0);
     }
     if (s.kind == StepKind::kMerge && drawn.makers != nullptr)
@@ -187,7 +191,7 @@ int Compiler::lower_makers(const Step& merge, const Part& part, const Template& 
   int lower = 0;
   for (std::uint32_t k = 0; k < merge.frames.count; ++k) {
     const int slot = t.indices[merge.frames.first + k];
-    const Rank maker = makers.of(t.rooms[static_cast<std::size_t>(slot)].node)[0];
+    const Rank maker = makers.of(t.rooms[static_cast<std::size_t>(slot)].received)[0];
     if (part.inside ? at_.host_of(maker) > at_.host_of(at_.me) : maker > at_.me) break;
     ++lower;
   }

@@ -58,9 +58,10 @@ struct Range {  // of Program::indices
 struct Step {
   StepKind kind{};
   Stage stage = Stage::kBetween;
-  std::uint8_t phase = 0;        // of the stage's codec
-  bool loads = false;            // it is the first to touch its chunk, so it brings the values in
-  bool direct = false;           // encode: nothing was merged, so the payload is written where it leaves
+  std::uint8_t phase = 0;  // of the stage's codec
+  bool loads = false;      // it is the first to touch its chunk, so it brings the values in
+  bool direct = false;     // encode: nothing was merged, so the payload is written where it leaves
+  bool onto = false;       // merge: the own values are added to its first frame, where that was received
   Cover cover = Cover::kHeader;  // encode, check: what the frame's tag speaks for, where frames have tags
   int part = 0;
   Chunk chunk = 0;

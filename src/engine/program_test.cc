@@ -47,10 +47,11 @@ TEST(Program, FramesAreCheckedOnce) {
         if (s.kind != StepKind::kRecv) continue;
         const auto slot = static_cast<std::size_t>(s.slot);
         EXPECT_EQ(checks[slot], 1);
-        const auto sends = [&](const Step& other) {
-          return other.kind == StepKind::kSend && other.slot == s.slot;
+        const auto any = [&](StepKind kind) {
+          return std::any_of(p.steps.begin(), p.steps.end(),
+                             [&](const Step& other) { return other.kind == kind && other.slot == s.slot; });
         };
-        const bool passed_on = std::any_of(p.steps.begin(), p.steps.end(), sends);
+        const bool passed_on = any(StepKind::kSend) && !any(StepKind::kEncode);  // and not added to
         EXPECT_EQ(p.check_of[slot] < 0, passed_on || n > 100) << "slot " << slot;
       }
       EXPECT_EQ(p.checks.size() + count(p, StepKind::kCheck), count(p, StepKind::kRecv));
@@ -127,6 +128,33 @@ TEST(Program, NoStepIsForAWholePart) {
     const Program copied = compile(plan, {0, 4}, {}, {}, nullptr, {true});
     for (const Step& s : copied.steps) EXPECT_NE(s.chunk, kWholePart);
   }
+}
+
+// What fp32 sends is what lies in memory, so others' payloads need no copy of it to come to: they are added where they
+// were received, and leave from there. A frame that is passed on is another one's, and stays as it came.
+TEST(Program, AddsOntoWhatCameWherePayloadsAreTheValues) {
+  for (const std::string_view strategy : {"server", "ring"})
+    for (int world = 2; world <= 5; ++world)
+      for (Rank me = 0; me < world; ++me) {
+        const std::size_t n = 10'000;
+        const Program p = compile(plan_of(std::span(&n, 1), strategy), {me, world}, {});
+        SCOPED_TRACE(strategy);
+        EXPECT_EQ(count(p, StepKind::kOwn), 0U);
+        std::vector<int> writers(p.slots.size());
+        for (const Step& s : p.steps) {
+          if (s.kind == StepKind::kRecv || (s.kind == StepKind::kEncode && s.direct))
+            ++writers[static_cast<std::size_t>(s.slot)];
+          if (s.kind != StepKind::kMerge) continue;
+          EXPECT_TRUE(s.onto);
+          EXPECT_EQ(s.slot, p.indices[s.frames.first]);
+        }
+        EXPECT_TRUE(std::all_of(writers.begin(), writers.end(), [](int w) { return w == 1; }));
+      }
+  const std::size_t n = 10'000;
+  const Plan plan = make_plan(
+      std::vector<PlanTensor>{{.key = "t", .n = n}},
+      Choices::of({.spec = *parse_spec("bf16"), .strategy = find_strategy("ring"), .min_values = 0}));
+  EXPECT_EQ(count(compile(plan, {0, 4}, {}), StepKind::kOwn), 3U);
 }
 
 // Memory is of what is under way: a bucket of a hundred parts more needs no more.

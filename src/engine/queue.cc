@@ -91,6 +91,7 @@ std::size_t Queue::take(std::span<Task> out, int lanes) {
     weight += next.what().weight;
     if (count > 0 && weight > kBatchWeight) break;
     compute_.remove(next);
+    weight_ -= next.what().weight;
     out[count++] = next;
   }
   return count;
@@ -103,6 +104,7 @@ void Queue::enqueue(const Task& task) {
     post_.push(task);
   } else {
     compute_.push(task);
+    weight_ += task.what().weight;
     ++fresh_;
   }
 }
@@ -137,6 +139,7 @@ void Queue::drop() {
   compute_.clear();
   post_.clear();
   cards_.clear();
+  weight_ = 0;
 }
 
 }  // namespace tithe::engine

@@ -18,6 +18,8 @@
 namespace tithe::engine {
 
 class Queue {
+  static constexpr std::size_t kLight = 16384;  // values
+
  public:
   // A layout that is new to this rank, with the number that is next; its card is not written yet.
   Job& add(std::unique_ptr<Unit> unit, Card card);
@@ -52,6 +54,9 @@ class Queue {
   Ready& post() { return post_; }         // sends and receives
   Fifo<Job*>& cards() { return cards_; }  // jobs whose card is to be shown
   bool has_mail() const { return !post_.empty() || !cards_.empty(); }
+  // There are steps of computing that could run now, and together they weigh so little that the communication lane
+  // runs them itself: that takes less than to wake another thread and to be woken by it.
+  bool light() const { return compute_.size() > 0 && weight_ <= kLight; }
   // Steps of computing that came since it was asked.
   std::size_t take_fresh() { return std::exchange(fresh_, 0); }
 
@@ -68,6 +73,7 @@ class Queue {
   Ready compute_{&Program::compute_levels}, post_{&Program::mail_levels};
   Fifo<Job*> cards_;
   std::size_t fresh_ = 0;
+  std::size_t weight_ = 0;
   std::size_t begun_ = 0;  // since no job was active
   int active_ = 0;
   std::int64_t now_ns_ = 0;

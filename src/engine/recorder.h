@@ -24,7 +24,7 @@ namespace tithe::engine {
 
 class Recorder {
  public:
-  explicit Recorder(int lanes);  // for computing; lane 0 is the communication lane
+  explicit Recorder(int lanes);  // for computing; lane 0 is for messages
 
   SessionStats& stats() { return stats_; }  // but for the times that lanes add up
   SessionStats total() const;

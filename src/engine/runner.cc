@@ -3,7 +3,7 @@
 // Hold, right after the lock was let go of.
 //
 //   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
-//                   more than sleep; ~Runner all
+//                   more than sleep, and none for what the communication lane runs itself; ~Runner all
 //   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody
 //                   parts. release() and finish() wake it for a job, settle_round() and take_farewell() for a round,
 //                   part() for the end. With `interrupted` it also wakes by itself
@@ -34,7 +34,7 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kIdle = std::chrono::hours(1);
 constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
-constexpr std::size_t kMostSteps = 32;    // that a compute lane takes at a time
+constexpr std::size_t kMostSteps = 32;    // that a lane takes at a time
 
 }  // namespace
 
@@ -49,9 +49,9 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       proposing_(member_),
       transport_(std::move(transport)),
       liveness_(member_, limits_, peers_, queue_, rounds_, *transport_),
-      recorder_(lanes),
+      recorder_(member.workers),
       completions_(256),
-      taken_(static_cast<std::size_t>(std::max(1, lanes)), std::vector<Task>(kMostSteps)),
+      taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)),
       builder_(std::move(builder)) {
   transport_->window(pacing.window);
   posted_.reserve(kMostPosts);  // how many are ready at once depends on what else the machine does
@@ -196,10 +196,17 @@ void Runner::finish(const Task& task) {
   tell_callers();
 }
 
-void Runner::hand_over() {
-  calls_.lanes = std::min(calls_.lanes + queue_.take_fresh(), static_cast<std::size_t>(idle_));
+// runs_on: who calls takes steps next, so it needs nobody for those that weigh little.
+void Runner::hand_over(bool runs_on) {
+  const std::size_t fresh = queue_.take_fresh();
+  if (!runs_itself())
+    calls_.lanes = std::min(calls_.lanes + fresh, static_cast<std::size_t>(idle_));
+  else if (!runs_on)
+    nudge();
   if (has_mail()) nudge();
 }
+
+bool Runner::runs_itself() const { return lanes_ > 0 && queue_.light(); }
 
 void Runner::nudge() {
   if (std::exchange(polling_, false)) calls_.poll = true;
@@ -289,7 +296,7 @@ bool Runner::run_some(Hold& hold, int lane) {
   } else {
     queue_.at(trace_ns());
     for (const Task& task : tasks) finish(task);
-    hand_over();
+    hand_over(true);
   }
   return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The runner runs the programs of many units at once: a communication lane talks to the transport, compute
-// lanes run the steps between. Without lanes, whoever waits does both.
+// lanes run the steps between, but for those that weigh little. Without lanes, whoever waits does both.
 //
 //   free      a step runs as soon as the steps it waits for have run; units do not wait for each other
 //   ordered   sends to one peer on one channel leave in the order of the graph, whatever finishes first
@@ -130,12 +130,13 @@ class Runner {
   void match_cards();  // of layouts that are not agreed on, in order
   void release(Job& job);
   void finish(const Task& task);
-  void hand_over();  // whoever has work now is to be woken
+  void hand_over(bool runs_on = false);  // whoever has work now is to be woken
   void nudge();      // the communication lane has news
   void tell_callers() { calls_.news = true; }
   void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
   bool interrupted(Hold& hold);
   bool run_some(Hold& hold, int lane);
+  bool runs_itself() const;  // the communication lane, what is ready now
   Status run(std::span<const Task> tasks, int lane, std::uint32_t round);  // without the lock
   void compute(int lane);
   void communicate();

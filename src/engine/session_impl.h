@@ -28,11 +28,11 @@ class Session::Impl {
                 .seed = options_.seed,
                 .run = options_.run,
                 .force_reference = options_.force_reference,
-                .workers = std::max(1, options_.lanes),
+                .workers = options_.lanes + 1,
                 .tagging = {!transport->key().empty(), authenticate},
                 .tags = transport->key().empty()
                             ? nullptr
-                            : std::make_shared<Tags>(transport->key(), std::max(1, options_.lanes))},
+                            : std::make_shared<Tags>(transport->key(), options_.lanes + 1)},
         automatic_(automatic_text(options_)),
         schedule_(schedule),
         choices_(std::make_shared<const Choices>(std::move(choices))),

@@ -68,7 +68,8 @@ TEST(SessionMemory, PerValueIsWhatFlowSays) {
     double frames;             // payloads of the whole part, for 4 ranks
   };
   constexpr Row kRows[] = {
-      {"fp32", "server", 0, 4, 3 - 2.0 / 4},
+      {"fp32", "server", 0, 4, 3 - 3.0 / 4},
+      {"fp32", "ring", 0, 4, 2 - 1.0 / 4},
       {"fp8", "server", 8, 1, 3 - 2.0 / 4},
       {"bf16", "ring", 8, 2, 3 - 2.0 / 4},
       {"fp8", "gather", 8, 1, 4},

@@ -11,12 +11,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/rng.h"
 #include "codec/common/leave.h"
 #include "engine/unit.h"
 
 namespace tithe::engine {
+namespace {
+
+// Values of a plain codec that are gone through more than once while they are in the nearest cache.
+constexpr std::size_t kBlock = 4096;
+
+}  // namespace
 
 Where Unit::where(const Step& step) {
   const auto p = static_cast<std::size_t>(step.part);
@@ -201,7 +208,8 @@ bool Unit::meets_nonfinite(const Step& step, const Where& w) {
 
 Status Unit::check_frames(const Step& step, int lane) {
   for (const int f : list(step.frames))
-    if (const int check_of = program_.check_of[static_cast<std::size_t>(f)]; check_of >= 0)
+    if (const int check_of = program_.check_of[static_cast<std::size_t>(f)];
+        check_of >= 0 && !frames_[f].known)
       TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane));
   return {};
 }
@@ -227,9 +235,9 @@ Status Unit::store(const Step& step, int lane) {
     w.chunk.present = false;
     return {};
   }
-  TITHE_TRY(decode(step, w, lane, payloads, {.divide = member_.divide}));
-  // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike.
-  if (!codec::all_finite(w.values)) {
+  bool finite = true;
+  TITHE_TRY(write(step, w, lane, payloads, finite));
+  if (!finite) {
     w.chunk.poisoned = true;
     finite_ = false;
     return {};
@@ -238,7 +246,56 @@ Status Unit::store(const Step& step, int lane) {
   return {};
 }
 
+// Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. Of a plain codec it is
+// looked for block by block, while the values are in the nearest cache.
+Status Unit::write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                   bool& finite) {
+  const Merge merge{.divide = member_.divide};
+  const bool by_block = w.plain() && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
+  if (!by_block) {
+    TITHE_TRY(decode(step, w, lane, payloads, merge));
+    finite = codec::all_finite(w.values);
+    return {};
+  }
+  const Call c = call(step, w, lane);
+  for (std::size_t at = 0; at < w.n; at += kBlock) {
+    const std::span<float> block = w.values.subspan(at, std::min(kBlock, w.n - at));
+    const ByteView payload = payloads[0].subspan(sizeof(float) * at, sizeof(float) * block.size());
+    if (const Status s = impl(step).decode(c, {&payload, 1}, merge, block); !s.ok())
+      return Status(s.code(), s.what(), culprit(step, w, payloads));
+    finite = codec::all_finite(block) && finite;
+  }
+  return {};
+}
+
 // ---- What a codec is asked, and whom a refusal names
+
+// Of a plain codec: what this rank sends of the chunk comes to acc. Where it is owed something too, that is one sum
+// after the other, block by block: the payload has no memory of its own.
+Status Unit::add_own(const Step& step, const Where& w, int lane, Bytes acc) {
+  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
+  const Call c = call(step, w, lane);
+  const auto add = [&](std::size_t n, Bytes to, ByteView own) -> Status {
+    const Result<Combined> done = impl(step).combine(c, n, to, own, nullptr);
+    if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+    if (!done->finite) w.chunk.poisoned = true;
+    return {};
+  };
+  if (carry.residual == nullptr)
+    return add(w.n, acc, {reinterpret_cast<const std::uint8_t*>(carry.grad), sizeof(float) * w.n});
+  alignas(64) std::array<std::uint8_t, sizeof(float) * kBlock> payload;
+  for (std::size_t at = 0; at < w.n; at += kBlock) {
+    const std::size_t n = std::min(kBlock, w.n - at);
+    const Bytes own = Bytes(payload).first(sizeof(float) * n);
+    const Carry block{carry.grad + at, carry.residual + at,
+                      carry.residual_out == nullptr ? nullptr : carry.residual_out + at, n};
+    const Result<Encoded> done = impl(step).encode(c, block, own);
+    if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+    if (!done->finite) w.chunk.poisoned = true;
+    TITHE_TRY(add(n, acc.subspan(sizeof(float) * at, own.size()), own));
+  }
+  return {};
+}
 
 Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                     const Merge& merge) {

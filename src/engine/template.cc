@@ -56,7 +56,7 @@ class Drawer {
     if (before >= 0) draft(step).after.push_back(before);
   }
   int add_slot(Exchange exchange, Chunk c, bool joined) {
-    out_.rooms.push_back({exchange_of(key_.inside, exchange.stage, exchange.phase), c, joined, -1});
+    out_.rooms.push_back({exchange_of(key_.inside, exchange.stage, exchange.phase), c, joined});
     out_.check_of.push_back(-1);
     return static_cast<int>(out_.rooms.size()) - 1;
   }
@@ -115,6 +115,7 @@ void Drawer::read_graph() {
 void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   const bool inside = exchange.stage == Stage::kInside;
   const LawRow& law = row_of(inside ? Law::kDecode : key_.laws[exchange.phase]);
+  const bool plain = key_.plain && !inside;
   const bool small = key_.small[exchange_of(key_.inside, exchange.stage, exchange.phase)];
   const auto nodes = graph_.nodes();
   const auto takes_part = [&](const Node& n) { return n.stage == exchange.stage; };
@@ -160,25 +161,33 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         at(step).direct = own[i] < 0;
         at(step).slot = slot_of[k] = encode_slot[i];
         at(step).own_slot = own_slot[i];
-        out_.rooms[static_cast<std::size_t>(encode_slot[i])].node = static_cast<int>(k);
+        out_.rooms[static_cast<std::size_t>(encode_slot[i])].made = static_cast<int>(k);
         if (law.joins) draft(step).frames = slots(merged[i]);
         follow(step, own[i] >= 0 ? own[i] : ready[i]);
         if (inside) stored[i] = step;  // what comes back is of the other stage
         break;
-      case Op::kMerge:
-        need_own(c);
+      case Op::kMerge: {
+        const bool onto = plain && own[i] < 0 && encode_slot[i] < 0 && !node.frames.empty() &&
+                          !sent_[static_cast<std::size_t>(node.frames[0])];
+        if (!onto) need_own(c);
         step = add_user(StepKind::kMerge, exchange, c);
+        follow(step, own[i] >= 0 ? own[i] : ready[i]);
+        if (onto) {
+          own[i] = step;
+          encode_slot[i] = own_slot[i] = slot_of[static_cast<std::size_t>(node.frames[0])];
+        }
+        at(step).onto = onto;
         at(step).slot = encode_slot[i];
         draft(step).frames = slots(node.frames);
         for ([[maybe_unused]] const int f : node.frames)
           TITHE_ASSERT(!law.adds || readers_[static_cast<std::size_t>(f)] == 1);
-        follow(step, own[i] >= 0 ? own[i] : ready[i]);
         if (inside) stored[i] = step;
         break;
+      }
       case Op::kStore:
         step = add_user(StepKind::kStore, exchange, c);
         draft(step).frames = slots(node.frames);
-        if (node.frames.size() > 1 && law.adds)
+        if (node.frames.size() > 1 && law.adds && !plain)
           at(step).slot = add_slot(exchange, c, false);  // to combine them
         follow(step, ready[i]);
         stored[i] = step;
@@ -195,7 +204,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
       case Op::kRecv: {
         const int recv = add(StepKind::kRecv, exchange, c);
         slot_of[k] = add_slot(exchange, c, law.joins);
-        out_.rooms.back().node = static_cast<int>(k);
+        out_.rooms.back().received = static_cast<int>(k);
         at(recv).slot = slot_of[k];
         at(recv).peer = node.arg;
         for (const int a : node.after) follow(recv, step_of_node[static_cast<std::size_t>(a)]);

@@ -23,6 +23,7 @@ struct TemplateKey {
   bool inside = false;      // hosts are treated apart: the exchange inside them comes first
   bool clips = false;       // a step of its own brings in the values of the whole part
   bool much = false;        // to bring values in is more than a glance
+  bool plain = false;       // what is sent is what lies there: others' payloads need none of its own to come to
   std::vector<bool> small;  // by exchange: who reads a frame checks it
   auto operator<=>(const TemplateKey&) const = default;
 };
@@ -33,7 +34,8 @@ struct Template {
     std::size_t exchange = 0;
     Chunk chunk = 0;
     bool joined = false;  // the frame may hold the payloads of several ranks
-    int node = -1;        // of the graph, that makes or receives the frame
+    int received = -1;    // the node of the graph that receives the frame
+    int made = -1;        // that makes one there; both, where values are added to what came
   };
 
   std::vector<Step> steps;    // of part 0, without level, weight, cover and makers

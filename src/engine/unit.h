@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "carry/buffers.h"
+#include "codec/common/plain.h"
 #include "engine/bucket.h"
 #include "engine/flat.h"
 #include "engine/frames.h"
@@ -31,7 +32,7 @@ struct Member {
   std::uint64_t seed = 0;
   std::uint64_t run = 0;
   bool force_reference = false;
-  int workers = 1;  // lane numbers are 0..workers-1
+  int workers = 1;  // lane numbers are 0..workers-1: compute lanes, then the communication lane
   Tagging tagging = {};
   std::shared_ptr<Tags> tags = {};                                        // null: frames are not tagged
   std::shared_ptr<KnownMakers> makers = std::make_shared<KnownMakers>();  // of all its layouts
@@ -57,6 +58,7 @@ struct Where {
   std::size_t n;
   bool last_phase;
   Turn turn;
+  bool plain() const { return codec::is_plain(*part.spec.codec); }  // of what is stored
 };
 
 class Unit {
@@ -147,6 +149,10 @@ class Unit {
   // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
   Status combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after, float* rounding);
   Status sound(const Step& step, const Where& w, int frame);
+  // Of a plain codec: adds what this rank sends of the chunk to a payload.
+  Status add_own(const Step& step, const Where& w, int lane, Bytes acc);
+  // The result, as finite as it says.
+  Status write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads, bool& finite);
   bool meets_nonfinite(const Step& step, const Where& w);
   Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
 
@@ -156,6 +162,7 @@ class Unit {
   Result<Made> encode_joined(const Step& step, const Where& w, int lane);
   Status merge_values(const Step& step, const Where& w, int lane);
   Status merge_arrays(const Step& step, const Where& w, int lane);
+  Status merge_onto(const Step& step, const Where& w, int lane);
   Status merge_leader(const Step& step, const Where& w, int lane);
   Status merge_nothing(const Step& step, const Where& w, int lane);
   Status all_payloads(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);

@@ -34,55 +34,65 @@ void World::begin_parts(Rank r, std::size_t bucket) {
     seat.queue.run(seat.queue.job(first + b.begun));
 }
 
-// Lanes that have nothing to do take what is there.
+// Lanes that have nothing to do take what is there. One that is asleep is not woken for what weighs little.
 void World::wake(Rank r, bool asleep) {
   Seat& rank = at(r);
+  if (asleep && rank.queue.light()) return;
   for (std::size_t l = 0; l < rank.lanes.size(); ++l) {
     Lane& lane = rank.lanes[l];
     if (lane.busy) continue;
-    lane.taken.resize(kMostTaken);
-    const std::size_t count = rank.queue.take(lane.taken, work_.lanes);
-    if (count == 0) return;
-    lane.taken.resize(count);
-    lane.each.clear();
-    Seconds all = asleep ? costs_.wake : 0;
-    for (const Task& task : lane.taken) {
-      const Seconds s = role(r, task).price.seconds[static_cast<std::size_t>(task.step)];
-      lane.each.push_back(s);
-      all += s;
-      rank.computed += s;
-      const StepKind kind = task.what().kind;
-      if (kind == StepKind::kEncode || kind == StepKind::kOwn) rank.encoded += s;
-      if (kind == StepKind::kMerge || kind == StepKind::kStore) rank.merged += s;
-    }
-    lane.busy = true;
-    lane.began = now_;
-    cores_of(r).start(all, tag(Whose::kLane, static_cast<std::uint64_t>(r), l + 1), now_);
+    const Seconds all = take(r, lane);
+    if (lane.taken.empty()) return;
+    cores_of(r).start(all + (asleep ? costs_.wake : 0),
+                      tag(Whose::kLane, static_cast<std::uint64_t>(r), l + 1), now_);
   }
 }
 
-void World::lane_done(Rank r, std::size_t l) {
+Seconds World::take(Rank r, Lane& lane) {
   Seat& rank = at(r);
-  Lane& lane = rank.lanes[l];
+  lane.taken.resize(kMostTaken);
+  lane.taken.resize(rank.queue.take(lane.taken, work_.lanes));
+  lane.each.clear();
+  Seconds all = 0;
+  for (const Task& task : lane.taken) {
+    const Seconds s = role(r, task).price.seconds[static_cast<std::size_t>(task.step)];
+    lane.each.push_back(s);
+    all += s;
+    rank.computed += s;
+    const StepKind kind = task.what().kind;
+    if (kind == StepKind::kEncode || kind == StepKind::kOwn) rank.encoded += s;
+    if (kind == StepKind::kMerge || kind == StepKind::kStore) rank.merged += s;
+  }
+  lane.busy = !lane.taken.empty();
+  lane.began = now_;
+  return all;
+}
+
+void World::ran(Rank r, Lane& lane, int number) {
+  Seat& rank = at(r);
   lane.busy = false;
   Seconds sum = 0, so_far = 0;
   for (const Seconds s : lane.each) sum += s;
   std::vector<Task>& ran = rank.ran;
+  ran.clear();
   ran.swap(lane.taken);
   for (std::size_t k = 0; k < ran.size(); ++k) {
     // Within a batch, steps take their share of the time that all of it took.
     const double from = sum > 0 ? so_far / sum : 1, to = sum > 0 ? (so_far + lane.each[k]) / sum : 1;
     so_far += lane.each[k];
-    note(r, ran[k], static_cast<int>(l) + 1, lane.began + from * (now_ - lane.began),
-         lane.began + to * (now_ - lane.began));
+    note(r, ran[k], number, lane.began + from * (now_ - lane.began), lane.began + to * (now_ - lane.began));
   }
   for (const Task& task : ran) finish(r, task);
+}
+
+void World::lane_done(Rank r, std::size_t l) {
+  ran(r, at(r).lanes[l], static_cast<int>(l) + 1);
   wake(r, false);
   communicate(r, true);
   look_if_done(r);
 }
 
-// The communication lane: what is to be handed over first, then what has come.
+// The communication lane: what is to be handed over first, then steps that weigh little, then what has come.
 void World::communicate(Rank r, bool asleep) {
   Seat& rank = at(r);
   if (rank.busy) return;
@@ -90,13 +100,14 @@ void World::communicate(Rank r, bool asleep) {
   rank.completing.clear();
   while (!rank.queue.post().empty() && rank.posting.size() < kMostPosts)
     rank.posting.push_back(rank.queue.post().pop());
-  if (rank.posting.empty())
+  const Seconds light = rank.posting.empty() && rank.queue.light() ? take(r, rank.light) : 0;
+  if (rank.posting.empty() && !rank.light.busy)
     while (!rank.come.empty() && rank.completing.size() < kMostCompleted) {
       rank.completing.push_back(rank.come.front());
       rank.come.pop_front();
     }
-  if (rank.posting.empty() && rank.completing.empty()) return;
-  const Seconds work = static_cast<double>(rank.posting.size()) * costs_.post +
+  if (rank.posting.empty() && rank.completing.empty() && !rank.light.busy) return;
+  const Seconds work = light + static_cast<double>(rank.posting.size()) * costs_.post +
                        static_cast<double>(rank.completing.size()) * costs_.complete +
                        (asleep ? costs_.turn : 0);
   rank.busy = true;
@@ -114,6 +125,7 @@ void World::communicated(Rank r) {
       post_send(r, task, met);
   }
   for (const Task& task : rank.completing) finish(r, task);
+  if (rank.light.busy) ran(r, rank.light, static_cast<int>(rank.lanes.size()) + 1);
   wake(r, true);
   communicate(r, false);
   look_if_done(r);

@@ -44,6 +44,7 @@ class World {
   struct Seat {
     engine::Queue queue;
     std::vector<Lane> lanes;    // of computing
+    Lane light;                 // steps that the communication lane runs itself
     std::vector<Task> posting;  // that the communication lane hands over now
     std::deque<Task> come;      // messages that it has not looked at yet
     std::vector<Task> completing, ran;
@@ -117,6 +118,8 @@ class World {
   void hand_over(Rank r);
   void begin_parts(Rank r, std::size_t bucket);
   void wake(Rank r, bool asleep);
+  Seconds take(Rank r, Lane& lane);  // steps for a lane; how long they take
+  void ran(Rank r, Lane& lane, int number);
   void lane_done(Rank r, std::size_t lane);
   void communicate(Rank r, bool asleep);
   void communicated(Rank r);
