@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe lang show: what follows from a program in the codec language without being written in it: the layout of a
-// payload, its size, how often memory is read, and the C++ that is made of it.
+// payload, its size, how often memory is read, and the C++ and the CUDA kernels that are made of it.
 #include <fmt/format.h>
 
 #include "lang/compiled.h"
 #include "lang/emit_cpp.h"
+#include "lang/emit_cuda.h"
 #include "lang/loader.h"
 #include "tithe/spec.h"
 #include "verb.h"
@@ -17,6 +18,7 @@ struct Args {
   bool layout = false;
   bool passes = false;
   bool cpp = false;
+  bool cuda = false;
 };
 
 constexpr std::size_t kSizes[] = {1, 1000, 1'000'000, 25'000'000};
@@ -121,6 +123,17 @@ Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
   return report;
 }
 
+// The kernels that nvcc is given.
+Result<Report> show_cuda(const lang::LoadedProgram& program, const Spec& spec) {
+  const lang::Combination& of = program.of(spec.settings);
+  if (const char* why = lang::no_kernels(of, spec.settings))
+    return Status(Code::kUnsupported, fmt::format("{}: {}", program.name, why));
+  Report report;
+  report.text = lang::cuda_file(of);
+  report.json = {{"name", program.name}, {"cuda", report.text}};
+  return report;
+}
+
 Result<Report> show(const Args& args) {
   const std::string path = args.spec.substr(0, args.spec.find(':'));
   const Result<const lang::LoadedProgram*> loaded = lang::load(path);
@@ -131,6 +144,7 @@ Result<Report> show(const Args& args) {
   const lang::LoadedProgram& program = **loaded;
   const lang::Checked& checked = program.of(spec->settings).program;
   if (args.cpp) return show_cpp(program, *spec);
+  if (args.cuda) return show_cuda(program, *spec);
   Report report;
   report.json = {{"name", program.name}, {"doc", program.doc}};
   report.text = fmt::format("{}: {}\n", to_string(*spec), program.doc);
@@ -163,6 +177,7 @@ Run declare(CLI::App& app) {
   app.add_flag("--layout", args->layout, "only the bytes of a payload");
   app.add_flag("--passes", args->passes, "only how often the values are read, and what runs it");
   app.add_flag("--cpp", args->cpp, "only the C++ that is compiled of it");
+  app.add_flag("--cuda", args->cuda, "only CUDA kernels of it: compiled and emulated; no GPU has run them");
   return [args] { return show(*args); };
 }
 

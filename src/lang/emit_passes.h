@@ -52,6 +52,7 @@ class PassText {
   const Schedule& schedule_;
   NodeText text_;
   std::string out_;
+  std::vector<bool> defined_, outer_;
 
  private:
   std::string draw(int k, unsigned bits) const;
@@ -63,7 +64,6 @@ class PassText {
   void accumulate(int k);
   void finish(int k);
 
-  std::vector<bool> defined_, outer_;
   std::size_t depth_ = 0;
 };
 

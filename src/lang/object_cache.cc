@@ -8,8 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "lang/compiled.h"
 #include "lang/cpp_compiler.h"
@@ -73,6 +76,7 @@ Result<const Object*> load(int folder, const std::string& name, std::uint64_t ke
   TITHE_TRY(check_private(file.get(), name, S_IFREG));
   void* library = ::dlopen(fmt::format("/proc/self/fd/{}", file.get()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Status(Code::kIo, fmt::format("{} cannot be loaded: {}", name, ::dlerror()));
+  ::futimens(file.get(), nullptr);  // used: trim_cache keeps what was used last
   file.release();  // the loader knows it by this descriptor's name
   const auto* object = static_cast<const Object*>(::dlsym(library, kSymbol));
   if (object == nullptr || object->interface != kObjectInterface || object->key != key)
@@ -120,6 +124,28 @@ const char* flag_of(Level level) {
   return kFlags[static_cast<int>(level)];
 }
 
+void trim_cache(const std::string& path, std::size_t most) {
+  using Age = std::pair<fs::file_time_type, fs::path>;
+  std::vector<Age> objects;
+  std::error_code none;
+  const auto yesterday = fs::file_time_type::clock::now() - std::chrono::hours(24);
+  for (const auto& entry : fs::directory_iterator(path, none)) {
+    const fs::path& at = entry.path();
+    const fs::file_time_type when = entry.last_write_time(none);
+    if (at.extension() == ".so")
+      objects.emplace_back(when, at);
+    else if (when < yesterday && (at.extension() == ".new" || at.filename().string().starts_with("making-")))
+      fs::remove_all(at, none);
+  }
+  if (objects.size() <= most) return;
+  std::sort(objects.begin(), objects.end());
+  objects.resize(objects.size() - most);
+  for (const auto& [when, at] : objects) {
+    fs::remove(at, none);
+    fs::remove(at.string() + ".lock", none);
+  }
+}
+
 Found find_object(const CppBody& body, Level level, const Check& check) {
   const std::string compiled = fmt::format("compiled for {}", level_name(level));
   const auto interpreted = [](const std::string& why) { return Found{nullptr, "interpreted: " + why}; };
@@ -132,20 +158,24 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   if (!folder.ok()) return interpreted(folder.status().what());
   const std::string name =
       fmt::format("{:016x}-{}-{:016x}.so", body.key, static_cast<int>(level), compiler->key);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const auto known_in = [&] { return fmt::format("{}, from the cache, in {:.1f} ms", compiled, 1e3 * seconds()); };
   const auto from_cache = [&]() -> const Object* {
     const Result<const Object*> known = load(folder->get(), name, body.key);
     return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;
   };
-  if (const Object* known = from_cache()) return {known, compiled + ", from the cache"};
-  const auto begin = std::chrono::steady_clock::now();
+  if (const Object* known = from_cache()) return {known, known_in()};
   // Who compiles the same waits for the first one; the lock saves work, and nothing depends on it.
   const File lock(::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.ok()) ::flock(lock.get(), LOCK_EX);
-  if (const Object* known = from_cache()) return {known, compiled + ", from the cache"};
+  if (const Object* known = from_cache()) return {known, known_in()};
   const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);
   if (!made.ok()) return interpreted(made.status().what());
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  return {*made, fmt::format("{}, in {:.1f} s", compiled, took.count())};
+  trim_cache(*path, kMostObjects);
+  return {*made, fmt::format("{}, in {:.1f} s", compiled, seconds())};
 }
 
 }  // namespace tithe::lang

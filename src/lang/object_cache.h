@@ -6,6 +6,7 @@
 //             is refused with the cure. What was looked at is what is loaded
 //   keyed     by the text, the interface, the compiler and the level: another one's object is not found
 //   whole     a file gets its name when it is complete and was held to the interpreter; readers never see half of one
+//   bounded   the kMostObjects that were used last are kept (one takes some 50 KB)
 //   silent    nothing is printed: `how` tells
 //
 //   TITHE_CACHE  the folder; unless set, tithe in $XDG_CACHE_HOME or ~/.cache
@@ -30,7 +31,13 @@ struct Found {
 // Whether an object does what the interpreter does, on so many kinds of values.
 using Check = std::function<bool(const Object&, unsigned kinds)>;
 
+inline constexpr std::size_t kMostObjects = 256;
+
 Found find_object(const CppBody& body, Level level, const Check& check);
+
+// Keeps the objects of a cache that were used last, `most` of them, and what is being made. Who has loaded one that goes
+// keeps it. Called where something was compiled.
+void trim_cache(const std::string& path, std::size_t most);
 
 // The objects of codecs/ that were compiled with this tithe (cmake/programs.cmake): of one level, all with one symbol's
 // end. Empty in a build without them.

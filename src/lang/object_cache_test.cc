@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "lang/compiled.h"
 #include "lang/cpp_compiler.h"
@@ -92,6 +94,25 @@ TEST_F(ObjectCache, CompiledOnceThenFromTheCache) {
   const Found fresh = find();
   EXPECT_NE(fresh.object, nullptr) << fresh.how;
   EXPECT_EQ(fresh.how.find("from the cache"), std::string::npos) << fresh.how;
+}
+
+TEST_F(ObjectCache, WhatWasUsedLastIsKept) {
+  fs::create_directories(folder_);
+  const auto now = fs::file_time_type::clock::now();
+  const auto write = [&](const std::string& name, int hours) {
+    std::ofstream(folder_ / name) << name;
+    fs::last_write_time(folder_ / name, now - std::chrono::hours(hours));
+  };
+  for (int k = 0; k < 5; ++k) write(fmt::format("{}.so", k), 10 - k);
+  write("0.so.lock", 10);
+  write("4.so.lock", 10);
+  write("7.so.new", 1);
+  write("8.so.new", 30);
+  trim_cache(folder_, 3);
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder_)) left.insert(entry.path().filename());
+  EXPECT_EQ(left, (std::set<std::string>{"2.so", "3.so", "4.so", "4.so.lock", "7.so.new"}));
+  trim_cache(folder_ / "none", 3);  // nothing to do
 }
 
 TEST_F(ObjectCache, WhatTheInterpreterDoesNotDoIsRefused) {

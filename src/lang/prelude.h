@@ -12,6 +12,11 @@ extern const char* const kPreludeOthers;
 extern const char* const kPreludeNumbers;
 extern const char* const kPreludeCodes;
 extern const char* const kPreludePasses;
+// Of kernels (emit_cuda.h): one value at a time.
+extern const char* const kPreludeCuda;
+extern const char* const kPreludeCudaBytes;
+extern const char* const kPreludeCudaLists;
+extern const char* const kPreludeCudaLengths;
 
 inline constexpr const char* const* kPrelude[] = {&kPreludeTypes,   &kPreludeAvx512, &kPreludeOthers,
                                                   &kPreludeNumbers, &kPreludeCodes,  &kPreludePasses};

@@ -70,6 +70,7 @@ def test_the_shared_library_shows_names_of_tithe_alone(prefix):
     library = prefix / "lib/libtithe.so"
     ours = [line.split(" ", 2)[2] for line in output("nm", "-DC", "--defined-only", library).splitlines()]
     assert "tithe_session_open" in ours
+    assert not [name for name in ours if name.startswith("tithe_program")]  # what was compiled of codecs/
     assert any(name.startswith("tithe::Session::sync(") for name in ours)
     for name in ours:
         assert re.match(r"(vtable for |typeinfo (name )?for |VTT for )?tithe(::|_)", name), name

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Kernels of a program whose blocks have different lengths in a payload (lang/emit_cuda.h): one kernel measures the
+// blocks, one adds up where each begins, and one sends. A reader has to walk from block to block; where a table has the
+// bytes of some blocks (`per`), many walk at a time.
+#include <string>
+
+#include "lang/passes.h"
+
+namespace tithe::lang {
+
+std::string lengths_text(const Checked& program, const Schedule& schedule);
+
+}  // namespace tithe::lang

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Runs the kernels of lang/emit_cuda.h on a processor: one block of the grid after the other, and of each block one phase
+// after the other, in which one thread after the other runs up to the barrier. What threads share is filled with rubbish
+// before each block. Blocks and threads come in the order that is asked for, so that a result that depends on either is
+// seen: two threads that write one number in one phase, or one that reads what another writes there, differ by order.
+//
+// It knows no lock-step, no memory order between blocks, no occupancy, and no cost of any access.
+#include <stdint.h>
+#include <string.h>
+
+typedef unsigned Stream;  // the order
+
+// The k-th of `count`, in one of these orders: 0 upwards, 1 downwards, others scattered.
+static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
+  if (order == 0) return k;
+  if (order == 1) return count - 1 - k;
+  for (uint64_t step = 2 * order + 1;; step += 2) {  // prime to count, so that each has its turn
+    uint64_t a = count, b = step;
+    while (b != 0) {
+      const uint64_t rest = a % b;
+      a = b;
+      b = rest;
+    }
+    if (a == 1) return k * (step % count) % count;
+  }
+}
+
+#define KERNEL(name, Common, ...)                                       \
+  static void name(const Call* call, uint64_t at, unsigned order) {     \
+    Common s;                                                           \
+    memset(&s, 0xcd, sizeof s);                                         \
+    __VA_ARGS__                                                         \
+  }
+#define PHASE(f) \
+  for (unsigned t = 0; t < kThreads; ++t) f(call, s, at, static_cast<unsigned>(turn_of(t, kThreads, order)));
+#define LAUNCH(kernel, blocks) \
+  for (uint64_t b = 0; b < (blocks); ++b) kernel(call, turn_of(b, (blocks), stream), stream)
+#define API extern "C" __attribute__((visibility("default")))
