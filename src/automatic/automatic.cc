@@ -12,18 +12,16 @@
 #include <optional>
 #include <thread>
 
-#include "automatic/decide.h"
+#include "automatic/ask.h"
 #include "automatic/facts.h"
 #include "base/text.h"
 #include "engine/advisor.h"
 #include "engine/chosen.h"
-#include "sim/codec_speed.h"
 #include "sim/profile.h"
 
 namespace tithe::automatic {
 namespace {
 
-constexpr std::size_t kSizes[] = {std::size_t{1} << 12, std::size_t{1} << 16, std::size_t{1} << 20};
 constexpr std::size_t kMostText = 300;  // of what is said in one line
 
 class Automatic final : public engine::Advisor {
@@ -163,35 +161,13 @@ class Automatic final : public engine::Advisor {
     return watch_.planned(plain(planned_), plan.answer->predicted);
   }
 
-  // These, and behind them what the session does where none takes a tensor; small ones travel raw without a rule.
-  std::vector<Rule> in_full(std::vector<Rule> rules) const {
-    const auto takes_all = [](const Rule& r) {
-      return r.match == "*" && r.least == 0 && r.most == kMostValues;
-    };
-    if (std::any_of(rules.begin(), rules.end(), takes_all)) return rules;
-    const Usual& usual = seat_.usual;
-    rules.push_back({.least = usual.min_values,
-                     .codec = usual.spec,
-                     .strategy = std::string(usual.strategy->name),
-                     .part_values = usual.part_values});
-    return rules;
-  }
-
   Asked ask() {
-    Asked asked;
+    Asked asked = automatic::ask(seat_, rules_, spec_.allowed);
     {
       const std::lock_guard lock(facts_mutex_);
       asked.job = facts_.job(seat_.lanes);
     }
     asked.step = watch_.measured();
-    asked.rules = rules_;
-    asked.in_full = in_full(rules_);
-    asked.first = seat_.first;
-    asked.allowed = spec_.allowed;
-    asked.hosts = seat_.usual.hosts;
-    asked.world = seat_.usual.world;
-    asked.cores = static_cast<int>(std::thread::hardware_concurrency());
-    if (seat_.usual.link.known()) asked.latency = seat_.usual.link.seconds_per_frame;
     return asked;
   }
 
@@ -210,31 +186,19 @@ class Automatic final : public engine::Advisor {
     });
   }
 
-  // Once in a session, aside: what the codecs that are allowed cost here. All else is assumed: what that gets wrong,
-  // the links' rate makes up for, since it is found with it (decide.h).
   Status measure_codecs(const planner::Job& job) {
     if (costs_) return {};
-    std::size_t largest = kSizes[0];
-    for (const planner::JobTensor& t : job.tensors) largest = std::max(largest, t.n);
-    std::vector<std::size_t> sizes;
-    for (const std::size_t n : kSizes)
-      if (n <= largest || sizes.empty()) sizes.push_back(n);
-    sim::Costs costs = sim::assumed_costs();
-    std::vector<Spec> specs{*parse_spec("fp32"), *parse_spec("bf16")};
-    for (const Allowance& a : spec_.allowed) specs.push_back(a.codec);
-    std::vector<double> spread;
-    for (const Spec& spec : specs) {
-      Result<sim::CodecCosts> measured = sim::measure_codec(spec, sizes, spread);
-      if (!measured.ok()) return measured.status();
-      costs.codecs[to_string(spec)] = std::move(*measured);
-    }
-    costs_ = std::move(costs);
+    std::vector<Spec> codecs{*parse_spec("fp32"), *parse_spec("bf16")};
+    for (const Allowance& a : spec_.allowed) codecs.push_back(a.codec);
+    Result<sim::Costs> measured = measured_costs(job, codecs);
+    if (!measured.ok()) return measured.status();
+    costs_ = std::move(*measured);
     return {};
   }
 
   const AutoSpec spec_;
   const engine::AdvisorSeat seat_;
-  std::optional<sim::Costs> costs_;  // of the work aside alone
+  std::optional<sim::Costs> costs_;  // of the work aside alone: measured once in a session
 
   std::mutex facts_mutex_;  // taken by sync(), so held for a moment
   Facts facts_;

@@ -9,24 +9,30 @@
 namespace tithe::automatic {
 namespace {
 
-constexpr double kSlowest = 1e4, kFastest = 1e11;  // bytes per second: between these a rate is looked for
-constexpr int kHalvings = 12;                      // of its logarithm: to 0.4 %
-constexpr double kHidden = 1.03;                   // a step of at most so many times its computing
-constexpr double kInside = 1e10;                   // bytes per second between ranks of one host: assumed
+constexpr double kSlowest = 1e4;  // bytes per second: from here to kFastest a rate is looked for
+constexpr int kHalvings = 12;     // of its logarithm: to 0.4 %
+constexpr double kHidden = 1.03;  // a step of at most so many times its computing
+constexpr double kInside = 1e10;  // bytes per second between ranks of one host: assumed
 constexpr Seconds kInsideLatency = 2e-6;
+
+}  // namespace
 
 std::string rate_text(double bytes_per_second) {
   const double bits = 8 * bytes_per_second;
   return bits >= 1e9 ? fmt::format("{:.2g} Gbit/s", bits / 1e9) : fmt::format("{:.3g} Mbit/s", bits / 1e6);
 }
 
-// The rate at which the step is as long as it was measured to be; 0: no rate makes it so short.
-Result<double> rate_of(planner::Question& question, const Asked& asked) {
+Result<planner::Question> question_at(const Asked& asked, double bytes_per_second) {
+  Result<sim::Cluster> cluster = cluster_at(asked, bytes_per_second);
+  if (!cluster.ok()) return cluster.status();
+  return planner::Question{asked.job, std::move(*cluster), asked.costs, asked.allowed};
+}
+
+Result<double> rate_of(const Asked& asked) {
   const auto step_at = [&](double rate) -> Result<Seconds> {
-    Result<sim::Cluster> cluster = cluster_at(asked, rate);
-    if (!cluster.ok()) return cluster.status();
-    question.cluster = std::move(*cluster);
-    const Result<sim::Outcome> out = planner::simulate(question, asked.in_full);
+    const Result<planner::Question> question = question_at(asked, rate);
+    if (!question.ok()) return question.status();
+    const Result<sim::Outcome> out = planner::simulate(*question, asked.in_full);
     if (!out.ok()) return out.status();
     return out->step;
   };
@@ -42,8 +48,6 @@ Result<double> rate_of(planner::Question& question, const Asked& asked) {
   }
   return std::exp((slow + fast) / 2);
 }
-
-}  // namespace
 
 bool loses(std::span<const Rule> rules) {
   return std::any_of(rules.begin(), rules.end(),
@@ -67,12 +71,10 @@ Result<sim::Cluster> cluster_at(const Asked& asked, double bytes_per_second) {
 }
 
 Result<Answer> decide(const Asked& asked) {
-  planner::Question question{asked.job, {}, asked.costs, asked.allowed};
-  Result<sim::Cluster> cluster = cluster_at(asked, kFastest);
-  if (!cluster.ok()) return cluster.status();
-  question.cluster = std::move(*cluster);
-  TITHE_TRY(planner::check(question));
-  const Result<double> rate = rate_of(question, asked);
+  const Result<planner::Question> fastest = question_at(asked, kFastest);
+  if (!fastest.ok()) return fastest.status();
+  TITHE_TRY(planner::check(*fastest));
+  const Result<double> rate = rate_of(asked);
   if (!rate.ok()) return rate.status();
   const double step = asked.step * 1e3;
   const bool lossy = loses(asked.rules);
@@ -84,10 +86,9 @@ Result<Answer> decide(const Asked& asked) {
               : fmt::format("stays with bf16: of a step of {:.1f} ms all communication is hidden", step);
     return out;
   }
-  cluster = cluster_at(asked, *rate);
-  if (!cluster.ok()) return cluster.status();
-  question.cluster = std::move(*cluster);
-  Result<planner::Planned> planned = planner::plan(question, "timeline");
+  const Result<planner::Question> question = question_at(asked, *rate);
+  if (!question.ok()) return question.status();
+  Result<planner::Planned> planned = planner::plan(*question, "timeline");
   if (!planned.ok()) return planned.status();
   Answer out{.rules = std::move(planned->rules),
              .predicted = planned->outcome.step,

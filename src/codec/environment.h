@@ -8,4 +8,8 @@ namespace tithe {
 // The file that TITHE_TRACE names (docs/trace.md); empty where it names none. Looked up anew each time.
 std::string trace_asked();
 
+// The file that TITHE_ADVISE names (docs/plan.md), and what TITHE_ADVISE_ALLOW says; empty where they say nothing.
+std::string advice_asked();
+std::string advice_allows();
+
 }  // namespace tithe

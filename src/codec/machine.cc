@@ -95,9 +95,17 @@ Status use_target(std::string_view name) {
 
 Status check_environment() { return environment().trouble; }
 
-std::string trace_asked() {
-  const char* file = std::getenv("TITHE_TRACE");
-  return file == nullptr ? "" : file;
+namespace {
+
+std::string said(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
 }
+
+}  // namespace
+
+std::string trace_asked() { return said("TITHE_TRACE"); }
+std::string advice_asked() { return said("TITHE_ADVISE"); }
+std::string advice_allows() { return said("TITHE_ADVISE_ALLOW"); }
 
 }  // namespace tithe

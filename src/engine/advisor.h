@@ -45,4 +45,11 @@ struct AdvisorSeat {
 };
 std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorSeat seat);
 
+// Where TITHE_ADVISE names a file: what would make the steps of a session shorter goes there, and nothing is proposed.
+struct AdviceAsked {
+  std::string path;
+  AutoSpec allowed;
+};
+std::unique_ptr<Advisor> make_observer(AdviceAsked what, AdvisorSeat seat);
+
 }  // namespace tithe::engine

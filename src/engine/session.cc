@@ -334,6 +334,9 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   if (!authenticate.ok()) return authenticate.status();
   const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
   if (!pacing.ok()) return pacing.status();
+  if (!advice_asked().empty() && !advice_allows().empty())
+    if (const Result<AutoSpec> allowed = parse_auto(advice_allows()); !allowed.ok())
+      return Status(allowed.status().code(), "TITHE_ADVISE_ALLOW: " + allowed.status().what());
   std::unique_ptr<engine::TraceFile> trace;
   if (const std::string asked = options.trace.empty() ? trace_asked() : options.trace; !asked.empty()) {
     Result<std::unique_ptr<engine::TraceFile>> opened =

@@ -88,15 +88,20 @@ std::string Session::Impl::automatic_text(const SessionOptions& options) {
 
 void Session::Impl::seat_advisor() {
   if (member_.me != 0 || member_.world == 1) return;
-  advisor_ =
-      engine::make_advisor(*parse_auto(automatic_),
-                           {.usual = choices_->usual(),
-                            .first = {choices_->rules().begin(), choices_->rules().end()},
-                            .lanes = options_.lanes,
-                            .aside = [this](std::function<void()> work) { runner_.aside(std::move(work)); },
-                            .now_ns = [this] { return runner_.now_ns(); },
-                            .mark = [this](std::string_view op, std::int64_t begin,
-                                           std::int64_t end) { runner_.mark(op, begin, end); }});
+  engine::AdvisorSeat seat{.usual = choices_->usual(),
+                           .first = {choices_->rules().begin(), choices_->rules().end()},
+                           .lanes = options_.lanes,
+                           .aside = [this](std::function<void()> work) { runner_.aside(std::move(work)); },
+                           .now_ns = [this] { return runner_.now_ns(); },
+                           .mark = [this](std::string_view op, std::int64_t begin,
+                                          std::int64_t end) { runner_.mark(op, begin, end); }};
+  if (!automatic_.empty()) {
+    advisor_ = engine::make_advisor(*parse_auto(automatic_), std::move(seat));
+    return;
+  }
+  const Result<AutoSpec> allowed = parse_auto(advice_allows().empty() ? "auto" : advice_allows());
+  TITHE_ASSERT(allowed.ok());  // open() has looked
+  advisor_ = engine::make_observer({advice_asked(), *allowed}, std::move(seat));
 }
 
 void Session::Impl::advise() {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "carry/store.h"
+#include "codec/environment.h"
 #include "engine/advisor.h"
 #include "engine/bucket.h"
 #include "engine/chosen.h"
@@ -41,7 +42,7 @@ class Session::Impl {
                 {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
                  [this](std::uint32_t number) { discard(number); }}) {
     if (trace_ != nullptr) runner_.recorder().keep();
-    if (!automatic_.empty()) seat_advisor();
+    if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
   }
   ~Impl() { (void)write_trace(); }
   Impl(const Impl&) = delete;
@@ -130,8 +131,9 @@ class Session::Impl {
   const std::unique_ptr<engine::TraceFile> trace_;  // null: none is asked for
   const SessionOptions options_;
   const engine::Member member_;
-  const std::string automatic_;               // codec "auto" as it was asked for; empty: another one
-  std::unique_ptr<engine::Advisor> advisor_;  // of rank 0, with codec "auto"; it outlives the work aside
+  const std::string automatic_;  // codec "auto" as it was asked for; empty: another one
+  std::unique_ptr<engine::Advisor>
+      advisor_;  // of rank 0, with codec "auto" or TITHE_ADVISE; outlives the work aside
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe advise: a command that trains, watched until there is something to say of its steps."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+# Ranks as threads; `late`: rank 1 comes so much later to every step, which looks like a slow link.
+TRAINS = """
+import sys, threading, time
+import numpy as np, tithe
+
+def train(session, late):
+    for step in range(int(sys.argv[2])):
+        time.sleep(late * session.rank)
+        session.wait(session.sync({"w": np.full(60_000, session.rank + 1.0, np.float32)}))
+        session.commit()
+
+ranks = [threading.Thread(target=train, args=(s, float(sys.argv[1]))) for s in tithe.Session.loop(2, codec=sys.argv[3])]
+[rank.start() for rank in ranks]
+[rank.join() for rank in ranks]
+print("trained to the end")
+"""
+
+
+def advise(*words, late=0.02, steps=400, codec="bf16"):
+    line = [TITHE, "advise", *words, "--", sys.executable, "-c", TRAINS, str(late), str(steps), codec]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_says_what_a_step_is_and_could_be(tmp_path):
+    began = time.monotonic()
+    done = advise("--json", "--allow", "onebit", "-o", str(tmp_path / "plan.json"), steps=100_000)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["step_ms"] >= 20
+    assert told["no_network_ms"] <= told["plan_ms"] <= told["step_ms"]
+    assert told["bytes_per_second"] > 0
+    assert told["allowed"] == "auto:allow=onebit"
+    assert len(told["lines"]) == 3
+    assert json.loads((tmp_path / "plan.json").read_text()) == told["rules"]
+    assert "trained to the end" not in done.stderr
+    assert time.monotonic() - began < 60, "it stops what it started"
+
+
+def test_for_people_it_is_a_table_and_three_lines():
+    done = advise("--keep")
+    assert done.returncode == 0, done.stderr
+    assert "trained to the end" in done.stderr
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["2", "ranks", "step,", "ms", "of", "now"]
+    assert [row.split("  ")[0] for row in rows[:2]] == ["now", "bf16"]
+    assert rows[rows.index("") - 1].startswith("without a network")
+    assert len(rows) - rows.index("") - 1 == 3
+
+
+def test_what_the_job_uses_is_allowed():
+    told = json.loads(advise("--json", codec="onebit").stdout)
+    assert told["allowed"] == "auto:allow=onebit"
+    assert told["plan_ms"] <= 1.02 * told["bf16_ms"]
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "code", "why"),
+    [
+        ([], ["/nowhere/python"], 2, "No such file"),
+        (["--allow", "onebitt"], ["true"], 2, "did you mean"),
+        ([], ["true"], 1, "ended with status 0 before"),
+        ([], ["sh", "-c", "exit 3"], 1, "ended with status 3 before"),
+        ([], [], 2, "command is required"),
+    ],
+)
+def test_trouble_is_told(words, command, code, why):
+    done = subprocess.run(
+        [TITHE, "advise", *words, "--", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert why in done.stderr
+
+
+def test_the_environment_alone_does_it_too(tmp_path):
+    """Where a launcher starts ranks elsewhere, rank 0's machine has the file."""
+    environment = os.environ | {"TITHE_ADVISE": str(tmp_path / "a.json"), "TITHE_ADVISE_ALLOW": "auto:allow=fp8"}
+    line = [sys.executable, "-c", TRAINS, "0.02", "40", "bf16"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())["allowed"] == "auto:allow=fp8"
+    environment["TITHE_ADVISE_ALLOW"] = "fp9"
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "TITHE_ADVISE_ALLOW" in done.stderr
