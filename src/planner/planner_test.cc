@@ -172,7 +172,7 @@ TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
   allow(q, {"onebit", "dgc:ratio=0.01"});
   const Planned p = *plan(q, "timeline");
   for (const Rule& r : p.rules) EXPECT_TRUE(always_allowed(*r.codec)) << to_string(*r.codec);
-  EXPECT_NE(p.verdict.find("nothing"), std::string::npos) << p.verdict;
+  EXPECT_GT(p.outcome.step, 0.95 * p.bf16) << p.verdict;
 }
 
 TEST(Planner, WhereALinkIsSlowWhatIsAllowedIsUsed) {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python")}
 TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
 # Ranks as threads; `late`: rank 1 comes so much later to every step, which looks like a slow link.
 TRAINS = """
@@ -32,7 +33,7 @@ print("trained to the end")
 
 def advise(*words, late=0.02, steps=400, codec="bf16"):
     line = [TITHE, "advise", *words, "--", sys.executable, "-c", TRAINS, str(late), str(steps), codec]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_says_what_a_step_is_and_could_be(tmp_path):
@@ -87,7 +88,7 @@ def test_trouble_is_told(words, command, code, why):
 
 def test_the_environment_alone_does_it_too(tmp_path):
     """Where a launcher starts ranks elsewhere, rank 0's machine has the file."""
-    environment = os.environ | {"TITHE_ADVISE": str(tmp_path / "a.json"), "TITHE_ADVISE_ALLOW": "auto:allow=fp8"}
+    environment = ENVIRONMENT | {"TITHE_ADVISE": str(tmp_path / "a.json"), "TITHE_ADVISE_ALLOW": "auto:allow=fp8"}
     line = [sys.executable, "-c", TRAINS, "0.02", "40", "bf16"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
