@@ -131,7 +131,7 @@ class Runner {
   void release(Job& job);
   void finish(const Task& task);
   void hand_over(bool runs_on = false);  // whoever has work now is to be woken
-  void nudge();      // the communication lane has news
+  void nudge();                          // the communication lane has news
   void tell_callers() { calls_.news = true; }
   void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
   bool interrupted(Hold& hold);

@@ -19,11 +19,11 @@ namespace tithe::engine {
 // What a template depends on, at one place.
 struct TemplateKey {
   const Strategy* strategy = nullptr;
-  std::vector<Law> laws;    // by phase of the codec between hosts
-  bool inside = false;      // hosts are treated apart: the exchange inside them comes first
-  bool clips = false;       // a step of its own brings in the values of the whole part
-  bool much = false;        // to bring values in is more than a glance
-  bool plain = false;       // what is sent is what lies there: others' payloads need none of its own to come to
+  std::vector<Law> laws;  // by phase of the codec between hosts
+  bool inside = false;    // hosts are treated apart: the exchange inside them comes first
+  bool clips = false;     // a step of its own brings in the values of the whole part
+  bool much = false;      // to bring values in is more than a glance
+  bool plain = false;     // what is sent is what lies there: others' payloads need none of its own to come to
   std::vector<bool> small;  // by exchange: who reads a frame checks it
   auto operator<=>(const TemplateKey&) const = default;
 };
