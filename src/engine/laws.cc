@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -165,8 +166,7 @@ Status Unit::merge_values(const Step& step, const Where& w, int lane) {
 
 // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to the
 // first of them, where it was received.
-Status Unit::merge_arrays(const Step& step, const Where& w, int lane) {
-  if (step.onto) return merge_onto(step, w, lane);
+Status Unit::merge_arrays(const Step& step, const Where& w, int) {
   const Bytes acc = frames_.room(step.slot).first(w.chunk.own_bytes);
   const std::span<const int> frames = list(step.frames);
   const auto before = static_cast<std::size_t>(step.before);
@@ -188,20 +188,56 @@ Status Unit::merge_arrays(const Step& step, const Where& w, int lane) {
 }
 
 // The same, where the own values are their payload: they come to the first frame, which is then what leaves. A sum of
-// two has the same bits either way round.
+// two has the same bits either way round. All of it is done piece by piece: the first frame is checked, where nobody
+// has done so, the sum made, and the checksum found out with which it leaves.
 Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
   const std::span<const int> frames = list(step.frames);
-  const auto before = static_cast<std::size_t>(step.before);
-  TITHE_TRY(sound(step, w, frames[0]));
+  const bool at_once = reads_at_once(w, frames[0]);
+  const int check_of = program_.check_of[static_cast<std::size_t>(frames[0])];
+  const std::span<const int> others = frames.subspan(at_once ? 1 : 0);
+  TITHE_TRY(check_frames(others, lane));
+  if (meets_nonfinite(others, w))
+    return at_once ? check(program_.checks[static_cast<std::size_t>(check_of)], lane) : Status{};
+  for (const int f : others) TITHE_TRY(sound(step, w, f));
+
   const Bytes acc = frames_.payload(frames[0]);
+  const auto before = static_cast<std::size_t>(step.before);
+  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
+  const Call c = call(step, w, lane);
+  FrameHeader h = header(step, w);
+  h.payload_bytes = acc.size();
+  Sealing sealing(h, member_.tags == nullptr ? std::nullopt : std::optional(step.cover));
+  Status status;
+  alignas(64) std::array<std::uint8_t, kPieceBytes> room;
+  const auto add = [&](std::size_t at, std::size_t bytes) {
+    const Bytes sum = acc.subspan(at, bytes);
+    const std::size_t first = at / sizeof(float), n = bytes / sizeof(float);
+    const auto from = [&](auto* values) { return values == nullptr ? nullptr : values + first; };
+    const Result<ByteView> own = own_piece(
+        c, impl(step), {carry.grad + first, from(carry.residual), from(carry.residual_out), n}, room);
+    if (!own.ok()) status = own.status();
+    const auto come = [&](ByteView in) {
+      const Result<Combined> done = impl(step).combine(c, n, sum, in, nullptr);
+      if (!done.ok()) status = done.status();
+      if (done.ok() && !done->finite) w.chunk.poisoned = true;
+    };
+    for (std::size_t k = 0; k < frames.size() && status.ok(); ++k) {
+      if (k > 0) come(frames_.payload(frames[k]).subspan(at, bytes));
+      if (k + 1 == std::max<std::size_t>(before, 1)) come(*own);
+    }
+    sealing.add(sum);
+  };
+  if (at_once) {
+    const EachPiece pieces = std::ref(add);
+    TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane, &pieces));
+  } else {
+    for (std::size_t at = 0; at < acc.size(); at += kPieceBytes)
+      add(at, std::min(kPieceBytes, acc.size() - at));
+  }
+  if (!status.ok()) return Status(status.code(), status.what(), member_.me);
   w.chunk.own_bytes = acc.size();
   w.chunk.present = true;
-  std::size_t after = frames.size() - 1;
-  if (before <= 1) TITHE_TRY(add_own(step, w, lane, acc));
-  for (std::size_t k = 1; k < frames.size() && !w.chunk.poisoned; ++k) {
-    TITHE_TRY(combine(step, w, acc, frames[k], --after, residual_out(step, w)));
-    if (k + 1 == before && !w.chunk.poisoned) TITHE_TRY(add_own(step, w, lane, acc));
-  }
+  if (!w.chunk.poisoned) w.chunk.checksum = sealing.checksum();
   return {};
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "carry/policy.h"
-#include "codec/common/plain.h"
+#include "codec/plain.h"
 #include "engine/laws.h"
 #include "engine/makers.h"
 #include "engine/template.h"
@@ -141,13 +141,13 @@ void Compiler::add_template(int index, const Template& t, const Drawn& drawn, co
   add_slots(t, payloads, joins);
   const auto sized = [&](Step s) {
     s.part = index;
-    if (s.kind == StepKind::kEncode || s.kind == StepKind::kCheck) {
+    if (s.kind == StepKind::kEncode || s.kind == StepKind::kCheck || s.onto) {
       const std::size_t e = exchange_of(part.inside.has_value(), s.stage, s.phase);
       s.cover =
           tagging_.cover(payloads[e][static_cast<std::size_t>(s.chunk)], out_.parts.back().size(s.chunk));
       const Template::Room& room = t.rooms[static_cast<std::size_t>(s.slot)];
       const int node = s.kind == StepKind::kCheck ? room.received : room.made;
-      if (drawn.makers != nullptr) s.makers = keep(drawn.makers->of(node), 0);
+      if (drawn.makers != nullptr && !s.onto) s.makers = keep(drawn.makers->of(node), 0);
     }
     if (s.kind == StepKind::kMerge && drawn.makers != nullptr)
       s.before = lower_makers(s, part, t, *drawn.makers);

@@ -20,8 +20,8 @@
 namespace tithe::engine {
 namespace {
 
-// Values of a plain codec that are gone through more than once while they are in the nearest cache.
-constexpr std::size_t kBlock = 4096;
+// Values of a piece that is gone through more than once while it is in the nearest cache.
+constexpr std::size_t kBlock = kPieceBytes / sizeof(float);
 
 }  // namespace
 
@@ -37,7 +37,8 @@ Where Unit::where(const Step& step) {
           flat_.values(step.part).subspan(layout.at(step.chunk), n),
           n,
           inside || std::size_t{step.phase} + 1 == layout.laws.size(),
-          layout.turn(step.chunk)};
+          layout.turn(step.chunk),
+          codec::is_plain(inside ? *plan_.parts[p].inside->codec : *plan_.parts[p].spec.codec)};
 }
 
 Call Unit::call(const Step& step, const Where& w, int lane) {
@@ -149,20 +150,27 @@ Status Unit::encode(const Step& step, int lane) {
   h.parts = made.parts;
   h.payload_bytes = made.bytes;
   const Bytes frame = frames_.memory(step.slot);
-  TITHE_TRY(member_.tags == nullptr
-                ? seal_frame(h, frame)
-                : seal_frame(h, frame, member_.tags->lane(lane), member_.tags->next(), step.cover));
+  Tags* const tags = member_.tags.get();
+  const auto known = made.flags == 0 && !step.direct ? w.chunk.checksum : std::nullopt;
+  if (known)
+    TITHE_TRY(tags == nullptr ? seal_frame(h, frame, *known)
+                              : seal_frame(h, frame, *known, tags->lane(lane), tags->next(), step.cover));
+  else
+    TITHE_TRY(tags == nullptr ? seal_frame(h, frame)
+                              : seal_frame(h, frame, tags->lane(lane), tags->next(), step.cover));
   frames_[step.slot] = {made.flags, made.parts, step.makers, kFrameHeaderBytes + made.bytes};
   return {};
 }
 
 // ---- Frames that arrive
 
-Status Unit::check(const Step& step, int lane) {
+Status Unit::check(const Step& step, int lane, const EachPiece* each) {
   const Where w = where(step);
   const ByteView bytes = frames_.whole(step.slot);
-  const Result<ParsedFrame> parsed =
-      member_.tags == nullptr ? parse_frame(bytes) : parse_frame(bytes, member_.tags->lane(lane), step.cover);
+  Tagger* const tagger = member_.tags == nullptr ? nullptr : &member_.tags->lane(lane);
+  const Result<ParsedFrame> parsed = each != nullptr     ? parse_frame(bytes, tagger, step.cover, *each)
+                                     : tagger != nullptr ? parse_frame(bytes, *tagger, step.cover)
+                                                         : parse_frame(bytes);
   if (!parsed.ok()) {
     // Without its tag a frame says nothing about who sent it.
     const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();
@@ -199,32 +207,42 @@ Status Unit::check(const Step& step, int lane) {
   return {};
 }
 
-// Whether a frame of the step says that some rank was not finite, or one before has said so.
-bool Unit::meets_nonfinite(const Step& step, const Where& w) {
-  for (const int f : list(step.frames))
+// Whether one of them says that some rank was not finite, or one before has said so.
+bool Unit::meets_nonfinite(std::span<const int> frames, const Where& w) {
+  for (const int f : frames)
     if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
   return w.chunk.poisoned;
 }
 
-Status Unit::check_frames(const Step& step, int lane) {
-  for (const int f : list(step.frames))
+Status Unit::check_frames(std::span<const int> frames, int lane) {
+  for (const int f : frames)
     if (const int check_of = program_.check_of[static_cast<std::size_t>(f)];
         check_of >= 0 && !frames_[f].known)
       TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane));
   return {};
 }
 
+bool Unit::reads_at_once(const Where& w, int frame) const {
+  return w.plain && w.n > 0 && program_.check_of[static_cast<std::size_t>(frame)] >= 0 &&
+         !frames_[frame].known && frames_[frame].bytes == kFrameHeaderBytes + sizeof(float) * w.n;
+}
+
 Status Unit::merge(const Step& step, int lane) {
-  TITHE_TRY(check_frames(step, lane));
   const Where w = where(step);
-  return meets_nonfinite(step, w) ? Status{} : (this->*w.law.merge_frames)(step, w, lane);
+  w.chunk.checksum.reset();
+  if (step.onto) return merge_onto(step, w, lane);
+  TITHE_TRY(check_frames(list(step.frames), lane));
+  return meets_nonfinite(list(step.frames), w) ? Status{} : (this->*w.law.merge_frames)(step, w, lane);
 }
 
 Status Unit::store(const Step& step, int lane) {
-  TITHE_TRY(check_frames(step, lane));
   const Where w = where(step);
+  const std::span<const int> frames = list(step.frames);
+  if (frames.size() == 1 && w.last_phase && !w.chunk.poisoned && reads_at_once(w, frames[0]))
+    return store_at_once(step, w, lane);
+  TITHE_TRY(check_frames(frames, lane));
   std::span<const ByteView> payloads;
-  if (!meets_nonfinite(step, w)) TITHE_TRY((this->*w.law.result_of)(step, w, lane, payloads));
+  if (!meets_nonfinite(frames, w)) TITHE_TRY((this->*w.law.result_of)(step, w, lane, payloads));
   if (w.chunk.poisoned) {
     finite_ = false;
     return {};
@@ -246,12 +264,39 @@ Status Unit::store(const Step& step, int lane) {
   return {};
 }
 
+// As store(), in one pass.
+Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
+  const int frame = list(step.frames)[0];
+  const ByteView payload = frames_.payload(frame);
+  const Call c = call(step, w, lane);
+  bool finite = true;
+  Status decoded;
+  const auto each = [&](std::size_t at, std::size_t bytes) {
+    const ByteView piece = payload.subspan(at, bytes);
+    const std::span<float> values = w.values.subspan(at / sizeof(float), bytes / sizeof(float));
+    if (Status s = impl(step).decode(c, {&piece, 1}, {.divide = member_.divide}, values); !s.ok())
+      decoded = std::move(s);
+    finite = codec::all_finite(values) && finite;
+  };
+  const EachPiece pieces = std::ref(each);
+  const int check_of = program_.check_of[static_cast<std::size_t>(frame)];
+  TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane, &pieces));
+  if (!decoded.ok()) return Status(decoded.code(), decoded.what(), frames_.maker(frame));
+  if (!finite) {
+    w.chunk.poisoned = true;
+    finite_ = false;
+    return {};
+  }
+  flat_.unload(step.part, w.layout.at(step.chunk), w.n);
+  return {};
+}
+
 // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. Of a plain codec it is
 // looked for block by block, while the values are in the nearest cache.
 Status Unit::write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                    bool& finite) {
   const Merge merge{.divide = member_.divide};
-  const bool by_block = w.plain() && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
+  const bool by_block = w.plain && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
   if (!by_block) {
     TITHE_TRY(decode(step, w, lane, payloads, merge));
     finite = codec::all_finite(w.values);
@@ -270,31 +315,12 @@ Status Unit::write(const Step& step, const Where& w, int lane, std::span<const B
 
 // ---- What a codec is asked, and whom a refusal names
 
-// Of a plain codec: what this rank sends of the chunk comes to acc. Where it is owed something too, that is one sum
-// after the other, block by block: the payload has no memory of its own.
-Status Unit::add_own(const Step& step, const Where& w, int lane, Bytes acc) {
-  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
-  const Call c = call(step, w, lane);
-  const auto add = [&](std::size_t n, Bytes to, ByteView own) -> Status {
-    const Result<Combined> done = impl(step).combine(c, n, to, own, nullptr);
-    if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
-    if (!done->finite) w.chunk.poisoned = true;
-    return {};
-  };
-  if (carry.residual == nullptr)
-    return add(w.n, acc, {reinterpret_cast<const std::uint8_t*>(carry.grad), sizeof(float) * w.n});
-  alignas(64) std::array<std::uint8_t, sizeof(float) * kBlock> payload;
-  for (std::size_t at = 0; at < w.n; at += kBlock) {
-    const std::size_t n = std::min(kBlock, w.n - at);
-    const Bytes own = Bytes(payload).first(sizeof(float) * n);
-    const Carry block{carry.grad + at, carry.residual + at,
-                      carry.residual_out == nullptr ? nullptr : carry.residual_out + at, n};
-    const Result<Encoded> done = impl(step).encode(c, block, own);
-    if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
-    if (!done->finite) w.chunk.poisoned = true;
-    TITHE_TRY(add(n, acc.subspan(sizeof(float) * at, own.size()), own));
-  }
-  return {};
+Result<ByteView> Unit::own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room) {
+  const std::size_t bytes = sizeof(float) * carry.n;
+  if (carry.residual == nullptr) return ByteView(reinterpret_cast<const std::uint8_t*>(carry.grad), bytes);
+  const Result<Encoded> done = by.encode(call, carry, room.first(bytes));
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+  return ByteView(room.first(bytes));
 }
 
 Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,

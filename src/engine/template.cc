@@ -74,6 +74,7 @@ class Drawer {
   std::vector<Draft> drafts_;                // by step
   std::vector<int> readers_;                 // by node: how often its frame is read
   std::vector<bool> sent_;                   // by node: its frame leaves
+  std::vector<bool> at_once_;                // by node: who reads its frame goes through it in order
   std::vector<bool> loaded_;                 // by chunk
   std::unordered_map<Rank, int> last_send_;  // sends to one peer leave in order
 };
@@ -105,11 +106,15 @@ void Drawer::set_turns() {
 void Drawer::read_graph() {
   readers_.resize(graph_.nodes().size());
   sent_.resize(graph_.nodes().size());
-  for (const Node& n : graph_.nodes())
+  at_once_.resize(graph_.nodes().size());
+  for (const Node& n : graph_.nodes()) {
+    if (n.op == Op::kMerge ? !n.frames.empty() : n.op == Op::kStore && n.frames.size() == 1)
+      at_once_[static_cast<std::size_t>(n.frames[0])] = true;
     for (const int f : n.frames) {
       ++readers_[static_cast<std::size_t>(f)];
       if (n.op == Op::kSend) sent_[static_cast<std::size_t>(f)] = true;
     }
+  }
 }
 
 void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
@@ -212,7 +217,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         check.slot = slot_of[k];
         check.peer = node.arg;
         // What others are to read is checked before it leaves, so that nobody is blamed for what he passed on.
-        if (small && !sent_[k] && readers_[k] == 1) {
+        if ((small || (plain && at_once_[k])) && !sent_[k] && readers_[k] == 1) {
           out_.check_of[static_cast<std::size_t>(slot_of[k])] = static_cast<int>(out_.checks.size());
           out_.checks.push_back(check);
           step = recv;

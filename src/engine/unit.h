@@ -7,16 +7,18 @@
 //   apart     steps that do not wait for each other may run at the same time, each with its own lane number
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "carry/buffers.h"
-#include "codec/common/plain.h"
+#include "codec/plain.h"
 #include "engine/bucket.h"
 #include "engine/flat.h"
 #include "engine/frames.h"
 #include "engine/laws.h"
 #include "engine/program.h"
+#include "frame/pieces.h"
 #include "frame/tagger.h"
 #include "tithe/frame.h"
 
@@ -45,6 +47,8 @@ struct ChunkState {
   bool poisoned = false;          // some frame for it was not finite
   bool present = false;           // leader law: a payload is there
   std::size_t own_bytes = 0;      // of the own payload, once others' may come to it
+  std::optional<std::uint64_t> checksum =
+      {};  // of the frame that it leaves in, where adding has found it out
   ByteView context;
 };
 
@@ -58,7 +62,7 @@ struct Where {
   std::size_t n;
   bool last_phase;
   Turn turn;
-  bool plain() const { return codec::is_plain(*part.spec.codec); }  // of what is stored
+  bool plain;  // the codec is
 };
 
 class Unit {
@@ -137,8 +141,8 @@ class Unit {
   void load(const Step& step);
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
-  Status check(const Step& step, int lane);
-  Status check_frames(const Step& step, int lane);  // those that no step of their own has checked
+  Status check(const Step& step, int lane, const EachPiece* each = nullptr);
+  Status check_frames(std::span<const int> frames, int lane);  // those that no step of their own has checked
   Status merge(const Step& step, int lane);
   Status store(const Step& step, int lane);
 
@@ -149,11 +153,14 @@ class Unit {
   // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
   Status combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after, float* rounding);
   Status sound(const Step& step, const Where& w, int frame);
-  // Of a plain codec: adds what this rank sends of the chunk to a payload.
-  Status add_own(const Step& step, const Where& w, int lane, Bytes acc);
+  // Not checked yet, of values of a plain codec: who reads it may check it on the way.
+  bool reads_at_once(const Where& w, int frame) const;
+  // Of a plain codec: a piece of what this rank sends of the chunk. It lies in `room` where it is not there already.
+  Result<ByteView> own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room);
   // The result, as finite as it says.
+  Status store_at_once(const Step& step, const Where& w, int lane);
   Status write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads, bool& finite);
-  bool meets_nonfinite(const Step& step, const Where& w);
+  bool meets_nonfinite(std::span<const int> frames, const Where& w);
   Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
 
   // What they mean under a law (laws.cc).

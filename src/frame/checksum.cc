@@ -4,6 +4,8 @@
 #define XXH_STATIC_LINKING_ONLY  // the state on the stack
 #include <xxhash.h>
 
+#include <new>
+
 // Null where the library that this process has found was built without it.
 extern "C" [[gnu::weak]] XXH_errorcode XXH3_64bits_update_dispatch(XXH3_state_t* state, const void* input,
                                                                    std::size_t bytes);
@@ -20,16 +22,34 @@ std::uint64_t checksum_by(Update update, ByteView header, ByteView payload) {
   return XXH3_64bits_digest(&state);
 }
 
+auto best_update() {
+  static const auto update =
+      XXH3_64bits_update_dispatch != nullptr ? XXH3_64bits_update_dispatch : XXH3_64bits_update;
+  return update;
+}
+
 }  // namespace
 
 std::uint64_t checksum(ByteView header, ByteView payload) {
-  static const auto update =
-      XXH3_64bits_update_dispatch != nullptr ? XXH3_64bits_update_dispatch : XXH3_64bits_update;
-  return checksum_by(update, header, payload);
+  return checksum_by(best_update(), header, payload);
 }
 
 std::uint64_t checksum_ref(ByteView header, ByteView payload) {
   return checksum_by(XXH3_64bits_update, header, payload);
+}
+
+Checksum::Checksum() {
+  static_assert(sizeof(XXH3_state_t) <= sizeof state_ && alignof(XXH3_state_t) <= alignof(Checksum));
+  XXH3_64bits_reset(new (state_.data()) XXH3_state_t);
+}
+
+void Checksum::add(ByteView bytes) {
+  if (!bytes.empty())
+    best_update()(reinterpret_cast<XXH3_state_t*>(state_.data()), bytes.data(), bytes.size());
+}
+
+std::uint64_t Checksum::value() const {
+  return XXH3_64bits_digest(reinterpret_cast<const XXH3_state_t*>(state_.data()));
 }
 
 }  // namespace tithe

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "frame/checksum.h"
+#include "frame/pieces.h"
 #include "frame/tagger.h"
 
 namespace tithe {
@@ -55,14 +56,8 @@ std::string contradiction(const FrameHeader& h) {
   return {};
 }
 
-Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_flag, std::size_t trailer) {
-  if (frame.size() < kFrameHeaderBytes + trailer ||
-      frame.size() - kFrameHeaderBytes - trailer < header.payload_bytes)
-    return {Code::kTooSmall, fmt::format("frame: room for {} bytes, header and payload need {} + {}",
-                                         frame.size(), kFrameHeaderBytes + trailer, header.payload_bytes)};
-  if (std::string wrong = contradiction(header); !wrong.empty())
-    return {Code::kInvalid, "frame: " + std::move(wrong)};
-  std::uint8_t* p = frame.data();
+// All but the checksum.
+void put_fields(const FrameHeader& header, std::uint8_t tag_flag, std::uint8_t* p) {
   wire::put(p + kAtMagic, kFrameMagic);
   wire::put(p + kAtVersion, kFrameVersion);
   wire::put(p + kAtHeaderBytes, static_cast<std::uint8_t>(kFrameHeaderBytes));
@@ -78,10 +73,25 @@ Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_fla
   wire::put(p + kAtValues, header.values);
   wire::put(p + kAtPayloadBytes, header.payload_bytes);
   wire::put(p + kAtPlan, header.plan);
+}
+
+// known: the checksum, where it is.
+Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_flag, std::size_t trailer,
+                    std::optional<std::uint64_t> known) {
+  if (frame.size() < kFrameHeaderBytes + trailer ||
+      frame.size() - kFrameHeaderBytes - trailer < header.payload_bytes)
+    return {Code::kTooSmall, fmt::format("frame: room for {} bytes, header and payload need {} + {}",
+                                         frame.size(), kFrameHeaderBytes + trailer, header.payload_bytes)};
+  if (std::string wrong = contradiction(header); !wrong.empty())
+    return {Code::kInvalid, "frame: " + std::move(wrong)};
+  std::uint8_t* p = frame.data();
+  put_fields(header, tag_flag, p);
   const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
-  wire::put(p + kAtChecksum, checksum(ByteView(frame).first(kAtChecksum), payload));
+  wire::put(p + kAtChecksum, known ? *known : checksum(ByteView(frame).first(kAtChecksum), payload));
   return {};
 }
+
+std::uint8_t flag_of(Cover cover) { return cover == Cover::kFrame ? kFlagTaggedWhole : kFlagTagged; }
 
 // The bytes that a tag covers follow from its flag, which is in the header.
 Tag tag_of(Tagger& tagger, std::uint64_t number, ByteView header, ByteView payload, std::uint8_t flag) {
@@ -89,7 +99,30 @@ Tag tag_of(Tagger& tagger, std::uint64_t number, ByteView header, ByteView paylo
   return tagger.tag(source, number, {header, flag == kFlagTaggedWhole ? payload : ByteView{}});
 }
 
-Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least) {
+Status seal_tagged(const FrameHeader& header, Bytes frame, std::optional<std::uint64_t> known, Tagger& tagger,
+                   std::uint64_t number, Cover cover) {
+  const std::uint8_t flag = flag_of(cover);
+  TITHE_TRY(write_header(header, frame, flag, kFrameTrailerBytes, known));
+  const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
+  const Bytes trailer = frame.subspan(kFrameHeaderBytes + header.payload_bytes, kFrameTrailerBytes);
+  const Tag tag = tag_of(tagger, number, frame.first(kFrameHeaderBytes), payload, flag);
+  wire::put(trailer.data(), number);
+  std::copy(tag.begin(), tag.end(), trailer.begin() + sizeof number);
+  return {};
+}
+
+std::uint64_t checksum_by_piece(ByteView header, ByteView payload, const EachPiece& each) {
+  Checksum sum;
+  sum.add(header);
+  for (std::size_t at = 0; at < payload.size(); at += kPieceBytes) {
+    const ByteView piece = payload.subspan(at, std::min(kPieceBytes, payload.size() - at));
+    sum.add(piece);
+    each(at, piece.size());
+  }
+  return sum.value();
+}
+
+Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least, const EachPiece* each = nullptr) {
   if (bytes.size() < kFrameHeaderBytes)
     return Status(Code::kCorrupt,
                   fmt::format("frame: {} bytes, a header alone has {}", bytes.size(), kFrameHeaderBytes));
@@ -150,30 +183,44 @@ Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least) {
                     h.source);
   }
   if (std::string wrong = contradiction(h); !wrong.empty()) return refuse(Code::kCorrupt, wrong);
-  if (checksum(bytes.first(kAtChecksum), payload) != wire::get<std::uint64_t>(p + kAtChecksum))
+  const ByteView fields = bytes.first(kAtChecksum);
+  if ((each == nullptr ? checksum(fields, payload) : checksum_by_piece(fields, payload, *each)) !=
+      wire::get<std::uint64_t>(p + kAtChecksum))
     return refuse(Code::kCorrupt, "checksum differs: the bytes were changed on their way");
   return ParsedFrame{h, payload, number};
 }
 
 }  // namespace
 
-Status seal_frame(const FrameHeader& header, Bytes frame) { return write_header(header, frame, 0, 0); }
+Status seal_frame(const FrameHeader& header, Bytes frame) { return write_header(header, frame, 0, 0, {}); }
 
 Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::uint64_t number, Cover cover) {
-  const std::uint8_t flag = cover == Cover::kFrame ? kFlagTaggedWhole : kFlagTagged;
-  TITHE_TRY(write_header(header, frame, flag, kFrameTrailerBytes));
-  const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
-  const Bytes trailer = frame.subspan(kFrameHeaderBytes + header.payload_bytes, kFrameTrailerBytes);
-  const Tag tag = tag_of(tagger, number, frame.first(kFrameHeaderBytes), payload, flag);
-  wire::put(trailer.data(), number);
-  std::copy(tag.begin(), tag.end(), trailer.begin() + sizeof number);
-  return {};
+  return seal_tagged(header, frame, {}, tagger, number, cover);
+}
+
+Sealing::Sealing(const FrameHeader& header, std::optional<Cover> cover) {
+  std::uint8_t fields[kFrameHeaderBytes];
+  put_fields(header, cover ? flag_of(*cover) : std::uint8_t{0}, fields);
+  sum_.add(ByteView(fields).first(kAtChecksum));
+}
+
+Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum) {
+  return write_header(header, frame, 0, 0, checksum);
+}
+
+Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum, Tagger& tagger,
+                  std::uint64_t number, Cover cover) {
+  return seal_tagged(header, frame, checksum, tagger, number, cover);
 }
 
 Result<ParsedFrame> parse_frame(ByteView bytes) { return parse(bytes, nullptr, Cover::kHeader); }
 
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger& tagger, Cover least) {
   return parse(bytes, &tagger, least);
+}
+
+Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, const EachPiece& each) {
+  return parse(bytes, tagger, least, &each);
 }
 
 Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t most_bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the engine relies on where a codec is plain.
-#include "codec/common/plain.h"
+#include "codec/plain.h"
 
 #include <gtest/gtest.h>
 
