@@ -16,6 +16,7 @@
 #include "lang/cpp_compiler.h"
 #include "lang/loader.h"
 #include "support/codec_run.h"
+#include "support/grid_on_cpu.h"
 
 namespace tithe::lang {
 namespace {
@@ -247,6 +248,38 @@ std::string name_of(const ::testing::TestParamInfo<Program>& of) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(with_kernels()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, KernelsForGpus, ::testing::ValuesIn(for_gpus()), name_of);
+
+// Threads that write one number in one phase: who was last depends on the order, which is what shows it.
+namespace race {
+enum { kThreads = 8 };
+struct Call {
+  unsigned* out;
+};
+struct Shared {
+  unsigned last;
+};
+void write(const Call*, Shared& s, std::uint64_t, unsigned thread) { s.last = thread; }
+void tell(const Call* call, Shared& s, std::uint64_t at, unsigned thread) {
+  if (thread == 0) call->out[at] = s.last;
+}
+KERNEL(kernel, Shared, PHASE(write) PHASE(tell))
+
+unsigned last(unsigned order) {
+  unsigned out[2] = {};
+  const Call of{.out = out};
+  const Call* const call = &of;
+  const Stream stream = order;
+  LAUNCH(kernel, 2);
+  EXPECT_EQ(out[0], out[1]);
+  return out[0];
+}
+}  // namespace race
+
+TEST(KernelsOf, ARaceIsSeen) {
+  EXPECT_EQ(race::last(0), 7U);
+  EXPECT_EQ(race::last(1), 0U);
+  EXPECT_NE(race::last(2), 7U);
+}
 
 // Whatever has no kernels says why, in a line.
 TEST(KernelsOf, WhatIsNotMadeIsSaid) {
