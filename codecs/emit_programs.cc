@@ -57,7 +57,8 @@ int emit(const std::string& from, const std::string& to, std::span<char*> levels
   std::string declared, listed;
   for (const auto& [name, bodies] : all)
     for (const char* level : levels) {
-      const std::string symbol = fmt::format("program_of_tithe_{}_{}", name, level);  // not shown: cmake/shared.map
+      const std::string symbol =
+          fmt::format("program_of_tithe_{}_{}", name, level);  // not shown: cmake/shared.map
       write(fmt::format("{}/{}_{}.cc", to, name, level), cpp_file(bodies, symbol));
       declared += fmt::format("extern \"C\" const Object {}[];\n", symbol);
       listed += fmt::format("    {{Level{{{}}}, {}}},\n", level, symbol);

@@ -43,7 +43,7 @@ class BlocksText : CudaText {
     if (!is_long()) line("Found found;");
     line("Lanes lanes;");
     each([&](std::size_t k, const Item& item) {
-      if (item.array)
+      if (item.array && item.coding != Coding::kTrits)
         line("uint{}_t c{}[{}];", 8 * code_bytes(item), k, is_long() ? kRun : program_.block);
     });
     close("};");
@@ -79,16 +79,15 @@ class BlocksText : CudaText {
     std::size_t at = 0;
     for (const Item& item : program_.items)
       if (item.once) {
-        line("if (thread == 0 && at == 0) put(call->payload + {}, raw({}), {});", at, text_.number(item.value),
-             item_bytes(item, 1));
+        line("if (thread == 0 && at == 0) put(call->payload + {}, raw({}), {});", at,
+             text_.number(item.value), item_bytes(item, 1));
         at += item_bytes(item, 1);
       }
     each([&](std::size_t k, const Item& item) {
       if (item.array) return;
       line("if (writes) put({}, raw({}), {});", place(k, item), text_.number(item.value),
            item_bytes(item, 1));
-      if (item.is_float)
-        line("if (writes && !is_finite({})) call->answer[0] = 1;", text_.number(item.value));
+      if (item.is_float) line("if (writes && !is_finite({})) call->answer[0] = 1;", text_.number(item.value));
       receive_as(item, fmt::format("raw({})", text_.number(item.value)), 'b');
     });
     define_all(schedule_.read.block);
@@ -103,7 +102,10 @@ class BlocksText : CudaText {
     each([&](std::size_t k, const Item& item) {
       if (!item.array) return;
       const std::string bits = fmt::format("raw({})", text_.values(item.value));
-      line("s.c{}[i - begin] = uint{}_t({});", k, 8 * code_bytes(item), bits);
+      if (item.coding == Coding::kTrits)
+        line("call->codes[first + i] = uint8_t({});", bits);
+      else
+        line("s.c{}[i - begin] = uint{}_t({});", k, 8 * code_bytes(item), bits);
       if (item.is_float) line("if (!is_finite({})) call->answer[0] = 1;", text_.values(item.value));
       receive_as(item, bits, 'v');
     });
@@ -125,9 +127,9 @@ class BlocksText : CudaText {
     open_phase("pack", Unit::kRuns, 0);
     places("uint8_t*");
     each([&](std::size_t k, const Item& item) {
-      if (!item.array) return;
-      line("if (first < n) pack<{0}>(s.c{1}, end - begin, o{1} + begin * {0} / 8, {2}, thread);", item.bits, k,
-           item.full != 0 ? array_bytes(item) : fmt::format("((end - begin) * {} + 7) / 8", item.bits));
+      if (!item.array || item.coding == Coding::kTrits) return;
+      line("if (first < n) pack<{0}>(s.c{1}, end - begin, o{1} + begin * {0} / 8, {2}, thread);", item.bits,
+           k, item.full != 0 ? array_bytes(item) : fmt::format("((end - begin) * {} + 7) / 8", item.bits));
     });
     close();
   }
@@ -144,7 +146,11 @@ class BlocksText : CudaText {
     outer_ = defined_;
     open("for (size_t i = begin + thread; i < end; i += kThreads)");
     each([&](std::size_t k, const Item& item) {
-      if (item.array) receive_as(item, fmt::format("code_at<{}>(o{}, i)", item.bits, k), 'v');
+      if (item.array)
+        receive_as(item,
+                   item.coding == Coding::kTrits ? std::string("trit_at(call, i)")
+                                                 : fmt::format("code_at<{}>(o{}, i)", item.bits, k),
+                   'v');
     });
     define_all(schedule_.read.value);
     line("const F v = {};", text_.values(program_.result));
@@ -173,33 +179,87 @@ class BlocksText : CudaText {
         rest += item.array && item.full == 0 ? fmt::format(" + (n % {} * {} + 7) / 8", block, item.bits)
                                              : fmt::format(" + {}", item_bytes(item, item.full));
     });
-    return fmt::format("{0} + (n + {1} - 1) / {1} * {2} + n / {1} * {3} + (n % {1} == 0 ? 0 : {4})", once, block,
-                       tables, block_bytes(program_, block), rest);
+    return fmt::format("{0} + (n + {1} - 1) / {1} * {2} + n / {1} * {3} + (n % {1} == 0 ? 0 : {4})", once,
+                       block, tables, block_bytes(program_, block), rest);
+  }
+
+  bool trits() const {
+    return std::any_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return item.coding == Coding::kTrits; });
+  }
+  bool finds_in_pieces() const { return is_long() && !schedule_.passes.empty(); }
+
+  // Where everything stands in the scratch; its bytes.
+  void scratch() {
+    open("static uint64_t place_all(Call& of)");
+    line("uint8_t* to = of.scratch;");
+    if (finds_in_pieces()) {
+      place_found();
+      line("to = static_cast<uint8_t*>(of.parts) + up8(pieces_of(of.n) * sizeof(Part));");
+    }
+    if (trits()) {
+      line("const uint64_t runs = parts_in(fives_of(of.n), kBytesOf);");
+      line("of.places = reinterpret_cast<uint64_t*>(to);");
+      line("of.groups = of.places + runs;");
+      line("of.keys = reinterpret_cast<U*>(of.groups + runs);");
+      line("of.codes = reinterpret_cast<uint8_t*>(of.keys + runs);");
+      line("of.fives = of.codes + of.n;");
+      line("of.stream = of.payload + {};", head_bytes(program_, 0) + numbers_bytes());
+      line("to = of.fives + fives_of(of.n);");
+    }
+    line("return up8(uint64_t(to - of.scratch));");
+    close();
+    open("API uint64_t tithe_scratch(const Call* asked)");
+    line("Call of = *asked;");
+    line("of.scratch = nullptr;");
+    line("return place_all(of);");
+    close();
+  }
+  std::size_t numbers_bytes() const {
+    std::size_t bytes = 0;
+    each([&](std::size_t, const Item& item) {
+      if (!item.array) bytes += item_bytes(item, 1);
+    });
+    return bytes;
   }
 
   void host() {
-    line("DEV uint64_t bytes_of(uint64_t n) {{ return {}; }}", bytes());
-    line("DEV void tell(const Call* call, Shared&, uint64_t, U thread) {{");
-    line("  if (thread == 0) *call->bytes = bytes_of(call->n);");
-    line("}}");
-    kernel("tithe_tell", "Shared", {"tell"});
-    open("API uint64_t tithe_scratch(const Call* of)");
-    if (is_long() && !schedule_.passes.empty())
-      line("return up8(blocks_of(of->n) * sizeof(Found)) + pieces_of(of->n) * sizeof(Part);");
-    else
-      line("return of->n * 0;");
-    close();
-    open("API void tithe_encode(const Call* asked, Stream stream)");
-    line("Call of = *asked;");
-    line("const Call* const call = &of;");
-    if (is_long() && !schedule_.passes.empty()) {
-      place_found();
-      for (std::size_t p = 0; p < schedule_.passes.size(); ++p) launch_pass(p);
+    if (!trits()) {
+      line("DEV uint64_t bytes_of(uint64_t n) {{ return {}; }}", bytes());
+      line("DEV void tell(const Call* call, Shared&, uint64_t, U thread) {{");
+      line("  if (thread == 0) *call->bytes = bytes_of(call->n);");
+      line("}}");
+      kernel("tithe_tell", "Shared", {"tell"});
     }
+    scratch();
+    const auto begin = [&](const char* name) {
+      open(fmt::format("API void {}(const Call* asked, Stream stream)", name));
+      line("Call of = *asked;");
+      line("const Call* const call = &of;");
+      line("place_all(of);");
+    };
+    begin("tithe_encode");
+    if (finds_in_pieces())
+      for (std::size_t p = 0; p < schedule_.passes.size(); ++p) launch_pass(p);
     line("LAUNCH(tithe_send, runs_of(call->n));");
-    line("LAUNCH(tithe_tell, 1);");
+    if (trits()) {
+      line("const uint64_t runs = parts_in(fives_of(of.n), kBytesOf);");
+      line("LAUNCH(tithe_fives, runs);");
+      line("LAUNCH(tithe_lasts, 1);");
+      line("LAUNCH(tithe_codes, runs);");
+      line("LAUNCH(tithe_places, 1);");
+      line("LAUNCH(tithe_write_codes, runs);");
+    } else {
+      line("LAUNCH(tithe_tell, 1);");
+    }
     close();
-    open("API void tithe_decode(const Call* call, Stream stream)");
+    begin("tithe_decode");
+    if (trits()) {
+      line("const uint64_t runs = parts_in(codes_in(call), kBytesOf);");
+      line("LAUNCH(tithe_count_fives, runs);");
+      line("LAUNCH(tithe_places_of_fives, 1);");
+      line("LAUNCH(tithe_read_fives, runs);");
+    }
     line("LAUNCH(tithe_receive, runs_of(call->n));");
     close();
   }
@@ -212,9 +272,18 @@ bool looks_first(const Checked& program) {
 
 // Blocks begin where those before them end, or wait for what is found of all of them.
 bool has_lengths(const Checked& program) {
-  return program.varies() || looks_first(program) ||
-         std::any_of(program.items.begin(), program.items.end(),
-                     [](const Item& item) { return item.coding == Coding::kBytes; });
+  return looks_first(program) ||
+         std::any_of(program.items.begin(), program.items.end(), [](const Item& item) {
+           return item.coding == Coding::kWidths || item.coding == Coding::kPlaces ||
+                  item.coding == Coding::kBytes;
+         });
+}
+
+// Of programs that send trits: one array, behind numbers, of all values.
+bool sends_trits_alone(const Checked& program) {
+  std::size_t arrays = 0;
+  for (const Item& item : program.items) arrays += item.array ? 1U : 0U;
+  return program.block == 0 && arrays == 1 && program.items.back().array;
 }
 
 const char* no_blocks(const Checked& program, const Schedule& schedule) {
@@ -222,13 +291,15 @@ const char* no_blocks(const Checked& program, const Schedule& schedule) {
   const std::size_t length = is_long ? kRun : program.block;
   std::size_t shared = 0;
   for (const Item& item : program.items) {
-    if (item.coding == Coding::kTrits) return "it shortens runs of trits, and no kernels are made of that yet";
+    if (item.coding == Coding::kTrits && !sends_trits_alone(program))
+      return "it sends trits of blocks, or beside other codes, and no kernels are made of that";
     if (item.full != 0 && item.coding == Coding::kCodes && is_long)
       return "it fills up blocks of more than 8192 values, and no kernels are made of that";
     if (item.array) shared += length * code_bytes(item);
   }
   if (has_lengths(program)) {
-    if (is_long) return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
+    if (is_long)
+      return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
     shared += length * program.items.size() + block_bytes(program, length);
   }
   if (shared > kMostShared) return "the codes of a block are more than a block of threads can share";
@@ -250,14 +321,16 @@ const char* no_kernels(const Combination& of, const Settings& settings) {
 }
 
 std::string cuda_file(const Combination& of) {
-  return std::string(
-             "// Made by tithe of a program in the codec language: compiled and emulated; no GPU has run it.\n"
-             "// nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true\n") +
-         kPreludeCuda + kPreludeCudaBytes +
-         (of.program.sends_pairs ? kPreludeCudaLists + lists_text(of.program, of.schedule)
-          : has_lengths(of.program)
-              ? kPreludeCudaLengths + lengths_text(of.program, of.schedule)
-              : BlocksText(of.program, of.schedule).run());
+  const Checked& program = of.program;
+  std::string text =
+      "// Made by tithe of a program in the codec language: compiled and emulated; no GPU has run it.\n"
+      "// nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true\n";
+  text += kPreludeCuda;
+  text += kPreludeCudaBytes;
+  if (program.sends_pairs) return text + kPreludeCudaLists + lists_text(program, of.schedule);
+  if (has_lengths(program)) return text + kPreludeCudaLengths + lengths_text(program, of.schedule);
+  if (program.varies()) text = text + kPreludeCudaLengths + kPreludeCudaTrits;
+  return text + BlocksText(program, of.schedule).run();
 }
 
 }  // namespace tithe::lang

@@ -114,8 +114,10 @@ class ListsText : CudaText {
     close();
     open("DEV void empty_slots(const Call* call, Shared&, uint64_t at, U thread)");
     line("const uint64_t all = slots_of_all(call);");
-    line("for (uint64_t j = at * {0} + thread; j < all && j < (at + 1) * {0}; j += kThreads) call->table[j] = 0;",
-         kRun);
+    line(
+        "for (uint64_t j = at * {0} + thread; j < all && j < (at + 1) * {0}; j += kThreads) call->table[j] = "
+        "0;",
+        kRun);
     close();
     kernel("tithe_empty_slots", "Shared", {"empty_slots"});
     open_phase("put_in_slots", Unit::kRuns, 0);

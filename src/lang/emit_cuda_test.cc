@@ -16,6 +16,7 @@
 #include "lang/cpp_compiler.h"
 #include "lang/loader.h"
 #include "support/codec_run.h"
+#include "support/grid_on_cpu.h"
 
 namespace tithe::lang {
 namespace {
@@ -38,7 +39,7 @@ struct KernelCall {
   std::uint64_t* bytes;
   std::uint32_t* answer;
   std::uint8_t* scratch;
-  void* within[8];
+  void* within[11];
 };
 using Kernel = void (*)(const KernelCall*, unsigned order);
 using Size = std::uint64_t (*)(const KernelCall*);
@@ -56,8 +57,7 @@ constexpr Program kPrograms[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings},
 #include "../../codecs/programs.def"
 #undef TITHE_PROGRAM
-    {"adacomp", ""},
-    {"threelc", ""}};
+    {"adacomp", ""}, {"threelc", ""}};
 
 Spec spec_of(const Program& program) {
   std::string text = std::string(TITHE_SOURCE_DIR "/codecs/") + program.file + ".codec";
@@ -122,9 +122,12 @@ struct Outcome {
 };
 
 Outcome run(Size scratch_of, Kernel encode, Kernel decode, const Codec& codec, const Call& call,
-            const Floats& grad, const float* residual, unsigned order) {
+            const Floats& grad, const float* residual, bool in_place, unsigned order) {
   const std::size_t n = grad.size(), bound = codec.phases[0].bound(call.settings, n);
-  Outcome o{.payload = Payload(bound + kPast, kUntouched), .left = Floats(n), .out = Floats(n), .answer = std::vector<std::uint32_t>(33)};
+  Outcome o{.payload = Payload(bound + kPast, kUntouched),
+            .left = Floats(n),
+            .out = Floats(n),
+            .answer = std::vector<std::uint32_t>(33)};
   std::uint64_t bytes = 0;
   const auto key = [&](std::uint64_t seed) { return rng_key(seed, call.round, call.tensor, call.chunk, 0); };
   KernelCall kernel{.settings = {},
@@ -142,6 +145,10 @@ Outcome run(Size scratch_of, Kernel encode, Kernel decode, const Codec& codec, c
                     .answer = o.answer.data(),
                     .scratch = nullptr,
                     .within = {}};
+  if (in_place) {
+    std::copy_n(residual, n, o.left.begin());
+    kernel.residual = o.left.data();
+  }
   std::copy(call.settings.value.begin(), call.settings.value.end(), kernel.settings);
   std::vector<std::uint64_t> scratch(scratch_of(&kernel) / 8 + 1, 0xcdcdcdcdcdcdcdcdU);
   kernel.scratch = reinterpret_cast<std::uint8_t*>(scratch.data());
@@ -170,16 +177,18 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
   for (const std::size_t n : conformance::kSizes)
     for (const Data data : conformance::data_for(n))
       for (const bool feedback : {false, true}) {
-        order = (order + 1) % 4;
+        order = (order + 1) % 5;
         SCOPED_TRACE(::testing::Message() << n << " values, " << harness::name(data) << ", order " << order
-                                          << (feedback ? ", with a residual" : ""));
+                                          << (feedback ? ", with a residual" : "")
+                                          << (feedback && order == 3 ? ", in place" : ""));
         const Floats grad = harness::values(data, n, 1), residual = harness::values(data, n, 2);
         const float* before = feedback ? residual.data() : nullptr;
         Payload want(spec_.codec->phases[0].bound(spec_.settings, n));
         Floats left(n), out(n);
         const Result<Encoded> done = impl.encode(call, {grad.data(), before, left.data(), n}, want);
         ASSERT_TRUE(done.ok()) << done.status().what();
-        const Outcome got = run(scratch_of, encode, decode, *spec_.codec, call, grad, before, order);
+        const Outcome got =
+            run(scratch_of, encode, decode, *spec_.codec, call, grad, before, feedback && order == 3, order);
         ASSERT_EQ(got.answer[0] == 0, done->finite);
         if (!done->finite) continue;
         want.resize(done->bytes);
@@ -194,13 +203,15 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
   for (const std::size_t at : {0, 33, 1999}) {
     Floats grad(2000, 0.5F);
     grad[at] = at == 33 ? NAN : INFINITY;
-    EXPECT_NE(run(scratch_of, encode, decode, *spec_.codec, call, grad, nullptr, 0).answer[0], 0U) << at;
+    EXPECT_NE(run(scratch_of, encode, decode, *spec_.codec, call, grad, nullptr, false, 0).answer[0], 0U)
+        << at;
   }
 }
 
 // Compiled for what two generations of GPUs run, and without a fused or an approximate operation, which would round
 // otherwise.
-TEST_P(Kernels, AreAcceptedByNvcc) {
+class KernelsForGpus : public Kernels {};
+TEST_P(KernelsForGpus, AreAcceptedByNvcc) {
   if (std::system("command -v nvcc > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "not compiled for a GPU: there is no nvcc here";
   std::ofstream(folder_ / "k.cu") << text_;
@@ -223,13 +234,57 @@ TEST_P(Kernels, AreAcceptedByNvcc) {
   EXPECT_EQ(codes, 2U);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(with_kernels()),
-                         [](const auto& of) { return std::to_string(of.index) + "_" + of.param.file; });
+// Of each program, with the settings that it has first; of all settings in `make test-full`.
+std::vector<Program> for_gpus() {
+  std::vector<Program> some;
+  for (const Program& program : with_kernels())
+    if (harness::full_products() || some.empty() || std::string(some.back().file) != program.file)
+      some.push_back(program);
+  return some;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Program>& of) {
+  return std::to_string(of.index) + "_" + of.param.file;
+}
+INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(with_kernels()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, KernelsForGpus, ::testing::ValuesIn(for_gpus()), name_of);
+
+// Threads that write one number in one phase: who was last depends on the order, which is what shows it.
+namespace race {
+enum { kThreads = 8 };
+struct Call {
+  unsigned* out;
+};
+struct Shared {
+  unsigned last;
+};
+void write(const Call*, Shared& s, std::uint64_t, unsigned thread) { s.last = thread; }
+void tell(const Call* call, Shared& s, std::uint64_t at, unsigned thread) {
+  if (thread == 0) call->out[at] = s.last;
+}
+KERNEL(kernel, Shared, PHASE(write) PHASE(tell))
+
+unsigned last(unsigned order) {
+  unsigned out[2] = {};
+  const Call of{.out = out};
+  const Call* const call = &of;
+  const Stream stream = order;
+  LAUNCH(kernel, 2);
+  EXPECT_EQ(out[0], out[1]);
+  return out[0];
+}
+}  // namespace race
+
+TEST(KernelsOf, ARaceIsSeen) {
+  EXPECT_EQ(race::last(0), 7U);
+  EXPECT_EQ(race::last(1), 0U);
+  EXPECT_NE(race::last(2), 7U);
+}
 
 // Whatever has no kernels says why, in a line.
 TEST(KernelsOf, WhatIsNotMadeIsSaid) {
-  for (const Program& program :
-       {Program{"threelc", ""}, Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"}}) {
+  for (const Program& program : {Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"},
+                                 Program{"threshold", "values=4bit"}}) {
     const Spec spec = spec_of(program);
     const char* why = no_kernels(combination_of(spec), spec.settings);
     ASSERT_NE(why, nullptr) << program.file;

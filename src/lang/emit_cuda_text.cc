@@ -68,8 +68,9 @@ void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found,
   if (!is_long() || unit == Unit::kBlocks) {
     line("const size_t begin = 0, end = len;");
   } else {
-    const std::string from = block() == 0 ? fmt::format("at * {}", length)
-                                          : fmt::format("at % {} * {}", (block() + length - 1) / length, length);
+    const std::string from = block() == 0
+                                 ? fmt::format("at * {}", length)
+                                 : fmt::format("at % {} * {}", (block() + length - 1) / length, length);
     line("const size_t begin = {0} < len ? {0} : len;", from);
     line("const size_t end = len - begin < {0} ? len : begin + {0};", length);
   }
@@ -128,8 +129,10 @@ void CudaText::find(std::size_t p) {
   end_lanes(p, "Part& part = static_cast<Part*>(call->parts)[at];");
   close();
   fold(p);
-  kernel(fmt::format("tithe_{}look_{}", prefix_, p), "Shared", {fmt::format("{}look_{}", prefix_, p), fmt::format("{}part_{}", prefix_, p)});
-  kernel(fmt::format("tithe_{}found_{}", prefix_, p), "Shared", {fmt::format("{}fold_{}", prefix_, p), fmt::format("{}found_{}", prefix_, p)});
+  kernel(fmt::format("tithe_{}look_{}", prefix_, p), "Shared",
+         {fmt::format("{}look_{}", prefix_, p), fmt::format("{}part_{}", prefix_, p)});
+  kernel(fmt::format("tithe_{}found_{}", prefix_, p), "Shared",
+         {fmt::format("{}fold_{}", prefix_, p), fmt::format("{}found_{}", prefix_, p)});
 }
 
 void CudaText::look(std::size_t p) {
@@ -182,8 +185,8 @@ void CudaText::end_lanes(std::size_t p, const char* to) {
     if (by_sample(node(k))) continue;
     if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
     if (is_end(k))
-      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, part.s{1}, part.p{1});", node(k).op == Op::kLargest, k,
-           lanes_of(p));
+      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, part.s{1}, part.p{1});", node(k).op == Op::kLargest,
+           k, lanes_of(p));
     if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, {1});", k, lanes_of(p));
   }
 }
@@ -250,10 +253,7 @@ void CudaText::store_found(std::size_t p) {
     } else if (is_end(k)) {
       line("found.b{0} = part.s{0};", k);
     } else {
-      line("found.b{0} = part.n{0}{1};", k,
-           n.op == Op::kCount ? ""
-           : n.op == Op::kAny ? " != 0"
-                              : " == 0");
+      line("found.b{0} = part.n{0}{1};", k, n.op == Op::kCount ? "" : n.op == Op::kAny ? " != 0" : " == 0");
     }
   }
 }

@@ -77,7 +77,7 @@ Result<const Object*> load(int folder, const std::string& name, std::uint64_t ke
   void* library = ::dlopen(fmt::format("/proc/self/fd/{}", file.get()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Status(Code::kIo, fmt::format("{} cannot be loaded: {}", name, ::dlerror()));
   ::futimens(file.get(), nullptr);  // used: trim_cache keeps what was used last
-  file.release();  // the loader knows it by this descriptor's name
+  file.release();                   // the loader knows it by this descriptor's name
   const auto* object = static_cast<const Object*>(::dlsym(library, kSymbol));
   if (object == nullptr || object->interface != kObjectInterface || object->key != key)
     return Status(Code::kMismatch, fmt::format("{} is of another tithe or another program", name));
@@ -162,7 +162,9 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  const auto known_in = [&] { return fmt::format("{}, from the cache, in {:.1f} ms", compiled, 1e3 * seconds()); };
+  const auto known_in = [&] {
+    return fmt::format("{}, from the cache, in {:.1f} ms", compiled, 1e3 * seconds());
+  };
   const auto from_cache = [&]() -> const Object* {
     const Result<const Object*> known = load(folder->get(), name, body.key);
     return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;

@@ -17,6 +17,7 @@ extern const char* const kPreludeCuda;
 extern const char* const kPreludeCudaBytes;
 extern const char* const kPreludeCudaLists;
 extern const char* const kPreludeCudaLengths;
+extern const char* const kPreludeCudaTrits;
 
 inline constexpr const char* const* kPrelude[] = {&kPreludeTypes,   &kPreludeAvx512, &kPreludeOthers,
                                                   &kPreludeNumbers, &kPreludeCodes,  &kPreludePasses};

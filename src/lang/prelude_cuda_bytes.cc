@@ -18,7 +18,7 @@ struct Call {
   const float* base;       // of decode, or none
   float* out;              // of decode
   uint64_t* bytes;         // of encode: how many it wrote
-  uint32_t* answer;        // kAnswers zeros; 0 becomes 1: something is not finite; 1 + k: item k is not what its `where` says
+  uint32_t* answer;        // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
   uint8_t* scratch;        // tithe_scratch(call) bytes, as aligned as a double
   // Within the scratch, filled in by tithe_encode.
   void* found;
@@ -29,6 +29,9 @@ struct Call {
   uint32_t* table;
   uint64_t* places;
   uint64_t* groups;
+  uint8_t* codes;
+  uint8_t* fives;
+  uint8_t* stream;
 };
 
 // ---- A kernel is some phases, functions of a thread, with a barrier behind each

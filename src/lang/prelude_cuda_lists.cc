@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of programs that send pairs and are made kernels of (emit_cuda_lists.h): keys, of which one is selected by its
-// digits; lists, which are counted, scanned and written.
+// In front of programs that send pairs and are made kernels of (emit_cuda_lists.h): keys, of which one is selected by
+// its digits; lists, which are counted, scanned and written.
 #include "lang/prelude.h"
 
 namespace tithe::lang {

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "fuzz/targets.h"
+#include "lang/emit_cuda.h"
 #include "lang/loader.h"
 
 namespace tithe::fuzz {
@@ -62,6 +63,10 @@ void run_text(ByteView bytes) {
     if (problems.text(source).empty()) fail("a problem without text");
     return;
   }
+  const Settings settings = defaults(program->codec);
+  const lang::Combination& of = program->of(settings);
+  if (lang::no_kernels(of, settings) == nullptr && lang::cuda_file(of).empty())
+    fail("kernels without a text");
   run_program(*program, static_cast<std::uint32_t>(bytes.size()));
 }
 

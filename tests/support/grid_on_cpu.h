@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs the kernels of lang/emit_cuda.h on a processor: one block of the grid after the other, and of each block one phase
-// after the other, in which one thread after the other runs up to the barrier. What threads share is filled with rubbish
-// before each block. Blocks and threads come in the order that is asked for, so that a result that depends on either is
-// seen: two threads that write one number in one phase, or one that reads what another writes there, differ by order.
+// Runs the kernels of lang/emit_cuda.h on a processor: one block of the grid after the other, and of each block one
+// phase after the other, in which one thread after the other runs up to the barrier. What threads share is filled with
+// rubbish before each block. Blocks and threads come in the order that is asked for, so that a result that depends on
+// either is seen: of two threads that write one number in one phase, or of one that reads what another writes there.
 //
 // It knows no lock-step, no memory order between blocks, no occupancy, and no cost of any access.
 #include <stdint.h>
@@ -26,11 +26,11 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
   }
 }
 
-#define KERNEL(name, Common, ...)                                       \
-  static void name(const Call* call, uint64_t at, unsigned order) {     \
-    Common s;                                                           \
-    memset(&s, 0xcd, sizeof s);                                         \
-    __VA_ARGS__                                                         \
+#define KERNEL(name, Common, ...)                                   \
+  static void name(const Call* call, uint64_t at, unsigned order) { \
+    Common s;                                                       \
+    memset(&s, 0xcd, sizeof s);                                     \
+    __VA_ARGS__                                                     \
   }
 #define PHASE(f) \
   for (unsigned t = 0; t < kThreads; ++t) f(call, s, at, static_cast<unsigned>(turn_of(t, kThreads, order)));
