@@ -92,11 +92,12 @@ class Rtl final : public CardEngine {
 
  private:
   Status gone(std::string_view why) const { return {Code::kIo, fmt::format("{}: {}", program_, why)}; }
+  Status ended() const { return gone("has ended, or is no `make -C rtl engine`"); }
   Status write(ByteView bytes) {
     while (!bytes.empty()) {
       const ssize_t n = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return gone(fmt::format("takes nothing: {}", std::strerror(errno)));
+      if (n < 0) return ended();
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
     return {};
@@ -105,7 +106,7 @@ class Rtl final : public CardEngine {
     while (!bytes.empty()) {
       const ssize_t n = recv(socket_, bytes.data(), bytes.size(), 0);
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return gone("has ended, or is no `make -C rtl engine`");
+      if (n <= 0) return ended();
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
     return {};
