@@ -3,6 +3,7 @@
 // the source pauses and what is below stands still; one piece a cycle where the bytes are there.
 #include "Vburst_buffer.h"
 #include "reference.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// card: both directions at once, against the model of frames.h: data and everything else, damaged frames and mutants
-// among them, in all modes; registers and counters over AXI4-Lite; and what is packed comes back as the host sent it.
+// card: both directions at once, against the model of frames.h, which is held against the twin in src/card/: data and
+// everything else, damaged frames and mutants among them, in all modes; registers and counters over AXI4-Lite; and what
+// is packed comes back as the host sent it.
 #include "Vcard.h"
 #include "mutants.h"
 #include "promises.h"
+#include "serve.h"
+#include "streams.h"
+#include "twin.h"
 
 namespace bench {
 namespace {
@@ -210,10 +214,12 @@ void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) 
   rig.from_wire.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
   rig.to_host.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
   std::deque<Bytes> on_wire, at_host;
+  Twins twins(c);
   for (int i = 0; i < 40; ++i, totals.frames += 2) {
     Bytes f = some_frame(random, c, true);
     if (mutates) f = mutant(random, std::move(f));
     const Outcome packed = pack(f, c);
+    BENCH_CHECK(twins.agree(tithe::card::Way::kToWire, f));
     totals.add(0, packed, f);
     rig.from_host.push({f});
     on_wire.push_back(packed.frame);
@@ -229,6 +235,7 @@ void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) 
       if (random() % 4 == 0) w.resize(1 + random() % w.size());
     }
     const Outcome unpacked = unpack(w, c);
+    BENCH_CHECK(twins.agree(tithe::card::Way::kToHost, w));
     totals.add(1, unpacked, w);
     rig.from_wire.push({w});
     if (unpacked.event != kDropped) at_host.push_back(unpacked.frame);
@@ -257,8 +264,28 @@ void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) 
   BENCH_CHECK(!rig.to_wire.has() && !rig.to_host.has());
 }
 
+// `tithe card --engine rtl` starts this bench with --serve and hands it frames, one at a time.
+int serve(const Args& a) {
+  Rig rig(a);
+  const auto dropped = [&](bool to_host) { return *rig.read(0x20 + 28 * unsigned{to_host} + 16); };
+  return serve_frames([&](const CardConfig& c) { return rig.configure(c); },
+                      [&](bool to_host, const Bytes& frame) -> std::optional<Bytes> {
+                        Out& out = to_host ? rig.to_host : rig.to_wire;
+                        const std::uint32_t before = dropped(to_host);
+                        (to_host ? rig.from_wire : rig.from_host).push({frame});
+                        for (int cycle = 0; !out.has(); ++cycle) {
+                          rig.step();
+                          BENCH_CHECK(cycle < 100000);
+                          if (cycle % 64 == 63 && dropped(to_host) != before) return {};
+                        }
+                        return out.take().bytes;
+                      },
+                      [&](unsigned address) { return *rig.read(address); }, [&] { return rig.dut.cycles(); });
+}
+
 int run(int argc, char** argv) {
   const Args a = args(argc, argv);
+  if (a.serve) return serve(a);
   std::printf("card, %zu bits\n", 8 * kBeat);
   Rig rig(a);
   registers(rig);

@@ -3,6 +3,7 @@
 // between frames, and half of the frames are mutants.
 #include "Vcard_path.h"
 #include "mutants.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

@@ -2,6 +2,7 @@
 // checksum: the sum of RFC 1071 of the beats since `clear`, two cycles later; and 2^16 words of all ones.
 #include "Vchecksum.h"
 #include "frames.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

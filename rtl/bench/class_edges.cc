@@ -2,6 +2,7 @@
 // class_edges: the codec's edges and units, for every bound and mode.
 #include "Vclass_edges.h"
 #include "reference.h"
+#include "streams.h"
 
 int main(int argc, char** argv) {
   using namespace bench;

@@ -4,6 +4,7 @@
 #include "Vcompress.h"
 #include "golden.h"
 #include "reference.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

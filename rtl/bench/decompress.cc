@@ -3,6 +3,7 @@
 #include "Vdecompress.h"
 #include "golden.h"
 #include "reference.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

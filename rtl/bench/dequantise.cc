@@ -2,6 +2,7 @@
 // dequantise: what the codec reads, for every byte and every two bytes, at every bound and mode.
 #include "Vdequantise.h"
 #include "reference.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

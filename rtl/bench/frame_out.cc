@@ -3,6 +3,7 @@
 // payload, or not at all; its three inputs and its output pause by themselves.
 #include "Vframe_out.h"
 #include "frames.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

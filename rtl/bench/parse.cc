@@ -2,6 +2,7 @@
 // parse: says of each frame what the model of frames.h says, of cut and damaged frames too, in the cycles stated.
 #include "Vparse.h"
 #include "mutants.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

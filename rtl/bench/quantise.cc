@@ -2,6 +2,7 @@
 // quantise: the codec's tag and word, and whether a reader gets the value back, for values of every exponent.
 #include "Vquantise.h"
 #include "reference.h"
+#include "streams.h"
 
 namespace bench {
 namespace {

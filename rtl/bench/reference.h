@@ -6,8 +6,8 @@
 #include <optional>
 #include <random>
 
+#include "check.h"
 #include "codec/inceptionn/inceptionn.h"
-#include "streams.h"
 
 namespace bench {
 

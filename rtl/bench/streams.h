@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What all benches share: a clock around a Verilated module, ends of AXI4-Streams that pause at random and check
-// the rules, and the arguments: --floats=N, --mutants=N, --seed=N, --waves=FILE (of a build with WAVES=1).
+// the rules, and the arguments: --floats=N, --mutants=N, --seed=N, --waves=FILE (of a build with WAVES=1),
+// and --serve, which card.cc knows.
 #include <verilated.h>
 #ifdef WAVES
 #include <verilated_fst_c.h>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -17,18 +17,17 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "check.h"
 
 namespace bench {
-
-using Bytes = std::vector<std::uint8_t>;
-using Random = std::mt19937_64;
 
 struct Args {
   std::uint64_t floats = 1000000;
   std::uint64_t mutants = 10000;
   std::uint64_t seed = 1;
   std::string waves;
+  bool serve = false;
 };
 
 inline Args args(int argc, char** argv) {
@@ -39,22 +38,9 @@ inline Args args(int argc, char** argv) {
     if (one.starts_with("--mutants=")) a.mutants = std::strtoull(argv[i] + 10, nullptr, 10);
     if (one.starts_with("--seed=")) a.seed = std::strtoull(argv[i] + 7, nullptr, 10);
     if (one.starts_with("--waves=")) a.waves = one.substr(8);
+    a.serve = a.serve || one == "--serve";
   }
   return a;
-}
-
-#define BENCH_CHECK(what)                                                           \
-  do {                                                                              \
-    if (!(what)) {                                                                  \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);       \
-      std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed())); \
-      std::exit(1);                                                                 \
-    }                                                                               \
-  } while (false)
-
-inline std::uint64_t& seed() {
-  static std::uint64_t value = 1;
-  return value;
 }
 
 // A module with its clock. Inputs are set before step(); outputs are read after settle().
@@ -175,11 +161,6 @@ class Pause {
   Kind kind_;
   std::minstd_rand random_;
   std::uint64_t count_ = 0;
-};
-
-struct Packet {
-  Bytes bytes;
-  std::uint64_t user = 0;  // with the first beat going in, with the last coming out
 };
 
 // Drives packets into a module. Call before() ahead of the edge's settle, after() between settle and edge.

@@ -24,6 +24,7 @@ FLOORS = {
     "frame": 1,
     "codec": 2,
     "transport": 2,
+    "card": 3,
     "carry": 3,
     "strategy": 3,
     "lang": 3,

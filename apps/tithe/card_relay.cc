@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "card_relay.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "interrupt.h"
+#include "rank_processes.h"
+
+namespace tithe::cli {
+namespace {
+
+// Frames that one side gets before it is the other's turn.
+constexpr int kTurn = 64;
+
+// Whether the side has more. A frame that is dropped, or that the other side does not take, is gone: as in a card.
+Result<bool> turn(CardEngine& engine, card::Way way, CardPort& from, CardPort& to, Bytes room,
+                  std::uint64_t& lost) {
+  for (int i = 0; i < kTurn; ++i) {
+    const Result<std::size_t> bytes = from.read(room);
+    if (!bytes.ok()) return bytes.status();
+    if (*bytes == 0) return false;
+    const Result<ByteView> out = engine.pass(way, room.first(*bytes));
+    if (!out.ok()) return out.status();
+    if (!out->empty()) lost += !to.write(*out);
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& wire) {
+  const HeldInterrupts held;
+  sigset_t interrupts;
+  pthread_sigmask(SIG_BLOCK, nullptr, &interrupts);
+  const int signals = signalfd(-1, &interrupts, SFD_CLOEXEC);
+  if (signals < 0) return Status(Code::kIo, fmt::format("signalfd: {}", std::strerror(errno)));
+  std::vector<std::uint8_t> room(kMostPortFrame);
+  RelayCounts counts;
+  const auto begin = std::chrono::steady_clock::now();
+  std::array<pollfd, 3> ends{pollfd{host.descriptor(), POLLIN, 0}, pollfd{wire.descriptor(), POLLIN, 0},
+                             pollfd{signals, POLLIN, 0}};
+  Status why;
+  for (bool more = false; why.ok();) {
+    if (poll(ends.data(), ends.size(), more ? 0 : -1) < 0 && errno != EINTR)
+      why = {Code::kIo, fmt::format("poll: {}", std::strerror(errno))};
+    if (ends[2].revents != 0) break;
+    const Result<bool> sent = turn(engine, card::Way::kToWire, host, wire, room,
+                                   counts.lost[static_cast<std::size_t>(card::Way::kToWire)]);
+    if (!sent.ok()) {
+      why = sent.status();
+      break;
+    }
+    const Result<bool> received = turn(engine, card::Way::kToHost, wire, host, room,
+                                       counts.lost[static_cast<std::size_t>(card::Way::kToHost)]);
+    if (!received.ok()) {
+      why = received.status();
+      break;
+    }
+    more = *sent || *received;
+  }
+  // The interrupt has been answered: it does not end the process as well.
+  if (ends[2].revents != 0) {
+    signalfd_siginfo which{};
+    static_cast<void>(!read(signals, &which, sizeof which));
+  }
+  close(signals);
+  if (!why.ok()) return why;
+  counts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  counts.processor_seconds = process_seconds();
+  return counts;
+}
+
+}  // namespace tithe::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Captures of Ethernet frames in the classic pcap format (IETF draft-ietf-opsawg-pcap), in either byte order, with
+// microseconds or nanoseconds. Written ones are little-endian with nanoseconds, so that equal frames give equal files.
+#include <cstdint>
+#include <vector>
+
+#include "tithe/byte_view.h"
+#include "tithe/status.h"
+
+namespace tithe::card {
+
+struct Captured {
+  std::uint64_t ns = 0;  // since 1970
+  ByteView frame;        // of the capture's bytes
+};
+
+// kCorrupt for what is no capture of Ethernet frames, is cut, or holds frames that were cut when they were captured: a
+// card is given whole frames.
+Result<std::vector<Captured>> read_capture(ByteView file);
+
+void begin_capture(std::vector<std::uint8_t>& file);
+void add_to_capture(std::vector<std::uint8_t>& file, std::uint64_t ns, ByteView frame);
+
+}  // namespace tithe::card

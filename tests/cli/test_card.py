@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe card: over captures, with either engine; and between the interfaces of hosts in network namespaces, where an
+unmodified TCP stack talks through it (as root; skipped with the reason elsewhere)."""
+
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from card_frames import floats, frame, kept, read_capture, transport_holds, write_capture
+
+ROOT = Path(__file__).resolve().parents[2]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+RTL = ROOT / "build/rtl/card-256"
+sys.path.insert(0, str(ROOT / "demo"))
+import hosts  # noqa: E402
+
+
+def run(line, folder):
+    command = [TITHE, *shlex.split(line)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def told(line, folder):
+    done = run(f"{line} --json", folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def some_values(n, seed):
+    draw = random.Random(seed)
+    return [draw.gauss(0, 0.01) * draw.choice([1, 1, 1, 100]) for _ in range(n)]
+
+
+KEPT = [kept(v) for v in some_values(362, 1)]
+OTHER = some_values(362, 2)
+
+
+def test_data_is_packed_and_comes_back_and_all_else_is_untouched(tmp_path):
+    foreign = [
+        frame(floats(KEPT), tos=0),
+        frame(b"ssh and the like" * 20, tos=0x10),
+        frame(floats(KEPT), flags=0x02),
+        frame(floats(KEPT[:8])),
+        b"\xff" * 12 + b"\x08\x06" + bytes(46),  # ARP
+        frame(floats(OTHER)),
+    ]
+    data = [
+        frame(floats(KEPT)),
+        frame(floats(KEPT), options=3),
+        frame(floats(KEPT), udp=True),
+        frame(floats(KEPT), tos=0x2A),
+    ]
+    write_capture(tmp_path / "host.pcap", data + foreign)
+    sent = told("card --capture host.pcap --out wire.pcap", tmp_path)["to_wire"]
+    assert (sent["packed"], sent["passed"], sent["inexact"], sent["dropped"]) == (4, 6, 1, 0)
+    wire = read_capture(tmp_path / "wire.pcap")
+    assert wire[4:] == foreign
+    for packed, was in zip(wire, data, strict=False):
+        assert len(packed) < len(was) / 2 and packed[23] in (253, 254) and transport_holds(packed)
+    got = told("card --capture wire.pcap --out back.pcap --to host", tmp_path)["to_host"]
+    assert (got["packed"], got["passed"], got["dropped"]) == (4, 6, 0)
+    assert got["bytes_out"] == sent["bytes_in"]
+    assert read_capture(tmp_path / "back.pcap") == data + foreign
+
+
+def test_the_lossy_mode_brings_what_the_codec_keeps(tmp_path):
+    write_capture(tmp_path / "host.pcap", [frame(floats(OTHER))])
+    assert told("card --capture host.pcap --out wire.pcap --lossy", tmp_path)["to_wire"]["packed"] == 1
+    told("card --capture wire.pcap --out back.pcap --to host", tmp_path)
+    (back,) = read_capture(tmp_path / "back.pcap")
+    assert transport_holds(back)
+    assert back[54:] == floats([kept(v) for v in OTHER])
+
+
+def test_a_damaged_frame_is_dropped_and_counted(tmp_path):
+    write_capture(tmp_path / "host.pcap", [frame(floats(KEPT))])
+    told("card --capture host.pcap --out wire.pcap", tmp_path)
+    (packed,) = read_capture(tmp_path / "wire.pcap")
+    damaged = [packed[:i] + bytes([packed[i] ^ 4]) + packed[i + 1 :] for i in range(34, len(packed))]
+    write_capture(tmp_path / "damaged.pcap", [packed[:-1], *damaged])
+    got = told("card --capture damaged.pcap --out back.pcap --to host", tmp_path)["to_host"]
+    assert got["dropped"] + got["passed"] == len(damaged) + 1 and got["packed"] == 0
+    # What is no such frame any more passes, and is no TCP for a host either.
+    assert all(other[23] == 253 for other in read_capture(tmp_path / "back.pcap"))
+
+
+def many_frames(draw):
+    """Data, other traffic, and damage of both."""
+    frames = []
+    for i in range(400):
+        n = draw.choice([1, 7, 8, 9, 16, 100, 361, 362, 363])
+        values = draw.choice([some_values(n, i), [kept(v) for v in some_values(n, i)], [0.0] * n])
+        payload = floats(values)[: 4 * n - draw.choice([0, 0, 0, 1, 2, 3])]
+        f = bytearray(
+            frame(payload, tos=draw.choice([0x28, 0x28, 0x2B, 0]), udp=draw.random() < 0.3, options=draw.randrange(4))
+        )
+        if draw.random() < 0.3:
+            f[draw.randrange(len(f))] ^= 1 << draw.randrange(8)
+        if draw.random() < 0.1:
+            del f[draw.randrange(1, len(f)) :]
+        frames.append(bytes(f))
+    return frames
+
+
+@pytest.mark.parametrize("mode", ["", "--lossy", "--lossy --mode literal --b 8", "--b 6 --least 0"])
+def test_both_engines_give_the_same_capture(mode, tmp_path):
+    if not RTL.exists():
+        if shutil.which("verilator") is None:
+            pytest.skip("no Verilator here")
+        pytest.skip(f"{RTL} is not built: make -C rtl engine")
+    write_capture(tmp_path / "host.pcap", many_frames(random.Random(5)))
+
+    def pass_it(came, left, to):
+        line = f"card --capture {came} --to {to} {mode}"
+        model = told(f"{line} --out {left}", tmp_path)
+        rtl = told(f"{line} --out {left}.rtl --engine rtl --rtl {RTL}", tmp_path)
+        assert rtl.pop("cycles") > 0 and model.pop("cycles") is None
+        assert (rtl.pop("engine"), model.pop("engine")) == ("rtl", "model")
+        assert rtl == model
+        assert (tmp_path / left).read_bytes() == (tmp_path / f"{left}.rtl").read_bytes()
+        return model
+
+    assert pass_it("host.pcap", "wire.pcap", "wire")["to_wire"]["packed"] > 20
+    draw = random.Random(6)
+    wire = [bytearray(f) for f in read_capture(tmp_path / "wire.pcap")]
+    for f in draw.sample(wire, 100):
+        f[draw.randrange(len(f))] ^= 1 << draw.randrange(8)
+    write_capture(tmp_path / "hurt.pcap", wire)
+    got = pass_it("hurt.pcap", "back.pcap", "host")["to_host"]
+    assert got["packed"] > 20 and got["dropped"] > 5
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "why"),
+    [
+        ("card", 2, "two interfaces"),
+        ("card --host eth9", 2, "two interfaces"),
+        ("card --host eth9 --wire eth9", 2, "same interface"),
+        ("card --capture a --out b --wire eth9", 2, "two interfaces"),
+        ("card --capture none.pcap --out b", 1, "none.pcap"),
+        ("card --capture odd.pcap --out b", 1, "no pcap number"),
+        ("card --capture odd.pcap --out b --engine rtl", 2, "make -C rtl engine"),
+        ("card --capture odd.pcap --out b --rtl x", 2, "--engine rtl"),
+        ("card --capture odd.pcap --out b --engine rtl --rtl none", 1, "none"),
+        ("card --capture odd.pcap --out b --engine rtl --rtl /bin/true", 1, "no `make -C rtl engine`"),
+        ("card --capture odd.pcap --out b --b 0", 2, "--b"),
+        ("card --host eth9 --wire a/b", 2, "no name of an interface"),
+    ],
+)
+def test_what_cannot_be_is_refused(line, code, why, tmp_path):
+    (tmp_path / "odd.pcap").write_bytes(b"no capture, though long enough")
+    done = run(line, tmp_path)
+    assert done.returncode == code and why in done.stderr, done.stderr
+    assert not (tmp_path / "b").exists()
+
+
+# ---- Hosts
+
+
+@pytest.fixture(scope="module")
+def namespaces():
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces and TAP interfaces take root")
+    if not os.path.exists("/dev/net/tun"):
+        pytest.skip("no /dev/net/tun here")
+    try:
+        return hosts.unshare_command()
+    except RuntimeError as why:
+        pytest.skip(f"no network namespaces here: {why}")
+
+
+def scene(namespaces, name, folder):
+    """What a scene of card_scenes.py reports."""
+    script = Path(__file__).with_name("card_scenes.py")
+    done = subprocess.run(
+        [*namespaces, sys.executable, str(script), name, TITHE, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_an_unmodified_sender_goes_through_and_nothing_else_is_touched(namespaces, tmp_path):
+    got = scene(namespaces, "traffic", tmp_path)
+    assert got["data_whole"] and got["foreign_whole"] and got["mixed_whole"] and got["datagrams_whole"]
+    assert got["cards"]["0"]["to_wire"]["packed"] > 100
+    assert got["cards"]["1"]["to_host"]["packed"] == got["cards"]["0"]["to_wire"]["packed"]
+    assert got["cards"]["1"]["to_host"]["dropped"] == 0
+    # 4 MB of kept floats took a half of that on the wire at most; as much of other traffic took all of it.
+    assert got["data_wire_bytes"] < 0.5 * got["data_bytes"]
+    assert got["foreign_wire_bytes"] > got["foreign_bytes"]
+
+
+def test_lossy_cards_bring_what_the_codec_keeps(namespaces, tmp_path):
+    got = scene(namespaces, "lossy", tmp_path)
+    assert got["arrived"] and got["as_the_codec_keeps"] > 0.9 and got["as_sent_or_kept"] == 1
+
+
+def test_without_its_card_a_host_gets_nothing_wrong(namespaces, tmp_path):
+    """Groups that reach a host without a card are no TCP to it: the connection stands still."""
+    got = scene(namespaces, "one card", tmp_path)
+    assert got["received_bytes"] < got["sent_bytes"] and got["prefix_right"]
+
+
+def test_a_card_that_dies_gives_nothing_wrong(namespaces, tmp_path):
+    got = scene(namespaces, "killed", tmp_path)
+    assert 0 < got["received_bytes"] < got["sent_bytes"] and got["prefix_right"]
+
+
+def test_a_link_that_goes_down_and_up_again_is_gone_through(namespaces, tmp_path):
+    got = scene(namespaces, "flap", tmp_path)
+    assert got["data_whole"] and got["cards"]["0"]["to_wire"]["lost"] > 0
+
+
+def test_a_link_that_is_taken_away_ends_the_card(namespaces, tmp_path):
+    got = scene(namespaces, "gone", tmp_path)
+    assert got["code"] == 1 and not got["eth0"]
+    assert "wire0: the interface is gone" in json.loads(got["said"])["error"]["what"]
