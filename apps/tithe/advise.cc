@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe advise: runs a training command as it is until its session has seen enough steps, and says what would make them
-// shorter. The session finds that itself (src/automatic/advice.h); this starts it, waits, and prints.
+// shorter. The session finds that itself (src/automatic/step_advice.h); this starts it, waits, and prints.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The advisor of a session that goes on as it is while TITHE_ADVISE names a file: after kFirst steps alike, what
-// advice.h has to say of them goes there, whole. Of several sessions of a process the first one to know writes.
+// step_advice.h has to say of them goes there, whole. Of several sessions of a process the first one to know writes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "automatic/advice.h"
+#include "automatic/step_advice.h"
 #include "automatic/ask.h"
 #include "automatic/facts.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "automatic/advice.h"
+#include "automatic/step_advice.h"
 
 #include <gtest/gtest.h>
 
