@@ -63,6 +63,16 @@ TEST(Decide, TheRateIsFoundUnderAPlanAsWell) {
   EXPECT_NEAR(slower.bytes_per_second, 12.5e6, 0.05 * 12.5e6);
 }
 
+TEST(Decide, APlanThatIsFoundAgainIsKept) {
+  Asked a = asked({"onebit"});
+  a.rules = a.in_full = answer(a, 60e6).rules;
+  const Answer again = answer(a, 60e6);
+  EXPECT_EQ(again.rules, a.rules);
+  EXPECT_TRUE(again.stays);
+  EXPECT_NE(again.verdict.find("keeps its plan"), std::string::npos) << again.verdict;
+  EXPECT_TRUE(loses(again.rules));
+}
+
 TEST(Decide, WithoutAWordNothingIsLost) {
   Asked a = asked({});
   const Answer found = answer(a, 12.5e6);
