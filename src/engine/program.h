@@ -63,8 +63,7 @@ struct Step {
   bool loads = false;      // it is the first to touch its chunk, so it brings the values in
   bool direct = false;     // encode: nothing was merged, so the payload is written where it leaves
   bool onto = false;       // merge: the own values are added to its first frame, where that was received
-  Cover cover =
-      Cover::kHeader;  // encode, check, onto: what the frame's tag speaks for, where frames have tags
+  Cover cover = Cover::kHeader;  // encode, check, onto: what a frame's tag speaks for
   int part = 0;
   Chunk chunk = 0;
   Rank peer = -1;
