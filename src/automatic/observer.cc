@@ -9,9 +9,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "automatic/step_advice.h"
 #include "automatic/ask.h"
 #include "automatic/facts.h"
+#include "automatic/step_advice.h"
 
 namespace tithe::automatic {
 namespace {
