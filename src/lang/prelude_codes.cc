@@ -97,7 +97,7 @@ const char* const kPreludeCodes = R"front(
     }
     if (kBits == 16) return narrow16(u, to);
     if (kBits == 32) {
-      __builtin_memcpy(to, &u, 64);
+      EACH(__builtin_memcpy(to + k * W, &u.v[k], W));
       return;
     }
     if (kBits <= 8) {
@@ -122,7 +122,7 @@ const char* const kPreludeCodes = R"front(
     if (kBits == 16) return widen16(from);
     if (kBits == 32) {
       U u;
-      __builtin_memcpy(&u, from, 64);
+      EACH(__builtin_memcpy(&u.v[k], from + k * W, W));
       return u;
     }
     if (kBits <= 8) {

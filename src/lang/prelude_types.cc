@@ -132,12 +132,13 @@ const char* const kPreludeTypes = R"front(
     return r;
   }
 
+  // Vector by vector: of 64 bytes at once gcc makes a detour over the stack.
   INL F load(const float* p) {
     F r;
-    __builtin_memcpy(&r, p, 64);
+    EACH(__builtin_memcpy(&r.v[k], p + k * kLanes, W));
     return r;
   }
-  INL void store(float* p, F v) { __builtin_memcpy(p, &v, 64); }
+  INL void store(float* p, F v) { EACH(__builtin_memcpy(p + k * kLanes, &v.v[k], W)); }
   INL F load_some(const float* p, size_t count) {
     float all[16] = {};
     __builtin_memcpy(all, p, 4 * count);
