@@ -192,8 +192,8 @@ def main() -> None:
                 "",
                 f"`make bench-plan-policies`, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Simulated: "
                 "nothing here was timed. Steps in milliseconds.",
-                "Each policy may use fp32, bf16 and the codec that the paper used; `timeline` is the default. Where another one is "
-                "shorter,",
+                "Each policy may use fp32, bf16 and the codec that the paper used; `timeline` is the default. "
+                "Where another one is shorter,",
                 "`timeline` takes a plan that loses nothing, within 2 % of it.",
                 "",
                 *steps(planner),
