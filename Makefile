@@ -7,8 +7,10 @@ JOBS ?= $(shell nproc)
 BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python
-# Where ccache is there, the same source in another folder (a wheel's) is the same compilation.
+# Where ccache is there, the same source in another folder (a wheel's) is the same compilation. It cannot look through
+# precompiled headers, so there are none then.
 export CCACHE_BASEDIR := $(CURDIR)
+CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
 .PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-auto study study-optimizers clean
 
@@ -19,7 +21,7 @@ setup: ## installs the packages and the virtual environment
 	@tools/setup.sh build
 
 # One build folder, configured for all of it or for the Python module alone: the compilations are the same.
-configure = cmake --preset $(1) $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) \
+configure = cmake --preset $(1) $(CCACHE) \
   -DPython_EXECUTABLE=$(PY) >$(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }; rm -f $(BUILD)-configure.log
 
 build: setup ## builds the library, the command, the tests and the Python module
@@ -74,7 +76,7 @@ lint: ## format, static analysis, floors, documents
 
 fuzz: ## libFuzzer on every decoder and reader: TARGETS= SECONDS_EACH=600 JOBS= KEEP=1 (tests/fuzz/README.md)
 	@tools/setup.sh build fuzz
-	@cmake --preset fuzz $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
+	@cmake --preset fuzz $(CCACHE) >/dev/null
 	@cmake --build --preset fuzz --parallel $(JOBS) --target fuzz_binaries
 	@JOBS=$(JOBS) tools/fuzz_all.sh
 
@@ -93,7 +95,7 @@ chaos: build ## kills, freezes and cuts off real processes in network namespaces
 TSAN_TESTS := Session.*:*TransportSuite*/loop:*FailureSuite*/ring_3_lanes2:*FailureSuite*/gather_3_lanes2:Chaos*
 tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 	@tools/setup.sh build
-	@cmake --preset tsan $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) -DTITHE_BENCH=OFF >/dev/null
+	@cmake --preset tsan $(CCACHE) -DTITHE_BENCH=OFF >/dev/null
 	@cmake --build --preset tsan --parallel $(JOBS) --target threads_tests
 	@UCX_MEM_EVENTS=no UCX_MEM_MMAP_HOOK_MODE=none TITHE_CHAOS_SEEDS=$(or $(SEEDS),100) $(BUILD)/tsan/tests/threads_tests --gtest_brief=1 --gtest_filter='$(TSAN_TESTS)'
 

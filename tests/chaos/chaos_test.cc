@@ -95,7 +95,7 @@ class Seeds : public ::testing::TestWithParam<int> {};
 
 // TITHE_CHAOS_SEEDS of them from TITHE_CHAOS_FIRST on, in blocks so that shards share them. TITHE_TEST_FULL=1: 2,000.
 TEST_P(Seeds, HoldLawsAndBlame) {
-  const std::uint64_t seeds = number("TITHE_CHAOS_SEEDS", harness::full_products() ? 2000 : 1000);
+  const std::uint64_t seeds = number("TITHE_CHAOS_SEEDS", harness::full_products() ? 2000 : 600);
   const std::uint64_t first = number("TITHE_CHAOS_FIRST", 1);
   for (std::uint64_t s = static_cast<std::uint64_t>(GetParam()); s < seeds; s += kBlocks) {
     hold(first + s);

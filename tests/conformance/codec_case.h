@@ -84,27 +84,33 @@ inline std::vector<CodecCase> all_codec_cases() {
   return all;
 }
 
-// Above this a case takes its time.
-inline constexpr std::size_t kLargestOfAll = 5000;
+// Above the first a case takes a while, above the second it takes its time.
+inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
-// Small sizes on every path. A larger one on what dispatch takes by itself, and on one more path of each codec in each
-// setting, another one from setting to setting; everything where TITHE_TEST_FULL=1.
+// Small sizes on every path. Those of a thousand and more on what dispatch takes by itself, and on every path two or
+// three of them. The largest on what dispatch takes at the codec's defaults, and on one more path of each codec in each
+// setting, another one from setting to setting. Everything where TITHE_TEST_FULL=1.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> some, all = all_codec_cases();
   if (harness::full_products()) return all;
   std::size_t turn = 0;
-  for (std::size_t first = 0, end = 0; first < all.size(); first = end) {
+  for (std::size_t first = 0, end = 0; first < all.size(); first = end, ++turn) {
     std::vector<std::size_t> large;  // of one codec in one setting
+    std::size_t middle = turn;       // 7 sizes a path: every third of them are others from path to path
     for (end = first; end < all.size() && all[end].codec == all[first].codec &&
                       all[end].settings_name == all[first].settings_name;
          ++end) {
-      const bool dispatched = all[end].target == 0 && all[end].impl != &all[end].codec->reference();
-      if (all[end].n <= kLargestOfAll || dispatched)
-        some.push_back(all[end]);
-      else
+      const CodecCase& one = all[end];
+      const bool dispatched = one.target == 0 && one.impl != &one.codec->reference();
+      if (one.n <= kSmall || (dispatched && one.n <= kLargestOfAll) ||
+          (dispatched && one.settings_name.empty()))
+        some.push_back(one);
+      else if (one.n > kLargestOfAll)
         large.push_back(end);
+      else if (middle++ % 3 == 0)
+        some.push_back(one);
     }
-    if (!large.empty()) some.push_back(all[large[turn++ % large.size()]]);
+    if (!large.empty()) some.push_back(all[large[turn % large.size()]]);
   }
   return some;
 }

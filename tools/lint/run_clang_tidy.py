@@ -6,9 +6,10 @@ line are looked at several at a time, as one translation unit. Where something i
 (two files may use a name each for itself), each is looked at alone. One check sees the main file only: unused
 using-declarations are looked for here.
 
-A file that passed is remembered in build/lint by the hash of itself, of every header of ours that it includes, of its
-compile command and of .clang-tidy, so the second run takes no time. Tests and benchmarks are left out: the sanitizers
-run them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
+A file that passed is remembered by the hash of itself, of every header of ours that it includes, of its compile command
+and of .clang-tidy, so the second run takes no time: in the user's cache ($XDG_CACHE_HOME or ~/.cache, tithe/clang-tidy),
+where every checkout finds it, for thirty days after its last use. Tests and benchmarks are left out: the sanitizers run
+them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parents[2].resolve()
 ONE_TARGET = ("--extra-arg=-DHWY_COMPILE_ONLY_STATIC",)
 CHECKED = ("src", "apps", "python")
 MOST = 8  # files at a time
+KEPT = 30 * 24 * 3600  # seconds that a stamp lives after its last use
 USING = re.compile(r"^\s*using ([\w:]+::(\w+));", re.MULTILINE)
 PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*/cmake_pch\.hxx")  # gcc's, which clang cannot read
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -52,6 +55,8 @@ def closure(path: Path) -> frozenset[Path]:
 
 
 def fingerprint(path: Path, command: str, version: bytes) -> str:
+    """The same in every checkout: its folder does not count."""
+    command = command.replace(f"{ROOT}/", "")
     digest = hashlib.sha256(version + command.encode() + (ROOT / ".clang-tidy").read_bytes())
     for file in sorted(closure(path)):
         digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
@@ -91,9 +96,11 @@ def main() -> int:
         print(f"clang-tidy: {database} is missing: build first (make build)")
         return 1
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
-    passed = build / "lint"
-    commands = passed / "commands"
+    scratch = build / "lint"
+    commands = scratch / "commands"
     commands.mkdir(parents=True, exist_ok=True)
+    passed = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tithe", "clang-tidy")
+    passed.mkdir(parents=True, exist_ok=True)
 
     work, entries = {}, {}
     for entry in json.loads(database.read_text()):
@@ -118,7 +125,7 @@ def main() -> int:
 
     def look(files: list[Path]) -> list[str]:
         if len(files) > 1:
-            folder = Path(tempfile.mkdtemp(prefix="together", dir=passed))
+            folder = Path(tempfile.mkdtemp(prefix="together", dir=scratch))
             together = folder / "batch.cc"
             together.write_text("".join(f'#include "{file}"  // NOLINT\n' for file in files))
             entry = dict(entries[files[0]], file=str(together))
@@ -142,8 +149,11 @@ def main() -> int:
         failures = [text for texts in pool.map(look, batches(list(todo), entries)) for text in texts]
     for text in failures:
         print(text.replace(f"{ROOT}/", ""))
-    for old in {path for path in passed.iterdir() if path.is_file()} - set(work.values()):
-        old.unlink()
+    for stamp in set(work.values()) - set(todo.values()):
+        stamp.touch()
+    for old in passed.iterdir():
+        if old.stat().st_mtime < time.time() - KEPT:
+            old.unlink(missing_ok=True)
     print(f"clang-tidy: {len(work)} files, {len(todo)} looked at, {f'{len(failures)} fail' if failures else 'ok'}")
     return 1 if failures else 0
 
