@@ -31,7 +31,7 @@ import numpy as np  # noqa: E402
 from transports import all_gather_in  # noqa: E402
 
 import tithe  # noqa: E402
-from hosts import QUEUE_BYTES, Hosts, burst_bytes, command, die_with_parent, enter, parse_rate  # noqa: E402
+from hosts import Hosts, die_with_parent, enter, parse_rate  # noqa: E402
 
 RANKS = 4
 CASES = ["resnet50:0.05@1gbit>100mbit", "bert_base:0.05@1gbit>100mbit", "hdc:1@1gbit>100mbit"]
@@ -173,10 +173,8 @@ class Inside:
 
     def change(self, rate: str) -> None:
         bits = parse_rate(rate)
-        shape = ["root", "tbf", "rate", f"{bits:.0f}bit", "burst", str(burst_bytes(bits)), "limit", str(QUEUE_BYTES)]
         for r in range(RANKS):
-            command("tc", "-n", f"rank{r}", "qdisc", "replace", "dev", "eth0", *shape)
-            command("tc", "qdisc", "replace", "dev", f"port{r}", *shape)
+            self.hosts.shape(r, bits)
 
     def end(self) -> None:
         for rank in self.ranks:

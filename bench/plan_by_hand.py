@@ -52,7 +52,7 @@ def rules(codec: str, strategy: str, least: int) -> str:
     """`codec` from so many values on, below it what the planner's policies do: groups of bf16 and bf16."""
     return json.dumps(
         {
-            "< 4096": {"codec": "bf16", "group": "small"},
+            "< 4096": {"codec": "bf16", "group": "tiny"},
             f"< {least}": {"codec": "bf16", "strategy": "ring" if strategy == "gather" else strategy},
             "*": {"codec": codec, "strategy": strategy},
         }

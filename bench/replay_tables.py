@@ -33,10 +33,16 @@ FEATURES = [
     ("default: fp32, one part per tensor", f"--codec fp32 {ALONE}"),
     ("codec alone", f"--codec onebit {ALONE}"),
     ("+ pipelining: parts, as they are ready", "--codec onebit --bucket-cap-mb 0 --min-values 0"),
-    ("+ batching: buckets, small tensors in one part", "--codec onebit"),
-    ("+ coordination: a window to each peer", "--codec onebit --pacer window=65536"),
-    ("+ choice per tensor, parts by the link", "--codec onebit --tell-link --choices {choices}"),
+    ("+ batching: buckets, small tensors in one part", "--codec onebit {buckets}"),
+    ("+ coordination: a window to each peer", "--codec onebit {buckets} --pacer window=65536"),
+    ("+ choice per tensor, parts by the link", "--codec onebit {buckets} --tell-link --choices {choices}"),
 ]
+BUCKET_MB = 25  # DistributedDataParallel's default
+
+
+def buckets(args: argparse.Namespace) -> str:
+    """As many buckets as the whole model has: a tenth of it in buckets of 25 MB would have two or three."""
+    return f"--bucket-cap-mb {BUCKET_MB * args.scale:g}"
 
 
 def replay(args: argparse.Namespace, model: str, options: str) -> dict:
@@ -71,7 +77,8 @@ def least(model: dict, scale: float, exchange: float) -> float:
 
 
 def hosts_of(args: argparse.Namespace) -> str:
-    return f"{args.ranks} hosts at {args.link}, a tensor has {args.scale:g} of its values"
+    cap = f"a bucket of {BUCKET_MB} MB too"
+    return f"{args.ranks} hosts at {args.link}, a tensor has {args.scale:g} of its values, {cap}"
 
 
 def hidden(args: argparse.Namespace) -> list[str]:
@@ -85,7 +92,7 @@ def hidden(args: argparse.Namespace) -> list[str]:
         backward = model["tensors"][-1]["ready_ms"]
         as_long = backward if args.equal == "backward" else backward + model["forward_ms"]
         for _ in range(args.passes):
-            options = f"--codec {args.codec} {args.options}"
+            options = f"--codec {args.codec} {buckets(args)} {args.options}"
             exchange = replay(args, f"{name}:scale={args.scale}", f"{options} --compute-scale 0")["step_ms"]
             scale = exchange / as_long
             got = replay(args, f"{name}:scale={args.scale}", f"{options} --compute-scale {scale}")
@@ -120,7 +127,11 @@ def breakdown(args: argparse.Namespace) -> list[str]:
             for _ in range(args.passes):
                 passes.append(
                     {
-                        row: replay(args, f"{name}:scale={args.scale}", options.format(choices=choices.name))
+                        row: replay(
+                            args,
+                            f"{name}:scale={args.scale}",
+                            options.format(choices=choices.name, buckets=buckets(args)),
+                        )
                         for row, options in FEATURES
                     }
                 )

@@ -50,6 +50,12 @@ def burst_bytes(rate_bits: float) -> int:
     return max(6_250, int(rate_bits / 8 * 0.0005))
 
 
+def train_bytes(rate_bits: float) -> int:
+    """The longest train of packets that TCP may hand down. tbf takes one apart that is longer than its burst, headers
+    included; each packet then goes its own way through bridge and queues, which took most of the processor."""
+    return min(65_536, int(0.9 * burst_bytes(rate_bits)))
+
+
 def die_with_parent() -> None:
     """Runs in a child before exec: the kernel kills it when its parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -86,7 +92,6 @@ class Hosts:
         if not self.link:
             return
         rate = parse_rate(self.link)
-        shape = ["root", "tbf", "rate", f"{rate:.0f}bit", "burst", str(burst_bytes(rate)), "limit"]
         command("mount", "-t", "tmpfs", "tmpfs", "/run")  # `ip netns` keeps its names there
         command("ip", "link", "set", "lo", "up")
         command("ip", "link", "add", "switch", "type", "bridge")
@@ -99,13 +104,20 @@ class Hosts:
             command("ip", "-n", name, "address", "add", f"{self.address(rank)}/24", "dev", "eth0")
             command("ip", "-n", name, "link", "set", "lo", "up")
             command("ip", "-n", name, "link", "set", "eth0", "up")
-            command("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape, str(QUEUE_BYTES))
-            command("tc", "qdisc", "add", "dev", port, *shape, str(self.queue))
+            self.shape(rank, rate)
             try:
                 setting = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
                 command(*self.prefix(rank), "sh", "-c", setting)
             except RuntimeError:
                 self.notes.append(f"rank {rank}: TCP congestion control stays as the system has it")
+
+    def shape(self, rank: int, rate_bits: float) -> None:
+        """The rank's link has this rate from now on, both ways."""
+        name, bucket = f"rank{rank}", ["rate", f"{rate_bits:.0f}bit", "burst", str(burst_bytes(rate_bits)), "limit"]
+        command("ip", "-n", name, "link", "set", "dev", "eth0", "gso_max_size", str(train_bytes(rate_bits)))
+        replace = ["qdisc", "replace", "dev"]
+        command("tc", "-n", name, *replace, "eth0", "root", "tbf", *bucket, str(QUEUE_BYTES))
+        command("tc", *replace, f"port{rank}", "root", "tbf", *bucket, str(self.queue))
 
 
 def unshare_command() -> list[str]:
