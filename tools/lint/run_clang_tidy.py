@@ -6,10 +6,10 @@ line are looked at several at a time, as one translation unit. Where something i
 (two files may use a name each for itself), each is looked at alone. One check sees the main file only: unused
 using-declarations are looked for here.
 
-A file that passed is remembered by the hash of itself, of every header of ours that it includes, of its compile command
-and of .clang-tidy, so the second run takes no time: in the user's cache ($XDG_CACHE_HOME or ~/.cache, tithe/clang-tidy),
-where every checkout finds it, for thirty days after its last use. Tests and benchmarks are left out: the sanitizers run
-them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
+A file that passed is remembered by the hash of itself, of every header of ours that it includes, of its compile
+command and of .clang-tidy, so the second run takes no time. That is in the user's cache ($XDG_CACHE_HOME or ~/.cache,
+tithe/clang-tidy), where every checkout finds it, for thirty days after its last use. Tests and benchmarks are left out:
+the sanitizers run them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
 """
 
 from __future__ import annotations
