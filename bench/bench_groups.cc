@@ -133,8 +133,9 @@ int run(const Args& args) {
   std::erase_if(spread, [](const Sizes& b) { return b.empty(); });
   fmt::print("{}: {} of {} tensors are below 16 KB, {} values in all; {} ranks on loop, {}\n", list->model,
              together.size(), list->tensors.size(), all, args.ranks, args.strategy);
-  fmt::print("time of a round, times that of one tensor of as many values: median (quartiles)\n");
-  fmt::print("{:<8} {:<28} {:>7} {:>9}  {}\n", "codec", "arrangement", "frames", "bytes", "ratio");
+  fmt::print("a round in milliseconds, and times that of one tensor of as many values: median (quartiles)\n");
+  fmt::print("{:<8} {:<28} {:>7} {:>9} {:>7}  {}\n", "codec", "arrangement", "frames", "bytes", "ms",
+             "ratio");
   for (const std::string& codec : args.codecs) {
     const auto options = [&](const std::string& rules) {
       return SessionOptions{
@@ -145,7 +146,7 @@ int run(const Args& args) {
     struct Row {
       std::string name;
       std::unique_ptr<Arrangement> made;
-      std::vector<double> ratios = {};
+      std::vector<double> ratios = {}, times = {};
     };
     std::vector<Row> rows;
     const auto add = [&](const std::string& name, const std::vector<Sizes>& buckets,
@@ -158,14 +159,15 @@ int run(const Args& args) {
     add(fmt::format("groups in {} buckets", spread.size()), spread, group);
     add("each by itself, one bucket", {together}, "");
     for (int turn = 0; turn < args.turns; ++turn) {
-      const double one = rows[0].made->seconds(args.rounds);
-      for (std::size_t k = 0; k < rows.size(); ++k)
-        rows[k].ratios.push_back((k == 0 ? one : rows[k].made->seconds(args.rounds)) / one);
+      for (Row& row : rows) {
+        row.times.push_back(row.made->seconds(args.rounds));
+        row.ratios.push_back(row.times.back() / rows[0].times.back());
+      }
     }
     for (const Row& row : rows)
-      fmt::print("{:<8} {:<28} {:>7.0f} {:>9.0f}  {:.2f} ({:.2f} .. {:.2f})\n", codec, row.name,
-                 row.made->frames(), row.made->bytes(), quantile(row.ratios, 0.5), quantile(row.ratios, 0.25),
-                 quantile(row.ratios, 0.75));
+      fmt::print("{:<8} {:<28} {:>7.0f} {:>9.0f} {:>7.2f}  {:.2f} ({:.2f} .. {:.2f})\n", codec, row.name,
+                 row.made->frames(), row.made->bytes(), 1e3 * quantile(row.times, 0.5),
+                 quantile(row.ratios, 0.5), quantile(row.ratios, 0.25), quantile(row.ratios, 0.75));
     std::fflush(stdout);
   }
   return 0;

@@ -141,6 +141,40 @@ TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
   }
 }
 
+// What is left after the last group of 512, with and without residuals, finite or not.
+TEST(Fp8Kernels, EveryEndIsThatOfTheReference) {
+  const Floats grad = harness::odd(1100, true, 1), residual = harness::odd(1100, true, 2);
+  for (const std::size_t n :
+       {0, 1, 31, 32, 33, 63, 64, 65, 300, 480, 511, 512, 513, 545, 1000, 1023, 1056, 1100})
+    for (const std::uint8_t format : kFormats)
+      for (const bool owes : {false, true})
+        for (const std::size_t bad : {n, n / 2}) {
+          SCOPED_TRACE(std::to_string(n) + " values, format " + std::to_string(format));
+          Floats v(grad.begin(), grad.begin() + static_cast<std::ptrdiff_t>(n));
+          if (bad < n) v[bad] = std::numeric_limits<float>::quiet_NaN();
+          const float* from = owes ? residual.data() : nullptr;
+          Payload scales(blocks(n)), codes(n), sent(n);
+          Floats residual_out(n), sent_residual(n);
+          const bool finite = kReference.encode(format, {v.data(), from, residual_out.data(), n},
+                                                scales.data(), codes.data());
+          kReference.send(format, {v.data(), from, sent_residual.data(), n}, scales.data(), sent.data());
+          on_every_target([&] {
+            Payload got_scales(blocks(n)), found(blocks(n)), got(n), got_sent(n);
+            Floats got_residual_out(n), got_sent_residual(n);
+            EXPECT_EQ(kSimd.encode(format, {v.data(), from, got_residual_out.data(), n}, got_scales.data(),
+                                   got.data()),
+                      finite);
+            EXPECT_EQ(kSimd.find_scales(format, {v.data(), from, nullptr, n}, found.data()), finite);
+            EXPECT_EQ(kSimd.send(format, {v.data(), from, got_sent_residual.data(), n}, scales.data(),
+                                 got_sent.data()),
+                      finite);
+            EXPECT_TRUE(got_scales == scales && found == scales && got == codes && got_sent == sent);
+            EXPECT_TRUE(harness::same_values(got_residual_out, residual_out) &&
+                        harness::same_values(got_sent_residual, sent_residual));
+          });
+        }
+}
+
 TEST(Fp8Kernels, EveryCodeIsWorthWhatItIsToTheReference) {
   for (const std::uint8_t format : kFormats) {
     const std::size_t n = 256 * 4 + 5;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <cstring>
 
 #include "codec/common/kernels.h"
 #include "codec/floats/fp8_kernels.h"
@@ -41,6 +42,36 @@ HWY_INLINE VW words(std::uint32_t v) { return hn::Set(Words(), v); }
 constexpr std::size_t kGroup = 16;
 constexpr std::size_t kGroupValues = kGroup * kBlock;
 
+// Values that do not fill a group, filled up with zeros, which change no scale: one by one, the up to 511 values at the
+// end of a chunk would take longer than some thousand before them.
+template <bool kResidual>
+class Filled {
+ public:
+  explicit Filled(const Carry& in) : n_(in.n) {
+    fill(in.grad, grad_);
+    if (kResidual) fill(in.residual, residual_);
+    std::memset(scales, kLeastScale, sizeof scales);
+  }
+  Carry whole(bool leaves = false) {
+    return {grad_, kResidual ? residual_ : nullptr, leaves ? left_ : nullptr, kGroupValues};
+  }
+  void give_scales(std::uint8_t* to) const { std::memcpy(to, scales, blocks(n_)); }
+  void give(const Carry& in, std::uint8_t* to) const {
+    std::memcpy(to, codes, n_);
+    if (in.residual_out != nullptr) std::memcpy(in.residual_out, left_, sizeof(float) * n_);
+  }
+
+  std::uint8_t scales[kGroup], codes[kGroupValues];
+
+ private:
+  void fill(const float* from, float* to) const {
+    std::memcpy(to, from, sizeof(float) * n_);
+    std::memset(to + n_, 0, sizeof(float) * (kGroupValues - n_));
+  }
+  const std::size_t n_;
+  HWY_ALIGN float grad_[kGroupValues], residual_[kResidual ? kGroupValues : 1], left_[kGroupValues];
+};
+
 template <typename D, typename V>
 HWY_INLINE auto largest_in_four(D d, V v) {
   if constexpr (hn::MaxLanes(d) > 4) {
@@ -79,8 +110,12 @@ bool look_as(const Carry& in, std::uint8_t* scales) {
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues, scales += kGroup)
     look_at_group<Float, kResidual>(block::part(in, i, kGroupValues), scales, peak);
-  const bool rest = kReference.find_scales(Float::kNumber, block::part(in, i, in.n - i), scales);
-  return rest && peak.finite();
+  const Carry rest = block::part(in, i, in.n - i);
+  if (rest.n <= kBlock) return kReference.find_scales(Float::kNumber, rest, scales) && peak.finite();
+  Filled<kResidual> group(rest);
+  look_at_group<Float, kResidual>(group.whole(), group.scales, peak);
+  group.give_scales(scales);
+  return peak.finite();
 }
 
 // ---- Codes
@@ -205,8 +240,17 @@ bool send_as(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
                                                               scales + i / kBlock, codes + i) &&
              finite;
   }
-  return kReference.send(Float::kNumber, block::part(in, i, in.n - i), scales + i / kBlock, codes + i) &&
-         finite;
+  const Carry rest = block::part(in, i, in.n - i);
+  scales += i / kBlock;
+  codes += i;
+  if (rest.n <= kBlock) return kReference.send(Float::kNumber, rest, scales, codes) && finite;
+  Filled<kResidual> group(rest);
+  std::memcpy(group.scales, scales, blocks(rest.n));
+  const Carry whole = group.whole(kResidualOut);
+  finite = send_group<Float, kResidual, kResidualOut, true>(whole, whole.grad, group.scales, group.codes) &&
+           finite;
+  group.give(rest, codes);
+  return finite;
 }
 
 // Scales are computed one group ahead, to hide their latency.
@@ -223,7 +267,16 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
     send_group<Float, kResidual, kResidualOut, false>(group(i), ahead, scales + i / kBlock, codes + i);
   }
   const Carry rest = block::part(in, groups, in.n - groups);
-  return kReference.encode(Float::kNumber, rest, scales + groups / kBlock, codes + groups) && peak.finite();
+  scales += groups / kBlock;
+  codes += groups;
+  if (rest.n <= kBlock) return kReference.encode(Float::kNumber, rest, scales, codes) && peak.finite();
+  Filled<kResidual> filled(rest);
+  const Carry whole = filled.whole(kResidualOut);
+  look_at_group<Float, kResidual>(whole, filled.scales, peak);
+  send_group<Float, kResidual, kResidualOut, false>(whole, whole.grad, filled.scales, filled.codes);
+  filled.give_scales(scales);
+  filled.give(rest, codes);
+  return peak.finite();
 }
 
 // ---- Values
