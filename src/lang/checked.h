@@ -74,6 +74,12 @@ enum class Op : std::uint8_t {
   kDraw,        // index: bits; of this rank
   kSharedDraw,  // index: bits; the same on all ranks
   kLevel,       // stochastic_level(value, scale): index: bits
+  // Of a block's values in order, and of its tables
+  kScan,      // what the values up to this one add up to
+  kRank,      // of a kOrder: the place that sort gives this value
+  kEntry,     // of a table: the entry that the second operand numbers; 0 behind the last
+  kSums,      // of a kHistogram the table of what its entries up to this one add up to; index: entries
+  kArgument,  // of a reduction's function: index 0 or 1
   // Reductions: the second operand, if any, says which values count
   kSum,
   kMean,
@@ -83,7 +89,16 @@ enum class Op : std::uint8_t {
   kAny,
   kAll,
   kThreshold,  // sampled_threshold(ratio, share)
+  kReduce,  // by a function of the program: index: which of Checked::foldings; the third operand: its start
+  // Tables, as kSums is: kEntry, kRank and kSums read them, and nothing else does
+  kHistogram,  // how many values are 0, 1, ...; index: entries
+  kSort,       // a block's values from the smallest to the largest
+  kOrder,      // of each value of a block its place among them
 };             // clang-format off above
+
+inline bool is_table(Op op) {
+  return op == Op::kSums || op == Op::kHistogram || op == Op::kSort || op == Op::kOrder;
+}
 
 inline constexpr int kNone = -1;
 
@@ -134,6 +149,14 @@ struct Item {
   bool in_block() const { return !once && !table; }
 };
 
+// What a kReduce computes of two values.
+struct Folding {
+  int left = kNone;  // a kArgument, as right is
+  int right = kNone;
+  std::vector<int> body = {};  // the value nodes, in order
+  int result = kNone;
+};
+
 struct Pairs {
   int where = kNone;
   int most = kNone;  // f64, plan; none: n
@@ -147,6 +170,7 @@ struct Pairs {
 struct Checked {
   std::vector<Node> nodes;
   std::vector<Item> items;
+  std::vector<Folding> foldings;
   bool sends_pairs = false;
   Pairs pairs;
   int result = kNone;          // f32, value: what is decoded

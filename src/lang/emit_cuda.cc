@@ -311,9 +311,21 @@ const char* no_blocks(const Checked& program, const Schedule& schedule) {
   return nullptr;
 }
 
+// What goes through a block's values in order, or keeps a table of them.
+const char* no_order(const Checked& program) {
+  for (const Node& node : program.nodes) {
+    if (node.op == Op::kScan) return "it uses scan, and no kernels are made of that";
+    if (node.op == Op::kHistogram) return "it uses histogram, and no kernels are made of that";
+    if (node.op == Op::kSort) return "it uses sort, and no kernels are made of that";
+    if (node.op == Op::kOrder) return "it uses rank, and no kernels are made of that";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const char* no_kernels(const Combination& of, const Settings& settings) {
+  if (const char* why = no_order(of.program)) return why;
   if (!of.program.sends_pairs) return no_blocks(of.program, of.schedule);
   if (!sparse::form_of(settings, of.form).plain())
     return "kernels write values=fp32 and indices=u32, and no other form of a list yet";

@@ -57,7 +57,7 @@ constexpr Program kPrograms[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings},
 #include "../../codecs/programs.def"
 #undef TITHE_PROGRAM
-    {"adacomp", ""}, {"threelc", ""}};
+    {"adacomp", ""}, {"threelc", ""}, {"examples/farthest", ""}};
 
 Spec spec_of(const Program& program) {
   std::string text = std::string(TITHE_SOURCE_DIR "/codecs/") + program.file + ".codec";
@@ -244,7 +244,9 @@ std::vector<Program> for_gpus() {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Program>& of) {
-  return std::to_string(of.index) + "_" + of.param.file;
+  std::string file = of.param.file;
+  std::replace(file.begin(), file.end(), '/', '_');
+  return std::to_string(of.index) + "_" + file;
 }
 INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(with_kernels()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, KernelsForGpus, ::testing::ValuesIn(for_gpus()), name_of);
@@ -283,8 +285,10 @@ TEST(KernelsOf, ARaceIsSeen) {
 
 // Whatever has no kernels says why, in a line.
 TEST(KernelsOf, WhatIsNotMadeIsSaid) {
-  for (const Program& program : {Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"},
-                                 Program{"threshold", "values=4bit"}}) {
+  for (const Program& program :
+       {Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"}, Program{"threshold", "values=4bit"},
+        Program{"examples/top_signs", ""}, Program{"examples/median", ""}, Program{"examples/octaves", ""},
+        Program{"examples/pulses", ""}}) {
     const Spec spec = spec_of(program);
     const char* why = no_kernels(combination_of(spec), spec.settings);
     ASSERT_NE(why, nullptr) << program.file;

@@ -18,7 +18,7 @@ void CudaText::types() {
     line("U none;");
     for (const int k : all) {
       if (by_sample(node(k))) continue;
-      if (is_sum(k) || is_end(k)) line("{} s{}{};", text_.number_type(node(k).in[0]), k, count);
+      if (is_sum(k) || is_end(k) || is_fold(k)) line("{} s{}{};", text_.number_type(node(k).in[0]), k, count);
       if (is_end(k)) line("U p{}{};", k, count);
       if (counts(k)) line("U n{}{};", k, count);
     }
@@ -108,7 +108,29 @@ bool CudaText::finds(std::size_t p) const {
 // Sums have sixteen lanes. What has no order takes all threads.
 std::string CudaText::lanes_of(std::size_t p) const {
   const Nodes& found = passes()[p].reduce;
-  return std::any_of(found.begin(), found.end(), [&](int k) { return is_sum(k); }) ? "kLanes" : "kThreads";
+  const bool shaped = std::any_of(found.begin(), found.end(), [&](int k) { return is_sum(k) || is_fold(k); });
+  return shaped ? "kLanes" : "kThreads";
+}
+
+void CudaText::begin_lane(int k) {
+  if (by_sample(node(k))) return;
+  const std::string type = text_.number_type(node(k).in[0]);
+  if (is_sum(k) || is_end(k)) line("{0} s{1} = {0}(0);", type, k);
+  if (is_fold(k)) line("{} s{} = {};", type, k, text_.number(node(k).in[2]));
+  if (is_end(k)) line("U p{} = kNowhere;", k);
+  if (counts(k)) line("U n{} = 0;", k);
+}
+
+void CudaText::end_lane(int k) {
+  if (by_sample(node(k))) return;
+  if (is_sum(k) || is_end(k) || is_fold(k)) line("s.lanes.s{0}[thread] = s{0};", k);
+  if (is_end(k)) line("s.lanes.p{0}[thread] = p{0};", k);
+  if (counts(k)) line("s.lanes.n{0}[thread] = n{0};", k);
+}
+
+void CudaText::functions_of(const Pass& pass) {
+  for (const int k : pass.reduce)
+    if (is_fold(k)) function_of(k);
 }
 
 void CudaText::find(std::size_t p) {
@@ -141,12 +163,8 @@ void CudaText::look(std::size_t p) {
   line("if (thread >= {}) return;", lanes_of(p));
   define_all(pass.block);
   before_loop(pass.value);
-  for (const int k : pass.reduce) {
-    if (by_sample(node(k))) continue;
-    if (is_sum(k) || is_end(k)) line("{0} s{1} = {0}(0);", text_.number_type(node(k).in[0]), k);
-    if (is_end(k)) line("U p{} = kNowhere;", k);
-    if (counts(k)) line("U n{} = 0;", k);
-  }
+  functions_of(pass);
+  for (const int k : pass.reduce) begin_lane(k);
   outer_ = defined_;
   open(fmt::format("for (size_t i = begin + thread; i < end; i += {})", lanes_of(p)));
   take();
@@ -155,12 +173,7 @@ void CudaText::look(std::size_t p) {
     if (!by_sample(node(k))) add_value(k);
   close();
   defined_ = outer_;
-  for (const int k : pass.reduce) {
-    if (by_sample(node(k))) continue;
-    if (is_sum(k) || is_end(k)) line("s.lanes.s{0}[thread] = s{0};", k);
-    if (is_end(k)) line("s.lanes.p{0}[thread] = p{0};", k);
-    if (counts(k)) line("s.lanes.n{0}[thread] = n{0};", k);
-  }
+  for (const int k : pass.reduce) end_lane(k);
   close();
 }
 
@@ -169,6 +182,7 @@ void CudaText::add_value(int k) {
   const std::string v = text_.values(n.in[0]);
   if (n.in[1] != kNone) open(fmt::format("if ({})", text_.values(n.in[1])));
   if (is_sum(k)) line("s{0} = add(s{0}, {1});", k, v);
+  if (is_fold(k)) line("s{0} = f{0}(s{0}, {1});", k, v);
   if (is_end(k)) line("look_at<{0}>({1}, U(i), s{2}, p{2});", n.op == Op::kLargest, v, k);
   if (counts(k))
     line("n{} += {};", k,
@@ -181,8 +195,13 @@ void CudaText::add_value(int k) {
 // One thread puts the lanes together in `part`.
 void CudaText::end_lanes(std::size_t p, const char* to) {
   line("{}", to);
+  functions_of(passes()[p]);
   for (const int k : passes()[p].reduce) {
     if (by_sample(node(k))) continue;
+    if (is_fold(k)) line("part.s{0} = total_by(s.lanes.s{0}, f{0});", k);
+    if (is_fold(k) && !is_long())  // the block is one piece
+      line("part.s{0} = total_of_piece({1}({2}), part.s{0}, f{0});", k, text_.number_type(k),
+           text_.number(node(k).in[2]));
     if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
     if (is_end(k))
       line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, part.s{1}, part.p{1});", node(k).op == Op::kLargest,
@@ -199,33 +218,28 @@ void CudaText::fold(std::size_t p) {
   line("const size_t pieces = {};",
        block() == 0 ? "pieces_of(n)" : fmt::format("{}", (block() + kPiece - 1) / kPiece));
   line("const Part* const part = static_cast<const Part*>(call->parts) + b * pieces;");
-  for (const int k : pass.reduce) {
-    if (by_sample(node(k))) continue;
-    if (is_sum(k) || is_end(k)) line("{0} s{1} = {0}(0);", text_.number_type(node(k).in[0]), k);
-    if (is_end(k)) line("U p{} = kNowhere;", k);
-    if (counts(k)) line("U n{} = 0;", k);
-  }
-  open("for (size_t j = thread; j < pieces; j += kLanes)");
+  functions_of(pass);
+  for (const int k : pass.reduce) begin_lane(k);
+  line("const size_t there = (len + {}) / {};", kPiece - 1, kPiece);
+  open("for (size_t j = thread; j < there; j += kLanes)");
   for (const int k : pass.reduce) {
     if (by_sample(node(k))) continue;
     if (is_sum(k)) line("s{0} = add(s{0}, part[j].s{0});", k);
+    if (is_fold(k)) line("s{0} = f{0}(s{0}, part[j].s{0});", k);
     if (is_end(k))
       line("look_at<{0}>(part[j].s{1}, part[j].p{1}, s{1}, p{1});", node(k).op == Op::kLargest, k);
     if (counts(k)) line("n{0} += part[j].n{0};", k);
   }
   close();
-  for (const int k : pass.reduce) {
-    if (by_sample(node(k))) continue;
-    if (is_sum(k) || is_end(k)) line("s.lanes.s{0}[thread] = s{0};", k);
-    if (is_end(k)) line("s.lanes.p{0}[thread] = p{0};", k);
-    if (counts(k)) line("s.lanes.n{0}[thread] = n{0};", k);
-  }
+  for (const int k : pass.reduce) end_lane(k);
   close();
   open_phase(fmt::format("{}found_{}", prefix_, p), Unit::kBlocks, p);
   line("if (thread != 0) return;");
   line("Part part;");
+  functions_of(pass);
   for (const int k : pass.reduce) {
     if (by_sample(node(k))) continue;
+    if (is_fold(k)) line("part.s{0} = total_by(s.lanes.s{0}, f{0});", k);
     if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
     if (is_end(k))
       line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, kLanes, part.s{1}, part.p{1});",
@@ -250,7 +264,7 @@ void CudaText::store_found(std::size_t p) {
         line("const uint64_t c{} = {};", k, n.in[1] == kNone ? "len" : fmt::format("part.n{}", k));
         line("found.b{0} = c{0} == 0 ? {1}(0) : div_(t{0}, {1}(c{0}));", k, type);
       }
-    } else if (is_end(k)) {
+    } else if (is_end(k) || is_fold(k)) {
       line("found.b{0} = part.s{0};", k);
     } else {
       line("found.b{0} = part.n{0}{1};", k, n.op == Op::kCount ? "" : n.op == Op::kAny ? " != 0" : " == 0");

@@ -24,8 +24,9 @@ class CudaText : protected PassText {
   bool is_long() const { return block() == 0 || block() > kPiece; }
   bool is_sum(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool is_end(int k) const { return node(k).op == Op::kLargest || node(k).op == Op::kSmallest; }
+  bool is_fold(int k) const { return node(k).op == Op::kReduce; }
   bool counts(int k) const {
-    return !is_end(k) && (!is_sum(k) || (node(k).op == Op::kMean && node(k).in[1] != kNone));
+    return !is_end(k) && !is_fold(k) && (!is_sum(k) || (node(k).op == Op::kMean && node(k).in[1] != kNone));
   }
   const std::vector<Pass>& passes() const { return *passes_; }
   static bool by_sample(const Node& n) { return n.op == Op::kThreshold; }
@@ -68,6 +69,11 @@ class CudaText : protected PassText {
   void fold(std::size_t p);
   void store_found(std::size_t p);
   std::string lanes_of(std::size_t p) const;
+  // A variable of a lane, and what it begins with.
+  void begin_lane(int k);
+  void end_lane(int k);
+  // The functions by which a pass reduces.
+  void functions_of(const Pass& pass);
   bool finds(std::size_t p) const;
 };
 

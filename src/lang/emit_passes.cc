@@ -32,6 +32,15 @@ void PassText::define(int k) {
     case Op::kDraw:
     case Op::kSharedDraw:
       return line("const U v{} = {};", k, draw(k, n.index));
+    case Op::kScan:
+      return line("const U v{} = scan({}, c{});", k, text_.values(n.in[0]), k);
+    case Op::kRank:
+      return line("const U v{} = load_u(t{} + i);", k, n.in[0]);
+    case Op::kEntry:
+      return line("{}", entry(k));
+    case Op::kSums:
+      line("uint32_t t{}[{}];", k, n.index);
+      return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
     case Op::kLevel:
       return line("const I v{} = level_of(t{}, {}, {});", k, k, text_.values(n.in[0]),
                   draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
@@ -59,6 +68,7 @@ std::string PassText::draw(int k, unsigned bits) const {
 void PassText::before_loop(const Nodes& nodes) {
   for (const int k : nodes) {
     const Node& n = node(k);
+    if (n.op == Op::kScan) line("uint32_t c{} = 0;", k);
     if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
     if (keeps_draws() && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
       line("U word{} = splat(0U);", k);
@@ -118,6 +128,14 @@ void PassText::accumulator(int k) {
     case Op::kSmallest:
       if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
       return line("auto s{} = Best<{}, {}, {}>::make();", k, values, number, n.op == Op::kLargest);
+    case Op::kReduce:
+      function_of(k, " __attribute__((always_inline))");
+      line("{} l{} = splat({});", values, k, text_.number(n.in[2]));
+      return line("auto s{0} = PiecesBy<{1}, {2}>::make(l{0});", k, values, number);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return table(k);
     case Op::kCount:
       return line("U s{} = splat(0U);", k);
     default:
@@ -140,6 +158,12 @@ void PassText::accumulate(int k) {
       if (plain_largest(k))
         return line("s{0} = max_(s{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
       return line("s{}.look({}, {}, uint32_t(i));", k, of, which);
+    case Op::kReduce:
+      return line("l{0} = select({1}, f{0}(l{0}, {2}), l{0});", k, which, of);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return add_to_table(k, of, which);
     case Op::kCount:
       return line("s{0} = add(s{0}, as_u(and_({1}, {2})));", k, which, of);
     case Op::kAny:
@@ -168,6 +192,12 @@ void PassText::finish(int k) {
       if (!plain_largest(k)) return line("const {0} b{1} = s{1}.found();", type, k);
       return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "lanes_most" : "largest_lane",
                   k);
+    case Op::kReduce:
+      return line("const {0} b{1} = s{1}.total(f{1});", type, k);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return finish_table(k);
     case Op::kCount:
       return line("const uint32_t b{0} = lanes_sum(s{0});", k);
     case Op::kAny:
@@ -181,7 +211,7 @@ void PassText::pass(const Pass& of, bool first) {
   define_all(of.block);
   for (const int k : of.reduce) accumulator(k);
   const bool in_pieces = (program_.block == 0 || program_.block > kPiece) &&
-                         std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return sums(k); });
+                         std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return in_shape(k); });
   open("");
   before_loop(of.value);
   open_body();
@@ -199,7 +229,10 @@ void PassText::pass(const Pass& of, bool first) {
     run_body("0", "len");
   }
   for (const int k : of.reduce)
-    if (sums(k)) {
+    if (node(k).op == Op::kReduce) {
+      line("s{0}.end(l{0}, f{0});", k);
+      line("l{} = splat({});", k, text_.number(node(k).in[2]));
+    } else if (sums(k)) {
       line("s{0}.end(l{0});", k);
       line("l{} = splat({}(0));", k, text_.number_type(node(k).in[0]));
     }

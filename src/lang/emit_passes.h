@@ -28,6 +28,8 @@ class PassText {
   void open(const std::string& head);
   void close(const char* tail = "}");
   const Node& node(int k) const { return text_.node(k); }
+  // Of a reduction by a function of the program: that function, f12.
+  void function_of(int k, const char* attribute = "");
 
   // ---- Nodes
   void define(int k);
@@ -60,6 +62,12 @@ class PassText {
   bool keeps_draws() const { return program_.block % 32 == 0; }
   bool plain_largest(int k) const;
   bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
+  bool in_shape(int k) const { return sums(k) || node(k).op == Op::kReduce; }
+  // Tables: where they stand, what a pass adds to them, their end, and what is read of them.
+  void table(int k);
+  void add_to_table(int k, const std::string& of, const std::string& which);
+  void finish_table(int k);
+  std::string entry(int k) const;
   void accumulator(int k);
   void accumulate(int k);
   void finish(int k);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "base/rng.h"
 #include "codec/common/block.h"
@@ -301,7 +302,27 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
     case Op::kTaken:
     case Op::kGrad:
     case Op::kItem:
-      return;  // are there
+    case Op::kArgument:
+      return;          // are there
+    case Op::kScan: {  // behind the run's values stands what is before the next run
+      const U* v = on.in<U>(0);
+      U* out = of<U>(k);
+      U sum = given.at == 0 ? 0 : out[kRun];
+      for (std::size_t i = 0; i < count; ++i) out[i] = sum += v[i];
+      out[kRun] = sum;
+      return;
+    }
+    case Op::kSums:
+      std::inclusive_scan(on.in<U>(0), on.in<U>(0) + n.index, of<U>(k));
+      return;
+    case Op::kRank:
+      return on.places([&](std::size_t i) { return on.in<U>(0)[given.at + i]; });
+    case Op::kEntry: {
+      const Node& table = node(n.in[0]);
+      const std::size_t entries = table.op == Op::kSort ? given.length : table.index;
+      const U *from = on.in<U>(0), *index = on.in<U>(1);
+      return on.places([&](std::size_t i) { return index[i] < entries ? from[index[i]] : 0U; });
+    }
     case Op::kDraw:
       return on.places([&](std::size_t i) { return draw(given.key, given.first + i, n.index); });
     case Op::kSharedDraw:

@@ -13,6 +13,7 @@ struct Given {
   std::size_t n = 0;
   std::size_t length = 0;  // of the block
   std::size_t first = 0;   // the run's first value among all: draws count from there
+  std::size_t at = 0;      // and in its block
   std::uint64_t key = 0;
   std::uint64_t shared_key = 0;
 };
@@ -24,6 +25,7 @@ class Registers {
       : program_(program), schedule_(schedule), memory_(memory) {}
 
   const Node& node(int k) const { return program_.nodes[static_cast<std::size_t>(k)]; }
+  const Folding& folding(unsigned k) const { return program_.foldings[k]; }
   template <typename T>
   T* of(int k) const {
     return reinterpret_cast<T*>(memory_ + schedule_.offset[static_cast<std::size_t>(k)]);

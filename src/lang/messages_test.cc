@@ -111,6 +111,38 @@ const Mistake kMistakes[] = {
     {"blocks_of_blocks", "largest(abs(x))", "largest_of_blocks(largest(abs(x)) + mean_of_blocks(mean(x)))",
      "all blocks are looked at once"},
     {"where_of_blocks", "largest(abs(x))", "largest_of_blocks(mean(x) where x > 0)", "has no 'where'"},
+    {"recursion", "= v + v\nblock 64", "= twice(v)\nblock twice(64)", "5:15: 'twice' cannot be called here"},
+    {"function_of_another_type", "largest(abs(x))", "largest(twice(x < 0))", "5:15: '+' is for numbers"},
+    {"scan_of_floats", "largest(abs(x))", "largest(f32(scan(x)))",
+     "8:28: 'scan' adds u32 or counts bools, and this is f32"},
+    {"scan_in_decode", "* size\n", "* f32(scan(code))\n", "15:20: decode has no 'scan'"},
+    {"table_as_number", "largest(abs(x))", "largest(abs(x)) + sort(x)",
+     "8:29: this is a table, and a number is wanted"},
+    {"table_sent", "size: f32", "size: f32 = sort(x)", "this is a table, and a number is wanted"},
+    {"entry_of_a_number", "largest(abs(x))", "largest(entry(x, 1))", "8:25: this is no table"},
+    {"entry_below_zero", "largest(abs(x))", "entry(sort(x), i32(len) - 9)",
+     "8:26: this can be -8 .. 55, and entries are numbered from 0 on"},
+    {"entries_outside", "largest(abs(x))", "f32(entry(histogram(bits(x) >> 23, 256), 0))",
+     "8:31: this can be 0 .. 511, and there are the entries 0 .. 255"},
+    {"entries_not_constant", "largest(abs(x))", "f32(entry(histogram(bits(x) >> 31, len), 0))",
+     "the number of entries is a constant, 1 .. 4096"},
+    {"sort_in_decode", "* size\n", "* entry(sort(size), 0)\n", "15:22: decode has no 'sort'"},
+    {"long_block_sorted", "block 64\nencode\n  size  = largest(abs(x))",
+     "block 10000\nencode\n  size  = entry(sort(x), 0)",
+     "8:17: values are sorted within a block, of at most 8192 of them"},
+    {"reduce_by_max", "largest(abs(x))", "reduce(max, 0, x)", "8:18: 'max' is the language's"},
+    {"reduce_by_nobody", "largest(abs(x))", "reduce(twise, 0, x)", "8:18: there is no function 'twise'"},
+    {"reduce_by_one", "largest(abs(x))", "reduce(twice, 0, x)", "8:18: 'twice' has to make one value of two"},
+    {"reduce_from_a_value", "fn twice(v) = v + v\nblock 64\nencode\n  size  = largest(abs(x))",
+     "fn more(a, b) = max(a, b)\nblock 64\nencode\n  size  = reduce(more, x, x)",
+     "8:24: the start is known before the values"},
+    {"reduce_with_draws", "fn twice(v) = v + v\nblock 64\nencode\n  size  = largest(abs(x))",
+     "fn odd(a, b) = a + f32(draw(2))\nblock 64\nencode\n  size  = reduce(odd, 0, x)",
+     "the function makes one value of two, and this one looks at more"},
+    {"reduce_that_overflows", "fn twice(v) = v + v\nblock 64\nencode\n  size  = largest(abs(x))",
+     "fn add(a, b) = a + b\nblock 64\nencode\n  size  = f32(reduce(add, 0, i32(clamp(x, 0, 9))))",
+     "5:16: this can be -4294967296"},
+    {"reduce_in_decode", "* size\n", "* reduce(twice, 0, size)\n", "15:16: decode has no 'reduce'"},
     {"where_of_no_reduction", "abs(x)", "abs(x where x > 0)", "8:31: 'abs' has no 'where'"},
 };
 
@@ -136,6 +168,15 @@ TEST(LangMessages, ShowTheLineACaretAndACure) {
             "    5 |   x\n"
             "      |   ^\n"
             "      = send it, or compute it from what is sent\n");
+}
+
+TEST(LangMessages, InAFunctionSayWhoCalledIt) {
+  EXPECT_EQ(problems_of(kHead + "fn half(v) = v / 2 + len\nsend\n  v: f32[] = half(x)\ndecode\n  v\n"),
+            "my.codec:2:22: a function sees its arguments, not 'len'\n"
+            "    2 | fn half(v) = v / 2 + len\n"
+            "      |                      ^^^\n"
+            "      = make it an argument\n"
+            "      = called from 4:14: half(x)\n");
 }
 
 TEST(LangMessages, SeveralAreToldAtOnceInTheOrderOfTheText) {

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "base/fold.h"
+#include "lang/tables.h"
+
 namespace tithe::lang {
 
 namespace {
@@ -97,11 +100,11 @@ Schedule::Schedule(const Checked& program) {
   send = in_lists(program, sent);
   read = in_lists(program, read_roots);
   check = in_lists(program, check_roots);
-  if (program.block != 0) run = std::min(kRun, program.block);
+  if (program.block != 0) run = std::clamp<std::size_t>(program.block, kFoldLanes, kRun);
   filled.resize(count);
   const auto fill_operands = [&](const Node& node) {
     for (const int from : node.in)
-      if (from != kNone && program.nodes[static_cast<std::size_t>(from)].stage != Stage::kValue)
+      if (from != kNone && program.node(from).stage != Stage::kValue && !is_table(program.node(from).op))
         filled[static_cast<std::size_t>(from)] = true;
   };
   for (std::size_t k = 0; k < count; ++k) {
@@ -109,7 +112,8 @@ Schedule::Schedule(const Checked& program) {
     if (node.stage == Stage::kPlan) plan.push_back(static_cast<int>(k));
     if (node.stage == Stage::kValue || (reduces(node.op) && node.op != Op::kThreshold)) fill_operands(node);
     offset.push_back(bytes);
-    bytes += kRun * (node.type == Type::kF64 ? 8 : 4);
+    bytes += is_table(node.op) ? table_memory(node, program.block) : kRun * (node.type == Type::kF64 ? 8 : 4);
+    if (node.op == Op::kScan) bytes += 64;  // what is before the next run
   }
   // What is sent, decoded or asked for value by value is read as an array too.
   const auto fill = [&](int node) {

@@ -12,6 +12,7 @@ extern const char* const kPreludeOthers;
 extern const char* const kPreludeNumbers;
 extern const char* const kPreludeCodes;
 extern const char* const kPreludePasses;
+extern const char* const kPreludeTables;
 // Of kernels (emit_cuda.h): one value at a time.
 extern const char* const kPreludeCuda;
 extern const char* const kPreludeCudaBytes;
@@ -20,6 +21,7 @@ extern const char* const kPreludeCudaLengths;
 extern const char* const kPreludeCudaTrits;
 
 inline constexpr const char* const* kPrelude[] = {&kPreludeTypes,   &kPreludeAvx512, &kPreludeOthers,
-                                                  &kPreludeNumbers, &kPreludeCodes,  &kPreludePasses};
+                                                  &kPreludeNumbers, &kPreludeCodes,  &kPreludePasses,
+                                                  &kPreludeTables};
 
 }  // namespace tithe::lang

@@ -107,6 +107,20 @@ DEV T total_of(T* lane) {
     for (int k = 0; k < half; ++k) lane[k] = add(lane[k], lane[k + half]);
   return lane[0];
 }
+// The same by a function of the program (lang/tables.h).
+template <class T, class Of>
+DEV T total_by(T* lane, Of of) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) lane[k] = of(lane[k], lane[k + half]);
+  return lane[0];
+}
+template <class T, class Of>
+DEV T total_of_piece(T start, T piece, Of of) {
+  T lane[kLanes];
+  for (int k = 0; k < kLanes; ++k) lane[k] = start;
+  lane[0] = of(start, piece);
+  return total_by(lane, of);
+}
 template <class T>
 DEV T within(T sum, T most) {
   return sum < -most ? -most : most < sum ? most : sum;

@@ -28,7 +28,8 @@ T held(T sum) {
 
 }  // namespace
 
-void Reduction::end_piece() {
+void Reduction::end_piece(const Registers& registers, int k) {
+  if (registers.node(k).op == Op::kReduce) return running_->end_piece(registers, k);
   const std::size_t piece = (seen_ - 1) / kPiece;
   pieces_.add(piece, piece_.total());
   pieces64_.add(piece, piece64_.total());
@@ -76,6 +77,15 @@ void Reduction::add(const Registers& registers, int k, std::size_t count) {
       if (type == Type::kI32) add_ends(registers.of<std::int32_t>(of), which, count, largest, best_signed_);
       if (type == Type::kU32) add_ends(truth, which, count, largest, best_unsigned_);
       break;
+    case Op::kReduce:
+      if (running_ == nullptr) running_ = std::make_unique<RunningFold>();
+      running_->add(registers, k, count);
+      break;
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      add_to_table(registers, k, seen_, count);
+      break;
     default:
       for (std::size_t i = 0; i < count; ++i) {
         if (!counts(i)) continue;
@@ -91,12 +101,12 @@ void Reduction::add(const Registers& registers, int k, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) count_ += which[i] != 0 ? 1 : 0;
   }
   seen_ += count;
-  if (seen_ % kPiece == 0 && seen_ > 0) end_piece();
+  if (seen_ % kPiece == 0 && seen_ > 0) end_piece(registers, k);
 }
 
 void Reduction::finish(const Registers& registers, int k) {
   const Node& node = registers.node(k);
-  if (seen_ % kPiece != 0) end_piece();
+  if (seen_ % kPiece != 0) end_piece(registers, k);
   const float sum = held(pieces_.total());
   const double sum64 = held(pieces64_.total());
   const bool mean = node.op == Op::kMean;
@@ -115,6 +125,13 @@ void Reduction::finish(const Registers& registers, int k) {
       if (node.type == Type::kI32) *registers.of<std::int32_t>(k) = best_signed_;
       if (node.type == Type::kU32) *registers.of<std::uint32_t>(k) = best_unsigned_;
       break;
+    case Op::kReduce:
+      if (running_ == nullptr) running_ = std::make_unique<RunningFold>();
+      return running_->finish(registers, k);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return finish_table(registers, k, seen_);
     case Op::kCount:
       *registers.of<std::uint32_t>(k) = static_cast<std::uint32_t>(count_);
       break;

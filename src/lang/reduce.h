@@ -7,8 +7,11 @@
 //   mean   that sum by the count of values; 0 of none
 //   largest, smallest   the first of equals (of +0 and -0, too); what is no number is passed over; 0 of none
 //   count, any, all     of conditions
+//   tables, and reductions by a function of the program: lang/tables.h
+#include <memory>
+
 #include "base/fold.h"
-#include "lang/evaluate.h"
+#include "lang/tables.h"
 
 namespace tithe::lang {
 
@@ -27,7 +30,7 @@ class Reduction {
   void add_sum(const T* v, const std::uint32_t* which, std::size_t count, Fold<T>& piece, Fold<T>& pieces);
   template <typename T>
   void add_ends(const T* v, const std::uint32_t* which, std::size_t count, bool largest, T& best);
-  void end_piece();
+  void end_piece(const Registers& registers, int k);
 
   Fold<float> piece_, pieces_;
   Fold<double> piece64_, pieces64_;
@@ -37,7 +40,8 @@ class Reduction {
   double best64_ = 0;
   std::int32_t best_signed_ = 0;
   std::uint32_t best_unsigned_ = 0;
-  bool found_ = false;  // an end
+  bool found_ = false;                    // an end
+  std::unique_ptr<RunningFold> running_;  // of kReduce
   bool any_ = false;
   bool all_ = true;
 };

@@ -135,18 +135,57 @@ Value Scope::is(const Expr& e) {
                     "param NAME: one of a, b \"...\"");
 }
 
+Value Scope::unknown_function(const Expr& e) {
+  if (in_function_)
+    for (const Function& f : file_.functions)
+      if (f.name.text == e.text)
+        return build_.bad(e.at, fmt::format("'{}' cannot be called here", e.text),
+                          "a function calls those above it, and so never itself: every program ends");
+  std::vector<std::string_view> known = build_.functions();
+  for (const Function& f : file_.functions) known.push_back(f.name.text);
+  const std::string_view near = nearest_name(e.text, known);
+  return build_.bad(e.at, fmt::format("there is no function '{}' above this line", e.text),
+                    near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+}
+
+// reduce(NAME, start, values where ...), NAME a function of the file that makes one value of two.
+Value Scope::reduction(const Expr& e, Part part) {
+  constexpr const char* kCure = "fn larger(a, b) = max(a, b), and reduce(larger, 0, x)";
+  if (e.args.size() != 3 || e.args[0]->kind != ExprKind::kName)
+    return build_.bad(e.at, "reduce(function, start, value) has three arguments", kCure);
+  if (part == Part::kDecode)
+    return build_.bad(e.at, "decode has no 'reduce': it works value by value",
+                      "compute it in encode, and send it");
+  const Expr& called = *e.args[0];
+  std::size_t k = functions_known();
+  for (std::size_t j = 0; j < functions_known(); ++j)
+    if (file_.functions[j].name.text == called.text) k = j;
+  if (k == functions_known() && build_.knows(called.text))
+    return build_.bad(
+        called.at, fmt::format("'{}' is the language's, and a function of the file is wanted", called.text),
+        kCure);
+  if (k == functions_known()) return unknown_function(called);
+  if (file_.functions[k].args.size() != 2)
+    return build_.bad(called.at, fmt::format("'{}' has to make one value of two", called.text), kCure);
+  const Value start = expr(*e.args[1], part), v = expr(*e.args[2], part);
+  Value where;
+  if (e.where) {
+    where = expr(*e.where, part);
+    if (where.bad()) return {.at = e.at};
+  }
+  const auto body = [&](Value a, Value b) { return inlined(k, {a, b}, called, part); };
+  return build_.fold(body, start, v, e.where ? &where : nullptr, e.at);
+}
+
 Value Scope::call(const Expr& e, Part part) {
+  const auto own = [&](const Function& f) { return f.name.text == e.text; };
+  if (e.text == "reduce" && std::none_of(file_.functions.begin(), file_.functions.end(), own))
+    return reduction(e, part);
   std::vector<Value> args;
   for (const ExprPtr& a : e.args) args.push_back(expr(*a, part));
   for (std::size_t k = 0; k < functions_known(); ++k)
     if (file_.functions[k].name.text == e.text) return inlined(k, args, e, part);
-  if (!build_.knows(e.text)) {
-    std::vector<std::string_view> known = build_.functions();
-    for (const Function& f : file_.functions) known.push_back(f.name.text);
-    const std::string_view near = nearest_name(e.text, known);
-    return build_.bad(e.at, fmt::format("there is no function '{}' above this line", e.text),
-                      near.empty() ? "" : fmt::format("did you mean '{}'?", near));
-  }
+  if (!build_.knows(e.text)) return unknown_function(e);
   if (!e.where) return build_.call(e.text, std::move(args), nullptr, part == Part::kDecode, e.at);
   const Value where = expr(*e.where, part);
   if (where.bad()) return {.at = e.at};
@@ -163,7 +202,9 @@ Value Scope::inlined(std::size_t k, const std::vector<Value>& args, const Expr& 
     names_.push_back({.name = f.args[a], .value = args[a], .argument = true});
   const std::size_t outer = std::exchange(inner_, k);
   const bool was = std::exchange(in_function_, true);
+  const std::size_t before = problems_.count();
   Value v = expr(*f.body, part);
+  problems_.called_from(before, e.at);
   inner_ = outer;
   in_function_ = was;
   names_.resize(above);

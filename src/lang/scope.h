@@ -45,6 +45,8 @@ class Scope {
   Value unknown(const Expr& e, Part part);
   Value is(const Expr& e);
   Value call(const Expr& e, Part part);
+  Value reduction(const Expr& e, Part part);
+  Value unknown_function(const Expr& e);
   Value inlined(std::size_t k, const std::vector<Value>& args, const Expr& e, Part part);
   // A function sees those above it, so none calls itself.
   std::size_t functions_known() const { return in_function_ ? inner_ : file_.functions.size(); }

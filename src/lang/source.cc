@@ -44,7 +44,11 @@ std::string shown(const Source& source, const Problem& problem) {
   out += fmt::format("{:5} | {}{}\n", line.number, before, rest);
   out += fmt::format("      | {}{}\n", std::string(before.size(), ' '), std::string(width, '^'));
   if (!problem.help.empty()) out += fmt::format("      = {}\n", problem.help);
-  return out;
+  if (problem.called.end == 0) return out;
+  const Line call = line_of(source.text, problem.called.first);
+  return out + fmt::format("      = called from {}:{}: {}\n", call.number,
+                           problem.called.first - call.first + 1,
+                           printable(source.of(problem.called), kMostShown));
 }
 
 }  // namespace
@@ -54,6 +58,10 @@ void Problems::add(Span at, std::string what, std::string help) {
   for (const Problem& p : all_)
     if (p.at.first == at.first) return;
   all_.push_back({at, std::move(what), std::move(help)});
+}
+
+void Problems::called_from(std::size_t first, Span call) {
+  for (std::size_t k = first; k < all_.size(); ++k) all_[k].called = call;
 }
 
 std::string Problems::text(const Source& source) const {

@@ -29,6 +29,7 @@ struct Problem {
   Span at;
   std::string what;  // one sentence
   std::string help;  // what to write instead; may be empty
+  Span called = {};  // in a function: the call of it; empty elsewhere
 };
 
 inline constexpr std::size_t kMostProblems = 20;
@@ -37,6 +38,8 @@ class Problems {
  public:
   // One more; not if there are kMostProblems already, or one at the same place.
   void add(Span at, std::string what, std::string help = {});
+  // Those from the `first`-th on are in a function that was called there.
+  void called_from(std::size_t first, Span call);
   bool any() const { return !all_.empty(); }
   std::size_t count() const { return all_.size(); }
   const std::vector<Problem>& all() const { return all_; }

@@ -64,6 +64,7 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
   for (const Value& v : in) {
     if (v.bad()) return {.at = at};
     const Node& from = of(v);
+    if (is_table(from.op) && op != Op::kEntry && op != Op::kRank && op != Op::kSums) return no_number(v);
     node.in[k] = v.node;
     ranges[k++] = from.range;
     node.stage = std::max(node.stage, from.stage);
@@ -81,6 +82,7 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
 
 Value Builder::as(Value v, Type type, const std::string& what) {
   if (v.bad()) return v;
+  if (!v.literal && is_table(of(v).op)) return no_number(v);
   if (!v.literal) {
     const Type have = of(v).type;
     if (have == type) return v;

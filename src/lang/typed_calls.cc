@@ -57,8 +57,9 @@ struct Conversion {
 constexpr Conversion kConversions[] = {
     {"f32", Type::kF32}, {"f64", Type::kF64}, {"i32", Type::kI32}, {"u32", Type::kU32}};
 constexpr std::string_view kOthers[] = {
-    "signbit",          "copysign",         "bits", "from_bits", "draw", "shared_draw",
-    "stochastic_level", "sampled_threshold"};
+    "signbit",           "copysign", "bits", "from_bits", "draw",      "shared_draw", "stochastic_level",
+    "sampled_threshold", "scan",     "rank", "sort",      "histogram", "entry",       "reduce"};
+constexpr std::string_view kTables[] = {"scan", "rank", "sort", "histogram", "entry"};
 
 template <typename Row>
 const Row* find(std::span<const Row> rows, std::string_view name) {
@@ -93,11 +94,11 @@ Value Builder::reduce(std::string_view called, Value v, const Value* where, bool
   } else {
     found = add(op, type, {v}, at);
   }
-  if (found.bad()) return found;
+  if (found.bad() || !over_blocks) return found_in_block(found);
   Node& node = program.nodes.back();
-  node.stage = over_blocks ? Stage::kAll : Stage::kBlock;
-  node.pass = over_blocks ? 0 : node.pass + 1;
-  node.late = node.late || over_blocks;
+  node.stage = Stage::kAll;
+  node.pass = 0;
+  node.late = true;
   return found;
 }
 
@@ -162,9 +163,11 @@ Value Builder::call(std::string_view called, std::vector<Value> args, const Valu
   for (const Value& v : args)
     if (v.bad()) return {.at = at};
   const Reduction* reduction = find<Reduction>(kReductions, called);
-  if (where != nullptr && (reduction == nullptr || reduction->of_blocks))
+  if (where != nullptr && called != "histogram" && (reduction == nullptr || reduction->of_blocks))
     return bad(where->at, fmt::format("'{}' has no 'where'", called),
                "reductions have: sum, mean, largest, smallest, count");
+  if (std::find(std::begin(kTables), std::end(kTables), called) != std::end(kTables))
+    return table(called, std::move(args), where, decode, at);
   const auto takes = [&](std::size_t count) {
     if (args.size() == count) return true;
     bad(at,

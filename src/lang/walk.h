@@ -70,6 +70,7 @@ class Walk {
   void runs(std::size_t first, std::size_t len, const Of& of) {
     for (std::size_t at = first; at < first + len; at += kRun) {
       given_.first = at;
+      given_.at = at - first;
       of(at, std::min(kRun, first + len - at));
     }
   }

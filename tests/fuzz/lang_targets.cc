@@ -74,7 +74,7 @@ void run_text(ByteView bytes) {
 
 void add_lang_targets(std::vector<Target>& targets) {
   std::vector<Input> seeds;
-  for (const auto& entry : std::filesystem::directory_iterator(TITHE_SOURCE_DIR "/codecs"))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(TITHE_SOURCE_DIR "/codecs"))
     if (entry.path().extension() == lang::kEnding)
       if (const Result<lang::Source> source = lang::read_source(entry.path().string()); source.ok())
         seeds.emplace_back(source->text.begin(), source->text.end());

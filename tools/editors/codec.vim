@@ -13,6 +13,7 @@ syntax keyword codecGiven x grad n len
 syntax keyword codecFunction abs min max clamp floor ceil round sqrt divide signbit copysign bits from_bits
 syntax keyword codecFunction draw shared_draw stochastic_level sampled_threshold
 syntax keyword codecFunction sum mean smallest count any all
+syntax keyword codecFunction scan rank sort histogram entry reduce
 syntax keyword codecFunction sum_of_blocks mean_of_blocks largest_of_blocks smallest_of_blocks count_of_blocks
 syntax match codecType /\<u\(<\w\+>\|\d\+\)\(\[\]\)\?/
 syntax match codecNumber /\<0x[0-9a-fA-F.]\+\(p[-+]\?\d\+\)\?\|\<\d\+\(\.\d\+\)\?\(e[-+]\?\d\+\)\?/
