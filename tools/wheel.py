@@ -43,6 +43,7 @@ def compile_wheel(source: Path) -> Path:
     settings = {"build-dir": source / "build", "cmake.define.TITHE_WERROR": "ON"}
     if shutil.which("ccache"):
         settings["cmake.define.CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
+        settings["cmake.define.CMAKE_DISABLE_PRECOMPILE_HEADERS"] = "ON"  # as in the Makefile
     given = [f"--config-settings={key}={value}" for key, value in settings.items()]
     compilers = {"CC": os.environ.get("CC", "cc"), "CXX": os.environ.get("CXX", "c++")}
     run(

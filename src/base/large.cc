@@ -16,10 +16,10 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::siz
                                  << 20;  // at least one huge page lies in it, wherever it begins
   if (bytes < kLeast) return;
   // To both sides, so that all of an allocation that has a mapping of its own stays one mapping.
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<std::uintptr_t>(memory) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(memory) + bytes + page - 1) / page * page;
-  (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(memory) % page;
+  const std::size_t length = (before + bytes + page - 1) / page * page;
+  (void)madvise(static_cast<std::byte*>(memory) - before, length, MADV_HUGEPAGE);
 #endif
 }
 

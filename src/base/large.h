@@ -16,7 +16,7 @@ struct LargeAllocator {
   using value_type = T;
   LargeAllocator() = default;
   template <typename U>
-  explicit(false) LargeAllocator(const LargeAllocator<U>&) {}
+  explicit(false) LargeAllocator(const LargeAllocator<U>&) {}  // NOLINT(google-explicit-constructor): rebinds
   T* allocate(std::size_t n) {
     T* memory = std::allocator<T>().allocate(n);
     ask_for_huge_pages(memory, n * sizeof(T));

@@ -227,8 +227,8 @@ class Checker : Scope {
   void check_lengths() {
     for (const Item& it : program().items) {
       if (it.coding != Coding::kBytes || problems_.any()) continue;
-      const double most =
-          static_cast<double>(it.per / program().block * block_bytes(program(), program().block));
+      const std::size_t blocks = it.per / program().block;
+      const auto most = static_cast<double>(blocks * block_bytes(program(), program().block));
       if (!program().varies())
         problems_.add(it.at, "all blocks have the same bytes here", "leave it out");
       else if (most > most_of(it))

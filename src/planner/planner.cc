@@ -27,7 +27,7 @@ Result<sim::Outcome> step_of(Board& board, const Assignment& assignment) {
 // What a search found is an estimate's; so what stands close to it is simulated too.
 class Confirm {
  public:
-  Confirm(Board& board) : board_(board) {
+  explicit Confirm(Board& board) : board_(board) {
     constexpr std::size_t kWorth = 12'000;  // tensors that are simulated in all
     most_ = std::clamp<std::size_t>(kWorth / board.question().job.tensors.size(), 12, 40);
   }
