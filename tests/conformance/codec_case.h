@@ -101,7 +101,8 @@ inline std::vector<CodecCase> codec_cases() {
                       all[end].settings_name == all[first].settings_name;
          ++end) {
       const CodecCase& one = all[end];
-      const bool dispatched = one.target == 0 && one.impl != &one.codec->reference();
+      const bool dispatched =
+          one.target == 0 && (one.impl != &one.codec->reference() || one.codec->impls.size() == 1);
       if (one.n <= kSmall || (dispatched && one.n <= kLargestOfAll) ||
           (dispatched && one.settings_name.empty()))
         some.push_back(one);
