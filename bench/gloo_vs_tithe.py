@@ -110,8 +110,8 @@ def run_rank(args: argparse.Namespace, rank: int) -> None:
 
         def by(session: "tithe.Session", name: str = size, view: object = view) -> Callable[[], None]:
             def one_round() -> None:
-                session.wait(session.sync({name: view}))
-                session.commit()
+                session.sync({name: view})
+                session.commit()  # waits for it
 
             return one_round
 

@@ -70,7 +70,6 @@ class RankRun {
     const Tensor bucket{kSyncKey, tensor_.data(), args_.n};
     Result<Ticket> ticket = session.sync({&bucket, 1});
     if (!ticket.ok()) return ticket.status();
-    TITHE_TRY(session.wait(*ticket));
     TITHE_TRY(session.commit());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     SyncBoard::RankResult& mine = board_.of(me_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the control channel brings, and what this rank says on it.
 //
-// Threads: the communication lane alone (or the caller that waits, without lanes), under the runner's mutex; only
-// send_notes lets go of it, while the transport takes a message.
+// Threads: the communication lane alone (or the caller that waits, without lanes), but for end_work, under the runner's
+// mutex; only send_notes lets go of it, while the transport takes a message.
 // Owners: one receive and one message stand per peer, in memory of its Peer; a peer's next note waits until the
 // transport is done with the last one.
 // Failure: a peer says what it may, or it is named. What does not carry the job's tag was said by nobody.
@@ -163,6 +163,19 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
     if (t.code == Code::kCancelled || !watching()) return;
   }
   fail({t.finding, {t.code, t.what, t.blamed}, t.witness});
+}
+
+// ---- The end of a round
+
+// On whatever thread ends the last job: a caller that had to be woken to say so would cost the round two more wakes.
+void Runner::end_work() {
+  if (!rounds_.closes() || queue_.active() > 0 || !parting_.open()) return;
+  liveness_.begin();  // others may have been busy so far
+  if (member_.me == 0) proposing_.decide(rounds_.ended() + 1);
+  rounds_.end_work(instant());
+  settle_round();
+  notes_ = true;
+  nudge();
 }
 
 void Runner::settle_round() {

@@ -30,6 +30,7 @@ struct Job {
   std::size_t order = 0;                // among the buckets under way: which came first
   bool shown = false;                   // its card was handed over to be shown
   bool agreed = false;                  // all ranks have shown the same card
+  int awaited = 0;                      // callers that wait for it
   Instant began;                        // the round
   std::vector<int> waits;               // by step: steps that it still waits for
   std::vector<std::int64_t> posted_ns;  // by step: in flight since; 0 otherwise

@@ -81,6 +81,37 @@ TEST(Recorder, TraceShowsEveryStepOfARound) {
   }
 }
 
+// commit() waits for the buckets that nobody has waited for: whatever lane ends the last one ends this rank's work.
+TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
+  for (const int lanes : {0, 2}) {
+    Ranks ranks(open_loop(3),
+                {.codec = "fp32", .strategy = "server", .lanes = lanes, .average = false, .min_values = 0});
+    ranks.each([&](Rank r) {
+      ranks[r].trace(true);
+      for (int round = 0; round < 3; ++round) {
+        std::vector<std::vector<float>> values(4, std::vector<float>(2000, 1.0F));
+        for (std::size_t k = 0; k < values.size(); ++k) {
+          const Tensor bucket[] = {
+              {.key = std::to_string(k), .data = values[k].data(), .n = values[k].size()}};
+          ASSERT_TRUE(ranks[r].sync(bucket).ok());
+        }
+        const Status committed = ranks[r].commit();
+        ASSERT_TRUE(committed.ok()) << text(committed);
+        for (const auto& v : values) EXPECT_EQ(v, std::vector<float>(2000, 3.0F));
+        std::int64_t last_bucket = 0, waited = 0;
+        int buckets = 0, waits = 0;
+        for (const TraceEvent& e : ranks[r].take_trace()) {
+          if (e.op == "bucket") ++buckets, last_bucket = std::max(last_bucket, e.end_ns);
+          if (e.op == "wait") ++waits, waited = e.end_ns;
+        }
+        EXPECT_EQ(buckets, 4);
+        EXPECT_EQ(waits, 1);
+        EXPECT_GE(waited, last_bucket);
+      }
+    });
+  }
+}
+
 // A step is ready when the last of those that it waits for has run, so never before one of its own part has begun.
 TEST(Recorder, AStepIsReadyOnceWhatItWaitsForHasRun) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .strategy = "server", .min_values = 0, .part_values = 2000});

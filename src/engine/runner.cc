@@ -5,11 +5,11 @@
 //   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
 //                   more than sleep, and none for what the communication lane runs itself; ~Runner all
 //   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody
-//                   parts. release() and finish() wake it for a job, settle_round() and take_farewell() for a round,
-//                   part() for the end. With `interrupted` it also wakes by itself
+//                   parts. done() wakes it for a job that somebody waits for, settle_round() and take_farewell() for a
+//                   round, part() for the end. With `interrupted` it also wakes by itself
 //   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work
-//   lane            calls nudge(): hand_over (sends, receives, cards), agree (done), fail (farewells), run_some (the
-//                   last step of a session that parts); ~Runner calls wake() itself
+//   lane            calls nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
+//                   (the last step of a session that parts); ~Runner calls wake() itself
 //
 // A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
 // that, who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
@@ -187,13 +187,18 @@ void Runner::release(Job& job) {
   }
   if (!job.agreed) return;
   queue_.run(job);
-  if (job.state == Job::State::kDone) tell_callers();
+  if (job.state == Job::State::kDone) done(job);
 }
 
 void Runner::finish(const Task& task) {
   if (!queue_.finished(task)) return;
   recorder_.bucket(*task.job, rounds_.round(), in_ns(task.job->began), trace_ns());
-  tell_callers();
+  done(*task.job);
+}
+
+void Runner::done(const Job& job) {
+  if (job.awaited > 0) tell_callers();
+  end_work();
 }
 
 // runs_on: who calls takes steps next, so it needs nobody for those that weigh little.
@@ -245,24 +250,22 @@ void Runner::block(Hold& hold, const std::function<bool()>& over) {
 Status Runner::wait(Job& job) {
   Hold hold(*this);
   const std::int64_t begin = trace_ns();
+  ++job.awaited;
   block(hold, [&] { return parting_.over() || (parting_.open() && job.state == Job::State::kDone); });
+  --job.awaited;
   recorder_.call("wait", rounds_.round(), begin, trace_ns());
   return parting_.verdict();
 }
 
 Status Runner::agree() {
   Hold hold(*this);
-  if (!parting_.open()) {
-    block(hold, [&] { return parting_.over(); });
-    return parting_.verdict();
-  }
-  if (!watching()) liveness_.begin();
-  if (member_.me == 0) proposing_.decide(rounds_.ended() + 1);
-  rounds_.end_work(instant());
-  settle_round();
-  notes_ = true;
-  nudge();
+  const std::int64_t begin = trace_ns();
+  const std::uint64_t before = rounds_.ended();
+  rounds_.close();
+  end_work();
   block(hold, [&] { return parting_.over() || rounds_.agreed(); });
+  recorder_.call("wait", rounds_.round(), begin,
+                 rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
   // Without lanes nobody sends it later. A peer that takes nothing is waited for in the rounds to come.
   for (int tries = 0; lanes_ == 0 && tries < 50 && parting_.open() && owes_notes(); ++tries)
     turn(hold, milliseconds(1));

@@ -65,8 +65,8 @@ class Runner {
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
   // Blocks until the job is done. The Status of the session where it failed.
   Status wait(Job& job);
-  // Blocks until every rank has ended its work for the open round. Ok: all ranks commit it, and so must the caller,
-  // even where the session fails meanwhile. All jobs of the round have been waited for.
+  // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
+  // the round. Ok: all ranks commit it, and so must the caller, even where the session fails meanwhile.
   Status agree();
   Status status() const;  // ok while the session lives
   void cancel();
@@ -130,6 +130,7 @@ class Runner {
   void match_cards();  // of layouts that are not agreed on, in order
   void release(Job& job);
   void finish(const Task& task);
+  void done(const Job& job);
   void hand_over(bool runs_on = false);  // whoever has work now is to be woken
   void nudge();                          // the communication lane has news
   void tell_callers() { calls_.news = true; }
@@ -162,6 +163,7 @@ class Runner {
   void take_card(Rank peer, Card& card);
   void take_report(Rank peer, const Control& control);
   void take_farewell(Rank peer, const Farewell& farewell);
+  void end_work();          // of a round that closes, if all its jobs are done
   void settle_round();      // it is agreed, if all ranks have ended it
   bool owes_notes() const;  // the end of a round, to somebody
   void send_notes(Hold& hold);

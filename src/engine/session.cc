@@ -142,7 +142,6 @@ Status Session::Impl::commit_round(bool& ended) {
     for (const auto& e : entries_)
       if (e->open) open_.push_back(e.get());
   }
-  for (Entry* e : open_) TITHE_TRY(runner_.wait(*e->job));
   TITHE_TRY(runner_.status());
   if (open_.empty()) return {};
   TITHE_TRY(runner_.agree());

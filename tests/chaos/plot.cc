@@ -140,6 +140,7 @@ Plot draw(std::uint64_t seed) {
                             R"({"*": {"codec": "topk:ratio=0.2", "group": "all"}})"});
   }
   if (!apart.one_in(3)) p.hosts = testing::hosts_of(p.world);
+  p.hasty = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
   return p;
 }
 
@@ -182,8 +183,10 @@ std::string account(const Plot& p) {
   fmt::format_to(std::back_inserter(out), "  weather: {}, up to {} ms late, {} bytes are eager\n",
                  p.weather.turns ? "drawn turns" : "in order", p.weather.most_latency.count() / 1'000'000,
                  p.weather.eager_bytes);
-  fmt::format_to(std::back_inserter(out), "  hosts={}; pacer={}; wait for each bucket: {:#b}\n",
-                 p.hosts.empty() ? "apart" : p.hosts, p.pacer, p.impatient & ((1U << p.world) - 1));
+  fmt::format_to(std::back_inserter(out),
+                 "  hosts={}; pacer={}; wait for each bucket: {:#b}, for none: {:#b}\n",
+                 p.hosts.empty() ? "apart" : p.hosts, p.pacer, p.impatient & ((1U << p.world) - 1),
+                 p.hasty & ((1U << p.world) - 1));
   if (p.nan_round >= 0)
     fmt::format_to(std::back_inserter(out), "  {} in t{} of rank {} in round {}\n",
                    p.infinite ? "Inf" : "NaN", p.nan_tensor, p.nan_rank, p.nan_round);

@@ -43,7 +43,9 @@ struct Plot {
   int restart = -1;        // after so many rounds all ranks save, end, and begin again
   std::string pacer = "off";
   std::uint32_t impatient = 0;  // by bit: ranks that wait for each bucket before they hand over the next one
-  int propose_at = -1;          // before this round rank 0 proposes other choices
+  std::uint32_t hasty =
+      0;                // by bit: ranks that leave it to commit() to wait for what they have not waited for
+  int propose_at = -1;  // before this round rank 0 proposes other choices
   std::string proposal;
   std::string hosts;  // which ranks share one
 
