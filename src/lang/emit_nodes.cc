@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace tithe::lang {
@@ -64,8 +65,6 @@ const char* name_of(Op op) {
       return "min_";
     case Op::kMax:
       return "max_";
-    case Op::kClamp:
-      return "clamp_";
     case Op::kFloor:
       return "floor_";
     case Op::kCeil:
@@ -151,6 +150,11 @@ std::string NodeText::expression(int k) const {
       return "uint32_t(len)";
     case Op::kConvert:
       return conversion(k, in(0));
+    case Op::kClamp:
+      return fmt::format("{}({}, {}, {})",
+                         n.stage == Stage::kValue && node(n.in[1]).range.high <= node(n.in[2]).range.low ? "hold_"
+                                                                                                       : "clamp_",
+                         in(0), in(1), in(2));
     case Op::kShiftLeft:
     case Op::kShiftRight:
       return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
@@ -159,6 +163,35 @@ std::string NodeText::expression(int k) const {
       for (std::size_t j = 1; j < n.in.size() && n.in[j] != kNone; ++j) text += ", " + in(j);
       return text + ")";
     }
+  }
+}
+
+int NodeText::least_unit(int k) const {
+  constexpr int kUnknown = -10000, kOfFloats = -149;
+  const Node& n = node(k);
+  if (is_whole(n.type) || n.type == Type::kBool) return 0;
+  if (n.type == Type::kF32) return kOfFloats;
+  switch (n.op) {
+    case Op::kConst:
+      return n.number == 0 ? 0 : std::ilogb(n.number) - 52;
+    case Op::kConvert:
+      return least_unit(n.in[0]);
+    case Op::kFloor:
+    case Op::kCeil:
+    case Op::kRound:
+      return 0;
+    case Op::kNeg:
+    case Op::kAbs:
+      return least_unit(n.in[0]);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMin:
+    case Op::kMax:
+      return std::min(least_unit(n.in[0]), least_unit(n.in[1]));
+    case Op::kMul:
+      return std::max(least_unit(n.in[0]) + least_unit(n.in[1]), kUnknown);
+    default:
+      return kUnknown;
   }
 }
 

@@ -20,6 +20,8 @@ class NodeText {
   std::string value_type(int k) const;
   // What computes the node of its operands; not of inputs, draws and reductions.
   std::string expression(int k) const;
+  // The largest e for which the node, if finite, is always a multiple of 2^e; or far below where that is not known.
+  int least_unit(int k) const;
   // "const F v12 = add(v3, splat(b7));", or the same of numbers
   std::string definition(int k) const;
 

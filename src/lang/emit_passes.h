@@ -36,14 +36,14 @@ class PassText {
   void define_all(const Nodes& nodes);
   void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
   void plan();
-  // What a loop over these nodes needs before it.
+  // What a loop over these nodes needs before it. Draws that two runs of 16 share are kept in open_body()'s loops.
   void before_loop(const Nodes& nodes);
 
   // ---- Loops
   // Over blocks: `first` and `len`.
   void open_blocks();
   void close_blocks();
-  // Of sixteen values or, at the end, fewer: a body, and the loop that runs it over [from, to).
+  // Of sixteen values or, at the end, fewer: a body, and what runs it over [from, to).
   void open_body();
   void close_body();
   void run_body(const char* from, const char* to);
@@ -59,8 +59,12 @@ class PassText {
  private:
   std::string draw(int k, unsigned bits) const;
   // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
-  bool keeps_draws() const { return program_.block % 32 == 0; }
+  bool in_pairs() const { return program_.block % 32 == 0; }
+  bool keeps_draws(unsigned bits) const { return in_body_ && in_pairs() && bits <= 23; }
+  bool in_pieces() const;
   bool plain_largest(int k) const;
+  bool end_of_taken(int k) const;
+  bool by_one(int k) const;
   bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool in_shape(int k) const { return sums(k) || node(k).op == Op::kReduce; }
   // Tables: where they stand, what a pass adds to them, their end, and what is read of them.
@@ -73,6 +77,7 @@ class PassText {
   void finish(int k);
 
   std::size_t depth_ = 0;
+  bool in_body_ = false;
 };
 
 }  // namespace tithe::lang

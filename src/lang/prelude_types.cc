@@ -20,7 +20,7 @@ const char* const kPreludeTypes = R"front(
         __VA_ARGS__;    \
       }                 \
     } while (0)
-#elif defined(__AVX2__) && defined(__BMI2__)
+#elif defined(__AVX2__) && defined(__BMI2__) && defined(__FMA__)
 #define W 32
 #define EACH(...)     \
     do {                \
@@ -187,6 +187,18 @@ const char* const kPreludeTypes = R"front(
       });                       \
       return r;                 \
     }
+#define D_THREE(name, expr)     \
+    INL D name(D a, D b, D c) { \
+      D r;                      \
+      EACH({                    \
+        enum { j = 2 * k };     \
+        r.v[j] = expr;          \
+      } {                       \
+        enum { j = 2 * k + 1 }; \
+        r.v[j] = expr;          \
+      });                       \
+      return r;                 \
+    }
 #define NUMBERS(T)                \
     TWO(T, T, add, a.v[k] + b.v[k]) \
     TWO(T, T, sub, a.v[k] - b.v[k]) TWO(T, T, mul, a.v[k] * b.v[k]) ONE(T, T, neg, -a.v[k])
@@ -198,6 +210,7 @@ const char* const kPreludeTypes = R"front(
     TWO(T, T, or_, a.v[k] | b.v[k]) TWO(T, T, xor_, a.v[k] ^ b.v[k]) ONE(T, T, not_, ~a.v[k])
       BITS(I) BITS(U) D_TWO(add, a.v[j] + b.v[j]) D_TWO(sub, a.v[j] - b.v[j]) D_TWO(mul, a.v[j] * b.v[j])
           D_TWO(div_, a.v[j] / b.v[j]) D_ONE(neg, -a.v[j]) D_ONE(abs_, (VD)((VL)a.v[j] & INT64_MAX))
+          D_TWO(signed_as, (VD)((VL)a.v[j] | ((VL)b.v[j] & INT64_MIN)))
               ONE(F, F, abs_, (VF)((VU)a.v[k] & 0x7fffffffU)) ONE(U, F, bits_, (VU)a.v[k])
                   ONE(F, U, float_, (VF)a.v[k])
                       TWO(F, F, copysign_, (VF)(((VU)a.v[k] & 0x7fffffffU) | ((VU)b.v[k] & 0x80000000U)))
