@@ -14,7 +14,7 @@ namespace tithe::lang {
 namespace {
 
 constexpr std::size_t kDecodeRun = 4096;  // values; a multiple of 32, for draws that two runs of 16 share
-// Values that the gradient is asked for beyond the end of a block while the block is sent: memory would wait otherwise.
+// So far beyond the end of a block memory is asked for values while the block is sent: it would wait otherwise.
 // Blocks that are shorter leave no such gap, and of longer ones it was slower.
 constexpr std::size_t kAhead = 128, kLeastAhead = 256, kMostAhead = 1024;
 
@@ -38,6 +38,9 @@ class Emitter : ItemText {
     line("const size_t n = call->n;");
     line("bool finite = true;");
     plan();
+    for (const Pass& of : schedule_.passes) keep_numbers(of.value);
+    keep_numbers(schedule_.send.value);
+    keep_numbers(schedule_.read.value);
     line("uint8_t* block = out;");
     each(true, [&](std::size_t, const Item& item) {
       line("put(block, raw({}), {});", text_.number(item.value), item_bytes(item, 1));
@@ -94,14 +97,14 @@ class Emitter : ItemText {
     const bool ahead =
         !schedule_.passes.empty() && program_.block >= kLeastAhead && program_.block <= kMostAhead;
     if (table != kNoTable) look_up_table(table);
-    if (ahead) line("const float* const ahead = grad + ahead_of(first + {}, n);", program_.block + kAhead);
+    if (ahead) line("const size_t ahead = ahead_of(first + {}, n);", program_.block + kAhead);
     const Nodes& read = table != kNoTable ? schedule_.check.value : schedule_.read.value;
     Nodes both;
     std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
                    std::back_inserter(both));
     before_loop(both);
     open_body();
-    if (ahead) line("__builtin_prefetch(ahead + i);");
+    if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
     line("const F x = take<kResidual>(tail, g, r, i, count);");
     line("const auto here = valid(tail, count);");
     if (schedule_.passes.empty()) line("peak = max_(peak, size_bits(x));");
@@ -141,6 +144,7 @@ class Emitter : ItemText {
     open("static int check(const Call* call, const uint8_t* block)");
     line("const size_t n = call->n;");
     plan();
+    keep_numbers(schedule_.check.value);
     each(true, [&](std::size_t, const Item& item) {
       line("if (get(block, {}) != raw({})) return 0;", item_bytes(item, 1), text_.number(item.value));
       line("block += {};", item_bytes(item, 1));
@@ -175,13 +179,15 @@ class Emitter : ItemText {
       const auto known = [&](int from) {
         return from == kNone || (node(from).type == Type::kBool && node(from).stage == Stage::kValue);
       };
-      return n.type == Type::kBool && (n.op == Op::kItem || (n.op >= Op::kBitAnd && n.op <= Op::kBitXor) ||
-                                       n.op == Op::kLogicNot || n.op == Op::kEqual || n.op == Op::kNotEqual) &&
+      return n.type == Type::kBool &&
+             (n.op == Op::kItem || (n.op >= Op::kBitAnd && n.op <= Op::kBitXor) || n.op == Op::kLogicNot ||
+              n.op == Op::kEqual || n.op == Op::kNotEqual) &&
              std::all_of(n.in.begin(), n.in.end(), known);
     };
     const Nodes& work = schedule_.check.value;
     return std::all_of(work.begin(), work.end(), of_bits) &&
-           std::all_of(program_.items.begin(), program_.items.end(), [](const Item& item) { return !item.is_float || !item.array; });
+           std::all_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return !item.is_float || !item.array; });
   }
 
   // Those of 64 values at a time.
@@ -237,6 +243,7 @@ class Emitter : ItemText {
         "const float* base, float divide, float* out)");
     line("const size_t n = call->n;");
     plan();
+    keep_numbers(schedule_.read.value);
     std::size_t tables_of_block = 0;
     each(false, [&](std::size_t, const Item& item) {
       if (item.table) tables_of_block += item_bytes(item, 1);

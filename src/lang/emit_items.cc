@@ -20,7 +20,8 @@ std::string ItemText::tables(const char* type, std::string from) {
   each(false, [&](std::size_t k, const Item& item) {
     if (!item.table) return;
     line("{} const t{} = {};", type, k, from);
-    from = fmt::format("t{} + (n + {}) / {} * {}", k, program_.block - 1, program_.block, item_bytes(item, 1));
+    from =
+        fmt::format("t{} + (n + {}) / {} * {}", k, program_.block - 1, program_.block, item_bytes(item, 1));
   });
   return from;
 }
@@ -98,7 +99,8 @@ std::size_t ItemText::looked_up_item() const {
   each(false, [&](std::size_t k, const Item& item) {
     if (!item.array || item.input == kNone) return;
     ++arrays;
-    if (item.coding == Coding::kCodes && item.bits <= kMostBits && node(item.input).type == Type::kU32) found = k;
+    if (item.coding == Coding::kCodes && item.bits <= kMostBits && node(item.input).type == Type::kU32)
+      found = k;
   });
   const Nodes& work = schedule_.read.value;
   const auto computed = [&](int k) {

@@ -2,6 +2,7 @@
 #pragma once
 // Nodes of a checked program as C++ expressions, in the names of the prelude: b12 is node 12 as a number, v12 as
 // sixteen values.
+#include <map>
 #include <string>
 
 #include "lang/checked.h"
@@ -18,6 +19,10 @@ class NodeText {
   std::string values(int k) const;
   std::string number_type(int k) const;
   std::string value_type(int k) const;
+  // Numbers that are known before the blocks and wanted as sixteen values: "const U k0 = kept(splat(127U));" once for
+  // each; values() has their names from then on.
+  void forget_kept() { kept_.clear(); }
+  std::string keep(int k);
   // What computes the node of its operands; not of inputs, draws and reductions.
   std::string expression(int k) const;
   // The largest e for which the node, if finite, is always a multiple of 2^e; or far below where that is not known.
@@ -26,8 +31,10 @@ class NodeText {
   std::string definition(int k) const;
 
  private:
-  std::string conversion(int k, const std::string& of) const;
+  std::string conversion(int k, std::string of) const;
+  int before_clamp(int k, Range range) const;
   const Checked& program_;
+  std::map<std::string, std::string> kept_;
 };
 
 }  // namespace tithe::lang

@@ -42,14 +42,16 @@ void PassText::define(int k) {
       line("uint32_t t{}[{}];", k, n.index);
       return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
     case Op::kLevel:
-      return line("const I v{} = level_of{}(t{}, {}, {});", k, node(n.in[0]).op == Op::kTaken ? "_number" : "", k,
-                  text_.values(n.in[0]), draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
+      return line("const I v{} = level_of{}(t{}, {}, {});", k,
+                  node(n.in[0]).op == Op::kTaken ? "_number" : "", k, text_.values(n.in[0]),
+                  draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
     case Op::kDiv:
       if (!by_one(k)) return line("{}", text_.definition(k));
       return line("const D v{} = divided({}, by{});", k, text_.values(n.in[0]), k);
     case Op::kDivide:
       if (!by_one(k)) return line("{}", text_.definition(k));
-      return line("const D v{} = divided_or({}, by{}, {});", k, text_.values(n.in[0]), k, text_.values(n.in[2]));
+      return line("const D v{} = divided_or({}, by{}, {});", k, text_.values(n.in[0]), k,
+                  text_.values(n.in[2]));
     default:
       line("{}", text_.definition(k));
   }
@@ -63,11 +65,26 @@ void PassText::plan() {
   defined_.assign(defined_.size(), false);
   line("const uint64_t key = call->key, shared_key = call->shared_key;");
   define_all(schedule_.plan);
+  text_.forget_kept();
+}
+
+void PassText::keep_numbers(const Nodes& of) {
+  for (const int k : of) {
+    const Node& n = node(k);
+    const bool shift = n.op == Op::kShiftLeft || n.op == Op::kShiftRight;
+    if (n.stage != Stage::kValue || n.op == Op::kConvert || n.op == Op::kLevel) continue;
+    for (const int from : n.in) {
+      if (from == kNone || node(from).stage == Stage::kValue) continue;
+      if (shift && from == n.in[1] && node(from).op == Op::kConst) continue;
+      if (const std::string text = text_.keep(from); !text.empty()) line("{}", text);
+    }
+  }
 }
 
 std::string PassText::draw(int k, unsigned bits) const {
   const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
-  if (keeps_draws(bits)) return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
+  if (keeps_draws(bits))
+    return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
   return fmt::format("draw({}, first + i, {})", key, bits);
 }
 
@@ -123,13 +140,15 @@ bool PassText::plain_largest(int k) const {
 // The largest or smallest of what is taken, all of it finite.
 bool PassText::end_of_taken(int k) const {
   const Node& n = node(k);
-  return (n.op == Op::kLargest || n.op == Op::kSmallest) && n.in[1] == kNone && node(n.in[0]).op == Op::kTaken;
+  return (n.op == Op::kLargest || n.op == Op::kSmallest) && n.in[1] == kNone &&
+         node(n.in[0]).op == Op::kTaken;
 }
 
 // Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.cc's way.
 bool PassText::by_one(int k) const {
   const Node& n = node(k);
-  if ((n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 || n.stage != Stage::kValue) return false;
+  if ((n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 || n.stage != Stage::kValue)
+    return false;
   const Range of = node(n.in[0]).range;
   return node(n.in[1]).stage != Stage::kValue && std::max(-of.low, of.high) <= 0x1p400 &&
          text_.least_unit(n.in[0]) >= -400;
@@ -150,7 +169,8 @@ void PassText::accumulator(int k) {
     case Op::kLargest:
     case Op::kSmallest:
       if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
-      if (end_of_taken(k)) return line("F s{} = splat({}__builtin_inff());", k, n.op == Op::kLargest ? "-" : "");
+      if (end_of_taken(k))
+        return line("F s{} = splat({}__builtin_inff());", k, n.op == Op::kLargest ? "-" : "");
       return line("auto s{} = Best<{}, {}, {}>::make();", k, values, number, n.op == Op::kLargest);
     case Op::kReduce:
       function_of(k, " __attribute__((always_inline))");

@@ -36,6 +36,8 @@ class PassText {
   void define_all(const Nodes& nodes);
   void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
   void plan();
+  // What these nodes read of the plan.
+  void keep_numbers(const Nodes& of);
   // What a loop over these nodes needs before it. Draws that two runs of 16 share are kept in open_body()'s loops.
   void before_loop(const Nodes& nodes);
 

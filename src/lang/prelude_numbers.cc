@@ -135,7 +135,7 @@ const char* const kPreludeNumbers = R"front(
 #endif
     return div_(a, splat(b.by));
   }
-  INL D divided_or(D a, const By& b, D c) { return select(splat(b.by == 0), c, divided(a, b)); }
+  INL D divided_or(D a, const By& b, D c) { return b.by == 0 ? c : divided(a, b); }
 
   // ---- Between types. A float becomes a whole number towards zero, within the ends that are given; NaN its lower end
   INL float to_f32(double a) { return float(a); }

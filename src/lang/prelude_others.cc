@@ -26,12 +26,21 @@ const char* const kPreludeOthers = R"front(
     return n;
   }
   // Doubles take two vectors where floats take one.
+#if W == 32
+  INL HI half(VI v, int h) {
+    return (HI)(h == 0 ? _mm256_castsi256_si128((__m256i)v) : _mm256_extracti128_si256((__m256i)v, 1));
+  }
+#else
   INL HI half(VI v, int h) {
     HI r;
     __builtin_memcpy(&r, (const char*)&v + h * (W / 2), W / 2);
     return r;
   }
+#endif
   INL VI whole(HI low, HI high) {
+#if W == 32
+    return (VI)_mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)low), (__m128i)high, 1);
+#endif
     VI r;
     __builtin_memcpy(&r, &low, W / 2);
     __builtin_memcpy((char*)&r + W / 2, &high, W / 2);
@@ -102,8 +111,8 @@ const char* const kPreludeOthers = R"front(
   }
   INL M bits_mask(uint32_t b) {
     M r;
-    VU own = {1, 2, 4, 8, 16, 32, 64, 128};
-    EACH(r.v[k] = ((all<VU>(b >> (8 * k)) & own) == own));
+    VU own = {1, 2, 4, 8, 16, 32, 64, 128}, each = all<VU>(b);
+    EACH(r.v[k] = ((each & (own << (8 * k))) == (own << (8 * k))));
     return r;
   }
   INL __m256i narrowed16(U u) {

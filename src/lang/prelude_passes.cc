@@ -201,6 +201,11 @@ const char* const kPreludePasses = R"front(
   }
   // Where memory is asked for while a block is sent: not beyond the values.
   INL size_t ahead_of(size_t at, size_t n) { return at + 2048 <= n ? at : 0; }
+  template <int kResidual>
+  INL void ask_for(const float* g, const float* r) {
+    __builtin_prefetch(g);
+    if (kResidual) __builtin_prefetch(r);
+  }
   // The first payload's values; and what several payloads' values add to `onto`.
   template <class Reader>
   INL void put_first(size_t begin, size_t end, float* to, const Reader& reader) {

@@ -126,6 +126,32 @@ const char* const kPreludeTypes = R"front(
     EACH(r.v[2 * k] = all<VD>(s); r.v[2 * k + 1] = all<VD>(s));
     return r;
   }
+  // In a register or in memory from here on: gcc would make it anew of an immediate wherever it is used.
+#if W == 16
+#define KEPT(T) \
+    INL T kept(T a) { return a; }
+#define KEPT_D KEPT(D)
+#else
+#if W == 64
+#define KEPT_IN(v) __asm__("" : "+v"(v))
+#else
+#define KEPT_IN(v) __asm__("" : "+x"(v))
+#endif
+#define KEPT(T)              \
+    INL T kept(T a) {          \
+      EACH(KEPT_IN(a.v[k])); \
+      return a;                \
+    }
+#define KEPT_D                                         \
+    INL D kept(D a) {                                    \
+      EACH(KEPT_IN(a.v[2 * k]); KEPT_IN(a.v[2 * k + 1])); \
+      return a;                                          \
+    }
+#endif
+  KEPT(F)
+  KEPT(I)
+  KEPT(U)
+  KEPT_D
   INL U lanes() {
     U r;
     EACH(for (int j = 0; j < kLanes; ++j) r.v[k][j] = uint32_t(k * kLanes + j));
@@ -217,6 +243,19 @@ const char* const kPreludeTypes = R"front(
                           ONE(U, I, as_u, (VU)a.v[k]) ONE(I, U, as_i, (VI)a.v[k]) INL U as_u(U a) {
     return a;
   }
+#define SHIFT_BY(name, op)              \
+    template <int kBy>                    \
+    INL U name(U a) {                     \
+      EACH(a.v[k] = a.v[k] op kBy);       \
+      return a;                           \
+    }                                     \
+    template <int kBy>                    \
+    INL I name(I a) {                     \
+      EACH(a.v[k] = a.v[k] op kBy);       \
+      return a;                           \
+    }
+  SHIFT_BY(shl_by, <<)
+  SHIFT_BY(shr_by, >>)
   ONE(F, I, from_i32, __builtin_convertvector(a.v[k], VF))
   ONE(I, F, towards_zero, __builtin_convertvector(a.v[k], VI))
 )front";
