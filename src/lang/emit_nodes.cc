@@ -129,7 +129,7 @@ std::string NodeText::keep(int k) {
 // A conversion holds a float between the ends of its range: what held it there before need not be done.
 int NodeText::before_clamp(int k, Range range) const {
   const Node& n = node(k);
-  if (n.op != Op::kClamp || n.stage != Stage::kValue || !is_float(n.type)) return k;
+  if (!of_sixteen_ || n.op != Op::kClamp || n.stage != Stage::kValue || !is_float(n.type)) return k;
   const auto is = [&](int bound, double end) {
     return node(bound).stage == Stage::kPlan && node(bound).range.low == end && node(bound).range.high == end;
   };
@@ -140,7 +140,8 @@ std::string NodeText::conversion(int k, std::string of) const {
   const Node& to = node(k);
   const Node& from = node(to.in[0]);
   const Range range = to.range;
-  if (to.stage == Stage::kValue && is_whole(to.type)) of = values(before_clamp(to.in[0], range));
+  if (of_sixteen_ && to.stage == Stage::kValue && is_whole(to.type))
+    of = values(before_clamp(to.in[0], range));
   const bool whole = from.type == Type::kI32 || from.type == Type::kU32 || from.type == Type::kBool;
   const bool low_half = from.type == Type::kU32 && from.range.high < 0x1p31;
   switch (to.type) {
@@ -174,15 +175,16 @@ std::string NodeText::expression(int k) const {
     case Op::kConvert:
       return conversion(k, in(0));
     case Op::kClamp:
-      return fmt::format("{}({}, {}, {})",
-                         n.stage == Stage::kValue && node(n.in[1]).range.high <= node(n.in[2]).range.low
-                             ? "hold_"
-                             : "clamp_",
-                         in(0), in(1), in(2));
+      return fmt::format(
+          "{}({}, {}, {})",
+          of_sixteen_ && n.stage == Stage::kValue && node(n.in[1]).range.high <= node(n.in[2]).range.low
+              ? "hold_"
+              : "clamp_",
+          in(0), in(1), in(2));
     case Op::kShiftLeft:
     case Op::kShiftRight:
       if (const Node& by = node(n.in[1]);
-          n.stage == Stage::kValue && by.op == Op::kConst && by.number >= 0 && by.number < 32)
+          of_sixteen_ && n.stage == Stage::kValue && by.op == Op::kConst && by.number >= 0 && by.number < 32)
         return fmt::format("{}<{:.0f}>({})", n.op == Op::kShiftLeft ? "shl_by" : "shr_by", by.number, in(0));
       return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
     default: {

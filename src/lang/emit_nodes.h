@@ -11,7 +11,9 @@ namespace tithe::lang {
 
 class NodeText {
  public:
-  explicit NodeText(const Checked& program) : program_(program) {}
+  // of_sixteen: for the prelude of vectors, which has forms of its own for some operators.
+  explicit NodeText(const Checked& program, bool of_sixteen = false)
+      : program_(program), of_sixteen_(of_sixteen) {}
 
   const Node& node(int k) const { return program_.nodes[static_cast<std::size_t>(k)]; }
   // The node where a number is wanted, and where sixteen values are.
@@ -34,6 +36,7 @@ class NodeText {
   std::string conversion(int k, std::string of) const;
   int before_clamp(int k, Range range) const;
   const Checked& program_;
+  const bool of_sixteen_;
   std::map<std::string, std::string> kept_;
 };
 

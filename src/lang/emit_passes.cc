@@ -43,7 +43,7 @@ void PassText::define(int k) {
       return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
     case Op::kLevel:
       return line("const I v{} = level_of{}(t{}, {}, {});", k,
-                  node(n.in[0]).op == Op::kTaken ? "_number" : "", k, text_.values(n.in[0]),
+                  of_sixteen_ && node(n.in[0]).op == Op::kTaken ? "_number" : "", k, text_.values(n.in[0]),
                   draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
     case Op::kDiv:
       if (!by_one(k)) return line("{}", text_.definition(k));
@@ -63,7 +63,7 @@ void PassText::define_all(const Nodes& nodes) {
 
 void PassText::plan() {
   defined_.assign(defined_.size(), false);
-  line("const uint64_t key = call->key, shared_key = call->shared_key;");
+  if (of_sixteen_) line("const uint64_t key = call->key, shared_key = call->shared_key;");
   define_all(schedule_.plan);
   text_.forget_kept();
 }
@@ -85,7 +85,7 @@ std::string PassText::draw(int k, unsigned bits) const {
   const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
   if (keeps_draws(bits))
     return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
-  return fmt::format("draw({}, first + i, {})", key, bits);
+  return fmt::format("draw({}{}, first + i, {})", of_sixteen_ ? "" : "call->", key, bits);
 }
 
 void PassText::before_loop(const Nodes& nodes) {
@@ -94,7 +94,8 @@ void PassText::before_loop(const Nodes& nodes) {
     if (n.op == Op::kScan) line("uint32_t c{} = 0;", k);
     if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
     if (by_one(k)) line("const By by{} = by_of({});", k, text_.number(n.in[1]));
-    if (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel) line("U word{} = splat(0U);", k);
+    if (of_sixteen_ && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
+      line("U word{} = splat(0U);", k);
   }
 }
 
@@ -147,7 +148,8 @@ bool PassText::end_of_taken(int k) const {
 // Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.cc's way.
 bool PassText::by_one(int k) const {
   const Node& n = node(k);
-  if ((n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 || n.stage != Stage::kValue)
+  if (!of_sixteen_ || (n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 ||
+      n.stage != Stage::kValue)
     return false;
   const Range of = node(n.in[0]).range;
   return node(n.in[1]).stage != Stage::kValue && std::max(-of.low, of.high) <= 0x1p400 &&

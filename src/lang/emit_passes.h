@@ -14,8 +14,13 @@ namespace tithe::lang {
 
 class PassText {
  public:
-  PassText(const Checked& program, const Schedule& schedule)
-      : program_(program), schedule_(schedule), text_(program), defined_(program.nodes.size()) {}
+  // of_sixteen: as NodeText has it.
+  PassText(const Checked& program, const Schedule& schedule, bool of_sixteen = true)
+      : program_(program),
+        schedule_(schedule),
+        of_sixteen_(of_sixteen),
+        text_(program, of_sixteen),
+        defined_(program.nodes.size()) {}
 
  protected:
   template <typename... Args>
@@ -54,6 +59,7 @@ class PassText {
 
   const Checked& program_;
   const Schedule& schedule_;
+  const bool of_sixteen_;
   NodeText text_;
   std::string out_;
   std::vector<bool> defined_, outer_;
@@ -61,7 +67,8 @@ class PassText {
  private:
   std::string draw(int k, unsigned bits) const;
   // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
-  bool in_pairs() const { return program_.block % 32 == 0; }
+  // Over all values it would cost a third of the compile time, and gain nothing.
+  bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }
   bool keeps_draws(unsigned bits) const { return in_body_ && in_pairs() && bits <= 23; }
   bool in_pieces() const;
   bool plain_largest(int k) const;
