@@ -110,8 +110,8 @@ Outcome outcome_of(const Floats& grad, const Floats& before, std::size_t bytes, 
   const Result<Encoded> done = encode(in, o.payload);
   o.ok = done.ok() && done->finite;
   if (!o.ok) return o;
-  const ByteView twice[] = {o.payload, o.payload};
-  o.ok = decode(std::span(twice), Merge{.base = feedback ? before.data() : nullptr, .divide = 3}, o.decoded)
+  const ByteView several[] = {o.payload, o.payload, o.payload, o.payload, o.payload};
+  o.ok = decode(std::span(several), Merge{.base = feedback ? before.data() : nullptr, .divide = 3}, o.decoded)
              .ok();
   return o;
 }

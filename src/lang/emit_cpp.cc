@@ -3,7 +3,9 @@
 
 #include <xxhash.h>
 
-#include "lang/emit_passes.h"
+#include <algorithm>
+
+#include "lang/emit_items.h"
 #include "lang/object.h"
 #include "lang/prelude.h"
 
@@ -11,11 +13,14 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kDecodeRun = 1024;  // values; a multiple of 32, for draws that two runs of 16 share
+constexpr std::size_t kDecodeRun = 4096;  // values; a multiple of 32, for draws that two runs of 16 share
+// So far beyond the end of a block memory is asked for values while the block is sent: it would wait otherwise.
+// Blocks that are shorter leave no such gap, and of longer ones it was slower.
+constexpr std::size_t kAhead = 128, kLeastAhead = 256, kMostAhead = 1024;
 
-class Emitter : PassText {
+class Emitter : ItemText {
  public:
-  using PassText::PassText;
+  using ItemText::ItemText;
 
   std::string run() {
     encode();
@@ -25,96 +30,6 @@ class Emitter : PassText {
   }
 
  private:
-  // Calls of(k, item) for the items of a block, or for those that are sent once.
-  template <typename Of>
-  void each(bool once, const Of& of) const {
-    for (std::size_t k = 0; k < program_.items.size(); ++k)
-      if (program_.items[k].once == once) of(k, program_.items[k]);
-  }
-
-  // Where each item of a block begins: o0, o1, ... `next` is behind the last.
-  void places(const char* type) {
-    std::string at = "block";
-    each(false, [&](std::size_t k, const Item& item) {
-      if (item.table) return;
-      line("{} const o{} = {};", type, k, at);
-      at = item.array ? fmt::format("o{} + (len * {} + 7) / 8", k, item.bits)
-                      : fmt::format("o{} + {}", k, item_bytes(item, 1));
-    });
-    line("{} const next = {};", type, at);
-  }
-
-  // Where each table begins, from `from` on: t0, t1, ...; behind the last of them.
-  std::string tables(const char* type, std::string from) {
-    each(false, [&](std::size_t k, const Item& item) {
-      if (!item.table) return;
-      line("{} const t{} = {};", type, k, from);
-      from =
-          fmt::format("t{} + (n + {}) / {} * {}", k, program_.block - 1, program_.block, item_bytes(item, 1));
-    });
-    return from;
-  }
-  // Where a number stands.
-  std::string place(std::size_t k, const Item& item) const {
-    return item.table ? fmt::format("t{} + first / {} * {}", k, program_.block, item_bytes(item, 1))
-                      : fmt::format("o{}", k);
-  }
-
-  // What was sent as the receiver sees it.
-  std::string sent_number(const Item& item, const std::string& bits) const {
-    const Type type = node(item.input).type;
-    return type == Type::kF32    ? fmt::format("float_({})", bits)
-           : type == Type::kBool ? fmt::format("{} != 0", bits)
-                                 : bits;
-  }
-  void receive_number(const Item& item, const std::string& bits) {
-    if (item.input == kNone) return;
-    line("const {} b{} = {};", text_.number_type(item.input), item.input, sent_number(item, bits));
-    known(item.input);
-  }
-  void receive_values(const Item& item) {
-    if (item.input == kNone) return;
-    const Type to = node(item.input).type, from = node(item.value).type;
-    const std::string v = text_.values(item.value);
-    line("const {} v{} = {};", text_.value_type(item.input), item.input,
-         to == Type::kU32 && from != Type::kU32 ? fmt::format("as_u({})", v) : v);
-    known(item.input);
-  }
-  void unpack(std::size_t k, const Item& item) {
-    if (item.input == kNone || !item.array) return;
-    const Type type = node(item.input).type;
-    const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits);
-    std::string v = fmt::format("unpack_as<{}>(tail, {}, count)", item.bits, at);
-    if (type == Type::kF32) v = fmt::format("float_({})", v);
-    if (type == Type::kBool) v = fmt::format("unpack_mask_as(tail, {}, count)", at);
-    line("const {} v{} = {};", text_.value_type(item.input), item.input, v);
-    known(item.input);
-  }
-  void pack(std::size_t k, const Item& item) {
-    const Type type = node(item.value).type;
-    const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits), v = text_.values(item.value);
-    if (type == Type::kBool && item.bits == 1)
-      line("pack_mask_as(tail, {}, {}, count);", v, at);
-    else
-      line("pack_as<{}>(tail, {}({}), {}, count);", item.bits, item.is_float ? "bits_" : "as_u", v, at);
-    if (item.is_float) line("peak = max_(peak, select(here, size_bits({}), splat(0U)));", v);
-  }
-  // Of a block's numbers, or of what is known before them; false where it is said of each value.
-  bool of_block(const Item& item) const {
-    return item.where != kNone && node(item.where).stage != Stage::kValue;
-  }
-  bool of_values(const Item& item) const { return item.where != kNone && !of_block(item); }
-  void condition_masks() {
-    each(false, [&](std::size_t k, const Item& item) {
-      if (of_values(item)) line("M w{} = splat(false);", k);
-    });
-  }
-  void look_at_conditions() {
-    each(false, [&](std::size_t k, const Item& item) {
-      if (of_values(item)) line("w{0} = or_(w{0}, and_(here, not_({1})));", k, text_.values(item.where));
-    });
-  }
-
   void encode() {
     line("template <int kResidual>");
     open(
@@ -123,6 +38,9 @@ class Emitter : PassText {
     line("const size_t n = call->n;");
     line("bool finite = true;");
     plan();
+    for (const Pass& of : schedule_.passes) keep_numbers(of.value);
+    keep_numbers(schedule_.send.value);
+    keep_numbers(schedule_.read.value);
     line("uint8_t* block = out;");
     each(true, [&](std::size_t, const Item& item) {
       line("put(block, raw({}), {});", text_.number(item.value), item_bytes(item, 1));
@@ -175,11 +93,20 @@ class Emitter : PassText {
   void encode_values() {
     condition_masks();
     open("");
-    before_loop(schedule_.send.value);
-    before_loop(schedule_.read.value);
+    const std::size_t table = looked_up_item();
+    const bool ahead =
+        !schedule_.passes.empty() && program_.block >= kLeastAhead && program_.block <= kMostAhead;
+    if (table != kNoTable) look_up_table(table);
+    if (ahead) line("const size_t ahead = ahead_of(first + {}, n);", program_.block + kAhead);
+    const Nodes& read = table != kNoTable ? schedule_.check.value : schedule_.read.value;
+    Nodes both;
+    std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
+                   std::back_inserter(both));
+    before_loop(both);
     open_body();
+    if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
     line("const F x = take<kResidual>(tail, g, r, i, count);");
-    line("const M here = valid(tail, count);");
+    line("const auto here = valid(tail, count);");
     if (schedule_.passes.empty()) line("peak = max_(peak, size_bits(x));");
     define_all(schedule_.send.value);
     each(false, [&](std::size_t k, const Item& item) {
@@ -187,19 +114,22 @@ class Emitter : PassText {
       pack(k, item);
       receive_values(item);
     });
-    define_all(schedule_.read.value);
+    define_all(read);
     look_at_conditions();
-    line("const F sent = {};", text_.values(program_.result));
-    line("peak = max_(peak, select(here, size_bits(sent), splat(0U)));");
+    line("const F sent = {};", table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
+                                                 : text_.values(program_.result));
+    // What is left of a finite value is not finite either, if what is sent is not.
     open("if (l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("store_as(tail, l + i, rest, count);");
     line("peak = max_(peak, select(here, size_bits(rest), splat(0U)));");
-    close();
+    close("} else {");
+    line("  peak = max_(peak, select(here, size_bits(sent), splat(0U)));");
+    line("}}");
     close_body();
     run_body("0", "len");
     close();
-    line("finite = finite && lanes_most(peak) < 0x7f800000U;");
+    line("finite = finite && all_finite(peak);");
     each(false, [&](std::size_t k, const Item& item) {
       if (!of_values(item)) return;
       open(fmt::format("if (finite && any_of(w{}))", k));
@@ -210,17 +140,11 @@ class Emitter : PassText {
     });
   }
 
-  void read_numbers(const Pass& of) {
-    each(false, [&](std::size_t k, const Item& item) {
-      if (!item.array) receive_number(item, fmt::format("get({}, {})", place(k, item), item_bytes(item, 1)));
-    });
-    define_all(of.block);
-  }
-
   void check() {
     open("static int check(const Call* call, const uint8_t* block)");
     line("const size_t n = call->n;");
     plan();
+    keep_numbers(schedule_.check.value);
     each(true, [&](std::size_t, const Item& item) {
       line("if (get(block, {}) != raw({})) return 0;", item_bytes(item, 1), text_.number(item.value));
       line("block += {};", item_bytes(item, 1));
@@ -248,13 +172,55 @@ class Emitter : PassText {
     close();
   }
 
+  // Conditions on nothing but bits.
+  bool checks_bits() const {
+    const auto of_bits = [&](int k) {
+      const Node& n = node(k);
+      const auto known = [&](int from) {
+        return from == kNone || (node(from).type == Type::kBool && node(from).stage == Stage::kValue);
+      };
+      return n.type == Type::kBool &&
+             (n.op == Op::kItem || (n.op >= Op::kBitAnd && n.op <= Op::kBitXor) || n.op == Op::kLogicNot ||
+              n.op == Op::kEqual || n.op == Op::kNotEqual) &&
+             std::all_of(n.in.begin(), n.in.end(), known);
+    };
+    const Nodes& work = schedule_.check.value;
+    return std::all_of(work.begin(), work.end(), of_bits) &&
+           std::all_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return !item.is_float || !item.array; });
+  }
+
+  // Those of 64 values at a time.
+  void check_words() {
+    const std::vector<bool> before = defined_;
+    open("");
+    line("typedef Bits M;");
+    line("M wrong = {{0}};");
+    open("for (; checked + 64 <= len; checked += 64)");
+    each(false, [&](std::size_t k, const Item& item) {
+      if (!item.array || item.input == kNone || node(item.input).type != Type::kBool) return;
+      line("const M v{} = bits_at(o{} + checked / 8);", item.input, k);
+      known(item.input);
+    });
+    define_all(schedule_.check.value);
+    each(false, [&](std::size_t, const Item& item) {
+      if (of_values(item)) line("wrong = or_(wrong, not_({}));", text_.values(item.where));
+    });
+    close();
+    line("if (wrong.v != 0) return 0;");
+    close();
+    defined_ = before;
+  }
+
   void check_values() {
+    line("size_t checked = 0;");
+    if (checks_bits()) check_words();
     line("U peak = splat(0U);");
     condition_masks();
     open("");
     before_loop(schedule_.check.value);
     open_body();
-    line("const M here = valid(tail, count);");
+    line("const auto here = valid(tail, count);");
     each(false, [&](std::size_t k, const Item& item) {
       unpack(k, item);
       if (item.array && item.is_float && item.input != kNone)
@@ -263,9 +229,9 @@ class Emitter : PassText {
     define_all(schedule_.check.value);
     look_at_conditions();
     close_body();
-    run_body("0", "len");
+    run_body("checked", "len");
     close();
-    line("if (lanes_most(peak) >= 0x7f800000U) return 0;");
+    line("if (!all_finite(peak)) return 0;");
     each(false, [&](std::size_t k, const Item& item) {
       if (of_values(item)) line("if (any_of(w{})) return 0;", k);
     });
@@ -277,6 +243,7 @@ class Emitter : PassText {
         "const float* base, float divide, float* out)");
     line("const size_t n = call->n;");
     plan();
+    keep_numbers(schedule_.read.value);
     std::size_t tables_of_block = 0;
     each(false, [&](std::size_t, const Item& item) {
       if (item.table) tables_of_block += item_bytes(item, 1);
@@ -290,25 +257,12 @@ class Emitter : PassText {
     line("end = len - begin < {0} ? len : begin + {0};", kDecodeRun);
     line("const float* onto = base == nullptr ? nullptr : base + first;");
     line("float* const to = out + first;");
-    open("for (size_t p = 0; p < payload_count; ++p)");
-    line("const uint8_t* const block = payloads[p] + at;");
-    places("const uint8_t*");
-    tables("const uint8_t*", fmt::format("payloads[p] + {}", once_bytes(program_)));
-    read_numbers(schedule_.read);
-    before_loop(schedule_.read.value);
-    line("auto run = [&](auto adds) __attribute__((always_inline)) {{");
-    open_body();
-    each(false, [&](std::size_t k, const Item& item) { unpack(k, item); });
-    define_all(schedule_.read.value);
-    line("F v = {};", text_.values(program_.result));
-    line("if constexpr (decltype(adds)::value) v = add(load_as(tail, onto + i, count), v);");
-    line("store_as(tail, to + i, v, count);");
-    close_body();
-    run_body("begin", "end");
-    line("}};");
-    line("if (onto != nullptr) run(Yes()); else run(No());");
-    line("onto = to;");
-    close();
+    reader();
+    line("size_t p = 0;");
+    line("if (onto == nullptr) put_first(begin, end, to, reader(p++)), onto = to;");
+    line("for (; p + 4 <= payload_count; p += 4, onto = to)");
+    line("  add_all(begin, end, onto, to, reader(p), reader(p + 1), reader(p + 2), reader(p + 3));");
+    line("for (; p < payload_count; ++p, onto = to) add_all(begin, end, onto, to, reader(p));");
     line("if (divide != 1.0f) divide_all(to + begin, end - begin, divide);");
     close();
     std::string bytes = "0";
@@ -320,6 +274,28 @@ class Emitter : PassText {
     line("at += {};", bytes);
     close_blocks();
     close();
+  }
+
+  // reader(p) knows the numbers of payload p's block, and gives its values.
+  void reader() {
+    const std::size_t table = looked_up_item();
+    open("auto reader = [&](size_t p) __attribute__((always_inline))");
+    line("const uint8_t* const block = payloads[p] + at;");
+    places("const uint8_t*");
+    tables("const uint8_t*", fmt::format("payloads[p] + {}", once_bytes(program_)));
+    read_numbers(schedule_.read);
+    if (table != kNoTable) look_up_table(table);
+    if (table == kNoTable) before_loop(schedule_.read.value);
+    open("return [=](auto tail, size_t i, size_t count) __attribute__((always_inline))");
+    each(false, [&](std::size_t k, const Item& item) { unpack(k, item); });
+    if (table != kNoTable) {
+      line("return {};", looked_up(table, text_.values(program_.items[table].input)));
+    } else {
+      define_all(schedule_.read.value);
+      line("return {};", text_.values(program_.result));
+    }
+    close("};");
+    close("};");
   }
 };
 

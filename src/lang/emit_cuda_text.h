@@ -12,7 +12,7 @@ inline unsigned code_bytes(const Item& item) { return item.bits <= 8 ? 1 : item.
 class CudaText : protected PassText {
  public:
   CudaText(const Checked& program, const Schedule& schedule)
-      : PassText(program, schedule), passes_(&schedule.passes) {}
+      : PassText(program, schedule, false), passes_(&schedule.passes) {}
 
  protected:
   // What a block of threads works on: a block of the program; or of a long one a piece, in which it finds something, or

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace tithe::lang {
@@ -64,8 +65,6 @@ const char* name_of(Op op) {
       return "min_";
     case Op::kMax:
       return "max_";
-    case Op::kClamp:
-      return "clamp_";
     case Op::kFloor:
       return "floor_";
     case Op::kCeil:
@@ -112,13 +111,37 @@ std::string NodeText::number(int k) const {
 }
 std::string NodeText::values(int k) const {
   if (node(k).stage == Stage::kValue) return fmt::format("v{}", k);
-  return fmt::format("splat({})", number(k));
+  const std::string all = fmt::format("splat({})", number(k));
+  const auto kept = kept_.find(all);
+  return kept == kept_.end() ? all : kept->second;
 }
 
-std::string NodeText::conversion(int k, const std::string& of) const {
+// Zeros cost nothing, and truths have forms of their own.
+std::string NodeText::keep(int k) {
+  const Node& n = node(k);
+  const std::string all = fmt::format("splat({})", number(k));
+  if (n.stage != Stage::kPlan || n.type == Type::kBool || (n.op == Op::kConst && n.number == 0)) return "";
+  const std::string name = fmt::format("k{}", kept_.size());
+  if (!kept_.emplace(all, name).second) return "";
+  return fmt::format("const {} {} = kept({});", value_type(k), name, all);
+}
+
+// A conversion holds a float between the ends of its range: what held it there before need not be done.
+int NodeText::before_clamp(int k, Range range) const {
+  const Node& n = node(k);
+  if (!of_sixteen_ || n.op != Op::kClamp || n.stage != Stage::kValue || !is_float(n.type)) return k;
+  const auto is = [&](int bound, double end) {
+    return node(bound).stage == Stage::kPlan && node(bound).range.low == end && node(bound).range.high == end;
+  };
+  return is(n.in[1], range.low) && is(n.in[2], range.high) ? n.in[0] : k;
+}
+
+std::string NodeText::conversion(int k, std::string of) const {
   const Node& to = node(k);
   const Node& from = node(to.in[0]);
   const Range range = to.range;
+  if (of_sixteen_ && to.stage == Stage::kValue && is_whole(to.type))
+    of = values(before_clamp(to.in[0], range));
   const bool whole = from.type == Type::kI32 || from.type == Type::kU32 || from.type == Type::kBool;
   const bool low_half = from.type == Type::kU32 && from.range.high < 0x1p31;
   switch (to.type) {
@@ -151,14 +174,53 @@ std::string NodeText::expression(int k) const {
       return "uint32_t(len)";
     case Op::kConvert:
       return conversion(k, in(0));
+    case Op::kClamp:
+      return fmt::format(
+          "{}({}, {}, {})",
+          of_sixteen_ && n.stage == Stage::kValue && node(n.in[1]).range.high <= node(n.in[2]).range.low
+              ? "hold_"
+              : "clamp_",
+          in(0), in(1), in(2));
     case Op::kShiftLeft:
     case Op::kShiftRight:
+      if (const Node& by = node(n.in[1]);
+          of_sixteen_ && n.stage == Stage::kValue && by.op == Op::kConst && by.number >= 0 && by.number < 32)
+        return fmt::format("{}<{:.0f}>({})", n.op == Op::kShiftLeft ? "shl_by" : "shr_by", by.number, in(0));
       return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
     default: {
       std::string text = fmt::format("{}({}", name_of(n.op), in(0));
       for (std::size_t j = 1; j < n.in.size() && n.in[j] != kNone; ++j) text += ", " + in(j);
       return text + ")";
     }
+  }
+}
+
+int NodeText::least_unit(int k) const {
+  constexpr int kUnknown = -10000, kOfFloats = -149;
+  const Node& n = node(k);
+  if (is_whole(n.type) || n.type == Type::kBool) return 0;
+  if (n.type == Type::kF32) return kOfFloats;
+  switch (n.op) {
+    case Op::kConst:
+      return n.number == 0 ? 0 : std::ilogb(n.number) - 52;
+    case Op::kConvert:
+      return least_unit(n.in[0]);
+    case Op::kFloor:
+    case Op::kCeil:
+    case Op::kRound:
+      return 0;
+    case Op::kNeg:
+    case Op::kAbs:
+      return least_unit(n.in[0]);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMin:
+    case Op::kMax:
+      return std::min(least_unit(n.in[0]), least_unit(n.in[1]));
+    case Op::kMul:
+      return std::max(least_unit(n.in[0]) + least_unit(n.in[1]), kUnknown);
+    default:
+      return kUnknown;
   }
 }
 

@@ -42,8 +42,16 @@ void PassText::define(int k) {
       line("uint32_t t{}[{}];", k, n.index);
       return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
     case Op::kLevel:
-      return line("const I v{} = level_of(t{}, {}, {});", k, k, text_.values(n.in[0]),
+      return line("const I v{} = level_of{}(t{}, {}, {});", k,
+                  of_sixteen_ && node(n.in[0]).op == Op::kTaken ? "_number" : "", k, text_.values(n.in[0]),
                   draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
+    case Op::kDiv:
+      if (!by_one(k)) return line("{}", text_.definition(k));
+      return line("const D v{} = divided({}, by{});", k, text_.values(n.in[0]), k);
+    case Op::kDivide:
+      if (!by_one(k)) return line("{}", text_.definition(k));
+      return line("const D v{} = divided_or({}, by{}, {});", k, text_.values(n.in[0]), k,
+                  text_.values(n.in[2]));
     default:
       line("{}", text_.definition(k));
   }
@@ -55,14 +63,29 @@ void PassText::define_all(const Nodes& nodes) {
 
 void PassText::plan() {
   defined_.assign(defined_.size(), false);
+  if (of_sixteen_) line("const uint64_t key = call->key, shared_key = call->shared_key;");
   define_all(schedule_.plan);
+  text_.forget_kept();
+}
+
+void PassText::keep_numbers(const Nodes& of) {
+  for (const int k : of) {
+    const Node& n = node(k);
+    const bool shift = n.op == Op::kShiftLeft || n.op == Op::kShiftRight;
+    if (n.stage != Stage::kValue || n.op == Op::kConvert || n.op == Op::kLevel) continue;
+    for (const int from : n.in) {
+      if (from == kNone || node(from).stage == Stage::kValue) continue;
+      if (shift && from == n.in[1] && node(from).op == Op::kConst) continue;
+      if (const std::string text = text_.keep(from); !text.empty()) line("{}", text);
+    }
+  }
 }
 
 std::string PassText::draw(int k, unsigned bits) const {
   const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
-  if (keeps_draws() && bits <= 23)
-    return fmt::format("draw_kept(call->{}, first + i, {}, word{})", key, bits, k);
-  return fmt::format("draw(call->{}, first + i, {})", key, bits);
+  if (keeps_draws(bits))
+    return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
+  return fmt::format("draw({}{}, first + i, {})", of_sixteen_ ? "" : "call->", key, bits);
 }
 
 void PassText::before_loop(const Nodes& nodes) {
@@ -70,7 +93,8 @@ void PassText::before_loop(const Nodes& nodes) {
     const Node& n = node(k);
     if (n.op == Op::kScan) line("uint32_t c{} = 0;", k);
     if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
-    if (keeps_draws() && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
+    if (by_one(k)) line("const By by{} = by_of({});", k, text_.number(n.in[1]));
+    if (of_sixteen_ && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
       line("U word{} = splat(0U);", k);
   }
 }
@@ -90,19 +114,19 @@ void PassText::open_blocks() {
 void PassText::close_blocks() { close(program_.block == 0 ? "} while (0);" : "}"); }
 
 void PassText::open_body() {
-  open("auto body = [&](auto tail, size_t i, size_t count) __attribute__((always_inline))");
+  open("auto body = [&](auto tail, auto second, size_t i, size_t count) __attribute__((always_inline))");
   outer_ = defined_;
+  in_body_ = true;
 }
 
 void PassText::close_body() {
   defined_ = outer_;
+  in_body_ = false;
   close("};");
 }
 
 void PassText::run_body(const char* from, const char* to) {
-  line("size_t i = {};", from);
-  line("for (; i + 16 <= {}; i += 16) body(No(), i, 16);", to);
-  line("if (i < {0}) body(Yes(), i, {0} - i);", to);
+  line("{}({}, {}, body);", in_pairs() ? "by_pairs" : "by_sixteen", from, to);
 }
 
 // ---- What a pass finds
@@ -114,19 +138,41 @@ bool PassText::plain_largest(int k) const {
   return of.type == Type::kU32 || (of.op == Op::kAbs && node(of.in[0]).op == Op::kTaken);
 }
 
+// The largest or smallest of what is taken, all of it finite.
+bool PassText::end_of_taken(int k) const {
+  const Node& n = node(k);
+  return (n.op == Op::kLargest || n.op == Op::kSmallest) && n.in[1] == kNone &&
+         node(n.in[0]).op == Op::kTaken;
+}
+
+// Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.cc's way.
+bool PassText::by_one(int k) const {
+  const Node& n = node(k);
+  if (!of_sixteen_ || (n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 ||
+      n.stage != Stage::kValue)
+    return false;
+  const Range of = node(n.in[0]).range;
+  return node(n.in[1]).stage != Stage::kValue && std::max(-of.low, of.high) <= 0x1p400 &&
+         text_.least_unit(n.in[0]) >= -400;
+}
+
+bool PassText::in_pieces() const { return program_.block == 0 || program_.block > kPiece; }
+
 void PassText::accumulator(int k) {
   const Node& n = node(k);
   const std::string values = text_.value_type(n.in[0]), number = text_.number_type(n.in[0]);
   switch (n.op) {
     case Op::kSum:
     case Op::kMean:
-      line("auto s{} = Pieces<{}, {}>::make();", k, values, number);
+      line("auto s{} = {}<{}, {}>::make();", k, in_pieces() ? "Pieces" : "Piece", values, number);
       line("{} l{} = splat({}(0));", values, k, number);
       if (n.op == Op::kMean && n.in[1] != kNone) line("U n{} = splat(0U);", k);
       return;
     case Op::kLargest:
     case Op::kSmallest:
       if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
+      if (end_of_taken(k))
+        return line("F s{} = splat({}__builtin_inff());", k, n.op == Op::kLargest ? "-" : "");
       return line("auto s{} = Best<{}, {}, {}>::make();", k, values, number, n.op == Op::kLargest);
     case Op::kReduce:
       function_of(k, " __attribute__((always_inline))");
@@ -151,12 +197,15 @@ void PassText::accumulate(int k) {
     case Op::kSum:
     case Op::kMean:
       line("l{0} = add(l{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
-      if (n.op == Op::kMean && n.in[1] != kNone) line("n{0} = add(n{0}, as_u({1}));", k, which);
+      if (n.op == Op::kMean && n.in[1] != kNone) line("n{0} = count_up(n{0}, {1});", k, which);
       return;
     case Op::kLargest:
     case Op::kSmallest:
       if (plain_largest(k))
         return line("s{0} = max_(s{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
+      if (end_of_taken(k))
+        return line("s{0} = {1}(s{0}, select(here, {2}, splat({3}__builtin_inff())));", k,
+                    n.op == Op::kLargest ? "max_" : "min_", of, n.op == Op::kLargest ? "-" : "");
       return line("s{}.look({}, {}, uint32_t(i));", k, of, which);
     case Op::kReduce:
       return line("l{0} = select({1}, f{0}(l{0}, {2}), l{0});", k, which, of);
@@ -165,7 +214,7 @@ void PassText::accumulate(int k) {
     case Op::kOrder:
       return add_to_table(k, of, which);
     case Op::kCount:
-      return line("s{0} = add(s{0}, as_u(and_({1}, {2})));", k, which, of);
+      return line("s{0} = count_up(s{0}, and_({1}, {2}));", k, which, of);
     case Op::kAny:
       return line("s{0} = or_(s{0}, and_({1}, {2}));", k, which, of);
     default:
@@ -189,6 +238,9 @@ void PassText::finish(int k) {
     }
     case Op::kLargest:
     case Op::kSmallest:
+      if (end_of_taken(k))
+        return line("const float b{0} = end_of<kResidual>(s{0}, {1}(), g, r, len);", k,
+                    n.op == Op::kLargest ? "Most" : "Least");
       if (!plain_largest(k)) return line("const {0} b{1} = s{1}.found();", type, k);
       return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "lanes_most" : "largest_lane",
                   k);
@@ -210,18 +262,18 @@ void PassText::finish(int k) {
 void PassText::pass(const Pass& of, bool first) {
   define_all(of.block);
   for (const int k : of.reduce) accumulator(k);
-  const bool in_pieces = (program_.block == 0 || program_.block > kPiece) &&
-                         std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return in_shape(k); });
+  const bool pieces =
+      in_pieces() && std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return in_shape(k); });
   open("");
   before_loop(of.value);
   open_body();
   line("const F x = take<kResidual>(tail, g, r, i, count);");
   if (first) line("peak = max_(peak, size_bits(x));");
-  line("const M here = valid(tail, count);");
+  line("const auto here = valid(tail, count);");
   define_all(of.value);
   for (const int k : of.reduce) accumulate(k);
   close_body();
-  if (in_pieces) {
+  if (pieces) {
     open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kPiece));
     line("const size_t end = len - piece < {0} ? len : piece + {0};", kPiece);
     run_body("piece", "end");
@@ -236,10 +288,10 @@ void PassText::pass(const Pass& of, bool first) {
       line("s{0}.end(l{0});", k);
       line("l{} = splat({}(0));", k, text_.number_type(node(k).in[0]));
     }
-  if (in_pieces) close();
+  if (pieces) close();
   close();
   if (first) {
-    open("if (lanes_most(peak) >= 0x7f800000U)");
+    open("if (!all_finite(peak))");
     line("finite = false;");
     line("send_nothing(g, r, l, len, block, size_t(next - block));");
     line("block = next;");

@@ -14,8 +14,13 @@ namespace tithe::lang {
 
 class PassText {
  public:
-  PassText(const Checked& program, const Schedule& schedule)
-      : program_(program), schedule_(schedule), text_(program), defined_(program.nodes.size()) {}
+  // of_sixteen: as NodeText has it.
+  PassText(const Checked& program, const Schedule& schedule, bool of_sixteen = true)
+      : program_(program),
+        schedule_(schedule),
+        of_sixteen_(of_sixteen),
+        text_(program, of_sixteen),
+        defined_(program.nodes.size()) {}
 
  protected:
   template <typename... Args>
@@ -36,14 +41,16 @@ class PassText {
   void define_all(const Nodes& nodes);
   void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
   void plan();
-  // What a loop over these nodes needs before it.
+  // What these nodes read of the plan.
+  void keep_numbers(const Nodes& of);
+  // What a loop over these nodes needs before it. Draws that two runs of 16 share are kept in open_body()'s loops.
   void before_loop(const Nodes& nodes);
 
   // ---- Loops
   // Over blocks: `first` and `len`.
   void open_blocks();
   void close_blocks();
-  // Of sixteen values or, at the end, fewer: a body, and the loop that runs it over [from, to).
+  // Of sixteen values or, at the end, fewer: a body, and what runs it over [from, to).
   void open_body();
   void close_body();
   void run_body(const char* from, const char* to);
@@ -52,6 +59,7 @@ class PassText {
 
   const Checked& program_;
   const Schedule& schedule_;
+  const bool of_sixteen_;
   NodeText text_;
   std::string out_;
   std::vector<bool> defined_, outer_;
@@ -59,8 +67,13 @@ class PassText {
  private:
   std::string draw(int k, unsigned bits) const;
   // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
-  bool keeps_draws() const { return program_.block % 32 == 0; }
+  // Over all values it would cost a third of the compile time, and gain nothing.
+  bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }
+  bool keeps_draws(unsigned bits) const { return in_body_ && in_pairs() && bits <= 23; }
+  bool in_pieces() const;
   bool plain_largest(int k) const;
+  bool end_of_taken(int k) const;
+  bool by_one(int k) const;
   bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool in_shape(int k) const { return sums(k) || node(k).op == Op::kReduce; }
   // Tables: where they stand, what a pass adds to them, their end, and what is read of them.
@@ -73,6 +86,7 @@ class PassText {
   void finish(int k);
 
   std::size_t depth_ = 0;
+  bool in_body_ = false;
 };
 
 }  // namespace tithe::lang

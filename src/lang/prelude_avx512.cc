@@ -63,6 +63,10 @@ const char* const kPreludeAvx512 = R"front(
     r.v[0] = (VU)_mm512_maskz_set1_epi32(a.v, 1);
     return r;
   }
+  INL U count_up(U n, M m) {
+    n.v[0] = (VU)_mm512_mask_add_epi32((__m512i)n.v[0], m.v, (__m512i)n.v[0], _mm512_set1_epi32(1));
+    return n;
+  }
   // The second operand where both are equal or one is no number.
   TWO(F, F, min_, (VF)_mm512_min_ps((__m512)b.v[k], (__m512)a.v[k]))
   TWO(F, F, max_, (VF)_mm512_max_ps((__m512)b.v[k], (__m512)a.v[k]))
@@ -116,15 +120,39 @@ const char* const kPreludeAvx512 = R"front(
     r.v = (__mmask16)b;
     return r;
   }
-  INL void narrow8(U u, uint64_t* to) {
-    __m128i b = _mm512_cvtepi32_epi8((__m512i)u.v[0]);
-    to[0] = uint64_t(_mm_cvtsi128_si64(b));
-    to[1] = uint64_t(_mm_extract_epi64(b, 1));
-  }
-  INL U widen8(const uint64_t* from) {
+  INL __m128i octets(U u) { return _mm512_cvtepi32_epi8((__m512i)u.v[0]); }
+  INL U widened(__m128i b) {
     U r;
-    r.v[0] = (VU)_mm512_cvtepu8_epi32(_mm_set_epi64x((long long)from[1], (long long)from[0]));
+    r.v[0] = (VU)_mm512_cvtepu8_epi32(b);
     return r;
+  }
+  // Codes of 2 to 4 bits: eight of them begin in each word, or sixteen in the first.
+  template <int kBits>
+  INL U spread_words(uint32_t low, uint32_t high) {
+    __m512i both = _mm512_set1_epi32(int(low));
+    if (kBits > 2) both = _mm512_mask_set1_epi32(both, 0xff00, int(high));
+    U at = lanes();
+    EACH(at.v[k] = (kBits > 2 ? at.v[k] & 7U : at.v[k]) * kBits);
+    U r;
+    r.v[0] = (VU)_mm512_srlv_epi32(both, (__m512i)at.v[0]) & all<VU>((1U << kBits) - 1);
+    return r;
+  }
+  // table[code] of codes below 2^kBits; kBits is at most 4.
+  template <int kBits>
+  INL F looked_up(F table, U code) {
+    F r;
+    r.v[0] = (VF)_mm512_permutexvar_ps((__m512i)code.v[0], (__m512)table.v[0]);
+    return r;
+  }
+  // a b + c, and c - a b, rounded once.
+  D_THREE(fused, (VD)_mm512_fmadd_pd((__m512d)a.v[j], (__m512d)b.v[j], (__m512d)c.v[j]))
+  D_THREE(fused_less, (VD)_mm512_fnmadd_pd((__m512d)a.v[j], (__m512d)b.v[j], (__m512d)c.v[j]))
+  INL __m256 lower(F v) { return _mm512_castps512_ps256((__m512)v.v[0]); }
+  INL __m256 upper(F v) { return _mm512_extractf32x8_ps((__m512)v.v[0], 1); }
+  INL __m256i lower(U v) { return _mm512_castsi512_si256((__m512i)v.v[0]); }
+  INL __m256i upper(U v) { return _mm512_extracti64x4_epi64((__m512i)v.v[0], 1); }
+  INL __m256d quarter(D v, int k) {
+    return k % 2 ? _mm512_extractf64x4_pd((__m512d)v.v[k / 2], 1) : _mm512_castpd512_pd256((__m512d)v.v[k / 2]);
   }
   INL void narrow16(U u, uint8_t* to) {
     __m256i b = _mm512_cvtepi32_epi16((__m512i)u.v[0]);

@@ -39,10 +39,12 @@ const char* const kPreludeCodes = R"front(
                splat(uint32_t(32 - bits)));
   }
   // The same, where runs of 32 begin with `first`: two of them share a word, which is kept.
-  INL U draw_kept(uint64_t key, uint64_t first, int bits, U& word) {
-    if ((first & 16) == 0) word = word_of(key, add(lanes(), splat(uint32_t(first >> 5 << 4))));
+  template <class T, class Second>
+  INL U draw_kept(T, Second, uint64_t key, uint64_t first, int bits, U& word) {
+    if (T::value) return draw(key, first, bits);
+    if (!Second::value) word = word_of(key, add(lanes(), splat(uint32_t(first >> 1))));
     U upper = shr(word, splat(uint32_t(32 - bits)));
-    if ((first & 16) == 0) return upper;
+    if (!Second::value) return upper;
     return and_(xor_(word, upper), splat((uint32_t(1) << bits) - 1));
   }
   struct Steps {  // codec/common/block.h
@@ -61,6 +63,15 @@ const char* const kPreludeCodes = R"front(
     I whole = towards_zero(round_(mul(mul(held, splat(s.lift)), splat(s.per))));
     I level = shr(add(whole, as_i(random)), splat(uint32_t(s.fraction)));
     return select(le(abs_(held), splat(s.scale)), level, splat(int32_t(0)));
+  }
+  // The same of v that is never NaN or infinite. Adding 3 * 2^22 rounds to a whole number, which stands in the low bits
+  // then (codec/common/block.h); without a scale everything is 0.
+  INL I level_of_number(const Steps& s, F v, U random) {
+    float most = s.scale > 0.0f ? s.scale : 0.0f;
+    F held = hold_(v, splat(-most), splat(most));
+    F whole = add(mul(mul(held, splat(s.lift)), splat(s.per)), splat(0x1.8p23f));
+    return sub(shr(add(as_i(bits_(whole)), as_i(random)), splat(uint32_t(s.fraction))),
+               splat(int32_t(0x4b400000 >> s.fraction)));
   }
 
   // ---- Codes of 1 to 32 bits, sixteen at a time: 2 * kBits bytes
@@ -87,6 +98,61 @@ const char* const kPreludeCodes = R"front(
     return r;
 #endif
   }
+  INL void pack_mask(M m, uint8_t* to) {
+    uint16_t b = uint16_t(mask_bits(m));
+    __builtin_memcpy(to, &b, 2);
+  }
+  INL M unpack_mask(const uint8_t* from) {
+    uint16_t b;
+    __builtin_memcpy(&b, from, 2);
+    return bits_mask(b);
+  }
+  // Bits of 64 values.
+  struct Bits {
+    uint64_t v;
+  };
+  INL Bits bits_at(const uint8_t* from) {
+    Bits b;
+    __builtin_memcpy(&b.v, from, 8);
+    return b;
+  }
+#define OF_BITS(name, of)         \
+    INL Bits name(Bits a, Bits b) { \
+      Bits r = {of};                \
+      return r;                     \
+    }
+  OF_BITS(and_, a.v& b.v)
+  OF_BITS(or_, a.v | b.v)
+  OF_BITS(xor_, a.v ^ b.v) OF_BITS(ne, a.v ^ b.v) OF_BITS(eq, ~(a.v ^ b.v)) INL Bits not_(Bits a) {
+    a.v = ~a.v;
+    return a;
+  }
+  INL Bits lnot(Bits a) { return not_(a); }
+  INL uint32_t word_at(const uint8_t* from) {
+    uint32_t w;
+    __builtin_memcpy(&w, from, 4);
+    return w;
+  }
+#if W != 16
+  template <int kBits>
+  INL void pack_octets(__m128i b, uint8_t* to) {
+    if (kBits == 8) return _mm_storeu_si128((__m128i*)to, b);
+    if (kBits == 4) {
+      __m128i two = _mm_maddubs_epi16(b, _mm_set1_epi16(0x1001));
+      return _mm_storel_epi64((__m128i*)to, _mm_packus_epi16(two, two));
+    }
+    if (kBits == 2) {
+      __m128i four = _mm_madd_epi16(_mm_maddubs_epi16(b, _mm_set1_epi16(0x0401)), _mm_set1_epi32(0x00100001));
+      int all = _mm_cvtsi128_si32(_mm_shuffle_epi8(four, _mm_set1_epi32(0x0c080400)));
+      __builtin_memcpy(to, &all, 4);
+      return;
+    }
+    const uint64_t low = squeezed<kBits>(uint64_t(_mm_cvtsi128_si64(b))),
+                   high = squeezed<kBits>(uint64_t(_mm_extract_epi64(b, 1)));
+    __builtin_memcpy(to, &low, kBits <= 8 ? kBits : 8);
+    __builtin_memcpy(to + kBits, &high, kBits <= 8 ? kBits : 8);
+  }
+#endif
   template <int kBits>
   INL void pack(U u, uint8_t* to) {
     if (kBits == 1) {
@@ -100,6 +166,9 @@ const char* const kPreludeCodes = R"front(
       EACH(__builtin_memcpy(to + k * W, &u.v[k], W));
       return;
     }
+#if W != 16
+    if (kBits <= 8) return pack_octets<kBits>(octets(u), to);
+#else
     if (kBits <= 8) {
       uint64_t b[2];
       narrow8(u, b);
@@ -108,6 +177,7 @@ const char* const kPreludeCodes = R"front(
       __builtin_memcpy(to + kBits, &high, kBits <= 8 ? kBits : 8);
       return;
     }
+#endif
     uint32_t all[16];
     __builtin_memcpy(all, &u, 64);
     uint64_t word = 0;
@@ -125,13 +195,24 @@ const char* const kPreludeCodes = R"front(
       EACH(__builtin_memcpy(&u.v[k], from + k * W, W));
       return u;
     }
+    if (kBits == 1) return as_u(unpack_mask(from));
+#if W != 16
+    if (kBits == 8) return widened(_mm_loadu_si128((const __m128i*)from));
+    if (kBits == 2) return spread_words<2>(word_at(from), 0);
+    if (kBits == 3) return spread_words<3>(word_at(from), word_at(from + 2) >> 8);
+    if (kBits == 4) return spread_words<4>(word_at(from), word_at(from + 4));
+#endif
     if (kBits <= 8) {
       uint64_t b[2] = {0, 0};
       __builtin_memcpy(&b[0], from, kBits <= 8 ? kBits : 8);
       __builtin_memcpy(&b[1], from + kBits, kBits <= 8 ? kBits : 8);
       b[0] = spread<kBits>(b[0]);
       b[1] = spread<kBits>(b[1]);
+#if W != 16
+      return widened(_mm_set_epi64x((long long)b[1], (long long)b[0]));
+#else
       return widen8(b);
+#endif
     }
     uint32_t all[16];
     uint64_t word = 0;
@@ -145,15 +226,6 @@ const char* const kPreludeCodes = R"front(
     U u;
     __builtin_memcpy(&u, all, 64);
     return u;
-  }
-  INL void pack_mask(M m, uint8_t* to) {
-    uint16_t b = uint16_t(mask_bits(m));
-    __builtin_memcpy(to, &b, 2);
-  }
-  INL M unpack_mask(const uint8_t* from) {
-    uint16_t b;
-    __builtin_memcpy(&b, from, 2);
-    return bits_mask(b);
   }
   INL void put(uint8_t* to, uint32_t v, int bytes) {
     for (int k = 0; k < bytes; ++k) to[k] = uint8_t(v >> (8 * k));

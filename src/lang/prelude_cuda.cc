@@ -140,7 +140,6 @@ DEV U draw(uint64_t key, uint64_t at, int bits) {
   U upper = word >> (32 - bits);
   return (index & 16) == 0 ? upper : (word ^ upper) & ((U(1) << bits) - 1);
 }
-DEV U draw_kept(uint64_t key, uint64_t at, int bits, U&) { return draw(key, at, bits); }
 struct Steps {  // codec/common/block.h
   F scale, lift, per;
   int fraction;

@@ -95,6 +95,10 @@ const char* const kPreludeNumbers = R"front(
   INL T clamp_(T v, T low, T high) {
     return select(lt(v, low), low, select(lt(high, v), high, v));
   }
+  template <class T>
+  INL T hold_(T v, T low, T high) {  // clamp_ where low <= high
+    return max_(min_(v, high), low);
+  }
   INL M is_zero(F a) { return eq(a, splat(0.0f)); }
   INL M is_zero(D a) { return eq(a, splat(0.0)); }
   INL M is_zero(I a) { return eq(a, splat(int32_t(0))); }
@@ -107,6 +111,31 @@ const char* const kPreludeNumbers = R"front(
   INL T divide_(T a, T b, T c) {
     return select(is_zero(b), c, div_(a, b));
   }
+  // Many doubles by one, each quotient rounded as ever (Markstein, "Computation of elementary functions on the IBM RISC
+  // System/6000 processor", 1990): with 1 / by rounded correctly and a quotient that is off by less than one unit of
+  // its last place, which the first step sees to, the second step rounds correctly. Nothing in between may be
+  // subnormal or overflow, so a is 0 or within 2^-400 .. 2^400 (the caller's), as `by` is.
+  struct By {
+    double by, per;
+    bool plain;
+  };
+  INL By by_of(double by) {
+    double size = abs_(by);
+    By b = {by, 1.0 / by, size >= 0x1p-400 && size <= 0x1p400};
+    return b;
+  }
+  INL D divided(D a, const By& b) {
+#if W != 16
+    if (__builtin_expect(b.plain, 1)) {
+      D by = splat(b.by), per = splat(b.per), first = mul(a, per);
+      D near = fused(fused_less(first, by, a), per, first);
+      D q = fused(fused_less(near, by, a), per, near);
+      return signed_as(q, first);  // of -0, too
+    }
+#endif
+    return div_(a, splat(b.by));
+  }
+  INL D divided_or(D a, const By& b, D c) { return b.by == 0 ? c : divided(a, b); }
 
   // ---- Between types. A float becomes a whole number towards zero, within the ends that are given; NaN its lower end
   INL float to_f32(double a) { return float(a); }
@@ -137,14 +166,8 @@ const char* const kPreludeNumbers = R"front(
   INL uint32_t to_u32(T v, double low, double high) {
     return uint32_t(held(double(v), low, high));
   }
-  INL F held(F v, float low, float high) {
-    F l = splat(low), h = splat(high);
-    return select(lt(l, v), select(lt(v, h), v, h), l);
-  }
-  INL D held(D v, double low, double high) {
-    D l = splat(low), h = splat(high);
-    return select(lt(l, v), select(lt(v, h), v, h), l);
-  }
+  INL F held(F v, float low, float high) { return min_(splat(high), max_(splat(low), v)); }
+  INL D held(D v, double low, double high) { return min_(splat(high), max_(splat(low), v)); }
   // "small": both ends are floats, and within i32.
   INL I small_i32(F v, double low, double high) { return towards_zero(held(v, float(low), float(high))); }
   INL I small_i32(D v, double low, double high) { return towards_zero(held(v, low, high)); }

@@ -21,13 +21,26 @@ const char* const kPreludeOthers = R"front(
   }
   ONE(M, F, signbit_, (VI)a.v[k] < 0)
   ONE(U, M, as_u, (VU)a.v[k] & 1U)
+  INL U count_up(U n, M m) {
+    EACH(n.v[k] -= (VU)m.v[k]);
+    return n;
+  }
   // Doubles take two vectors where floats take one.
+#if W == 32
+  INL HI half(VI v, int h) {
+    return (HI)(h == 0 ? _mm256_castsi256_si128((__m256i)v) : _mm256_extracti128_si256((__m256i)v, 1));
+  }
+#else
   INL HI half(VI v, int h) {
     HI r;
     __builtin_memcpy(&r, (const char*)&v + h * (W / 2), W / 2);
     return r;
   }
+#endif
   INL VI whole(HI low, HI high) {
+#if W == 32
+    return (VI)_mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)low), (__m128i)high, 1);
+#endif
     VI r;
     __builtin_memcpy(&r, &low, W / 2);
     __builtin_memcpy((char*)&r + W / 2, &high, W / 2);
@@ -70,9 +83,9 @@ const char* const kPreludeOthers = R"front(
     EACH(r.v[k] = whole(__builtin_convertvector(a.v[2 * k], HI), __builtin_convertvector(a.v[2 * k + 1], HI)));
     return r;
   }
-  D_TWO(min_, b.v[j] < a.v[j] ? b.v[j] : a.v[j])
-  D_TWO(max_, a.v[j] < b.v[j] ? b.v[j] : a.v[j])
 #if W == 32
+  D_TWO(min_, (VD)_mm256_min_pd((__m256d)b.v[j], (__m256d)a.v[j]))
+  D_TWO(max_, (VD)_mm256_max_pd((__m256d)b.v[j], (__m256d)a.v[j]))
       TWO(F, F, min_, (VF)_mm256_min_ps((__m256)b.v[k], (__m256)a.v[k]))
           TWO(F, F, max_, (VF)_mm256_max_ps((__m256)b.v[k], (__m256)a.v[k]))
               TWO(I, I, min_, (VI)_mm256_min_epi32((__m256i)b.v[k], (__m256i)a.v[k]))
@@ -98,24 +111,52 @@ const char* const kPreludeOthers = R"front(
   }
   INL M bits_mask(uint32_t b) {
     M r;
-    VU own = {1, 2, 4, 8, 16, 32, 64, 128};
-    EACH(r.v[k] = ((all<VU>(b >> (8 * k)) & own) == own));
+    VU own = {1, 2, 4, 8, 16, 32, 64, 128}, each = all<VU>(b);
+    EACH(r.v[k] = ((each & (own << (8 * k))) == (own << (8 * k))));
     return r;
   }
   INL __m256i narrowed16(U u) {
     return _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)u.v[0], (__m256i)u.v[1]), 0xd8);
   }
-  INL void narrow8(U u, uint64_t* to) {
+  INL __m128i octets(U u) {
     __m256i h = narrowed16(u);
-    __m128i b = _mm_packus_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
-    to[0] = uint64_t(_mm_cvtsi128_si64(b));
-    to[1] = uint64_t(_mm_extract_epi64(b, 1));
+    return _mm_packus_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
   }
-  INL U widen8(const uint64_t* from) {
+  INL U widened(__m128i b) {
     U r;
-    EACH(__m128i b = _mm_cvtsi64_si128((long long)from[k]); r.v[k] = (VU)_mm256_cvtepu8_epi32(b));
+    r.v[0] = (VU)_mm256_cvtepu8_epi32(b);
+    r.v[1] = (VU)_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8));
     return r;
   }
+  // Codes of 2 to 4 bits: eight of them begin in each word, or sixteen in the first.
+  template <int kBits>
+  INL U spread_words(uint32_t low, uint32_t high) {
+    U at = lanes(), r;
+    EACH(at.v[k] = (kBits > 2 ? at.v[k] & 7U : at.v[k]) * kBits;
+         r.v[k] = (VU)_mm256_srlv_epi32(_mm256_set1_epi32(int(k == 0 || kBits <= 2 ? low : high)), (__m256i)at.v[k]) &
+                  all<VU>((1U << kBits) - 1));
+    return r;
+  }
+  // table[code] of codes below 2^kBits; kBits is at most 4.
+  template <int kBits>
+  INL F looked_up(F table, U code) {
+    F r;
+    EACH(VF low = (VF)_mm256_permutevar8x32_ps((__m256)table.v[0], (__m256i)code.v[k]); r.v[k] = low;
+         if (kBits == 4) {
+           VF high = (VF)_mm256_permutevar8x32_ps((__m256)table.v[1], (__m256i)code.v[k]);
+           r.v[k] = (VF)_mm256_blendv_ps((__m256)low, (__m256)high,
+                                         (__m256)_mm256_slli_epi32((__m256i)code.v[k], 28));
+         });
+    return r;
+  }
+  // a b + c, and c - a b, rounded once.
+  D_THREE(fused, (VD)_mm256_fmadd_pd((__m256d)a.v[j], (__m256d)b.v[j], (__m256d)c.v[j]))
+  D_THREE(fused_less, (VD)_mm256_fnmadd_pd((__m256d)a.v[j], (__m256d)b.v[j], (__m256d)c.v[j]))
+  INL __m256 lower(F v) { return (__m256)v.v[0]; }
+  INL __m256 upper(F v) { return (__m256)v.v[1]; }
+  INL __m256i lower(U v) { return (__m256i)v.v[0]; }
+  INL __m256i upper(U v) { return (__m256i)v.v[1]; }
+  INL __m256d quarter(D v, int k) { return (__m256d)v.v[k]; }
   INL void narrow16(U u, uint8_t* to) {
     __m256i h = narrowed16(u);
     __builtin_memcpy(to, &h, 32);
@@ -126,6 +167,8 @@ const char* const kPreludeOthers = R"front(
     return r;
   }
 #else
+  D_TWO(min_, b.v[j] < a.v[j] ? b.v[j] : a.v[j])
+  D_TWO(max_, a.v[j] < b.v[j] ? b.v[j] : a.v[j])
 #define MINMAX(T) \
     TWO(T, T, min_, b.v[k] < a.v[k] ? b.v[k] : a.v[k]) TWO(T, T, max_, a.v[k] < b.v[k] ? b.v[k] : a.v[k])
       MINMAX(F) MINMAX(I) MINMAX(U) INL U shl(U a, U b) {
@@ -180,6 +223,14 @@ const char* const kPreludeOthers = R"front(
     for (int j = 0; j < 16; ++j) r.v[j / kLanes][j % kLanes] = b[j];
     return r;
   }
+  template <int kBits>
+  INL F looked_up(F table, U code) {
+    float from[16];
+    __builtin_memcpy(from, &table, 64);
+    F r;
+    for (int j = 0; j < 16; ++j) r.v[j / kLanes][j % kLanes] = from[code.v[j / kLanes][j % kLanes] & 15];
+    return r;
+  }
   INL void narrow16(U u, uint8_t* to) {
     for (int j = 0; j < 16; ++j) {
       uint32_t v = u.v[j / kLanes][j % kLanes];
@@ -201,6 +252,16 @@ const char* const kPreludeOthers = R"front(
   INL I abs_(I a) { return select(lt(a, splat(int32_t(0))), neg(a), a); }
   INL bool any_of(M m) { return mask_bits(m) != 0; }
   INL M first_lanes(size_t count) { return lt(lanes(), splat(uint32_t(count))); }
+  // All sixteen lanes: what is chosen by it costs nothing.
+  struct All {
+    INL M mask() { return splat(true); }
+    operator M() const { return mask(); }
+  };
+  template <class T>
+  INL T select(All, T a, T) {
+    return a;
+  }
+  INL M and_(All, M m) { return m; }
 )front";
 
 }  // namespace tithe::lang

@@ -6,17 +6,93 @@ namespace tithe::lang {
 
 const char* const kPreludePasses = R"front(
   // ---- What a pass finds (reduce.cc)
-  template <class T>
-  INL T lanes_total(T* l) {
-    for (int half = 8; half > 0; half /= 2)
-      for (int k = 0; k < half; ++k) l[k] += l[k + half];
-    return l[0];
-  }
   template <class T, class V>
   INL void spill(T* to, V v) {
     __builtin_memcpy(to, &v, 16 * sizeof(T));
   }
-  // The totals of pieces; a piece's own sixteen sums stand beside it, in registers.
+  template <class T, class Of>
+  INL T folded(T* l, Of of) {
+    for (int half = 8; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) l[k] = of(l[k], l[k + half]);
+    return l[0];
+  }
+#if W == 16
+  template <class T, class V, class Of>
+  INL T folded(V v, Of of) {
+    T l[16];
+    spill(l, v);
+    return folded(l, of);
+  }
+#else
+  // The same, half by half, in vectors of 32, 16 and 8 bytes.
+  typedef float QF __attribute__((vector_size(16)));
+  typedef uint32_t QU __attribute__((vector_size(16)));
+  typedef double QD __attribute__((vector_size(16)));
+  template <class T, class Of>
+  INL float folded(F v, Of of) {
+    typedef float Eight __attribute__((vector_size(32)));
+    Eight a = of((Eight)lower(v), (Eight)upper(v));
+    QF b = of((QF)_mm256_castps256_ps128((__m256)a), (QF)_mm256_extractf128_ps((__m256)a, 1));
+    QF c = of(b, (QF)_mm_movehl_ps((__m128)b, (__m128)b));
+    return of(float(c[0]), float(c[1]));
+  }
+  template <class T, class Of>
+  INL uint32_t folded(U v, Of of) {
+    typedef uint32_t Eight __attribute__((vector_size(32)));
+    Eight a = of((Eight)lower(v), (Eight)upper(v));
+    QU b = of((QU)_mm256_castsi256_si128((__m256i)a), (QU)_mm256_extracti128_si256((__m256i)a, 1));
+    QU c = of(b, (QU)_mm_unpackhi_epi64((__m128i)b, (__m128i)b));
+    return of(uint32_t(c[0]), uint32_t(c[1]));
+  }
+  template <class T, class Of>
+  INL double folded(D v, Of of) {
+    typedef double Four __attribute__((vector_size(32)));
+    Four a = of(of((Four)quarter(v, 0), (Four)quarter(v, 2)), of((Four)quarter(v, 1), (Four)quarter(v, 3)));
+    QD b = of((QD)_mm256_castpd256_pd128((__m256d)a), (QD)_mm256_extractf128_pd((__m256d)a, 1));
+    return of(double(b[0]), double(b[1]));
+  }
+  template <class T, class Of>
+  INL int32_t folded(I v, Of of) {
+    int32_t l[16];
+    spill(l, v);
+    return folded(l, of);
+  }
+#endif
+  struct Sum {
+    template <class T>
+    inline __attribute__((always_inline)) T operator()(T a, T b) const {
+      return a + b;
+    }
+  };
+  struct Most {
+    template <class T>
+    inline __attribute__((always_inline)) T operator()(T a, T b) const {
+      return a < b ? b : a;
+    }
+  };
+  struct Least {
+    template <class T>
+    inline __attribute__((always_inline)) T operator()(T a, T b) const {
+      return b < a ? b : a;
+    }
+  };
+  template <class T>
+  INL T within(T t, T most) {
+    return t < -most ? -most : most < t ? most : t;
+  }
+  // The total of the only piece; a piece's own sixteen sums stand in registers.
+  template <class V, class T>
+  struct Piece {
+    T all;
+    INL Piece make() {
+      Piece p;
+      p.all = 0;
+      return p;
+    }
+    inline __attribute__((always_inline)) void end(V lane) { all += folded<T>(lane, Sum()); }
+    inline __attribute__((always_inline)) T total(T most) { return within(all, most); }
+  };
+  // The totals of several pieces.
   template <class V, class T>
   struct Pieces {
     T all[16];
@@ -28,14 +104,9 @@ const char* const kPreludePasses = R"front(
       return p;
     }
     inline __attribute__((always_inline)) void end(V lane) {
-      T l[16];
-      spill(l, lane);
-      all[count++ % 16] += lanes_total(l);
+      all[count++ % 16] += folded<T>(lane, Sum());
     }
-    inline __attribute__((always_inline)) T total(T most) {
-      T t = lanes_total(all);
-      return t < -most ? -most : most < t ? most : t;
-    }
+    inline __attribute__((always_inline)) T total(T most) { return within(folded(all, Sum()), most); }
   };
   // The largest or smallest, the first of equals; of floats that may be NaN or -0 with its place.
   template <class V, class T, bool kLargest>
@@ -70,27 +141,22 @@ const char* const kPreludePasses = R"front(
       return b;
     }
   };
-  template <class V>
-  INL float largest_lane(V v) {
-    float l[16];
-    __builtin_memcpy(l, &v, 64);
-    float b = l[0];
-    for (float x : l) b = b < x ? x : b;
-    return b;
-  }
-  INL uint32_t lanes_sum(U v) {
-    uint32_t l[16], s = 0;
-    __builtin_memcpy(l, &v, 64);
-    for (uint32_t x : l) s += x;
-    return s;
-  }
-  INL uint32_t lanes_most(U v) {
-    uint32_t l[16], s = 0;
-    __builtin_memcpy(l, &v, 64);
-    for (uint32_t x : l) s = s < x ? x : s;
-    return s;
+  INL float largest_lane(F v) { return folded<float>(v, Most()); }
+  INL uint32_t lanes_sum(U v) { return folded<uint32_t>(v, Sum()); }
+  INL uint32_t lanes_most(U v) { return folded<uint32_t>(v, Most()); }
+  // Of finite values as they are taken, the best in sixteen lanes: only where it is 0 are equal ones not the same.
+  template <int kResidual, class Of>
+  INL float end_of(F lanes, Of of, const float* g, const float* r, size_t len) {
+    float best = len == 0 ? 0.0f : folded<float>(lanes, of);
+    if (best == 0)
+      for (size_t i = 0; i < len; ++i) {
+        float v = kResidual ? g[i] + r[i] : g[i];
+        if (v == 0) return v;
+      }
+    return best;
   }
   INL U size_bits(F v) { return and_(bits_(v), splat(0x7fffffffU)); }
+  INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_i(sizes))); }
   INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
   // ---- Runs of sixteen, and the last ones, which may be fewer
@@ -108,18 +174,54 @@ const char* const kPreludePasses = R"front(
     else
       store(p, v);
   }
-  template <class T>
-  INL M valid(T, size_t count) {
-    if constexpr (T::value)
-      return first_lanes(count);
-    else
-      return splat(true);
+  INL M valid(Yes, size_t count) { return first_lanes(count); }
+  INL All valid(No, size_t) { return All(); }
+  // Runs body(tail, second, i, count) over [from, to): of 32 values, twice sixteen; and what remains.
+  template <class Body>
+  INL void by_pairs(size_t from, size_t to, Body& body) {
+    size_t i = from;
+    for (; i + 32 <= to; i += 32) {
+      body(No(), No(), i, 16);
+      body(No(), Yes(), i + 16, 16);
+    }
+    for (; i < to; i += 16) body(Yes(), No(), i, to - i < 16 ? to - i : 16);
+  }
+  // The same, sixteen by sixteen.
+  template <class Body>
+  INL void by_sixteen(size_t from, size_t to, Body& body) {
+    size_t i = from;
+    for (; i + 16 <= to; i += 16) body(No(), No(), i, 16);
+    if (i < to) body(Yes(), No(), i, to - i);
   }
   template <int kResidual, class T>
   INL F take(T tail, const float* g, const float* r, size_t i, size_t count) {
     F v = load_as(tail, g + i, count);
     if constexpr (kResidual) v = add(v, load_as(tail, r + i, count));
     return v;
+  }
+  // Where memory is asked for while a block is sent: not beyond the values.
+  INL size_t ahead_of(size_t at, size_t n) { return at + 2048 <= n ? at : 0; }
+  template <int kResidual>
+  INL void ask_for(const float* g, const float* r) {
+    __builtin_prefetch(g);
+    if (kResidual) __builtin_prefetch(r);
+  }
+  // The first payload's values; and what several payloads' values add to `onto`.
+  template <class Reader>
+  INL void put_first(size_t begin, size_t end, float* to, const Reader& reader) {
+    auto body = [&](auto tail, auto, size_t i, size_t count) __attribute__((always_inline)) {
+      store_as(tail, to + i, reader(tail, i, count), count);
+    };
+    by_sixteen(begin, end, body);
+  }
+  template <class... Readers>
+  INL void add_all(size_t begin, size_t end, const float* onto, float* to, const Readers&... readers) {
+    auto body = [&](auto tail, auto, size_t i, size_t count) __attribute__((always_inline)) {
+      F v = load_as(tail, onto + i, count);
+      ((v = add(v, readers(tail, i, count))), ...);
+      store_as(tail, to + i, v, count);
+    };
+    by_sixteen(begin, end, body);
   }
   template <int kBits, class T>
   INL void pack_as(T, U u, uint8_t* to, size_t count) {

@@ -20,7 +20,7 @@ const char* const kPreludeTypes = R"front(
         __VA_ARGS__;    \
       }                 \
     } while (0)
-#elif defined(__AVX2__) && defined(__BMI2__)
+#elif defined(__AVX2__) && defined(__BMI2__) && defined(__FMA__)
 #define W 32
 #define EACH(...)     \
     do {                \
@@ -126,6 +126,32 @@ const char* const kPreludeTypes = R"front(
     EACH(r.v[2 * k] = all<VD>(s); r.v[2 * k + 1] = all<VD>(s));
     return r;
   }
+  // In a register or in memory from here on: gcc would make it anew of an immediate wherever it is used.
+#if W == 16
+#define KEPT(T) \
+    INL T kept(T a) { return a; }
+#define KEPT_D KEPT(D)
+#else
+#if W == 64
+#define KEPT_IN(v) __asm__("" : "+v"(v))
+#else
+#define KEPT_IN(v) __asm__("" : "+x"(v))
+#endif
+#define KEPT(T)              \
+    INL T kept(T a) {          \
+      EACH(KEPT_IN(a.v[k])); \
+      return a;                \
+    }
+#define KEPT_D                                         \
+    INL D kept(D a) {                                    \
+      EACH(KEPT_IN(a.v[2 * k]); KEPT_IN(a.v[2 * k + 1])); \
+      return a;                                          \
+    }
+#endif
+  KEPT(F)
+  KEPT(I)
+  KEPT(U)
+  KEPT_D
   INL U lanes() {
     U r;
     EACH(for (int j = 0; j < kLanes; ++j) r.v[k][j] = uint32_t(k * kLanes + j));
@@ -187,6 +213,18 @@ const char* const kPreludeTypes = R"front(
       });                       \
       return r;                 \
     }
+#define D_THREE(name, expr)     \
+    INL D name(D a, D b, D c) { \
+      D r;                      \
+      EACH({                    \
+        enum { j = 2 * k };     \
+        r.v[j] = expr;          \
+      } {                       \
+        enum { j = 2 * k + 1 }; \
+        r.v[j] = expr;          \
+      });                       \
+      return r;                 \
+    }
 #define NUMBERS(T)                \
     TWO(T, T, add, a.v[k] + b.v[k]) \
     TWO(T, T, sub, a.v[k] - b.v[k]) TWO(T, T, mul, a.v[k] * b.v[k]) ONE(T, T, neg, -a.v[k])
@@ -198,12 +236,26 @@ const char* const kPreludeTypes = R"front(
     TWO(T, T, or_, a.v[k] | b.v[k]) TWO(T, T, xor_, a.v[k] ^ b.v[k]) ONE(T, T, not_, ~a.v[k])
       BITS(I) BITS(U) D_TWO(add, a.v[j] + b.v[j]) D_TWO(sub, a.v[j] - b.v[j]) D_TWO(mul, a.v[j] * b.v[j])
           D_TWO(div_, a.v[j] / b.v[j]) D_ONE(neg, -a.v[j]) D_ONE(abs_, (VD)((VL)a.v[j] & INT64_MAX))
+          D_TWO(signed_as, (VD)((VL)a.v[j] | ((VL)b.v[j] & INT64_MIN)))
               ONE(F, F, abs_, (VF)((VU)a.v[k] & 0x7fffffffU)) ONE(U, F, bits_, (VU)a.v[k])
                   ONE(F, U, float_, (VF)a.v[k])
                       TWO(F, F, copysign_, (VF)(((VU)a.v[k] & 0x7fffffffU) | ((VU)b.v[k] & 0x80000000U)))
                           ONE(U, I, as_u, (VU)a.v[k]) ONE(I, U, as_i, (VI)a.v[k]) INL U as_u(U a) {
     return a;
   }
+#define SHIFT_BY(name, op)              \
+    template <int kBy>                    \
+    INL U name(U a) {                     \
+      EACH(a.v[k] = a.v[k] op kBy);       \
+      return a;                           \
+    }                                     \
+    template <int kBy>                    \
+    INL I name(I a) {                     \
+      EACH(a.v[k] = a.v[k] op kBy);       \
+      return a;                           \
+    }
+  SHIFT_BY(shl_by, <<)
+  SHIFT_BY(shr_by, >>)
   ONE(F, I, from_i32, __builtin_convertvector(a.v[k], VF))
   ONE(I, F, towards_zero, __builtin_convertvector(a.v[k], VI))
 )front";

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where generated C++ goes a way of its own to the interpreter's values: quotients, tables of few codes, ends of the
+// values, bounds that are not in order, conditions on bits, and the sums of several payloads.
+#include "lang/emit_cpp.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+#include "lang/compiled.h"
+#include "lang/cpp_compiler.h"
+#include "lang/loader.h"
+#include "support/codec_run.h"
+
+namespace tithe::lang {
+namespace {
+
+using harness::first_difference;
+using harness::Floats;
+using harness::Payload;
+
+// The quotients to their last bits, three floats each; what has no divisor; signs of zeros; a divisor so large that the
+// quotients are divided one by one.
+constexpr const char* kQuotients =
+    "codec quotients \"for a test\"\n"
+    "block 64\n"
+    "encode\n"
+    "  gap  = (f64(largest(x)) - f64(smallest(x))) * 0.37\n"
+    "  q    = divide(f64(x) * 1.7, gap, 7)\n"
+    "  one  = f32(q)\n"
+    "  two  = f32(q - f64(one))\n"
+    "  size = max(f64(largest(abs(x))), 0x1p-120)\n"
+    "  z    = f32(f64(x) / size)\n"
+    "send\n"
+    "  one: f32[]\n"
+    "  two: f32[]\n"
+    "  three: f32[] = f32(q - f64(one) - f64(two))\n"
+    "  zero: u1[] = signbit(z)\n"
+    "  far: f32[] = f32(f64(x) / (size * 0x1p600) * 0x1p600)\n"
+    "decode\n"
+    "  one + two + three + (if zero then far else far * 0.5)\n";
+
+constexpr const char* kTables =
+    "codec tables \"for a test\"\n"
+    "param bits: one of 1, 2, 3, 4, 5 \"of a code\"\n"
+    "block 96\n"
+    "encode\n"
+    "  top = largest(abs(x))\n"
+    "send\n"
+    "  top: f32\n"
+    "  code: u<bits>[] = bits(x) >> 7 & u32((1 << bits) - 1) where code <= 31\n"
+    "decode\n"
+    "  f32(f64(top) * (f64(code) - 1.5) / f64(len + 3))\n";
+
+constexpr const char* kEnds =
+    "codec ends \"for a test\"\n"
+    "block 48\n"
+    "encode\n"
+    "  low  = smallest(x)\n"
+    "  high = largest(x)\n"
+    "  held = clamp(x, high * 0.5, low * 0.5)\n"
+    "  up   = held >= 0.001\n"
+    "  down = up and signbit(x)\n"
+    "send\n"
+    "  low: f32\n"
+    "  high: f32\n"
+    "  up: u1[]\n"
+    "  down: u1[] where up or not down\n"
+    "decode\n"
+    "  if down then low else if up then high else high * 0.25\n";
+
+enum class Values { kEven, kFar, kZeros, kTiny };
+
+Floats values_of(Values kind, std::size_t n, std::uint64_t seed) {
+  Floats v(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t draw = draw32(seed, static_cast<std::uint32_t>(i));
+    const float even = static_cast<float>(draw >> 8) * 0x1p-23F - 1;
+    v[i] = kind == Values::kEven    ? even
+           : kind == Values::kFar   ? std::ldexp(even, static_cast<int>(draw % 160) - 80)
+           : kind == Values::kZeros ? (draw % 2 == 0 ? 0.0F : -0.0F)
+                                    : even * 0x1p-130F;
+  }
+  return v;
+}
+
+void expect_same(const LoadedProgram& program, const Settings& settings) {
+  const std::string how = how_it_runs(program, settings);
+  if (find_compiler().ok() && this_machine().simd) {
+    ASSERT_EQ(how.find("interpreted"), std::string::npos) << how;
+  }
+  const Codec& codec = program.codec;
+  for (const Values kind : {Values::kEven, Values::kFar, Values::kZeros, Values::kTiny})
+    for (const std::size_t n : {1, 16, 47, 64, 97, 1000, 4096}) {
+      Call call{.settings = settings, .seed = 3};
+      std::vector<Payload> payloads;
+      for (std::uint64_t peer = 0; peer < 9; ++peer) {
+        const Floats grad = values_of(kind, n, peer);
+        Payload sent[2];
+        Floats left[2] = {Floats(n), Floats(n)};
+        for (const int k : {0, 1}) {
+          const Impl& impl = k == 0 ? codec.impls[0] : codec.reference();
+          sent[k].resize(codec.phases[0].bound(settings, n));
+          const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, left[k].data(), n}, sent[k]);
+          ASSERT_TRUE(done.ok() && done->finite) << n;
+        }
+        ASSERT_EQ(first_difference(sent[0], sent[1]), "") << n;
+        ASSERT_EQ(first_difference(left[0], left[1]), "") << n;
+        payloads.push_back(sent[0]);
+        const Floats base = values_of(Values::kEven, n, 99);
+        for (const bool onto : {false, true})
+          for (const float divide : {1.0F, 3.0F}) {
+            Floats out[2] = {Floats(n), Floats(n)};
+            const std::vector<ByteView> views(payloads.begin(), payloads.end());
+            const Merge merge{onto ? base.data() : nullptr, divide};
+            ASSERT_TRUE(codec.impls[0].decode(call, views, merge, out[0]).ok());
+            ASSERT_TRUE(codec.reference().decode(call, views, merge, out[1]).ok());
+            ASSERT_EQ(first_difference(out[0], out[1]), "") << n << " of " << payloads.size();
+          }
+      }
+    }
+}
+
+void expect_same(const char* text, const std::vector<double>& first) {
+  const Source source{"test.codec", text};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr) << problems.text(source);
+  Settings settings = defaults(program->codec);
+  for (const double value : first) {
+    if (!program->params.empty()) settings.value[0] = value;
+    expect_same(*program, settings);
+  }
+}
+
+TEST(CompiledPrograms, QuotientsToTheirLastBits) { expect_same(kQuotients, {0}); }
+TEST(CompiledPrograms, TablesOfFewCodes) { expect_same(kTables, {0, 1, 2, 3, 4}); }
+TEST(CompiledPrograms, EndsOfTheValuesAndConditionsOnBits) { expect_same(kEnds, {0}); }
+
+}  // namespace
+}  // namespace tithe::lang

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A program's items in generated text: where each begins (o0, t0), how it is written, and what a receiver makes of it.
+#include <string>
+
+#include "lang/emit_passes.h"
+
+namespace tithe::lang {
+
+class ItemText : public PassText {
+ public:
+  using PassText::PassText;
+
+ protected:
+  // Calls of(k, item) for the items of a block, or for those that are sent once.
+  template <typename Of>
+  void each(bool once, const Of& of) const {
+    for (std::size_t k = 0; k < program_.items.size(); ++k)
+      if (program_.items[k].once == once) of(k, program_.items[k]);
+  }
+
+  // Where each item of a block begins: o0, o1, ... `next` is behind the last.
+  void places(const char* type);
+  // Where each table begins, from `from` on: t0, t1, ...; behind the last of them.
+  std::string tables(const char* type, std::string from);
+  // Where a number stands.
+  std::string place(std::size_t k, const Item& item) const;
+
+  // What was sent, as the receiver sees it.
+  void receive_number(const Item& item, const std::string& bits);
+  void receive_values(const Item& item);
+  void read_numbers(const Pass& of);
+  void unpack(std::size_t k, const Item& item);
+  void pack(std::size_t k, const Item& item);
+
+  // `where` of a block's numbers, or of what is known before them; or of each value.
+  bool of_block(const Item& item) const {
+    return item.where != kNone && node(item.where).stage != Stage::kValue;
+  }
+  bool of_values(const Item& item) const { return item.where != kNone && !of_block(item); }
+  void condition_masks();
+  void look_at_conditions();
+
+  // What decode makes of codes of at most 4 bits, where that follows from them and the block's numbers alone: found
+  // once for a block, and looked up. kNoTable: it is computed of each value.
+  static constexpr std::size_t kNoTable = ~std::size_t{0};
+  std::size_t looked_up_item() const;
+  void look_up_table(std::size_t k);
+  std::string looked_up(std::size_t k, const std::string& code) const;
+
+ private:
+  std::string sent_number(const Item& item, const std::string& bits) const;
+};
+
+}  // namespace tithe::lang
