@@ -375,11 +375,11 @@ void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills)
   }
 }
 
-void Registers::fill(int k) const {
+void Registers::fill(int k, std::size_t count) const {
   if (node(k).type == Type::kF64)
-    std::fill_n(of<double>(k), schedule_.run, *of<double>(k));
+    std::fill_n(of<double>(k), count, *of<double>(k));
   else
-    std::fill_n(of<U>(k), schedule_.run, *of<U>(k));
+    std::fill_n(of<U>(k), count, *of<U>(k));
 }
 
 }  // namespace tithe::lang

@@ -34,7 +34,8 @@ class Registers {
   void compute_values(const Nodes& nodes, const Given& given, std::size_t count) const;
   // Once for a call or a block; `fills`: whether values will read them.
   void compute_once(const Nodes& nodes, const Given& given, bool fills = true) const;
-  void fill(int k) const;
+  void fill(int k) const { fill(k, schedule_.run); }
+  void fill(int k, std::size_t count) const;
 
  private:
   void compute(int k, const Given& given, std::size_t count) const;

@@ -80,7 +80,14 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   bool finite = true;
   std::size_t at = head_bytes(of.program, in.n);
   TITHE_TRY(walk.encode_head(in, out.data(), finite));
+  std::size_t done = 0;  // values; they came with a block in front of theirs
   TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
+    if (first < done) return {};
+    if (const std::size_t some = walk.encode_together(in, first, out.data(), out.data() + at); some != 0) {
+      done = first + some * len;
+      at += some * block_bytes(of.program, len);
+      return {};
+    }
     const Result<std::size_t> bytes = walk.encode_block(in, first, len, out.data(), out.data() + at, finite);
     if (!bytes.ok()) return bytes.status();
     at += *bytes;

@@ -132,6 +132,15 @@ bool Checked::varies() const {
   });
 }
 
+std::size_t blocks_together(const Checked& program) {
+  if (program.block == 0 || program.block > kRun / 2 || program.varies() || program.sends_pairs) return 0;
+  for (const Node& node : program.nodes) {
+    const bool in_order = (node.op >= Op::kLevel && node.op <= Op::kArgument) || node.op >= Op::kThreshold;
+    if (in_order || node.stage == Stage::kAll) return 0;
+  }
+  return kRun / program.block;
+}
+
 const char* only_interpreted(const Checked& program) {
   if (program.varies()) return "its payloads are of different lengths, and no C++ is made of that yet";
   for (const Item& item : program.items)

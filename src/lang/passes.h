@@ -53,6 +53,9 @@ std::size_t payload_bytes(const Checked& program, std::size_t n);
 unsigned count_bytes(std::size_t block);
 unsigned place_bits(std::size_t block);
 
+// Blocks of which a run has room for several, and that the interpreter can encode at a time: how many; 0: none.
+std::size_t blocks_together(const Checked& program);
+
 // Why a program is not made C++ of; nullptr: it is.
 const char* only_interpreted(const Checked& program);
 

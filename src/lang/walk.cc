@@ -27,6 +27,10 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
       name_(name),
       memory_(std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
       registers_(program_, schedule_, memory_.get()),
+      together_(n >= kRun ? blocks_together(program_) : 0),
+      numbers_memory_(together_ == 0 ? nullptr
+                                     : std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
+      numbers_(program_, schedule_, numbers_memory_.get()),
       varies_(program_.varies()),
       codes_(program_.items.size()),
       widths_(program_.items.size()),

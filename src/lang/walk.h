@@ -44,6 +44,9 @@ class Walk {
   // Writes a block's items to `to` and its numbers to the tables: the bytes of the block.
   Result<std::size_t> encode_block(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* payload,
                                    std::uint8_t* to, bool& finite);
+  // Several blocks that are much shorter than a run, from `first` on: how many; 0, and nothing is left, if there are not
+  // so many, or if one of them has to be looked at alone.
+  std::size_t encode_together(const Carry& in, std::size_t first, std::uint8_t* payload, std::uint8_t* to);
   Encoded encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
 
   // ---- Check and decode
@@ -83,6 +86,14 @@ class Walk {
   void keep_last(const PairsLimits& limits, std::vector<std::uint32_t>& picked) const;
   void threshold(const Carry& in, int k) const;
 
+  // Of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
+  void find_numbers(const Nodes& nodes);
+  void spread(int k) const;
+  void find_together(const Pass& pass);
+  bool holds_together(Stage of) const;
+  bool send_together(const Carry& in, std::size_t first);
+  void write_together(std::size_t first, std::uint8_t* payload, std::uint8_t* to) const;
+
   void send_numbers(std::uint8_t* payload, std::uint8_t* to, std::size_t first, std::size_t len,
                     bool& finite);
   void send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::size_t at, std::size_t count);
@@ -113,6 +124,9 @@ class Walk {
   std::string_view name_;
   Memory memory_;
   Registers registers_;
+  std::size_t together_;   // blocks that are encoded at a time; 0: each alone
+  Memory numbers_memory_;  // of encode_together: of each number as many as there are blocks
+  Registers numbers_;
   Given given_;
   bool varies_;
   std::vector<std::size_t> table_;      // per item: where its table begins
