@@ -299,9 +299,12 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
       return number(static_cast<double>(given.n));
     case Op::kLength:
       return number(static_cast<double>(given.length));
+    case Op::kAdded:
+      return number(given.added[n.index]);
     case Op::kTaken:
     case Op::kGrad:
     case Op::kItem:
+    case Op::kBefore:
     case Op::kArgument:
       return;          // are there
     case Op::kScan: {  // behind the run's values stands what is before the next run

@@ -16,6 +16,7 @@ struct Given {
   std::size_t at = 0;      // and in its block
   std::uint64_t key = 0;
   std::uint64_t shared_key = 0;
+  unsigned added[2] = {1, 1};  // payloads in what was sent, and in what the phase in front agreed on
 };
 
 // The arrays of a program at work.

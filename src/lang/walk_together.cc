@@ -106,6 +106,7 @@ bool Walk::send_together(const Carry& in, std::size_t first) {
   }
   registers_.compute_values(schedule_.read.value, given_, count);
   if (!holds_together(Stage::kValue)) return false;
+  if (program_.result == kNone) return true;  // only the last phase leaves
   const float* sent = registers_.of<float>(program_.result);
   if (!all_finite(sent, count)) return false;
   if (in.residual_out != nullptr) {
