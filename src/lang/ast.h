@@ -81,7 +81,8 @@ struct SendItem {
   ExprPtr where = nullptr;
 };
 
-// pairs where ... at most ... else largest ...  |  pairs where ... slots ... per 65536  |  indices where ... at most ...
+// pairs where ... at most ... else largest ...  |  pairs where ... slots ... per 65536
+// indices where ... at most ...
 struct SendPairs {
   Span at;
   bool indices = false;  // without the values

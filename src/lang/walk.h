@@ -51,8 +51,8 @@ class Walk {
   // Writes a block's items to `to` and its numbers to the tables: the bytes of the block.
   Result<std::size_t> encode_block(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* payload,
                                    std::uint8_t* to, bool& finite);
-  // Several blocks that are much shorter than a run, from `first` on: how many; 0, and nothing is left, if there are not
-  // so many, or if one of them has to be looked at alone.
+  // Several blocks that are much shorter than a run, from `first` on: how many; 0, and nothing is left, if there are
+  // not so many, or if one of them has to be looked at alone.
   std::size_t encode_together(const Carry& in, std::size_t first, std::uint8_t* payload, std::uint8_t* to);
   Encoded encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
   // The indices that encode_pairs would send.

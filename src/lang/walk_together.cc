@@ -3,8 +3,8 @@
 // paid once for several blocks. A number of a block is an array of as many as there are blocks, and is spread over
 // their values where these read it.
 //
-// Whatever is out of the ordinary (a value that is not finite, a `where` that does not hold) is left to encode_block, which
-// says what it is: nothing has been left behind until all is known to be in order.
+// Whatever is out of the ordinary (a value that is not finite, a `where` that does not hold) is left to encode_block,
+// which says what it is: nothing has been left behind until all is known to be in order.
 #include <algorithm>
 
 #include "base/finite.h"
