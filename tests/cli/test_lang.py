@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe lang: what its verbs write, what they refuse, and that programs of codecs/ pass in the time that is promised."""
+"""tithe lang: what its verbs write, what they refuse, and that programs of codecs/ pass in the promised time."""
 
 import json
 import os
