@@ -24,6 +24,7 @@ struct Args {
 constexpr std::size_t kSizes[] = {1, 1000, 1'000'000, 25'000'000};
 
 std::string type_of(const lang::Item& item) {
+  if (item.coding == lang::Coding::kInts) return "int[]";
   if (item.coding == lang::Coding::kTrits) return "trits[]";
   if (item.coding == lang::Coding::kPlaces) return "places[]";
   if (item.coding == lang::Coding::kWidths) return "u<...>[]";
@@ -48,13 +49,32 @@ std::string bytes_of(const lang::Item& item) {
 }
 
 // As written in the file.
-std::string where_of(const lang::LoadedProgram& program, std::size_t k) {
-  const lang::SendItem& item = program.file.send[k];
+std::string where_of(const lang::LoadedProgram& program, std::size_t phase, std::size_t k) {
+  const lang::SendItem& item = program.file.phases[phase].send[k];
   return item.where ? std::string(program.source.of(item.where->at)) : "";
 }
 
-void show_layout(const lang::LoadedProgram& program, const lang::Checked& checked, Report& report) {
+// What is not in blocks. False: the rest is.
+bool show_whole(const lang::Checked& checked, Report& report) {
+  if (checked.sends_values)
+    report.text += "values: the value array of docs/format.md, \"Sparse payloads\", one for each index\n";
+  if (checked.sends_indices)
+    report.text += "indices: the list of docs/format.md, \"Sparse payloads\", without its values\n";
+  if (checked.adds()) {
+    const lang::Item& item = checked.items[0];
+    report.text += fmt::format(
+        "int[] {}: the int fields of docs/format.md, of each value its distance from {}, at most {} of a "
+        "rank\n",
+        item.name, item.low, item.top);
+  }
+  return checked.sends_values || checked.sends_indices || checked.adds();
+}
+
+void show_layout(const lang::LoadedProgram& program, std::size_t phase, const lang::Checked& checked,
+                 Report& report) {
   Json items = Json::array();
+  if (show_whole(checked, report)) return;
+  if (checked.counts) report.text += "  0     2                 u16      ranks counted\n";
   if (checked.sends_pairs)
     report.text += "pairs: the list of indices and values of docs/format.md, \"Sparse payloads\"\n";
   const auto part_of = [](const lang::Item& item) { return item.once ? 0 : item.table ? 1 : 2; };
@@ -65,7 +85,7 @@ void show_layout(const lang::LoadedProgram& program, const lang::Checked& checke
     return fmt::format("then, of each {} values (len: the last ones may be fewer)\n", checked.block);
   };
   for (int part = 0; part < 3; ++part) {
-    std::size_t at = 0;
+    std::size_t at = part == 0 && checked.counts ? lang::kCountBytes : 0;
     bool moves = part == 1;
     bool headed = false;
     for (std::size_t k = 0; k < checked.items.size(); ++k) {
@@ -77,7 +97,7 @@ void show_layout(const lang::LoadedProgram& program, const lang::Checked& checke
       const std::string bytes = bytes_of(item);
       const std::string known = item.per != 0 ? fmt::format("bytes of each {} values' blocks", item.per)
                                 : !item.array && item.input == lang::kNone ? "known to the receiver"
-                                                                           : where_of(program, k);
+                                                                           : where_of(program, phase, k);
       report.text +=
           fmt::format("  {:<5} {:<17} {:<8} {:<12} {}\n", place, bytes, type_of(item), item.name, known);
       items.push_back({{"once", item.once},
@@ -92,6 +112,19 @@ void show_layout(const lang::LoadedProgram& program, const lang::Checked& checke
   }
   report.json["block"] = checked.block;
   report.json["items"] = std::move(items);
+}
+
+void show_sizes(const lang::LoadedProgram& program, const Phase& phase, const Settings& settings,
+                Report& report) {
+  Json sizes = Json::object();
+  report.text += program.codec.traits.fixed_size ? "bytes" : "bytes at most";
+  for (const std::size_t n : kSizes) {
+    const std::size_t bytes = phase.bound(settings, n);
+    report.text += fmt::format("{} {} of {} values", n == kSizes[0] ? "" : ",", bytes, n);
+    sizes[std::to_string(n)] = bytes;
+  }
+  report.text += '\n';
+  report.json["bytes"] = std::move(sizes);
 }
 
 void show_passes(const lang::Combination& of, Report& report) {
@@ -142,27 +175,29 @@ Result<Report> show(const Args& args) {
   const Result<Spec> spec = parse_spec((*loaded)->name + settings);
   if (!spec.ok()) return spec.status();
   const lang::LoadedProgram& program = **loaded;
-  const lang::Checked& checked = program.of(spec->settings).program;
   if (args.cpp) return show_cpp(program, *spec);
   if (args.cuda) return show_cuda(program, *spec);
   Report report;
   report.json = {{"name", program.name}, {"doc", program.doc}};
   report.text = fmt::format("{}: {}\n", to_string(*spec), program.doc);
   const bool both = !args.layout && !args.passes;
-  if (args.layout || both) {
-    show_layout(program, checked, report);
-    Json sizes = Json::object();
-    report.text += program.codec.traits.fixed_size ? "bytes" : "bytes at most";
-    for (const std::size_t n : kSizes) {
-      const std::size_t bytes = program.phase.bound(spec->settings, n);
-      report.text += fmt::format("{} {} of {} values", n == kSizes[0] ? "" : ",", bytes, n);
-      sizes[std::to_string(n)] = bytes;
+  const bool several = program.phases.size() > 1;
+  for (std::size_t p = 0; p < program.phases.size(); ++p) {
+    const lang::Combination& of = program.of(spec->settings, p);
+    Report one;
+    if (several) one.text = fmt::format("phase {} by {}\n", program.phases[p].name, name(of.program.law));
+    if (args.layout || both) {
+      show_layout(program, p, of.program, one);
+      show_sizes(program, program.phases[p], spec->settings, one);
     }
-    report.text += '\n';
-    report.json["bytes"] = std::move(sizes);
+    if ((args.passes || both) && !of.program.sends_values) show_passes(of, one);
+    report.text += one.text;
+    if (several)
+      report.json["phases"].push_back(std::move(one.json));
+    else
+      report.json.update(one.json);
   }
   if (args.passes || both) {
-    show_passes(program.of(spec->settings), report);
     const std::string how = lang::how_it_runs(program, spec->settings);
     report.text += how + "\n";
     report.json["runs"] = how;

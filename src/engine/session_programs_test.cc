@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "support/ledger.h"
+#include "support/values.h"
 #include "tithe/tithe.h"
 
 namespace tithe {
@@ -67,6 +68,37 @@ TEST_F(SessionPrograms, TheSameContentUnderOtherNamesIsOneCodec) {
     const Status s = step(ranks[r]);
     EXPECT_TRUE(s.ok()) << text(s);
   });
+}
+
+// Agreeing between ranks, rounds and chunks: the result is that of the codec in C++, bit for bit.
+TEST_F(SessionPrograms, PhasesGiveWhatTheirTwinsGive) {
+  const auto results = [](const std::string& codec, const std::string& strategy) {
+    Ranks ranks(open_loop(3), SessionOptions{.codec = codec, .strategy = strategy, .lanes = 0});
+    std::vector<std::vector<float>> all(3);
+    ranks.each([&](Rank r) {
+      for (unsigned round = 0; round < 3; ++round) {
+        std::vector<float> v =
+            harness::values(harness::Data::kHeavy, 3001, 10 * round + static_cast<unsigned>(r));
+        const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
+        const Result<Ticket> ticket = ranks[r].sync({&t, 1});
+        ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+        const Status s = ranks[r].wait(*ticket);
+        ASSERT_TRUE(s.ok()) << text(s);
+        ASSERT_TRUE(ranks[r].commit().ok());
+        all[static_cast<std::size_t>(r)].insert(all[static_cast<std::size_t>(r)].end(), v.begin(), v.end());
+      }
+    });
+    return all;
+  };
+  for (const char* strategy : {"ring", "server", "tree"})
+    for (const char* twin : {"qsgd_shared", "terngrad_shared", "scalecom"}) {
+      const auto want = results(twin, strategy);
+      const auto got = results(std::string(TITHE_SOURCE_DIR "/codecs/") + twin + ".codec", strategy);
+      EXPECT_EQ(got, want) << twin << " by " << strategy;
+      EXPECT_EQ(got[0], got[1]);
+      EXPECT_EQ(got[0], got[2]);
+      EXPECT_NE(got[0], std::vector<float>(got[0].size()));
+    }
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ struct Function {
 };
 
 // once NAME: u8 = expr  |  table NAME: u8 where ...  |  NAME: u<bits>[] = expr where ...  |  table NAME: u16 per 1024
+// NAME: int[]
 struct SendItem {
   Name name;
   Span type_at;
@@ -72,6 +73,7 @@ struct SendItem {
   unsigned bits = 0;        // of u1 .. u32; 0: width
   ExprPtr width = nullptr;  // of u<width>
   bool trits = false, places = false;
+  bool ints = false;  // whole numbers that add up
   bool array = false;
   bool full = false;        // [block]
   double per = 0;           // of so many values the bytes
@@ -80,8 +82,10 @@ struct SendItem {
 };
 
 // pairs where ... at most ... else largest ...  |  pairs where ... slots ... per 65536
+// indices where ... at most ...
 struct SendPairs {
   Span at;
+  bool indices = false;  // without the values
   ExprPtr where;
   ExprPtr slots = nullptr;
   double per = 0;
@@ -94,6 +98,19 @@ struct Claim {
   ExprPtr value = nullptr;
 };
 
+// phase NAME by LAW, and what stands below it. A file without one has a single phase, with no name here.
+struct PhaseText {
+  Name name;
+  Name law;
+  std::vector<Let> encode;
+  std::vector<SendItem> send;
+  std::optional<SendPairs> pairs;
+  std::optional<Span> values;  // values at indices
+  std::vector<Let> decode;
+  ExprPtr result = nullptr;  // of the last phase; none: of pairs
+  bool named() const { return !name.text.empty(); }
+};
+
 struct File {
   Name name;
   std::string_view doc;
@@ -101,12 +118,8 @@ struct File {
   std::vector<Let> plan;
   std::vector<Function> functions;
   std::vector<Claim> claims;
-  ExprPtr block = nullptr;  // none: all values
-  std::vector<Let> encode;
-  std::vector<SendItem> send;
-  std::optional<SendPairs> pairs;
-  std::vector<Let> decode;
-  ExprPtr result = nullptr;  // none: of pairs
+  ExprPtr block = nullptr;        // none: all values
+  std::vector<PhaseText> phases;  // one at least
 };
 
 }  // namespace tithe::lang

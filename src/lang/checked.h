@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lang/source.h"
+#include "tithe/codec.h"
 
 namespace tithe::lang {
 
@@ -37,6 +38,8 @@ enum class Op : std::uint8_t {
   kTaken,   // gradient plus residual
   kGrad,    // the gradient alone
   kItem,    // what was sent: index
+  kBefore,  // what the phase in front of this one agreed on: index
+  kAdded,   // how many payloads what was sent is the sum of; index 1: what kBefore is
   // For each value or number
   kAdd,
   kSub,
@@ -115,6 +118,7 @@ struct Node {
   Stage stage = Stage::kPlan;
   bool decode = false;  // reads what was sent
   bool late = false;    // reads what was found of all blocks
+  bool before = false;  // reads what the phase in front of this one agreed on
   unsigned pass = 0;    // passes that must be over
   std::array<int, 3> in = {kNone, kNone, kNone};
   double number = 0;
@@ -128,7 +132,8 @@ enum class Coding : std::uint8_t {
   kWidths,  // each in its own number of bits, which follows from what stands in front
   kTrits,   // 0, 1 or 2: five to a byte, and runs of ones shortened
   kPlaces,  // how many are 1, and where
-  kBytes    // a number: the bytes of some blocks
+  kBytes,   // a number: the bytes of some blocks
+  kInts  // whole numbers that add up (codec/int_sum/int_fields.h): an array of all values, alone in its payload
 };
 
 struct Item {
@@ -143,9 +148,11 @@ struct Item {
   std::size_t full = 0;  // an array of so many in short blocks, too: those past the last value are 0
   std::size_t per = 0;   // of kBytes: of so many values
   int width = kNone;     // of kWidths: bits of each
-  int value = kNone;     // what encode sends
-  int input = kNone;     // what decode reads; none: the receiver knows the value
-  int where = kNone;     // what must hold of it
+  unsigned top = 0;      // of kInts the largest of one rank; what is sent is the distance from `low`
+  double low = 0;
+  int value = kNone;  // what encode sends
+  int input = kNone;  // what decode reads; none: the receiver knows the value
+  int where = kNone;  // what must hold of it
   bool in_block() const { return !once && !table; }
 };
 
@@ -167,11 +174,18 @@ struct Pairs {
   std::size_t per = 0;
 };
 
+// One phase of a program, in one combination of its constants.
 struct Checked {
+  Law law = Law::kDecode;
+  // By kMax, in front of a sum: a payload begins with a u16, how many ranks it is of.
+  bool counts = false;
+  std::vector<Item> before;  // what the phase in front of it sent; `input` is what reads it here
   std::vector<Node> nodes;
   std::vector<Item> items;
   std::vector<Folding> foldings;
   bool sends_pairs = false;
+  bool sends_indices = false;  // the pairs without their values, by kLeader
+  bool sends_values = false;   // those at the indices that the phase in front of it sent, by kSum
   Pairs pairs;
   int result = kNone;          // f32, value: what is decoded
   std::size_t block = 0;       // values; 0: all
@@ -181,6 +195,7 @@ struct Checked {
   const Node& node(int k) const { return nodes[static_cast<std::size_t>(k)]; }
   // Whether a payload's size depends on the values.
   bool varies() const;
+  bool adds() const { return items.size() == 1 && items[0].coding == Coding::kInts; }
 };
 
 }  // namespace tithe::lang

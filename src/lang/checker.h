@@ -12,9 +12,9 @@ namespace tithe::lang {
 // The values that a whole-number or word parameter can have; empty: a real one.
 std::vector<double> values_of(const Param& param);
 
-// All combinations of values_of(), the first parameter's changing slowest; what is wrong with the first that is not in
-// order. At least one where there is no problem.
-std::vector<Checked> check(const File& file, Problems& problems);
+// All combinations of values_of(), the first parameter's changing slowest, and of each its phases; what is wrong with
+// the first that is not in order. At least one where there is no problem.
+std::vector<std::vector<Checked>> check(const File& file, Problems& problems);
 
 // What the author claims of errors, as a program of plan nodes whose result is f64; no nodes: nothing.
 // In the combination of `of`.

@@ -151,7 +151,7 @@ bool same_as_interpreter(const Object& object, const Combination& of, const Sett
 
 void prepare(const LoadedProgram& program, const Settings& settings) {
   const Combination& of = program.of(settings);
-  if (of.program.sends_pairs || !this_machine().simd) return;
+  if (of.program.sends_pairs || of.program.sends_values || !this_machine().simd) return;
   const Level level = level_in_use();
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
@@ -175,7 +175,8 @@ void prepare(const LoadedProgram& program, const Settings& settings) {
 
 std::string how_it_runs(const LoadedProgram& program, const Settings& settings) {
   if (!this_machine().simd) return "interpreted, as TITHE_FORCE_REFERENCE says";
-  const Combination& of = program.of(settings);
+  const Combination& last = program.of(settings);
+  const Combination& of = last.program.sends_values ? *last.before : last;
   if (of.program.sends_pairs)
     return plan_pairs(of.program).kind == PairsKind::kOther
                ? "interpreted: it chooses values as none of the library's kernels does"

@@ -325,6 +325,8 @@ const char* no_order(const Checked& program) {
 }  // namespace
 
 const char* no_kernels(const Combination& of, const Settings& settings) {
+  if (of.before != nullptr || of.program.law != Law::kDecode)
+    return "no kernels are made yet of what is agreed on in phases";
   if (const char* why = no_order(of.program)) return why;
   if (!of.program.sends_pairs) return no_blocks(of.program, of.schedule);
   if (!sparse::form_of(settings, of.form).plain())

@@ -299,9 +299,12 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
       return number(static_cast<double>(given.n));
     case Op::kLength:
       return number(static_cast<double>(given.length));
+    case Op::kAdded:
+      return number(given.added[n.index]);
     case Op::kTaken:
     case Op::kGrad:
     case Op::kItem:
+    case Op::kBefore:
     case Op::kArgument:
       return;          // are there
     case Op::kScan: {  // behind the run's values stands what is before the next run
@@ -375,11 +378,11 @@ void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills)
   }
 }
 
-void Registers::fill(int k) const {
+void Registers::fill(int k, std::size_t count) const {
   if (node(k).type == Type::kF64)
-    std::fill_n(of<double>(k), schedule_.run, *of<double>(k));
+    std::fill_n(of<double>(k), count, *of<double>(k));
   else
-    std::fill_n(of<U>(k), schedule_.run, *of<U>(k));
+    std::fill_n(of<U>(k), count, *of<U>(k));
 }
 
 }  // namespace tithe::lang

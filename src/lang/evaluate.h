@@ -16,6 +16,7 @@ struct Given {
   std::size_t at = 0;      // and in its block
   std::uint64_t key = 0;
   std::uint64_t shared_key = 0;
+  unsigned added[2] = {1, 1};  // payloads in what was sent, and in what the phase in front agreed on
 };
 
 // The arrays of a program at work.
@@ -34,7 +35,8 @@ class Registers {
   void compute_values(const Nodes& nodes, const Given& given, std::size_t count) const;
   // Once for a call or a block; `fills`: whether values will read them.
   void compute_once(const Nodes& nodes, const Given& given, bool fills = true) const;
-  void fill(int k) const;
+  void fill(int k) const { fill(k, schedule_.run); }
+  void fill(int k, std::size_t count) const;
 
  private:
   void compute(int k, const Given& given, std::size_t count) const;

@@ -21,9 +21,15 @@ std::string_view first_word(std::string_view code) {
   const auto end = code.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
   return code.substr(0, end);
 }
+// Not a name that is given a value, as the parser takes it.
 bool is_section(std::string_view code) {
-  return std::find(std::begin(kSections), std::end(kSections), first_word(code)) != std::end(kSections);
+  const std::string_view word = first_word(code);
+  if (std::find(std::begin(kSections), std::end(kSections), word) == std::end(kSections)) return false;
+  std::string_view rest = code.substr(word.size());
+  if (rest.starts_with(' ')) rest.remove_prefix(1);
+  return !rest.starts_with(':') && (!rest.starts_with('=') || rest.starts_with("=="));
 }
+bool is_phase(std::string_view code) { return first_word(code) == "phase" && is_section(code); }
 // Those whose lines follow.
 bool is_body(std::string_view code) { return code == "encode" || code == "send" || code == "decode"; }
 
@@ -106,14 +112,15 @@ std::string formatted(std::string_view text) {
   std::vector<Line> lines = lines_of(text);
   align(lines);
   std::string out;
-  bool body = false, empty = true;  // whether the line before is
+  bool body = false, empty = true, heads = false;  // whether the line before is
   for (const Line& line : lines) {
     if (line.code.empty() && line.comment.empty()) {
       if (!empty) out += '\n';
       empty = true;
       continue;
     }
-    if (is_body(line.code) && !empty) out += '\n';
+    if ((is_phase(line.code) || (is_body(line.code) && !heads)) && !empty) out += '\n';
+    heads = is_phase(line.code);
     if (is_section(line.code) && !line.continues) body = is_body(line.code);
     const bool indented = body && !is_body(line.code);
     std::string whole(line.continues ? std::max<std::size_t>(line.indent, 2) : indented ? 2 : 0, ' ');

@@ -33,8 +33,15 @@ TEST(Format, SpacesLinesAndColumns) {
       "  wide = (v +\n       1)\n\nsend\n\n  v : f32[]\n\ndecode\n  v\n");
 }
 
+TEST(Format, Phases) {
+  EXPECT_EQ(formatted("codec a \"b\"\nphase p by max\nsend\nv: f32\nphase q by sum\n\nencode\nphase = x\n"
+                      "w = 1\nsend\n"),
+            "codec a \"b\"\n\nphase p by max\nsend\n  v: f32\n\nphase q by sum\n\nencode\n  phase = x\n"
+            "  w     = 1\n\nsend\n");
+}
+
 TEST(Format, TheSameTokensAndWhatWasFormattedStays) {
-  for (const auto& entry : std::filesystem::directory_iterator(TITHE_SOURCE_DIR "/codecs")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(TITHE_SOURCE_DIR "/codecs")) {
     if (entry.path().extension() != ".codec") continue;
     const std::string text = read(entry.path()), once = formatted(text);
     EXPECT_EQ(tokens_of(once), tokens_of(text)) << entry.path();

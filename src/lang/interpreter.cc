@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "codec/common/payload.h"
+#include "lang/indices.h"
 #include "lang/walk.h"
 
 namespace tithe::lang {
@@ -63,24 +64,75 @@ PairsLimits limits_of(const Combination& of, const Settings& settings, std::size
   return {.most = most, .keep = count(of.program.pairs.keep, most)};
 }
 
+namespace {
+
+// A field of a sum is as wide as the ranks that were counted need; where none were, as those that there may be.
+unsigned ranks_of(const Combination& of, const Call& call) {
+  if (of.before != nullptr && of.before->program.counts) return wire::get<std::uint16_t>(call.context.data());
+  if (of.before != nullptr && of.before->program.adds()) return int_fields::head_of(call.context).added;
+  return most_ranks(of, call.settings);
+}
+unsigned field_bits(const Combination& of, unsigned ranks) {
+  return int_fields::bits_for(of.program.items[0].top, ranks);
+}
+
+// The fields of all payloads are as wide as the phase in front said.
+Status check_widths(const Combination& of, std::string_view name, const Call& call,
+                    std::span<const ByteView> payloads) {
+  const unsigned ranks = ranks_of(of, call);
+  for (const ByteView p : payloads)
+    if (int_fields::head_of(p).bits != field_bits(of, ranks) || int_fields::head_of(p).added > ranks)
+      return {Code::kCorrupt, fmt::format("{}: int fields for another number of ranks", name)};
+  return {};
+}
+
+Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
+  return of.before == nullptr ? Status{} : check(*of.before, name, in_front(call), n, call.context);
+}
+
+}  // namespace
+
+int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
+                          std::size_t n) {
+  return {name, n, of.program.items[0].top, most_ranks(of, settings)};
+}
+
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n) {
+  if (of.program.sends_indices || of.program.sends_values) return indices_bound(of, settings, n);
+  if (of.program.adds()) return int_fields::bytes(n, field_bits(of, most_ranks(of, settings)));
   if (!of.program.sends_pairs) return payload_bytes(of.program, n);
   return sparse::bound(sparse::form_of(settings, of.form), limits_of(of, settings, n).most, n);
 }
 
 Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
                        Bytes out) {
+  if (of.program.sends_indices || of.program.sends_values) return encode_indices(of, name, call, in, out);
   if (of.program.sends_pairs) TITHE_TRY(sparse::check_values(name, in.n));
   TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
+  TITHE_TRY(check_context(of, name, call, in.n));
   Walk walk(of, name, call, in.n);
+  walk.begin(of, call);
   if (of.program.sends_pairs) {
     const PairsLimits limits = limits_of(of, call.settings, in.n);
     return walk.encode_pairs(in, sparse::form_of(call.settings, of.form), limits, out);
   }
   bool finite = true;
   std::size_t at = head_bytes(of.program, in.n);
+  if (of.program.adds()) {
+    const unsigned bits = field_bits(of, ranks_of(of, call));
+    int_fields::put_head(out.data(), {1, bits});
+    walk.begin_sum({1, bits}, nullptr, out.data());
+    at = int_fields::bytes(in.n, bits);
+  }
   TITHE_TRY(walk.encode_head(in, out.data(), finite));
+  std::size_t done = 0;  // values; they came with a block in front of theirs
   TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
+    if (first < done) return {};
+    if (const std::size_t some = walk.encode_together(in, first, out.data(), out.data() + at); some != 0) {
+      done = first + some * len;
+      at += some * block_bytes(of.program, len);
+      return {};
+    }
     const Result<std::size_t> bytes = walk.encode_block(in, first, len, out.data(), out.data() + at, finite);
     if (!bytes.ok()) return bytes.status();
     at += *bytes;
@@ -89,9 +141,11 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   return Encoded{at, finite};
 }
 
-Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n,
-             ByteView payload) {
+Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload,
+             const int_fields::Kernels& with) {
+  if (of.program.sends_indices || of.program.sends_values) return check_indices(of, name, call, n, payload);
   if (of.program.sends_pairs) return sparse::check(name, n, limits_of(of, call.settings, n).most, payload);
+  if (of.program.adds()) return int_fields::check(with, sum_form(of, name, call.settings, n), payload);
   if (!of.program.varies()) TITHE_TRY(codec::check_size(name, payload.size(), payload_bytes(of.program, n)));
   std::size_t at = head_bytes(of.program, n);
   if (payload.size() < at) return codec::check_size(name, payload.size(), at);
@@ -108,7 +162,10 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
 
 Status decode(const Combination& of, std::string_view name, const Call& call,
               std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
+  if (of.program.sends_values) return decode_values(of, name, call, payloads, merge, out);
   for (const ByteView p : payloads) TITHE_TRY(check(of, name, call, out.size(), p));
+  TITHE_TRY(check_context(of, name, call, out.size()));
+  if (of.program.adds()) TITHE_TRY(check_widths(of, name, call, payloads));
   if (of.program.sends_pairs) {
     sparse::decode_ref(payloads, merge, out);
     return {};
@@ -118,6 +175,8 @@ Status decode(const Combination& of, std::string_view name, const Call& call,
   const float* base = merge.base;
   for (const ByteView payload : payloads) {
     Walk walk(of, name, call, out.size());
+    walk.begin(of, call);
+    if (of.program.adds()) walk.begin_sum(int_fields::head_of(payload), payload.data(), nullptr);
     TITHE_TRY(walk.check_head(payload));
     std::size_t at = head_bytes(of.program, out.size());
     const auto add = [&](std::size_t from, std::size_t count, const float* v) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "codec/int_sum/int_fields.h"
 #include "lang/evaluate.h"
 #include "tithe/codec.h"
 
@@ -31,18 +32,40 @@ struct Running {
 struct Combination {
   Checked program;
   Schedule schedule;
-  std::size_t form = 0;  // of programs that send pairs: where their form stands in the settings
+  // Where in the settings stands what the language adds: the form of pairs, or how many ranks there may be in a sum.
+  std::size_t form = 0;
+  std::unique_ptr<Combination> before = nullptr;  // the phase in front of this one
   std::unique_ptr<Running> running = std::make_unique<Running>();
 
   Combination(Checked of, std::size_t form_at) : program(std::move(of)), schedule(program), form(form_at) {}
 };
 
+// The call of the phase in front.
+inline Call in_front(Call call) {
+  --call.phase;
+  call.context = {};
+  return call;
+}
+
+// The most ranks that may take part, of a program that sums.
+inline unsigned most_ranks(const Combination& of, const Settings& settings) {
+  return static_cast<unsigned>(settings[of.form]);
+}
+
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n);
 Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
                        Bytes out);
-Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload);
+// `with`: of a program that sums.
+Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload,
+             const int_fields::Kernels& with = int_fields::kReference);
 Status decode(const Combination& of, std::string_view name, const Call& call,
               std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+// Of a program that sums.
+int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
+                          std::size_t n);
+// Of phases that combine by max or sum (lang/combine.cc).
+Result<Combined> combine(const Combination& of, std::string_view name, const Call& call, std::size_t n,
+                         Bytes acc, ByteView in, float* residual_out, const int_fields::Kernels& with);
 
 // Of a program that sends pairs: the most of them, and how many are kept if there were more.
 struct PairsLimits {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "base/text.h"
 #include "codec/common/payload.h"
@@ -16,6 +17,7 @@
 #include "codec/sparse/sparsifier.h"
 #include "lang/checker.h"
 #include "lang/parse.h"
+#include "lang/phases.h"
 #include "lang/slots.h"
 
 namespace tithe::lang {
@@ -23,7 +25,6 @@ namespace tithe::lang {
 namespace {
 
 constexpr std::size_t kMostShown = 200;  // bytes of a path
-constexpr Law kDecodeLaw[] = {Law::kDecode};
 
 // All that this process has loaded. They stay.
 struct Loaded {
@@ -36,6 +37,8 @@ const Claim* claim_of(const File& file, std::string_view name) {
     if (c.name.text == name) return &c;
   return nullptr;
 }
+
+bool sums(const PhaseText& phase) { return !phase.send.empty() && phase.send[0].ints; }
 
 void fill_params(LoadedProgram& p) {
   const std::size_t count = p.file.params.size();
@@ -62,12 +65,51 @@ void fill_params(LoadedProgram& p) {
     }
     p.params.push_back(to);
   }
-  if (!p.file.pairs) return;
-  p.params.push_back(sparse::kValuesParam);
-  p.params.push_back(sparse::kIndicesParam);
+  const auto add = [&](const ParamSpec& spec) { p.params.push_back(spec); };
+  const PhaseText& first = p.file.phases[0];
+  if (first.pairs) {
+    add(first.pairs->indices ? sparse::kFixedValuesParam : sparse::kValuesParam);
+    add(sparse::kIndicesParam);
+  } else if (std::any_of(p.file.phases.begin(), p.file.phases.end(), sums)) {
+    add(int_fields::kWorkers);
+  }
+}
+
+// The phases of a combination, the last one holding the others.
+Combination chained(std::vector<Checked> phases, std::size_t form) {
+  std::unique_ptr<Combination> before;
+  for (std::size_t k = 0; k + 1 < phases.size(); ++k) {
+    auto next = std::make_unique<Combination>(std::move(phases[k]), form);
+    next->before = std::exchange(before, nullptr);
+    before = std::move(next);
+  }
+  Combination last(std::move(phases.back()), form);
+  last.before = std::move(before);
+  return last;
+}
+
+void fill_phases(LoadedProgram& p, const SlotFunctions& seam) {
+  for (std::size_t k = 0; k < p.file.phases.size(); ++k) {
+    const PhaseText& phase = p.file.phases[k];
+    if (phase.pairs && !phase.pairs->indices)
+      p.laws.emplace_back(std::begin(sparse::kLaws), std::end(sparse::kLaws));
+    else
+      p.laws.push_back({law_of(p.file, k)});
+  }
+  for (std::size_t k = 0; k < p.file.phases.size(); ++k) {
+    const PhaseText& phase = p.file.phases[k];
+    p.phases.push_back(
+        {.name = phase.named() ? phase.name.text : "values", .laws = p.laws[k], .bound = seam.bound[k]});
+  }
 }
 
 }  // namespace
+
+const Combination& LoadedProgram::of(const Settings& settings, std::size_t phase) const {
+  const Combination* found = &of(settings);
+  for (std::size_t k = phases.size(); k > phase + 1; --k) found = found->before.get();
+  return *found;
+}
 
 LoadedProgram::~LoadedProgram() { give_back_slot(*this); }
 
@@ -110,7 +152,7 @@ double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) co
   if (contractions.empty()) return std::numeric_limits<double>::infinity();
   const Combination& claim = contractions[index_of(settings)];
   const double claimed = plan_value(claim.program, claim.schedule, claim.program.result, settings, n);
-  if (!file.pairs) return claimed;
+  if (!file.phases[0].pairs) return claimed;
   const sparse::Form form = sparse::form_of(settings, file.params.size());
   return 1 - (1 - claimed) * sparse::kKeptEnergy[static_cast<std::size_t>(form.values)];
 }
@@ -120,12 +162,13 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   p->source = std::move(source);
   p->file = parse(p->source, problems);
   if (problems.any()) return nullptr;
-  std::vector<Checked> checked = check(p->file, problems);
+  std::vector<std::vector<Checked>> checked = check(p->file, problems);
   if (problems.any()) return nullptr;
   fill_params(*p);
   if (p->params.size() > kMaxParams) {
-    problems.add(p->file.pairs->at,
-                 fmt::format("a codec has at most {} parameters, two of them for its pairs", kMaxParams));
+    problems.add(p->file.params.back().name.at,
+                 fmt::format("a codec has at most {} parameters, and the language adds {} here", kMaxParams,
+                             p->params.size() - p->file.params.size()));
     return nullptr;
   }
   const SlotFunctions* seam = take_slot(*p);
@@ -133,26 +176,35 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
     problems.add(p->file.name.at, fmt::format("{} programs are loaded already, and no more can be", kSlots));
     return nullptr;
   }
-  const bool looks = !Schedule(checked[0]).looked.reduce.empty();
-  const bool one_pass = !looks && (checked[0].passes == 0 || checked[0].block != 0);
-  const bool pairs = p->file.pairs.has_value();
+  const Checked& first = checked[0][0];
+  const bool looks = !Schedule(first).looked.reduce.empty();
+  const bool one_pass = p->file.phases.size() == 1 && !looks && (first.passes == 0 || first.block != 0);
+  const bool lists = first.sends_pairs, pairs = lists && !first.sends_indices;
+  const bool adds = checked[0].back().adds();
   if (const Claim* c = claim_of(p->file, "contraction"))
-    for (const Checked& of : checked) p->contractions.emplace_back(check_claim(p->file, *c, of, problems), 0);
-  for (Checked& c : checked) p->combinations.emplace_back(std::move(c), p->file.params.size());
-  const bool varies = std::any_of(p->combinations.begin(), p->combinations.end(),
-                                  [](const Combination& of) { return of.program.varies(); });
+    for (const auto& of : checked) p->contractions.emplace_back(check_claim(p->file, *c, of[0], problems), 0);
+  const bool varies = std::any_of(checked.begin(), checked.end(), [](const std::vector<Checked>& phases) {
+    return std::any_of(phases.begin(), phases.end(),
+                       [](const Checked& of) { return of.varies() || of.adds() || of.sends_pairs; });
+  });
+  for (std::vector<Checked>& phases : checked)
+    p->combinations.push_back(chained(std::move(phases), p->file.params.size()));
   const std::uint64_t hash = XXH3_64bits(p->source.text.data(), p->source.text.size());
   p->name = fmt::format("{}@{:012x}", p->file.name.text, hash >> 16);
   p->doc = std::string(p->file.doc);
-  p->laws.assign(std::begin(kDecodeLaw), std::end(kDecodeLaw));
-  if (pairs) p->laws.assign(std::begin(sparse::kLaws), std::end(sparse::kLaws));
-  p->phase = {.name = "values", .laws = p->laws, .bound = seam->bound};
+  fill_phases(*p, *seam);
+  const bool combines =
+      std::any_of(p->phases.begin(), p->phases.end(), [](const Phase& phase) { return phase.combines(); });
   p->impls = {{.name = "compiled",
                .usable = codec::with_simd,
                .encode = seam->encode_compiled,
                .decode = seam->decode_compiled,
                .check = seam->check_compiled},
               codec::reference({.encode = seam->encode, .decode = seam->decode, .check = seam->check})};
+  if (combines) {
+    p->impls[0].combine = seam->combine_compiled;
+    p->impls[1].combine = seam->combine;
+  }
   if (pairs) {
     p->impls[0].clear_sent = sparse::clear_sent_simd;
     p->impls[1].clear_sent = sparse::clear_sent_ref;
@@ -160,12 +212,13 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   p->codec = {.name = p->name,
               .doc = p->doc,
               .params = p->params,
-              .phases = std::span(&p->phase, 1),
-              .traits = {.exact_ledger = pairs || claim_of(p->file, "exact") != nullptr,
-                         .fixed_size = !pairs && !varies,
+              .phases = p->phases,
+              .traits = {.exact_ledger = lists || claim_of(p->file, "exact") != nullptr,
+                         .fixed_size = !varies,
                          .selects = pairs,
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,
+                         .adds_transformed = adds,
                          .contraction = seam->contraction},
               .scratch = seam->scratch,
               .impls = p->impls};

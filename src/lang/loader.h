@@ -27,10 +27,13 @@ inline constexpr std::string_view kEnding = ".codec";
 struct LoadedProgram {
   Source source;
   File file;
-  std::vector<Combination> combinations;  // of its parameters' values, as check() orders them
+  std::vector<Combination>
+      combinations;  // of its parameters' values, as check() orders them: the last phase of each
   Codec codec;
 
+  // The last phase in these settings.
   const Combination& of(const Settings& settings) const { return combinations[index_of(settings)]; }
+  const Combination& of(const Settings& settings, std::size_t phase) const;
   std::size_t index_of(const Settings& settings) const;
   // As claimed; infinity where nothing is.
   double contraction_of(const Settings& settings, std::size_t n) const;
@@ -40,8 +43,8 @@ struct LoadedProgram {
   std::vector<std::vector<std::string>> words;
   std::vector<std::vector<std::string_view>> choices;
   std::vector<std::string> docs;
-  std::vector<Law> laws;
-  Phase phase;
+  std::vector<std::vector<Law>> laws;  // of each phase
+  std::vector<Phase> phases;
   std::vector<Impl> impls;                // compiled, and the interpreter
   std::vector<std::size_t> counts;        // per parameter: its values; 0: it is real
   std::vector<Combination> contractions;  // what is claimed of each combination; none: nothing is

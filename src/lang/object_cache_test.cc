@@ -133,6 +133,48 @@ TEST_F(ObjectCache, AFolderThatOthersCanWriteToIsRefusedWithTheCure) {
   EXPECT_NE(found.how.find("chmod go-w " + folder_.string()), std::string::npos) << found.how;
 }
 
+TEST_F(ObjectCache, AFolderThatIsALinkIsRefused) {
+  if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
+  const fs::path other = folder_.string() + "_elsewhere";
+  fs::create_directories(other);
+  fs::create_directory_symlink(other, folder_);
+  EXPECT_EQ(find().how, "interpreted: " + folder_.string() + " cannot be opened as a folder");
+  EXPECT_TRUE(fs::is_empty(other));
+  fs::remove_all(other);
+}
+
+// What others may have written to is not loaded, and what another version left is not used: both are made anew.
+TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
+  const Result<Compiler> compiler = find_compiler();
+  if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
+  ASSERT_NE(find().object, nullptr);
+  ASSERT_EQ(objects().size(), 1U);
+  const fs::path object = objects()[0];
+  const auto is_new = [&] {
+    checked_ = 0;
+    const Found found = find();
+    EXPECT_NE(found.object, nullptr) << found.how;
+    EXPECT_EQ(found.how.find("from the cache"), std::string::npos) << found.how;
+    EXPECT_EQ(checked_, kAllKinds);
+    EXPECT_NE(find().how.find("from the cache"), std::string::npos);
+  };
+  fs::permissions(object, fs::perms::others_write, fs::perm_options::add);
+  is_new();
+
+  std::string text = cpp_file(std::span(&body_, 1), "tithe_program");
+  const std::string row = fmt::format("    {{{}, ", kObjectInterface);
+  const std::size_t at = text.rfind(row);
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, row.size(), fmt::format("    {{{}, ", kObjectInterface + 1));
+  ASSERT_TRUE(compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string(), "later").ok());
+  fs::rename(folder_ / "later.new", object);
+  is_new();
+
+  fs::remove(object);  // not written over: it is mapped
+  std::ofstream(object) << "no object";
+  is_new();
+}
+
 TEST_F(ObjectCache, WithoutACompilerTheInterpreterRunsAndSaysWhy) {
   ::setenv("TITHE_CXX", "none", 1);
   EXPECT_EQ(find().how, "interpreted: TITHE_CXX=none");

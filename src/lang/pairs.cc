@@ -9,6 +9,7 @@
 #include "codec/common/payload.h"
 #include "codec/sparse/largest.h"
 #include "codec/sparse/select_fast.h"
+#include "lang/indices.h"
 
 namespace tithe::lang {
 
@@ -96,7 +97,12 @@ PairsPlan plan_pairs(const Checked& p) {
   return {.kind = PairsKind::kThreshold, .least = least};
 }
 
+std::size_t plain_scratch(const Combination& of, const Settings& settings, std::size_t n) {
+  return own_scratch(of, settings, n, limits_of(of, settings, n));
+}
+
 std::size_t scratch(const Combination& of, const Settings& settings, std::size_t n) {
+  if (of.program.sends_indices || of.program.sends_values) return indices_scratch(of, settings, n);
   if (!of.program.sends_pairs || n == 0) return 0;
   const PairsLimits limits = limits_of(of, settings, n);
   return sparse::scratch(sparse::form_of(settings, of.form), own_scratch(of, settings, n, limits),

@@ -17,7 +17,9 @@ struct PairsPlan {
 };
 PairsPlan plan_pairs(const Checked& program);
 
-// Codec::scratch, of any program.
+// What encode_pairs needs.
+std::size_t plain_scratch(const Combination& of, const Settings& settings, std::size_t n);
+// Codec::scratch, of a phase of any program.
 std::size_t scratch(const Combination& of, const Settings& settings, std::size_t n);
 
 // In plain form; not of kOther. Room and scratch are there.

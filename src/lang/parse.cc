@@ -16,6 +16,7 @@ class Parser : ExprParser {
   using ExprParser::ExprParser;
 
   File run() {
+    file_.phases.emplace_back();
     skip_newlines();
     heading();
     while (!is_end()) {
@@ -45,7 +46,7 @@ class Parser : ExprParser {
     const Token word = now();
     if (!at_section()) {
       fail(fmt::format("{} starts no section", found()),
-           "sections are param, plan, fn, claim, block, encode, send and decode");
+           "sections are param, plan, fn, claim, block, phase, encode, send and decode");
       end_line();
       return;
     }
@@ -61,6 +62,8 @@ class Parser : ExprParser {
     } else if (word.text == "block") {
       if (file_.block) fail("the block has its length already");
       file_.block = expr();
+    } else if (word.text == "phase") {
+      phase(word);
     } else if (word.text == "codec") {
       fail("a file holds one codec");
     } else {
@@ -71,17 +74,39 @@ class Parser : ExprParser {
     end_line();
   }
 
+  void phase(const Token& word) {
+    const Name named = name("the phase");
+    if (!accept("by")) fail("a phase says how its payloads combine", "phase NAME by max");
+    const Name law = name("how its payloads combine");
+    if (file_.phases.back().named())
+      file_.phases.emplace_back();
+    else if (seen_encode_ || seen_send_ || seen_decode_)
+      problems_.add(word.at, "what stands above is of no phase",
+                    "begin with the first one: phase NAME by max");
+    for (const PhaseText& other : file_.phases)
+      if (other.named() && other.name.text == named.text)
+        problems_.add(named.at, fmt::format("there is a phase '{}' already", named.text),
+                      "take another name");
+    file_.phases.back().name = named;
+    file_.phases.back().law = law;
+    seen_encode_ = seen_send_ = seen_decode_ = false;
+  }
+
+  PhaseText& here() { return file_.phases.back(); }
+
   void body(const Token& word) {
     bool& seen = word.text == "encode" ? seen_encode_ : word.text == "send" ? seen_send_ : seen_decode_;
-    if (seen) problems_.add(word.at, fmt::format("a program has one '{}'", word.text));
+    if (seen)
+      problems_.add(word.at,
+                    fmt::format("{} has one '{}'", here().named() ? "a phase" : "a program", word.text));
     seen = true;
     while (!is_end() && !at_section()) {
       if (word.text == "encode")
-        file_.encode.push_back(let());
+        here().encode.push_back(let());
       else if (word.text == "send")
         item();
       else if (now().kind == TokenKind::kName && after().text == "=")
-        file_.decode.push_back(let());
+        here().decode.push_back(let());
       else
         result();
       end_line();
@@ -89,8 +114,8 @@ class Parser : ExprParser {
   }
 
   void result() {
-    if (file_.result) fail("decode has its result already", "give the line a name: name = ...");
-    file_.result = expr();
+    if (here().result) fail("decode has its result already", "give the line a name: name = ...");
+    here().result = expr();
   }
 
   void param() {
@@ -152,8 +177,16 @@ class Parser : ExprParser {
   }
 
   void item() {
-    if (is("pairs")) {
+    if (is("values") && after().text == "at") {
+      const Span first = take().at;
+      take();
+      here().values = joined(first, now().at);
+      expect("indices");
+      return;
+    }
+    if (is("pairs") || (is("indices") && after().text == "where")) {
       SendPairs p;
+      p.indices = is("indices");
       p.at = take().at;
       expect("where");
       p.where = expr();
@@ -169,8 +202,8 @@ class Parser : ExprParser {
         expect("per");
         p.per = number("a number of values");
       }
-      if (file_.pairs) fail("a program sends one list of pairs");
-      file_.pairs = std::move(p);
+      if (here().pairs) fail("one list is sent");
+      here().pairs = std::move(p);
       return;
     }
     SendItem s;
@@ -182,12 +215,12 @@ class Parser : ExprParser {
     if (accept("per")) s.per = number("a number of values");
     if (accept("=")) s.value = expr();
     if (accept("where")) s.where = expr();
-    file_.send.push_back(std::move(s));
+    here().send.push_back(std::move(s));
   }
 
   void type(SendItem& s) {
     constexpr const char* kTypes =
-        "f32, u1 to u32, or u<NAME> with so many bits; [] for one per value; trits[], places[]";
+        "f32, u1 to u32, or u<NAME> with so many bits; [] for one per value; trits[], places[], int[]";
     s.type_at = now().at;
     const std::string_view word = now().kind == TokenKind::kName ? now().text : "";
     if (word == "f32") {
@@ -199,6 +232,10 @@ class Parser : ExprParser {
       take();
       s.width = primary();
       expect(">");
+    } else if (word == "int") {
+      s.ints = true;
+      take();
+      if (!is("[]")) fail("there is one of it for each value", "int[]");
     } else if (word == "trits" || word == "places") {
       s.trits = word == "trits";
       s.places = !s.trits;
@@ -221,17 +258,37 @@ class Parser : ExprParser {
   }
 
   void finish() {
-    const auto missing = [&](const char* what, const char* help) {
-      problems_.add(file_.name.at, what, help);
-    };
     if (problems_.any()) return;
-    if (!seen_send_ || (file_.send.empty() && !file_.pairs))
-      missing("the program sends nothing", "send, and below it NAME: TYPE");
-    if (file_.pairs && (!file_.send.empty() || file_.result || !file_.decode.empty() || file_.block))
-      problems_.add(file_.pairs->at, "pairs are sent alone, of all values, and decode themselves",
+    for (std::size_t k = 0; k < file_.phases.size() && !problems_.any(); ++k)
+      finish(file_.phases[k], k + 1 == file_.phases.size());
+  }
+
+  void finish(const PhaseText& phase, bool last) {
+    const Span at = phase.named() ? phase.name.at : file_.name.at;
+    const auto what = [&](const char* rest) {
+      return fmt::format("{} {}", phase.named() ? "the phase" : "the program", rest);
+    };
+    if (phase.send.empty() && !phase.pairs && !phase.values)
+      problems_.add(at, what("sends nothing"), "send, and below it NAME: TYPE");
+    const bool decodes = phase.result || !phase.decode.empty();
+    const bool block = file_.block != nullptr;
+    if (phase.pairs && !phase.pairs->indices && (!phase.send.empty() || decodes || block))
+      problems_.add(phase.pairs->at, "pairs are sent alone, of all values, and decode themselves",
                     "leave out the other items, block and decode");
-    if (!file_.pairs && !file_.result)
-      missing("decode has no result", "its last line is an expression: the value that is decoded");
+    else if (phase.pairs && (!phase.send.empty() || decodes || block))
+      problems_.add(phase.pairs->at, "indices are sent alone, of all values",
+                    "leave out the other items, block and decode");
+    else if (phase.values &&
+             (!phase.send.empty() || phase.pairs || decodes || !phase.encode.empty() || block))
+      problems_.add(*phase.values, "values at indices are sent alone, and decode themselves",
+                    "leave out the other items, block, encode and decode");
+    else if (!last && decodes)
+      problems_.add(phase.result ? phase.result->at : phase.decode[0].name.at,
+                    "only the last phase decodes: of the others the next one sees what was sent",
+                    "compute it in the next phase");
+    else if (last && !phase.pairs && !phase.values && !phase.result)
+      problems_.add(at, phase.named() ? "the last phase decodes nothing" : "decode has no result",
+                    "decode, and its last line is an expression: the value that is decoded");
   }
 
   File file_;

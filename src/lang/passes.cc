@@ -59,13 +59,13 @@ std::vector<Pass> finding(const Checked& program, const Nodes& roots) {
   return passes;
 }
 
-// Once for a call, besides what the plan has.
+// Once for a call, besides what the plan has. What the phase in front agreed on is there for both sides.
 Nodes of_all(const Checked& program, bool decode) {
   Nodes nodes;
   for (std::size_t k = 0; k < program.nodes.size(); ++k) {
     const Node& node = program.nodes[k];
-    if (node.stage == Stage::kAll && node.decode == decode && !reduces(node.op))
-      nodes.push_back(static_cast<int>(k));
+    const bool wanted = decode ? node.decode || !node.late : !node.decode;
+    if (node.stage == Stage::kAll && wanted && !reduces(node.op)) nodes.push_back(static_cast<int>(k));
   }
   return nodes;
 }
@@ -128,11 +128,23 @@ Schedule::Schedule(const Checked& program) {
 
 bool Checked::varies() const {
   return std::any_of(items.begin(), items.end(), [](const Item& item) {
-    return item.coding != Coding::kCodes && item.coding != Coding::kBytes;
+    return item.coding != Coding::kCodes && item.coding != Coding::kBytes && item.coding != Coding::kInts;
   });
 }
 
+std::size_t blocks_together(const Checked& program) {
+  if (program.block == 0 || program.block > kRun / 2 || program.varies() || program.sends_pairs) return 0;
+  if (!program.before.empty() || program.adds()) return 0;
+  for (const Node& node : program.nodes) {
+    const bool in_order = (node.op >= Op::kLevel && node.op <= Op::kArgument) || node.op >= Op::kThreshold;
+    if (in_order || node.stage == Stage::kAll) return 0;
+  }
+  return kRun / program.block;
+}
+
 const char* only_interpreted(const Checked& program) {
+  if (program.law != Law::kDecode || !program.before.empty())
+    return "no C++ is made yet of what is agreed on in phases";
   if (program.varies()) return "its payloads are of different lengths, and no C++ is made of that yet";
   for (const Item& item : program.items)
     if (item.full != 0) return "it sends arrays of a whole block, and no C++ is made of that yet";
@@ -155,6 +167,7 @@ unsigned place_bits(std::size_t block) {
 
 // Of kPlaces `full` is the length of a block.
 std::size_t item_bytes(const Item& item, std::size_t len) {
+  if (item.coding == Coding::kInts) return 0;  // they are not in blocks
   if (!item.array) return (item.bits + 7) / 8;
   if (item.coding == Coding::kTrits) return (len + 4) / 5;
   if (item.coding == Coding::kPlaces) return count_bytes(item.full) + (len * place_bits(item.full) + 7) / 8;
@@ -162,7 +175,7 @@ std::size_t item_bytes(const Item& item, std::size_t len) {
 }
 
 std::size_t once_bytes(const Checked& program) {
-  std::size_t bytes = 0;
+  std::size_t bytes = program.counts ? kCountBytes : 0;
   for (const Item& item : program.items)
     if (item.once) bytes += item_bytes(item, 0);
   return bytes;

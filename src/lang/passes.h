@@ -46,12 +46,17 @@ std::size_t block_bytes(const Checked& program, std::size_t len);
 std::size_t item_bytes(const Item& item, std::size_t len);
 // In front of the blocks.
 std::size_t head_bytes(const Checked& program, std::size_t n);
-// Of a program that sends no pairs.
+// How many ranks a payload is of, where it says so.
+inline constexpr std::size_t kCountBytes = 2;
+// Of a program that sends no pairs and no sums.
 std::size_t payload_bytes(const Checked& program, std::size_t n);
 
 // Of kPlaces, in blocks of so many values (0: any number of them).
 unsigned count_bytes(std::size_t block);
 unsigned place_bits(std::size_t block);
+
+// Blocks of which a run has room for several, and that the interpreter can encode at a time: how many; 0: none.
+std::size_t blocks_together(const Checked& program);
 
 // Why a program is not made C++ of; nullptr: it is.
 const char* only_interpreted(const Checked& program);

@@ -49,6 +49,14 @@ bool is_nan(T v) {
 
 template <typename T>
 void Reduction::add_ends(const T* v, const std::uint32_t* which, std::size_t count, bool largest, T& best) {
+  if constexpr (!std::is_floating_point_v<T>)
+    if (which == nullptr && count > 0) {
+      T most = found_ ? best : v[0];
+      for (std::size_t i = 0; i < count; ++i) most = largest ? std::max(most, v[i]) : std::min(most, v[i]);
+      best = most;
+      found_ = true;
+      return;
+    }
   for (std::size_t i = 0; i < count; ++i) {
     if ((which != nullptr && which[i] == 0) || is_nan(v[i])) continue;
     if (!found_ || (largest ? best < v[i] : v[i] < best)) best = v[i];
@@ -56,25 +64,26 @@ void Reduction::add_ends(const T* v, const std::uint32_t* which, std::size_t cou
   }
 }
 
-void Reduction::add(const Registers& registers, int k, std::size_t count) {
+void Reduction::add(const Registers& registers, int k, std::size_t count, std::size_t from) {
   const Node& node = registers.node(k);
   const int of = node.in[0];
   const Type type = registers.node(of).type;
-  const std::uint32_t* which = node.in[1] == kNone ? nullptr : registers.of<std::uint32_t>(node.in[1]);
-  const std::uint32_t* truth = registers.of<std::uint32_t>(of);
+  const std::uint32_t* which = node.in[1] == kNone ? nullptr : registers.of<std::uint32_t>(node.in[1]) + from;
+  const std::uint32_t* truth = registers.of<std::uint32_t>(of) + from;
   const bool largest = node.op == Op::kLargest;
   const auto counts = [&](std::size_t i) { return which == nullptr || which[i] != 0; };
   switch (node.op) {
     case Op::kSum:
     case Op::kMean:
-      if (type == Type::kF32) fold(registers.of<float>(of), which, count, piece_);
-      if (type == Type::kF64) fold(registers.of<double>(of), which, count, piece64_);
+      if (type == Type::kF32) fold(registers.of<float>(of) + from, which, count, piece_);
+      if (type == Type::kF64) fold(registers.of<double>(of) + from, which, count, piece64_);
       break;
     case Op::kLargest:
     case Op::kSmallest:
-      if (type == Type::kF32) add_ends(registers.of<float>(of), which, count, largest, best_);
-      if (type == Type::kF64) add_ends(registers.of<double>(of), which, count, largest, best64_);
-      if (type == Type::kI32) add_ends(registers.of<std::int32_t>(of), which, count, largest, best_signed_);
+      if (type == Type::kF32) add_ends(registers.of<float>(of) + from, which, count, largest, best_);
+      if (type == Type::kF64) add_ends(registers.of<double>(of) + from, which, count, largest, best64_);
+      if (type == Type::kI32)
+        add_ends(registers.of<std::int32_t>(of) + from, which, count, largest, best_signed_);
       if (type == Type::kU32) add_ends(truth, which, count, largest, best_unsigned_);
       break;
     case Op::kReduce:

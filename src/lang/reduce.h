@@ -20,8 +20,9 @@ static_assert(kPiece % kRun == 0 && kRun % kFoldLanes == 0);
 
 class Reduction {
  public:
-  // The next `count` values of the block; all runs but the last have kRun of them.
-  void add(const Registers& registers, int k, std::size_t count);
+  // The next `count` values of the block, from `from` on in the registers; all runs but the last have kRun of them.
+  // What lang/tables.h finds has from 0.
+  void add(const Registers& registers, int k, std::size_t count, std::size_t from = 0);
   // Writes what was found into the node's register.
   void finish(const Registers& registers, int k);
 

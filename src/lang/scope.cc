@@ -20,8 +20,11 @@ constexpr std::size_t kMostSteps = 20'000;  // expressions, those of functions w
 
 void Scope::bind(const Name& name, Value value, Part part) {
   for (const Binding& b : names_)
-    if (b.name.text == name.text && !b.argument && b.part == part) {
-      problems_.add(name.at, fmt::format("'{}' has a value already", name.text), "take another name");
+    if (b.name.text == name.text && !b.argument &&
+        (b.part == part || (b.part == Part::kBefore && part != Part::kPlan))) {
+      const char* text =
+          b.part == part ? "'{}' has a value already" : "'{}' is what the phase in front of this one sent";
+      problems_.add(name.at, fmt::format(fmt::runtime(text), name.text), "take another name");
       return;
     }
   if (name.text == "x" || name.text == "grad" || name.text == "n" || name.text == "len")
@@ -56,7 +59,8 @@ Value Scope::given(std::string_view name, Part part, Span at) {
 
 Value Scope::name(const Expr& e, Part part) {
   const auto visible = [&](const Binding& b) {
-    return in_function_ ? b.argument || b.part == Part::kPlan : b.part == Part::kPlan || b.part == part;
+    if (in_function_) return b.argument || b.part == Part::kPlan;
+    return b.part == Part::kPlan || b.part == part || (b.part == Part::kBefore && part != Part::kPlan);
   };
   for (auto b = names_.rbegin(); b != names_.rend(); ++b)
     if (b->name.text == e.text && visible(*b)) {
@@ -70,6 +74,27 @@ Value Scope::name(const Expr& e, Part part) {
   return unknown(e, part);
 }
 
+// What a phase further away sent; bad without a problem: none did.
+Value Scope::of_other_phase(const Expr& e) {
+  for (std::size_t p = 0; p < file_.phases.size(); ++p)
+    for (const SendItem& s : file_.phases[p].send) {
+      if (s.name.text != e.text || p == phase_) continue;
+      const std::string_view phase = file_.phases[p].name.text;
+      if (p > phase_)
+        return build_.bad(e.at, fmt::format("'{}' is sent later, in the phase '{}'", e.text, phase),
+                          "a phase reads what the one in front of it sent");
+      if (p + 1 < phase_)
+        return build_.bad(
+            e.at,
+            fmt::format("'{}' was sent in the phase '{}', and a phase reads what the one in front of it sent",
+                        e.text, phase),
+            fmt::format("send it in the phase '{}' again", file_.phases[phase_ - 1].name.text));
+      return build_.bad(e.at, fmt::format("'{}' is known to all without being sent", e.text),
+                        "name it with plan");
+    }
+  return {.at = e.at};
+}
+
 Value Scope::unknown(const Expr& e, Part part) {
   if (part == Part::kDecode && !in_function_) {
     bool encoded = e.text == "x" || e.text == "grad";
@@ -78,6 +103,11 @@ Value Scope::unknown(const Expr& e, Part part) {
       return build_.bad(e.at, fmt::format("'{}' is not known to the receiver", e.text),
                         "send it, or compute it from what is sent");
   }
+  if (!in_function_ && part != Part::kPlan) {
+    const std::size_t before = problems_.count();
+    const Value v = of_other_phase(e);
+    if (problems_.count() != before) return v;
+  }
   if (in_function_ && (e.text == "x" || e.text == "grad" || e.text == "len"))
     return build_.bad(e.at, fmt::format("a function sees its arguments, not '{}'", e.text),
                       "make it an argument");
@@ -85,7 +115,7 @@ Value Scope::unknown(const Expr& e, Part part) {
   if (part != Part::kPlan) known.push_back("len");
   if (part == Part::kEncode) known.insert(known.end(), {"x", "grad"});
   for (const Binding& b : names_)
-    if (b.part == Part::kPlan || b.part == part) known.push_back(b.name.text);
+    if (b.part == Part::kPlan || b.part == Part::kBefore || b.part == part) known.push_back(b.name.text);
   const std::string_view near = nearest_name(e.text, known);
   return build_.bad(e.at, fmt::format("there is no '{}' here", e.text),
                     near.empty() ? "" : fmt::format("did you mean '{}'?", near));

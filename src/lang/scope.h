@@ -8,8 +8,8 @@
 
 namespace tithe::lang {
 
-// Where a name is written; what it may see follows from that.
-enum class Part : std::uint8_t { kPlan, kEncode, kDecode };
+// Where a name is written; what it may see follows from that. kBefore: in `send` of the phase in front of this one.
+enum class Part : std::uint8_t { kPlan, kBefore, kEncode, kDecode };
 
 struct Binding {
   Name name;
@@ -23,8 +23,8 @@ struct Binding {
 
 class Scope {
  public:
-  Scope(const File& file, std::vector<double> params, Problems& problems)
-      : file_(file), problems_(problems), build_(problems) {
+  Scope(const File& file, std::size_t phase, std::vector<double> params, Problems& problems)
+      : file_(file), phase_(phase), problems_(problems), build_(problems) {
     build_.program.params = std::move(params);
   }
 
@@ -35,7 +35,10 @@ class Scope {
   Value name(const Expr& e, Part part);
   Value expr(const Expr& e, Part part);
 
+  const PhaseText& here() const { return file_.phases[phase_]; }
+
   const File& file_;
+  const std::size_t phase_;
   Problems& problems_;
   Builder build_;
   std::vector<Binding> names_;
@@ -43,6 +46,7 @@ class Scope {
  private:
   Value given(std::string_view name, Part part, Span at);
   Value unknown(const Expr& e, Part part);
+  Value of_other_phase(const Expr& e);
   Value is(const Expr& e);
   Value call(const Expr& e, Part part);
   Value reduction(const Expr& e, Part part);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lang/slots.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
 
 #include "lang/compiled.h"
+#include "lang/indices.h"
 #include "lang/loader.h"
 #include "lang/pairs.h"
 
@@ -29,58 +31,91 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   return lang::encode_pairs(program<kSlot>().of(call.settings), call, in, out);
 }
 
+bool of_indices(const Combination& of) { return of.program.sends_indices || of.program.sends_values; }
+
+// One set of functions; what differs in them is whose they are.
 template <std::size_t kSlot>
-constexpr SlotFunctions kFunctions = {
-    .bound = [](const Settings& s, std::size_t n) { return lang::bound(program<kSlot>().of(s), s, n); },
-    .contraction = [](const Settings& s, std::size_t n) { return program<kSlot>().contraction_of(s, n); },
-    .scratch = [](const Settings& s, std::size_t n) { return lang::scratch(program<kSlot>().of(s), s, n); },
-    .encode =
-        [](const Call& call, const Carry& in, Bytes out) {
-          const LoadedProgram& p = program<kSlot>();
-          return lang::encode(p.of(call.settings), p.file.name.text, call, in, out);
-        },
-    .decode =
-        [](const Call& call, std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
-          const LoadedProgram& p = program<kSlot>();
-          return lang::decode(p.of(call.settings), p.file.name.text, call, payloads, merge, out);
-        },
-    .check =
-        [](const Call& call, std::size_t n, ByteView payload) {
-          const LoadedProgram& p = program<kSlot>();
-          return lang::check(p.of(call.settings), p.file.name.text, call, n, payload);
-        },
-    .encode_compiled =
-        [](const Call& call, const Carry& in, Bytes out) {
-          const LoadedProgram& p = program<kSlot>();
-          const Combination& of = p.of(call.settings);
-          if (of.program.sends_pairs)
-            return lang::encode_pairs_as(of, p.file.name.text, call, in, out, encode_plain<kSlot>);
-          const Object* object = object_of(of);
-          if (object == nullptr) return lang::encode(of, p.file.name.text, call, in, out);
-          return lang::encode_compiled(*object, of, p.file.name.text, call, in, out);
-        },
-    .decode_compiled =
-        [](const Call& call, std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
-          const LoadedProgram& p = program<kSlot>();
-          const Combination& of = p.of(call.settings);
-          if (of.program.sends_pairs)
-            return lang::decode_pairs(of, p.file.name.text, call, payloads, merge, out);
-          const Object* object = object_of(of);
-          if (object == nullptr) return lang::decode(of, p.file.name.text, call, payloads, merge, out);
-          return lang::decode_compiled(*object, of, p.file.name.text, call, payloads, merge, out);
-        },
-    .check_compiled =
-        [](const Call& call, std::size_t n, ByteView payload) {
-          const LoadedProgram& p = program<kSlot>();
-          const Combination& of = p.of(call.settings);
-          const Object* object = object_of(of);
-          if (object == nullptr) return lang::check(of, p.file.name.text, call, n, payload);
-          return lang::check_compiled(*object, of, p.file.name.text, call, n, payload);
-        }};
+struct Functions {
+  static const LoadedProgram& of() { return program<kSlot>(); }
+  static std::string_view name() { return of().file.name.text; }
+  static const Combination& phase_of(const Call& call) { return of().of(call.settings, call.phase); }
+
+  template <std::size_t kPhase>
+  static std::size_t bound(const Settings& s, std::size_t n) {
+    return lang::bound(of().of(s, kPhase), s, n);
+  }
+  template <std::size_t... kPhase>
+  static constexpr auto bounds(std::index_sequence<kPhase...>) {
+    return std::array<std::size_t (*)(const Settings&, std::size_t), kMostPhases>{bound<kPhase>...};
+  }
+  static double contraction(const Settings& s, std::size_t n) { return of().contraction_of(s, n); }
+  static std::size_t scratch(const Settings& s, std::size_t n) {
+    std::size_t most = 0;
+    for (const Combination* c = &of().of(s); c != nullptr; c = c->before.get())
+      most = std::max(most, lang::scratch(*c, s, n));
+    return most;
+  }
+
+  static Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+    return lang::encode(phase_of(call), name(), call, in, out);
+  }
+  static Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                       std::span<float> out) {
+    return lang::decode(phase_of(call), name(), call, payloads, merge, out);
+  }
+  static Status check(const Call& call, std::size_t n, ByteView payload) {
+    return lang::check(phase_of(call), name(), call, n, payload);
+  }
+  static Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in,
+                                  float* residual_out) {
+    return lang::combine(phase_of(call), name(), call, n, acc, in, residual_out, int_fields::kReference);
+  }
+
+  static Result<Encoded> encode_compiled(const Call& call, const Carry& in, Bytes out) {
+    const Combination& c = phase_of(call);
+    if (of_indices(c)) return lang::encode_indices_fast(c, name(), call, in, out);
+    if (c.program.sends_pairs) return lang::encode_pairs_as(c, name(), call, in, out, encode_plain<kSlot>);
+    const Object* object = object_of(c);
+    if (object == nullptr) return lang::encode(c, name(), call, in, out);
+    return lang::encode_compiled(*object, c, name(), call, in, out);
+  }
+  static Status decode_compiled(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+                                std::span<float> out) {
+    const Combination& c = phase_of(call);
+    if (of_indices(c)) return lang::decode_values_fast(c, name(), call, payloads, merge, out);
+    if (c.program.sends_pairs) return lang::decode_pairs(c, name(), call, payloads, merge, out);
+    const Object* object = object_of(c);
+    if (object == nullptr) return lang::decode(c, name(), call, payloads, merge, out);
+    return lang::decode_compiled(*object, c, name(), call, payloads, merge, out);
+  }
+  static Status check_compiled(const Call& call, std::size_t n, ByteView payload) {
+    const Combination& c = phase_of(call);
+    const Object* object = object_of(c);
+    if (object == nullptr) return lang::check(c, name(), call, n, payload, int_fields::kSimd);
+    return lang::check_compiled(*object, c, name(), call, n, payload);
+  }
+  static Result<Combined> combine_compiled(const Call& call, std::size_t n, Bytes acc, ByteView in,
+                                           float* residual_out) {
+    return lang::combine(phase_of(call), name(), call, n, acc, in, residual_out, int_fields::kSimd);
+  }
+};
+
+template <typename F>
+constexpr SlotFunctions kFunctions = {.bound = F::bounds(std::make_index_sequence<kMostPhases>()),
+                                      .contraction = F::contraction,
+                                      .scratch = F::scratch,
+                                      .encode = F::encode,
+                                      .decode = F::decode,
+                                      .check = F::check,
+                                      .combine = F::combine,
+                                      .encode_compiled = F::encode_compiled,
+                                      .decode_compiled = F::decode_compiled,
+                                      .check_compiled = F::check_compiled,
+                                      .combine_compiled = F::combine_compiled};
 
 template <std::size_t... kAll>
 constexpr std::array<SlotFunctions, sizeof...(kAll)> all_functions(std::index_sequence<kAll...>) {
-  return {kFunctions<kAll>...};
+  return {kFunctions<Functions<kAll>>...};
 }
 constexpr auto kAllFunctions = all_functions(std::make_index_sequence<kSlots>());
 

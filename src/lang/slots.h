@@ -4,6 +4,9 @@
 // there are kSlots sets of them, each of which serves the program in its slot.
 //
 // A slot is taken before its functions are given to anybody, and given back when nobody has them any more.
+#include <array>
+
+#include "lang/phases.h"
 #include "tithe/codec.h"
 
 namespace tithe::lang {
@@ -13,17 +16,20 @@ struct LoadedProgram;
 inline constexpr std::size_t kSlots = 64;
 
 struct SlotFunctions {
-  std::size_t (*bound)(const Settings&, std::size_t n);
+  std::array<std::size_t (*)(const Settings&, std::size_t n), kMostPhases> bound;
   double (*contraction)(const Settings&, std::size_t n);
   std::size_t (*scratch)(const Settings&, std::size_t n);
   Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out);
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float> out);
   Status (*check)(const Call&, std::size_t n, ByteView payload);
+  Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* residual_out);
   // The same, compiled where that was prepared (lang/compiled.h).
   Result<Encoded> (*encode_compiled)(const Call&, const Carry&, Bytes out);
   Status (*decode_compiled)(const Call&, std::span<const ByteView> payloads, const Merge&,
                             std::span<float> out);
   Status (*check_compiled)(const Call&, std::size_t n, ByteView payload);
+  Result<Combined> (*combine_compiled)(const Call&, std::size_t n, Bytes acc, ByteView in,
+                                       float* residual_out);
 };
 
 // nullptr: all slots are taken. Safe from any thread.

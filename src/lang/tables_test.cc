@@ -230,6 +230,33 @@ TEST(LangTables, CompiledAsInterpreted) {
   }
 }
 
+// Short blocks are encoded several at a time; what is wrong with one of them is said of that one.
+TEST(LangTables, ShortBlocksAreTold) {
+  const Source source{"test.codec",
+                      "codec picky \"for a test\"\nblock 8\nencode\n  peak = largest(abs(x))\n"
+                      "send\n  peak: f32 where peak <= 1\n"
+                      "  code: u8[] = u32(clamp(round(abs(x) * 100), 0, 255)) where code <= 200\n"
+                      "decode\n  f32(code) * peak\n"};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr) << problems.text(source);
+  const Codec& codec = program->codec;
+  const auto encoded = [&](const Floats& grad) {
+    Floats left(grad.size());
+    Payload payload(codec.phases[0].bound({}, grad.size()));
+    return codec.reference().encode({}, {grad.data(), nullptr, left.data(), grad.size()}, payload);
+  };
+  Floats grad(4001, 0.5F);
+  EXPECT_TRUE(encoded(grad).ok() && encoded(grad)->finite);
+  grad[8 * 300 + 3] = 2;
+  ASSERT_FALSE(encoded(grad).ok());
+  EXPECT_EQ(encoded(grad).status().code(), Code::kUnsupported);
+  EXPECT_NE(encoded(grad).status().what().find("'peak' of block 300 is not"), std::string::npos)
+      << encoded(grad).status().what();
+  grad[8 * 300 + 3] = INFINITY;
+  EXPECT_TRUE(encoded(grad).ok() && !encoded(grad)->finite);
+}
+
 // Keys rise with the values that they are of, and come back as these.
 TEST(LangTables, Keys) {
   const float kRising[] = {-INFINITY, -2.5F, -1e-40F, -0.0F, 0.0F, 1e-40F, 1.0F, INFINITY};

@@ -11,8 +11,8 @@
 namespace tithe::lang {
 
 // The words that sections begin with.
-inline constexpr std::string_view kSections[] = {"codec", "param",  "plan", "fn",    "claim",
-                                                 "block", "encode", "send", "decode"};
+inline constexpr std::string_view kSections[] = {"codec", "param", "plan",   "fn",   "claim",
+                                                 "block", "phase", "encode", "send", "decode"};
 
 enum class TokenKind : std::uint8_t { kName, kNumber, kString, kSymbol, kNewline, kEnd };
 

@@ -70,6 +70,7 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
     node.stage = std::max(node.stage, from.stage);
     node.decode = node.decode || from.decode;
     node.late = node.late || from.late;
+    node.before = node.before || from.before;
     node.pass = std::max(node.pass, from.pass);
   }
   node.range = range_of(op, type, ranges, index);

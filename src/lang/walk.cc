@@ -27,10 +27,15 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
       name_(name),
       memory_(std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
       registers_(program_, schedule_, memory_.get()),
+      together_(n >= kRun ? blocks_together(program_) : 0),
+      numbers_memory_(together_ == 0 ? nullptr
+                                     : std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
+      numbers_(program_, schedule_, numbers_memory_.get()),
       varies_(program_.varies()),
       codes_(program_.items.size()),
       widths_(program_.items.size()),
-      lengths_(program_.items.size()) {
+      lengths_(program_.items.size()),
+      most_ranks_(program_.counts || program_.adds() ? most_ranks(of, call.settings) : 0) {
   given_ = {.settings = &call.settings,
             .n = n,
             .key = key_of(call, call.seed),
@@ -45,6 +50,53 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
     table_.push_back(at);
     at += table_bytes(item, program_, n);
   }
+}
+
+// ---- What the phase in front of this one agreed on
+
+void Walk::begin(const Combination& of, const Call& call) {
+  if (program_.before.empty()) return;
+  before_ = std::make_unique<Walk>(*of.before, name_, in_front(call), given_.n);
+  context_ = call.context;
+  if (before_->program_.adds()) {
+    const int_fields::Head head = int_fields::head_of(context_);
+    before_->begin_sum(head, context_.data(), nullptr);
+    given_.added[1] = head.added;
+  }
+  static_cast<void>(before_->check_head(context_));
+  for (const Item& item : program_.before)
+    if (item.once && item.input != kNone) receive(item, before_->sent(item), 1);
+  registers_.compute_once(schedule_.all, given_);
+}
+
+void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out) {
+  given_.added[0] = head.added;
+  field_bits_ = head.bits;
+  fields_in_ = in;
+  fields_out_ = out;
+}
+
+void Walk::begin_block(std::size_t first, std::size_t len) {
+  context_at_ = first == 0 ? head_bytes(before_->program_, given_.n) : context_next_;
+  before_->given_.length = len;
+  context_next_ = context_at_ + *before_->read_block(context_, context_at_, first, len, {});
+  for (const Item& item : program_.before)
+    if (!item.once && !item.array && item.input != kNone) receive(item, before_->sent(item), 1);
+}
+
+void Walk::begin_run(std::size_t count) {
+  before_->given_.first = given_.first;
+  before_->given_.at = given_.at;
+  before_->read_run(context_.data() + context_at_, given_.length, given_.at, count, {});
+  for (const Item& item : program_.before)
+    if (item.array && item.input != kNone) receive(item, before_->sent(item), count);
+}
+
+// What was read of an item that this phase sends, and the next one has beside its own.
+const std::uint32_t* Walk::sent(const Item& item) const {
+  const auto same = [&](const Item& own) { return own.name == item.name; };
+  return registers_.of<std::uint32_t>(
+      std::find_if(program_.items.begin(), program_.items.end(), same)->input);
 }
 
 // ---- What a pass finds
@@ -127,6 +179,7 @@ void Walk::take(const Carry& in, std::size_t at, std::size_t count) {
 
 // False: something that is not finite would be sent or left.
 bool Walk::leave(const Carry& in, std::size_t at, std::size_t count) const {
+  if (program_.result == kNone) return true;  // only the last phase leaves
   const float* sent = registers_.of<float>(program_.result);
   bool finite = all_finite(sent, count);
   if (in.residual_out == nullptr) return finite;
@@ -140,7 +193,7 @@ std::size_t Walk::nothing(const Carry& in, std::size_t first, std::size_t len, s
                           bool& finite) {
   finite = false;
   std::fill_n(to, block_bytes(program_, len), std::uint8_t{0});
-  if (in.residual_out != nullptr)
+  if (in.residual_out != nullptr && program_.result != kNone)
     for (std::size_t i = first; i < first + len; ++i) in.leave(i, 0.0F);
   return block_bytes(program_, len);
 }
@@ -216,7 +269,7 @@ void Walk::keep_last(const PairsLimits& limits, std::vector<std::uint32_t>& pick
   picked.resize(kept);
 }
 
-Encoded Walk::encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out) {
+std::vector<std::uint32_t> Walk::pick(const Carry& in, const PairsLimits& limits) {
   given_.length = given_.n;
   find(schedule_.passes, in, 0, in.n, false);
   registers_.compute_once(schedule_.send.block, given_);
@@ -228,12 +281,16 @@ Encoded Walk::encode_pairs(const Carry& in, const sparse::Form& form, const Pair
     for (std::size_t i = 0; i < count; ++i)
       if (goes[i] != 0) picked.push_back(static_cast<std::uint32_t>(at + i));
   });
-  const std::vector<float> values = select::taken(in);
   if (program_.pairs.slots != kNone)
     keep_last(limits, picked);
   else if (picked.size() > limits.most)
-    select::keep_largest(limits.keep, values, picked);
-  return select::send_ref(form, in, values, picked, out);
+    select::keep_largest(limits.keep, select::taken(in), picked);
+  return picked;
+}
+
+Encoded Walk::encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out) {
+  const std::vector<std::uint32_t> picked = pick(in, limits);
+  return select::send_ref(form, in, select::taken(in), picked, out);
 }
 
 }  // namespace tithe::lang

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "codec/int_sum/int_fields.h"
 #include "codec/sparse/select.h"
 #include "lang/codings.h"
 #include "lang/interpreter.h"
@@ -25,6 +26,11 @@ class Walk {
  public:
   Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n);
 
+  // Reads what the phase in front of this one agreed on, which has passed its check. Once, before all else.
+  void begin(const Combination& of, const Call& call);
+  // Of a sum: where its fields are read or written.
+  void begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out);
+
   // Calls of(first, len) for each block, in order; stops at the first Status that is not ok.
   template <typename Of>
   Status blocks(const Of& of) {
@@ -33,6 +39,7 @@ class Walk {
          first += std::max<std::size_t>(length, 1)) {
       const std::size_t len = std::min(length, n - first);
       given_.length = len;
+      if (before_ != nullptr) begin_block(first, len);
       TITHE_TRY(of(first, len));
     }
     return {};
@@ -44,7 +51,12 @@ class Walk {
   // Writes a block's items to `to` and its numbers to the tables: the bytes of the block.
   Result<std::size_t> encode_block(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* payload,
                                    std::uint8_t* to, bool& finite);
+  // Several blocks that are much shorter than a run, from `first` on: how many; 0, and nothing is left, if there are
+  // not so many, or if one of them has to be looked at alone.
+  std::size_t encode_together(const Carry& in, std::size_t first, std::uint8_t* payload, std::uint8_t* to);
   Encoded encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
+  // The indices that encode_pairs would send.
+  std::vector<std::uint32_t> pick(const Carry& in, const PairsLimits& limits);
 
   // ---- Check and decode
   Status check_head(ByteView payload);
@@ -71,9 +83,14 @@ class Walk {
     for (std::size_t at = first; at < first + len; at += kRun) {
       given_.first = at;
       given_.at = at - first;
+      if (before_ != nullptr) begin_run(std::min(kRun, first + len - at));
       of(at, std::min(kRun, first + len - at));
     }
   }
+
+  void begin_block(std::size_t first, std::size_t len);
+  void begin_run(std::size_t count);
+  const std::uint32_t* sent(const Item& item) const;
 
   void take(const Carry& in, std::size_t at, std::size_t count);
   bool leave(const Carry& in, std::size_t at, std::size_t count) const;
@@ -82,6 +99,14 @@ class Walk {
   bool look(const Carry& in);
   void keep_last(const PairsLimits& limits, std::vector<std::uint32_t>& picked) const;
   void threshold(const Carry& in, int k) const;
+
+  // Of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
+  void find_numbers(const Nodes& nodes);
+  void spread(int k) const;
+  void find_together(const Pass& pass);
+  bool holds_together(Stage of) const;
+  bool send_together(const Carry& in, std::size_t first);
+  void write_together(std::size_t first, std::uint8_t* payload, std::uint8_t* to) const;
 
   void send_numbers(std::uint8_t* payload, std::uint8_t* to, std::size_t first, std::size_t len,
                     bool& finite);
@@ -113,6 +138,9 @@ class Walk {
   std::string_view name_;
   Memory memory_;
   Registers registers_;
+  std::size_t together_;   // blocks that are encoded at a time; 0: each alone
+  Memory numbers_memory_;  // of encode_together: of each number as many as there are blocks
+  Registers numbers_;
   Given given_;
   bool varies_;
   std::vector<std::size_t> table_;      // per item: where its table begins
@@ -120,7 +148,14 @@ class Walk {
   std::vector<std::uint64_t> lengths_;  // per item: bytes of the blocks that this entry of its table is about
   std::vector<int> taken_, grad_;
   const float* taken_now_ = nullptr;
-  float own_[kRun];  // where the program does not read what is taken
+  float own_[kRun];               // where the program does not read what is taken
+  std::unique_ptr<Walk> before_;  // reads the context, beside this one
+  ByteView context_;
+  std::size_t context_at_ = 0, context_next_ = 0;  // where its block begins, and the next one
+  unsigned most_ranks_;                            // of a sum, or of maxima in front of one
+  unsigned field_bits_ = 0;
+  const std::uint8_t* fields_in_ = nullptr;
+  std::uint8_t* fields_out_ = nullptr;
 };
 
 }  // namespace tithe::lang

@@ -10,6 +10,11 @@ namespace tithe::lang {
 
 Status Walk::check_head(ByteView payload) {
   const std::uint8_t* from = payload.data();
+  if (program_.counts) {
+    const unsigned ranks = wire::get<std::uint16_t>(from);
+    if (ranks == 0 || ranks > most_ranks_) return corrupt("maxima of more ranks than there may be");
+    from += kCountBytes;
+  }
   for (const Item& item : program_.items) {
     if (!item.once) continue;
     TITHE_TRY(receive_number(item, get_number(item, from), 0));
@@ -54,7 +59,7 @@ Result<std::size_t> Walk::read_block(ByteView payload, std::size_t at, std::size
   for (const Item& item : program_.items) {
     if (item.table && item.coding != Coding::kBytes)
       TITHE_TRY(receive_number(item, get_number(item, payload.data() + entry(item, first)), first));
-    if (!item.in_block() || varies_) continue;
+    if (!item.in_block() || varies_ || item.coding == Coding::kInts) continue;
     if (!item.array)
       TITHE_TRY(receive_number(item, get_number(item, from), first));
     else if (!ends_clean(from, len, item.bits, item_bytes(item, len)))
@@ -114,7 +119,10 @@ void Walk::read_run(const std::uint8_t* block, std::size_t len, std::size_t at, 
     const Item& item = program_.items[k];
     if (!item.in_block()) continue;
     if (item.array && item.input != kNone) {
-      if (varies_)
+      if (item.coding == Coding::kInts)
+        int_fields::kReference.unpack(fields_in_, given_.first, count, field_bits_,
+                                      registers_.of<std::uint32_t>(item.input));
+      else if (varies_)
         receive(item, codes_[k].data() + at, count);
       else
         unpack(block + at * item.bits / 8, count, item.bits, registers_.of<std::uint32_t>(item.input));

@@ -12,6 +12,10 @@ Status Walk::encode_head(const Carry& in, std::uint8_t* payload, bool& finite) {
   if (!schedule_.looked.reduce.empty()) finite = look(in) && finite;
   registers_.compute_once(schedule_.all, given_);
   std::fill_n(payload, head_bytes(program_, given_.n), std::uint8_t{0});
+  if (program_.counts) {
+    wire::put(payload, std::uint16_t{1});
+    payload += kCountBytes;
+  }
   for (const Item& item : program_.items) {
     if (!item.once) continue;
     const std::uint32_t bits = *registers_.of<std::uint32_t>(item.value);
@@ -79,6 +83,10 @@ void Walk::send_numbers(std::uint8_t* payload, std::uint8_t* to, std::size_t fir
 void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::size_t at, std::size_t count) {
   const Item& item = program_.items[k];
   const std::uint32_t* values = registers_.of<std::uint32_t>(item.value);
+  if (item.coding == Coding::kInts) {
+    int_fields::kReference.pack(values, given_.first, count, field_bits_, fields_out_);
+    return receive(item, values, count);
+  }
   if (!varies_) {
     pack(values, count, item.bits, to + at * item.bits / 8);
     const std::size_t used = (len * item.bits + 7) / 8;

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe lang: what its verbs write, what they refuse, and that programs of codecs/ pass in the promised time."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+UNDER_A_MINUTE = 60
+QUICK = ("threelc", "terngrad_shared", "scalecom", "onebit", "topk")
+
+
+def lang(verb, *words, folder=ROOT):
+    return subprocess.run(
+        [TITHE, "lang", verb, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "TITHE_CXX": "none"},
+        capture_output=True,
+        text=True,
+        timeout=UNDER_A_MINUTE,
+        check=False,
+    )
+
+
+def test_new_writes_a_codec_that_is_in_order_and_keeps_every_promise(tmp_path):
+    assert lang("new", "mine", folder=tmp_path).returncode == 0
+    done = lang("check", "mine.codec", folder=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("mine.codec: ok, mine@")
+    assert "\nNO " not in lang("test", "mine.codec", folder=tmp_path).stdout
+
+
+def test_new_refuses_odd_names_and_leaves_files_as_they_are(tmp_path):
+    for name in ("Mine", "my codec", "../mine", "7up", ""):
+        done = lang("new", name, folder=tmp_path)
+        assert done.returncode != 0
+        assert "a codec's name has small letters" in done.stderr
+    (tmp_path / "mine.codec").write_text("precious")
+    done = lang("new", "mine", folder=tmp_path)
+    assert done.returncode != 0
+    assert "mine.codec is there already" in done.stderr
+    assert (tmp_path / "mine.codec").read_text() == "precious"
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.codec"]
+
+
+def test_check_tells_several_mistakes_of_several_files(tmp_path):
+    (tmp_path / "a.codec").write_text('codec a "d"\nencode\n  u = y\n  v = z\nsend\n  w: f32[] = x\ndecode\n  w\n')
+    (tmp_path / "b.codec").write_text('codec b "d"\nphase p by mean\nsend\n  w: f32\ndecode\n  w\n')
+    done = lang("check", "a.codec", "b.codec", "--json", folder=tmp_path)
+    assert done.returncode != 0
+    files = json.loads(done.stdout)["files"]
+    assert [(p["line"], p["column"]) for p in files[0]["problems"]] == [(3, 7), (4, 7)]
+    assert files[1]["problems"][0]["what"] == "payloads do not combine by 'mean'"
+    assert files[1]["problems"][0]["help"]
+
+
+def test_two_files_of_one_name_are_two_codecs(tmp_path):
+    for folder, doc in (("a", "one"), ("b", "two")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.codec").write_text(f'codec mine "{doc}"\nsend\n  v: f32[] = x\ndecode\n  v\n')
+    names = [lang("check", tmp_path / folder / "mine.codec").stdout.split()[2] for folder in "ab"]
+    assert all(name.startswith("mine@") for name in names)
+    assert names[0] != names[1]
+
+
+@pytest.mark.parametrize("program", QUICK)
+def test_programs_of_codecs_pass_in_under_a_minute(program):
+    done = lang("test", f"codecs/{program}.codec")
+    assert done.returncode == 0, done.stdout
+    assert "ok   honest" in done.stdout
+    assert "ok   faithful" in done.stdout
+
+
+def test_examples_pass():
+    for path in sorted((ROOT / "codecs/examples").glob("*.codec")):
+        done = lang("test", path)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_program_that_breaks_a_law_is_told_of(tmp_path):
+    text = """codec wrong "claims what it does not do"
+claim exact
+claim contraction 0.001
+block 64
+
+encode
+  size = mean(abs(x))
+
+send
+  size: f32
+  up: u1[] = x > 0
+
+decode
+  if up then size else -size
+"""
+    (tmp_path / "wrong.codec").write_text(text)
+    done = lang("test", "wrong.codec", folder=tmp_path)
+    assert done.returncode != 0
+    assert "NO   contraction" in done.stdout
+    assert "NO   faithful" in done.stdout
+
+
+def test_without_kernels_or_cpp_a_reason_is_given():
+    for what in ("--cuda", "--cpp"):
+        done = lang("show", "codecs/qsgd_shared.codec", what)
+        assert done.returncode != 0
+        assert "what is agreed on in phases" in done.stderr
