@@ -71,7 +71,7 @@ class Ranks:
         self.jobs += 1
         master = f"{self.hosts.address(0)}:{MASTER_PORT + self.jobs}"
         world = self.hosts.ranks
-        common = {"world": world, "master": master, "interface": self.hosts.interface}
+        common = {"world": world, "master": master, "interface": self.hosts.wire}
         for rank in range(world):
             self._tell(rank, {**common, "rank": rank, **job})
         results: list[dict] = [{}] * world

@@ -18,6 +18,7 @@ class Row:
     strategy: str = ""  # tithe rows
     raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
+    transport: str = ""  # tithe rows; empty: the usual one
     # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
     bytes_part: float = 0.05
 
@@ -40,10 +41,22 @@ ROWS = [
     Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0),
 ]
 
+# With CARD=1, as in INCEPTIONN's figure 12: worker and aggregator (WA), the ring, and both with network cards, which
+# pack what has their ToS; and the best row without.
+_TCP = "tcp:trust=10.77.0.0/16"
+CARD_ROWS = [
+    Row("ring-card", "tithe", "snap", "ring", transport=f"{_TCP},tos=0x28", bytes_part=0.4),
+    Row("wa-card", "tithe", "snap", "aggregator", transport=f"{_TCP},tos=0x28", bytes_part=1.0),
+    Row("ring", "tithe", "fp32", "ring", transport=_TCP, bytes_part=1.0),
+    Row("wa", "tithe", "fp32", "aggregator", transport=_TCP, bytes_part=2.5),
+    Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server", transport=_TCP),
+    Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0),
+]
+
 
 def by_name(name: str) -> Row:
-    """A row of the table, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
-    for row in ROWS:
+    """A row of the tables, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
+    for row in [*ROWS, *CARD_ROWS]:
         if row.name == name:
             return row
     codec, *rest = name.split("/")

@@ -5,7 +5,8 @@ Environment:
     LINK=100mbit        rate of each rank's link, both ways
     QUEUE=2m            bytes that the switch holds in front of each rank's link; 64k is a shallow one
     RANKS=4  SEEDS=1  EPOCHS=1
-    RUNS="a b"          rows of rows.py, or codec/strategy; all of rows.py if unset
+    RUNS="a b"          rows of rows.py, or codec/strategy; all of its table if unset
+    CARD=1              each host has a network card (docs/card.md), and the table is that of cards
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
     DATA=folder         MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=demo/out        where results go
@@ -36,6 +37,7 @@ DEFAULTS = {
     "OUT": str(Path(__file__).with_name("out")),
     "RUNS": " ".join(row.name for row in rows.ROWS),
 }
+COMMAND = Path(__file__).resolve().parents[1] / "build/tithe"  # whose verb `card` is a network card
 HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
 LOCAL_STEPS = 60
 START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate only
@@ -52,12 +54,16 @@ class Settings:
     out: Path
     target: float
     rows: list[rows.Row]
+    card: str | None
     given: dict[str, str]
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        given = {name: os.environ[name] for name in (*DEFAULTS, "TARGET") if os.environ.get(name)}
+        given = {name: os.environ[name] for name in (*DEFAULTS, "TARGET", "CARD") if os.environ.get(name)}
         value = {**DEFAULTS, **given}
+        card = str(COMMAND) if value.get("CARD") else None
+        if card and "RUNS" not in given:
+            value["RUNS"] = " ".join(row.name for row in rows.CARD_ROWS)
         value.setdefault("TARGET", "0.82" if value["EPOCHS"] == "1" else "0.86")
         for name in ("RANKS", "SEEDS", "EPOCHS"):
             if not value[name].isdigit() or int(value[name]) < 1:
@@ -75,6 +81,7 @@ class Settings:
             out=Path(value["OUT"]),
             target=float(value["TARGET"]),
             rows=[rows.by_name(name) for name in value["RUNS"].split()],
+            card=card,
             given=given,
         )
 
@@ -175,7 +182,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                 run = {**results[0], "name": row.name, "kind": row.kind, "codec": row.codec, "seed": seed}
                 run["strategy"] = row.strategy
                 del run["event"]
-                for key in ("step_seconds", "bytes_per_step"):
+                for key in ("step_seconds", "bytes_per_step", "processor_seconds"):
                     run[key] = report.mean([result[key] for result in results])
                 details["runs"].append(run)
                 progress.close(
@@ -190,7 +197,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
 
 def inside(settings: Settings, shaped: bool) -> int:
     """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
-    place = hosts.Hosts(settings.ranks, settings.link if shaped else None, settings.queue)
+    place = hosts.Hosts(settings.ranks, settings.link if shaped else None, settings.queue, settings.card)
     place.build()
     settings.out.mkdir(parents=True, exist_ok=True)
     for log in (settings.out / "logs").glob("rank*.log"):
@@ -244,11 +251,17 @@ def main() -> int:
     except (ValueError, FileNotFoundError) as trouble:
         print(f"demo: {trouble}", file=sys.stderr)
         return 2
+    if settings.card and (os.geteuid() != 0 or not COMMAND.exists()):
+        print(f"demo: CARD=1 takes root, for TAP interfaces, and {COMMAND} (make build)", file=sys.stderr)
+        return 2
     if sys.argv[1:] == ["inside"]:
         return inside(settings, shaped=True)
     try:
         hosts.unshare_command()
     except RuntimeError as why:
+        if settings.card:
+            print(f"demo: CARD=1 takes network namespaces, and there are none here ({why})", file=sys.stderr)
+            return 2
         print(
             f"demo: no network namespaces here ({why}).\n"
             "demo: running UNSHAPED on the loopback interface: LINK has no effect, bytes are still counted"

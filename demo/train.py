@@ -81,7 +81,8 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel):
     if row.kind == "tithe":
         import tithe.torch
 
-        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below)
+        given = {"transport": row.transport} if row.transport else {}
+        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below, **given)
     if row.name == "bf16":
         model.register_comm_hook(None, bf16_on_the_wire)
     elif row.name == "powersgd":
@@ -183,11 +184,13 @@ def run_train(job: dict, data: dict) -> None:
 
     times, sent, curve = [], [], [(0, 0.0, trainer.accuracy())]
     trained = said = 0.0
+    processor = []
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, steps)
-        before = sent_bytes()
+        before, begin = sent_bytes(), time.process_time()
         loss, *parts = trainer.step(step, model, optimizer)
+        processor.append(time.process_time() - begin)
         sent.append(sent_bytes() - before)
         times.append(parts)
         trained += sum(parts)
@@ -203,6 +206,7 @@ def run_train(job: dict, data: dict) -> None:
         "result",
         step_seconds=statistics.median(sum(t) for t in settled),
         bytes_per_step=statistics.fmean(sent[first:]),
+        processor_seconds=statistics.fmean(processor[first:]),
         parts=[statistics.median(column) for column in zip(*settled, strict=True)],
         accuracy=curve[-1][2],
         curve=curve,

@@ -225,3 +225,14 @@ def test_a_link_that_is_taken_away_ends_the_card(namespaces, tmp_path):
     got = scene(namespaces, "gone", tmp_path)
     assert got["code"] == 1 and not got["eth0"]
     assert "wire0: the interface is gone" in json.loads(got["said"])["error"]["what"]
+
+
+@pytest.mark.parametrize("strategy", ["ring", "server"])
+def test_a_job_through_cards_keeps_the_laws_and_sends_less(namespaces, strategy, tmp_path):
+    line = f"bench sync --ranks 3 --link 1Gb/s --codec snap --strategy {strategy} --n 200000 --rounds 3"
+    plain = told(line, tmp_path)
+    carded = told(f"{line} --card exact", tmp_path)
+    assert carded["transport"] == "tcp:trust=10.77.0.0/16,tos=0x28"
+    assert carded["identical"] and carded["ledger_exact"]
+    assert carded["bytes_sent_per_rank"] == plain["bytes_sent_per_rank"]
+    assert carded["wire_bytes_per_host"] < 0.75 * plain["wire_bytes_per_host"]

@@ -218,6 +218,21 @@ def test_the_whole_demo_in_small(data, tmp_path):
     assert (tmp_path / "out/report.html").is_file()
 
 
+@needs_namespaces
+@pytest.mark.skipif(os.geteuid() != 0, reason="TAP interfaces take root")
+@pytest.mark.skipif(not (ROOT / "build/tithe").exists(), reason="the command is not built")
+def test_the_demo_with_cards_in_small(data, tmp_path):
+    process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS="ring-card ring", TARGET="0.01")
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    packed, plain = json.loads((tmp_path / "out/details.json").read_text())["runs"]
+    assert packed["codec"] == "snap" and plain["codec"] == "fp32"
+    assert packed["identical"] and plain["identical"]
+    assert 1.0 < plain["bytes_per_step"] / (rows.PARAMETERS * 4) < 1.1
+    assert packed["bytes_per_step"] < 0.75 * plain["bytes_per_step"]
+    assert packed["processor_seconds"] > 0
+
+
 def test_wrong_settings_are_named(data, tmp_path):
     for settings, word in (({"LINK": "fast"}, "LINK"), ({"RANKS": "1"}, "RANKS"), ({"RUNS": "fp64"}, "fp64")):
         process = demo(data, tmp_path / "out", **settings)
