@@ -83,16 +83,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::snap {
-
-HWY_EXPORT(encode);
-HWY_EXPORT(decode);
-
-const Kernels kSimd = {.encode = [](const Classes& c, const Carry& in,
-                                    std::uint8_t* out) { return HWY_DYNAMIC_DISPATCH(encode)(c, in, out); },
-                       .decode =
-                           [](std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-                             HWY_DYNAMIC_DISPATCH(decode)(payloads, how, out);
-                           }};
-
+TITHE_KERNELS(const Kernels kSimd, encode, decode);
 }  // namespace tithe::snap
 #endif
