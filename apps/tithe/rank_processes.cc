@@ -61,9 +61,10 @@ Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what
   _exit(kCouldNotStart);
 }
 
-// Waits for all of them; what went wrong is on the board. Cards of their hosts do not end before them.
+// Waits for all of them; what went wrong is on the board. Cards of their hosts do not end before them: where one has,
+// its host has no network any more, and ranks would wait for each other until their timeouts.
 void await(const std::vector<pid_t>& children, SyncBoard& board) {
-  for (std::size_t left = children.size(); left > 0;) {
+  for (std::vector<pid_t> left = children; !left.empty();) {
     int status = 0;
     const pid_t child = wait(&status);
     if (child < 0 && errno == EINTR) continue;
@@ -72,9 +73,10 @@ void await(const std::vector<pid_t>& children, SyncBoard& board) {
     const auto rank = static_cast<int>(found - children.begin());
     if (found == children.end()) {
       board.fail({Code::kIo, "the card of a host has ended"});
+      for (const pid_t each : left) kill(each, SIGKILL);
       continue;
     }
-    --left;
+    std::erase(left, child);
     if (WIFSIGNALED(status))
       board.fail(
           {Code::kPeerLost, fmt::format("rank {} was ended by signal {}", rank, WTERMSIG(status)), rank});
