@@ -75,6 +75,7 @@ class Hosts:
     queue: int = QUEUE_BYTES  # of the switch, in front of each rank's link
     card: str | None = None  # the command of which `card` stands between each rank and its link
     notes: list[str] = field(default_factory=list)
+    cards: list[subprocess.Popen] = field(default_factory=list)
 
     @property
     def interface(self) -> str:
@@ -131,6 +132,16 @@ class Hosts:
             if card.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"rank {rank} has no card: tithe card ended with {card.poll()}")
             time.sleep(0.01)
+        self.cards.append(card)
+
+    def card_seconds(self) -> float:
+        """Processor time of all cards so far. A network card of silicon takes none of a host's."""
+        ticks = 0
+        for card in self.cards:
+            with open(f"/proc/{card.pid}/stat") as file:
+                user, system = file.read().rsplit(")", 1)[1].split()[11:13]
+            ticks += int(user) + int(system)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def unshare_command() -> list[str]:
