@@ -38,9 +38,9 @@ core: ## builds the Python module alone: all that training needs
 wheel: setup ## dist/: the source distribution, and from it a wheel that carries UCX (docs/install.md)
 	@$(PY) tools/wheel.py
 
-demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA=
+demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=
 	@tools/setup.sh demo
-	@$(MAKE) --no-print-directory core
+	@$(MAKE) --no-print-directory $(if $(CARD),build,core)
 	@exec $(PY) demo/run.py
 
 test: build ## every test; of large products of lists so much that every pair meets

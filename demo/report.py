@@ -385,7 +385,7 @@ figcaption,.small{color:#6c757d;font-size:.88rem} .failed{color:#c2255c}
 """
 
 
-def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> None:
+def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], more: str) -> None:
     text = html.escape
     head, body = cells(details)
     kinds = {run["name"]: run["kind"] for run in details["runs"]}
@@ -398,6 +398,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
         for row in body
     )
     known = "".join(f"<dt>{text(name)}</dt><dd><code>{text(wire)}</code></dd>" for name, wire in wires(details))
+    beside = "tithe against DDP's own ways to exchange gradients" if "baseline" in kinds.values() else "Rows of tithe"
     best, why = best_row(details)
     compared = "".join(
         "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in line) + "</tr>" for line in comparisons(details)
@@ -411,11 +412,11 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
         f'{base64.b64encode((folder / name).read_bytes()).decode()}"><figcaption>{text(caption)}</figcaption></figure>'
         for name, caption in pictures
     )
-    seeds, epochs = details["seeds"], details["epochs"]
+    seeds, epochs, layers = details["seeds"], details["epochs"], details.get("layers", rows.LAYERS)
     setting = (
         f"{details['ranks']} ranks, link {details['link']}, {seeds} seed{'s' * (seeds > 1)},"
-        f" {epochs} epoch{'s' * (epochs > 1)}; MLP {'-'.join(map(str, rows.LAYERS))},"
-        f" {rows.PARAMETERS:,} parameters, batch {rows.BATCH} per rank, SGD with momentum {rows.MOMENTUM}."
+        f" {epochs} epoch{'s' * (epochs > 1)}; MLP {'-'.join(map(str, layers))},"
+        f" {rows.parameters(layers):,} parameters, batch {rows.BATCH} per rank, SGD with momentum {rows.MOMENTUM}."
     )
     facts = [setting, f"Command: {details['command']}", f"Machine: {details['machine']}"]
     if "link_mbit" in details:
@@ -443,11 +444,11 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
 <title>tithe: Fashion-MNIST over {text(details["link"])}</title>
 <style>{STYLE}</style>
 <h1>Fashion-MNIST on {details["ranks"]} ranks over {text(details["link"])} links</h1>
-<p class="small">tithe against DDP's own ways to exchange gradients, in one run.</p>
+<p class="small">{beside}, in one run.</p>
 <table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>
 {table_rows}</table>
 {failures}<div class="best">{said}<table>{compared}</table></div>
-<h2>What the rows send</h2>
+{more}<h2>What the rows send</h2>
 <dl>{known}</dl>
 <h2>Pictures</h2>
 {figures}
@@ -458,10 +459,11 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> 
     (folder / "report.html").write_text(page)
 
 
-def write_all(folder: Path, details: dict) -> None:
+def write_all(folder: Path, details: dict, more: str = "") -> None:
+    """more: HTML that stands below the table."""
     write_json(folder, details)
     if details["runs"]:
-        write_html(folder, details, draw(folder, details))
+        write_html(folder, details, draw(folder, details), more)
 
 
 if __name__ == "__main__":
