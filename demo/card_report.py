@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import report
+import report_page
 import rows
 
 GOAL_FASTER = 2.2  # of the ring with cards over WA to the same accuracy: the least of INCEPTIONN's 2.2 to 3.1
@@ -216,5 +217,5 @@ def read(folders: list[Path]) -> dict:
 if __name__ == "__main__":
     places = [Path(folder) for folder in sys.argv[1:]] or [Path(__file__).with_name("out")]
     told = read(places)
-    report.write_all(places[0], told, section(told))
+    report_page.write_all(places[0], told, section(told))
     print(markdown(told), end="")

@@ -27,6 +27,7 @@ import card_report
 import hosts
 import idx
 import report
+import report_page
 import rows
 from ranks import JobFailed, Ranks
 
@@ -263,7 +264,7 @@ def inside(settings: Settings, shaped: bool) -> int:
         return 1
     finally:
         ranks.stop()
-    report.write_all(settings.out, details, card_report.section(details))
+    report_page.write_all(settings.out, details, card_report.section(details))
     print(card_report.table(details) if settings.card else report.table(details))
     print(f"\ndemo: {settings.out}/results.json, {settings.out}/report.html", flush=True)
     return 1 if details["failed"] else 0

@@ -24,6 +24,7 @@ import card_report  # noqa: E402
 import hosts  # noqa: E402
 import idx  # noqa: E402
 import report  # noqa: E402
+import report_page  # noqa: E402
 import rows  # noqa: E402
 
 
@@ -166,7 +167,7 @@ def test_what_all_ranks_say_alike_is_one_line():
 
 def test_the_report_stands_alone(details, tmp_path):
     details["failed"].append({"name": "fp32", "seed": 2, "why": "rank 1 <gone>\nmore"})
-    report.write_all(tmp_path, details)
+    report_page.write_all(tmp_path, details)
     page = (tmp_path / "report.html").read_text()
     assert set(re.findall(r"(?:src|href)=(.{6})", page)) == {'"data:'} and "@import" not in page
     assert "a &lt;machine&gt;" in page and "rank 1 &lt;gone&gt;" in page
