@@ -15,53 +15,62 @@ using namespace simd::HWY_NAMESPACE;
 
 using Ints = hn::RebindToSigned<Floats>;
 
-// Truncation to a multiple of a unit clears the bits below it: as many of the mantissa as the value's exponent is away
-// from the unit's. Where that is more than the mantissa has, nothing is left.
+// As many units as fit, toward zero, which is what a conversion to whole numbers does; below 2^15 where it counts, so
+// all of it is exact, and no negative zero comes out.
 struct Snap {
-  explicit Snap(const Classes& c)
-      : low(edge(c.low)),
-        middle(edge(c.middle)),
-        top(edge(c.top)),
-        unit{unit_bits(c.unit[0]), unit_bits(c.unit[1])} {}
+  explicit Snap(const Classes& c) : low(edge(c.low)), middle(edge(c.middle)), top(edge(c.top)) {
+    for (int wide = 0; wide < 2; ++wide) {
+      unit[wide] = hn::Set(Floats(), c.unit[wide]);
+      per_unit[wide] = hn::Set(Floats(), c.per_unit[wide]);
+    }
+  }
   static hn::Vec<Ints> edge(std::uint32_t bits) {
     return hn::Set(Ints(), static_cast<std::int32_t>(bits) - 1);
   }
-  static VW unit_bits(float unit) {
-    return hn::Set(Words(), (std::bit_cast<std::uint32_t>(unit) >> kMantissa) + kMantissa);
+  static HWY_INLINE hn::Mask<Floats> reaches(VW mag, hn::Vec<Ints> last_below) {
+    return hn::RebindMask(Floats(), hn::Gt(hn::BitCast(Ints(), mag), last_below));
   }
-  HWY_INLINE hn::Mask<Words> reaches(VW mag, hn::Vec<Ints> last_below) const {
-    return hn::RebindMask(Words(), hn::Gt(hn::BitCast(Ints(), mag), last_below));
+  HWY_INLINE VF operator()(VF v, VW mag) const {
+    const auto wide = reaches(mag, middle);
+    const VF units = hn::Mul(v, hn::IfThenElse(wide, per_unit[1], per_unit[0]));
+    const VF whole_units = hn::ConvertTo(Floats(), hn::ConvertTo(Ints(), units));
+    const VF cut = hn::Mul(whole_units, hn::IfThenElse(wide, unit[1], unit[0]));
+    return hn::IfThenElse(reaches(mag, top), v, hn::IfThenElseZero(reaches(mag, low), cut));
   }
-  HWY_INLINE VF operator()(VF v) const {
-    const VW mag = magnitude(v);
-    const VW away =
-        hn::Sub(hn::IfThenElse(reaches(mag, middle), unit[1], unit[0]), hn::ShiftRight<kMantissa>(mag));
-    const VW below =
-        hn::Sub(hn::Shl(hn::Set(Words(), 1U), hn::And(away, hn::Set(Words(), 31U))), hn::Set(Words(), 1U));
-    const auto some =
-        hn::And(reaches(mag, low), hn::Lt(away, hn::Set(Words(), std::uint32_t{kMantissa + 1})));
-    const auto full = reaches(mag, top);
-    const VW size = hn::IfThenElse(full, mag, hn::IfThenElseZero(some, hn::AndNot(below, mag)));
-    const VW sign = hn::AndNot(hn::Set(Words(), 0x7fffffffU), bits(v));
-    return from_bits(hn::IfThenElseZero(hn::Or(full, some), hn::Or(size, sign)));
-  }
-  static constexpr int kMantissa = 23;
   hn::Vec<Ints> low, middle, top;  // each the last magnitude below that edge: signed compares are everywhere
-  VW unit[2];
+  VF unit[2], per_unit[2];
 };
 
+template <std::size_t kVectors, bool kResidual, bool kResidualOut>
+HWY_INLINE void encode_vectors(const Snap& snap, const Carry& in, std::size_t i,
+                               std::uint8_t* HWY_RESTRICT out, bool past_caches, Peak& peak) {
+  VF v[kVectors], sent[kVectors];
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    v[k] = take<kResidual>(in, i + k * lanes());
+    const VW mag = magnitude(v[k]);
+    peak.see(mag);
+    sent[k] = snap(v[k], mag);
+  }
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    const std::size_t at = i + k * lanes();
+    store(sent[k], reinterpret_cast<float*>(out) + at, past_caches);
+    if (kResidualOut) hn::StoreU(hn::Sub(v[k], sent[k]), Floats(), in.residual_out + at);
+  }
+}
+
+// Loads of four vectors stand before their stores: streams that lie alike in their pages wait for each other less.
 template <bool kResidual, bool kResidualOut>
 bool encode_as(const Classes& c, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+  constexpr std::size_t kAtOnce = 4;
   const Snap snap(c);
+  const bool past_caches = goes_past_caches({}, {reinterpret_cast<float*>(out), in.n});
   Peak peak;
   std::size_t i = 0;
-  for (; i < whole(in.n); i += lanes()) {
-    const VF v = take<kResidual>(in, i);
-    peak.see(magnitude(v));
-    const VF sent = snap(v);
-    hn::StoreU(sent, Floats(), reinterpret_cast<float*>(out + 4 * i));
-    if (kResidualOut) hn::StoreU(hn::Sub(v, sent), Floats(), in.residual_out + i);
-  }
+  for (; i + kAtOnce * lanes() <= whole(in.n); i += kAtOnce * lanes())
+    encode_vectors<kAtOnce, kResidual, kResidualOut>(snap, in, i, out, past_caches, peak);
+  for (; i < whole(in.n); i += lanes())
+    encode_vectors<1, kResidual, kResidualOut>(snap, in, i, out, past_caches, peak);
+  if (past_caches) hwy::FlushStream();
   return encode_from(i, c, in, out) && peak.finite();
 }
 
