@@ -22,6 +22,7 @@ NAMES = {
     "ring": "ring, fp32",
     "ring-card": "ring + card",
     "ring-card-lossy": "ring + card, nothing carried",
+    "ring-card-literal": "the same, rounded as printed",
     "tithe-qtopk": "tithe's best without a card",
 }
 HEAD = (

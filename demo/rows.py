@@ -54,13 +54,14 @@ ROWS = [
 
 # With CARD=1, as in INCEPTIONN's figure 12: workers and an aggregator (WA), the ring, and both with network cards,
 # which pack what has their ToS; and the best row without. `ring-card-lossy` keeps nothing of what a hop rounds off: to
-# the values it is what cards do that round, as the paper's.
+# the values it is what cards do that round, as the paper's; `ring-card-literal` rounds as the paper prints it.
 _TCP = "tcp:trust=10.77.0.0/16"
 _PACKED = f"{_TCP},tos=0x28"
 CARD_ROWS = [
     Row("ring-card", "tithe", "snap", "ring", transport=_PACKED, bytes_part=0.3),
     Row("wa-card", "tithe", "snap", "server", transport=_PACKED, servers=1, bytes_part=0.8),
     Row("ring-card-lossy", "tithe", "snap:feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
+    Row("ring-card-literal", "tithe", "snap:mode=literal,feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
     Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server", transport=_TCP),
     Row("ring", "tithe", "fp32", "ring", transport=_TCP, bytes_part=1.0),
     Row("wa", "tithe", "fp32", "server", transport=_TCP, servers=1, bytes_part=2.7),
