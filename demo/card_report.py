@@ -140,7 +140,7 @@ def _box(x: int, y: int, width: int, title: str, what: str, kind: str) -> str:
 
 def path_figure(link: str) -> str:
     """The way of a gradient: down through the host that sends, over the link, up through the one that receives."""
-    width, left, right, step = 190, 10, 460, 76
+    width, left, right, step = 212, 4, 444, 76
     sends = [
         ("training", "a gradient, fp32", "host"),
         ("tithe, codec snap", "the rest stays in the carry", "ours"),
@@ -194,7 +194,8 @@ def section(details: dict) -> str:
     return f"""<h2>With a network card on every host</h2>
 <figure>{path_figure(details["link"])}<figcaption>INCEPTIONN's network card packs what its ToS names. What it keeps of a
 value is known, so codec snap sends that, and the rest goes with the next round.</figcaption></figure>
-<table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>{lines}</table>
+<style>.cards{{font-size:.8rem}} .cards td+td{{white-space:nowrap}} .cards th,.cards td{{padding:.4rem .3rem}}</style>
+<table class="results cards"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>{lines}</table>
 <ul>{said}</ul>
 <p class="small">WA's aggregator has a host of its own. The exchange is the step less a step without communication.
 Bytes are those that the links' interfaces counted per step, epochs those to the accuracy. A worker's processor time is
@@ -211,7 +212,7 @@ def read(folders: list[Path]) -> dict:
                 raise ValueError(f"{key}: {first[key]} in one folder, {other[key]} in another")
         first["runs"] += other["runs"]
         first["failed"] += other["failed"]
-        first["command"] += f"; {other['command']}"
+        first["command"] += f"; and {other['command']}"
     return first
 
 

@@ -47,6 +47,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
     )
     known = "".join(f"<dt>{text(name)}</dt><dd><code>{text(wire)}</code></dd>" for name, wire in report.wires(details))
     beside = "tithe against DDP's own ways to exchange gradients" if "baseline" in kinds.values() else "Rows of tithe"
+    when = "in runs of the same job" if "; and " in details["command"] else "in one run"
     best, why = report.best_row(details)
     compared = "".join(
         "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in line) + "</tr>" for line in report.comparisons(details)
@@ -93,7 +94,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
 <title>tithe: Fashion-MNIST over {text(details["link"])}</title>
 <style>{STYLE}</style>
 <h1>Fashion-MNIST on {details["ranks"]} ranks over {text(details["link"])} links</h1>
-<p class="small">{beside}, in one run.</p>
+<p class="small">{beside}, {when}.</p>
 <table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>
 {table_rows}</table>
 {failures}<div class="best">{said}<table>{compared}</table></div>

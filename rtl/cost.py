@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import platform
 import re
@@ -51,7 +52,8 @@ def run(command: list[str], folder: Path, log: str, minutes: float) -> bool:
         resource.setrlimit(resource.RLIMIT_CPU, (int(60 * minutes), int(60 * minutes) + 5))
 
     with open(folder / f"{log}.log", "w") as to:
-        done = subprocess.run(command, cwd=folder, stdout=to, stderr=subprocess.STDOUT, preexec_fn=limit)  # noqa: PLW1509
+        own = {"cwd": folder, "stdout": to, "stderr": subprocess.STDOUT, "preexec_fn": limit}
+        done = subprocess.run(command, check=False, **own)
     if -done.returncode == signal.SIGXCPU:
         raise TooLongError
     return done.returncode == 0
@@ -161,7 +163,8 @@ def kept(part: str, module: str, width: int, made_from: list, minutes: float, ma
     """What `make` gives, or gave before. "limit" is there where a tool was ended, which a larger limit may let end."""
     folder = OUT / f"{module}-{width}"
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([versions(), *made_from, Path(__file__).read_text()]) + "".join(p.read_text() for p in SOURCES)
+    text = json.dumps([versions(), *made_from]) + "".join(p.read_text() for p in SOURCES)
+    text += "".join(inspect.getsource(part_of) for part_of in (read, frame, ecp5, virtex7, cells))
     key = hashlib.sha256(text.encode()).hexdigest()
     file = folder / f"{part}.json"
     if file.exists() and (row := json.loads(file.read_text()))["key"] == key and minutes <= row.get("limit", minutes):
