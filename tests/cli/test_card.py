@@ -280,6 +280,8 @@ def test_a_card_that_ends_ends_the_job_by_name(namespaces, tmp_path):
             time.sleep(0.05)
             cards = [pid for pid in family(process.pid) if b"\0card\0" in command_line(pid)]
         assert len(cards) == 3
+        while sent_on_wire(cards[1]) < 50_000 and time.monotonic() < end:  # a round is under way
+            time.sleep(0.05)
         os.kill(cards[1], signal.SIGKILL)
         try:
             _, said = process.communicate(timeout=20)
@@ -297,6 +299,16 @@ def family(pid):
             for task in Path(f"/proc/{parent}/task").glob("*/children"):
                 found += [int(child) for child in task.read_text().split()]
     return found
+
+
+def sent_on_wire(pid):
+    """Bytes that the link of this process's host has sent."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+            name, _, counts = line.strip().partition(":")
+            if name == "wire0":
+                return int(counts.split()[8])
+    return 0
 
 
 def command_line(pid):

@@ -266,7 +266,11 @@ def test_what_cards_bring_is_held_against_the_goals(details, tmp_path):
     for folder, runs in (("a", details["runs"][:1]), ("b", details["runs"][1:])):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "details.json").write_text(json.dumps({**details, "runs": runs}))
-    assert card_report.read([tmp_path / "a", tmp_path / "b"])["runs"] == details["runs"]
+    read = card_report.read([tmp_path / "a", tmp_path / "b"])
+    assert read["runs"] == json.loads(json.dumps(details["runs"]))
+    report_page.write_all(tmp_path / "a", read, card_report.section(read))
+    page = (tmp_path / "a/report.html").read_text()
+    assert "With a network card" in page and "in runs of the same job" in page
     (tmp_path / "b/details.json").write_text(json.dumps({**details, "link": "1gbit"}))
     with pytest.raises(ValueError, match="link: 100mbit in one folder, 1gbit"):
         card_report.read([tmp_path / "a", tmp_path / "b"])
