@@ -38,9 +38,9 @@ core: ## builds the Python module alone: all that training needs
 wheel: setup ## dist/: the source distribution, and from it a wheel that carries UCX (docs/install.md)
 	@$(PY) tools/wheel.py
 
-demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA=
+demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=
 	@tools/setup.sh demo
-	@$(MAKE) --no-print-directory core
+	@$(MAKE) --no-print-directory $(if $(CARD),build,core)
 	@exec $(PY) demo/run.py
 
 test: build ## every test; of large products of lists so much that every pair meets
@@ -61,9 +61,9 @@ rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
 	@tools/setup.sh rtl rtl-tools
 	@.setup/rtl-venv/bin/python rtl/lint.py
 
-rtl-cost: ## LUTs, registers, memory and clock by width, for ECP5 and Virtex-7; hours for all: ONLY=compress-64,card-256 SEEDS=1
+rtl-cost: ## LUTs, registers, memory and clock by width, for ECP5 and Virtex-7; hours for all: ONLY=compress-64,card-256 SEEDS=1 LIMIT=25
 	@tools/setup.sh rtl-tools
-	@.setup/rtl-venv/bin/python rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1)
+	@.setup/rtl-venv/bin/python rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1) --limit $(or $(LIMIT),25)
 
 rtl-prove: ## proofs of the small modules, and mutations that they refuse: ONLY=
 	@tools/setup.sh rtl-tools

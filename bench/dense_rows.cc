@@ -39,6 +39,8 @@ void add_dense_rows(std::vector<Row>& rows) {
   add_decode_beside(rows, "inceptionn:layout=burst", Beside::kSum, 0.42);
   add_encode(rows, "inceptionn", Residual::kInPlace, 0);
   add_decode(rows, "inceptionn", 4, 0);
+  add_encode(rows, "snap", Residual::kInPlace, 0);
+  add_encode_onward(rows, "snap", 0.90);
   add_encode_beside(rows, "rangefloat", Beside::kSum, 0.60);
   add_decode_beside(rows, "rangefloat", Beside::kFill, 0.50);
   add_encode(rows, "rangefloat", Residual::kInPlace, 0);

@@ -5,6 +5,8 @@
             tbf on eth0: what the rank sends            |
             tbf on port<i>: what the rank receives -----+    its queue is the switch's
 
+With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` stands between them (docs/card.md).
+
 Everything is made inside private mount, network and pid namespaces (`enter` starts them), so that it all
 disappears with the process that holds them, however that process ends.
 """
@@ -15,6 +17,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 SUBNET = "10.77.0"
@@ -25,6 +28,7 @@ QUEUE_BYTES = 2_000_000
 LEAST_QUEUE_BYTES = 3_000  # two packets
 # Fixed, so that machines with different defaults give comparable figures; left alone where it is not offered.
 CONGESTION_CONTROL = "cubic"
+CARD_SECONDS = 20.0  # until a card must have made its host's interface
 
 
 def parse_rate(text: str) -> float:
@@ -75,11 +79,18 @@ class Hosts:
     ranks: int
     link: str | None  # None: no namespaces, all ranks on the loopback interface
     queue: int = QUEUE_BYTES  # of the switch, in front of each rank's link
+    card: str | None = None  # the command of which `card` stands between each rank and its link
     notes: list[str] = field(default_factory=list)
+    cards: list[subprocess.Popen] = field(default_factory=list)
 
     @property
     def interface(self) -> str:
         return "eth0" if self.link else "lo"
+
+    @property
+    def wire(self) -> str:
+        """The interface that counts what a rank sends."""
+        return "wire0" if self.link and self.card else self.interface
 
     def address(self, rank: int) -> str:
         return f"{SUBNET}.{rank + 1}" if self.link else "127.0.0.1"
@@ -99,8 +110,10 @@ class Hosts:
         for rank in range(self.ranks):
             name, port = f"rank{rank}", f"port{rank}"
             command("ip", "netns", "add", name)
-            command("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            command("ip", "link", "add", port, "type", "veth", "peer", "name", self.wire, "netns", name)
             command("ip", "link", "set", port, "master", "switch", "up")
+            if self.card:
+                self._start_card(rank)
             command("ip", "-n", name, "address", "add", f"{self.address(rank)}/24", "dev", "eth0")
             command("ip", "-n", name, "link", "set", "lo", "up")
             command("ip", "-n", name, "link", "set", "eth0", "up")
@@ -114,10 +127,33 @@ class Hosts:
     def shape(self, rank: int, rate_bits: float) -> None:
         """The rank's link has this rate from now on, both ways."""
         name, bucket = f"rank{rank}", ["rate", f"{rate_bits:.0f}bit", "burst", str(burst_bytes(rate_bits)), "limit"]
-        command("ip", "-n", name, "link", "set", "dev", "eth0", "gso_max_size", str(train_bytes(rate_bits)))
+        command("ip", "-n", name, "link", "set", "dev", self.wire, "gso_max_size", str(train_bytes(rate_bits)))
         replace = ["qdisc", "replace", "dev"]
-        command("tc", "-n", name, *replace, "eth0", "root", "tbf", *bucket, str(QUEUE_BYTES))
+        command("tc", "-n", name, *replace, self.wire, "root", "tbf", *bucket, str(QUEUE_BYTES))
         command("tc", *replace, f"port{rank}", "root", "tbf", *bucket, str(self.queue))
+
+    def _start_card(self, rank: int) -> None:
+        card = subprocess.Popen(
+            [*self.prefix(rank), self.card, "card", "--host", self.interface, "--wire", self.wire],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 (no threads here)
+        )
+        end = time.monotonic() + CARD_SECONDS
+        while f" {self.interface}:" not in command("ip", "-n", f"rank{rank}", "-o", "link"):
+            if card.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"rank {rank} has no card: tithe card ended with {card.poll()}")
+            time.sleep(0.01)
+        self.cards.append(card)
+
+    def card_seconds(self) -> float:
+        """Processor time of all cards so far. A network card of silicon takes none of a host's."""
+        ticks = 0
+        for card in self.cards:
+            with open(f"/proc/{card.pid}/stat") as file:
+                user, system = file.read().rsplit(")", 1)[1].split()[11:13]
+            ticks += int(user) + int(system)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def unshare_command() -> list[str]:

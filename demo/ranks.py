@@ -63,15 +63,15 @@ class Ranks:
             process.stdout.close()
         self.processes = []
 
-    def run(self, job: dict, on_event=lambda rank, event: None) -> list[dict]:
-        """Gives every rank this job; their "result" events in rank order, or JobFailed."""
+    def run(self, job: dict, on_event=lambda rank, event: None, world: int | None = None) -> list[dict]:
+        """Gives every rank, or the first `world`, this job; their "result" events in rank order, or JobFailed."""
         if not self.processes:
             self.start()
         # A port per job: the one before may still be in TIME_WAIT.
         self.jobs += 1
         master = f"{self.hosts.address(0)}:{MASTER_PORT + self.jobs}"
-        world = self.hosts.ranks
-        common = {"world": world, "master": master, "interface": self.hosts.interface}
+        world = world or self.hosts.ranks
+        common = {"world": world, "master": master, "interface": self.hosts.wire}
         for rank in range(world):
             self._tell(rank, {**common, "rank": rank, **job})
         results: list[dict] = [{}] * world

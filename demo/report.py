@@ -1,18 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo leaves in its folder: results.json, details.json, PNGs, report.html; and the table.
+"""What the demo leaves in its folder: results.json, details.json, PNGs; and the table. The page is report_page.py's."""
 
-python demo/report.py [FOLDER]     draws everything again from FOLDER/details.json
-"""
-
-import base64
-import html
 import itertools
 import json
 import re
-import sys
 from pathlib import Path
-
-import rows
 
 RESULT_KEYS = ("name", "kind", "codec", "step_seconds", "bytes_per_step", "accuracy", "seconds_to_target")
 RESULTS_KEYS = ("machine", "command", "ranks", "link", "seeds", "epochs")
@@ -363,109 +355,3 @@ def merged(notes: list[str]) -> list[str]:
     return [
         f"rank{'s' * (len(which) > 1)} {', '.join(which)}: {text}" if which else text for text, which in ranks.items()
     ]
-
-
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;color:#212529;max-width:960px;margin:2.5rem auto;padding:0 1rem}
-h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
-table{border-collapse:collapse;width:100%;font-size:.9rem} th,td{padding:.4rem .6rem;text-align:right}
-th{border-bottom:2px solid #495057;font-weight:600} td{border-bottom:1px solid #e9ecef}
-th:first-child,td:first-child{text-align:left} tr.tithe td:first-child{font-weight:600;color:#0b7a75}
-.best{border-left:4px solid #0b7a75;padding:.1rem 0 .1rem 1rem;margin:1.5rem 0} .best p{margin:.3rem 0}
-.best td{text-align:left;border:0;padding:.1rem 1rem .1rem 0} .best table{width:auto}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.88rem} dd{margin:0}
-code,dd,.small{overflow-wrap:anywhere} img{width:100%} figure{margin:1.6rem 0}
-figcaption,.small{color:#6c757d;font-size:.88rem} .failed{color:#c2255c}
-@media (max-width:640px){
- body{margin:1rem auto} table,tbody,tr,td{display:block} .results tr:first-child{display:none}
- tr{padding:.5rem 0;border-bottom:1px solid #ced4da} td,.best td{display:flex;justify-content:space-between;border:0;
- padding:.1rem 0} td[data-head]::before{content:attr(data-head);color:#6c757d;padding-right:1rem}
- dl{grid-template-columns:1fr} dt{margin-top:.4rem}
-}
-"""
-
-
-def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]]) -> None:
-    text = html.escape
-    head, body = cells(details)
-    kinds = {run["name"]: run["kind"] for run in details["runs"]}
-    table_rows = "\n".join(
-        f'<tr class="{kinds[row[0]]}"><td>{text(row[0])}</td>'
-        + "".join(
-            f'<td data-head="{text(name)}">{text(cell)}</td>' for name, cell in zip(head[1:], row[1:], strict=True)
-        )
-        + "</tr>"
-        for row in body
-    )
-    known = "".join(f"<dt>{text(name)}</dt><dd><code>{text(wire)}</code></dd>" for name, wire in wires(details))
-    best, why = best_row(details)
-    compared = "".join(
-        "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in line) + "</tr>" for line in comparisons(details)
-    )
-    if best is not None:
-        said = f"<p><strong>{text(best['name'])}</strong> is the best row of tithe: {text(why)}.</p>"
-    else:
-        said = f"<p>{text(why or 'Baselines only.')}</p>"
-    figures = "\n".join(
-        f'<figure><img alt="{text(caption)}" src="data:image/png;base64,'
-        f'{base64.b64encode((folder / name).read_bytes()).decode()}"><figcaption>{text(caption)}</figcaption></figure>'
-        for name, caption in pictures
-    )
-    seeds, epochs = details["seeds"], details["epochs"]
-    setting = (
-        f"{details['ranks']} ranks, link {details['link']}, {seeds} seed{'s' * (seeds > 1)},"
-        f" {epochs} epoch{'s' * (epochs > 1)}; MLP {'-'.join(map(str, rows.LAYERS))},"
-        f" {rows.PARAMETERS:,} parameters, batch {rows.BATCH} per rank, SGD with momentum {rows.MOMENTUM}."
-    )
-    facts = [setting, f"Command: {details['command']}", f"Machine: {details['machine']}"]
-    if "link_mbit" in details:
-        carried = ", ".join(f"{mbit:.1f}" for mbit in details["link_mbit"])
-        facts.append(f"Links as measured before training, all at once: {carried} Mbit/s.")
-    facts.append(
-        "Every row has the same seeds, data order and learning rates. Rows with momentum correction keep the momentum"
-        " of compressed parameters in tithe's carry; the optimizer then applies none to those. A step is its median"
-        " after the first 20; bytes are what the rank's interface counted; accuracies are means over seeds of the"
-        " whole test set after the last step."
-    )
-    differ = [f"{run['name']}, seed {run['seed']}" for run in details["runs"] if not run["identical"]]
-    facts.append(
-        f"Ranks ended with DIFFERENT parameters in: {'; '.join(differ)}."
-        if differ
-        else "In every run all ranks ended with the same parameter bits."
-    )
-    facts += merged(details["notes"])
-    failures = "".join(
-        f'<p class="failed">Failed: {text(f["name"])}, seed {f["seed"]}: {text(f["why"].splitlines()[0])}</p>'
-        for f in details["failed"]
-    )
-    page = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>tithe: Fashion-MNIST over {text(details["link"])}</title>
-<style>{STYLE}</style>
-<h1>Fashion-MNIST on {details["ranks"]} ranks over {text(details["link"])} links</h1>
-<p class="small">tithe against DDP's own ways to exchange gradients, in one run.</p>
-<table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>
-{table_rows}</table>
-{failures}<div class="best">{said}<table>{compared}</table></div>
-<h2>What the rows send</h2>
-<dl>{known}</dl>
-<h2>Pictures</h2>
-{figures}
-<h2>How this was measured</h2>
-{"".join(f'<p class="small">{text(fact)}</p>' for fact in facts)}
-</html>
-"""
-    (folder / "report.html").write_text(page)
-
-
-def write_all(folder: Path, details: dict) -> None:
-    write_json(folder, details)
-    if details["runs"]:
-        write_html(folder, details, draw(folder, details))
-
-
-if __name__ == "__main__":
-    where = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_name("out"))
-    told = json.loads((where / "details.json").read_text())
-    write_all(where, told)
-    print(table(told))

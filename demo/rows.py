@@ -2,10 +2,20 @@
 """The rows of the demo's table: what each of them puts on the wire."""
 
 import itertools
+import os
 from dataclasses import dataclass
 
-LAYERS = (784, 1024, 768, 10)  # of the model, an MLP with ReLU
-PARAMETERS = sum(a * b + b for a, b in itertools.pairwise(LAYERS))
+# An MLP with ReLU each; MODEL names the one that is trained. `hdc` is INCEPTIONN's: five layers, 500 wide.
+MODELS = {"mlp": (784, 1024, 768, 10), "hdc": (784, 500, 500, 500, 500, 10)}
+MODEL = os.environ.get("MODEL") or "mlp"
+LAYERS = MODELS.get(MODEL, MODELS["mlp"])
+
+
+def parameters(layers: tuple[int, ...]) -> int:
+    return sum(a * b + b for a, b in itertools.pairwise(layers))
+
+
+PARAMETERS = parameters(LAYERS)
 BATCH = 128  # per rank
 MOMENTUM = 0.5  # of the optimizer, in every row
 
@@ -18,6 +28,8 @@ class Row:
     strategy: str = ""  # tithe rows
     raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
+    transport: str = ""  # tithe rows; empty: the usual one
+    servers: int = 0  # tithe rows: so many ranks more, on hosts of their own, that only sum
     # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
     bytes_part: float = 0.05
 
@@ -40,13 +52,29 @@ ROWS = [
     Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0),
 ]
 
+# With CARD=1, as in INCEPTIONN's figure 12: workers and an aggregator (WA), the ring, and both with network cards,
+# which pack what has their ToS; and the best row without. `ring-card-lossy` keeps nothing of what a hop rounds off: to
+# the values it is what cards do that round, as the paper's; `ring-card-literal` rounds as the paper prints it.
+_TCP = "tcp:trust=10.77.0.0/16"
+_PACKED = f"{_TCP},tos=0x28"
+CARD_ROWS = [
+    Row("ring-card", "tithe", "snap", "ring", transport=_PACKED, bytes_part=0.3),
+    Row("wa-card", "tithe", "snap", "server", transport=_PACKED, servers=1, bytes_part=0.8),
+    Row("ring-card-lossy", "tithe", "snap:feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
+    Row("ring-card-literal", "tithe", "snap:mode=literal,feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
+    Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server", transport=_TCP),
+    Row("ring", "tithe", "fp32", "ring", transport=_TCP, bytes_part=1.0),
+    Row("wa", "tithe", "fp32", "server", transport=_TCP, servers=1, bytes_part=2.7),
+]
+
 
 def by_name(name: str) -> Row:
-    """A row of the table, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
-    for row in ROWS:
+    """A row of the tables, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
+    for row in [*ROWS, *CARD_ROWS]:
         if row.name == name:
             return row
     codec, *rest = name.split("/")
     if len(rest) in (1, 2):
         return Row(name, "tithe", codec, rest[0], *map(int, rest[1:]))
-    raise ValueError(f"no row {name!r}; there are {', '.join(row.name for row in ROWS)}, and any 'codec/strategy'")
+    known = ", ".join(row.name for row in [*ROWS, *CARD_ROWS])
+    raise ValueError(f"no row {name!r}; there are {known}, and any 'codec/strategy'")

@@ -5,7 +5,10 @@ Environment:
     LINK=100mbit        rate of each rank's link, both ways
     QUEUE=2m            bytes that the switch holds in front of each rank's link; 64k is a shallow one
     RANKS=4  SEEDS=1  EPOCHS=1
-    RUNS="a b"          rows of rows.py, or codec/strategy; all of rows.py if unset
+    STEPS=40            a job of so many steps, where an epoch of them takes too long
+    RUNS="a b"          rows of rows.py, or codec/strategy; all of its table if unset
+    CARD=1              each host has a network card (docs/card.md), and the table is that of cards
+    MODEL=hdc           INCEPTIONN's five layers of 500 instead of the demo's own model (`mlp`)
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
     DATA=folder         MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=demo/out        where results go
@@ -20,9 +23,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import card_report
 import hosts
 import idx
 import report
+import report_page
 import rows
 from ranks import JobFailed, Ranks
 
@@ -32,10 +37,12 @@ DEFAULTS = {
     "RANKS": "4",
     "SEEDS": "1",
     "EPOCHS": "1",
+    "STEPS": "0",  # those of the epochs
     "DATA": idx.DEBIAN,
     "OUT": str(Path(__file__).with_name("out")),
     "RUNS": " ".join(row.name for row in rows.ROWS),
 }
+COMMAND = Path(__file__).resolve().parents[1] / "build/tithe"  # whose verb `card` is a network card
 HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
 LOCAL_STEPS = 60
 START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate only
@@ -48,22 +55,33 @@ class Settings:
     ranks: int
     seeds: int
     epochs: int
+    steps: int  # 0: those of the epochs
     data: str
     out: Path
     target: float
     rows: list[rows.Row]
+    card: str | None
     given: dict[str, str]
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        given = {name: os.environ[name] for name in (*DEFAULTS, "TARGET") if os.environ.get(name)}
+        given = {name: os.environ[name] for name in (*DEFAULTS, "TARGET", "CARD", "MODEL") if os.environ.get(name)}
         value = {**DEFAULTS, **given}
+        if value.get("CARD", "") not in ("", "0", "1"):
+            raise ValueError(f"CARD={value['CARD']}: 1, or nothing")
+        card = str(COMMAND) if value.get("CARD") == "1" else None
+        if card and "RUNS" not in given:
+            value["RUNS"] = " ".join(row.name for row in rows.CARD_ROWS)
         value.setdefault("TARGET", "0.82" if value["EPOCHS"] == "1" else "0.86")
         for name in ("RANKS", "SEEDS", "EPOCHS"):
             if not value[name].isdigit() or int(value[name]) < 1:
                 raise ValueError(f"{name}={value[name]}: a whole number from 1 on")
+        if not value["STEPS"].isdigit():
+            raise ValueError(f"STEPS={value['STEPS']}: a whole number")
         if not 1 < int(value["RANKS"]) <= 200:
             raise ValueError(f"RANKS={value['RANKS']}: 2 to 200")
+        if rows.MODEL not in rows.MODELS:
+            raise ValueError(f"MODEL={rows.MODEL}: one of {', '.join(rows.MODELS)}")
         hosts.parse_rate(value["LINK"])
         return cls(
             link=value["LINK"],
@@ -71,12 +89,19 @@ class Settings:
             ranks=int(value["RANKS"]),
             seeds=int(value["SEEDS"]),
             epochs=int(value["EPOCHS"]),
+            steps=int(value["STEPS"]),
             data=value["DATA"],
             out=Path(value["OUT"]),
             target=float(value["TARGET"]),
             rows=[rows.by_name(name) for name in value["RUNS"].split()],
+            card=card,
             given=given,
         )
+
+    @property
+    def servers(self) -> int:
+        """Hosts besides those of the ranks, for rows whose servers have their own."""
+        return max((row.servers for row in self.rows), default=0)
 
     def command(self) -> str:
         shown = {name: text for name, text in self.given.items() if name not in ("OUT", "DATA")}
@@ -137,7 +162,8 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
     progress, begin = Progress(), time.monotonic()
     train_images, _ = idx.load(settings.data)["train"]
     steps = len(train_images) // (rows.BATCH * settings.ranks) * settings.epochs
-    local = ranks.run({"job": "local", "seed": 0, "steps": LOCAL_STEPS})
+    steps = min(settings.steps or steps, steps)
+    local = ranks.run({"job": "local", "seed": 0, "steps": LOCAL_STEPS}, world=settings.ranks)
     details["local_step_seconds"] = report.mean([result["step_seconds"] for result in local])
     print(f"demo: a step without any communication takes {details['local_step_seconds']:.3f} s", flush=True)
     rate = hosts.parse_rate(settings.link) if ranks.hosts.link else 10e9
@@ -164,10 +190,10 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                         f"  {minutes(estimate.left(row.name, step / event['steps']))} left"
                     )
 
-            started = time.monotonic()
-            job = {"job": "train", "row": row.name, "seed": seed, "epochs": settings.epochs}
+            started, cards = time.monotonic(), ranks.hosts.card_seconds()
+            job = {"job": "train", "row": row.name, "seed": seed, "epochs": settings.epochs, "steps": steps}
             try:
-                results = ranks.run(job, on_event)
+                results = ranks.run(job, on_event, world=settings.ranks + row.servers)
             except JobFailed as trouble:
                 progress.close(f"{where}  FAILED: {trouble}")
                 details["failed"].append({"name": row.name, "seed": seed, "why": str(trouble)})
@@ -175,8 +201,11 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                 run = {**results[0], "name": row.name, "kind": row.kind, "codec": row.codec, "seed": seed}
                 run["strategy"] = row.strategy
                 del run["event"]
-                for key in ("step_seconds", "bytes_per_step"):
-                    run[key] = report.mean([result[key] for result in results])
+                for key in ("step_seconds", "bytes_per_step", "processor_seconds"):
+                    run[key] = report.mean([result[key] for result in results[: settings.ranks]])
+                run["busiest_bytes_per_step"] = max(result["bytes_per_step"] for result in results)
+                run["server_seconds"] = sum(result["processor_seconds"] for result in results[settings.ranks :])
+                run["card_seconds"] = (ranks.hosts.card_seconds() - cards) / steps
                 details["runs"].append(run)
                 progress.close(
                     f"{where}  {run['step_seconds']:.3f} s/step  {run['bytes_per_step'] / 1e6:.3f} MB/step"
@@ -190,7 +219,8 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
 
 def inside(settings: Settings, shaped: bool) -> int:
     """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
-    place = hosts.Hosts(settings.ranks, settings.link if shaped else None, settings.queue)
+    count = settings.ranks + settings.servers
+    place = hosts.Hosts(count, settings.link if shaped else None, settings.queue, settings.card)
     place.build()
     settings.out.mkdir(parents=True, exist_ok=True)
     for log in (settings.out / "logs").glob("rank*.log"):
@@ -202,14 +232,17 @@ def inside(settings: Settings, shaped: bool) -> int:
         "link": settings.link if shaped else "unshaped",
         "seeds": settings.seeds,
         "epochs": settings.epochs,
+        "steps": settings.steps,
         "target": settings.target,
+        "card": bool(settings.card),
+        "layers": list(rows.LAYERS),
         "notes": place.notes,
         "runs": [],
         "failed": [],
     }
     ranks = Ranks(place, settings.data, settings.out / "logs")
     try:
-        print(f"demo: starting {settings.ranks} ranks (torch and data)", flush=True)
+        print(f"demo: starting {place.ranks} ranks (torch and data)", flush=True)
         ranks.start()
         if shaped:
             rate = hosts.parse_rate(settings.link)
@@ -231,8 +264,8 @@ def inside(settings: Settings, shaped: bool) -> int:
         return 1
     finally:
         ranks.stop()
-    report.write_all(settings.out, details)
-    print(report.table(details))
+    report_page.write_all(settings.out, details, card_report.section(details))
+    print(card_report.table(details) if settings.card else report.table(details))
     print(f"\ndemo: {settings.out}/results.json, {settings.out}/report.html", flush=True)
     return 1 if details["failed"] else 0
 
@@ -244,11 +277,17 @@ def main() -> int:
     except (ValueError, FileNotFoundError) as trouble:
         print(f"demo: {trouble}", file=sys.stderr)
         return 2
+    if settings.card and (os.geteuid() != 0 or not COMMAND.exists()):
+        print(f"demo: CARD=1 takes root, for TAP interfaces, and {COMMAND} (make build)", file=sys.stderr)
+        return 2
     if sys.argv[1:] == ["inside"]:
         return inside(settings, shaped=True)
     try:
         hosts.unshare_command()
     except RuntimeError as why:
+        if settings.card:
+            print(f"demo: CARD=1 takes network namespaces, and there are none here ({why})", file=sys.stderr)
+            return 2
         print(
             f"demo: no network namespaces here ({why}).\n"
             "demo: running UNSHAPED on the loopback interface: LINK has no effect, bytes are still counted"

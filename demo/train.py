@@ -8,6 +8,7 @@ Torch and the data are loaded once; each job runs in a fork of this process, so 
 """
 
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -37,12 +38,8 @@ def say(event: str, **fields) -> None:
 
 
 def make_model() -> nn.Module:
-    first, second, third, classes = rows.LAYERS
-    return nn.Sequential(
-        *(nn.Linear(first, second), nn.ReLU()),
-        *(nn.Linear(second, third), nn.ReLU()),
-        nn.Linear(third, classes),
-    )
+    layers = [(nn.Linear(size, following), nn.ReLU()) for size, following in itertools.pairwise(rows.LAYERS)]
+    return nn.Sequential(*itertools.chain(*layers[:-1]), layers[-1][0])
 
 
 class Inputs:
@@ -81,7 +78,9 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel):
     if row.kind == "tithe":
         import tithe.torch
 
-        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below)
+        given = {"transport": row.transport} if row.transport else {}
+        given |= {"servers": row.servers} if row.servers else {}
+        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below, **given)
     if row.name == "bf16":
         model.register_comm_hook(None, bf16_on_the_wire)
     elif row.name == "powersgd":
@@ -113,21 +112,28 @@ class SentBytes:
 
 
 class Trainer:
-    def __init__(self, job: dict, data: dict):
+    """What a rank computes. One that only sums calls what the others call, with the gradient of one image: it counts
+    for nothing, and takes next to no processor time from the others."""
+
+    def __init__(self, job: dict, data: dict, servers: int = 0):
         self.rank, self.world, self.seed = job["rank"], job["world"], job["seed"]
+        self.workers = self.world - servers
+        self.works = self.rank < self.workers
         self.images, self.labels = data["train"]
-        self.test = [part[self.rank :: self.world] for part in data["test"]]
-        self.per_epoch = len(self.images) // (rows.BATCH * self.world)
+        self.test = [part[self.rank if self.works else len(part) :: self.workers] for part in data["test"]]
+        self.per_epoch = len(self.images) // (rows.BATCH * self.workers)
         self.inputs = data["inputs"]
         torch.manual_seed(self.seed)
         self.model = make_model()
         self.loss = nn.CrossEntropyLoss()
 
     def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.works:
+            return self.inputs(self.images[:1]), torch.from_numpy(self.labels[:1])
         epoch, at = divmod(step, self.per_epoch)
         if at == 0:
             self.order = np.random.default_rng([self.seed, epoch]).permutation(len(self.images))
-        first = (at * self.world + self.rank) * rows.BATCH
+        first = (at * self.workers + self.rank) * rows.BATCH
         chosen = self.order[first : first + rows.BATCH]
         return self.inputs(self.images[chosen]), torch.from_numpy(self.labels[chosen])
 
@@ -171,23 +177,25 @@ def run_local(job: dict, data: dict) -> None:
 
 def run_train(job: dict, data: dict) -> None:
     row = rows.by_name(job["row"])
-    trainer = Trainer(job, data)
+    trainer = Trainer(job, data, row.servers)
     dist.init_process_group("gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world)
     cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
     model = DistributedDataParallel(trainer.model, **cap)
     handle = attach_hook(row, model)
     optimizer = make_optimizer(row, model)
     sent_bytes = SentBytes(job["interface"], trainer.world)
-    steps = trainer.per_epoch * job["epochs"]
-    evaluate_at = evaluation_steps(trainer.per_epoch, job["epochs"])
+    steps = job["steps"]
+    evaluate_at = evaluation_steps(min(steps, trainer.per_epoch), job["epochs"]) | {steps}
 
     times, sent, curve = [], [], [(0, 0.0, trainer.accuracy())]
     trained = said = 0.0
+    processor = []
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, steps)
-        before = sent_bytes()
+        before, begin = sent_bytes(), time.process_time()
         loss, *parts = trainer.step(step, model, optimizer)
+        processor.append(time.process_time() - begin)
         sent.append(sent_bytes() - before)
         times.append(parts)
         trained += sum(parts)
@@ -203,9 +211,11 @@ def run_train(job: dict, data: dict) -> None:
         "result",
         step_seconds=statistics.median(sum(t) for t in settled),
         bytes_per_step=statistics.fmean(sent[first:]),
+        processor_seconds=statistics.fmean(processor[first:]),
         parts=[statistics.median(column) for column in zip(*settled, strict=True)],
         accuracy=curve[-1][2],
         curve=curve,
+        per_epoch=trainer.per_epoch,
         identical=trainer.identical(),
         stats=dict(handle.stats()) if handle else None,
         buckets=model._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""),

@@ -91,9 +91,13 @@ class EncodeCase : public CodecCase {
   }
 
   const Residual kind_;
+
+ protected:
   Buffer<float> residual_;
   Buffer<float> left_;
   Buffer<std::uint8_t> payload_;
+
+ private:
   std::size_t sent_bytes_ = 0;  // of the last encode; the first run of a row is a kernel's
 };
 

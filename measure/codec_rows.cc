@@ -45,6 +45,14 @@ class EncodeBeside final : public EncodeCase {
   const Beside beside_;
 };
 
+class EncodeOnward final : public EncodeCase {
+ public:
+  EncodeOnward(const Spec& spec, std::size_t n) : EncodeCase(spec, Residual::kInPlace, n) {}
+  void reference() override {
+    move_on(residual_.data(), grad_.data(), reinterpret_cast<float*>(payload_.data()), grad_.size());
+  }
+};
+
 class DecodeBeside final : public DecodeCase {
  public:
   DecodeBeside(const Spec& spec, Beside beside, std::size_t n) : DecodeCase(spec, 1, n), beside_(beside) {}
@@ -108,6 +116,14 @@ void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residu
   row.reference = kReference[kind];
   add_both_sizes(rows, row, goal,
                  [=](std::size_t n) { return std::make_unique<EncodeCase>(spec_of(spec), residual, n); });
+}
+
+void add_encode_onward(std::vector<Row>& rows, const std::string& spec, double goal) {
+  Row row;
+  row.name = fmt::format("{} encode, feedback, onward", spec);
+  row.reference = "out = r + g, r = g";
+  add_both_sizes(rows, row, goal,
+                 [=](std::size_t n) { return std::make_unique<EncodeOnward>(spec_of(spec), n); });
 }
 
 void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, double goal) {

@@ -22,6 +22,10 @@ void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residu
 // Decode of `peers` payloads onto out in place, against scaling out in place and reading the payloads.
 void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
 
+// Encode with feedback of a codec that sends as many bytes as it takes, against one pass that reads and writes the same
+// streams: out = r + g, r = g. `r += g` writes one stream less, the payload.
+void add_encode_onward(std::vector<Row>& rows, const std::string& spec, double goal);
+
 // Against the least traffic of one side: reading the values once, or writing them once past the caches.
 enum class Beside { kSum, kFill };
 void add_encode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);

@@ -35,6 +35,23 @@ void add_apart(const float* r, const float* g, float* out, std::size_t n) {
 
 void add(float* r, const float* g, std::size_t n) { add_apart(r, g, r, n); }
 
+void move_on(float* r, const float* g, float* out, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(kF);
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto a = hn::LoadU(kF, g + i);
+    const auto b = hn::LoadU(kF, g + i + lanes);
+    hn::StoreU(hn::Add(hn::LoadU(kF, r + i), a), kF, out + i);
+    hn::StoreU(hn::Add(hn::LoadU(kF, r + i + lanes), b), kF, out + i + lanes);
+    hn::StoreU(a, kF, r + i);
+    hn::StoreU(b, kF, r + i + lanes);
+  }
+  for (; i < n; ++i) {
+    out[i] = r[i] + g[i];
+    r[i] = g[i];
+  }
+}
+
 // Whole vectors only: what is left over is less than one of them.
 Sum read(const std::uint8_t* p, std::size_t bytes, Sum sum) {
   const std::size_t step = 4 * hn::Lanes(kW);
@@ -111,6 +128,7 @@ namespace tithe::bench {
 
 HWY_EXPORT(add);
 HWY_EXPORT(add_apart);
+HWY_EXPORT(move_on);
 HWY_EXPORT(copy);
 HWY_EXPORT(scale);
 HWY_EXPORT(read_values);
@@ -119,6 +137,9 @@ HWY_EXPORT(fill_past_caches);
 void add(float* r, const float* g, std::size_t n) { HWY_DYNAMIC_DISPATCH(add)(r, g, n); }
 void add_apart(const float* r, const float* g, float* out, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(add_apart)(r, g, out, n);
+}
+void move_on(float* r, const float* g, float* out, std::size_t n) {
+  HWY_DYNAMIC_DISPATCH(move_on)(r, g, out, n);
 }
 void copy(const float* from, std::size_t n, std::uint8_t* to, std::size_t bytes) {
   HWY_DYNAMIC_DISPATCH(copy)(from, n, to, bytes);

@@ -13,6 +13,7 @@ namespace tithe::bench {
 
 void add(float* r, const float* g, std::size_t n);                          // r += g
 void add_apart(const float* r, const float* g, float* out, std::size_t n);  // out = r + g
+void move_on(float* r, const float* g, float* out, std::size_t n);          // out = r + g, r = g
 // Reads n values, writes `bytes` bytes: a memory copy whose target is shorter than its source.
 void copy(const float* from, std::size_t n, std::uint8_t* to, std::size_t bytes);
 // v *= s in place, and reads all payloads alongside. The return value keeps the reads alive.

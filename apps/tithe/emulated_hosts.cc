@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <net/if.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -127,7 +130,14 @@ std::string read_word(const char* path) {
 
 std::string port(int host) { return fmt::format("port{}", host); }
 
+const char* link_device(const ShapedLink& link) { return link.card == CardMode::kNone ? "eth0" : "wire0"; }
+
 }  // namespace
+
+CardMode card_mode(std::string_view word) {
+  const auto* at = std::find(std::begin(kCardModes), std::end(kCardModes), word);
+  return static_cast<CardMode>(at - std::begin(kCardModes));
+}
 
 Status leave_network() {
   int what = kLeft;
@@ -164,10 +174,27 @@ Status make_switch() {
 
 Status plug_in(pid_t process, int host, const ShapedLink& link) {
   const std::string ours = port(host);
-  return all_of(
-      {{"ip", "link", "add", ours, "type", "veth", "peer", "name", "eth0", "netns", std::to_string(process)},
-       {"ip", "link", "set", ours, "master", "switch", "up"},
-       shape(ours, link)});
+  return all_of({{"ip", "link", "add", ours, "type", "veth", "peer", "name", link_device(link), "netns",
+                  std::to_string(process)},
+                 {"ip", "link", "set", ours, "master", "switch", "up"},
+                 shape(ours, link)});
+}
+
+Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
+  if (link.card == CardMode::kNone) return std::optional<pid_t>{};
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return system_refused("fork");
+  if (child > 0) return std::optional(child);
+  const Status s = join_network(process);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!s.ok() || getppid() != parent) _exit(1);
+  // What the card says at its end goes nowhere; why it could not begin, to the command's own error output.
+  const int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO);
+  execl("/proc/self/exe", "tithe", "card", "--host", "eth0", "--wire", "wire0",
+        link.card == CardMode::kLossy ? "--lossy" : nullptr, nullptr);
+  _exit(1);
 }
 
 Status enter_host(int host, const ShapedLink& link) {
@@ -177,21 +204,27 @@ Status enter_host(int host, const ShapedLink& link) {
     return system_refused("/sys");
   const std::string name = fmt::format("host{}", host);
   if (sethostname(name.data(), name.size()) != 0) return system_refused("sethostname");
+  const auto begin = std::chrono::steady_clock::now();
+  const auto wait_until = [begin](const auto& is_so, std::string_view why) -> Status {
+    for (; !is_so(); std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+      if (std::chrono::steady_clock::now() - begin > kLinkUp) return refused(why);
+    return {};
+  };
+  TITHE_TRY(wait_until([] { return if_nametoindex("eth0") != 0; }, "the card makes no eth0"));
   const std::string address = fmt::format("10.77.{}.{}/16", (host + 1) / 256, (host + 1) % 256);
   TITHE_TRY(all_of({{"ip", "address", "add", address, "dev", "eth0"},
                     {"ip", "link", "set", "lo", "up"},
                     {"ip", "link", "set", "eth0", "up"},
-                    short_trains("eth0", link),
-                    shape("eth0", link)}));
+                    short_trains(link_device(link), link),
+                    shape(link_device(link), link)}));
   // Fixed, so that machines with different defaults give comparable figures; left alone where it is not offered.
   static_cast<void>(write_text("/proc/sys/net/ipv4/tcp_congestion_control", "cubic"));
   // The kernel says some time later that a link is up, and UCX looks for interfaces that are.
-  for (const auto begin = std::chrono::steady_clock::now();
-       read_word("/sys/class/net/eth0/operstate") != "up";) {
-    if (std::chrono::steady_clock::now() - begin > kLinkUp) return refused("eth0 does not come up");
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return {};
+  return wait_until(
+      [&] {
+        return read_word(fmt::format("/sys/class/net/{}/operstate", link_device(link)).c_str()) == "up";
+      },
+      "the link does not come up");
 }
 
 void keep_ucx_on_link() {
@@ -200,9 +233,11 @@ void keep_ucx_on_link() {
 }
 
 Result<std::uint64_t> bytes_on_the_wire() {
-  std::ifstream file("/sys/class/net/eth0/statistics/tx_bytes");
+  const char* device = if_nametoindex("wire0") != 0 ? "wire0" : "eth0";
+  const std::string path = fmt::format("/sys/class/net/{}/statistics/tx_bytes", device);
+  std::ifstream file(path);
   std::uint64_t bytes = 0;
-  if (!(file >> bytes)) return Status(Code::kIo, "/sys/class/net/eth0/statistics/tx_bytes: cannot be read");
+  if (!(file >> bytes)) return Status(Code::kIo, path + ": cannot be read");
   return bytes;
 }
 

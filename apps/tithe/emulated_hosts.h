@@ -8,6 +8,10 @@
 //           tbf on eth0: what the host sends            |
 //           tbf on port<i>: what the host receives -----+
 //
+// With cards (docs/card.md) eth0 is a TAP, and a process `tithe card` stands between it and the link, which is wire0:
+//
+//   host i: eth0 ---- tithe card ---- wire0 ---- veth ---- port<i> --+-- bridge "switch"
+//
 // Ranks of one host are in one namespace, and may share memory; those of two hosts may not.
 //
 //   gone      namespaces and links have no names outside: they go with the last process in them, however it ends
@@ -16,17 +20,26 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tithe/status.h"
 #include "tithe/transport.h"
 
 namespace tithe::cli {
 
+enum class CardMode : std::uint8_t { kNone, kExact, kLossy };
+
 struct ShapedLink {
   double bytes_per_second = 0;
   std::size_t queue_bytes = 0;  // of what waits in front of the link; more is dropped
+  CardMode card = CardMode::kNone;
 };
+
+inline constexpr const char* kCardModes[] = {"none", "exact", "lossy"};  // as CardMode
+CardMode card_mode(std::string_view word);                               // one of these
 
 inline constexpr std::size_t kSwitchQueueBytes = 2'000'000;  // of a shallow switch
 inline constexpr int kMostHosts = 250;
@@ -44,6 +57,9 @@ Status make_switch();
 
 // There too: a link from the bridge to the process `host`, which has left this network.
 Status plug_in(pid_t process, int host, const ShapedLink& link);
+
+// There too, after that: the process's card, which ends with the caller. nullopt: the link has none.
+Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link);
 
 // In that process, before any rank of its host opens anything: address, rate, name; waits until the link is up.
 Status enter_host(int host, const ShapedLink& link);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rank_processes.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -60,12 +61,22 @@ Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what
   _exit(kCouldNotStart);
 }
 
-// Waits for all of them; what went wrong is on the board.
+// Waits for all of them; what went wrong is on the board. Cards of their hosts do not end before them: where one has,
+// its host has no network any more, and ranks would wait for each other until their timeouts.
 void await(const std::vector<pid_t>& children, SyncBoard& board) {
-  for (std::size_t left = children.size(); left > 0; --left) {
+  for (std::vector<pid_t> left = children; !left.empty();) {
     int status = 0;
     const pid_t child = wait(&status);
-    const auto rank = static_cast<int>(std::find(children.begin(), children.end(), child) - children.begin());
+    if (child < 0 && errno == EINTR) continue;
+    if (child < 0) return;
+    const auto found = std::find(children.begin(), children.end(), child);
+    const auto rank = static_cast<int>(found - children.begin());
+    if (found == children.end()) {
+      board.fail({Code::kIo, "the card of a host has ended"});
+      for (const pid_t each : left) kill(each, SIGKILL);
+      continue;
+    }
+    std::erase(left, child);
     if (WIFSIGNALED(status))
       board.fail(
           {Code::kPeerLost, fmt::format("rank {} was ended by signal {}", rank, WTERMSIG(status)), rank});
@@ -78,7 +89,8 @@ void await(const std::vector<pid_t>& children, SyncBoard& board) {
 // A rank on an emulated host. The first of a host has none to join (0), and waits until a link leads there.
 Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const ShapedLink& link) {
   std::array<int, 2> up{}, go{};
-  if (pipe(up.data()) != 0 || pipe(go.data()) != 0) return io("pipe");
+  // Not for the host's card, which is started meanwhile: the rank waits for the end of what is written.
+  if (pipe2(up.data(), O_CLOEXEC) != 0 || pipe2(go.data(), O_CLOEXEC) != 0) return io("pipe");
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return io("fork");
@@ -98,6 +110,7 @@ Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const 
   close(up[0]);
   Status s = told == "y" ? Status{} : Status(Code::kUnsupported, told);
   if (s.ok() && join == 0) s = plug_in(child, host, link);
+  if (s.ok() && join == 0) s = start_card(child, link).status();
   if (s.ok() && !write_all(go[1], "y")) s = io("pipe");
   close(go[1]);
   if (s.ok()) return child;
@@ -164,7 +177,7 @@ double process_seconds() {
   return s(u.ru_utime) + s(u.ru_stime);
 }
 
-Status process_transport(std::string& transport, bool hosts) {
+Status process_transport(std::string& transport, bool hosts, bool cards) {
   const Result<TransportChoice> choice = choose_transport(transport);
   if (!choice.ok()) return choice.status();
   if (choice->kind->open == nullptr)
@@ -173,7 +186,10 @@ Status process_transport(std::string& transport, bool hosts) {
                         choice->kind->name)};
   TITHE_TRY(choice->kind->usable());
   if (transport.empty() || transport == "auto") transport = choice->kind->name;
-  if (hosts && transport == "tcp") transport += std::string(":trust=") + kHostsNetwork;
+  if (cards && choice->kind->name != "tcp")
+    return {Code::kInvalid, "--card: cards look at the data connections of tcp: take --transport tcp"};
+  if (hosts && transport == "tcp")
+    transport += fmt::format(":trust={}{}", kHostsNetwork, cards ? ",tos=0x28" : "");
   return {};
 }
 

@@ -24,8 +24,9 @@ struct RankPlace {
 };
 
 // A transport that opens between processes, by its text (empty: the usual one); on emulated hosts it stays on their
-// links. Afterwards the text says what was taken. kInvalid for one whose ranks are threads.
-Status process_transport(std::string& transport, bool hosts);
+// links, and with cards its data connections have the ToS that cards look for. Afterwards the text says what was taken.
+// kInvalid for one whose ranks are threads, and for cards behind another than tcp.
+Status process_transport(std::string& transport, bool hosts, bool cards = false);
 
 double process_seconds();  // processor time of this process so far
 

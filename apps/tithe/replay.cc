@@ -22,6 +22,8 @@ Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
   if (args.link == "none") {
     if (args.tell_link)
       return Status(Code::kInvalid, "--tell-link: there is no link to tell of: give --link");
+    if (args.card != kCardModes[0])
+      return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
     return std::optional<ShapedLink>{};
   }
   const Result<Link> link = parse_link(args.link);
@@ -33,7 +35,7 @@ Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
         "--link: what a frame costs is for the session, with --tell-link; the kernel shapes the rate "
         "alone");
   if (args.tell_link) args.session.link = args.link;
-  return std::optional<ShapedLink>({link->bytes_per_second, args.queue_bytes});
+  return std::optional<ShapedLink>({link->bytes_per_second, args.queue_bytes, card_mode(args.card)});
 }
 
 struct Median {
@@ -108,6 +110,7 @@ Report report_of(const ReplayArgs& args, const bench::ModelList& model, const Ho
                  {"ranks", args.ranks},
                  {"hosts", on_links ? Json(hosts.text(args.ranks)) : Json(nullptr)},
                  {"link", args.link},
+                 {"card", args.card},
                  {"transport", args.transport},
                  {"steps", args.steps},
                  {"hand_over", args.hand_over},
@@ -152,7 +155,8 @@ Result<Report> replay(ReplayArgs& args) {
   if (!model.ok()) return model.status();
   const Result<std::optional<ShapedLink>> link = link_of(args);
   if (!link.ok()) return link.status();
-  TITHE_TRY(process_transport(args.transport, link->has_value()));
+  if (args.card != kCardModes[0] && args.transport.empty()) args.transport = "tcp";
+  TITHE_TRY(process_transport(args.transport, link->has_value(), args.card != kCardModes[0]));
   const Result<Hosts> hosts = Hosts::parse(args.session.hosts, args.ranks);
   if (!hosts.ok()) return hosts.status();
   if (link->has_value() && hosts->count(args.ranks) > kMostHosts)
@@ -192,6 +196,10 @@ Run declare(CLI::App& app) {
       "which ranks share a host: 4x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
   app.add_option("--queue", args->queue_bytes, "bytes that may wait in front of a link")
       ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
+      ->capture_default_str();
+  app.add_option("--card", args->card,
+                 "of each host, in front of its link: none, exact or lossy (docs/card.md)")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
       ->capture_default_str();
   app.add_flag("--tell-link", args->tell_link,
                "tell the session the link, so that sizes of parts follow from it");

@@ -28,6 +28,7 @@ struct ReplayArgs {
   int ranks = 4;
   std::string link = "none";
   std::size_t queue_bytes = kSwitchQueueBytes;
+  std::string card = kCardModes[0];
   bool tell_link = false;
   std::string transport;  // empty: ucx
   std::string choices_file;

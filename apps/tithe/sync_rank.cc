@@ -65,6 +65,9 @@ class RankRun {
     key_ = rng_key(static_cast<std::uint64_t>(me_), static_cast<std::uint32_t>(round), 0, 0, 0);
     for (std::size_t i = 0; i < args_.n; ++i) tensor_[i] = gradient(key_, i);
     const std::uint64_t sent_before = session.stats().bytes_sent;
+    const bool on_link = args_.link != "none";
+    const Result<std::uint64_t> wire_before = on_link ? bytes_on_the_wire() : std::uint64_t{0};
+    if (!wire_before.ok()) return wire_before.status();
     if (!board_.meet()) return stopped();
     const auto begin = std::chrono::steady_clock::now();
     const Tensor bucket{kSyncKey, tensor_.data(), args_.n};
@@ -75,6 +78,13 @@ class RankRun {
     SyncBoard::RankResult& mine = board_.of(me_);
     mine.seconds = took.count();
     mine.bytes_sent = session.stats().bytes_sent - sent_before;
+    if (on_link) {
+      // What others of its round still acknowledge comes after it: after the checks that follow, it is all there.
+      if (!board_.meet()) return stopped();
+      const Result<std::uint64_t> wire = bytes_on_the_wire();
+      if (!wire.ok()) return wire.status();
+      mine.wire_bytes = *wire - *wire_before;
+    }
     mine.result_hash = XXH3_64bits(tensor_.data(), 4 * args_.n);
     return {};
   }
@@ -118,15 +128,18 @@ class RankRun {
     double seconds = 0;
     double imbalance = 0;
     double largest = 0;
+    std::uint64_t wire = 0;
     for (Rank r = 0; r < board_.world(); ++r) {
       const SyncBoard::RankResult& of = board_.of(r);
       seconds = std::max(seconds, of.seconds);
       imbalance = of.imbalance > imbalance || std::isnan(of.imbalance) ? of.imbalance : imbalance;
       largest = std::max(largest, of.largest);
       outcome.bytes_sent = std::max(outcome.bytes_sent, of.bytes_sent);
+      wire = std::max(wire, of.wire_bytes);
       outcome.identical = outcome.identical && of.result_hash == board_.of(0).result_hash;
     }
     if (round >= kWarmUpRounds) outcome.seconds.push_back(seconds);
+    outcome.wire_bytes = wire;
     const double error = imbalance == 0 ? 0 : imbalance / largest;
     outcome.ledger_error = error > outcome.ledger_error || std::isnan(error) ? error : outcome.ledger_error;
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "emulated_hosts.h"
 #include "sync_board.h"
 #include "tithe/session.h"
 
@@ -12,10 +13,13 @@ namespace tithe::cli {
 
 struct SyncArgs {
   int ranks = 4;
-  std::string transport = "loop";
+  std::string transport;  // empty: loop; with a link, tcp
   std::string codec = SessionOptions{}.codec;
   std::string strategy = SessionOptions{}.strategy;
   std::string hosts;
+  std::string link = "none";
+  std::size_t queue_bytes = kSwitchQueueBytes;
+  std::string card = kCardModes[0];
   int servers = 0;
   std::string choices_file;
   std::string choices;  // what stands in it
@@ -32,6 +36,8 @@ inline constexpr int kWarmUpRounds = 2;                   // connections, buffer
 struct SyncOutcome {
   std::vector<double> seconds;   // per round, of the slowest rank
   std::uint64_t bytes_sent = 0;  // per round, by the rank that sends most
+  std::uint64_t wire_bytes =
+      0;  // of the last round, of the host that sends most, all of TCP among them; 0 without a link
   bool identical = true;
   std::string plan;         // Session::plan_text
   double ledger_error = 0;  // largest imbalance of a value over the largest value, see docs/cli.md

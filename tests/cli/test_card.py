@@ -2,13 +2,16 @@
 """tithe card: over captures, with either engine; and between the interfaces of hosts in network namespaces, where an
 unmodified TCP stack talks through it (as root; skipped with the reason elsewhere)."""
 
+import contextlib
 import json
 import os
 import random
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -225,3 +228,108 @@ def test_a_link_that_is_taken_away_ends_the_card(namespaces, tmp_path):
     got = scene(namespaces, "gone", tmp_path)
     assert got["code"] == 1 and not got["eth0"]
     assert "wire0: the interface is gone" in json.loads(got["said"])["error"]["what"]
+
+
+# ---- Jobs
+
+
+def job(line, folder):
+    """What a job on emulated hosts reports. One that stands still fails."""
+    done = subprocess.run(
+        [TITHE, *shlex.split(line), "--json"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "server"])
+def test_a_job_through_cards_keeps_the_laws_and_sends_less(namespaces, strategy, tmp_path):
+    line = f"bench sync --ranks 3 --link 1Gb/s --codec snap --strategy {strategy} --n 200000 --rounds 3"
+    plain = job(line, tmp_path)
+    carded = job(f"{line} --card exact", tmp_path)
+    assert carded["transport"] == "tcp:trust=10.77.0.0/16,tos=0x28"
+    assert carded["identical"] and carded["ledger_exact"]
+    assert carded["bytes_sent_per_rank"] == plain["bytes_sent_per_rank"]
+    assert carded["wire_bytes_per_host"] < 0.75 * plain["wire_bytes_per_host"]
+
+
+def test_a_replay_through_cards_sends_less(namespaces, tmp_path):
+    line = "replay --model hdc:scale=0.1 --ranks 3 --hosts 2+1 --link 1Gb/s --transport tcp --codec snap --steps 3"
+    plain = job(line, tmp_path)
+    carded = job(f"{line} --card exact", tmp_path)
+    assert (plain["card"], carded["card"]) == ("none", "exact")
+    assert carded["bytes_sent_per_rank"] == plain["bytes_sent_per_rank"]
+    # Its gradients are bell-shaped with a deviation of 1: a third of the values travels whole.
+    assert carded["wire_bytes_per_host"] < 0.9 * plain["wire_bytes_per_host"]
+
+
+def test_a_card_that_rounds_is_noticed_by_the_job(namespaces, tmp_path):
+    line = "bench sync --ranks 2 --link 1Gb/s --codec fp32 --strategy ring --n 100000 --rounds 1 --card lossy"
+    done = subprocess.run(
+        [TITHE, *shlex.split(line)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1 and "checksum" in done.stderr, done.stderr
+
+
+def test_a_card_that_ends_ends_the_job_by_name(namespaces, tmp_path):
+    line = "bench sync --ranks 3 --link 1Mb/s --card exact --codec snap --n 1000000 --rounds 100"
+    with subprocess.Popen([TITHE, *shlex.split(line)], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 30
+        cards = []
+        while len(cards) < 3 and time.monotonic() < end:
+            time.sleep(0.05)
+            cards = [pid for pid in family(process.pid) if b"\0card\0" in command_line(pid)]
+        assert len(cards) == 3
+        while sent_on_wire(cards[1]) < 50_000 and time.monotonic() < end:  # a round is under way
+            time.sleep(0.05)
+        os.kill(cards[1], signal.SIGKILL)
+        try:
+            _, said = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert process.returncode == 1 and "card of a host has ended" in said, said
+
+
+def family(pid):
+    """A process and all that descend from it."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").glob("*/children"):
+                found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def sent_on_wire(pid):
+    """Bytes that the link of this process's host has sent."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+            name, _, counts = line.strip().partition(":")
+            if name == "wire0":
+                return int(counts.split()[8])
+    return 0
+
+
+def command_line(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("bench sync --card exact", "give --link"),
+        ("bench sync --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
+        ("bench sync --link 1Gb/s --card fast", "--card"),
+        ("bench sync --link 1Gb/s+50us", "--link"),
+        ("bench sync --link fast", "--link"),
+        ("bench sync --link 1Gb/s --transport loop", "--transport"),
+        ("replay --model hdc --card exact", "give --link"),
+        ("replay --model hdc --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
+    ],
+)
+def test_a_card_that_no_job_can_have_is_refused(line, why, tmp_path):
+    done = run(line, tmp_path)
+    assert done.returncode == 2 and why in done.stderr, done.stderr

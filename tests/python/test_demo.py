@@ -20,9 +20,11 @@ from processes import wait_until
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "demo"))
 
+import card_report  # noqa: E402
 import hosts  # noqa: E402
 import idx  # noqa: E402
 import report  # noqa: E402
+import report_page  # noqa: E402
 import rows  # noqa: E402
 
 
@@ -165,7 +167,7 @@ def test_what_all_ranks_say_alike_is_one_line():
 
 def test_the_report_stands_alone(details, tmp_path):
     details["failed"].append({"name": "fp32", "seed": 2, "why": "rank 1 <gone>\nmore"})
-    report.write_all(tmp_path, details)
+    report_page.write_all(tmp_path, details)
     page = (tmp_path / "report.html").read_text()
     assert set(re.findall(r"(?:src|href)=(.{6})", page)) == {'"data:'} and "@import" not in page
     assert "a &lt;machine&gt;" in page and "rank 1 &lt;gone&gt;" in page
@@ -218,8 +220,69 @@ def test_the_whole_demo_in_small(data, tmp_path):
     assert (tmp_path / "out/report.html").is_file()
 
 
+@needs_namespaces
+@pytest.mark.skipif(os.geteuid() != 0, reason="TAP interfaces take root")
+@pytest.mark.skipif(not (ROOT / "build/tithe").exists(), reason="the command is not built")
+def test_the_demo_with_cards_in_small(data, tmp_path):
+    process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS="ring-card wa", TARGET="0.5")
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    packed, wa = json.loads((tmp_path / "out/details.json").read_text())["runs"]
+    assert packed["codec"] == "snap" and wa["codec"] == "fp32"
+    assert packed["identical"] and wa["identical"]
+    once = rows.PARAMETERS * 4
+    assert 1.0 < wa["bytes_per_step"] / once < 1.15  # what a worker sends, and acknowledgements
+    assert 2.0 < wa["busiest_bytes_per_step"] / once < 2.3  # the aggregator answers both
+    assert packed["bytes_per_step"] < 0.75 * once
+    assert packed["processor_seconds"] > 0 and packed["card_seconds"] > 0 and wa["server_seconds"] > 0
+    assert "WA + card" not in text and "ring + card reaches 50%" in text
+    assert "With a network card" in (tmp_path / "out/report.html").read_text()
+
+
+def test_what_cards_bring_is_held_against_the_goals(details, tmp_path):
+    details |= {"card": True, "layers": [784, 10], "steps": 0, "runs": []}
+    for name, step, sent, busiest, processor in (
+        ("ring-card", 0.1, 1e6, 1e6, 0.050),
+        ("wa", 0.5, 4e6, 16e6, 0.040),
+        ("ring", 0.3, 6e6, 6e6, 0.051),
+    ):
+        run = run_of(name, "tithe", 0, step, sent, [(0, 0.0, 0.1), (10, 10 * step, 0.86), (20, 20 * step, 0.88)])
+        more = {"busiest_bytes_per_step": busiest, "processor_seconds": processor, "per_epoch": 20}
+        details["runs"].append({**run, **more, "server_seconds": 0.1 * (name == "wa"), "card_seconds": 0.02})
+    assert card_report.goals(details) == [
+        "ring + card reaches 85% 5.00x as fast as WA, goal 2.2x: met",
+        "its exchange takes 85.1% less time than WA's, goal 70%: met",
+        "the busiest host sends 93.8% fewer bytes",
+        "a worker's step takes 0.98 of the processor time of the ring of fp32, goal 1.00: met",
+    ]
+    first = card_report.markdown(details).splitlines()
+    assert first[5].startswith(
+        "| WA: workers and an aggregator, fp32 | 500 ms | 470 ms | 4.00 MB | 16.00 MB | 88.00% |"
+    )
+    assert [line.split(" | ")[7] for line in first[5:8]] == ["0.50"] * 3
+    details["runs"][0]["curve"] = [(0, 0.0, 0.1), (20, 2.0, 0.5)]
+    assert "not reached" in card_report.table(details)
+    assert len(card_report.goals(details)) == 3
+    for folder, runs in (("a", details["runs"][:1]), ("b", details["runs"][1:])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "details.json").write_text(json.dumps({**details, "runs": runs}))
+    read = card_report.read([tmp_path / "a", tmp_path / "b"])
+    assert read["runs"] == json.loads(json.dumps(details["runs"]))
+    report_page.write_all(tmp_path / "a", read, card_report.section(read))
+    page = (tmp_path / "a/report.html").read_text()
+    assert "With a network card" in page and "in runs of the same job" in page
+    (tmp_path / "b/details.json").write_text(json.dumps({**details, "link": "1gbit"}))
+    with pytest.raises(ValueError, match="link: 100mbit in one folder, 1gbit"):
+        card_report.read([tmp_path / "a", tmp_path / "b"])
+
+
 def test_wrong_settings_are_named(data, tmp_path):
-    for settings, word in (({"LINK": "fast"}, "LINK"), ({"RANKS": "1"}, "RANKS"), ({"RUNS": "fp64"}, "fp64")):
+    for settings, word in (
+        ({"LINK": "fast"}, "LINK"),
+        ({"RANKS": "1"}, "RANKS"),
+        ({"RUNS": "fp64"}, "fp64"),
+        ({"MODEL": "x"}, "MODEL"),
+    ):
         process = demo(data, tmp_path / "out", **settings)
         text, _ = process.communicate(timeout=60)
         assert process.returncode == 2 and word in text

@@ -34,6 +34,11 @@ def read_fp32(payload: bytes, n: int) -> list[float]:
     return f32_array(payload, 0, n)
 
 
+def read_snap(payload: bytes, n: int) -> list[float]:
+    must(len(payload) == 4 * n, "snap: length")
+    return f32_array(payload, 0, n)
+
+
 def read_fp16(payload: bytes, n: int) -> list[float]:
     must(len(payload) == 2 * n, "fp16: length")
     return list(struct.unpack(f"<{n}e", payload))
@@ -189,4 +194,5 @@ READERS = {
     30: (read_shared_norms, read_terngrad_shared),
     31: (read_shared_norms, read_qsgd_shared),
     32: (read_majority_votes, read_sign_majority),
+    33: read_snap,
 }

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""INCEPTIONN's comparison, rounds alone: workers and an aggregator (WA), the ring, both with network cards, and what
+codecs do without a card, on emulated hosts (as root).
+
+    python bench/card.py [--link 100Mb/s] [--values 1149010] [--rounds 5] [--out FILE]
+
+The values are as many as the paper's HDC network has; gradients are those of `tithe bench sync`, of which a card packs
+about 4 to 1. WA is `server` with one rank that only sums, on a host of its own. Each row is one run of that command:
+the median round, the bytes that the busiest host's link counted in the last round, and what the laws say. Cards are
+processes here, and take processor time from the ranks that cards of silicon would not.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+WORKERS = 4
+ROWS = [  # name, codec, strategy, aggregators, card
+    ("WA", "fp32", "server", 1, "none"),
+    ("WA + card", "snap", "server", 1, "exact"),
+    ("ring", "fp32", "ring", 0, "none"),
+    ("ring + card", "snap", "ring", 0, "exact"),
+    ("ring, bf16", "bf16", "ring", 0, "none"),
+    ("ring, inceptionn in software", "inceptionn", "ring", 0, "none"),
+    ("server, qtopk 3 %", "qtopk:ratio=0.03", "server", 0, "none"),
+]
+
+
+def machine() -> str:
+    info = Path("/proc/cpuinfo").read_text()
+    models = {line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")}
+    return f"{', '.join(sorted(models)) or platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
+
+
+def measure(args: argparse.Namespace, codec: str, strategy: str, aggregators: int, card: str) -> dict:
+    command = [TITHE, "bench", "sync", "--json", "--ranks", str(WORKERS + aggregators), "--servers", str(aggregators)]
+    command += ["--transport", "tcp", "--link", args.link, "--card", card, "--codec", codec, "--strategy", strategy]
+    command += ["--n", str(args.values), "--rounds", str(args.rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--link", default="100Mb/s")
+    parser.add_argument("--values", type=int, default=1_149_010)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    lines = [
+        f"Links of {args.link}, {WORKERS} workers, {args.values} values, median of {args.rounds} rounds, tcp.",
+        f"{machine()}.",
+        "",
+        "| row | codec | round, s | MB on the wire, busiest host | rounds of WA | identical | ledger |",
+        "|---|---|---:|---:|---:|---|---|",
+    ]
+    first = None
+    for name, *row in ROWS:
+        got = measure(args, *row)
+        first = first or got["seconds_per_round"]
+        ledger = "exact" if got["ledger_exact"] else f"{got['ledger_error']:.1e}"
+        lines.append(
+            f"| {name} | {row[0]} | {got['seconds_per_round']:.3f} | {got['wire_bytes_per_host'] / 1e6:.2f}"
+            f" | {first / got['seconds_per_round']:.2f}x | {'yes' if got['identical'] else 'NO'} | {ledger} |"
+        )
+        print(lines[-1], file=sys.stderr, flush=True)
+    text = "\n".join(lines) + "\n"
+    if args.out:
+        args.out.write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
