@@ -60,7 +60,8 @@ void Sending::item(const SendItem& s) {
 // A whole number of each value. Distances from the least of them add up as fields of no sign.
 void Sending::ints(const SendItem& s, Item& it, Value v) {
   constexpr double kRanks = int_fields::kMostWorkers;
-  constexpr double kMostTop = 0xffff / int_fields::kMostWorkers;  // a field has 16 bits at most
+  constexpr unsigned kRoom = 0xffffU / int_fields::kMostWorkers;  // a field has 16 bits at most
+  constexpr double kMostTop = kRoom;
   it.coding = Coding::kInts;
   if (v.literal) v = build_.as(v, Type::kI32, fmt::format("'{}'", s.name.text));
   if (v.bad()) return bind(s.name, v, Part::kDecode);
