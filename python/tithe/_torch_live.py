@@ -163,8 +163,7 @@ def _work(session: _core.Session, jobs: Jobs, causes: list[BaseException]) -> No
                     step.append(job)
                     if job.error is not None:
                         raise job.error
-                    if not over:  # the commit waits for the last one, and costs a wake less than both
-                        session.wait(job.ticket)
+                    session.wait(job.ticket)
                 if over:
                     _commit(session, step)
             except Exception as failed:
