@@ -33,6 +33,7 @@ void Runner::complete_control(const Completion& done) {
   if (kind == kNote) {
     p.out_busy = false;
     notes_ = true;
+    if (rounds_.agreed()) tell_callers();
   }
   if (kind != kHear) return;
   if (done.status.code() == Code::kTooSmall && member_.tags != nullptr) {  // no rank writes one so long

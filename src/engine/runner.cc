@@ -4,9 +4,10 @@
 //
 //   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
 //                   more than sleep, and none for what the communication lane runs itself; ~Runner all
-//   caller          on news_, until its job is done, the round is agreed or the session is over; ~Runner until nobody
-//                   parts. done() wakes it for a job that somebody waits for, settle_round() and take_farewell() for a
-//                   round, part() for the end. With `interrupted` it also wakes by itself
+//   caller          on news_, until its job is done, or the round is agreed and the others are told so, or the session
+//                   is over; ~Runner until nobody parts. done() wakes it for a job that somebody waits for,
+//                   settle_round() and take_farewell() for a round, complete_control() for a word that has gone out,
+//                   part() for the end of the session. With `interrupted` it also wakes by itself
 //   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work
 //   lane            calls nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
 //                   (the last step of a session that parts); ~Runner calls wake() itself
@@ -35,6 +36,7 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kIdle = std::chrono::hours(1);
 constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
 constexpr std::size_t kMostSteps = 32;    // that a lane takes at a time
+constexpr milliseconds kOwnWord{50};      // for the transport to take the end of a round
 
 }  // namespace
 
@@ -266,9 +268,14 @@ Status Runner::agree() {
   block(hold, [&] { return parting_.over() || rounds_.agreed(); });
   recorder_.call("wait", rounds_.round(), begin,
                  rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
-  // Without lanes nobody sends it later. A peer that takes nothing is waited for in the rounds to come.
-  for (int tries = 0; lanes_ == 0 && tries < 50 && parting_.open() && owes_notes(); ++tries)
-    turn(hold, milliseconds(1));
+  // The others need this rank's word, and after this the caller's process may end at any moment. A peer that takes
+  // nothing is not waited for any longer; it hears of it in the rounds to come.
+  const Instant enough = instant() + kOwnWord;
+  while (parting_.open() && owes_notes() && instant() < enough)
+    if (lanes_ == 0)
+      turn(hold, milliseconds(1));
+    else
+      hold.sleep(news_, &enough);
   rounds_.stop_waiting();
   return rounds_.agreed() ? Status{} : parting_.verdict();
 }

@@ -66,7 +66,8 @@ class Runner {
   // Blocks until the job is done. The Status of the session where it failed.
   Status wait(Job& job);
   // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
-  // the round. Ok: all ranks commit it, and so must the caller, even where the session fails meanwhile.
+  // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
+  // where the session fails meanwhile.
   Status agree();
   Status status() const;  // ok while the session lives
   void cancel();

@@ -12,7 +12,10 @@
 #include <mutex>
 #include <numeric>
 #include <regex>
+#include <thread>
 
+#include "engine/operations.h"
+#include "support/forwarding_transport.h"
 #include "support/ranks.h"
 
 namespace tithe {
@@ -138,6 +141,45 @@ TEST(Session, commit) {
     EXPECT_TRUE(ranks[r].last_round_dropped());
     EXPECT_EQ(owed(ranks[r], "w", 300), kept) << "a round that is not finite leaves it";
   });
+}
+
+// Takes its time over every control message, and counts those that it has taken.
+class SlowToTake final : public testing::ForwardingTransport {
+ public:
+  SlowToTake(std::unique_ptr<Transport> inner, std::atomic<int>& taken)
+      : ForwardingTransport(std::move(inner)), taken_(taken) {}
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
+    if (channel == engine::kControlChannel) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ++taken_;
+    }
+    return ForwardingTransport::send(peer, channel, bytes, op);
+  }
+
+ private:
+  std::atomic<int>& taken_;
+};
+
+// A process may end as soon as its last commit() has returned. The others commit that round only with its word.
+TEST(Session, commit_leaves_its_word) {
+  for (const int lanes : {0, 2}) {
+    std::vector<std::unique_ptr<Transport>> ends = open_loop(3);
+    std::atomic<int> taken = 0;
+    ends[0] = std::make_unique<SlowToTake>(std::move(ends[0]), taken);
+    Ranks ranks(std::move(ends), {.codec = "fp32", .lanes = lanes, .min_values = 0});
+    ranks.each([&](Rank r) {
+      std::vector<Named> bucket = {{"w", wave(300, r, 0)}};
+      ASSERT_TRUE(round_of(ranks[r], bucket).ok());  // with the cards of the layout
+      ASSERT_TRUE(sync_and_wait(ranks[r], bucket).ok());
+      // The last rank to end its work knows at once that all have; nothing makes it wait for its own word to go out.
+      if (r == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      const int before = taken;
+      ASSERT_TRUE(ranks[r].commit().ok());
+      if (r == 0) {
+        EXPECT_EQ(taken, before + 2);
+      }
+    });
+  }
 }
 
 TEST(Session, together) {

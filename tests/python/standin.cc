@@ -156,7 +156,12 @@ void* new_block(std::size_t bytes, Place home, bool pinned) {
   return p;
 }
 
+// A forked child has no device, and none of the threads that may hold a lock of it: what it frees stays as it is.
+bool forked = false;
+[[maybe_unused]] const int fork_is_seen = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+
 void free_device(void* p) {
+  if (forked) return;
   std::set<Place> also;
   Place home;
   std::size_t bytes = 0;
@@ -179,6 +184,7 @@ void free_device(void* p) {
 }
 
 void free_pinned(void* p) {
+  if (forked) return;
   const std::lock_guard lock(blocks_mutex);
   Block& block = *block_of(p);
   pinned_bytes -= static_cast<long>(block.bytes);
