@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run by the build: the programs of this folder as C++, in the settings that programs.def names, for the levels that
-// this kind of processor has. emit_programs FROM TO LEVEL...; writes TO/NAME_LEVEL.cc for each and TO/built_in.cc.
+// Run by the build: the programs of this folder as C++, phase by phase, in the settings that programs.def names, for
+// the levels that this kind of processor has. emit_programs FROM TO LEVEL...; writes TO/NAME_LEVEL.cc for each of them,
+// and TO/built_in.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,11 +49,13 @@ int emit(const std::string& from, const std::string& to, std::span<char*> levels
       std::cerr << spec.status().what() << "\n";
       return 1;
     }
-    const Combination& of = program_of(*spec->codec)->of(spec->settings);
-    if (of.program.sends_pairs || only_interpreted(of.program) != nullptr) continue;
-    CppBody body = emit_cpp(of.program, of.schedule);
-    const auto same = [&](const CppBody& b) { return b.key == body.key; };
-    if (std::none_of(bodies.begin(), bodies.end(), same)) bodies.push_back(std::move(body));
+    for (std::size_t phase = 0; phase < spec->codec->phases.size(); ++phase) {
+      const Combination& of = program_of(*spec->codec)->of(spec->settings, phase);
+      if (by_kernels(of) || only_interpreted(of.program) != nullptr) continue;
+      CppBody body = emit_cpp(of.program, of.schedule);
+      const auto same = [&](const CppBody& b) { return b.key == body.key; };
+      if (std::none_of(bodies.begin(), bodies.end(), same)) bodies.push_back(std::move(body));
+    }
   }
   std::string declared, listed;
   for (const auto& [name, bodies] : all)

@@ -3,6 +3,8 @@
 // payload, its size, how often memory is read, and the C++ and the CUDA kernels that are made of it.
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "lang/compiled.h"
 #include "lang/emit_cpp.h"
 #include "lang/emit_cuda.h"
@@ -140,18 +142,26 @@ void show_passes(const lang::Combination& of, Report& report) {
   report.json["nodes"] = of.program.nodes.size();
 }
 
-// The C++ that this processor's compiler is given.
+// The C++ that this processor's compiler is given, phase by phase; of phases that have none it says why.
 Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
-  const lang::Combination& of = program.of(spec.settings);
-  if (of.program.sends_pairs)
-    return Status(
-        Code::kUnsupported,
-        fmt::format("{} sends pairs, for which the library has kernels: no C++ is made of it", program.name));
-  if (const char* why = lang::only_interpreted(of.program))
-    return Status(Code::kUnsupported, fmt::format("{}: {}", program.name, why));
-  const lang::CppBody body = lang::emit_cpp(of.program, of.schedule);
+  std::vector<lang::CppBody> bodies;
+  std::string without, why;
+  for (std::size_t p = 0; p < program.phases.size(); ++p) {
+    const lang::Combination& of = program.of(spec.settings, p);
+    if (lang::by_kernels(of))
+      return Status(Code::kUnsupported,
+                    fmt::format("{} sends {}, for which the library has kernels: no C++ is made of it",
+                                program.name, of.program.sends_indices ? "indices" : "pairs"));
+    if (const char* none = lang::only_interpreted(of.program)) {
+      why = none;
+      without += fmt::format("// Without {}: {}\n", program.phases[p].name, why);
+      continue;
+    }
+    bodies.push_back(lang::emit_cpp(of.program, of.schedule));
+  }
+  if (bodies.empty()) return Status(Code::kUnsupported, fmt::format("{}: {}", program.name, why));
   Report report;
-  report.text = lang::cpp_file(std::span(&body, 1), "tithe_program");
+  report.text = without + lang::cpp_file(bodies, "tithe_program");
   report.json = {{"name", program.name}, {"cpp", report.text}};
   return report;
 }

@@ -6,9 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "base/rng.h"
 #include "codec/common/payload.h"
+#include "lang/context.h"
 #include "lang/loader.h"
 #include "lang/object_cache.h"
 #include "lang/pairs.h"
@@ -17,34 +20,60 @@ namespace tithe::lang {
 
 namespace {
 
-ObjectCall object_call(const Call& call, std::size_t n) {
+// `agreed` and int fields for those who read them.
+ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
+                       const Agreed* agreed = nullptr) {
   const auto key = [&](std::uint64_t seed) {
     return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
   };
   return {.settings = call.settings.value.data(),
           .n = n,
           .key = key(call.seed),
-          .shared_key = key(call.shared_seed)};
+          .shared_key = key(call.shared_seed),
+          .agreed = agreed == nullptr ? nullptr : agreed->numbers(),
+          .agreed_ranks = agreed == nullptr ? 1 : agreed->ranks(),
+          .most_ranks = of.program.counts ? most_ranks(of, call.settings) : 0,
+          .field_bits = agreed != nullptr && of.program.adds() ? field_bits(of, call) : 0,
+          .pack = int_fields::kSimd.pack,
+          .unpack = int_fields::kSimd.unpack};
+}
+
+// The context, by what the phase in front is checked with.
+Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
+  if (of.before == nullptr) return {};
+  const Call front = in_front(call);
+  const Object* object = of.before->running->object.load(std::memory_order_acquire);
+  if (object != nullptr) return check_compiled(*object, *of.before, name, front, n, call.context);
+  return check(*of.before, name, front, n, call.context, int_fields::kSimd);
 }
 
 }  // namespace
 
 Result<Encoded> encode_compiled(const Object& object, const Combination& of, std::string_view name,
                                 const Call& call, const Carry& in, Bytes out) {
-  const std::size_t bytes = payload_bytes(of.program, in.n);
-  TITHE_TRY(codec::check_room(name, out.size(), bytes));
-  const ObjectCall told = object_call(call, in.n);
+  TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
+  TITHE_TRY(check_context(of, name, call, in.n));
+  const Agreed agreed(of, name, call, in.n);
+  const ObjectCall told = object_call(of, call, in.n, &agreed);
+  const bool adds = of.program.adds();
+  const std::size_t bytes = adds ? int_fields::bytes(in.n, told.field_bits) : payload_bytes(of.program, in.n);
+  if (adds) int_fields::put_head(out.data(), {1, told.field_bits});
   ObjectAnswer answer{.finite = 1, .broken = 0, .block = 0};
   object.encode(&told, in.grad, in.residual, in.residual_out, out.data(), &answer);
-  if (answer.broken != 0)
-    return Status(Code::kUnsupported, fmt::format("{}: '{}' of block {} is not what its 'where' says", name,
-                                                  of.program.items[answer.broken - 1].name, answer.block));
+  if (answer.broken != 0) {
+    const Item& item = of.program.items[answer.broken - 1];
+    const bool once = of.program.node(item.where).stage == Stage::kAll;
+    return Status(Code::kUnsupported,
+                  fmt::format("{}: '{}'{} is not what its 'where' says", name, item.name,
+                              once ? std::string() : fmt::format(" of block {}", answer.block)));
+  }
   return Encoded{bytes, answer.finite != 0};
 }
 
 Status check_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
                       std::size_t n, ByteView payload) {
-  const ObjectCall told = object_call(call, n);
+  if (of.program.adds()) return check(of, name, call, n, payload, int_fields::kSimd);
+  const ObjectCall told = object_call(of, call, n);
   if (payload.size() == payload_bytes(of.program, n) && object.check(&told, payload.data()) != 0) return {};
   return check(of, name, call, n, payload);
 }
@@ -52,9 +81,13 @@ Status check_compiled(const Object& object, const Combination& of, std::string_v
 Status decode_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
                        std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   constexpr std::size_t kAtOnce = 16;
-  if (payloads.empty()) return decode(of, name, call, payloads, merge, out);
+  if (payloads.empty() || object.decode == nullptr)
+    return decode(of, name, call, payloads, merge, out, int_fields::kSimd);
   for (const ByteView p : payloads) TITHE_TRY(check_compiled(object, of, name, call, out.size(), p));
-  const ObjectCall told = object_call(call, out.size());
+  TITHE_TRY(check_context(of, name, call, out.size()));
+  if (of.program.adds()) TITHE_TRY(check_widths(of, name, call, payloads));
+  const Agreed agreed(of, name, call, out.size());
+  const ObjectCall told = object_call(of, call, out.size(), &agreed);
   const std::uint8_t* all[kAtOnce];
   codec::merge_in_groups(kAtOnce, payloads, merge, out,
                          [&](std::span<const ByteView> some, const Merge& how, std::span<float> to) {
@@ -101,19 +134,98 @@ bool same(const Floats& a, const Floats& b) {
   });
 }
 
+constexpr std::string_view kName = "self-check";
+
+// Some ranks, and the values that they have; what they agreed on.
+struct Company {
+  unsigned ranks;
+  unsigned kind;
+};
+std::vector<Company> companies(const Combination& of, const Settings& settings) {
+  bool counts = false, sums = of.program.adds();
+  for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) {
+    counts = counts || c->program.counts;
+    sums = sums || c->program.adds();
+  }
+  if (of.before == nullptr && !sums) return {{1, 0}};
+  constexpr unsigned kMany = 24;  // fields of other widths than three ranks have
+  const unsigned most = counts || sums ? std::min(kMany, most_ranks(of, settings)) : 3;
+  return {{1, 3}, {std::min(3U, most), 0}, {most, 2}};
+}
+
+// What the ranks' payloads of a phase combine to, by the interpreter. Nothing: there is none of these values.
+std::optional<Payload> combined(const Combination& of, const Call& call, std::size_t n, const Company& who,
+                                unsigned kind) {
+  constexpr unsigned kApart = 3;  // ranks with values of their own
+  std::vector<Payload> own;
+  for (unsigned rank = 0; rank < std::min(who.ranks, kApart); ++rank) {
+    const Floats grad = values_of((kind + who.kind + rank) % kAllKinds, n, 3 + rank);
+    Payload& payload = own.emplace_back(bound(of, call.settings, n));
+    const Result<Encoded> done = encode(of, kName, call, {grad.data(), nullptr, nullptr, n}, payload);
+    if (!done.ok() || !done->finite) return {};
+    payload.resize(done->bytes);
+  }
+  Payload all = own[0];
+  for (unsigned rank = 1; rank < who.ranks && of.program.law != Law::kLeader; ++rank) {
+    const auto done =
+        combine(of, kName, call, n, all, own[rank % own.size()], nullptr, int_fields::kReference);
+    if (!done.ok() || !done->finite) return {};
+  }
+  return all;
+}
+
+std::optional<Payload> context_of(const Combination& of, const Call& call, std::size_t n, const Company& who,
+                                  unsigned kind) {
+  if (of.before == nullptr) return Payload{};
+  Call front = in_front(call);
+  const std::optional<Payload> agreed = context_of(*of.before, front, n, who, kind);
+  if (!agreed) return {};
+  front.context = *agreed;
+  return combined(*of.before, front, n, who, kind);
+}
+
+// What is encoded of these values, and what five payloads decode to; of a sum two of them are of all ranks.
 template <typename Encode, typename Decode>
-Outcome outcome_of(const Floats& grad, const Floats& before, std::size_t bytes, const Encode& encode,
-                   const Decode& decode) {
-  Outcome o{.payload = Payload(bytes), .left = Floats(grad.size()), .decoded = before};
+Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, const Floats& before,
+                   unsigned ranks, const Encode& encode, const Decode& decode) {
+  Outcome o{.payload = Payload(bound(of, call.settings, grad.size())),
+            .left = Floats(grad.size()),
+            .decoded = before};
   const bool feedback = grad.size() % 2 == 1;
   const Carry in = {grad.data(), feedback ? before.data() : nullptr, o.left.data(), grad.size()};
   const Result<Encoded> done = encode(in, o.payload);
   o.ok = done.ok() && done->finite;
   if (!o.ok) return o;
-  const ByteView several[] = {o.payload, o.payload, o.payload, o.payload, o.payload};
-  o.ok = decode(std::span(several), Merge{.base = feedback ? before.data() : nullptr, .divide = 3}, o.decoded)
+  o.payload.resize(done->bytes);
+  if (of.program.result == kNone) return o;
+  Payload sum = o.payload;
+  for (unsigned rank = 1; rank < ranks && of.program.adds(); ++rank)
+    if (!combine(of, kName, call, grad.size(), sum, o.payload, nullptr, int_fields::kReference).ok())
+      o.ok = false;
+  const ByteView several[] = {o.payload, sum, o.payload, sum, o.payload};
+  o.ok = o.ok &&
+         decode(std::span(several), Merge{.base = feedback ? before.data() : nullptr, .divide = 3}, o.decoded)
              .ok();
   return o;
+}
+
+bool same_outcome(const Object& object, const Combination& of, const Call& call, std::size_t n, unsigned kind,
+                  unsigned ranks) {
+  const Floats grad = values_of(kind, n, 1), before = values_of(kind, n, 2);
+  const Outcome want = outcome_of(
+      of, call, grad, before, ranks,
+      [&](const Carry& in, Bytes out) { return encode(of, kName, call, in, out); },
+      [&](auto payloads, const Merge& how, std::span<float> out) {
+        return decode(of, kName, call, payloads, how, out);
+      });
+  const Outcome got = outcome_of(
+      of, call, grad, before, ranks,
+      [&](const Carry& in, Bytes out) { return encode_compiled(object, of, kName, call, in, out); },
+      [&](auto payloads, const Merge& how, std::span<float> out) {
+        return decode_compiled(object, of, kName, call, payloads, how, out);
+      });
+  return got.ok == want.ok && (!want.ok || (got.payload == want.payload && same(got.left, want.left) &&
+                                            same(got.decoded, want.decoded)));
 }
 
 }  // namespace
@@ -122,55 +234,49 @@ bool same_as_interpreter(const Object& object, const Combination& of, const Sett
                          unsigned kinds) {
   const std::size_t block = std::min<std::size_t>(of.program.block == 0 ? 1024 : of.program.block, 2048);
   const std::size_t sizes[] = {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
-  const Call call{.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
-  constexpr std::string_view kName = "self-check";
+  Call call{.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
+  for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) ++call.phase;
   for (unsigned kind = 0; kind < kinds; ++kind)
-    for (const std::size_t n : sizes) {
-      const Floats grad = values_of(kind, n, 1), before = values_of(kind, n, 2);
-      const std::size_t bytes = payload_bytes(of.program, n);
-      const Outcome want = outcome_of(
-          grad, before, bytes, [&](const Carry& in, Bytes out) { return encode(of, kName, call, in, out); },
-          [&](auto payloads, const Merge& how, std::span<float> out) {
-            return decode(of, kName, call, payloads, how, out);
-          });
-      const Outcome got = outcome_of(
-          grad, before, bytes,
-          [&](const Carry& in, Bytes out) { return encode_compiled(object, of, kName, call, in, out); },
-          [&](auto payloads, const Merge& how, std::span<float> out) {
-            return decode_compiled(object, of, kName, call, payloads, how, out);
-          });
-      if (got.ok != want.ok) return false;
-      if (want.ok &&
-          (got.payload != want.payload || !same(got.left, want.left) || !same(got.decoded, want.decoded)))
-        return false;
-    }
+    for (const std::size_t n : sizes)
+      for (const Company& who : companies(of, settings)) {
+        const std::optional<Payload> context = context_of(of, call, n, who, kind);
+        if (!context) continue;
+        call.context = *context;
+        if (!same_outcome(object, of, call, n, kind, who.ranks)) return false;
+      }
   return true;
 }
 
 // ---- From a text to an object
 
-void prepare(const LoadedProgram& program, const Settings& settings) {
-  const Combination& of = program.of(settings);
-  if (of.program.sends_pairs || of.program.sends_values || !this_machine().simd) return;
-  const Level level = level_in_use();
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
+namespace {
+
+void prepare_phase(const Combination& of, const Settings& settings, Level level) {
   Running& running = *of.running;
-  if (running.asked && running.level == level) return;
+  if (by_kernels(of) || (running.asked && running.level == level)) return;
+  Found found;
   if (const char* why = only_interpreted(of.program)) {
-    running.asked = true;
-    running.level = level;
-    running.how = fmt::format("interpreted: {}", why);
-    return;
+    found.how = fmt::format("interpreted: {}", why);
+  } else {
+    const CppBody body = emit_cpp(of.program, of.schedule);
+    found = find_object(body, level, [&](const Object& object, unsigned kinds) {
+      return same_as_interpreter(object, of, settings, kinds);
+    });
   }
-  const CppBody body = emit_cpp(of.program, of.schedule);
-  const Found found = find_object(body, level, [&](const Object& object, unsigned kinds) {
-    return same_as_interpreter(object, of, settings, kinds);
-  });
   running.asked = true;
   running.level = level;
   running.how = found.how;
   running.object.store(found.object, std::memory_order_release);
+}
+
+}  // namespace
+
+void prepare(const LoadedProgram& program, const Settings& settings) {
+  if (!this_machine().simd) return;
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  for (std::size_t phase = 0; phase < program.phases.size(); ++phase)
+    prepare_phase(program.of(settings, phase), settings, level_in_use());
 }
 
 std::string how_it_runs(const LoadedProgram& program, const Settings& settings) {
@@ -182,7 +288,16 @@ std::string how_it_runs(const LoadedProgram& program, const Settings& settings) 
                ? "interpreted: it chooses values as none of the library's kernels does"
                : "by the library's kernels for lists of values";
   prepare(program, settings);
-  return of.running->how;
+  bool alike = true;
+  std::string each;
+  for (std::size_t phase = 0; phase < program.phases.size(); ++phase) {
+    const Combination& one = program.of(settings, phase);
+    const std::string how =
+        by_kernels(one) ? "by the library's kernels for lists of values" : one.running->how;
+    alike = alike && how == of.running->how;
+    each += fmt::format("{}{}: {}", phase == 0 ? "" : "; ", program.phases[phase].name, how);
+  }
+  return alike ? of.running->how : each;
 }
 
 }  // namespace tithe::lang

@@ -14,6 +14,8 @@ namespace tithe::lang {
 namespace {
 
 constexpr std::size_t kDecodeRun = 4096;  // values; a multiple of 32, for draws that two runs of 16 share
+constexpr std::size_t kFieldRun =
+    1024;  // of int fields, which are unpacked in front of it; also the prelude's Fields
 // So far beyond the end of a block memory is asked for values while the block is sent: it would wait otherwise.
 // Blocks that are shorter leave no such gap, and of longer ones it was slower.
 constexpr std::size_t kAhead = 128, kLeastAhead = 256, kMostAhead = 1024;
@@ -24,10 +26,13 @@ class Emitter : ItemText {
 
   std::string run() {
     encode();
-    check();
-    decode();
+    if (checks()) check();
+    if (decodes()) decode();
     return std::move(out_);
   }
+
+  bool checks() const { return !program_.adds(); }
+  bool decodes() const { return program_.result != kNone; }
 
  private:
   void encode() {
@@ -41,24 +46,28 @@ class Emitter : ItemText {
     for (const Pass& of : schedule_.passes) keep_numbers(of.value);
     keep_numbers(schedule_.send.value);
     keep_numbers(schedule_.read.value);
+    context();
     line("uint8_t* block = out;");
-    each(true, [&](std::size_t, const Item& item) {
-      line("put(block, raw({}), {});", text_.number(item.value), item_bytes(item, 1));
-      line("block += {};", item_bytes(item, 1));
-    });
+    if (program_.adds()) {
+      line("const uint32_t added = 1;");
+      line("Fields fields;");
+      line("fields.call = call, fields.out = out, fields.begun = 0, fields.held = 0;");
+    }
+    write_once();
     if (const std::string behind = tables("uint8_t*", "block"); behind != "block")
       line("block = {};", behind);
     open_blocks();
     line("const float* const g = grad + first;");
     line("const float* const r = kResidual ? residual + first : nullptr;");
-    line("float* const l = left == nullptr ? nullptr : left + first;");
+    line("float* const l = {};", decodes() ? "left == nullptr ? nullptr : left + first" : "nullptr");
     places("uint8_t*");
     line("U peak = splat(0U);");
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) pass(schedule_.passes[p], p == 0);
     encode_numbers();
-    encode_values();
+    if (sends_each()) encode_values();
     line("block = next;");
     close_blocks();
+    if (program_.adds()) line("if (fields.held != 0) fields.send(fields.held);");
     line("answer->finite = finite;");
     close();
     open(
@@ -89,6 +98,37 @@ class Emitter : ItemText {
       }
   }
 
+  // Whether the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  bool sends_each() const {
+    return decodes() || schedule_.passes.empty() ||
+           std::any_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return item.array; });
+  }
+
+  // What each value and what is sent of it have to be, and what is left.
+  void leave(const std::string& sent) {
+    line("const F sent = {};", sent);
+    // What is left of a finite value is not finite either, if what is sent is not.
+    open("if (l != nullptr)");
+    line("const F rest = sub(x, sent);");
+    line("store_as(tail, l + i, rest, count);");
+    line("peak = max_(peak, select(here, size_bits(rest), splat(0U)));");
+    close("} else {");
+    line("  peak = max_(peak, select(here, size_bits(sent), splat(0U)));");
+    line("}}");
+  }
+
+  // Runs the body over a block; of int fields piece by piece.
+  void run_over_block() {
+    if (!program_.adds()) return run_body("0", "len");
+    open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kFieldRun));
+    line("const size_t end = len - piece < {0} ? len : piece + {0};", kFieldRun);
+    line("back = fields.back(piece);");
+    run_body("piece", "end");
+    line("fields.add(end - piece);");
+    close();
+  }
+
   // Sends, decodes what is sent, and leaves the rest.
   void encode_values() {
     condition_masks();
@@ -103,6 +143,7 @@ class Emitter : ItemText {
     std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
                    std::back_inserter(both));
     before_loop(both);
+    if (program_.adds()) line("size_t back = 0;");
     open_body();
     if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
     line("const F x = take<kResidual>(tail, g, r, i, count);");
@@ -116,18 +157,11 @@ class Emitter : ItemText {
     });
     define_all(read);
     look_at_conditions();
-    line("const F sent = {};", table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
-                                                 : text_.values(program_.result));
-    // What is left of a finite value is not finite either, if what is sent is not.
-    open("if (l != nullptr)");
-    line("const F rest = sub(x, sent);");
-    line("store_as(tail, l + i, rest, count);");
-    line("peak = max_(peak, select(here, size_bits(rest), splat(0U)));");
-    close("} else {");
-    line("  peak = max_(peak, select(here, size_bits(sent), splat(0U)));");
-    line("}}");
+    if (decodes())
+      leave(table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
+                              : text_.values(program_.result));
     close_body();
-    run_body("0", "len");
+    run_over_block();
     close();
     line("finite = finite && all_finite(peak);");
     each(false, [&](std::size_t k, const Item& item) {
@@ -145,10 +179,7 @@ class Emitter : ItemText {
     line("const size_t n = call->n;");
     plan();
     keep_numbers(schedule_.check.value);
-    each(true, [&](std::size_t, const Item& item) {
-      line("if (get(block, {}) != raw({})) return 0;", item_bytes(item, 1), text_.number(item.value));
-      line("block += {};", item_bytes(item, 1));
-    });
+    check_once();
     if (const std::string behind = tables("const uint8_t*", "block"); behind != "block")
       line("block = {};", behind);
     open_blocks();
@@ -157,10 +188,7 @@ class Emitter : ItemText {
     each(false, [&](std::size_t k, const Item& item) {
       values = values || of_values(item) || (item.array && item.is_float && item.input != kNone);
       if (item.array) return line("if (!ends_clean(o{}, len, {})) return 0;", k, item.bits);
-      const std::string bits = fmt::format("get({}, {})", place(k, item), item_bytes(item, 1));
-      if (item.is_float) line("if (!is_finite(float_({}))) return 0;", bits);
-      if (item.input == kNone) line("if ({} != raw({})) return 0;", bits, text_.number(item.value));
-      if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
+      check_number(item, fmt::format("get({}, {})", place(k, item), item_bytes(item, 1)));
     });
     read_numbers(schedule_.check);
     for (const Item& item : program_.items)
@@ -244,6 +272,9 @@ class Emitter : ItemText {
     line("const size_t n = call->n;");
     plan();
     keep_numbers(schedule_.read.value);
+    context();
+    const std::size_t run = program_.adds() ? kFieldRun : kDecodeRun;
+    if (program_.adds()) line("uint32_t unpacked[4][{}];", kFieldRun + 16);
     std::size_t tables_of_block = 0;
     each(false, [&](std::size_t, const Item& item) {
       if (item.table) tables_of_block += item_bytes(item, 1);
@@ -254,7 +285,7 @@ class Emitter : ItemText {
     open_blocks();
     line("size_t end = 0;");
     open("for (size_t begin = 0; begin < len; begin = end)");
-    line("end = len - begin < {0} ? len : begin + {0};", kDecodeRun);
+    line("end = len - begin < {0} ? len : begin + {0};", run);
     line("const float* onto = base == nullptr ? nullptr : base + first;");
     line("float* const to = out + first;");
     reader();
@@ -267,7 +298,7 @@ class Emitter : ItemText {
     close();
     std::string bytes = "0";
     each(false, [&](std::size_t, const Item& item) {
-      if (item.table) return;
+      if (item.table || item.coding == Coding::kInts) return;
       bytes += item.array ? fmt::format(" + (len * {} + 7) / 8", item.bits)
                           : fmt::format(" + {}", item_bytes(item, 1));
     });
@@ -276,11 +307,17 @@ class Emitter : ItemText {
     close();
   }
 
-  // reader(p) knows the numbers of payload p's block, and gives its values.
+  // reader(p) knows the numbers of payload p's block, and gives its values. Four of them are in use at a time.
   void reader() {
     const std::size_t table = looked_up_item();
     open("auto reader = [&](size_t p) __attribute__((always_inline))");
     line("const uint8_t* const block = payloads[p] + at;");
+    read_once("payloads[p]");
+    if (program_.adds()) {
+      line("uint32_t* const fields = unpacked[p % 4];");
+      line("const size_t from = (first + begin) / 16 * 16, back = first - from;");
+      line("call->unpack(payloads[p], from, first + end - from, call->field_bits, fields);");
+    }
     places("const uint8_t*");
     tables("const uint8_t*", fmt::format("payloads[p] + {}", once_bytes(program_)));
     read_numbers(schedule_.read);
@@ -315,7 +352,8 @@ std::uint64_t key_of(const std::string& text) {
 }  // namespace
 
 CppBody emit_cpp(const Checked& program, const Schedule& schedule) {
-  CppBody body{.text = Emitter(program, schedule).run()};
+  Emitter emitter(program, schedule);
+  CppBody body{.text = emitter.run(), .checks = emitter.checks(), .decodes = emitter.decodes()};
   body.key = key_of(body.text);
   return body;
 }
@@ -330,8 +368,10 @@ std::string cpp_file(std::span<const CppBody> bodies, const std::string& symbol)
       "extern \"C\" const Object {0}[{1}] = {{\n",
       symbol, bodies.size() + 1);
   for (std::size_t k = 0; k < bodies.size(); ++k)
-    out += fmt::format("    {{{}, {}, 0x{:016x}ULL, p{}::encode, p{}::check, p{}::decode}},\n",
-                       kObjectInterface, bodies[k].combination, bodies[k].key, k, k, k);
+    out += fmt::format("    {{{}, {}, 0x{:016x}ULL, p{}::encode, {}, {}}},\n", kObjectInterface,
+                       bodies[k].combination, bodies[k].key, k,
+                       bodies[k].checks ? fmt::format("p{}::check", k) : "nullptr",
+                       bodies[k].decodes ? fmt::format("p{}::decode", k) : "nullptr");
   return out + "    {0, 0, 0, nullptr, nullptr, nullptr}};\n";
 }
 

@@ -31,6 +31,63 @@ std::string ItemText::place(std::size_t k, const Item& item) const {
                     : fmt::format("o{}", k);
 }
 
+void ItemText::write_once() {
+  if (program_.counts) {
+    line("put(block, 1U, {});", kCountBytes);
+    line("block += {};", kCountBytes);
+  }
+  each(true, [&](std::size_t, const Item& item) {
+    const std::string bits = fmt::format("raw({})", text_.number(item.value));
+    line("put(block, {}, {});", bits, item_bytes(item, 1));
+    line("block += {};", item_bytes(item, 1));
+    if (item.is_float) line("finite = finite && is_finite({});", text_.number(item.value));
+    receive_number(item, bits);
+  });
+  define_all(schedule_.all_read);
+  for (std::size_t k = 0; k < program_.items.size(); ++k)
+    if (of_all(program_.items[k])) {
+      open(fmt::format("if (finite && !({}))", text_.number(program_.items[k].where)));
+      line("answer->broken = {};", k + 1);
+      line("return;");
+      close();
+    }
+}
+
+void ItemText::check_once() {
+  if (program_.counts) {
+    line("const uint32_t ranks = get(block, {});", kCountBytes);
+    line("if (ranks == 0 || ranks > call->most_ranks) return 0;");
+    line("block += {};", kCountBytes);
+  }
+  each(true, [&](std::size_t k, const Item& item) {
+    line("const uint32_t once{} = get(block, {});", k, item_bytes(item, 1));
+    line("block += {};", item_bytes(item, 1));
+    check_number(item, fmt::format("once{}", k));
+    receive_number(item, fmt::format("once{}", k));
+  });
+  // A payload says what must hold of it without the phase in front, which is not there.
+  for (const int k : schedule_.all_read)
+    if (!node(k).before) define(k);
+  for (const Item& item : program_.items)
+    if (of_all(item)) line("if (!({})) return 0;", text_.number(item.where));
+}
+
+void ItemText::read_once(const std::string& from) {
+  std::size_t at = program_.counts ? kCountBytes : 0;
+  each(true, [&](std::size_t, const Item& item) {
+    receive_number(item, fmt::format("get({} + {}, {})", from, at, item_bytes(item, 1)));
+    at += item_bytes(item, 1);
+  });
+  if (program_.adds()) line("const uint32_t added = get({}, 2);", from);
+  define_all(schedule_.all_read);
+}
+
+void ItemText::check_number(const Item& item, const std::string& bits) {
+  if (item.is_float) line("if (!is_finite(float_({}))) return 0;", bits);
+  if (item.input == kNone) line("if ({} != raw({})) return 0;", bits, text_.number(item.value));
+  if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
+}
+
 std::string ItemText::sent_number(const Item& item, const std::string& bits) const {
   const Type type = node(item.input).type;
   return type == Type::kF32    ? fmt::format("float_({})", bits)
@@ -62,6 +119,10 @@ void ItemText::read_numbers(const Pass& of) {
 
 void ItemText::unpack(std::size_t k, const Item& item) {
   if (item.input == kNone || !item.array) return;
+  if (item.coding == Coding::kInts) {
+    line("const U v{} = load_u_as(tail, fields + (back + i), count);", item.input);
+    return known(item.input);
+  }
   const Type type = node(item.input).type;
   const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits);
   std::string v = fmt::format("unpack_as<{}>(tail, {}, count)", item.bits, at);
@@ -72,6 +133,8 @@ void ItemText::unpack(std::size_t k, const Item& item) {
 }
 
 void ItemText::pack(std::size_t k, const Item& item) {
+  if (item.coding == Coding::kInts)
+    return line("store_u_as(tail, fields.all + (back + i), {}, count);", text_.values(item.value));
   const Type type = node(item.value).type;
   const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits), v = text_.values(item.value);
   if (type == Type::kBool && item.bits == 1)
@@ -104,9 +167,10 @@ std::size_t ItemText::looked_up_item() const {
   });
   const Nodes& work = schedule_.read.value;
   const auto computed = [&](int k) {
-    return node(k).op == Op::kItem || (node(k).op > Op::kItem && node(k).op < Op::kDraw);
+    return node(k).op == Op::kItem || (node(k).op >= Op::kAdd && node(k).op < Op::kDraw);
   };
-  const bool follows = arrays == 1 && node(program_.result).stage == Stage::kValue &&
+  const bool follows = arrays == 1 && program_.result != kNone &&
+                       node(program_.result).stage == Stage::kValue &&
                        std::all_of(work.begin(), work.end(), computed);
   return follows && work.size() > kLeastWork ? found : kNoTable;
 }

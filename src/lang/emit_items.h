@@ -26,18 +26,25 @@ class ItemText : public PassText {
   // Where a number stands.
   std::string place(std::size_t k, const Item& item) const;
 
+  // What is sent once: written to `block`, or read from there and checked; what a receiver makes of it.
+  void write_once();
+  void check_once();
+  void read_once(const std::string& from);
   // What was sent, as the receiver sees it.
   void receive_number(const Item& item, const std::string& bits);
   void receive_values(const Item& item);
   void read_numbers(const Pass& of);
   void unpack(std::size_t k, const Item& item);
   void pack(std::size_t k, const Item& item);
+  // A number's bits in `bits`: whether they are finite, known, and no more than there is room for.
+  void check_number(const Item& item, const std::string& bits);
 
-  // `where` of a block's numbers, or of what is known before them; or of each value.
-  bool of_block(const Item& item) const {
-    return item.where != kNone && node(item.where).stage != Stage::kValue;
+  // `where` of what is sent once; of a block's numbers, or of what is known before them; or of each value.
+  bool of_all(const Item& item) const { return item.where != kNone && node(item.where).stage == Stage::kAll; }
+  bool of_values(const Item& item) const {
+    return item.where != kNone && node(item.where).stage == Stage::kValue;
   }
-  bool of_values(const Item& item) const { return item.where != kNone && !of_block(item); }
+  bool of_block(const Item& item) const { return item.where != kNone && !of_all(item) && !of_values(item); }
   void condition_masks();
   void look_at_conditions();
 

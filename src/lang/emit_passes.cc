@@ -29,6 +29,10 @@ void PassText::define(int k) {
       return line("const F v{} = x;", k);
     case Op::kGrad:
       return line("const F v{} = load_as(tail, g + i, count);", k);
+    case Op::kBefore:
+      return line("{}", agreed(k));
+    case Op::kAdded:
+      return line("const int32_t b{} = int32_t({});", k, n.index == 0 ? "added" : "call->agreed_ranks");
     case Op::kDraw:
     case Op::kSharedDraw:
       return line("const U v{} = {};", k, draw(k, n.index));
@@ -66,6 +70,28 @@ void PassText::plan() {
   if (of_sixteen_) line("const uint64_t key = call->key, shared_key = call->shared_key;");
   define_all(schedule_.plan);
   text_.forget_kept();
+}
+
+void PassText::context() {
+  for (std::size_t k = 0; k < program_.before.size(); ++k)
+    if (program_.before[k].input != kNone) line("const uint32_t* const c{0} = call->agreed[{0}];", k);
+  define_all(schedule_.all);
+}
+
+// A number of the phase in front, as it stands in ObjectCall::agreed.
+std::string PassText::agreed(int k) const {
+  const Node& n = node(k);
+  const bool value = n.stage == Stage::kValue;
+  std::string bits = fmt::format("c{}[0]", n.index);
+  if (value)
+    bits = fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index);
+  else if (n.stage == Stage::kBlock && program_.block != 0)
+    bits = fmt::format("c{}[first / {}]", n.index, program_.block);
+  if (n.type == Type::kF32) bits = fmt::format("float_({})", bits);
+  if (n.type == Type::kBool)
+    bits = value ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
+  return fmt::format("const {} {}{} = {};", value ? text_.value_type(k) : text_.number_type(k),
+                     value ? 'v' : 'b', k, bits);
 }
 
 void PassText::keep_numbers(const Nodes& of) {

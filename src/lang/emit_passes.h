@@ -41,6 +41,8 @@ class PassText {
   void define_all(const Nodes& nodes);
   void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
   void plan();
+  // What the phase in front agreed on: c3 where item 3 stands, and what follows of it once for a call.
+  void context();
   // What these nodes read of the plan.
   void keep_numbers(const Nodes& of);
   // What a loop over these nodes needs before it. Draws that two runs of 16 share are kept in open_body()'s loops.
@@ -66,6 +68,7 @@ class PassText {
 
  private:
   std::string draw(int k, unsigned bits) const;
+  std::string agreed(int k) const;
   // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
   // Over all values it would cost a third of the compile time, and gain nothing.
   bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }

@@ -72,25 +72,27 @@ unsigned ranks_of(const Combination& of, const Call& call) {
   if (of.before != nullptr && of.before->program.adds()) return int_fields::head_of(call.context).added;
   return most_ranks(of, call.settings);
 }
-unsigned field_bits(const Combination& of, unsigned ranks) {
+unsigned bits_of(const Combination& of, unsigned ranks) {
   return int_fields::bits_for(of.program.items[0].top, ranks);
 }
 
-// The fields of all payloads are as wide as the phase in front said.
+Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n,
+                     const int_fields::Kernels& with) {
+  return of.before == nullptr ? Status{} : check(*of.before, name, in_front(call), n, call.context, with);
+}
+
+}  // namespace
+
+unsigned field_bits(const Combination& of, const Call& call) { return bits_of(of, ranks_of(of, call)); }
+
 Status check_widths(const Combination& of, std::string_view name, const Call& call,
                     std::span<const ByteView> payloads) {
   const unsigned ranks = ranks_of(of, call);
   for (const ByteView p : payloads)
-    if (int_fields::head_of(p).bits != field_bits(of, ranks) || int_fields::head_of(p).added > ranks)
+    if (int_fields::head_of(p).bits != bits_of(of, ranks) || int_fields::head_of(p).added > ranks)
       return {Code::kCorrupt, fmt::format("{}: int fields for another number of ranks", name)};
   return {};
 }
-
-Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
-  return of.before == nullptr ? Status{} : check(*of.before, name, in_front(call), n, call.context);
-}
-
-}  // namespace
 
 int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
                           std::size_t n) {
@@ -99,19 +101,19 @@ int_fields::Form sum_form(const Combination& of, std::string_view name, const Se
 
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n) {
   if (of.program.sends_indices || of.program.sends_values) return indices_bound(of, settings, n);
-  if (of.program.adds()) return int_fields::bytes(n, field_bits(of, most_ranks(of, settings)));
+  if (of.program.adds()) return int_fields::bytes(n, bits_of(of, most_ranks(of, settings)));
   if (!of.program.sends_pairs) return payload_bytes(of.program, n);
   return sparse::bound(sparse::form_of(settings, of.form), limits_of(of, settings, n).most, n);
 }
 
 Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
-                       Bytes out) {
+                       Bytes out, const int_fields::Kernels& with) {
   if (of.program.sends_indices || of.program.sends_values) return encode_indices(of, name, call, in, out);
   if (of.program.sends_pairs) TITHE_TRY(sparse::check_values(name, in.n));
   TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
-  TITHE_TRY(check_context(of, name, call, in.n));
+  TITHE_TRY(check_context(of, name, call, in.n, with));
   Walk walk(of, name, call, in.n);
-  walk.begin(of, call);
+  walk.begin(of, call, with);
   if (of.program.sends_pairs) {
     const PairsLimits limits = limits_of(of, call.settings, in.n);
     return walk.encode_pairs(in, sparse::form_of(call.settings, of.form), limits, out);
@@ -119,9 +121,9 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   bool finite = true;
   std::size_t at = head_bytes(of.program, in.n);
   if (of.program.adds()) {
-    const unsigned bits = field_bits(of, ranks_of(of, call));
+    const unsigned bits = field_bits(of, call);
     int_fields::put_head(out.data(), {1, bits});
-    walk.begin_sum({1, bits}, nullptr, out.data());
+    walk.begin_sum({1, bits}, nullptr, out.data(), with);
     at = int_fields::bytes(in.n, bits);
   }
   TITHE_TRY(walk.encode_head(in, out.data(), finite));
@@ -161,10 +163,11 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
 }
 
 Status decode(const Combination& of, std::string_view name, const Call& call,
-              std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
+              std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
+              const int_fields::Kernels& with) {
   if (of.program.sends_values) return decode_values(of, name, call, payloads, merge, out);
-  for (const ByteView p : payloads) TITHE_TRY(check(of, name, call, out.size(), p));
-  TITHE_TRY(check_context(of, name, call, out.size()));
+  for (const ByteView p : payloads) TITHE_TRY(check(of, name, call, out.size(), p, with));
+  TITHE_TRY(check_context(of, name, call, out.size(), with));
   if (of.program.adds()) TITHE_TRY(check_widths(of, name, call, payloads));
   if (of.program.sends_pairs) {
     sparse::decode_ref(payloads, merge, out);
@@ -175,8 +178,8 @@ Status decode(const Combination& of, std::string_view name, const Call& call,
   const float* base = merge.base;
   for (const ByteView payload : payloads) {
     Walk walk(of, name, call, out.size());
-    walk.begin(of, call);
-    if (of.program.adds()) walk.begin_sum(int_fields::head_of(payload), payload.data(), nullptr);
+    walk.begin(of, call, with);
+    if (of.program.adds()) walk.begin_sum(int_fields::head_of(payload), payload.data(), nullptr, with);
     TITHE_TRY(walk.check_head(payload));
     std::size_t at = head_bytes(of.program, out.size());
     const auto add = [&](std::size_t from, std::size_t count, const float* v) {

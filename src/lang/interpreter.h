@@ -40,6 +40,9 @@ struct Combination {
   Combination(Checked of, std::size_t form_at) : program(std::move(of)), schedule(program), form(form_at) {}
 };
 
+// A list of values, or one of the phases of one: by the library's kernels (lang/pairs.h, lang/indices.h).
+inline bool by_kernels(const Combination& of) { return of.program.sends_pairs || of.program.sends_values; }
+
 // The call of the phase in front.
 inline Call in_front(Call call) {
   --call.phase;
@@ -53,14 +56,19 @@ inline unsigned most_ranks(const Combination& of, const Settings& settings) {
 }
 
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n);
-Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
-                       Bytes out);
 // `with`: of a program that sums.
+Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
+                       Bytes out, const int_fields::Kernels& with = int_fields::kReference);
 Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload,
              const int_fields::Kernels& with = int_fields::kReference);
 Status decode(const Combination& of, std::string_view name, const Call& call,
-              std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
-// Of a program that sums.
+              std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
+              const int_fields::Kernels& with = int_fields::kReference);
+// Of a program that sums: the bits of its fields in this call, as the phase in front says; and whether payloads have
+// them.
+unsigned field_bits(const Combination& of, const Call& call);
+Status check_widths(const Combination& of, std::string_view name, const Call& call,
+                    std::span<const ByteView> payloads);
 int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
                           std::size_t n);
 // Of phases that combine by max or sum (lang/combine.cc).

@@ -161,14 +161,16 @@ TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
   fs::permissions(object, fs::perms::others_write, fs::perm_options::add);
   is_new();
 
-  std::string text = cpp_file(std::span(&body_, 1), "tithe_program");
-  const std::string row = fmt::format("    {{{}, ", kObjectInterface);
-  const std::size_t at = text.rfind(row);
-  ASSERT_NE(at, std::string::npos);
-  text.replace(at, row.size(), fmt::format("    {{{}, ", kObjectInterface + 1));
-  ASSERT_TRUE(compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string(), "later").ok());
-  fs::rename(folder_ / "later.new", object);
-  is_new();
+  for (const std::uint32_t other : {kObjectInterface + 1, kObjectInterface - 1}) {
+    std::string text = cpp_file(std::span(&body_, 1), "tithe_program");
+    const std::string row = fmt::format("    {{{}, ", kObjectInterface);
+    const std::size_t at = text.rfind(row);
+    ASSERT_NE(at, std::string::npos);
+    text.replace(at, row.size(), fmt::format("    {{{}, ", other));
+    ASSERT_TRUE(compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string(), "other").ok());
+    fs::rename(folder_ / "other.new", object);
+    is_new();
+  }
 
   fs::remove(object);  // not written over: it is mapped
   std::ofstream(object) << "no object";

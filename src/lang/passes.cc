@@ -143,13 +143,12 @@ std::size_t blocks_together(const Checked& program) {
 }
 
 const char* only_interpreted(const Checked& program) {
-  if (program.law != Law::kDecode || !program.before.empty())
-    return "no C++ is made yet of what is agreed on in phases";
   if (program.varies()) return "its payloads are of different lengths, and no C++ is made of that yet";
   for (const Item& item : program.items)
     if (item.full != 0) return "it sends arrays of a whole block, and no C++ is made of that yet";
   for (const Node& node : program.nodes)
-    if (node.stage == Stage::kAll) return "it looks at all blocks first, and no C++ is made of that yet";
+    if (node.stage == Stage::kAll && reduces(node.op))
+      return "it looks at all blocks first, and no C++ is made of that yet";
   return nullptr;
 }
 

@@ -58,7 +58,7 @@ unsigned place_bits(std::size_t block);
 // Blocks of which a run has room for several, and that the interpreter can encode at a time: how many; 0: none.
 std::size_t blocks_together(const Checked& program);
 
-// Why a program is not made C++ of; nullptr: it is.
+// Why a phase is not made C++ of; nullptr: it is. Lists have kernels of their own (lang/pairs.h, lang/indices.h).
 const char* only_interpreted(const Checked& program);
 
 }  // namespace tithe::lang

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of several phases: what is refused, and what comes out of ranks that agree.
+// Programs of several phases: what is refused.
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cmath>
-
-#include "base/bytes.h"
 #include "lang/emit_cuda.h"
 #include "lang/loader.h"
 
 namespace tithe::lang {
 namespace {
-
-using Floats = std::vector<float>;
-using Payload = std::vector<std::uint8_t>;
 
 std::string problems_of(const std::string& text) {
   const Source source{"my.codec", text};
@@ -163,193 +156,11 @@ TEST(LangPhases, MessagesOfManyPhases) {
       << problems_of(three);
 }
 
-// ---- At work
-
-std::unique_ptr<LoadedProgram> program_of(const std::string& text) {
-  const Source source{"test.codec", text};
-  Problems problems;
-  auto made = compile(source, problems);
-  EXPECT_NE(made, nullptr) << problems.text(source);
-  return made;
-}
-
-struct Ranks {
-  const Codec& codec;
-  const Impl& impl;
-  Call call = {.settings = defaults(codec), .seed = 3, .round = 5};
-  Payload context = {};
-
-  Payload sent(const Floats& grad, float* left = nullptr) {
-    Payload payload(codec.phases[call.phase].bound(call.settings, grad.size()));
-    call.context = context;
-    const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, left, grad.size()}, payload);
-    EXPECT_TRUE(done.ok() && done->finite) << done.status().what();
-    payload.resize(done.ok() ? done->bytes : 0);
-    EXPECT_TRUE(impl.check(call, grad.size(), payload).ok());
-    return payload;
-  }
-  // The payloads of all ranks, combined; of phases that do not combine the first one's.
-  Payload agreed(const std::vector<Floats>& all) {
-    Payload acc = sent(all[0]);
-    for (std::size_t k = 1; k < all.size() && codec.phases[call.phase].combines(); ++k) {
-      const auto done = impl.combine(call, all[k].size(), acc, sent(all[k]), nullptr);
-      EXPECT_TRUE(done.ok() && done->finite) << done.status().what();
-    }
-    return acc;
-  }
-  void next(const std::vector<Floats>& all) {
-    context = agreed(all);
-    call.context = context;
-    ++call.phase;
-  }
-  Floats decoded(const Payload& payload, std::size_t n) {
-    Floats out(n);
-    const std::vector<ByteView> views{ByteView(payload)};
-    call.context = context;
-    const Status s = impl.decode(call, views, {}, out);
-    EXPECT_TRUE(s.ok()) << s.what();
-    return out;
-  }
-};
-
-Floats some(std::size_t n, unsigned seed) {
-  Floats v(n);
-  for (std::size_t i = 0; i < n; ++i)
-    v[i] = static_cast<float>(static_cast<int>((i * 37 + seed * 101) % 201) - 100) * 0.25F;
-  return v;
-}
-
-// Largest of all ranks, then what they add up to, then each rank's own bits under both.
-const std::string kThree =
-    kHead +
-    "block 10\nphase peaks by max\nsend\n  once code: u16 = 7\n  peak: f32 = largest(abs(x))\n"
-    "phase votes by sum\nsend\n"
-    "  vote: int[] = if abs(x) < peak / 2 then 0 else if x < 0 then -1 else 1\n"
-    "phase bits by decode\nencode\n"
-    "  most = min(count(vote != 0), 255)\n  up = vote > 0\nsend\n  most: u8\n  up: u1[]\ndecode\n"
-    "  if up then f32(most) else -f32(most)\n";
-
-TEST(LangPhases, ThreePhases) {
-  const auto program = program_of(kThree);
-  ASSERT_EQ(program->codec.phases.size(), 3U);
-  EXPECT_EQ(program->codec.phases[1].name, "votes");
-  EXPECT_EQ(program->codec.phases[1].laws[0], Law::kSum);
-  for (const Impl& impl : program->codec.impls)
-    for (const std::size_t n : {0, 1, 9, 10, 11, 1025, 2048}) {
-      Ranks ranks{program->codec, impl};
-      const std::vector<Floats> all = {some(n, 1), some(n, 2), some(n, 3)};
-      ranks.next(all);
-      ranks.next(all);
-      const Floats got = ranks.decoded(ranks.sent(all[0]), n);
-      for (std::size_t first = 0; first < n; first += 10) {
-        const std::size_t end = std::min(first + 10, n);
-        float peak = 0;
-        for (const Floats& x : all)
-          for (std::size_t i = first; i < end; ++i) peak = std::max(peak, std::fabs(x[i]));
-        std::vector<int> votes(end - first);
-        for (const Floats& x : all)
-          for (std::size_t i = first; i < end; ++i)
-            votes[i - first] += std::fabs(x[i]) < peak / 2 ? 0 : x[i] < 0 ? -1 : 1;
-        float most = 0;
-        for (const int v : votes) most += v != 0 ? 1.0F : 0.0F;
-        for (std::size_t i = first; i < end; ++i)
-          ASSERT_EQ(got[i], votes[i - first] > 0 ? most : -most) << n << " " << i;
-      }
-    }
-}
-
-// Floats below zero and zeros of both signs, tables, arrays of odd widths: in any order of ranks.
-TEST(LangPhases, MaximaDoNotDependOnTheOrderOfRanks) {
-  const auto program =
-      program_of(kHead +
-                 "block 20\nphase a by max\nsend\n  once all: f32 = largest_of_blocks(largest(x))\n"
-                 "  table low: u8 = min(count(x > 0), 255)\n  end: f32 = smallest(x)\n  each: f32[] = x\n"
-                 "  code: u3[] = u32(clamp(abs(x), 0, 7))\n"
-                 "phase b by decode\nsend\n  up: u1[] = x > 0\ndecode\n"
-                 "  if up then all + f32(low) else end + each + f32(code)\n");
-  for (const std::size_t n : {0, 1, 20, 45}) {
-    std::vector<Floats> all = {some(n, 1), some(n, 2), some(n, 3)};
-    for (std::size_t i = 0; i < n; i += 3) all[0][i] = -0.0F, all[1][i] = 0.0F, all[2][i] = -0.0F;
-    Ranks ranks{program->codec, program->codec.reference()};
-    const Payload forth = ranks.agreed(all);
-    EXPECT_EQ(forth, ranks.agreed({all[2], all[1], all[0]})) << n;
-    EXPECT_EQ(forth, ranks.agreed({all[1], all[2], all[0]})) << n;
-    ranks.next(all);
-    const Floats got = ranks.decoded(ranks.sent(all[1]), n);
-    for (std::size_t i = 0; i < n; ++i) {
-      float most = all[0][0], end = -INFINITY, positive = 0;
-      const std::size_t first = i / 20 * 20, stop = std::min(n, first + 20);
-      for (const Floats& x : all) {
-        most = std::max(most, *std::max_element(x.begin(), x.end()));
-        end = std::max(end, *std::min_element(&x[first], &x[first] + (stop - first)));
-        float up = 0;
-        for (std::size_t j = first; j < stop; ++j) up += x[j] > 0 ? 1.0F : 0.0F;
-        positive = std::max(positive, up);
-      }
-      const float each = std::max({all[0][i], all[1][i], all[2][i]});
-      const float code = std::floor(
-          std::min(7.0F, std::max({std::fabs(all[0][i]), std::fabs(all[1][i]), std::fabs(all[2][i])})));
-      ASSERT_EQ(got[i], all[1][i] > 0 ? most + positive : end + each + code) << n << " " << i;
-    }
-  }
-}
-
-// What a leader sends is read as it is, of different lengths as well.
-TEST(LangPhases, ALeaderSendsPlaces) {
-  const auto program =
-      program_of(kHead +
-                 "block 50\nphase a by leader\nsend\n  once scale: f32 = mean_of_blocks(largest(abs(x)))\n"
-                 "  goes: places[] = abs(x) > 10\n"
-                 "phase b by sum\nsend\n  level: int[] = if not goes then 0 else if x < 0 then -1 else 1\n"
-                 "decode\n  f32(level) * scale\n");
-  for (const std::size_t n : {0, 1, 50, 1333}) {
-    Ranks ranks{program->codec, program->codec.reference()};
-    const std::vector<Floats> all = {some(n, 4), some(n, 5)};
-    ranks.next(all);
-    const float scale = wire::get<float>(ranks.context.data());
-    const Floats got = ranks.decoded(ranks.agreed(all), n);
-    for (std::size_t i = 0; i < n; ++i) {
-      const float both = (all[0][i] < 0 ? -1.0F : 1.0F) + (all[1][i] < 0 ? -1.0F : 1.0F);
-      ASSERT_EQ(got[i], std::fabs(all[0][i]) > 10 ? both * scale : 0.0F) << n << " " << i;
-    }
-  }
-}
-
-// A sum alone is as wide as the most ranks need, and takes no more of them.
-TEST(LangPhases, RanksAreCounted) {
-  const auto program = program_of(kHead +
-                                  "phase a by sum\nsend\n  level: int[] = if x < 0 then -1 else 1\n"
-                                  "decode\n  f32(level)\n");
-  ASSERT_EQ(program->codec.params.back().name, "workers");
-  Ranks ranks{program->codec, program->codec.reference()};
-  ranks.call.settings.value[0] = 3;
-  const std::vector<Floats> three(3, some(100, 1));
-  EXPECT_EQ(ranks.decoded(ranks.agreed(three), 100)[99], three[0][99] < 0 ? -3.0F : 3.0F);
-  Payload acc = ranks.agreed(three);
-  const auto more = program->codec.reference().combine(ranks.call, 100, acc, ranks.sent(three[0]), nullptr);
-  EXPECT_EQ(more.status().code(), Code::kUnsupported);
-}
-
-// Whatever stands in front of the last phase, it is checked before anything is written.
-TEST(LangPhases, AContextThatIsNoneIsRefused) {
-  const auto program = program_of(kThree);
-  Ranks ranks{program->codec, program->codec.reference()};
-  const std::vector<Floats> all = {some(100, 1), some(100, 2)};
-  ranks.next(all);
-  const Payload good = ranks.context;
-  for (std::size_t k = 0; k <= good.size(); ++k) {
-    Payload bad(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(k));
-    if (k == good.size()) bad[3] ^= 1;  // `code`
-    ranks.call.context = bad;
-    Payload out(ranks.codec.phases[1].bound(ranks.call.settings, 100), 0x5a);
-    const auto done = ranks.impl.encode(ranks.call, {all[0].data(), nullptr, nullptr, 100}, out);
-    EXPECT_EQ(done.status().code(), Code::kCorrupt) << k;
-    EXPECT_EQ(out, Payload(out.size(), 0x5a));
-  }
-}
-
 TEST(LangPhases, NoKernelsAreMadeAndThatIsSaid) {
-  const auto program = program_of(kGood);
+  const Source source{"my.codec", kGood};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr);
   const Settings settings = defaults(program->codec);
   EXPECT_STREQ(no_kernels(program->of(settings), settings),
                "no kernels are made yet of what is agreed on in phases");

@@ -174,6 +174,14 @@ const char* const kPreludePasses = R"front(
     else
       store(p, v);
   }
+  template <class T>
+  INL U load_u_as(T tail, const uint32_t* p, size_t count) {
+    return bits_(load_as(tail, (const float*)p, count));
+  }
+  template <class T>
+  INL void store_u_as(T tail, uint32_t* p, U v, size_t count) {
+    store_as(tail, (float*)p, float_(v), count);
+  }
   INL M valid(Yes, size_t count) { return first_lanes(count); }
   INL All valid(No, size_t) { return All(); }
   // Runs body(tail, second, i, count) over [from, to): of 32 values, twice sixteen; and what remains.
@@ -273,6 +281,11 @@ const char* const kPreludePasses = R"front(
   struct Call {
     const double* settings;
     uint64_t n, key, shared_key;
+    const uint32_t* const* agreed;
+    uint32_t agreed_ranks, most_ranks;
+    unsigned field_bits;
+    void (*pack)(const uint32_t*, size_t, size_t, unsigned, uint8_t*);
+    void (*unpack)(const uint8_t*, size_t, size_t, unsigned, uint32_t*);
   };
   struct Answer {
     uint32_t finite, broken;
@@ -284,6 +297,26 @@ const char* const kPreludePasses = R"front(
     void (*encode)(const Call*, const float*, const float*, float*, uint8_t*, Answer*);
     int (*check)(const Call*, const uint8_t*);
     void (*decode)(const Call*, const uint8_t* const*, size_t, const float*, float, float*);
+  };
+
+  // ---- Int fields: numbers wait here until there are enough of them for the library's kernels
+  struct Fields {
+    const Call* call;
+    uint8_t* out;
+    size_t begun, held;
+    uint32_t all[2048];
+    // Numbers up to here stand in all[back + i], i from `from` on; not more than 1024 at a time.
+    inline __attribute__((always_inline)) size_t back(size_t from) const { return held - from; }
+    inline __attribute__((always_inline)) void add(size_t count) {
+      held += count;
+      if (held >= 1024) send(held / 16 * 16);
+    }
+    inline __attribute__((always_inline)) void send(size_t count) {
+      call->pack(all, begun, count, call->field_bits, out);
+      begun += count;
+      held -= count;
+      __builtin_memmove(all, all + count, 4 * held);
+    }
   };
   }  // namespace
 )front";

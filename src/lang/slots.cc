@@ -76,7 +76,7 @@ struct Functions {
     if (of_indices(c)) return lang::encode_indices_fast(c, name(), call, in, out);
     if (c.program.sends_pairs) return lang::encode_pairs_as(c, name(), call, in, out, encode_plain<kSlot>);
     const Object* object = object_of(c);
-    if (object == nullptr) return lang::encode(c, name(), call, in, out);
+    if (object == nullptr) return lang::encode(c, name(), call, in, out, int_fields::kSimd);
     return lang::encode_compiled(*object, c, name(), call, in, out);
   }
   static Status decode_compiled(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
@@ -85,7 +85,7 @@ struct Functions {
     if (of_indices(c)) return lang::decode_values_fast(c, name(), call, payloads, merge, out);
     if (c.program.sends_pairs) return lang::decode_pairs(c, name(), call, payloads, merge, out);
     const Object* object = object_of(c);
-    if (object == nullptr) return lang::decode(c, name(), call, payloads, merge, out);
+    if (object == nullptr) return lang::decode(c, name(), call, payloads, merge, out, int_fields::kSimd);
     return lang::decode_compiled(*object, c, name(), call, payloads, merge, out);
   }
   static Status check_compiled(const Call& call, std::size_t n, ByteView payload) {

@@ -54,13 +54,13 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
 
 // ---- What the phase in front of this one agreed on
 
-void Walk::begin(const Combination& of, const Call& call) {
+void Walk::begin(const Combination& of, const Call& call, const int_fields::Kernels& with) {
   if (program_.before.empty()) return;
   before_ = std::make_unique<Walk>(*of.before, name_, in_front(call), given_.n);
   context_ = call.context;
   if (before_->program_.adds()) {
     const int_fields::Head head = int_fields::head_of(context_);
-    before_->begin_sum(head, context_.data(), nullptr);
+    before_->begin_sum(head, context_.data(), nullptr, with);
     given_.added[1] = head.added;
   }
   static_cast<void>(before_->check_head(context_));
@@ -69,11 +69,14 @@ void Walk::begin(const Combination& of, const Call& call) {
   registers_.compute_once(schedule_.all, given_);
 }
 
-void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out) {
+void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out,
+                     const int_fields::Kernels& with) {
   given_.added[0] = head.added;
   field_bits_ = head.bits;
   fields_in_ = in;
   fields_out_ = out;
+  // Those of the library begin at multiples of kRow, and so do blocks of that length.
+  fields_ = program_.block % int_fields::kRow == 0 ? &with : &int_fields::kReference;
 }
 
 void Walk::begin_block(std::size_t first, std::size_t len) {

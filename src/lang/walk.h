@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "codec/int_sum/int_fields.h"
@@ -27,9 +28,10 @@ class Walk {
   Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n);
 
   // Reads what the phase in front of this one agreed on, which has passed its check. Once, before all else.
-  void begin(const Combination& of, const Call& call);
-  // Of a sum: where its fields are read or written.
-  void begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out);
+  void begin(const Combination& of, const Call& call, const int_fields::Kernels& with);
+  // Of a sum: where its fields are read or written, and by what.
+  void begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out,
+                 const int_fields::Kernels& with);
 
   // Calls of(first, len) for each block, in order; stops at the first Status that is not ok.
   template <typename Of>
@@ -62,6 +64,8 @@ class Walk {
   Status check_head(ByteView payload);
   // Of a block that begins at `at`: the bytes that it takes.
   Result<std::size_t> check_block(ByteView payload, std::size_t at, std::size_t first, std::size_t len);
+  // All numbers of a payload that was checked and varies: of item k to[k] (lang/context.h), which may be nullptr.
+  void read_all(ByteView payload, std::span<std::uint32_t* const> to);
   // A payload that was checked. add(at, count, values) gets the block's values.
   template <typename Add>
   std::size_t decode_block(ByteView payload, std::size_t at, std::size_t first, std::size_t len,
@@ -154,6 +158,7 @@ class Walk {
   std::size_t context_at_ = 0, context_next_ = 0;  // where its block begins, and the next one
   unsigned most_ranks_;                            // of a sum, or of maxima in front of one
   unsigned field_bits_ = 0;
+  const int_fields::Kernels* fields_ = &int_fields::kReference;
   const std::uint8_t* fields_in_ = nullptr;
   std::uint8_t* fields_out_ = nullptr;
 };

@@ -120,8 +120,8 @@ void Walk::read_run(const std::uint8_t* block, std::size_t len, std::size_t at, 
     if (!item.in_block()) continue;
     if (item.array && item.input != kNone) {
       if (item.coding == Coding::kInts)
-        int_fields::kReference.unpack(fields_in_, given_.first, count, field_bits_,
-                                      registers_.of<std::uint32_t>(item.input));
+        fields_->unpack(fields_in_, given_.first, count, field_bits_,
+                        registers_.of<std::uint32_t>(item.input));
       else if (varies_)
         receive(item, codes_[k].data() + at, count);
       else
@@ -130,6 +130,27 @@ void Walk::read_run(const std::uint8_t* block, std::size_t len, std::size_t at, 
     block += item_bytes(item, len);
   }
   registers_.compute_values(pass.value, given_, count);
+}
+
+void Walk::read_all(ByteView payload, std::span<std::uint32_t* const> to) {
+  const auto number = [&](std::size_t k) { return registers_.of<std::uint32_t>(program_.items[k].input); };
+  static_cast<void>(check_head(payload));
+  for (std::size_t k = 0; k < to.size(); ++k)
+    if (to[k] != nullptr && program_.items[k].once) *to[k] = *number(k);
+  std::size_t at = head_bytes(program_, given_.n);
+  static_cast<void>(blocks([&](std::size_t first, std::size_t len) {
+    const std::size_t bytes = *read_block(payload, at, first, len, {});
+    for (std::size_t k = 0; k < to.size(); ++k)
+      if (const Item& item = program_.items[k]; to[k] != nullptr && !item.once && !item.array)
+        to[k][number_of(first)] = *number(k);
+    runs(first, len, [&](std::size_t from, std::size_t count) {
+      read_run(payload.data() + at, len, from - first, count, {});
+      for (std::size_t k = 0; k < to.size(); ++k)
+        if (to[k] != nullptr && program_.items[k].array) std::copy_n(number(k), count, to[k] + from);
+    });
+    at += bytes;
+    return Status{};
+  }));
 }
 
 bool Walk::lengths_hold(ByteView payload, std::size_t first, std::size_t len, std::size_t bytes) {

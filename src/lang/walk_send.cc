@@ -84,7 +84,7 @@ void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::siz
   const Item& item = program_.items[k];
   const std::uint32_t* values = registers_.of<std::uint32_t>(item.value);
   if (item.coding == Coding::kInts) {
-    int_fields::kReference.pack(values, given_.first, count, field_bits_, fields_out_);
+    fields_->pack(values, given_.first, count, field_bits_, fields_out_);
     return receive(item, values, count);
   }
   if (!varies_) {

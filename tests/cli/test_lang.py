@@ -105,7 +105,37 @@ decode
 
 
 def test_without_kernels_or_cpp_a_reason_is_given():
-    for what in ("--cuda", "--cpp"):
-        done = lang("show", "codecs/qsgd_shared.codec", what)
+    for what, program, reason in (
+        ("--cuda", "qsgd_shared", "what is agreed on in phases"),
+        ("--cpp", "threelc", "its payloads are of different lengths"),
+        ("--cpp", "scalecom", "sends indices, for which the library has kernels"),
+    ):
+        done = lang("show", f"codecs/{program}.codec", what)
         assert done.returncode != 0
-        assert "what is agreed on in phases" in done.stderr
+        assert reason in done.stderr, done.stderr
+
+
+def test_phases_are_shown_as_cpp_one_by_one(tmp_path):
+    done = lang("show", "codecs/qsgd_shared.codec", "--cpp")
+    assert done.returncode == 0, done.stderr
+    assert "namespace p0 {" in done.stdout and "namespace p1 {" in done.stdout
+    text = """\
+codec mixed "the second phase alone has C++"
+block 64
+
+phase goes by leader
+send
+  goes: places[] = abs(x) > 1
+
+phase signs by decode
+send
+  up: u1[] = goes and x > 0
+
+decode
+  if up then 1.0 else 0.0
+"""
+    (tmp_path / "mixed.codec").write_text(text)
+    done = lang("show", "mixed.codec", "--cpp", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("// Without goes: its payloads are of different lengths")
+    assert "namespace p0 {" in done.stdout and "namespace p1 {" not in done.stdout
