@@ -11,6 +11,7 @@
 
 #include "engine/chosen.h"
 #include "file_io.h"
+#include "link_options.h"
 #include "rank_processes.h"
 #include "sync_rank.h"
 #include "tithe/spec.h"
@@ -35,19 +36,11 @@ Result<SyncOutcome> as_threads(const TransportKind& kind, const SyncArgs& args, 
   return outcome;
 }
 
-// "none" is nullopt.
 Result<std::optional<ShapedLink>> link_of(const SyncArgs& args) {
-  if (args.link == "none") {
-    if (args.card == kCardModes[0]) return std::optional<ShapedLink>{};
-    return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
-  }
-  const Result<Link> link = parse_link(args.link);
-  if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what() + "; or none");
-  if (!link->known() || args.link.find('+') != std::string::npos)
-    return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
-  if (args.ranks > kMostHosts)
+  Result<std::optional<ShapedLink>> link = shaped_link(args.link, false, args.queue_bytes, args.card);
+  if (link.ok() && link->has_value() && args.ranks > kMostHosts)
     return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMostHosts));
-  return std::optional<ShapedLink>({link->bytes_per_second, args.queue_bytes, card_mode(args.card)});
+  return link;
 }
 
 Status run_as_rank(const SyncArgs& args, const std::optional<ShapedLink>& link, Rank me, SyncBoard& board,
@@ -224,13 +217,7 @@ Run declare(CLI::App& app) {
          "--link", args->link,
          "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then, which takes root")
       ->capture_default_str();
-  app.add_option("--queue", args->queue_bytes, "bytes that may wait in front of a link")
-      ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
-      ->capture_default_str();
-  app.add_option("--card", args->card,
-                 "of each host, in front of its link: none, exact or lossy (docs/card.md)")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
-      ->capture_default_str();
+  add_queue_and_card(app, args->queue_bytes, args->card);
   app.add_option("--servers", args->servers, "so many ranks, the last ones, only sum for the others")
       ->check(CLI::Range(0, kMostRanks))
       ->capture_default_str();

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "link_options.h"
 #include "profile_rank.h"
 #include "rank_processes.h"
 #include "verb.h"
@@ -12,19 +13,8 @@
 namespace tithe::cli {
 namespace {
 
-Result<std::optional<ShapedLink>> link_of(const ProfileArgs& args) {
-  if (args.link == "none") return std::optional<ShapedLink>{};
-  const Result<Link> link = parse_link(args.link);
-  if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what() + "; or none");
-  if (!link->known() || args.link.find('+') != std::string::npos)
-    return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
-  if (args.ranks > kMostHosts)
-    return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMostHosts));
-  return std::optional<ShapedLink>({link->bytes_per_second, kSwitchQueueBytes});
-}
-
 Result<Report> profile(ProfileArgs& args) {
-  const Result<std::optional<ShapedLink>> link = link_of(args);
+  const Result<std::optional<ShapedLink>> link = shaped_link(args.link, false);
   if (!link.ok()) return link.status();
   std::size_t codecs = args.codecs.size();
   for (const std::string& name : args.codecs) {

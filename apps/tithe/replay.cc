@@ -10,6 +10,7 @@
 
 #include "engine/chosen.h"
 #include "file_io.h"
+#include "link_options.h"
 #include "rank_processes.h"
 #include "replay_rank.h"
 #include "verb.h"
@@ -17,25 +18,18 @@
 namespace tithe::cli {
 namespace {
 
-// "none" is nullopt.
 Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
-  if (args.link == "none") {
-    if (args.tell_link)
-      return Status(Code::kInvalid, "--tell-link: there is no link to tell of: give --link");
-    if (args.card != kCardModes[0])
-      return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
-    return std::optional<ShapedLink>{};
-  }
-  const Result<Link> link = parse_link(args.link);
-  if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what() + "; or none");
-  if (!link->known()) return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
+  if (args.link == "none" && args.tell_link)
+    return Status(Code::kInvalid, "--tell-link: there is no link to tell of: give --link");
+  Result<std::optional<ShapedLink>> link = shaped_link(args.link, true, args.queue_bytes, args.card);
+  if (!link.ok()) return link;
   if (args.link.find('+') != std::string::npos && !args.tell_link)
     return Status(
         Code::kInvalid,
         "--link: what a frame costs is for the session, with --tell-link; the kernel shapes the rate "
         "alone");
   if (args.tell_link) args.session.link = args.link;
-  return std::optional<ShapedLink>({link->bytes_per_second, args.queue_bytes, card_mode(args.card)});
+  return link;
 }
 
 struct Median {
@@ -194,13 +188,7 @@ Run declare(CLI::App& app) {
   app.add_option(
       "--hosts", args->session.hosts,
       "which ranks share a host: 4x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
-  app.add_option("--queue", args->queue_bytes, "bytes that may wait in front of a link")
-      ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
-      ->capture_default_str();
-  app.add_option("--card", args->card,
-                 "of each host, in front of its link: none, exact or lossy (docs/card.md)")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
-      ->capture_default_str();
+  add_queue_and_card(app, args->queue_bytes, args->card);
   app.add_flag("--tell-link", args->tell_link,
                "tell the session the link, so that sizes of parts follow from it");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");

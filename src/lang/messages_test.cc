@@ -3,28 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "lang/loader.h"
+#include "support/mistakes.h"
 
 namespace tithe::lang {
 namespace {
 
-std::string problems_of(const std::string& text) {
-  const Source source{"my.codec", text};
-  Problems problems;
-  const bool made = compile(source, problems) != nullptr;
-  EXPECT_NE(made, problems.any());
-  return problems.text(source);
-}
+using testing::Mistake;
+using testing::problems_of;
 
 const std::string kHead = "codec my \"a doc\"\n";
 
-// A program that is in order but for `line`, which stands in the place of one of its own.
-struct Mistake {
-  const char* name;
-  const char* part;  // of the program below that is replaced
-  const char* by;
-  const char* said;  // the message, from the line's number on
-};
-
+// A program that is in order.
 const std::string kGood =
     "codec my \"a doc\"\n"
     "param bits: int = 4 in 2 .. 8 \"bits\"\n"
@@ -146,19 +135,11 @@ const Mistake kMistakes[] = {
     {"where_of_no_reduction", "abs(x)", "abs(x where x > 0)", "8:31: 'abs' has no 'where'"},
 };
 
-class Messages : public testing::TestWithParam<Mistake> {};
+class Messages : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(Messages, SayWhatIsWrongAndWhere) {
-  const Mistake& m = GetParam();
-  std::string text = kGood;
-  const std::size_t at = text.find(m.part);
-  ASSERT_NE(at, std::string::npos);
-  const std::string got = problems_of(text.replace(at, std::string(m.part).size(), m.by));
-  EXPECT_NE(got.find(m.said), std::string::npos) << got;
-}
+TEST_P(Messages, SayWhatIsWrongAndWhere) { testing::expect_said(kGood, GetParam()); }
 
-const auto kName = [](const auto& of) { return std::string(of.param.name); };
-INSTANTIATE_TEST_SUITE_P(All, Messages, testing::ValuesIn(kMistakes), kName);
+INSTANTIATE_TEST_SUITE_P(All, Messages, ::testing::ValuesIn(kMistakes), testing::name_of);
 
 TEST(LangMessages, AGoodProgramHasNone) { EXPECT_EQ(problems_of(kGood), ""); }
 

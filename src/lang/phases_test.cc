@@ -4,24 +4,13 @@
 
 #include "lang/emit_cuda.h"
 #include "lang/loader.h"
+#include "support/mistakes.h"
 
 namespace tithe::lang {
 namespace {
 
-std::string problems_of(const std::string& text) {
-  const Source source{"my.codec", text};
-  Problems problems;
-  const bool made = compile(source, problems) != nullptr;
-  EXPECT_NE(made, problems.any());
-  return problems.text(source);
-}
-
-struct Mistake {
-  const char* name;
-  const char* part;  // of the program below that is replaced
-  const char* by;
-  const char* said;
-};
+using testing::Mistake;
+using testing::problems_of;
 
 const std::string kGood =
     "codec my \"a doc\"\n"
@@ -87,19 +76,11 @@ const Mistake kMistakes[] = {
     {"two_sends", "encode\n", "send\n  a: int[] = u32(x > 0)\nencode\n", "a phase has one 'send'"},
 };
 
-class PhaseMessages : public testing::TestWithParam<Mistake> {};
+class PhaseMessages : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(PhaseMessages, SayWhatIsWrongAndWhere) {
-  const Mistake& m = GetParam();
-  std::string text = kGood;
-  const std::size_t at = text.find(m.part);
-  ASSERT_NE(at, std::string::npos);
-  const std::string got = problems_of(text.replace(at, std::string(m.part).size(), m.by));
-  EXPECT_NE(got.find(m.said), std::string::npos) << got;
-}
+TEST_P(PhaseMessages, SayWhatIsWrongAndWhere) { testing::expect_said(kGood, GetParam()); }
 
-const auto kName = [](const auto& of) { return std::string(of.param.name); };
-INSTANTIATE_TEST_SUITE_P(All, PhaseMessages, testing::ValuesIn(kMistakes), kName);
+INSTANTIATE_TEST_SUITE_P(All, PhaseMessages, ::testing::ValuesIn(kMistakes), testing::name_of);
 
 TEST(LangPhases, AGoodProgramHasNoProblems) { EXPECT_EQ(problems_of(kGood), ""); }
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "link_options.h"
+
+#include <iterator>
+#include <vector>
+
+#include "tithe/choices.h"
+
+namespace tithe::cli {
+
+void add_queue_and_card(CLI::App& app, std::size_t& queue_bytes, std::string& card) {
+  app.add_option("--queue", queue_bytes, "bytes that may wait in front of a link")
+      ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
+      ->capture_default_str();
+  app.add_option("--card", card, "of each host, in front of its link: none, exact or lossy (docs/card.md)")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
+      ->capture_default_str();
+}
+
+Result<std::optional<ShapedLink>> shaped_link(const std::string& link, bool with_cost,
+                                              std::size_t queue_bytes, const std::string& card) {
+  if (link == "none") {
+    if (card == kCardModes[0]) return std::optional<ShapedLink>{};
+    return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
+  }
+  const Result<Link> rate = parse_link(link);
+  if (!rate.ok()) return Status(rate.status().code(), "--link: " + rate.status().what() + "; or none");
+  if (!rate->known() || (!with_cost && link.find('+') != std::string::npos))
+    return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
+  return std::optional<ShapedLink>({rate->bytes_per_second, queue_bytes, card_mode(card)});
+}
+
+}  // namespace tithe::cli

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the codec language's compiler says of a text, and of one that is in order but for one part.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lang/loader.h"
+
+namespace tithe::testing {
+
+inline std::string problems_of(const std::string& text) {
+  const lang::Source source{"my.codec", text};
+  lang::Problems problems;
+  const bool made = lang::compile(source, problems) != nullptr;
+  EXPECT_NE(made, problems.any());
+  return problems.text(source);
+}
+
+struct Mistake {
+  const char* name;
+  const char* part;  // of the program that is replaced
+  const char* by;
+  const char* said;  // somewhere in the messages
+};
+inline std::string name_of(const ::testing::TestParamInfo<Mistake>& of) { return of.param.name; }
+
+inline void expect_said(std::string good, const Mistake& mistake) {
+  const std::size_t at = good.find(mistake.part);
+  ASSERT_NE(at, std::string::npos);
+  const std::string got = problems_of(good.replace(at, std::string_view(mistake.part).size(), mistake.by));
+  EXPECT_NE(got.find(mistake.said), std::string::npos) << got;
+}
+
+}  // namespace tithe::testing
