@@ -166,13 +166,24 @@ Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
   return report;
 }
 
-// The kernels that nvcc is given.
+// The kernels that nvcc is given, phase by phase; of phases that have none it says why.
 Result<Report> show_cuda(const lang::LoadedProgram& program, const Spec& spec) {
-  const lang::Combination& of = program.of(spec.settings);
-  if (const char* why = lang::no_kernels(of, spec.settings))
-    return Status(Code::kUnsupported, fmt::format("{}: {}", program.name, why));
+  std::vector<lang::NamedPhase> phases;
+  std::string without, why;
+  const bool several = program.phases.size() > 1;
+  for (std::size_t p = 0; p < program.phases.size(); ++p) {
+    const lang::Combination& of = program.of(spec.settings, p);
+    const std::string_view name = several ? program.phases[p].name : std::string_view();
+    if (const char* none = lang::no_kernels(of, spec.settings)) {
+      why = none;
+      without += fmt::format("// Without {}: {}\n", name, why);
+    } else {
+      phases.push_back({name, &of});
+    }
+  }
+  if (phases.empty()) return Status(Code::kUnsupported, fmt::format("{}: {}", program.name, why));
   Report report;
-  report.text = lang::cuda_file(of);
+  report.text = without + lang::cuda_file(phases);
   report.json = {{"name", program.name}, {"cuda", report.text}};
   return report;
 }

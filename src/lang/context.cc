@@ -49,10 +49,12 @@ Agreed::Agreed(const Combination& of, std::string_view name, const Call& call, s
   std::vector<std::size_t> counts;
   std::size_t all = 0;
   for (const Item& item : of.program.before) {
-    counts.push_back(item.input == kNone ? 0 : item.once ? 1 : item.array ? n : blocks);
+    const std::size_t there = item.once ? 1 : item.array ? n : blocks;
+    counts.push_back(item.input == kNone ? 0 : std::max<std::size_t>(there, 1));
     all += counts.back();
   }
   memory_ = std::make_unique_for_overwrite<std::uint32_t[]>(all);
+  if (n == 0) std::fill_n(memory_.get(), all, 0U);
   std::uint32_t* next = memory_.get();
   for (std::size_t k = 0; k < counts.size(); ++k) {
     numbers_.push_back(of.program.before[k].input == kNone ? nullptr : next);

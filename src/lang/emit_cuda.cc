@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "codec/sparse/sparse.h"
 #include "lang/emit_cuda_lengths.h"
 #include "lang/emit_cuda_lists.h"
 #include "lang/emit_cuda_text.h"
@@ -13,9 +12,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostShared = 40U << 10;  // of codes; a block of threads can have 48 KB
-
-// Programs that send numbers and codes of a fixed size.
+// Programs that send numbers and codes of a fixed size, and phases of them.
 class BlocksText : CudaText {
  public:
   using CudaText::CudaText;
@@ -26,12 +23,15 @@ class BlocksText : CudaText {
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) find(p);
     send();
     pack();
-    receive();
     std::vector<std::string> phases = finding_;
     phases.emplace_back("send");
-    phases.emplace_back("pack");
+    phases.emplace_back("pack_block");
     kernel("tithe_send", "Shared", phases);
-    kernel("tithe_receive", "Shared", {"receive"});
+    if (program_.adds()) kernel("tithe_words", "Shared", {"write_words"});
+    if (decodes()) {
+      receive();
+      kernel("tithe_receive", "Shared", {"receive"});
+    }
     host();
     return std::move(out_);
   }
@@ -43,11 +43,22 @@ class BlocksText : CudaText {
     if (!is_long()) line("Found found;");
     line("Lanes lanes;");
     each([&](std::size_t k, const Item& item) {
-      if (item.array && item.coding != Coding::kTrits)
-        line("uint{}_t c{}[{}];", 8 * code_bytes(item), k, is_long() ? kRun : program_.block);
+      if (shares(item)) line("uint{}_t c{}[{}];", 8 * code_bytes(item), k, is_long() ? kRun : program_.block);
     });
     close("};");
     line("static_assert(sizeof(Shared) <= 48 * 1024, \"more than a block of threads can share\");");
+  }
+
+  bool decodes() const { return program_.result != kNone; }
+  // Codes that the threads of a block make bytes of: trits, and whole numbers that add up, have kernels of their own.
+  static bool shares(const Item& item) {
+    return item.array && item.coding != Coding::kTrits && item.coding != Coding::kInts;
+  }
+  // Whether the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  bool sends_each() const {
+    return decodes() || schedule_.passes.empty() ||
+           std::any_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return item.array; });
   }
 
   // Where tables and the items of block b begin: t0, o1, ...
@@ -76,13 +87,14 @@ class BlocksText : CudaText {
     define_all(schedule_.send.block);
     places("uint8_t*");
     line("const bool writes = thread == 0 && begin == 0{};", program_.block == 0 ? "" : " && first < n");
-    std::size_t at = 0;
-    for (const Item& item : program_.items)
-      if (item.once) {
-        line("if (thread == 0 && at == 0) put(call->payload + {}, raw({}), {});", at,
-             text_.number(item.value), item_bytes(item, 1));
-        at += item_bytes(item, 1);
-      }
+    if (program_.counts) line("if (thread == 0 && at == 0) put(call->payload, 1, {});", kCountBytes);
+    if (program_.adds()) line("const U added = 1;");
+    each_once([&](std::size_t place, const Item& item) {
+      const std::string bits = fmt::format("raw({})", text_.number(item.value));
+      line("if (thread == 0 && at == 0) put(call->payload + {}, {}, {});", place, bits, item_bytes(item, 1));
+      receive_as(item, bits, 'b');
+    });
+    define_all(schedule_.all_read);
     each([&](std::size_t k, const Item& item) {
       if (item.array) return;
       line("if (writes) put({}, raw({}), {});", place(k, item), text_.number(item.value),
@@ -92,7 +104,12 @@ class BlocksText : CudaText {
     });
     define_all(schedule_.read.block);
     hold(false);
-    line("float* const l = call->left == nullptr ? nullptr : call->left + first;");
+    if (decodes()) line("float* const l = call->left == nullptr ? nullptr : call->left + first;");
+    if (sends_each()) send_values();
+    close();
+  }
+
+  void send_values() {
     before_loop(schedule_.send.value);
     before_loop(schedule_.read.value);
     outer_ = defined_;
@@ -104,6 +121,8 @@ class BlocksText : CudaText {
       const std::string bits = fmt::format("raw({})", text_.values(item.value));
       if (item.coding == Coding::kTrits)
         line("call->codes[first + i] = uint8_t({});", bits);
+      else if (item.coding == Coding::kInts)
+        line("call->ints[first + i] = {};", bits);
       else
         line("s.c{}[i - begin] = uint{}_t({});", k, 8 * code_bytes(item), bits);
       if (item.is_float) line("if (!is_finite({})) call->answer[0] = 1;", text_.values(item.value));
@@ -111,6 +130,12 @@ class BlocksText : CudaText {
     });
     define_all(schedule_.read.value);
     hold(true);
+    if (decodes()) leave();
+    close();
+    defined_ = outer_;
+  }
+
+  void leave() {
     line("const F sent = {};", text_.values(program_.result));
     line("if (!is_finite(sent)) call->answer[0] = 1;");
     open("if (l != nullptr)");
@@ -118,16 +143,13 @@ class BlocksText : CudaText {
     line("l[i] = rest;");
     line("if (!is_finite(rest)) call->answer[0] = 1;");
     close();
-    close();
-    defined_ = outer_;
-    close();
   }
 
   void pack() {
-    open_phase("pack", Unit::kRuns, 0);
+    open_phase("pack_block", Unit::kRuns, 0);
     places("uint8_t*");
     each([&](std::size_t k, const Item& item) {
-      if (!item.array || item.coding == Coding::kTrits) return;
+      if (!shares(item)) return;
       line("if (first < n) pack<{0}>(s.c{1}, end - begin, o{1} + begin * {0} / 8, {2}, thread);", item.bits,
            k, item.full != 0 ? array_bytes(item) : fmt::format("((end - begin) * {} + 7) / 8", item.bits));
     });
@@ -137,6 +159,11 @@ class BlocksText : CudaText {
   void receive() {
     open_phase("receive", Unit::kRuns, 0);
     line("if (begin >= end) return;");
+    if (program_.adds()) line("const U added = get(call->payload, 2);");
+    each_once([&](std::size_t place, const Item& item) {
+      receive_as(item, fmt::format("get(call->payload + {}, {})", place, item_bytes(item, 1)), 'b');
+    });
+    define_all(schedule_.all_read);
     places("const uint8_t*");
     each([&](std::size_t k, const Item& item) {
       if (!item.array) receive_as(item, fmt::format("get({}, {})", place(k, item), item_bytes(item, 1)), 'b');
@@ -145,11 +172,13 @@ class BlocksText : CudaText {
     before_loop(schedule_.read.value);
     outer_ = defined_;
     open("for (size_t i = begin + thread; i < end; i += kThreads)");
+    one_value();
     each([&](std::size_t k, const Item& item) {
       if (item.array)
         receive_as(item,
-                   item.coding == Coding::kTrits ? std::string("trit_at(call, i)")
-                                                 : fmt::format("code_at<{}>(o{}, i)", item.bits, k),
+                   item.coding == Coding::kTrits  ? std::string("trit_at(call, i)")
+                   : item.coding == Coding::kInts ? std::string("int_at(call, first + i)")
+                                                  : fmt::format("code_at<{}>(o{}, i)", item.bits, k),
                    'v');
     });
     define_all(schedule_.read.value);
@@ -163,6 +192,7 @@ class BlocksText : CudaText {
   // Bytes of a payload of n values, as payload_bytes (lang/passes.h) has it.
   std::string bytes() const {
     const std::size_t block = program_.block, once = once_bytes(program_);
+    if (program_.adds()) return "kIntHead + 4 * words_of(n, field_bits)";
     if (block == 0) {
       std::string all = fmt::format("{}", once);
       each([&](std::size_t, const Item& item) {
@@ -207,6 +237,10 @@ class BlocksText : CudaText {
       line("of.stream = of.payload + {};", head_bytes(program_, 0) + numbers_bytes());
       line("to = of.fives + fives_of(of.n);");
     }
+    if (program_.adds()) {
+      line("of.ints = reinterpret_cast<U*>(to);");
+      line("to = reinterpret_cast<uint8_t*>(of.ints + of.n);");
+    }
     line("return up8(uint64_t(to - of.scratch));");
     close();
     open("API uint64_t tithe_scratch(const Call* asked)");
@@ -225,9 +259,12 @@ class BlocksText : CudaText {
 
   void host() {
     if (!trits()) {
-      line("DEV uint64_t bytes_of(uint64_t n) {{ return {}; }}", bytes());
+      line("DEV uint64_t bytes_of(uint64_t n, U field_bits) {{");
+      line("  static_cast<void>(field_bits);");
+      line("  return {};", bytes());
+      line("}}");
       line("DEV void tell(const Call* call, Shared&, uint64_t, U thread) {{");
-      line("  if (thread == 0) *call->bytes = bytes_of(call->n);");
+      line("  if (thread == 0) *call->bytes = bytes_of(call->n, call->field_bits);");
       line("}}");
       kernel("tithe_tell", "Shared", {"tell"});
     }
@@ -250,9 +287,11 @@ class BlocksText : CudaText {
       line("LAUNCH(tithe_places, 1);");
       line("LAUNCH(tithe_write_codes, runs);");
     } else {
+      if (program_.adds()) line("LAUNCH(tithe_words, parts_in(words_of(of.n, of.field_bits), kWordsOf));");
       line("LAUNCH(tithe_tell, 1);");
     }
     close();
+    if (!decodes()) return;
     begin("tithe_decode");
     if (trits()) {
       line("const uint64_t runs = parts_in(codes_in(call), kBytesOf);");
@@ -265,86 +304,46 @@ class BlocksText : CudaText {
   }
 };
 
-bool looks_first(const Checked& program) {
-  return std::any_of(program.nodes.begin(), program.nodes.end(),
-                     [](const Node& node) { return node.stage == Stage::kAll; });
-}
+}  // namespace
 
-// Blocks begin where those before them end, or wait for what is found of all of them.
-bool has_lengths(const Checked& program) {
-  return looks_first(program) ||
-         std::any_of(program.items.begin(), program.items.end(), [](const Item& item) {
-           return item.coding == Coding::kWidths || item.coding == Coding::kPlaces ||
-                  item.coding == Coding::kBytes;
-         });
-}
+namespace {
 
-// Of programs that send trits: one array, behind numbers, of all values.
-bool sends_trits_alone(const Checked& program) {
-  std::size_t arrays = 0;
-  for (const Item& item : program.items) arrays += item.array ? 1U : 0U;
-  return program.block == 0 && arrays == 1 && program.items.back().array;
-}
-
-const char* no_blocks(const Checked& program, const Schedule& schedule) {
-  const bool is_long = program.block == 0 || program.block > kPiece;
-  const std::size_t length = is_long ? kRun : program.block;
-  std::size_t shared = 0;
-  for (const Item& item : program.items) {
-    if (item.coding == Coding::kTrits && !sends_trits_alone(program))
-      return "it sends trits of blocks, or beside other codes, and no kernels are made of that";
-    if (item.full != 0 && item.coding == Coding::kCodes && is_long)
-      return "it fills up blocks of more than 8192 values, and no kernels are made of that";
-    if (item.array) shared += length * code_bytes(item);
-  }
-  if (has_lengths(program)) {
-    if (is_long)
-      return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
-    shared += length * program.items.size() + block_bytes(program, length);
-  }
-  if (shared > kMostShared) return "the codes of a block are more than a block of threads can share";
-  for (const auto* passes : {&schedule.look, &schedule.passes})
-    for (const Pass& pass : *passes)
-      for (const int k : pass.reduce)
-        if (program.node(k).op == Op::kThreshold)
-          return "it samples a threshold and sends no pairs, and no kernels are made of that";
-  return nullptr;
-}
-
-// What goes through a block's values in order, or keeps a table of them.
-const char* no_order(const Checked& program) {
-  for (const Node& node : program.nodes) {
-    if (node.op == Op::kScan) return "it uses scan, and no kernels are made of that";
-    if (node.op == Op::kHistogram) return "it uses histogram, and no kernels are made of that";
-    if (node.op == Op::kSort) return "it uses sort, and no kernels are made of that";
-    if (node.op == Op::kOrder) return "it uses rank, and no kernels are made of that";
-  }
-  return nullptr;
+// Of a phase by its name: kernels and functions are tithe_NAME_send and so on.
+std::string named(std::string text, std::string_view name) {
+  constexpr std::string_view kFront = "tithe_";
+  for (std::size_t at = text.find(kFront); at != std::string::npos; at = text.find(kFront, at + 1))
+    text.insert(at + kFront.size(), fmt::format("{}_", name));
+  return fmt::format("\n// ---- Phase {0}\nnamespace phase_{0} {{\n{1}}}  // namespace phase_{0}\n", name,
+                     text);
 }
 
 }  // namespace
 
-const char* no_kernels(const Combination& of, const Settings& settings) {
-  if (of.before != nullptr || of.program.law != Law::kDecode)
-    return "no kernels are made yet of what is agreed on in phases";
-  if (const char* why = no_order(of.program)) return why;
-  if (!of.program.sends_pairs) return no_blocks(of.program, of.schedule);
-  if (!sparse::form_of(settings, of.form).plain())
-    return "kernels write values=fp32 and indices=u32, and no other form of a list yet";
-  return nullptr;
-}
+std::string cuda_file(const Combination& of) { return cuda_file({{{}, &of}}); }
 
-std::string cuda_file(const Combination& of) {
-  const Checked& program = of.program;
+std::string cuda_file(const std::vector<NamedPhase>& phases) {
   std::string text =
       "// Made by tithe of a program in the codec language: compiled and emulated; no GPU has run it.\n"
       "// nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true\n";
   text += kPreludeCuda;
   text += kPreludeCudaBytes;
-  if (program.sends_pairs) return text + kPreludeCudaLists + lists_text(program, of.schedule);
-  if (has_lengths(program)) return text + kPreludeCudaLengths + lengths_text(program, of.schedule);
-  if (program.varies()) text = text + kPreludeCudaLengths + kPreludeCudaTrits;
-  return text + BlocksText(program, of.schedule).run();
+  const auto any = [&](bool (*of)(const Checked&)) {
+    return std::any_of(phases.begin(), phases.end(),
+                       [&](const NamedPhase& phase) { return of(phase.of->program); });
+  };
+  if (any([](const Checked& p) { return p.sends_pairs; })) text += kPreludeCudaLists;
+  if (any(has_lengths) || any([](const Checked& p) { return p.varies(); })) text += kPreludeCudaLengths;
+  if (any([](const Checked& p) { return !has_lengths(p) && p.varies(); })) text += kPreludeCudaTrits;
+  if (any([](const Checked& p) { return p.adds(); })) text += kPreludeCudaInts;
+  for (const NamedPhase& phase : phases) {
+    const Checked& program = phase.of->program;
+    const Schedule& schedule = phase.of->schedule;
+    const std::string body = program.sends_pairs    ? lists_text(program, schedule)
+                             : has_lengths(program) ? lengths_text(program, schedule)
+                                                    : BlocksText(program, schedule).run();
+    text += phase.name.empty() ? body : named(body, phase.name);
+  }
+  return text;
 }
 
 }  // namespace tithe::lang

@@ -9,6 +9,10 @@
 
 namespace tithe::lang {
 
+// Whether these kernels are a program's: its blocks begin where those before them end, or wait for what is found of all
+// of them.
+bool has_lengths(const Checked& program);
+
 std::string lengths_text(const Checked& program, const Schedule& schedule);
 
 }  // namespace tithe::lang

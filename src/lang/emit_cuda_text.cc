@@ -51,6 +51,7 @@ void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found,
                    also.empty() ? "" : ", ", also));
   line("const size_t n = call->n;");
   plan();
+  if (!program_.before.empty()) context();
   const std::size_t length = unit == Unit::kPieces ? kPiece : kRun;
   if (!is_long() || unit == Unit::kBlocks) {
     line("const size_t b = at;");
@@ -82,10 +83,14 @@ void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found,
     }
 }
 
-void CudaText::take() {
+void CudaText::one_value() {
   line("const int tail = 0;");
   line("const size_t count = 1;");
   line("static_cast<void>(tail), static_cast<void>(count);");
+}
+
+void CudaText::take() {
+  one_value();
   line("const F x = taken(call, first + i);");
   line("const float* const g = call->grad + first;");
   line("static_cast<void>(g);");

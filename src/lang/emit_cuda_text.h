@@ -35,6 +35,7 @@ class CudaText : protected PassText {
   void types();
   // A function of one thread; what the first `found` passes have found is known in it.
   void open_phase(const std::string& name, Unit unit, std::size_t found, const std::string& also = "");
+  void one_value();  // what the loops of lang/emit_passes.h have besides
   void take();
   // Phases of a pass, and the kernels of a long one.
   void find(std::size_t p);
@@ -49,6 +50,15 @@ class CudaText : protected PassText {
   void each(const Of& of) const {  // but those that are sent once
     for (std::size_t k = 0; k < program_.items.size(); ++k)
       if (!program_.items[k].once) of(k, program_.items[k]);
+  }
+  template <typename Of>
+  void each_once(const Of& of) const {  // and where it stands
+    std::size_t at = program_.counts ? kCountBytes : 0;
+    for (const Item& item : program_.items) {
+      if (!item.once) continue;
+      of(at, item);
+      at += item_bytes(item, 1);
+    }
   }
   std::string array_bytes(const Item& item) const;
   // What was sent as the receiver sees it: of a number 'b', of a value 'v'.

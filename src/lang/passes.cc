@@ -142,13 +142,16 @@ std::size_t blocks_together(const Checked& program) {
   return kRun / program.block;
 }
 
+bool looks_first(const Checked& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(),
+                     [](const Node& node) { return node.stage == Stage::kAll && reduces(node.op); });
+}
+
 const char* only_interpreted(const Checked& program) {
   if (program.varies()) return "its payloads are of different lengths, and no C++ is made of that yet";
   for (const Item& item : program.items)
     if (item.full != 0) return "it sends arrays of a whole block, and no C++ is made of that yet";
-  for (const Node& node : program.nodes)
-    if (node.stage == Stage::kAll && reduces(node.op))
-      return "it looks at all blocks first, and no C++ is made of that yet";
+  if (looks_first(program)) return "it looks at all blocks first, and no C++ is made of that yet";
   return nullptr;
 }
 

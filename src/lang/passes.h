@@ -58,6 +58,9 @@ unsigned place_bits(std::size_t block);
 // Blocks of which a run has room for several, and that the interpreter can encode at a time: how many; 0: none.
 std::size_t blocks_together(const Checked& program);
 
+// Whether something is found of all blocks before the first one is sent.
+bool looks_first(const Checked& program);
+
 // Why a phase is not made C++ of; nullptr: it is. Lists have kernels of their own (lang/pairs.h, lang/indices.h).
 const char* only_interpreted(const Checked& program);
 

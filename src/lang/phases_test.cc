@@ -2,7 +2,6 @@
 // Programs of several phases: what is refused.
 #include <gtest/gtest.h>
 
-#include "lang/emit_cuda.h"
 #include "lang/loader.h"
 #include "support/mistakes.h"
 
@@ -135,16 +134,6 @@ TEST(LangPhases, MessagesOfManyPhases) {
                 "'a0' was sent in the phase 'p0', and a phase reads what the one in front of it"),
             std::string::npos)
       << problems_of(three);
-}
-
-TEST(LangPhases, NoKernelsAreMadeAndThatIsSaid) {
-  const Source source{"my.codec", kGood};
-  Problems problems;
-  const auto program = compile(source, problems);
-  ASSERT_NE(program, nullptr);
-  const Settings settings = defaults(program->codec);
-  EXPECT_STREQ(no_kernels(program->of(settings), settings),
-               "no kernels are made yet of what is agreed on in phases");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ extern const char* const kPreludeCudaBytes;
 extern const char* const kPreludeCudaLists;
 extern const char* const kPreludeCudaLengths;
 extern const char* const kPreludeCudaTrits;
+extern const char* const kPreludeCudaInts;
 
 inline constexpr const char* const* kPrelude[] = {&kPreludeTypes,   &kPreludeAvx512, &kPreludeOthers,
                                                   &kPreludeNumbers, &kPreludeCodes,  &kPreludePasses,

@@ -20,6 +20,10 @@ struct Call {
   uint64_t* bytes;         // of encode: how many it wrote
   uint32_t* answer;        // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
   uint8_t* scratch;        // tithe_scratch(call) bytes, as aligned as a double
+  // Of a phase: what the one in front of it agreed on, as plain numbers, of each of its items one, one for each block, or
+  // one for each value, and room for one at least (lang/context.h); of how many ranks; bits of a field.
+  const uint32_t* agreed[32];
+  uint32_t agreed_ranks, field_bits;
   // Within the scratch, filled in by tithe_encode.
   void* found;
   void* parts;
@@ -32,6 +36,7 @@ struct Call {
   uint8_t* codes;
   uint8_t* fives;
   uint8_t* stream;
+  uint32_t* ints;
 };
 
 // ---- A kernel is some phases, functions of a thread, with a barrier behind each
@@ -75,6 +80,7 @@ DEV U get(const uint8_t* from, int bytes) {
   return v;
 }
 DEV F load_as(int, const F* p, size_t) { return *p; }
+DEV U load_u_as(int, const U* p, size_t) { return *p; }
 DEV bool is_finite(F v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 DEV F taken(const Call* call, size_t i) {
   return call->residual == nullptr ? call->grad[i] : add(call->grad[i], call->residual[i]);

@@ -106,13 +106,21 @@ decode
 
 def test_without_kernels_or_cpp_a_reason_is_given():
     for what, program, reason in (
-        ("--cuda", "qsgd_shared", "what is agreed on in phases"),
+        ("--cuda", "scalecom", "a list that is agreed on in phases"),
         ("--cpp", "threelc", "its payloads are of different lengths"),
         ("--cpp", "scalecom", "sends indices, for which the library has kernels"),
     ):
         done = lang("show", f"codecs/{program}.codec", what)
         assert done.returncode != 0
         assert reason in done.stderr, done.stderr
+
+
+def test_phases_are_shown_as_kernels_one_by_one():
+    done = lang("show", "codecs/qsgd_shared.codec", "--cuda")
+    assert done.returncode == 0, done.stderr
+    for function in ("tithe_norms_encode", "tithe_levels_encode", "tithe_levels_decode"):
+        assert f"API void {function}(" in done.stdout
+    assert "tithe_norms_decode" not in done.stdout
 
 
 def test_phases_are_shown_as_cpp_one_by_one(tmp_path):

@@ -98,9 +98,11 @@ void run_text(ByteView bytes) {
     return;
   }
   const Settings settings = defaults(program->codec);
-  const lang::Combination& of = program->of(settings);
-  if (lang::no_kernels(of, settings) == nullptr && lang::cuda_file(of).empty())
-    fail("kernels without a text");
+  for (std::size_t p = 0; p < program->phases.size(); ++p) {
+    const lang::Combination& of = program->of(settings, p);
+    if (lang::no_kernels(of, settings) == nullptr && lang::cuda_file(of).empty())
+      fail("kernels without a text");
+  }
   run_program(*program, static_cast<std::uint32_t>(bytes.size()));
 }
 

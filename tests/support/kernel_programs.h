@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The programs of which kernels are looked at: those of codecs/, and texts for what these do not have.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lang/emit_cuda.h"
+#include "lang/loader.h"
+#include "support/codec_run.h"
+
+namespace tithe::testing {
+
+using lang::Combination;
+using lang::LoadedProgram;
+using lang::NamedPhase;
+
+// A phase of a file of codecs/, or of a text.
+struct Program {
+  const char* file;
+  const char* settings;
+  std::size_t phase = 0;
+  const char* text = nullptr;
+};
+// Agrees on numbers of all that there are; what the second phase reads of the first stands in every way.
+inline constexpr const char* kMaxima =
+    "codec maxima \"a doc\"\nblock 20\nphase a by max\nsend\n"
+    "  table low: u8 = min(count(x > 0), 255)\n  end: f32 = largest(abs(x))\n  each: f32[] = x\n"
+    "  code: u3[] = u32(clamp(abs(x), 0, 7))\n"
+    "phase b by decode\nsend\n  once most: u8 = 3\n  up: u1[] = x > 0\n  near: u1[] = each > x\ndecode\n"
+    "  if up then f32(low) else if near then end else each + f32(code)\n";
+// Numbers of all blocks: the second phase alone has kernels.
+inline constexpr const char* kOnce =
+    "codec whole \"a doc\"\nblock 20\nphase a by max\nsend\n"
+    "  once all: f32 = largest_of_blocks(largest(abs(x)))\n"
+    "phase b by sum\nsend\n  level: int[] = stochastic_level(x, all, 3)\ndecode\n  f32(level) * all\n";
+inline constexpr Program kPrograms[] = {
+#define TITHE_PROGRAM(file, settings, spec) {#file, settings},
+#include "../../codecs/programs.def"
+#undef TITHE_PROGRAM
+    {"adacomp", ""},
+    {"threelc", ""},
+    {"examples/farthest", ""},
+    {"examples/majority", ""},
+    {"maxima", "", 0, kMaxima},
+    {"whole", "", 0, kOnce}};
+
+// A program of a text lives as long as this.
+struct Made {
+  std::unique_ptr<LoadedProgram> own;
+  const LoadedProgram* program = nullptr;
+  Settings settings;
+
+  explicit Made(const Program& of) {
+    if (of.text == nullptr) {
+      std::string text = std::string(TITHE_SOURCE_DIR "/codecs/") + of.file + ".codec";
+      if (*of.settings != 0) text += std::string(":") + of.settings;
+      const Spec spec = harness::spec_of(text);
+      program = lang::program_of(*spec.codec);
+      settings = spec.settings;
+      return;
+    }
+    lang::Problems problems;
+    own = lang::compile({"test.codec", of.text}, problems);
+    EXPECT_NE(own, nullptr);
+    program = own.get();
+    settings = defaults(own->codec);
+  }
+  const Codec& codec() const { return program->codec; }
+  // Of a program of one phase its functions have plain names.
+  std::string_view name(std::size_t phase) const {
+    return program->phases.size() > 1 ? program->phases[phase].name : std::string_view();
+  }
+  std::vector<NamedPhase> kernels() const {
+    std::vector<NamedPhase> some;
+    for (std::size_t p = 0; p < program->phases.size(); ++p)
+      if (const Combination& of = program->of(settings, p); lang::no_kernels(of, settings) == nullptr)
+        some.push_back({name(p), &of});
+    return some;
+  }
+};
+
+inline std::vector<Program> with_kernels() {
+  std::vector<Program> some;
+  for (const Program& program : kPrograms) {
+    const Made made(program);
+    for (std::size_t p = 0; p < made.program->phases.size(); ++p)
+      if (lang::no_kernels(made.program->of(made.settings, p), made.settings) == nullptr)
+        some.push_back({program.file, program.settings, p, program.text});
+  }
+  return some;
+}
+
+}  // namespace tithe::testing
