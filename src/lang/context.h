@@ -6,7 +6,8 @@
 //   blocks   a number of a block, in a table or not: one for each block
 //   values   an array: one for each value; memory of 4 bytes each for the time of a call
 //
-// There is room for one at least, so that a kernel may look at one of no values. Each in 32 bits, as it stood in the payload: floats by their bits, truths 0 or 1, int fields as they add up.
+// Each in 32 bits, as it stood in the payload: floats by their bits, truths 0 or 1, int fields as they add up. There is
+// room for one at least, so that a kernel may look at one of no values.
 #include <memory>
 #include <vector>
 

@@ -20,8 +20,8 @@ struct Call {
   uint64_t* bytes;         // of encode: how many it wrote
   uint32_t* answer;        // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
   uint8_t* scratch;        // tithe_scratch(call) bytes, as aligned as a double
-  // Of a phase: what the one in front of it agreed on, as plain numbers, of each of its items one, one for each block, or
-  // one for each value, and room for one at least (lang/context.h); of how many ranks; bits of a field.
+  // Of a phase: what the one in front of it agreed on, as plain numbers: of each of its items one, one for each block,
+  // or one for each value, and room for one at least (lang/context.h); of how many ranks; bits of a field.
   const uint32_t* agreed[32];
   uint32_t agreed_ranks, field_bits;
   // Within the scratch, filled in by tithe_encode.
