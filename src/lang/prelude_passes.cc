@@ -299,7 +299,42 @@ const char* const kPreludePasses = R"front(
     void (*decode)(const Call*, const uint8_t* const*, size_t, const float*, float, float*);
   };
 
-  // ---- Int fields: numbers wait here until there are enough of them for the library's kernels
+  // ---- Int fields (codec/int_sum/int_fields.h): rows of sixteen, where blocks are made of them. One product finds a
+  // row's group, of up to 2^28 rows: `part` is 2^35 over the rows of a group, rounded up.
+  struct Rows {
+    uint64_t part;
+    uint32_t bits, fields;
+  };
+  INL Rows rows_of(const Call* call) {
+    uint32_t bits = call->field_bits, fields = 32 / bits;
+    Rows r = {((1ULL << 35) + fields - 1) / fields, bits, fields};
+    return r;
+  }
+  struct RowPlace {
+    size_t at;
+    uint32_t shift;
+  };
+  INL RowPlace row_place(const Rows& r, size_t i) {
+    uint64_t row = i / 16, group = row * r.part >> 35;
+    RowPlace p = {4 + 64 * group, uint32_t(row - group * r.fields) * r.bits};
+    return p;
+  }
+  template <class T>
+  INL U row_at(T tail, const Rows& r, const uint8_t* payload, size_t i, size_t count) {
+    RowPlace p = row_place(r, i);
+    U u = load_u_as(tail, (const uint32_t*)(payload + p.at), count);
+    EACH(u.v[k] = u.v[k] >> p.shift);
+    return and_(u, splat((1U << r.bits) - 1));
+  }
+  template <class T>
+  INL void put_row(T tail, const Rows& r, U u, uint8_t* payload, size_t i, size_t count) {
+    RowPlace p = row_place(r, i);
+    uint32_t* to = (uint32_t*)(payload + p.at);
+    EACH(u.v[k] = u.v[k] << p.shift);
+    if (p.shift != 0) u = or_(u, load_u_as(tail, to, count));
+    store_u_as(tail, to, u, count);
+  }
+  // Of other blocks numbers wait here until there are enough of them for the library's kernels.
   struct Fields {
     const Call* call;
     uint8_t* out;
