@@ -132,6 +132,12 @@ class Emitter : ItemText {
     close();
   }
 
+  Nodes read_by_items() const {
+    Nodes nodes = {program_.result};
+    for (const Item& item : program_.items) nodes.insert(nodes.end(), {item.value, item.where});
+    return nodes;
+  }
+
   // Sends, decodes what is sent, and leaves the rest.
   void encode_values() {
     condition_masks();
@@ -147,6 +153,7 @@ class Emitter : ItemText {
                    std::back_inserter(both));
     before_loop(both);
     if (in_fields()) line("size_t back = 0;");
+    floors_before_loop(both, read_by_items());
     open_body();
     if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
     line("const F x = take<kResidual>(tail, g, r, i, count);");
@@ -164,6 +171,7 @@ class Emitter : ItemText {
       leave(table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
                               : text_.values(program_.result));
     close_body();
+    end_of_floors();
     run_over_block();
     close();
     line("finite = finite && all_finite(peak);");

@@ -121,7 +121,8 @@ void ItemText::unpack(std::size_t k, const Item& item) {
   if (item.input == kNone || !item.array) return;
   if (item.coding == Coding::kInts) {
     line("const U v{} = {};", item.input,
-         in_rows() ? "row_at(tail, rows, fields, first + i, count)" : "load_u_as(tail, fields + (back + i), count)");
+         in_rows() ? "row_at(tail, rows, fields, first + i, count)"
+                   : "load_u_as(tail, fields + (back + i), count)");
     return known(item.input);
   }
   const Type type = node(item.input).type;

@@ -263,7 +263,8 @@ void expect_compiled_as_interpreted(const LoadedProgram& program, std::size_t n,
 
 // Int fields are read and written in place where blocks are whole rows of them, by way of an array in kThree.
 const std::string kRows =
-    kHead + "block 48\nphase a by sum\nsend\n  level: int[] = i32(clamp(x * 5, -120, 120))\ndecode\n  f32(level)\n";
+    kHead +
+    "block 48\nphase a by sum\nsend\n  level: int[] = i32(clamp(x * 5, -120, 120))\ndecode\n  f32(level)\n";
 
 TEST(LangPhases, CompiledAsInterpreted) {
   for (const std::string* text : {&kThree, &kMaxima, &kPlaces, &kSumAlone, &kOnce, &kRows}) {
