@@ -28,16 +28,20 @@ class Finder {
   bool run() {
     const Node& n = node(found_.root);
     if (!is_whole(n.type) || n.op != Op::kConvert || n.stage != Stage::kValue) return false;
-    if (node(n.in[0]).type != Type::kF64 || !fits(n.range)) return false;
-    const int from = text_.before_clamp(n.in[0], n.range);
-    if (from != n.in[0]) found_.inside.push_back(n.in[0]);
-    const auto whole = whole_of(from);
-    if (!whole) return false;
-    const bool is_u32 = n.type == Type::kU32;
-    found_.whole = fmt::format("{}small_i32({}, {:a}, {:a}){}", is_u32 ? "as_u(" : "", *whole, n.range.low,
-                               n.range.high, is_u32 ? ")" : "");
-    found_.before.push_back(fmt::format("const Near near{} = near_of({}, {:a}f, {});", found_.root,
-                                        units_ + 2, more_ + 1, sure_.empty() ? "true" : sure_));
+    if (node(n.in[0]).type != Type::kF64 || !whole_of(n.in[0]) || !hold(n.range)) return false;
+    constexpr double kHalf = 0.5, kMostOff = 0.25;
+    const double size = std::max(-ends_.low, ends_.high) + 1;
+    // Twice what a float within the ends is off, and more.
+    const double off = (units_ + 2) * 0x1p-23 * (size + more_);
+    if (!(off < kMostOff)) return false;
+    const std::string low = constant(literal(ends_.low + kHalf)),
+                      high = constant(literal(ends_.high + kHalf));
+    found_.sum = fmt::format("hold_({}, {}, {})", found_.sum, low, high);
+    const std::string of = fmt::format("s{}", found_.root);
+    const std::string whole = "towards_zero(" + (ends_.low < 0 ? "floor_(" + of + ")" : of) + ")";
+    found_.whole = n.type == Type::kU32 ? fmt::format("as_u({})", whole) : whole;
+    found_.before.push_back(fmt::format("const F near{} = kept(splat({} ? {} : __builtin_inff()));",
+                                        found_.root, sure_.empty() ? "true" : sure_, literal(off)));
     std::sort(found_.inside.begin(), found_.inside.end());
     std::sort(found_.leaves.begin(), found_.leaves.end());
     found_.leaves.erase(std::unique(found_.leaves.begin(), found_.leaves.end()), found_.leaves.end());
@@ -75,52 +79,59 @@ class Finder {
     return fmt::format("v{}", k);
   }
 
-  // Above the floor everything is whole, and small.
-  std::optional<std::string> whole_of(int k) {
-    const Node& n = node(k);
-    if (!value(k)) return {};
-    found_.inside.push_back(k);
-    if (n.op == Op::kFloor) return floor_of(n.in[0]);
-    if (n.op != Op::kMin && n.op != Op::kMax && n.op != Op::kClamp) return {};
-    std::string text = n.op == Op::kMin ? "min_(" : n.op == Op::kMax ? "max_(" : "clamp_(";
-    int of_values = 0;
-    for (const int from : n.in) {
-      if (from == kNone) continue;
-      const auto part = value(from) ? whole_of(from) : whole_number(from);
-      if (!part) return {};
-      of_values += value(from) ? 1 : 0;
-      text += (text.back() == '(' ? "" : ", ") + *part;
-    }
-    if (of_values != 1) return {};
-    return text + ")";
+  static std::string literal(double v) { return fmt::format("({:a}f)", static_cast<float>(v)); }
+
+  // What is rounded down is held between constants behind that, which is done in front of it as well: half of one above
+  // each end, where it cannot be mistaken for a number that is near a whole one.
+  bool hold(Range within) {
+    constexpr double kMost = 0x1p20;
+    if (within.low > within.high || within.low != std::floor(within.low) ||
+        within.high != std::floor(within.high))
+      return false;
+    ends_ = {std::clamp(ends_.low, within.low, within.high), std::clamp(ends_.high, within.low, within.high)};
+    return std::max(-within.low, within.high) <= kMost;
   }
-  std::optional<std::string> whole_number(int k) {
+  bool whole_of(int k) {
     const Node& n = node(k);
-    const bool whole = n.op == Op::kConst
-                           ? std::floor(n.number) == n.number && std::fabs(n.number) <= kWholeFloat
-                           : n.op == Op::kConvert && is_whole(node(n.in[0]).type);
-    const auto as = number(k);
-    if (!whole || !as) return {};
-    return constant(*as);
+    if (!value(k)) return false;
+    found_.inside.push_back(k);
+    const auto at = [&](std::size_t which) { return node(n.in[which]).range; };
+    constexpr double kAny = 0x1p20;
+    const auto constant_at = [&](std::size_t which) { return !value(n.in[which]) && at(which).constant(); };
+    switch (n.op) {
+      case Op::kFloor:
+        return floor_of(n.in[0]);
+      case Op::kMin:
+      case Op::kMax: {
+        const std::size_t bound = value(n.in[0]) ? 1 : 0;
+        if (!constant_at(bound) || !whole_of(n.in[1 - bound])) return false;
+        const double end = at(bound).low;
+        return hold(n.op == Op::kMin ? Range{std::min(-kAny, end), end} : Range{end, std::max(kAny, end)});
+      }
+      case Op::kClamp:
+        return constant_at(1) && constant_at(2) && whole_of(n.in[0]) && hold({at(1).low, at(2).high});
+      default:
+        return false;
+    }
   }
 
-  std::optional<std::string> floor_of(int k) {
+  bool floor_of(int k) {
     const Node& n = node(k);
     std::optional<Near> sum;
     if (n.op == Op::kAdd && value(k)) {
       auto a = near(n.in[0]), b = near(n.in[1]);
-      if (!a || !b || std::min(a->units, b->units) != 0) return {};
+      if (!a || !b || std::min(a->units, b->units) != 0) return false;
       found_.inside.push_back(k);
       more_ = a->units == 0 ? a->most : b->most;
-      if (more_ > kWholeFloat) return {};
+      if (more_ > kWholeFloat) return false;
       sum = Near{fmt::format("add({}, {})", a->text, b->text), std::max(a->units, b->units), 0};
     } else {
       sum = near(k);
     }
-    if (!sum) return {};
+    if (!sum) return false;
     units_ = sum->units;
     found_.sum = sum->text;
-    return fmt::format("floor_(s{})", found_.root);
+    return true;
   }
 
   std::optional<Near> near(int k) {
@@ -202,6 +213,7 @@ class Finder {
   const NodeText& text_;
   FloorText found_;
   std::string sure_;
+  Range ends_ = {-0x1p20, 0x1p20};
   int units_ = 0, constants_ = 0;
   double more_ = 0;
 };
@@ -213,15 +225,15 @@ std::optional<FloorText> floor_text(const Checked& program, const NodeText& text
   Finder finder(program, text, root);
   if (!finder.run()) return {};
   FloorText found = finder.take();
-  const auto inside = [&](int k) {
-    return k == root || std::binary_search(found.inside.begin(), found.inside.end(), k);
-  };
+  const auto alone = [&](int k) { return std::binary_search(found.alone.begin(), found.alone.end(), k); };
+  for (const int k : found.inside)
+    if (program.node(k).type == Type::kF64 && program.node(k).op != Op::kConvert) found.alone.push_back(k);
   for (const int k : kept)
-    if (k != root && inside(k)) return {};
+    if (k != kNone && alone(k)) return {};
   for (const int k : nodes)
-    if (!inside(k))
+    if (k != root && !alone(k))
       for (const int from : program.node(k).in)
-        if (from != kNone && from != root && inside(from)) return {};
+        if (from != kNone && alone(from)) return {};
   return found;
 }
 

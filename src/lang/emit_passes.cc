@@ -91,7 +91,7 @@ void PassText::floors_before_loop(const Nodes& nodes, const Nodes& kept) {
     line("return v{};", root);
     close("};");
     defined_ = before;
-    for (const int k : found->inside) within[static_cast<std::size_t>(k)] = true;
+    for (const int k : found->alone) within[static_cast<std::size_t>(k)] = true;
     floors_.emplace(root, std::move(*found));
   }
   within_floors_ = std::move(within);

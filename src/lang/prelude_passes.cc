@@ -160,18 +160,8 @@ const char* const kPreludePasses = R"front(
   INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
   // ---- Floats in place of doubles that are rounded down (emit_floors.h)
-  struct Near {
-    F share, more;
-  };
-  INL Near near_of(int units, float more, bool sure) {
-    Near n = {kept(splat(sure ? float(units) * 0x1p-23f : __builtin_inff())), kept(splat(more))};
-    return n;
-  }
-  // Whether floor_(s) is the doubles', too. Infinite and NaN it is not.
-  INL bool clear(F s, const Near& n) {
-    F off = abs_(sub(s, round_(s)));
-    return mask_bits(lt(mul(add(abs_(s), n.more), n.share), off)) == 0xffff;
-  }
+  // Whether all are further than `near` from whole numbers; NaN is not.
+  INL bool clear(F s, F near) { return mask_bits(lt(near, abs_(sub(s, round_(s))))) == 0xffff; }
 
   // ---- Runs of sixteen, and the last ones, which may be fewer
   template <class T>
