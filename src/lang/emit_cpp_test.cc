@@ -71,8 +71,8 @@ constexpr const char* kEnds =
     "decode\n"
     "  if down then low else if up then high else high * 0.25\n";
 
-// Doubles that are rounded down by way of floats: quotients of whole numbers, whose floats are near them, with and without
-// draws; no divisor; bounds that are not in order; differences that are no floats.
+// Doubles that are rounded down by way of floats: quotients of whole numbers, whose floats are near them, with draws
+// and without; no divisor; bounds that are not in order.
 constexpr const char* kFloors =
     "codec floors \"for a test\"\n"
     "block 64\n"
