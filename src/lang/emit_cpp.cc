@@ -50,6 +50,9 @@ class Emitter : ItemText {
     line("uint8_t* block = out;");
     if (program_.adds()) {
       line("const uint32_t added = 1;");
+      if (in_rows()) line("const Rows rows = rows_of(call);");
+    }
+    if (in_fields()) {
       line("Fields fields;");
       line("fields.call = call, fields.out = out, fields.begun = 0, fields.held = 0;");
     }
@@ -67,7 +70,7 @@ class Emitter : ItemText {
     if (sends_each()) encode_values();
     line("block = next;");
     close_blocks();
-    if (program_.adds()) line("if (fields.held != 0) fields.send(fields.held);");
+    if (in_fields()) line("if (fields.held != 0) fields.send(fields.held);");
     line("answer->finite = finite;");
     close();
     open(
@@ -120,13 +123,19 @@ class Emitter : ItemText {
 
   // Runs the body over a block; of int fields piece by piece.
   void run_over_block() {
-    if (!program_.adds()) return run_body("0", "len");
+    if (!in_fields()) return run_body("0", "len");
     open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kFieldRun));
     line("const size_t end = len - piece < {0} ? len : piece + {0};", kFieldRun);
     line("back = fields.back(piece);");
     run_body("piece", "end");
     line("fields.add(end - piece);");
     close();
+  }
+
+  Nodes read_by_items() const {
+    Nodes nodes = {program_.result};
+    for (const Item& item : program_.items) nodes.insert(nodes.end(), {item.value, item.where});
+    return nodes;
   }
 
   // Sends, decodes what is sent, and leaves the rest.
@@ -143,7 +152,8 @@ class Emitter : ItemText {
     std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
                    std::back_inserter(both));
     before_loop(both);
-    if (program_.adds()) line("size_t back = 0;");
+    if (in_fields()) line("size_t back = 0;");
+    floors_before_loop(both, read_by_items());
     open_body();
     if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
     line("const F x = take<kResidual>(tail, g, r, i, count);");
@@ -161,6 +171,7 @@ class Emitter : ItemText {
       leave(table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
                               : text_.values(program_.result));
     close_body();
+    end_of_floors();
     run_over_block();
     close();
     line("finite = finite && all_finite(peak);");
@@ -273,8 +284,9 @@ class Emitter : ItemText {
     plan();
     keep_numbers(schedule_.read.value);
     context();
-    const std::size_t run = program_.adds() ? kFieldRun : kDecodeRun;
-    if (program_.adds()) line("uint32_t unpacked[4][{}];", kFieldRun + 16);
+    const std::size_t run = in_fields() ? kFieldRun : kDecodeRun;
+    if (in_fields()) line("uint32_t unpacked[4][{}];", kFieldRun + 16);
+    if (in_rows()) line("const Rows rows = rows_of(call);");
     std::size_t tables_of_block = 0;
     each(false, [&](std::size_t, const Item& item) {
       if (item.table) tables_of_block += item_bytes(item, 1);
@@ -313,7 +325,8 @@ class Emitter : ItemText {
     open("auto reader = [&](size_t p) __attribute__((always_inline))");
     line("const uint8_t* const block = payloads[p] + at;");
     read_once("payloads[p]");
-    if (program_.adds()) {
+    if (in_rows()) line("const uint8_t* const fields = payloads[p];");
+    if (in_fields()) {
       line("uint32_t* const fields = unpacked[p % 4];");
       line("const size_t from = (first + begin) / 16 * 16, back = first - from;");
       line("call->unpack(payloads[p], from, first + end - from, call->field_bits, fields);");

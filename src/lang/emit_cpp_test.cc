@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/rng.h"
@@ -69,6 +70,27 @@ constexpr const char* kEnds =
     "  down: u1[] where up or not down\n"
     "decode\n"
     "  if down then low else if up then high else high * 0.25\n";
+
+// Doubles that are rounded down by way of floats: quotients of whole numbers, whose floats are near them, with draws
+// and without; no divisor; bounds that are not in order.
+constexpr const char* kFloors =
+    "codec floors \"for a test\"\n"
+    "block 64\n"
+    "encode\n"
+    "  low  = smallest(x)\n"
+    "  high = largest(x)\n"
+    "  gap  = (f64(high) - f64(low)) * 0.125\n"
+    "  size = max(f64(largest(abs(x))), 0x1p-120) / 16\n"
+    "  kept = f64(clamp(x, low * 0.5, high * 0.5)) - f64(low)\n"
+    "  turn = f64(clamp(x, high, low))\n"
+    "  share = f64(draw(24)) * 0x1p-24\n"
+    "send\n"
+    "  even: u3[] = u32(clamp(floor(divide(f64(x) - f64(low), gap, 0)), 0, 7))\n"
+    "  some: u4[] = u32(clamp(min(floor(divide(kept, gap, 0) + share), 9), 0, 12))\n"
+    "  sign: u6[] = u32(i32(max(min(floor(f64(x) / size + 0.5), 16), -16)) + 16)\n"
+    "  turn: u2[] = u32(clamp(floor(turn / size), 0, 3))\n"
+    "decode\n"
+    "  f32(even) + f32(some) * 16 + f32(sign) * 256 + f32(turn) * 16384\n";
 
 enum class Values { kEven, kFar, kZeros, kTiny };
 
@@ -136,6 +158,50 @@ void expect_same(const char* text, const std::vector<double>& first) {
 
 TEST(CompiledPrograms, QuotientsToTheirLastBits) { expect_same(kQuotients, {0}); }
 TEST(CompiledPrograms, TablesOfFewCodes) { expect_same(kTables, {0, 1, 2, 3, 4}); }
+TEST(CompiledPrograms, WholeNumbersByWayOfFloats) {
+  expect_same(kFloors, {0});
+  const Source source{"test.codec", kFloors};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr);
+  const Combination& of = program->of(defaults(program->codec));
+  const std::string text = emit_cpp(of.program, of.schedule).text;
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find("clear(", at)) != std::string::npos; ++at) ++found;
+  EXPECT_EQ(found, 4U) << text;
+}
+// What two places say alike is one node; zeros of another sign and what is sent are not.
+TEST(CompiledPrograms, WhatIsSaidTwiceIsComputedOnce) {
+  constexpr const char* kTwice =
+      "codec twice \"for a test\"\n"
+      "block 64\n"
+      "encode\n"
+      "  size = largest(abs(x))\n"
+      "  a    = if x < size * 0.5 then size else 0.0\n"
+      "  b    = if x < size * 0.5 then size else -0.0\n"
+      "send\n"
+      "  a: f32[] = a + size\n"
+      "  b: f32[] = b\n"
+      "  c: f32[] = f32(draw(8)) * largest(abs(x))\n"
+      "decode\n"
+      "  a + b + c\n";
+  expect_same(kTwice, {0});
+  const Source source{"test.codec", kTwice};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr);
+  const Checked& checked = program->of(defaults(program->codec)).program;
+  const auto count = [&](Op op) {
+    return std::count_if(checked.nodes.begin(), checked.nodes.end(),
+                         [&](const Node& n) { return n.op == op; });
+  };
+  EXPECT_EQ(count(Op::kLargest), 1);
+  EXPECT_EQ(count(Op::kTaken), 1);
+  EXPECT_EQ(count(Op::kDraw), 1);
+  EXPECT_EQ(count(Op::kLess), 1);
+  EXPECT_EQ(count(Op::kSelect), 2);
+  EXPECT_EQ(count(Op::kItem), 3);
+}
 TEST(CompiledPrograms, EndsOfTheValuesAndConditionsOnBits) { expect_same(kEnds, {0}); }
 
 }  // namespace

@@ -120,7 +120,9 @@ void ItemText::read_numbers(const Pass& of) {
 void ItemText::unpack(std::size_t k, const Item& item) {
   if (item.input == kNone || !item.array) return;
   if (item.coding == Coding::kInts) {
-    line("const U v{} = load_u_as(tail, fields + (back + i), count);", item.input);
+    line("const U v{} = {};", item.input,
+         in_rows() ? "row_at(tail, rows, fields, first + i, count)"
+                   : "load_u_as(tail, fields + (back + i), count)");
     return known(item.input);
   }
   const Type type = node(item.input).type;
@@ -133,6 +135,8 @@ void ItemText::unpack(std::size_t k, const Item& item) {
 }
 
 void ItemText::pack(std::size_t k, const Item& item) {
+  if (item.coding == Coding::kInts && in_rows())
+    return line("put_row(tail, rows, {}, out, first + i, count);", text_.values(item.value));
   if (item.coding == Coding::kInts)
     return line("store_u_as(tail, fields.all + (back + i), {}, count);", text_.values(item.value));
   const Type type = node(item.value).type;

@@ -26,6 +26,10 @@ class ItemText : public PassText {
   // Where a number stands.
   std::string place(std::size_t k, const Item& item) const;
 
+  // Int fields: where runs of sixteen are rows of theirs, they are written and read in place; else by way of an array.
+  bool in_rows() const { return program_.adds() && program_.block % 16 == 0; }
+  bool in_fields() const { return program_.adds() && !in_rows(); }
+
   // What is sent once: written to `block`, or read from there and checked; what a receiver makes of it.
   void write_once();
   void check_once();

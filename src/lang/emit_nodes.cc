@@ -126,7 +126,6 @@ std::string NodeText::keep(int k) {
   return fmt::format("const {} {} = kept({});", value_type(k), name, all);
 }
 
-// A conversion holds a float between the ends of its range: what held it there before need not be done.
 int NodeText::before_clamp(int k, Range range) const {
   const Node& n = node(k);
   if (!of_sixteen_ || n.op != Op::kClamp || n.stage != Stage::kValue || !is_float(n.type)) return k;
@@ -181,6 +180,9 @@ std::string NodeText::expression(int k) const {
               ? "hold_"
               : "clamp_",
           in(0), in(1), in(2));
+    case Op::kSelect:
+      if (node(n.in[0]).op == Op::kConst) return node(n.in[0]).number != 0 ? in(1) : in(2);
+      return fmt::format("select({}, {}, {})", in(0), in(1), in(2));
     case Op::kShiftLeft:
     case Op::kShiftRight:
       if (const Node& by = node(n.in[1]);

@@ -29,12 +29,13 @@ class NodeText {
   std::string expression(int k) const;
   // The largest e for which the node, if finite, is always a multiple of 2^e; or far below where that is not known.
   int least_unit(int k) const;
+  // What a conversion to whole numbers within this range is of: where a clamp does no more than it does, of its value.
+  int before_clamp(int k, Range range) const;
   // "const F v12 = add(v3, splat(b7));", or the same of numbers
   std::string definition(int k) const;
 
  private:
   std::string conversion(int k, std::string of) const;
-  int before_clamp(int k, Range range) const;
   const Checked& program_;
   const bool of_sixteen_;
   std::map<std::string, std::string> kept_;

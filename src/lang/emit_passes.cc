@@ -23,7 +23,9 @@ void PassText::close(const char* tail) {
 void PassText::define(int k) {
   const Node& n = node(k);
   if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;
+  if (!within_floors_.empty() && within_floors_[static_cast<std::size_t>(k)]) return;
   known(k);
+  if (const auto floor = floors_.find(k); floor != floors_.end()) return define_floor(floor->second);
   switch (n.op) {
     case Op::kTaken:
       return line("const F v{} = x;", k);
@@ -59,6 +61,45 @@ void PassText::define(int k) {
     default:
       line("{}", text_.definition(k));
   }
+}
+
+void PassText::define_floor(const FloorText& of) {
+  line("const F s{} = {};", of.root, of.sum);
+  std::string leaves;
+  for (const int k : of.leaves) leaves += fmt::format("{}v{}", leaves.empty() ? "" : ", ", k);
+  line("const {0} v{1} = __builtin_expect(clear(s{1}, near{1}), 1) ? {2} : exact{1}({3});",
+       text_.value_type(of.root), of.root, of.whole, leaves);
+}
+
+void PassText::floors_before_loop(const Nodes& nodes, const Nodes& kept) {
+  if (!of_sixteen_) return;
+  std::vector<bool> within(defined_.size());
+  for (const int root : nodes) {
+    auto found = floor_text(program_, text_, root, nodes, kept);
+    if (!found) continue;
+    for (const std::string& text : found->before) line("{}", text);
+    const std::vector<bool> before = defined_;
+    std::string leaves;
+    for (const int k : found->leaves) {
+      leaves += fmt::format("{}{} v{}", leaves.empty() ? "" : ", ", text_.value_type(k), k);
+      known(k);
+    }
+    // Once for all of the loop's bodies.
+    open(fmt::format("const auto exact{} = [=]({}) __attribute__((noinline, cold))", root, leaves));
+    define_all(found->inside);
+    define(root);
+    line("return v{};", root);
+    close("};");
+    defined_ = before;
+    for (const int k : found->alone) within[static_cast<std::size_t>(k)] = true;
+    floors_.emplace(root, std::move(*found));
+  }
+  within_floors_ = std::move(within);
+}
+
+void PassText::end_of_floors() {
+  floors_.clear();
+  within_floors_.clear();
 }
 
 void PassText::define_all(const Nodes& nodes) {

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <map>
 #include <utility>
 
+#include "lang/emit_floors.h"
 #include "lang/emit_nodes.h"
 #include "lang/passes.h"
 
@@ -47,6 +49,10 @@ class PassText {
   void keep_numbers(const Nodes& of);
   // What a loop over these nodes needs before it. Draws that two runs of 16 share are kept in open_body()'s loops.
   void before_loop(const Nodes& nodes);
+  // Of a loop that defines these, and in which more than nodes read `kept`: what of them is computed in floats first.
+  // Behind before_loop().
+  void floors_before_loop(const Nodes& nodes, const Nodes& kept);
+  void end_of_floors();
 
   // ---- Loops
   // Over blocks: `first` and `len`.
@@ -67,6 +73,9 @@ class PassText {
   std::vector<bool> defined_, outer_;
 
  private:
+  std::map<int, FloorText> floors_;
+  std::vector<bool> within_floors_;
+  void define_floor(const FloorText& of);
   std::string draw(int k, unsigned bits) const;
   std::string agreed(int k) const;
   // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.

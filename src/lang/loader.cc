@@ -16,6 +16,7 @@
 #include "codec/loaded_codecs.h"
 #include "codec/sparse/sparsifier.h"
 #include "lang/checker.h"
+#include "lang/merge_nodes.h"
 #include "lang/parse.h"
 #include "lang/phases.h"
 #include "lang/slots.h"
@@ -79,11 +80,11 @@ void fill_params(LoadedProgram& p) {
 Combination chained(std::vector<Checked> phases, std::size_t form) {
   std::unique_ptr<Combination> before;
   for (std::size_t k = 0; k + 1 < phases.size(); ++k) {
-    auto next = std::make_unique<Combination>(std::move(phases[k]), form);
+    auto next = std::make_unique<Combination>(with_merged_nodes(std::move(phases[k])), form);
     next->before = std::exchange(before, nullptr);
     before = std::move(next);
   }
-  Combination last(std::move(phases.back()), form);
+  Combination last(with_merged_nodes(std::move(phases.back())), form);
   last.before = std::move(before);
   return last;
 }

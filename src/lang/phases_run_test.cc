@@ -261,8 +261,13 @@ void expect_compiled_as_interpreted(const LoadedProgram& program, std::size_t n,
   }
 }
 
+// Int fields are read and written in place where blocks are whole rows of them, by way of an array in kThree.
+const std::string kRows =
+    kHead +
+    "block 48\nphase a by sum\nsend\n  level: int[] = i32(clamp(x * 5, -120, 120))\ndecode\n  f32(level)\n";
+
 TEST(LangPhases, CompiledAsInterpreted) {
-  for (const std::string* text : {&kThree, &kMaxima, &kPlaces, &kSumAlone, &kOnce}) {
+  for (const std::string* text : {&kThree, &kMaxima, &kPlaces, &kSumAlone, &kOnce, &kRows}) {
     const auto program = compiled_program_of(*text);
     for (const std::size_t n : {1, 15, 16, 17, 50, 1023, 1024, 1025, 2049, 5003})
       expect_compiled_as_interpreted(*program, n, 3);

@@ -137,6 +137,10 @@ const char* const kPreludeNumbers = R"front(
   }
   INL D divided_or(D a, const By& b, D c) { return b.by == 0 ? c : divided(a, b); }
 
+  INL bool plain(double by) { return abs_(by) >= 0x1p-100 && abs_(by) <= 0x1p100; }
+  INL bool plain_or_zero(double by) { return by == 0 || plain(by); }
+  INL float per_of(double by) { return by == 0 ? 0.0f : float(1.0 / by); }
+
   // ---- Between types. A float becomes a whole number towards zero, within the ends that are given; NaN its lower end
   INL float to_f32(double a) { return float(a); }
   INL float to_f32(int32_t a) { return float(a); }

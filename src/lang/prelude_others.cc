@@ -46,41 +46,60 @@ const char* const kPreludeOthers = R"front(
     __builtin_memcpy((char*)&r + W / 2, &high, W / 2);
     return r;
   }
+  // gcc splits __builtin_convertvector into vectors of 16 bytes.
+#if W == 32
+  INL VD doubles_of(HI a) { return (VD)_mm256_cvtepi32_pd((__m128i)a); }
+  INL VD doubles_of(HF a) { return (VD)_mm256_cvtps_pd((__m128)a); }
+  INL HF floats_of(VD a) { return (HF)_mm256_cvtpd_ps((__m256d)a); }
+  INL HI wholes_of(VD a) { return (HI)_mm256_cvttpd_epi32((__m256d)a); }
+  INL VL widened_mask(HI a) { return (VL)_mm256_cvtepi32_epi64((__m128i)a); }
+  INL HI narrowed_mask(VL a) {
+    return (HI)_mm_castps_si128(_mm_shuffle_ps((__m128)_mm256_castsi256_si128((__m256i)a),
+                                               (__m128)_mm256_extracti128_si256((__m256i)a, 1), 0x88));
+  }
+#else
+  INL VD doubles_of(HI a) { return __builtin_convertvector(a, VD); }
+  INL VD doubles_of(HF a) { return __builtin_convertvector(a, VD); }
+  INL HF floats_of(VD a) { return __builtin_convertvector(a, HF); }
+  INL HI wholes_of(VD a) { return __builtin_convertvector(a, HI); }
+  INL VL widened_mask(HI a) { return __builtin_convertvector(a, VL); }
+  INL HI narrowed_mask(VL a) { return __builtin_convertvector(a, HI); }
+#endif
 #define LESS_D(name, op)                                                                  \
     INL M name(D a, D b) {                                                                  \
       M r;                                                                                  \
       EACH(VL x = a.v[2 * k] op b.v[2 * k]; VL y = a.v[2 * k + 1] op b.v[2 * k + 1];        \
-           r.v[k] = whole(__builtin_convertvector(x, HI), __builtin_convertvector(y, HI))); \
+           r.v[k] = whole(narrowed_mask(x), narrowed_mask(y))); \
       return r;                                                                             \
     }
   LESS_D(lt, <) LESS_D(le, <=) LESS_D(eq, ==) LESS_D(ne, !=) INL D select(M c, D a, D b) {
     D r;
-    EACH(VL x = __builtin_convertvector(half(c.v[k], 0), VL);
-         VL y = __builtin_convertvector(half(c.v[k], 1), VL); r.v[2 * k] = x ? a.v[2 * k] : b.v[2 * k];
+    EACH(VL x = widened_mask(half(c.v[k], 0));
+         VL y = widened_mask(half(c.v[k], 1)); r.v[2 * k] = x ? a.v[2 * k] : b.v[2 * k];
          r.v[2 * k + 1] = y ? a.v[2 * k + 1] : b.v[2 * k + 1]);
     return r;
   }
   INL D to_f64(I a) {
     D r;
-    EACH(r.v[2 * k] = __builtin_convertvector(half(a.v[k], 0), VD);
-         r.v[2 * k + 1] = __builtin_convertvector(half(a.v[k], 1), VD));
+    EACH(r.v[2 * k] = doubles_of(half(a.v[k], 0));
+         r.v[2 * k + 1] = doubles_of(half(a.v[k], 1)));
     return r;
   }
   INL D to_f64(F a) {
     D r;
-    EACH(r.v[2 * k] = __builtin_convertvector((HF)half((VI)a.v[k], 0), VD);
-         r.v[2 * k + 1] = __builtin_convertvector((HF)half((VI)a.v[k], 1), VD));
+    EACH(r.v[2 * k] = doubles_of((HF)half((VI)a.v[k], 0));
+         r.v[2 * k + 1] = doubles_of((HF)half((VI)a.v[k], 1)));
     return r;
   }
   INL F to_f32(D a) {
     F r;
-    EACH(r.v[k] = (VF)whole((HI) __builtin_convertvector(a.v[2 * k], HF),
-                            (HI) __builtin_convertvector(a.v[2 * k + 1], HF)));
+    EACH(r.v[k] = (VF)whole((HI)floats_of(a.v[2 * k]),
+                            (HI)floats_of(a.v[2 * k + 1])));
     return r;
   }
   INL I towards_zero(D a) {
     I r;
-    EACH(r.v[k] = whole(__builtin_convertvector(a.v[2 * k], HI), __builtin_convertvector(a.v[2 * k + 1], HI)));
+    EACH(r.v[k] = whole(wholes_of(a.v[2 * k]), wholes_of(a.v[2 * k + 1])));
     return r;
   }
 #if W == 32

@@ -159,6 +159,10 @@ const char* const kPreludePasses = R"front(
   INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_i(sizes))); }
   INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
+  // ---- Floats in place of doubles that are rounded down (emit_floors.h)
+  // Whether all are further than `near` from whole numbers; NaN is not.
+  INL bool clear(F s, F near) { return mask_bits(lt(near, abs_(sub(s, round_(s))))) == 0xffff; }
+
   // ---- Runs of sixteen, and the last ones, which may be fewer
   template <class T>
   INL F load_as(T, const float* p, size_t count) {
@@ -299,7 +303,42 @@ const char* const kPreludePasses = R"front(
     void (*decode)(const Call*, const uint8_t* const*, size_t, const float*, float, float*);
   };
 
-  // ---- Int fields: numbers wait here until there are enough of them for the library's kernels
+  // ---- Int fields (codec/int_sum/int_fields.h): rows of sixteen, where blocks are made of them. One product finds a
+  // row's group, of up to 2^28 rows: `part` is 2^35 over the rows of a group, rounded up.
+  struct Rows {
+    uint64_t part;
+    uint32_t bits, fields;
+  };
+  INL Rows rows_of(const Call* call) {
+    uint32_t bits = call->field_bits, fields = 32 / bits;
+    Rows r = {((1ULL << 35) + fields - 1) / fields, bits, fields};
+    return r;
+  }
+  struct RowPlace {
+    size_t at;
+    uint32_t shift;
+  };
+  INL RowPlace row_place(const Rows& r, size_t i) {
+    uint64_t row = i / 16, group = row * r.part >> 35;
+    RowPlace p = {4 + 64 * group, uint32_t(row - group * r.fields) * r.bits};
+    return p;
+  }
+  template <class T>
+  INL U row_at(T tail, const Rows& r, const uint8_t* payload, size_t i, size_t count) {
+    RowPlace p = row_place(r, i);
+    U u = load_u_as(tail, (const uint32_t*)(payload + p.at), count);
+    EACH(u.v[k] = u.v[k] >> p.shift);
+    return and_(u, splat((1U << r.bits) - 1));
+  }
+  template <class T>
+  INL void put_row(T tail, const Rows& r, U u, uint8_t* payload, size_t i, size_t count) {
+    RowPlace p = row_place(r, i);
+    uint32_t* to = (uint32_t*)(payload + p.at);
+    EACH(u.v[k] = u.v[k] << p.shift);
+    if (p.shift != 0) u = or_(u, load_u_as(tail, to, count));
+    store_u_as(tail, to, u, count);
+  }
+  // Of other blocks numbers wait here until there are enough of them for the library's kernels.
   struct Fields {
     const Call* call;
     uint8_t* out;

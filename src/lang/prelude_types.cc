@@ -100,11 +100,17 @@ const char* const kPreludeTypes = R"front(
   }
 
   // ---- One number in all lanes
+  // As a list: of lanes that are set one by one gcc makes insertions within loops.
   template <class V, class T>
   INL V all(T s) {
-    V v;
-    for (unsigned j = 0; j < sizeof(V) / sizeof(T); ++j) v[j] = s;
-    return v;
+    if constexpr (sizeof(V) / sizeof(T) == 16)
+      return V{s, s, s, s, s, s, s, s, s, s, s, s, s, s, s, s};
+    else if constexpr (sizeof(V) / sizeof(T) == 8)
+      return V{s, s, s, s, s, s, s, s};
+    else if constexpr (sizeof(V) / sizeof(T) == 4)
+      return V{s, s, s, s};
+    else
+      return V{s, s};
   }
   INL F splat(float s) {
     F r;
