@@ -23,11 +23,14 @@ NAMES = {
     "ring-card": "ring + card",
     "ring-card-lossy": "ring + card, nothing carried",
     "ring-card-literal": "the same, rounded as printed",
+    "ring-lossy": "ring + cards that round: the paper's own way",
+    "wa-lossy": "WA + cards that round",
+    "ring-lossy-literal": "ring + cards that round as printed",
     "tithe-qtopk": "tithe's best without a card",
 }
 HEAD = (
     *("row", "step", "exchange", "on the wire, worker", "busiest host", "accuracy", "{target}", "epochs", "wa / row"),
-    *("CPU per step, worker", "aggregator", "all cards"),
+    *("CPU per step, worker", "aggregator", "all cards", "replicas apart"),
 )
 
 
@@ -43,6 +46,9 @@ def entries(details: dict) -> list[dict]:
         reached = [report.seconds_to(run, details["target"]) for run in runs]
         steps = [next((s for s, _, a in run["curve"] if a >= details["target"]), None) for run in runs]
         entry["name"] = name
+        # Of a parameter, at the end; results of before it was measured do not have it.
+        known = [run.get("apart", 0.0 if run["identical"] else None) for run in runs]
+        entry["apart"] = None if None in known else max(known)
         entry["seconds"] = None if None in reached else report.mean(reached)
         entry["epochs"] = (
             None if None in steps else report.mean(s / run["per_epoch"] for s, run in zip(steps, runs, strict=True))
@@ -73,6 +79,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
                 f"{1e3 * entry['processor_seconds']:.0f} ms",
                 f"{1e3 * entry['server_seconds']:.0f} ms" if entry["server_seconds"] else "",
                 f"{1e3 * entry['card_seconds']:.0f} ms",
+                "not known" if entry["apart"] is None else f"{entry['apart']:.1e}" if entry["apart"] else "0",
             ]
         )
     return head, body
@@ -198,6 +205,7 @@ value is known, so codec snap sends that, and the rest goes with the next round.
 <table class="results cards"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>{lines}</table>
 <ul>{said}</ul>
 <p class="small">WA's aggregator has a host of its own. The exchange is the step less a step without communication.
+Replicas are apart by the largest difference of a parameter between two workers at the end: 0 means the same bits.
 Bytes are those that the links' interfaces counted per step, epochs those to the accuracy. A worker's processor time is
 its process's in a step; that of the cards is for all hosts together, over the whole run: in silicon they take none.</p>
 """

@@ -5,7 +5,8 @@
             tbf on eth0: what the rank sends            |
             tbf on port<i>: what the rank receives -----+    its queue is the switch's
 
-With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` stands between them (docs/card.md).
+With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` stands between them (docs/card.md);
+`use_cards` gives it other options.
 
 Everything is made inside private mount, network and pid namespaces (`enter` starts them), so that it all
 disappears with the process that holds them, however that process ends.
@@ -82,6 +83,7 @@ class Hosts:
     card: str | None = None  # the command of which `card` stands between each rank and its link
     notes: list[str] = field(default_factory=list)
     cards: list[subprocess.Popen] = field(default_factory=list)
+    card_options: str = ""  # of those that run
 
     @property
     def interface(self) -> str:
@@ -114,9 +116,8 @@ class Hosts:
             command("ip", "link", "set", port, "master", "switch", "up")
             if self.card:
                 self._start_card(rank)
-            command("ip", "-n", name, "address", "add", f"{self.address(rank)}/24", "dev", "eth0")
             command("ip", "-n", name, "link", "set", "lo", "up")
-            command("ip", "-n", name, "link", "set", "eth0", "up")
+            self._enter_network(rank)
             self.shape(rank, rate)
             try:
                 setting = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
@@ -132,9 +133,26 @@ class Hosts:
         command("tc", "-n", name, *replace, self.wire, "root", "tbf", *bucket, str(QUEUE_BYTES))
         command("tc", *replace, f"port{rank}", "root", "tbf", *bucket, str(self.queue))
 
+    def _enter_network(self, rank: int) -> None:
+        command("ip", "-n", f"rank{rank}", "address", "add", f"{self.address(rank)}/24", "dev", "eth0")
+        command("ip", "-n", f"rank{rank}", "link", "set", "eth0", "up")
+
+    def use_cards(self, options: str) -> None:
+        """All cards have these options from now on. Between jobs: a card that goes takes eth0 with it."""
+        if not self.cards or options == self.card_options:
+            return
+        for card in self.cards:
+            card.kill()
+            card.wait()
+        self.cards, self.card_options = [], options
+        for rank in range(self.ranks):
+            self._start_card(rank)
+            self._enter_network(rank)
+
     def _start_card(self, rank: int) -> None:
+        options = self.card_options.split()
         card = subprocess.Popen(
-            [*self.prefix(rank), self.card, "card", "--host", self.interface, "--wire", self.wire],
+            [*self.prefix(rank), self.card, "card", "--host", self.interface, "--wire", self.wire, *options],
             stdout=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 (no threads here)

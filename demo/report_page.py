@@ -78,11 +78,13 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
         " after the first 20; bytes are what the rank's interface counted; accuracies are means over seeds of the"
         " whole test set after the last step."
     )
-    differ = [f"{run['name']}, seed {run['seed']}" for run in details["runs"] if not run["identical"]]
+    kept = [run for run in details["runs"] if not run.get("rounded_on_the_way")]
+    differ = [f"{run['name']}, seed {run['seed']}" for run in kept if not run["identical"]]
+    where = "In every run" if len(kept) == len(details["runs"]) else "In every run without rounding on the way"
     facts.append(
         f"Ranks ended with DIFFERENT parameters in: {'; '.join(differ)}."
         if differ
-        else "In every run all ranks ended with the same parameter bits."
+        else f"{where} all ranks ended with the same parameter bits."
     )
     facts += report.merged(details["notes"])
     failures = "".join(

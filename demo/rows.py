@@ -30,6 +30,7 @@ class Row:
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     transport: str = ""  # tithe rows; empty: the usual one
     servers: int = 0  # tithe rows: so many ranks more, on hosts of their own, that only sum
+    card: str = ""  # options of the hosts' cards, with CARD=1; one that rounds on the way leaves checksums to headers
     # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
     bytes_part: float = 0.05
 
@@ -38,6 +39,10 @@ class Row:
         """Momentum correction (DGC): the codec's carry already holds the momentum of every compressed parameter, so
         the optimizer must not apply it again to those."""
         return "feedback=momentum" in self.codec
+
+    @property
+    def rounded_on_the_way(self) -> bool:
+        return "--lossy" in self.card
 
 
 ROWS = [
@@ -53,8 +58,9 @@ ROWS = [
 ]
 
 # With CARD=1, as in INCEPTIONN's figure 12: workers and an aggregator (WA), the ring, and both with network cards,
-# which pack what has their ToS; and the best row without. `ring-card-lossy` keeps nothing of what a hop rounds off: to
-# the values it is what cards do that round, as the paper's; `ring-card-literal` rounds as the paper prints it.
+# which pack what has their ToS; and the best row without. `ring-card-lossy` keeps nothing of what a hop rounds off;
+# `ring-card-literal` rounds as the paper prints it. In `ring-lossy` and `wa-lossy` the cards themselves round, which is
+# the paper's own way: no codec snaps, checksums cover headers alone, and each hop loses what its card does not keep.
 _TCP = "tcp:trust=10.77.0.0/16"
 _PACKED = f"{_TCP},tos=0x28"
 CARD_ROWS = [
@@ -62,6 +68,11 @@ CARD_ROWS = [
     Row("wa-card", "tithe", "snap", "server", transport=_PACKED, servers=1, bytes_part=0.8),
     Row("ring-card-lossy", "tithe", "snap:feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
     Row("ring-card-literal", "tithe", "snap:mode=literal,feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
+    Row("ring-lossy", "tithe", "fp32", "ring", transport=_PACKED, card="--lossy", bytes_part=0.3),
+    Row("wa-lossy", "tithe", "fp32", "server", transport=_PACKED, servers=1, card="--lossy", bytes_part=0.8),
+    Row(
+        "ring-lossy-literal", "tithe", "fp32", "ring", transport=_PACKED, card="--lossy --mode literal", bytes_part=0.3
+    ),
     Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server", transport=_TCP),
     Row("ring", "tithe", "fp32", "ring", transport=_TCP, bytes_part=1.0),
     Row("wa", "tithe", "fp32", "server", transport=_TCP, servers=1, bytes_part=2.7),

@@ -190,6 +190,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                         f"  {minutes(estimate.left(row.name, step / event['steps']))} left"
                     )
 
+            ranks.hosts.use_cards(row.card)
             started, cards = time.monotonic(), ranks.hosts.card_seconds()
             job = {"job": "train", "row": row.name, "seed": seed, "epochs": settings.epochs, "steps": steps}
             try:
@@ -199,7 +200,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                 details["failed"].append({"name": row.name, "seed": seed, "why": str(trouble)})
             else:
                 run = {**results[0], "name": row.name, "kind": row.kind, "codec": row.codec, "seed": seed}
-                run["strategy"] = row.strategy
+                run["strategy"], run["rounded_on_the_way"] = row.strategy, row.rounded_on_the_way
                 del run["event"]
                 for key in ("step_seconds", "bytes_per_step", "processor_seconds"):
                     run[key] = report.mean([result[key] for result in results[: settings.ranks]])
@@ -210,7 +211,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                 progress.close(
                     f"{where}  {run['step_seconds']:.3f} s/step  {run['bytes_per_step'] / 1e6:.3f} MB/step"
                     f"  accuracy {run['accuracy']:.2%}"
-                    + ("" if run["identical"] else "  RANKS DIFFER in their parameters")
+                    + ("" if run["identical"] else f"  RANKS DIFFER in their parameters, by {run['apart']:.1e}")
                 )
             estimate.finished(row.name, time.monotonic() - started)
             details["wall_seconds"] = time.monotonic() - begin

@@ -80,6 +80,7 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel):
 
         given = {"transport": row.transport} if row.transport else {}
         given |= {"servers": row.servers} if row.servers else {}
+        given |= {"checksum": "headers"} if row.rounded_on_the_way else {}
         return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below, **given)
     if row.name == "bf16":
         model.register_comm_hook(None, bf16_on_the_wire)
@@ -167,6 +168,15 @@ class Trainer:
         dist.all_gather(everyone, mine)
         return all(torch.equal(other, mine) for other in everyone)
 
+    def apart(self) -> float:
+        """The largest difference of a parameter between two workers."""
+        mine = torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
+        infinity = torch.full_like(mine, torch.inf)
+        most, least = (mine.clone(), mine) if self.works else (-infinity, infinity)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+        return (most - least).max().item()
+
 
 def run_local(job: dict, data: dict) -> None:
     trainer = Trainer(job, data)
@@ -207,6 +217,7 @@ def run_train(job: dict, data: dict) -> None:
             say("step", step=step + 1, steps=steps, seconds=recent, loss=loss, accuracy=curve[-1][2])
     first = min(SETTLE, steps // 2)
     settled = times[first:]
+    identical = trainer.identical()
     say(
         "result",
         step_seconds=statistics.median(sum(t) for t in settled),
@@ -216,7 +227,8 @@ def run_train(job: dict, data: dict) -> None:
         accuracy=curve[-1][2],
         curve=curve,
         per_epoch=trainer.per_epoch,
-        identical=trainer.identical(),
+        identical=identical,
+        apart=0.0 if identical else trainer.apart(),
         stats=dict(handle.stats()) if handle else None,
         buckets=model._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""),
     )

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/chosen.h"
+#include "engine/tagging.h"
 #include "file_io.h"
 #include "link_options.h"
 #include "rank_processes.h"
@@ -62,6 +63,7 @@ std::string to_text(const SyncOutcome& outcome) {
               {"bytes_sent", outcome.bytes_sent},
               {"wire_bytes", outcome.wire_bytes},
               {"identical", outcome.identical},
+              {"apart", outcome.apart},
               {"plan", outcome.plan},
               {"ledger_error", outcome.ledger_error}}
       .dump();
@@ -77,18 +79,27 @@ Result<SyncOutcome> as_processes(const std::optional<ShapedLink>& link, SyncBoar
   outcome.bytes_sent = json["bytes_sent"];
   outcome.wire_bytes = json["wire_bytes"];
   outcome.identical = json["identical"];
+  outcome.apart = json["apart"].is_null() ? std::nan("") : json["apart"].get<double>();
   outcome.plan = json["plan"];
   outcome.ledger_error = json["ledger_error"].is_null() ? std::nan("") : json["ledger_error"].get<double>();
   return outcome;
 }
 
 // What the ledger's error means. Where sums are rounded, each addition may be off by half a unit in the last place.
-std::string ledger_verdict(const Spec& spec, const SyncOutcome& outcome, int ranks) {
+std::string ledger_verdict(const Spec& spec, const SyncOutcome& outcome, const SyncArgs& args) {
   if (outcome.ledger_error == 0) return "exact: nothing was lost";
   const std::string off = fmt::format("off by at most {:.3g} of the largest value", outcome.ledger_error);
-  if (outcome.ledger_error <= kRounding * (ranks + 2)) return off + ": within rounding, ok";
+  if (outcome.ledger_error <= kRounding * (args.ranks + 2)) return off + ": within rounding, ok";
+  if (args.rounds_on_the_way()) return off + ": what is rounded on the way is lost with checksum=headers";
   if (spec.feedback.kind == Feedback::kNone) return off + ": what is not sent is lost with feedback=none";
   return off + ": MORE than rounding";
+}
+
+std::string identity_verdict(const SyncOutcome& outcome, const SyncArgs& args) {
+  if (outcome.identical) return "yes: all ranks hold the same bits after every round";
+  if (!args.rounds_on_the_way()) return "NO: ranks hold different results";
+  return fmt::format("no, as checksum=headers has it: values differ from rank 0's by at most {:.3g}",
+                     outcome.apart);
 }
 
 // What travels raw, from the lines of a plan: `part 0: 100 values from 0, fp32 by gather (why)`.
@@ -110,10 +121,13 @@ std::string plan_verdict(const std::string& plan, const Spec& spec) {
 Result<Choice> choice_of(const SyncArgs& args) {
   const SessionOptions options{
       .codec = args.codec, .strategy = args.strategy, .choices = args.choices, .servers = args.servers};
+  const Result<Cover> checksum = engine::parse_checksum(args.checksum, engine::Authenticate::kAuto);
+  if (!checksum.ok()) return checksum.status();
   const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
   if (!hosts.ok()) return hosts.status();
   const Result<Choices> choices = engine::choices_of(options, args.ranks, *hosts);
   if (!choices.ok()) return choices.status();
+  if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
   if (choices->rule_of(kSyncKey, args.n) < choices->rules().size()) return choices->choice(kSyncKey, args.n);
   return choices->all().back();  // that a small tensor travels raw is told beside it
 }
@@ -174,12 +188,14 @@ Result<Report> bench_sync(SyncArgs& args) {
                  {"rounds", args.rounds},
                  {"lanes", args.lanes},
                  {"pacer", args.pacer},
+                 {"checksum", args.checksum},
                  {"seconds_per_round", quantile(0.5)},
                  {"seconds_spread", {quantile(0.25), quantile(0.75)}},
                  {"bytes_sent_per_rank", outcome->bytes_sent},
                  {"wire_bytes_per_host", link->has_value() ? Json(outcome->wire_bytes) : Json(nullptr)},
                  {"plan", outcome->plan},
                  {"identical", outcome->identical},
+                 {"apart", args.rounds_on_the_way() ? Json(outcome->apart) : Json(nullptr)},
                  {"ledger_error", ledger ? Json(outcome->ledger_error) : Json(nullptr)},
                  {"ledger_exact", ledger ? Json(exact) : Json(nullptr)}};
   report.text = fmt::format(
@@ -193,11 +209,9 @@ Result<Report> bench_sync(SyncArgs& args) {
       quantile(0.25), quantile(0.75), outcome->bytes_sent,
       args.n == 0 ? 0 : 8 * static_cast<double>(outcome->bytes_sent) / static_cast<double>(args.n),
       link->has_value() ? fmt::format(", {} per host on the wire", outcome->wire_bytes) : "",
-      plan_verdict(outcome->plan, spec),
-      outcome->identical ? "yes: all ranks hold the same bits after every round"
-                         : "NO: ranks hold different results",
-      ledger ? ledger_verdict(spec, *outcome, args.ranks) : "not kept with momentum or clipping");
-  report.failed = !outcome->identical;
+      plan_verdict(outcome->plan, spec), identity_verdict(*outcome, args),
+      ledger ? ledger_verdict(spec, *outcome, args) : "not kept with momentum or clipping");
+  report.failed = !outcome->identical && !args.rounds_on_the_way();
   return report;
 }
 
@@ -234,6 +248,10 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--pacer", args->pacer,
                  "how many bytes may be under way: off, or window=BYTES (docs/pacing.md)")
+      ->capture_default_str();
+  app.add_option(
+         "--checksum", args->checksum,
+         "what frames' checksums cover: frames, or headers, for fp32 through cards that round (docs/card.md)")
       ->capture_default_str();
   return [args] { return bench_sync(*args); };
 }

@@ -21,8 +21,9 @@ class SyncBoard {
     double seconds = 0;            // of the round just done
     std::uint64_t bytes_sent = 0;  // likewise
     std::uint64_t result_hash = 0;
-    double imbalance = 0;          // largest of the slice that this rank has checked
-    double largest = 0;            // gradient + residual before, by magnitude
+    double imbalance = 0;  // largest of the slice that this rank has checked
+    double largest = 0;    // gradient + residual before, by magnitude
+    double apart = 0;      // largest difference of a value from rank 0's, where checksums cover headers
     std::uint64_t wire_bytes = 0;  // of the round just done, as the link of its host counted; 0 without one
   };
 

@@ -42,12 +42,14 @@ class RankRun {
     options.servers = args_.servers;
     options.lanes = args_.lanes;
     options.pacer = args_.pacer;
+    options.checksum = args_.checksum;
     options.average = false;  // the ledger is kept in gradient units
     Result<std::unique_ptr<Session>> session = Session::open(std::move(transport), options);
     if (!session.ok()) return session.status();
     for (int round = 0; round < kWarmUpRounds + args_.rounds; ++round) {
       TITHE_TRY(one_round(**session, round));
       TITHE_TRY(check(**session));
+      if (args_.rounds_on_the_way()) TITHE_TRY(compare());
       if (me_ == 0) {
         gather(round, *outcome);
         outcome->plan = (*session)->plan_text();
@@ -118,6 +120,22 @@ class RankRun {
     return {};
   }
 
+  // With rank 0's result, which stands for a while where the ledger does.
+  Status compare() {
+    const std::span<double> shown = board_.numbers();
+    if (me_ == 0) std::copy(tensor_.begin(), tensor_.end(), shown.begin());
+    if (!board_.meet()) return stopped();
+    double apart = 0;
+    for (std::size_t i = 0; i < args_.n; ++i) {
+      const double off = std::fabs(tensor_[i] - shown[i]);
+      apart = off > apart || std::isnan(off) ? off : apart;
+    }
+    board_.of(me_).apart = apart;
+    if (!board_.meet()) return stopped();
+    if (me_ == 0) std::fill(shown.begin(), shown.end(), 0.0);
+    return board_.meet() ? Status{} : stopped();
+  }
+
   std::pair<std::size_t, std::size_t> slice(int k) const {
     const auto world = static_cast<std::size_t>(board_.world());
     const auto at = static_cast<std::size_t>(k);
@@ -136,6 +154,7 @@ class RankRun {
       largest = std::max(largest, of.largest);
       outcome.bytes_sent = std::max(outcome.bytes_sent, of.bytes_sent);
       wire = std::max(wire, of.wire_bytes);
+      outcome.apart = of.apart > outcome.apart || std::isnan(of.apart) ? of.apart : outcome.apart;
       outcome.identical = outcome.identical && of.result_hash == board_.of(0).result_hash;
     }
     if (round >= kWarmUpRounds) outcome.seconds.push_back(seconds);

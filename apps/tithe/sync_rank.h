@@ -27,6 +27,8 @@ struct SyncArgs {
   int rounds = 10;
   int lanes = 1;
   std::string pacer = SessionOptions{}.pacer;
+  std::string checksum = SessionOptions{}.checksum;
+  bool rounds_on_the_way() const { return checksum != SessionOptions{}.checksum; }  // cards may
 };
 
 inline constexpr std::string_view kSyncKey = "gradient";  // of the one tensor
@@ -39,6 +41,7 @@ struct SyncOutcome {
   std::uint64_t wire_bytes =
       0;  // of the last round, of the host that sends most, all of TCP among them; 0 without a link
   bool identical = true;
+  double apart = 0;         // where they may differ: the largest difference of a value from rank 0's
   std::string plan;         // Session::plan_text
   double ledger_error = 0;  // largest imbalance of a value over the largest value, see docs/cli.md
 };

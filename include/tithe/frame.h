@@ -2,7 +2,8 @@
 #pragma once
 // A frame is all that ranks send: a fixed header and payloads. docs/format.md is normative.
 //
-//   whole      a frame that is truncated, extended or changed in any bit is refused (checksum over the whole frame)
+//   whole      a frame that is truncated, extended or changed in any bit is refused (checksum over the whole frame);
+//              only who says so reads frames whose checksum covers the header alone (SessionOptions::checksum)
 //   known      lengths are compared with what this rank expects before a payload byte is read
 //   apart      parse_frame() reads the header, check_frame() compares it with expectations: two functions
 //   tagged     between processes a frame ends with a tag, which only the ranks of its job can write (docs/security.md)
@@ -30,6 +31,9 @@ enum FrameFlag : std::uint8_t {
   kFlagEmpty = 4,      // this rank adds nothing (leader law, not the leader): no payload
 };
 
+// The bytes of a frame that a checksum or a tag speaks for.
+enum class Cover : std::uint8_t { kHeader, kFrame };
+
 struct FrameHeader {
   CodecId codec{};
   std::uint64_t run = 0;     // one number per job
@@ -43,6 +47,8 @@ struct FrameHeader {
   std::uint64_t values = 0;  // gradient values that the frame stands for
   std::uint64_t payload_bytes = 0;
   std::uint64_t plan = 0;  // hash of everything that ranks must agree on
+  // kHeader: network cards on the way may round the payload (docs/card.md). Of codec fp32 alone, without kFlagConcat.
+  Cover checksum = Cover::kFrame;
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
@@ -57,16 +63,16 @@ struct ParsedFrame {
 };
 
 // Checks the syntax only: magic, version, sizes that add up to bytes.size(), checksum. kCorrupt, or kMismatch for
-// another version. The Status names the header's source as the peer, if it can be read.
+// another version and for a checksum over the header alone. The Status names the header's source as the peer, if it can
+// be read.
 Result<ParsedFrame> parse_frame(ByteView bytes);
 
-// The bytes that a tag authenticates. The header holds a checksum of the payload, and an attacker can write another
-// payload with the same checksum; a tag over the whole frame prevents that.
-enum class Cover : std::uint8_t { kHeader, kFrame };
+// Of a tag's cover: the header holds a checksum of the payload, and an attacker can write another payload with the same
+// checksum; a tag over the whole frame prevents that.
 class Tagger;  // src/frame/tagger.h
 
 // The same with a trailer behind the payload: kTooSmall if frame is shorter than 64 + payload_bytes + 24. `number`
-// must not have been used with the tagger's key.
+// must not have been used with the tagger's key. kInvalid for a tag over a payload that has no checksum.
 Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::uint64_t number, Cover cover);
 // kCorrupt, without a peer, for a frame with no tag or a wrong one: its sender is not known. kMismatch, with the source
 // as peer, for a tag that covers less than `least`.

@@ -93,6 +93,10 @@ struct SessionOptions {
   // What a frame's tag covers between processes (docs/security.md): "headers", "payloads", or "auto", which covers
   // payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
   std::string authenticate = "auto";
+  // What a frame's checksum covers. "headers" is for network cards that round payloads on their way, as INCEPTIONN's
+  // (docs/card.md): damage to a value is not noticed either, ranks end with different bits, and what is rounded off is
+  // lost. Of codec fp32 alone (kInvalid for another), the same on all ranks. Otherwise "frames": header and payload.
+  std::string checksum = "frames";
   // How many bytes of frames may be under way to one peer: "off", or "window=BYTES"; with ",rotation=on" one peer is
   // fed at a time, or so many as a number says (docs/pacing.md). Results are the same bits either way.
   std::string pacer = "off";

@@ -73,6 +73,7 @@ typedef struct tithe_options {
   const char* hosts;        /* which ranks share a host, such as "4x2"; NULL: as the transport finds it */
   const char* pacer;        /* how many bytes may be under way: docs/pacing.md; NULL: off */
   int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
+  const char* checksum;     /* what a frame's checksum covers: frames, headers (docs/card.md); NULL: frames */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 

@@ -48,6 +48,7 @@ void bind_options(nb::module_& m) {
       .def_rw("run", &SessionOptions::run)
       .def_rw("force_reference", &SessionOptions::force_reference)
       .def_rw("authenticate", &SessionOptions::authenticate)
+      .def_rw("checksum", &SessionOptions::checksum)
       .def_rw("pacer", &SessionOptions::pacer)
       .def_rw("trace", &SessionOptions::trace);
   seconds<&SessionOptions::timeout>(

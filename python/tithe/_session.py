@@ -78,8 +78,8 @@ class Session:
     include/tithe/session.h:
     codec="fp8", strategy="server", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
-    force_reference=False, authenticate="auto", pacer="off" (or "window=16384": docs/pacing.md),
-    trace="" (a file for the trace; TITHE_TRACE otherwise).
+    force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
+    pacer="off" (or "window=16384": docs/pacing.md), trace="" (a file for the trace; TITHE_TRACE otherwise).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.

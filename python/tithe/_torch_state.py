@@ -52,7 +52,7 @@ class State(_Slots):
     names a parameter which the model does not have raises ValueError, a pattern that takes none gives a RuntimeWarning.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
-    force_reference, authenticate, pacer, trace, transport, transports, devices (see tithe.Session).
+    force_reference, authenticate, checksum, pacer, trace, transport, transports, devices (see tithe.Session).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
     that goes away without ever having been used gives a RuntimeWarning.

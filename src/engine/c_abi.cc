@@ -84,6 +84,7 @@ Result<SessionOptions> read(const tithe_options& o) {
   if (o.schedule != nullptr) out.schedule = o.schedule;
   if (o.authenticate != nullptr) out.authenticate = o.authenticate;
   if (o.pacer != nullptr) out.pacer = o.pacer;
+  if (o.checksum != nullptr) out.checksum = o.checksum;
   out.lanes = o.lanes;
   out.average = o.average != 0;
   out.min_values = o.min_values;
@@ -151,7 +152,8 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.link.c_str(),
               kDefaults.hosts.c_str(),
               kDefaults.pacer.c_str(),
-              kDefaults.servers};
+              kDefaults.servers,
+              kDefaults.checksum.c_str()};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,

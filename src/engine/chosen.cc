@@ -7,6 +7,7 @@
 
 #include "base/nearest.h"
 #include "base/text.h"
+#include "codec/plain.h"
 #include "engine/control.h"
 #include "engine/laws.h"
 #include "plan/allowance.h"
@@ -182,10 +183,34 @@ Status check_change(const Choices& now, const Choices& next) {
           spell(was), spell(is))};
 }
 
+Status check_plain(const Choices& choices, bool automatic) {
+  const auto refused = [](std::string_view what) {
+    return Status(
+        Code::kInvalid,
+        fmt::format(
+            "checksum=headers is for payloads that a card may round, which are those of codec fp32, and "
+            "{}: take codec fp32 for all tensors, or checksum=frames",
+            what));
+  };
+  if (automatic) return refused("codec auto may send others");
+  const std::size_t rules = choices.rules().size();
+  for (std::size_t i = 0; i < choices.all().size(); ++i) {
+    const Choice& c = choices.all()[i];
+    const bool between = codec::is_plain(*c.spec.codec);
+    if (between && (!c.inside || codec::is_plain(*c.inside->codec))) continue;
+    const std::string text = to_string(between ? *c.inside : c.spec);
+    return refused(i < rules ? fmt::format("{} sends {}", label(choices.rules()[i], i + 1), text)
+                             : fmt::format("codec {} has others", text));
+  }
+  return {};
+}
+
 // ---- What ranks show each other
 
-std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic) {
+std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic,
+                      Cover checksum) {
   std::string text = automatic.empty() ? to_string(choices.usual().spec) : std::string(automatic);
+  if (checksum == Cover::kHeader) text += " with checksum=headers";
   if (schedule.active()) text += " with schedule " + schedule.text();
   if (!choices.rules().empty())
     text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tithe/choices.h"
+#include "tithe/frame.h"
 #include "tithe/schedule.h"
 #include "tithe/session.h"
 
@@ -22,10 +23,14 @@ Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts
 Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual);
 // kInvalid where a session that has `now` cannot go on with `next`: they differ in the momentum of the step.
 Status check_change(const Choices& now, const Choices& next);
+// kInvalid, with the cure, unless all payloads are plain floats (codec fp32): for checksums over headers alone.
+// `automatic`: the codec is chosen while the job runs.
+Status check_plain(const Choices& choices, bool automatic = false);
 
 // What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
-// `automatic`: the codec that was asked for, where that is "auto".
-std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {});
+// `automatic`: the codec that was asked for, where that is "auto". And of checksums, where they cover headers alone.
+std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {},
+                      Cover checksum = Cover::kFrame);
 // What it says of the strategy, and of hosts where these matter.
 std::string strategy_text(const Choices& choices);
 // "codec A instead of B", or the first rule that differs.

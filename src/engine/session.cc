@@ -68,7 +68,7 @@ Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
                     .plan = unit->plan_hash(),
                     .round = round_,
                     .average = options_.average,
-                    .codec = engine::card_text(*choices_, schedule_, automatic_),
+                    .codec = engine::card_text(*choices_, schedule_, automatic_, member_.tagging.checksum),
                     .strategy = engine::strategy_text(*choices_)};
   return runner_.add(std::move(unit), std::move(card));
 }
@@ -331,6 +331,9 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   if (!schedule.ok()) return schedule.status();
   const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
   if (!authenticate.ok()) return authenticate.status();
+  const Result<Cover> checksum = engine::parse_checksum(options.checksum, *authenticate);
+  if (!checksum.ok()) return checksum.status();
+  if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
   const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
   if (!pacing.ok()) return pacing.status();
   if (!advice_asked().empty() && !advice_allows().empty())
@@ -343,9 +346,9 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
     if (!opened.ok()) return opened.status();
     trace = std::move(*opened);
   }
-  return std::unique_ptr<Session>(
-      new Session(std::make_unique<Impl>(std::move(transport), options, std::move(*choices), *schedule,
-                                         *authenticate, *pacing, std::move(trace))));
+  return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
+      std::move(transport), options, std::move(*choices), *schedule,
+      engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
 }
 
 int Session::rank() const { return impl_->member().me; }

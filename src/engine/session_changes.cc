@@ -143,6 +143,7 @@ Result<Choices> Session::Impl::checked(std::string_view text) const {
   Result<Choices> next = engine::choices_of(std::move(*rules), now->usual());
   if (!next.ok()) return next;
   TITHE_TRY(engine::check_change(*now, *next));
+  if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
   engine::RulesMet met(*next);
   for (const auto& [key, n] : keys) met.meet(*next, key, n);
   if (!keys.empty()) TITHE_TRY(met.check(*next));
@@ -261,6 +262,7 @@ Result<std::shared_ptr<const Choices>> Session::Impl::choices_of(const engine::S
     return Status(next.status().code(),
                   fmt::format("the state's choices, which came by a proposal: {}", next.status().what()));
   TITHE_TRY(engine::check_change(*choices_, *next));
+  if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
   return std::make_shared<const Choices>(std::move(*next));
 }
 

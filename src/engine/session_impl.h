@@ -17,8 +17,7 @@ namespace tithe {
 class Session::Impl {
  public:
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, Choices choices, Schedule schedule,
-       engine::Authenticate authenticate, const engine::Pacing& pacing,
-       std::unique_ptr<engine::TraceFile> trace)
+       const engine::Tagging& tagging, const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace)
       : trace_(std::move(trace)),
         options_(std::move(options)),
         member_{.me = transport->rank(),
@@ -30,7 +29,7 @@ class Session::Impl {
                 .run = options_.run,
                 .force_reference = options_.force_reference,
                 .workers = options_.lanes + 1,
-                .tagging = {!transport->key().empty(), authenticate},
+                .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
                 .tags = transport->key().empty()
                             ? nullptr
                             : std::make_shared<Tags>(transport->key(), options_.lanes + 1)},

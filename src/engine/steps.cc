@@ -63,7 +63,8 @@ FrameHeader Unit::header(const Step& step, const Where& w) const {
           .phase = step.phase,
           .source = static_cast<std::uint16_t>(member_.me),
           .values = w.n,
-          .plan = round_hash_};
+          .plan = round_hash_,
+          .checksum = member_.tagging.checksum};
 }
 
 Status Unit::run(const Step& step, int lane) {
@@ -168,9 +169,9 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
   const Where w = where(step);
   const ByteView bytes = frames_.whole(step.slot);
   Tagger* const tagger = member_.tags == nullptr ? nullptr : &member_.tags->lane(lane);
-  const Result<ParsedFrame> parsed = each != nullptr     ? parse_frame(bytes, tagger, step.cover, *each)
-                                     : tagger != nullptr ? parse_frame(bytes, *tagger, step.cover)
-                                                         : parse_frame(bytes);
+  const Result<ParsedFrame> parsed = parse_frame(
+      bytes,
+      Reading{.tagger = tagger, .least = step.cover, .checksum = member_.tagging.checksum, .each = each});
   if (!parsed.ok()) {
     // Without its tag a frame says nothing about who sent it.
     const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();

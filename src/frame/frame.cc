@@ -42,6 +42,10 @@ constexpr std::uint8_t kFlagTagged = 8;        // a tag over the header
 constexpr std::uint8_t kFlagTaggedWhole = 16;  // a tag over header and payload
 constexpr std::uint8_t kTagFlags = kFlagTagged | kFlagTaggedWhole;
 
+// Likewise: the checksum covers the header alone. Of frames whose payload is plain floats.
+constexpr std::uint8_t kFlagHeaderAlone = 32;
+constexpr CodecId kFp32{1};  // tithe/codecs.def
+
 // What makes no sense whatever the receiver expects; empty: nothing wrong.
 std::string contradiction(const FrameHeader& h) {
   if ((h.flags & ~kAllFlags) != 0 || std::popcount(h.flags) > 1)
@@ -53,6 +57,9 @@ std::string contradiction(const FrameHeader& h) {
     return fmt::format("a payload of {} bytes where flags {:#04x} allow none", h.payload_bytes, h.flags);
   if (h.flags == kFlagConcat && h.payload_bytes / 8 < h.parts)
     return fmt::format("{} bytes cannot hold the lengths of {} parts", h.payload_bytes, h.parts);
+  if (h.checksum == Cover::kHeader && (h.codec != kFp32 || h.flags == kFlagConcat))
+    return fmt::format("a checksum over the header alone, of codec {} with flags {:#04x}",
+                       static_cast<int>(h.codec), h.flags);
   return {};
 }
 
@@ -67,12 +74,18 @@ void put_fields(const FrameHeader& header, std::uint8_t tag_flag, std::uint8_t* 
   wire::put(p + kAtTensor, header.tensor);
   wire::put(p + kAtChunk, header.chunk);
   wire::put(p + kAtPhase, header.phase);
-  wire::put(p + kAtFlags, static_cast<std::uint8_t>(header.flags | tag_flag));
+  const std::uint8_t alone = header.checksum == Cover::kHeader ? kFlagHeaderAlone : std::uint8_t{0};
+  wire::put(p + kAtFlags, static_cast<std::uint8_t>(header.flags | tag_flag | alone));
   wire::put(p + kAtSource, header.source);
   wire::put(p + kAtParts, header.parts);
   wire::put(p + kAtValues, header.values);
   wire::put(p + kAtPayloadBytes, header.payload_bytes);
   wire::put(p + kAtPlan, header.plan);
+}
+
+// What the checksum covers of the payload.
+ByteView covered(const FrameHeader& header, ByteView payload) {
+  return header.checksum == Cover::kFrame ? payload : ByteView{};
 }
 
 // known: the checksum, where it is.
@@ -87,7 +100,8 @@ Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_fla
   std::uint8_t* p = frame.data();
   put_fields(header, tag_flag, p);
   const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
-  wire::put(p + kAtChecksum, known ? *known : checksum(ByteView(frame).first(kAtChecksum), payload));
+  const ByteView fields = ByteView(frame).first(kAtChecksum);
+  wire::put(p + kAtChecksum, known ? *known : checksum(fields, covered(header, payload)));
   return {};
 }
 
@@ -102,6 +116,8 @@ Tag tag_of(Tagger& tagger, std::uint64_t number, ByteView header, ByteView paylo
 Status seal_tagged(const FrameHeader& header, Bytes frame, std::optional<std::uint64_t> known, Tagger& tagger,
                    std::uint64_t number, Cover cover) {
   const std::uint8_t flag = flag_of(cover);
+  if (cover == Cover::kFrame && header.checksum == Cover::kHeader)
+    return {Code::kInvalid, "frame: a tag over a payload that may change on its way"};
   TITHE_TRY(write_header(header, frame, flag, kFrameTrailerBytes, known));
   const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
   const Bytes trailer = frame.subspan(kFrameHeaderBytes + header.payload_bytes, kFrameTrailerBytes);
@@ -111,18 +127,21 @@ Status seal_tagged(const FrameHeader& header, Bytes frame, std::optional<std::ui
   return {};
 }
 
-std::uint64_t checksum_by_piece(ByteView header, ByteView payload, const EachPiece& each) {
+std::uint64_t checksum_by_piece(ByteView header, ByteView payload, Cover cover, const EachPiece& each) {
   Checksum sum;
   sum.add(header);
   for (std::size_t at = 0; at < payload.size(); at += kPieceBytes) {
     const ByteView piece = payload.subspan(at, std::min(kPieceBytes, payload.size() - at));
-    sum.add(piece);
+    if (cover == Cover::kFrame) sum.add(piece);
     each(at, piece.size());
   }
   return sum.value();
 }
 
-Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least, const EachPiece* each = nullptr) {
+}  // namespace
+
+Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
+  Tagger* const tagger = how.tagger;
   if (bytes.size() < kFrameHeaderBytes)
     return Status(Code::kCorrupt,
                   fmt::format("frame: {} bytes, a header alone has {}", bytes.size(), kFrameHeaderBytes));
@@ -156,7 +175,8 @@ Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least, const Eac
     return refuse(Code::kCorrupt, fmt::format("a header of {} bytes, version {} has {}", header_bytes,
                                               kFrameVersion, kFrameHeaderBytes));
   const auto tag_flag = static_cast<std::uint8_t>(h.flags & kTagFlags);
-  h.flags = static_cast<std::uint8_t>(h.flags & ~kTagFlags);
+  if ((h.flags & kFlagHeaderAlone) != 0) h.checksum = Cover::kHeader;
+  h.flags = static_cast<std::uint8_t>(h.flags & ~(kTagFlags | kFlagHeaderAlone));
   if (tagger == nullptr && tag_flag != 0)
     return refuse(Code::kMismatch, "it carries a tag, which only ranks of its job can check");
   if (tagger != nullptr && tag_flag == 0) return refuse(Code::kCorrupt, "it does not carry the job's tag");
@@ -175,7 +195,7 @@ Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least, const Eac
     if (!equal_secrets(right, end.subspan(8)))
       return refuse(Code::kCorrupt,
                     "its tag is wrong: it was changed on its way, or came from outside of this job");
-    if (least == Cover::kFrame && tag_flag != kFlagTaggedWhole)
+    if (how.least == Cover::kFrame && tag_flag != kFlagTaggedWhole)
       return Status(Code::kMismatch,
                     fmt::format("frame from rank {}: its tag does not cover the payload: give all ranks "
                                 "the same authenticate=",
@@ -183,14 +203,22 @@ Result<ParsedFrame> parse(ByteView bytes, Tagger* tagger, Cover least, const Eac
                     h.source);
   }
   if (std::string wrong = contradiction(h); !wrong.empty()) return refuse(Code::kCorrupt, wrong);
+  if (h.checksum == Cover::kHeader && tag_flag == kFlagTaggedWhole)
+    return refuse(Code::kCorrupt, "a tag over a payload that has no checksum");
   const ByteView fields = bytes.first(kAtChecksum);
-  if ((each == nullptr ? checksum(fields, payload) : checksum_by_piece(fields, payload, *each)) !=
-      wire::get<std::uint64_t>(p + kAtChecksum))
+  const bool by_piece = how.each != nullptr && h.checksum == how.checksum;
+  if ((by_piece ? checksum_by_piece(fields, payload, h.checksum, *how.each)
+                : checksum(fields, covered(h, payload))) != wire::get<std::uint64_t>(p + kAtChecksum))
     return refuse(Code::kCorrupt, "checksum differs: the bytes were changed on their way");
+  if (h.checksum != how.checksum)
+    return Status(
+        Code::kMismatch,
+        fmt::format("frame from rank {}: its checksum covers {}: give all ranks the same checksum=", h.source,
+                    h.checksum == Cover::kHeader ? "the header alone, and not the payload"
+                                                 : "the payload, where none is expected to"),
+        h.source);
   return ParsedFrame{h, payload, number};
 }
-
-}  // namespace
 
 Status seal_frame(const FrameHeader& header, Bytes frame) { return write_header(header, frame, 0, 0, {}); }
 
@@ -201,6 +229,7 @@ Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::u
 Sealing::Sealing(const FrameHeader& header, std::optional<Cover> cover) {
   std::uint8_t fields[kFrameHeaderBytes];
   put_fields(header, cover ? flag_of(*cover) : std::uint8_t{0}, fields);
+  payload_ = header.checksum == Cover::kFrame;
   sum_.add(ByteView(fields).first(kAtChecksum));
 }
 
@@ -213,14 +242,14 @@ Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum
   return seal_tagged(header, frame, checksum, tagger, number, cover);
 }
 
-Result<ParsedFrame> parse_frame(ByteView bytes) { return parse(bytes, nullptr, Cover::kHeader); }
+Result<ParsedFrame> parse_frame(ByteView bytes) { return parse_frame(bytes, Reading{}); }
 
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger& tagger, Cover least) {
-  return parse(bytes, &tagger, least);
+  return parse_frame(bytes, Reading{.tagger = &tagger, .least = least});
 }
 
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, const EachPiece& each) {
-  return parse(bytes, tagger, least, &each);
+  return parse_frame(bytes, Reading{.tagger = tagger, .least = least, .each = &each});
 }
 
 Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t most_bytes) {

@@ -19,6 +19,15 @@ inline constexpr std::size_t kPieceBytes = 16384;
 // payload is, parse_frame() says in the end.
 using EachPiece = std::function<void(std::size_t at, std::size_t bytes)>;
 
+// What a reader asks of a frame.
+struct Reading {
+  Tagger* tagger = nullptr;         // none where frames have no tags
+  Cover least = Cover::kHeader;     // of the tag
+  Cover checksum = Cover::kFrame;   // of the checksum: kMismatch for another one
+  const EachPiece* each = nullptr;  // none: the payload is gone through at once
+};
+Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how);
+
 // tagger: nullptr where frames have no tags.
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, const EachPiece& each);
 
@@ -26,11 +35,14 @@ Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, con
 class Sealing {
  public:
   Sealing(const FrameHeader& header, std::optional<Cover> cover);
-  void add(ByteView piece) { sum_.add(piece); }
+  void add(ByteView piece) {
+    if (payload_) sum_.add(piece);
+  }
   std::uint64_t checksum() const { return sum_.value(); }
 
  private:
   Checksum sum_;
+  bool payload_ = true;  // it is covered
 };
 
 // A frame whose payload is in its place, and whose checksum is that of a Sealing with the same header and cover.

@@ -14,8 +14,12 @@ namespace {
 using Buffer = std::vector<std::uint8_t>;
 
 constexpr FrameHeader kHeader{
-    .codec = CodecId{3}, .run = 5, .round = 7, .tensor = 9, .source = 2, .values = 1};
+    .codec = CodecId{1}, .run = 5, .round = 7, .tensor = 9, .source = 2, .values = 1};
 constexpr std::size_t kSizes[] = {0, 4, 255, 256, kPieceBytes, kPieceBytes + 1, 5 * kPieceBytes + 77};
+
+// Of the tag, and of the checksum.
+constexpr std::pair<Cover, Cover> kCovers[] = {
+    {Cover::kHeader, Cover::kFrame}, {Cover::kFrame, Cover::kFrame}, {Cover::kHeader, Cover::kHeader}};
 
 Buffer some_bytes(std::size_t n) {
   Buffer out(n);
@@ -27,8 +31,9 @@ struct Sealed {
   FrameHeader header;
   Buffer frame;
 };
-Sealed sealed(std::size_t payload, Tagger* tagger, Cover cover) {
+Sealed sealed(std::size_t payload, Tagger* tagger, Cover cover, Cover checksum = Cover::kFrame) {
   FrameHeader h = kHeader;
+  h.checksum = checksum;
   h.payload_bytes = payload;
   Buffer frame(kFrameHeaderBytes + payload + (tagger == nullptr ? 0 : kFrameTrailerBytes));
   std::ranges::copy(some_bytes(payload), frame.begin() + kFrameHeaderBytes);
@@ -58,9 +63,9 @@ TEST(Pieces, alike) {
   Tagger tagger = tagger_of(1);
   for (const std::size_t n : kSizes)
     for (Tagger* by : {static_cast<Tagger*>(nullptr), &tagger})
-      for (const Cover cover : {Cover::kHeader, Cover::kFrame}) {
+      for (const auto& [cover, checksum] : kCovers) {
         SCOPED_TRACE(n);
-        const Sealed made = sealed(n, by, cover);
+        const Sealed made = sealed(n, by, cover, checksum);
         const Buffer payload = some_bytes(n);
         Sealing sealing(made.header, by == nullptr ? std::nullopt : std::optional(cover));
         for (std::size_t at = 0; at < n; at += 1000)
@@ -78,7 +83,8 @@ TEST(Pieces, alike) {
           EXPECT_LE(bytes, kPieceBytes);
           read += bytes;
         };
-        const Result<ParsedFrame> parsed = parse_frame(again, by, cover, each);
+        const Result<ParsedFrame> parsed =
+            parse_frame(again, Reading{.tagger = by, .least = cover, .checksum = checksum, .each = &each});
         ASSERT_TRUE(parsed.ok()) << parsed.status().what();
         EXPECT_EQ(read, n);
         EXPECT_EQ(parsed->header.source, made.header.source);
@@ -114,6 +120,67 @@ TEST(Pieces, ChangedBytesAreRefusedAsElsewhere) {
       EXPECT_EQ(here.status().what(), there.status().what());
       EXPECT_EQ(here.status().peer(), there.status().peer());
     }
+}
+
+// What a card on the way does to a payload is not looked for, what it must not touch is.
+TEST(HeaderAlone, payloads_may_change_and_headers_may_not) {
+  Tagger tagger = tagger_of(1);
+  const std::size_t n = kPieceBytes + 8;
+  for (Tagger* by : {static_cast<Tagger*>(nullptr), &tagger})
+    for (const bool in_pieces : {false, true}) {
+      Sealed made = sealed(n, by, Cover::kHeader, Cover::kHeader);
+      std::size_t read = 0;
+      const EachPiece each = [&](std::size_t, std::size_t bytes) { read += bytes; };
+      const Reading how{.tagger = by, .checksum = Cover::kHeader, .each = in_pieces ? &each : nullptr};
+      for (std::size_t at = kFrameHeaderBytes; at < kFrameHeaderBytes + n; at += 1001) made.frame[at] ^= 1;
+      const Result<ParsedFrame> parsed = parse_frame(made.frame, how);
+      ASSERT_TRUE(parsed.ok()) << parsed.status().what();
+      EXPECT_EQ(parsed->header, made.header);
+      EXPECT_EQ(read, in_pieces ? n : 0);
+      for (std::size_t bit = 0; bit < 8 * kFrameHeaderBytes; ++bit) {
+        made.frame[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+        EXPECT_FALSE(parse_frame(made.frame, how).ok()) << bit;
+        made.frame[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+      }
+    }
+}
+
+TEST(HeaderAlone, who_does_not_ask_for_it_refuses_it_and_the_other_way_round) {
+  Tagger tagger = tagger_of(1);
+  const EachPiece touches = [](std::size_t, std::size_t) {
+    FAIL() << "before it is known to be of the right kind";
+  };
+  for (Tagger* by : {static_cast<Tagger*>(nullptr), &tagger})
+    for (const Cover is : {Cover::kHeader, Cover::kFrame})
+      for (const EachPiece* each : {static_cast<const EachPiece*>(nullptr), &touches}) {
+        const Cover asked = is == Cover::kHeader ? Cover::kFrame : Cover::kHeader;
+        const Sealed made = sealed(4 * kPieceBytes, by, Cover::kHeader, is);
+        const Status s =
+            parse_frame(made.frame, Reading{.tagger = by, .checksum = asked, .each = each}).status();
+        EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
+        EXPECT_EQ(s.peer(), made.header.source);
+        EXPECT_NE(s.what().find("checksum="), std::string::npos) << s.what();
+      }
+  const Sealed made = sealed(64, nullptr, Cover::kHeader, Cover::kHeader);
+  EXPECT_EQ(parse_frame(made.frame).status().code(), Code::kMismatch) << "files, and all who do not say";
+}
+
+TEST(HeaderAlone, is_of_plain_floats_alone_and_without_a_tag_over_them) {
+  Tagger tagger = tagger_of(1);
+  const auto code = [&](auto change, Cover cover) {
+    FrameHeader h = kHeader;
+    h.payload_bytes = 16;
+    h.checksum = Cover::kHeader;
+    change(h);
+    Buffer frame(kFrameHeaderBytes + 16 + kFrameTrailerBytes);
+    return seal_frame(h, frame, tagger, 1, cover).code();
+  };
+  EXPECT_EQ(code([](FrameHeader&) {}, Cover::kHeader), Code::kOk);
+  EXPECT_EQ(code([](FrameHeader&) {}, Cover::kFrame), Code::kInvalid);
+  EXPECT_EQ(code([](FrameHeader& h) { h.codec = CodecId{2}; }, Cover::kHeader), Code::kInvalid);
+  EXPECT_EQ(code([](FrameHeader& h) { h.flags = kFlagConcat; }, Cover::kHeader), Code::kInvalid);
+  EXPECT_EQ(code([](FrameHeader& h) { h.flags = kFlagNonFinite, h.payload_bytes = 0; }, Cover::kHeader),
+            Code::kOk);
 }
 
 }  // namespace

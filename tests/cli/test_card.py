@@ -271,6 +271,36 @@ def test_a_card_that_rounds_is_noticed_by_the_job(namespaces, tmp_path):
     assert done.returncode == 1 and "checksum" in done.stderr, done.stderr
 
 
+UNIT = 2**-10  # what a card leaves of a value below 1 is off by less
+LARGEST = 127 * 127 / 2**20  # of the gradients of `tithe bench sync`
+
+
+@pytest.mark.parametrize("strategy", ["ring", "server"])
+def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
+    line = f"bench sync --ranks 3 --link 1Gb/s --codec fp32 --strategy {strategy} --n 200000 --rounds 3"
+    plain = job(f"{line} --card exact --checksum headers", tmp_path)
+    assert plain["identical"] and plain["apart"] == 0 and plain["ledger_error"] < 1e-6
+    rounded = job(f"{line} --card lossy --checksum headers", tmp_path)
+    # Sums are off by less than a unit for each rank, and who owns a sum has it as it is.
+    assert not rounded["identical"] and UNIT / 4 < rounded["apart"] < UNIT
+    assert UNIT / 4 < rounded["ledger_error"] * LARGEST < 3 * UNIT
+    assert rounded["bytes_sent_per_rank"] == plain["bytes_sent_per_rank"]
+    assert rounded["wire_bytes_per_host"] < 0.6 * plain["wire_bytes_per_host"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--codec snap --checksum headers", "take codec fp32"),
+        ("--checksum headers", "take codec fp32"),
+        ("--codec fp32 --checksum none", "frames or headers"),
+    ],
+)
+def test_checksums_over_headers_are_of_plain_floats(line, why, tmp_path):
+    done = run(f"bench sync --n 1000 {line}", tmp_path)
+    assert done.returncode == 2 and why in done.stderr, done.stderr
+
+
 def test_a_card_that_ends_ends_the_job_by_name(namespaces, tmp_path):
     line = "bench sync --ranks 3 --link 1Mb/s --card exact --codec snap --n 1000000 --rounds 100"
     with subprocess.Popen([TITHE, *shlex.split(line)], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:

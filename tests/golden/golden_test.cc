@@ -4,6 +4,7 @@
 // them anew; a change that is meant then shows in the diff.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "base/bytes.h"
 #include "engine/control.h"
 #include "engine/saved_state.h"
+#include "frame/pieces.h"
 #include "golden/golden_cases.h"
 
 namespace tithe::golden {
@@ -262,6 +264,26 @@ TEST(Golden, EncodersWriteThemByteForByte) {
     if (rewriting()) write(folder() / (name + ".bin"), bytes_as_string(frame));
     EXPECT_EQ(frame, read(folder() / (name + ".bin"))) << name;
   }
+}
+
+// Its checksum covers the header alone: the payload is what a card has made of it, and no reader that was not told so
+// takes it. Not among the .bin files, which everybody reads.
+TEST(Golden, AFrameWhosePayloadHasNoChecksum) {
+  FrameHeader header = header_of({"", find_codec("fp32"), 3, 1});
+  header.checksum = Cover::kHeader;
+  header.payload_bytes = 12;
+  std::vector<std::uint8_t> frame(kFrameHeaderBytes + 12);
+  ASSERT_TRUE(seal_frame(header, frame).ok());
+  for (const std::size_t i : {0, 1, 2})
+    wire::put(&frame[kFrameHeaderBytes + 4 * i], std::array{0.25F, -0.5F, 3.0F}[i]);
+  const fs::path path = folder() / "header_alone.frame";
+  if (rewriting()) write(path, bytes_as_string(frame));
+  EXPECT_EQ(frame, read(path));
+  EXPECT_EQ(parse_frame(frame).status().code(), Code::kMismatch);
+  const Result<ParsedFrame> parsed = parse_frame(frame, Reading{.checksum = Cover::kHeader});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().what();
+  EXPECT_EQ(parsed->header, header);
+  EXPECT_EQ(wire::get<float>(&parsed->payload[8]), 3.0F);
 }
 
 TEST(Golden, DecodersReadThem) {

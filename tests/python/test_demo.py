@@ -224,10 +224,13 @@ def test_the_whole_demo_in_small(data, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="TAP interfaces take root")
 @pytest.mark.skipif(not (ROOT / "build/tithe").exists(), reason="the command is not built")
 def test_the_demo_with_cards_in_small(data, tmp_path):
-    process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS="ring-card wa", TARGET="0.5")
+    runs = "ring-card ring-lossy wa"
+    process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS=runs, TARGET="0.5")
     text, _ = process.communicate(timeout=120)
     assert process.returncode == 0, text
-    packed, wa = json.loads((tmp_path / "out/details.json").read_text())["runs"]
+    packed, lossy, wa = json.loads((tmp_path / "out/details.json").read_text())["runs"]
+    assert packed["identical"] and packed["apart"] == 0 and wa["identical"]  # cards are exact again
+    assert not lossy["identical"] and 0 < lossy["apart"] < 0.1 and lossy["bytes_per_step"] < 0.5 * wa["bytes_per_step"]
     assert packed["codec"] == "snap" and wa["codec"] == "fp32"
     assert packed["identical"] and wa["identical"]
     once = rows.PARAMETERS * 4

@@ -65,6 +65,23 @@ def test_flagged_frames():
         decode(header, payloads)
 
 
+def test_a_payload_without_a_checksum_is_read_by_who_was_told():
+    frame = (GOLDEN / "header_alone.frame").read_bytes()
+    header, payloads = parse_frame(frame, header_alone=True)
+    assert decode(header, payloads) == [0.25, -0.5, 3.0]
+    with pytest.raises(Refused, match="agreed"):
+        parse_frame(frame)
+    rounded = frame[:-4] + struct.pack("<f", 2.75)
+    assert decode(*parse_frame(rounded, header_alone=True)) == [0.25, -0.5, 2.75]
+    for bit in range(8 * 64):
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Refused):
+            parse_frame(bytes(flipped), header_alone=True)
+    with pytest.raises(Refused, match="agreed"):
+        parse_frame((GOLDEN / "flag_empty.bin").read_bytes(), header_alone=True)
+
+
 @pytest.mark.parametrize("path", [p for p in FRAMES if p.stat().st_size < 400], ids=lambda p: p.stem)
 def test_refuses_every_truncation_and_bit_flip(path):
     frame = path.read_bytes()

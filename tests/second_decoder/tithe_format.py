@@ -24,6 +24,8 @@ HEADER_BYTES = 64
 MAGIC = 0x48544954
 VERSION = 1
 NON_FINITE, CONCAT, EMPTY = 1, 2, 4
+HEADER_ALONE = 32
+FP32 = 1
 MOST_PARTS = 256
 
 
@@ -48,6 +50,9 @@ class Header:
 
 
 def check_flags(h: Header) -> None:
+    if h.flags & HEADER_ALONE:
+        must(h.codec == FP32 and h.flags != HEADER_ALONE | CONCAT, "a payload without a checksum")
+        h.flags &= ~HEADER_ALONE
     must(h.flags in (0, NON_FINITE, CONCAT, EMPTY), f"flags {h.flags:#x}")
     must(1 <= h.parts <= MOST_PARTS, f"{h.parts} parts")
     if h.flags in (NON_FINITE, EMPTY):
@@ -61,8 +66,8 @@ def check_flags(h: Header) -> None:
 # ---- 3. Checksum ----
 
 
-def checksum(frame: bytes) -> int:
-    return xxh3_64(frame[: HEADER_BYTES - 8] + frame[HEADER_BYTES:])
+def checksum(frame: bytes, header_alone: bool) -> int:
+    return xxh3_64(frame[: HEADER_BYTES - 8] + (b"" if header_alone else frame[HEADER_BYTES:]))
 
 
 # ---- 4. Payload area ----
@@ -86,15 +91,18 @@ def split(h: Header, area: bytes) -> list[bytes]:
 # ---- 5. Reading a frame ----
 
 
-def parse_frame(frame: bytes) -> tuple[Header, list[bytes]]:
+def parse_frame(frame: bytes, header_alone: bool = False) -> tuple[Header, list[bytes]]:
+    """header_alone: the reader was told that checksums cover headers alone."""
     must(len(frame) >= HEADER_BYTES, "shorter than a header")
     h = Header(*HEADER.unpack_from(frame))
     must(h.magic == MAGIC, "magic")
     must(h.version == VERSION, f"version {h.version}")
     must(h.header_bytes == HEADER_BYTES, f"header of {h.header_bytes} bytes")
     must(h.payload_bytes == len(frame) - HEADER_BYTES, "length")
+    is_alone = bool(h.flags & HEADER_ALONE)
     check_flags(h)
-    must(h.checksum == checksum(frame), "checksum")
+    must(h.checksum == checksum(frame, is_alone), "checksum")
+    must(is_alone == header_alone, "a checksum that covers something else than all ranks agreed on")
     return h, split(h, frame[HEADER_BYTES:])
 
 
