@@ -36,7 +36,6 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kIdle = std::chrono::hours(1);
 constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
 constexpr std::size_t kMostSteps = 32;    // that a lane takes at a time
-constexpr milliseconds kOwnWord{50};      // for the transport to take the end of a round
 
 }  // namespace
 
@@ -268,14 +267,20 @@ Status Runner::agree() {
   block(hold, [&] { return parting_.over() || rounds_.agreed(); });
   recorder_.call("wait", rounds_.round(), begin,
                  rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
-  // The others need this rank's word, and after this the caller's process may end at any moment. A peer that takes
-  // nothing is not waited for any longer; it hears of it in the rounds to come.
-  const Instant enough = instant() + kOwnWord;
-  while (parting_.open() && owes_notes() && instant() < enough)
-    if (lanes_ == 0)
-      turn(hold, milliseconds(1));
-    else
-      hold.sleep(news_, &enough);
+  // The others need this rank's word, and after this the caller's process may end at any moment. Nobody looks at a peer
+  // of an agreed round, so one that takes nothing is waited for as long as its silence would be.
+  const Instant enough = instant() + limits_.timeout;
+  Instant ask = instant() + kInterrupts;
+  while (parting_.open() && owes_notes() && instant() < enough) {
+    if (instant() >= ask) {
+      ask = instant() + kInterrupts;
+      if (interrupted(hold)) withdraw();
+    } else if (lanes_ == 0) {
+      turn(hold, kInterrupts);
+    } else {
+      hold.sleep(news_, &ask);
+    }
+  }
   rounds_.stop_waiting();
   return rounds_.agreed() ? Status{} : parting_.verdict();
 }
