@@ -56,6 +56,8 @@ def run(command: list[str], folder: Path, log: str, minutes: float) -> bool:
         done = subprocess.run(command, check=False, **own)
     if -done.returncode == signal.SIGXCPU:
         raise TooLongError
+    if done.returncode < 0:  # from outside: says nothing of the row, which the next run makes again
+        sys.exit(f"cost: {command[0]} was ended by {signal.Signals(-done.returncode).name}")
     return done.returncode == 0
 
 

@@ -66,7 +66,7 @@ def check_flags(h: Header) -> None:
 # ---- 3. Checksum ----
 
 
-def checksum(frame: bytes, header_alone: bool) -> int:
+def checksum(frame: bytes, header_alone: bool = False) -> int:
     return xxh3_64(frame[: HEADER_BYTES - 8] + (b"" if header_alone else frame[HEADER_BYTES:]))
 
 
