@@ -117,8 +117,12 @@ class Table {
                            {"note", out.note}});
       return;
     }
-    fmt::print(" | {:>6.1f} {:>6.1f} {:>6.2f} {:>13} {:>5} {:<6} {:>6}", out.kernel_gbs, out.reference_gbs,
-               out.ratio, fmt::format("{:.2f}..{:.2f}", out.low, out.high),
+    const auto figure = [&](double v, int digits) {
+      return out.kept == 0 ? "-" : fmt::format("{:.{}f}", v, digits);
+    };
+    fmt::print(" | {:>6} {:>6} {:>6} {:>13} {:>5} {:<6} {:>6}", figure(out.kernel_gbs, 1),
+               figure(out.reference_gbs, 1), figure(out.ratio, 2),
+               out.kept == 0 ? "-" : fmt::format("{:.2f}..{:.2f}", out.low, out.high),
                goal > 0 ? fmt::format("{:.2f}", goal) : "", verdict,
                fmt::format("{}/{}", out.kept, out.tried));
   }

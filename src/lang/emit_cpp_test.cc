@@ -202,6 +202,38 @@ TEST(CompiledPrograms, WhatIsSaidTwiceIsComputedOnce) {
   EXPECT_EQ(count(Op::kSelect), 2);
   EXPECT_EQ(count(Op::kItem), 3);
 }
+// A plan's whole number of one value is a constant, by which bits are moved; a branch that is never taken is left out.
+// Whole numbers below 2^31 are compared as signed ones, others are not.
+TEST(CompiledPrograms, WhatAPlanKnows) {
+  constexpr const char* kKnown =
+      "codec known \"for a test\"\n"
+      "param wide: one of no, yes \"for a test\"\n"
+      "plan far   = wide is yes\n"
+      "plan shift = if far then 21 else 20\n"
+      "block 64\n"
+      "encode\n"
+      "  all  = bits(x)\n"
+      "  size = all & 0x7fffffff\n"
+      "  near = if far and size == 0x100000 then 1 else 2\n"
+      "  low  = u32(size < 0x3f000000) + u32(size <= 0x3e800000) * 2\n"
+      "  high = u32(all < 0xbf000000) + u32(all <= 0x80000000) * 2\n"
+      "send\n"
+      "  a: u12[] = all >> shift\n"
+      "  b: u6[] = u32(near) + low * 4 + high * 16\n"
+      "decode\n"
+      "  from_bits(a << shift) + f32(b)\n";
+  expect_same(kKnown, {0, 1});
+  const Source source{"test.codec", kKnown};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr);
+  const Combination& of = program->of(defaults(program->codec));
+  const std::string whole = emit_cpp(of.program, of.schedule).text;
+  const std::string text = whole.substr(whole.find("encode_as("));  // in front of it stands what all share
+  for (const char* part : {"shr_by<20>(", "shl_by<20>(", "(as_i("})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  EXPECT_EQ(text.find("= select("), std::string::npos);
+}
 TEST(CompiledPrograms, EndsOfTheValuesAndConditionsOnBits) { expect_same(kEnds, {0}); }
 
 }  // namespace

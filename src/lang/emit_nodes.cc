@@ -181,7 +181,7 @@ std::string NodeText::expression(int k) const {
               : "clamp_",
           in(0), in(1), in(2));
     case Op::kSelect:
-      if (node(n.in[0]).op == Op::kConst) return node(n.in[0]).number != 0 ? in(1) : in(2);
+      if (const Range& known = node(n.in[0]).range; known.constant()) return known.low != 0 ? in(1) : in(2);
       return fmt::format("select({}, {}, {})", in(0), in(1), in(2));
     case Op::kShiftLeft:
     case Op::kShiftRight:
@@ -189,6 +189,12 @@ std::string NodeText::expression(int k) const {
           of_sixteen_ && n.stage == Stage::kValue && by.op == Op::kConst && by.number >= 0 && by.number < 32)
         return fmt::format("{}<{:.0f}>({})", n.op == Op::kShiftLeft ? "shl_by" : "shr_by", by.number, in(0));
       return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
+    case Op::kLess:
+    case Op::kLessEqual:  // AVX2 compares whole numbers as signed ones
+      if (of_sixteen_ && n.stage == Stage::kValue && node(n.in[0]).type == Type::kU32 &&
+          std::max(node(n.in[0]).range.high, node(n.in[1]).range.high) < 0x1p31)
+        return fmt::format("{}(as_i({}), as_i({}))", name_of(n.op), in(0), in(1));
+      [[fallthrough]];
     default: {
       std::string text = fmt::format("{}({}", name_of(n.op), in(0));
       for (std::size_t j = 1; j < n.in.size() && n.in[j] != kNone; ++j) text += ", " + in(j);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Nodes that compute the same are one: a name's expression is checked wherever the name stands, and what two places say
-// alike is computed once.
+// alike is computed once. What a plan's whole number must be, as its range has one value, is a constant.
 #include "lang/checked.h"
 
 namespace tithe::lang {

@@ -70,6 +70,12 @@ Range of_bits(Op op, Range a, Range b) {
   return {0, all_ones(std::max(a.high, b.high))};
 }
 
+Range of_truths(Op op, Range a, Range b) {
+  if (op == Op::kBitAnd) return {std::min(a.low, b.low), std::min(a.high, b.high)};
+  if (op == Op::kBitOr) return {std::max(a.low, b.low), std::max(a.high, b.high)};
+  return kAnyBool;
+}
+
 Range of_shift(Op op, Range a, Range by) {
   const auto shifted = [&](double x, double k) {
     k = std::clamp(k, 0.0, 32.0);
@@ -110,7 +116,7 @@ Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index)
     case Op::kBitAnd:
     case Op::kBitOr:
     case Op::kBitXor:
-      return type == Type::kBool ? kAnyBool : of_bits(op, a, b);
+      return type == Type::kBool ? of_truths(op, a, b) : of_bits(op, a, b);
     case Op::kShiftLeft:
     case Op::kShiftRight:
       return of_shift(op, a, b);
