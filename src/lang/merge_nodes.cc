@@ -31,7 +31,8 @@ std::vector<bool> apart(const Checked& program) {
 
 // Of whole numbers and truths a range of one value is all there is to know; a float could still be a NaN.
 bool is_known(const Node& node) {
-  return node.stage == Stage::kPlan && node.type != Type::kF32 && node.type != Type::kF64 && node.range.constant();
+  return node.stage == Stage::kPlan && node.type != Type::kF32 && node.type != Type::kF64 &&
+         node.range.constant();
 }
 
 }  // namespace
@@ -47,7 +48,11 @@ Checked with_merged_nodes(Checked program) {
     Node& node = program.nodes[k];
     for (int& from : node.in) follow(from);
     if (!stays[k] && is_known(node))
-      node = {.op = Op::kConst, .type = node.type, .decode = node.decode, .number = node.range.low, .range = node.range};
+      node = {.op = Op::kConst,
+              .type = node.type,
+              .decode = node.decode,
+              .number = node.range.low,
+              .range = node.range};
     for (std::size_t j = 0; j < k && !stays[k] && now[k] == static_cast<int>(k); ++j)
       if (!stays[j] && now[j] == static_cast<int>(j) && same(program.nodes[j], node))
         now[k] = static_cast<int>(j);
