@@ -72,6 +72,8 @@ enum class Op : std::uint8_t {
   kCopysign,
   kBits,
   kFloat,
+  kHalf,      // the nearest binary16, as its bits
+  kFromHalf,  // back
   kConvert,
   // Random
   kDraw,        // index: bits; of this rank

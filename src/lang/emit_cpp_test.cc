@@ -202,6 +202,22 @@ TEST(CompiledPrograms, WhatIsSaidTwiceIsComputedOnce) {
   EXPECT_EQ(count(Op::kSelect), 2);
   EXPECT_EQ(count(Op::kItem), 3);
 }
+// Halves, their infinities and NaN among them, of numbers of the block and of each value.
+TEST(CompiledPrograms, Halves) {
+  constexpr const char* kHalves =
+      "codec halves \"for a test\"\n"
+      "block 64\n"
+      "encode\n"
+      "  top = half_bits(largest(x))\n"
+      "send\n"
+      "  top: u16\n"
+      "  near: u16[] = half_bits(x)\n"
+      "  some: u16[] = bits(x) & 0xffff\n"
+      "decode\n"
+      "  all = bits(from_half_bits(near)) ^ bits(from_half_bits(top)) ^ bits(from_half_bits(some)) << 1\n"
+      "  from_bits(all & 0x3fffffff)\n";
+  expect_same(kHalves, {0});
+}
 // A plan's whole number of one value is a constant, by which bits are moved; a branch that is never taken is left out.
 // Whole numbers below 2^31 are compared as signed ones, others are not.
 TEST(CompiledPrograms, WhatAPlanKnows) {

@@ -81,6 +81,10 @@ const char* name_of(Op op) {
       return "copysign_";
     case Op::kBits:
       return "bits_";
+    case Op::kHalf:
+      return "half_bits";
+    case Op::kFromHalf:
+      return "from_half_bits";
     default:
       return "float_";
   }

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "codec/common/block.h"
+#include "lang/half_bits.h"
 
 namespace tithe::lang {
 
@@ -348,6 +349,10 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
     case Op::kBits:
     case Op::kFloat:
       return on.one<U, U>([](U v) { return v; });
+    case Op::kHalf:
+      return on.one<U, U>([](U v) { return half_bits(v); });
+    case Op::kFromHalf:
+      return on.one<U, U>([](U v) { return from_half_bits(v); });
     case Op::kConvert:
       return convert(n, node(n.in[0]).type, on);
     case Op::kLess:

@@ -77,6 +77,7 @@ const Mistake kMistakes[] = {
     {"name_of_the_language", "  level = ", "  x = ", "9:3: 'x' is a value of the language"},
     {"function_sees_x", "= v + v", "= v + x\nplan k = twice(1)", "a function sees its arguments, not 'x'"},
     {"wrong_count", "signbit(size)", "signbit(size, 1)", "11:23: 'signbit' takes 1 argument, not 2"},
+    {"too_many_bits", "abs(x)", "from_half_bits(bits(x))", "8:19: this can be more than 16 bits"},
     {"param_outside", "0.5 in 0 .. 1", "5 in 0 .. 1", "3:7: 'tau' is 5 where none is given"},
     {"too_many_combinations", "int = 4 in 2 .. 8", "int = 4 in 2 .. 150", "combine in 298 ways"},
     {"unknown_claim", "block 64", "block 64\nclaim perfect", "7:7: nobody tests 'perfect'"},

@@ -115,6 +115,8 @@ const char* const kPreludeAvx512 = R"front(
           D_ONE(sqrt_, (VD)_mm512_sqrt_pd((__m512d)a.v[j])) INL uint32_t mask_bits(M m) {
     return m.v;
   }
+  ONE(U, F, half_bits, (VU)_mm512_cvtepu16_epi32(_mm512_cvtps_ph((__m512)a.v[k], 8)))
+  ONE(F, U, from_half_bits, (VF)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)a.v[k])))
   INL M bits_mask(uint32_t b) {
     M r;
     r.v = (__mmask16)b;

@@ -95,6 +95,20 @@ DEV M not_(M a) { return !a; }
 DEV M lnot(M a) { return !a; }
 DEV M signbit_(F a) { return bits_(a) >> 31 != 0; }
 DEV F copysign_(F a, F b) { return float_((bits_(a) & 0x7fffffffU) | (bits_(b) & 0x80000000U)); }
+DEV U half_bits(F a) {  // binary16
+  U v = bits_(a), size = v & 0x7fffffffU, sign = v >> 16 & 0x8000U;
+  if (size > 0x7f800000U) return sign | 0x7e00U | (size >> 13 & 0x3ffU);
+  if (size < 0x38800000U) return sign | (bits_(float_(size) + 0.5f) - 0x3f000000U);
+  U rounded = (size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13;
+  return sign | (rounded < 0x7c00U ? rounded : 0x7c00U);
+}
+DEV F from_half_bits(U h) {
+  U size = h & 0x7fffU, sign = (h & 0x8000U) << 16;
+  if (size > 0x7c00U) return float_(sign | 0x7fc00000U | size << 13);
+  if (size == 0x7c00U) return float_(sign | 0x7f800000U);
+  if (size >= 0x400U) return float_(sign | ((size << 13) + 0x38000000U));
+  return float_(sign | bits_(float(size) * 0x1p-24f));
+}
 DEV U as_u(I a) { return U(a); }
 DEV U as_u(U a) { return a; }
 DEV U as_u(M a) { return a ? 1U : 0U; }

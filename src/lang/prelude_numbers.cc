@@ -55,6 +55,21 @@ const char* const kPreludeNumbers = R"front(
   INL float float_(uint32_t a) { return cast<float>(a); }
   INL bool signbit_(float a) { return bits_(a) >> 31 != 0; }
   INL float copysign_(float a, float b) { return float_((bits_(a) & 0x7fffffffU) | (bits_(b) & 0x80000000U)); }
+  // Binary16 (half_bits.h).
+  INL uint32_t half_bits(float a) {
+    uint32_t v = bits_(a), size = v & 0x7fffffffU, sign = v >> 16 & 0x8000U;
+    if (size > 0x7f800000U) return sign | 0x7e00U | (size >> 13 & 0x3ffU);
+    if (size < 0x38800000U) return sign | (bits_(float_(size) + 0.5f) - 0x3f000000U);
+    uint32_t rounded = (size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13;
+    return sign | (rounded < 0x7c00U ? rounded : 0x7c00U);
+  }
+  INL float from_half_bits(uint32_t h) {
+    uint32_t size = h & 0x7fffU, sign = (h & 0x8000U) << 16;
+    if (size > 0x7c00U) return float_(sign | 0x7fc00000U | size << 13);
+    if (size == 0x7c00U) return float_(sign | 0x7f800000U);
+    if (size >= 0x400U) return float_(sign | ((size << 13) + 0x38000000U));
+    return float_(sign | bits_(float(size) * 0x1p-24f));
+  }
   INL uint32_t as_u(int32_t a) { return uint32_t(a); }
   INL uint32_t as_u(uint32_t a) { return a; }
   INL uint32_t as_u(bool a) { return a ? 1U : 0U; }
@@ -91,6 +106,14 @@ const char* const kPreludeNumbers = R"front(
   INL U mod_(U a, U b) {
     return each2(a, b, [](uint32_t x, uint32_t y) { return mod_(x, y); });
   }
+#if W == 16
+  INL U half_bits(F a) {
+    return each1<U>(a, [](float v) { return half_bits(v); });
+  }
+  INL F from_half_bits(U a) {
+    return each1<F>(a, [](uint32_t h) { return from_half_bits(h); });
+  }
+#endif
   template <class T>
   INL T clamp_(T v, T low, T high) {
     return select(lt(v, low), low, select(lt(high, v), high, v));

@@ -128,6 +128,10 @@ const char* const kPreludeOthers = R"front(
       mask_bits(M m) {
     return uint32_t(_mm256_movemask_ps((__m256)m.v[0])) | uint32_t(_mm256_movemask_ps((__m256)m.v[1])) << 8;
   }
+  ONE(U, F, half_bits, (VU)_mm256_cvtepu16_epi32(_mm256_cvtps_ph((__m256)a.v[k], 8)))
+  ONE(F, U, from_half_bits,
+      (VF)_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128((__m256i)a.v[k]),
+                                           _mm256_extracti128_si256((__m256i)a.v[k], 1))))
   INL M bits_mask(uint32_t b) {
     M r;
     VU own = {1, 2, 4, 8, 16, 32, 64, 128}, each = all<VU>(b);

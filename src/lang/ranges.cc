@@ -146,6 +146,8 @@ Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index)
     case Op::kConvert:
       return type == Type::kF32 || type == Type::kF64 ? rounded(a, type)
                                                       : Range{std::trunc(a.low), std::trunc(a.high)};
+    case Op::kHalf:
+      return {0, 0xffff};
     case Op::kDraw:
     case Op::kSharedDraw:
       return {0, std::ldexp(1.0, static_cast<int>(index)) - 1};

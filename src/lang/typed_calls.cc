@@ -57,8 +57,10 @@ struct Conversion {
 constexpr Conversion kConversions[] = {
     {"f32", Type::kF32}, {"f64", Type::kF64}, {"i32", Type::kI32}, {"u32", Type::kU32}};
 constexpr std::string_view kOthers[] = {
-    "signbit",           "copysign", "bits", "from_bits", "draw",      "shared_draw", "stochastic_level",
-    "sampled_threshold", "scan",     "rank", "sort",      "histogram", "entry",       "reduce"};
+    "signbit",        "copysign", "bits",        "from_bits",        "half_bits",
+    "from_half_bits", "draw",     "shared_draw", "stochastic_level", "sampled_threshold",
+    "scan",           "rank",     "sort",        "histogram",        "entry",
+    "reduce"};
 constexpr std::string_view kTables[] = {"scan", "rank", "sort", "histogram", "entry"};
 
 template <typename Row>
@@ -198,6 +200,15 @@ Value Builder::call(std::string_view called, std::vector<Value> args, const Valu
     return takes(1) ? add(Op::kBits, Type::kU32, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
   if (called == "from_bits")
     return takes(1) ? add(Op::kFloat, Type::kF32, {as(args[0], Type::kU32, "this")}, at) : Value{.at = at};
+  if (called == "half_bits")
+    return takes(1) ? add(Op::kHalf, Type::kU32, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
+  if (called == "from_half_bits") {
+    if (!takes(1)) return {.at = at};
+    const Value from = as(args[0], Type::kU32, "this");
+    if (!from.bad() && of(from).range.high > 0xffff)
+      return bad(at, "this can be more than 16 bits", "leave them out: & 0xffff");
+    return add(Op::kFromHalf, Type::kF32, {from}, at);
+  }
   if (called == "copysign") {
     if (!takes(2)) return {.at = at};
     return add(Op::kCopysign, Type::kF32, {as(args[0], Type::kF32, "this"), as(args[1], Type::kF32, "this")},

@@ -11,7 +11,7 @@ syntax keyword codecWord by leader indices values
 syntax keyword codecClaim unbiased exact contraction
 syntax keyword codecType f32 f64 i32 u32 bool trits places
 syntax keyword codecGiven x grad n len
-syntax keyword codecFunction abs min max clamp floor ceil round sqrt divide signbit copysign bits from_bits
+syntax keyword codecFunction abs min max clamp floor ceil round sqrt divide signbit copysign bits from_bits half_bits from_half_bits
 syntax keyword codecFunction draw shared_draw stochastic_level sampled_threshold
 syntax keyword codecFunction sum mean smallest count any all
 syntax keyword codecFunction scan rank sort histogram entry reduce
