@@ -23,7 +23,10 @@ class Loader : public testing::Test {
     folder_ = fs::temp_directory_path() / ("tithe_loader_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override {
+    ::unsetenv("TITHE_CXX");  // what a later test loads stays as it was found then
+    fs::remove_all(folder_);
+  }
   std::string write(const std::string& name, const std::string& doc, double most = 8) {
     const std::string path = (folder_ / name).string();
     std::ofstream(path)
