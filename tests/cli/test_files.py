@@ -25,7 +25,7 @@ VALUES = np.arange(25, dtype="<f4").tobytes()
 def run(words, folder, **options):
     words = shlex.split(words) if isinstance(words, str) else words
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run([TITHE, *words], cwd=folder, timeout=120, check=False, **options)
+    return subprocess.run([TITHE, *words], cwd=folder, timeout=300, check=False, **options)
 
 
 def refused(done, code):
@@ -281,7 +281,7 @@ def test_ctrl_c_ends_every_verb_with_one_line(line, folder):
     time.sleep(1.5)
     assert command.poll() is None
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does: the command and all that it started
-    out, told = command.communicate(timeout=60)
+    out, told = command.communicate(timeout=300)
     assert (command.returncode, out, told) == (-signal.SIGINT, b"", b"tithe: interrupted\n")
     os.close(keep)
 
@@ -293,7 +293,7 @@ def test_ctrl_c_while_writing_leaves_no_half_file(folder):
     while command.poll() is None and not list(folder.glob("out.*")):
         pass
     command.send_signal(signal.SIGINT)
-    command.communicate(timeout=60)
+    command.communicate(timeout=300)
     assert not list(folder.glob("out.*"))
     if command.returncode != 0:  # it may have been quicker
         assert command.returncode == -signal.SIGINT

@@ -126,7 +126,7 @@ def test_two_ranks_with_numpy_alone(installed):
         for r in range(2)
     ]
     for r, process in enumerate(ranks):
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert out == f"rank {r} of 2: mean 0.5\n"
 

@@ -205,7 +205,7 @@ needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="no network n
 @needs_namespaces
 def test_the_whole_demo_in_small(data, tmp_path):
     process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", EPOCHS="1", RUNS="fp32 tithe-qtopk", TARGET="0.01")
-    text, _ = process.communicate(timeout=120)
+    text, _ = process.communicate(timeout=600)
     assert process.returncode == 0, text
     got = json.loads((tmp_path / "out/results.json").read_text())
     entry, short = got["runs"]
@@ -226,7 +226,7 @@ def test_the_whole_demo_in_small(data, tmp_path):
 def test_the_demo_with_cards_in_small(data, tmp_path):
     runs = "ring-card ring-lossy wa"
     process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS=runs, TARGET="0.5")
-    text, _ = process.communicate(timeout=120)
+    text, _ = process.communicate(timeout=600)
     assert process.returncode == 0, text
     packed, lossy, wa = json.loads((tmp_path / "out/details.json").read_text())["runs"]
     assert packed["identical"] and packed["apart"] == 0 and wa["identical"]  # cards are exact again
@@ -287,7 +287,7 @@ def test_wrong_settings_are_named(data, tmp_path):
         ({"MODEL": "x"}, "MODEL"),
     ):
         process = demo(data, tmp_path / "out", **settings)
-        text, _ = process.communicate(timeout=60)
+        text, _ = process.communicate(timeout=600)
         assert process.returncode == 2 and word in text
 
 
@@ -332,7 +332,7 @@ def test_an_interrupt_leaves_nothing_behind(data, tmp_path, phase, name):
     assert ours
     os.kill(process.pid, name) if name == signal.SIGKILL else os.killpg(process.pid, name)
     process.stdout.read()  # to its end: nothing inside holds it open any more
-    assert process.wait(timeout=60) != 0
+    assert process.wait(timeout=300) != 0
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
     every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     assert not ours & namespaces_of(every)

@@ -23,7 +23,7 @@ ENVIRONMENT = {
 def test_train_ddp_under_torchrun():
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     out = subprocess.run(
-        [*run, ROOT / "examples" / "train_ddp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+        [*run, ROOT / "examples" / "train_ddp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
     assert out.returncode == 0, out.stderr
     first, last, sent, dense = re.search(
@@ -45,6 +45,6 @@ def test_average_numpy(tmp_path):
         for r in range(2)
     ]
     for r, process in enumerate(ranks):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert out == f"rank {r} of 2: mean 0.5\n"

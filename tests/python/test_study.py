@@ -102,14 +102,14 @@ def test_an_interrupted_study_keeps_its_runs_and_goes_on(data, tmp_path):  # noq
     while not (tmp_path / "study.json").exists():
         assert process.poll() is None, process.communicate()[0]
     process.send_signal(signal.SIGINT)
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=300)
     assert process.returncode == 130, text
     first = json.loads((tmp_path / "study.json").read_text())["runs"]
     assert 1 <= len(first) < 50 and {run["codec"] for run in first} == {"fp32"}
     assert "| `fp32` |" in (tmp_path / "study.md").read_text()
 
     process = study(data, tmp_path, CODECS="topk:ratio=0.1", SEEDS="1", EPOCHS="1", RESUME="1")
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=300)
     assert process.returncode == 0, text
     told = json.loads((tmp_path / "study.json").read_text())
     assert told["runs"][: len(first)] == first
@@ -117,11 +117,11 @@ def test_an_interrupted_study_keeps_its_runs_and_goes_on(data, tmp_path):  # noq
     assert told["rows"][1]["bytes_per_step"] < told["rows"][0]["bytes_per_step"] / 3
 
     process = study(data, tmp_path, EPOCHS="2", RESUME="1", CODECS="fp32")
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=300)
     assert process.returncode == 2 and "another job: epochs" in text
 
 
 def test_wrong_settings_are_named(data, tmp_path):  # noqa: F811
     process = study(data, tmp_path, CODECS="fp64")
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=300)
     assert process.returncode == 2 and "fp64" in text
