@@ -116,7 +116,7 @@ const char* const kPreludeNumbers = R"front(
 #endif
   template <class T>
   INL T clamp_(T v, T low, T high) {
-    return select(lt(v, low), low, select(lt(high, v), high, v));
+    return select(lt(v, low), low, min_(v, high));  // low may be above high
   }
   template <class T>
   INL T hold_(T v, T low, T high) {  // clamp_ where low <= high
