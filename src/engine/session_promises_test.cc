@@ -182,6 +182,44 @@ TEST(Session, commit_leaves_its_word) {
   }
 }
 
+// Takes control messages from some point on, and never ends their sending.
+class NeverDone final : public testing::ForwardingTransport {
+ public:
+  NeverDone(std::unique_ptr<Transport> inner, std::atomic<bool>& stuck)
+      : ForwardingTransport(std::move(inner)), stuck_(stuck) {}
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
+    if (stuck_ && channel == engine::kControlChannel) return {};
+    return ForwardingTransport::send(peer, channel, bytes, op);
+  }
+
+ private:
+  std::atomic<bool>& stuck_;
+};
+
+// A round that all ended is committed, though this rank's word of it never gets out; the others name this rank.
+TEST(Session, commit_ends_without_its_word) {
+  for (const int lanes : {0, 2}) {
+    std::vector<std::unique_ptr<Transport>> ends = open_loop(3);
+    std::atomic<bool> stuck = false;
+    ends[0] = std::make_unique<NeverDone>(std::move(ends[0]), stuck);
+    Ranks ranks(std::move(ends),
+                {.codec = "fp32", .lanes = lanes, .min_values = 0, .timeout = std::chrono::seconds(1)});
+    ranks.each([&](Rank r) {
+      std::vector<Named> bucket = {{"w", wave(300, r, 0)}};
+      ASSERT_TRUE(round_of(ranks[r], bucket).ok());
+      ASSERT_TRUE(sync_and_wait(ranks[r], bucket).ok());
+      if (r == 0) stuck = true;
+      const Status s = ranks[r].commit();
+      if (r == 0) {
+        EXPECT_TRUE(s.ok()) << text(s);
+      } else {
+        EXPECT_EQ(s.code(), Code::kTimeout) << text(s);
+        EXPECT_EQ(s.peer(), 0) << text(s);
+      }
+    });
+  }
+}
+
 TEST(Session, together) {
   Ranks ranks(open_loop(2), {.codec = "bf16", .min_values = 10});
   ranks.each([&](Rank r) {
