@@ -163,8 +163,9 @@ class Unit {
   bool meets_nonfinite(std::span<const int> frames, const Where& w);
   Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
 
-  // What they mean under a law (laws.cc).
   Result<Made> encode_values(const Step& step, const Where& w, int lane);
+
+  // What they mean under a law (laws.cc).
   Result<Made> encode_own(const Step& step, const Where& w, int lane);
   Result<Made> encode_joined(const Step& step, const Where& w, int lane);
   Status merge_values(const Step& step, const Where& w, int lane);

@@ -107,6 +107,8 @@ def test_floors_catches_a_circle(tree):
         ("![gone](gone.png)\n", "no such file"),
         ("[out](../../etc/passwd)\n", "no such file"),
         ("see `src/base/gone.h`\n", "is not there"),
+        ("| word | means |\n| one | two |\n", "a table needs a line of dashes"),
+        ("| word | means |\n|---|---|\n| one | two | three |\n", "a row of 3 cells in a table of 2"),
     ],
 )
 def test_links_catches(tree, text, says):
@@ -118,6 +120,7 @@ def test_links_catches(tree, text, says):
 
 def test_links_leaves_code_and_the_web_alone(tree):
     tree.put("README.md", "```\n[x](gone.md)\n```\n`[y](gone.md)` [z](https://example.org/gone) `src/<name>.cc`\n")
+    tree.put("docs/table.md", "| a | b |\n|---|--:|\n| `x|y` | \\| |\n")
     assert lint("check_links", tree.root).returncode == 0
 
 

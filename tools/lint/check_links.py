@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links between the documents lead somewhere, and paths named in them exist.
+"""Links between the documents lead somewhere, paths named in them exist, and tables render as tables.
 
 Checked in every *.md: relative links and images, with their #anchors; and words in back quotes that read as a path of
-this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...).
+this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...). A table without a line of dashes below its
+head is one paragraph on a forge; a row with more cells than the head loses them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ REFERENCE = re.compile(r"^\s{0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$")
 HTML = re.compile(r"<(?:img|a)\b[^>]*\b(?:src|href)=\"([^\"]+)\"")
 CODE = re.compile(r"`([^`]+)`")
 PATH = re.compile(r"^(?:src|include|docs|tests|tools|bench|apps|python|demo|examples|rtl|\.ci)/[\w./+-]*$")
+RULE = re.compile(r"^\|(?:\s*:?-+:?\s*\|)+\s*$")
 BUILT = ("demo/out",)  # made by a run, not part of the tree
 
 
@@ -51,8 +53,33 @@ def anchors(path: Path) -> set[str]:
     return names
 
 
+def cells(row: str) -> int:
+    bare = CODE.sub(lambda code: code[0].replace("|", ""), row.strip()).replace("\\|", "")
+    return bare.removeprefix("|").removesuffix("|").count("|") + 1
+
+
+def tables(path: Path) -> Iterator[tuple[int, str]]:
+    """What keeps a table from being one: line, what is wrong."""
+    before = -1
+    rows: list[tuple[int, str]] = []
+    for number, line in [*prose(path), (-1, "")]:
+        if line.startswith("|") and (not rows or number == before + 1):
+            rows.append((number, line))
+        elif rows:
+            head = cells(rows[0][1])
+            if len(rows) < 2 or not RULE.match(rows[1][1]):
+                yield rows[0][0], "a table needs a line of dashes below its head"
+            for at, row in rows[1:]:
+                if cells(row) > head:
+                    yield at, f"a row of {cells(row)} cells in a table of {head}"
+            rows = [(number, line)] if line.startswith("|") else []
+        before = number
+
+
 def check(root: Path) -> Iterator[Problem]:
     for path in files(root, "*.md"):
+        for number, wrong in tables(path):
+            yield path, number, wrong
         for number, line in prose(path):
             bare = CODE.sub("", line)
             targets = LINK.findall(bare) + REFERENCE.findall(bare) + HTML.findall(bare)
