@@ -24,6 +24,7 @@ _LOOK = 1.0  # seconds between looks at the clock while waiting, and for signals
 _LINGER = 5.0  # seconds that a rank which refuses stays for the others
 _MOST_TEXT = 1000
 _PIECE = 1 << 22  # bytes per rank
+_WITHDRAWN = "\n"  # no refusal: those are printable
 
 
 def error(code: str, peer: int | None, text: str) -> Exception:
@@ -131,11 +132,23 @@ def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) ->
     # Each rank counts its own exchanges where the others look, so that a store outlives any number of groups.
     number = store.add(f"tithe/count/{rank}", 1)
     store.set(f"tithe/{number}/{rank}", _shown(refusal[:_MOST_TEXT]))
+    try:
+        _wait_for_all(store, number, rank, world, timeout, doing, refusal)
+    except KeyboardInterrupt:  # the others need not wait for their whole timeout
+        store.set(f"tithe/{number}/{rank}", refusal or "KeyboardInterrupt: Ctrl-C ended its wait")
+        raise
+    if number > 2 and not refusal:  # all have come to the one after it, so nobody reads it any more
+        store.delete_key(f"tithe/{number - 2}/{rank}")
+
+
+def _wait_for_all(
+    store: dist.Store, number: int, rank: int, world: int, timeout: float, doing: str, refusal: str
+) -> None:
     # Who refuses ends soon, and may take the store along: the others get a moment to read why.
     deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
     waiting = list(range(world))
     while waiting:
-        waiting = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])]
+        waiting = [r for r in range(world) if not _is_here(store, number, r)]
         left = deadline - time.monotonic()
         for r in range(world) if not refusal else ():
             if r not in waiting and r != rank and (why := _said(store, number, r)):
@@ -144,11 +157,18 @@ def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) ->
         if not waiting:
             break
         if left <= 0 and not refusal:
-            names = ", ".join(map(str, waiting))
-            plural = "s" if len(waiting) > 1 else ""
-            raise error("timeout", waiting[0], f"rank{plural} {names} did not come to {doing} within {timeout:g} s")
+            # Withdrawn, so that they meet the next call instead: else this rank would be one exchange ahead for good.
+            store.set(f"tithe/{number}/{rank}", _WITHDRAWN)
+            store.add(f"tithe/count/{rank}", -1)
+            late = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])] or waiting
+            names = ", ".join(map(str, late))
+            plural = "s" if len(late) > 1 else ""
+            raise error("timeout", late[0], f"rank{plural} {names} did not come to {doing} within {timeout:g} s")
         if left <= 0:
             return
+        if store.check([f"tithe/{number}/{waiting[0]}"]):  # it gave up waiting for others, and may come again
+            time.sleep(0.05)
+            continue
         try:
             store.wait([f"tithe/{number}/{waiting[0]}"], timedelta(seconds=min(left, _LOOK)))
         except dist.DistNetworkError:
@@ -160,12 +180,15 @@ def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) ->
         if store.add(f"tithe/{number}/read", 0) >= world - refusers:
             break
         time.sleep(0.01)
-    if number > 2 and not refusal:  # all have come to the one after it, so nobody reads it any more
-        store.delete_key(f"tithe/{number - 2}/{rank}")
+
+
+def _is_here(store: dist.Store, number: int, rank: int) -> bool:
+    return store.check([f"tithe/{number}/{rank}"]) and store.get(f"tithe/{number}/{rank}") != _WITHDRAWN.encode()
 
 
 def _said(store: dist.Store, number: int, rank: int) -> str:
-    return _shown(store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace"))
+    said = store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace")
+    return "" if said == _WITHDRAWN else _shown(said)
 
 
 def _shown(text: str) -> str:

@@ -3,7 +3,7 @@
 
 import gc
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
+from tithe._torch_copies import has_hook
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _MOST_NAMES = 4
@@ -107,7 +108,7 @@ def usable_timeout(options: dict[str, Any]) -> float:
 
 def check_model(model: DistributedDataParallel) -> None:
     """ValueError names the parameters whose gradients tithe cannot take, and what else stands in the way of a hook."""
-    if getattr(model, "_comm_hooks", ()):
+    if has_hook(model):
         raise ValueError("this model has a communication hook already, and DDP accepts one, once: attach to a new DDP")
     if getattr(model, "_use_python_reducer", False):
         raise ValueError(
@@ -121,7 +122,7 @@ def check_model(model: DistributedDataParallel) -> None:
             wrong.setdefault(str(parameter.dtype).removeprefix("torch."), []).append(name)
     for dtype, names in wrong.items():
         raise ValueError(
-            f"gradients of type {dtype} are not supported: {_some(names)}; "
+            f"gradients of type {dtype} are not supported: {some(names)}; "
             "use float32, bfloat16 or float16 parameters, or requires_grad_(False)"
         )
     sparse = [
@@ -130,7 +131,7 @@ def check_model(model: DistributedDataParallel) -> None:
         if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
     ]
     if sparse:
-        raise ValueError(f"sparse gradients are not supported: {_some(sparse)}; use nn.Embedding(sparse=False)")
+        raise ValueError(f"sparse gradients are not supported: {some(sparse)}; use nn.Embedding(sparse=False)")
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:
@@ -161,9 +162,10 @@ def _with_subclasses(kind: type) -> set[type]:
     return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))
 
 
-def _some(names: list[str]) -> str:
+def some(names: Sequence[str], mark: str = "'") -> str:
+    """The first names of a list that may be long."""
     rest = len(names) - _MOST_NAMES
-    return ", ".join(f"'{name}'" for name in names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(f"{mark}{name}{mark}" for name in names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _short(value: Any) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ranks' states in one, for checkpoints that one rank writes."""
+"""States as checkpoints hold them: a rank's own, under a name of its own, and all ranks' in one."""
 
 import io
 from collections.abc import Mapping
@@ -9,6 +9,24 @@ import torch
 import torch.distributed as dist
 
 from tithe._exchange import gather_bytes
+
+
+def labelled(mine: Mapping[str, Any]) -> dict[str, Any]:
+    """A rank's state under a key that no other rank has.
+
+    torch.distributed.checkpoint takes what stands under one key on several ranks for the same and saves it once; it
+    looks into dicts and lists, and loads a tensor only into one of its size, which is not known before the first step.
+    A tuple it saves and loads as it is.
+    """
+    return {f"rank {mine['rank']} of {mine['world']}": (dict(mine),)}
+
+
+def unlabelled(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What labelled() was given; anything else as it is."""
+    values = list(state.values())
+    if len(values) == 1 and isinstance(values[0], tuple | list) and len(values[0]) == 1:
+        return values[0][0]
+    return state
 
 
 def gather_states(mine: Mapping[str, Any], group: dist.ProcessGroup, timeout: float, doing: str) -> dict[str, Any]:

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from tithe._exchange import error
+from tithe._torch_fit import NAMES_CURE, Entry, memory_order, other_format, same_order
+from tithe._torch_gather import unlabelled
 
 _NO_WALK = -1  # as torch numbers them
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
-_CURE = "make the State with parameters=model.named_parameters(), as attach() does, when saving and when loading"
-
-Entry = Mapping[str, Any]  # what a saved state tells of a parameter: shape, dtype, print
 
 
 def fingerprint(parameter: torch.Tensor) -> str:
@@ -26,13 +25,23 @@ def fingerprint(parameter: torch.Tensor) -> str:
 
 
 def describe(parameter: torch.Tensor) -> dict[str, Any]:
-    return {"shape": list(parameter.shape), "dtype": str(parameter.dtype), "print": fingerprint(parameter)}
+    return {
+        "shape": list(parameter.shape),
+        "dtype": str(parameter.dtype),
+        "print": fingerprint(parameter),
+        "order": memory_order(parameter),
+    }
 
 
 def other_values(saved: Mapping[str, Any], model: torch.nn.Module) -> str | None:
-    """The first parameter of a saved state that a DDP model does not have, or has with other values; None if none."""
+    """The first parameter of a saved state that a DDP model has with other values; None if none.
+
+    One that the model does not have is no sign of another checkpoint, unless it has none of them.
+    """
     now = dict(by_name(model.module.named_parameters()).values())
-    for name, entry in saved["parameters"].items():
+    entries = unlabelled(saved)["parameters"]
+    both = {name: entry for name, entry in entries.items() if name in now}
+    for name, entry in (both or entries).items():
         if name not in now or entry["print"] != fingerprint(now[name]):
             return name
     return None
@@ -60,7 +69,7 @@ def check_alike(names: Mapping[int, tuple[str, torch.Tensor]], all_gather: Calla
     first, theirs = told[0], told[rank]
     if not first or not theirs:
         without = rank if first else 0
-        raise error("mismatch", rank, f"rank {without} does not know its parameters' names, others do: {_CURE}")
+        raise error("mismatch", rank, f"rank {without} does not know its parameters' names, others do: {NAMES_CURE}")
     at = next((i for i, (a, b) in enumerate(zip(first, theirs, strict=False)) if a != b), min(len(first), len(theirs)))
     raise error(
         "mismatch",
@@ -90,7 +99,7 @@ def check_order(saved: Mapping[str, Entry], names: Mapping[int, Any], may_be_nam
     if twins:
         raise ValueError(
             f"the saved state knows parameters by their order alone, and {', '.join(twins[:4])} looked alike when it "
-            f"was saved, so that another order would go unnoticed: {_CURE}"
+            f"was saved, so that another order would go unnoticed: {NAMES_CURE}"
         )
 
 
@@ -105,6 +114,7 @@ class Keys:
         self.step: set[int] = set()  # ids that the open step has brought
         self.places: set[int] = set()  # bucket numbers likewise
         self.walk = _NO_WALK  # the walk through the autograd graph that the last whole step was part of
+        self.orders = {number: memory_order(p) for number, (_, p) in names.items()}  # in memory, by id
 
     def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
         """Notes a bucket. True if an earlier step was left before its end and is begun anew.
@@ -127,6 +137,11 @@ class Keys:
         self.walk = walk
         self.whole = True
 
+    def unseen(self) -> list[str]:
+        """What the open step has not brought yet, of all that is known to come."""
+        table = self.known if self.whole else self.known | self.names
+        return [key for number, (key, p) in table.items() if number not in self.step and p.requires_grad]
+
     def of(self, parameter: torch.nn.Parameter) -> str:
         if id(parameter) in self.known:
             return self.known[id(parameter)][0]
@@ -139,10 +154,20 @@ class Keys:
         else:
             place = len(self.known)
             key = list(self.saved)[place] if place < len(self.saved) else f"#{place}"
-        if self.saved:
+        if self.saved and not self.names:
             self._check_saved(key, parameter)
         self.known[id(parameter)] = (key, parameter)
         return key
+
+    def check_orders(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """ValueError where one lies in memory in another order than before: so would its gradient, not its residual."""
+        for p in parameters:
+            now = memory_order(p)
+            if self.orders.setdefault(id(p), now) != now:
+                raise ValueError(
+                    f"parameter '{self.of(p)}' has another memory format than when its gradients were first taken: "
+                    "convert the model before DistributedDataParallel(model)"
+                )
 
     def find(self, parameter: torch.nn.Parameter) -> str:
         """The same without learning a new one."""
@@ -152,26 +177,27 @@ class Keys:
         raise ValueError("this State has not seen the parameter: its first step is still to come, or it is another's")
 
     def _check_saved(self, key: str, parameter: torch.nn.Parameter) -> None:
+        """By order, a parameter is told by its values. With names, check_fit() has looked at all of them before."""
         entry = self.saved.get(key)
-        if entry is None and any(k.startswith("#") for k in self.saved):
-            raise ValueError(f"the loaded state was saved without names and this State has them ('{key}'): {_CURE}")
         if entry is None or list(entry["shape"]) != list(parameter.shape):
             have = "no values" if entry is None else f"the shape {tuple(entry['shape'])}"
             raise ValueError(
                 f"the loaded state has {have} of parameter '{key}', the model has {tuple(parameter.shape)}: "
                 "load the state that was saved with this model"
             )
-        if self.names or (entry["dtype"], entry["print"]) == (str(parameter.dtype), fingerprint(parameter)):
-            return
-        raise ValueError(
-            f"parameter '{key}', of shape {tuple(parameter.shape)}, is not the one that stood in this place when the "
-            "state was saved, or has other values: without names the state is told apart by order and values. Load "
-            f"the model's own state of the same step before the first step, or {_CURE}"
-        )
+        if (entry["dtype"], entry["print"]) != (str(parameter.dtype), fingerprint(parameter)):
+            raise ValueError(
+                f"parameter '{key}', of shape {tuple(parameter.shape)}, is not the one that stood in this place when "
+                "the state was saved, or has other values: without names the state is told apart by order and values. "
+                f"Load the model's own state of the same step before the first step, or {NAMES_CURE}"
+            )
+        if not same_order(entry, parameter):
+            raise ValueError(other_format(f"'{key}'"))
 
     def table(self) -> dict[str, dict[str, Any]]:
-        """For a state to be saved: what the parameters are now."""
-        return {key: describe(p) for key, p in self.known.values()} or {k: dict(e) for k, e in self.saved.items()}
+        """For a state to be saved: what the parameters are now, and what is kept of those that do not train now."""
+        now = {key: describe(p) for key, p in self.known.values()}
+        return now | {key: dict(e) for key, e in self.saved.items() if key not in now}
 
 
 def two_models(why: str) -> str:

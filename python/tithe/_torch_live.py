@@ -21,6 +21,7 @@ from tithe import _core
 from tithe._schedule import Evaluations
 from tithe._torch_checks import DTYPES, scale_of
 from tithe._torch_device import Passage, Passages, check_device
+from tithe._torch_giving_up import give_up, interrupted, never_came
 from tithe._torch_keys import Keys
 from tithe._torch_trace import Backward
 
@@ -32,16 +33,20 @@ _LOOK = 0.1  # seconds between looks for Ctrl-C
 class Job:
     """One bucket on its way."""
 
-    __slots__ = ("done", "error", "future", "last", "layout", "loss_scale", "passage", "scale", "tensor", "ticket")
+    __slots__ = (
+        "done", "error", "future", "last", "layout", "loss_scale", "passage", "place", "scale", "tensor", "ticket"
+    )  # fmt: skip
 
     def __init__(
         self,
+        place: int,
         layout: _core.Layout,
         tensor: torch.Tensor,
         last: bool,
         loss_scale: Callable[[], float] | None,
         passage: Passage | None,
     ) -> None:
+        self.place = place
         self.layout = layout
         self.tensor = tensor
         self.last = last
@@ -82,7 +87,7 @@ class Job:
         self.done.set()
 
     def wait(self) -> None:
-        """Returns when the step is over; raises what went wrong. Ctrl-C ends it."""
+        """Returns when the step is over. Raises only what the handler of a signal does."""
         if self.tensor.is_cpu or not _for_main_thread():
             self.done.wait()
         else:
@@ -91,11 +96,9 @@ class Job:
                 while not self.done.wait(_LOOK) and not _core.held_interrupt():
                     pass
             finally:
-                interrupted = _core.release_interrupt()
-            if interrupted:
+                came = _core.release_interrupt()
+            if came:
                 raise KeyboardInterrupt
-        if self.error is not None:
-            raise self.error
 
     def value(self, _: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         """For Future.then(): raises there what went wrong, so that it reaches DDP as an error."""
@@ -147,14 +150,32 @@ def _commit(session: _core.Session, step: list[Job]) -> None:
         job.settle()
 
 
-def _work(session: _core.Session, jobs: Jobs, causes: list[BaseException]) -> None:
+def _work(
+    session: _core.Session,
+    jobs: Jobs,
+    causes: list[BaseException],
+    patience: float,
+    unseen: Callable[[], list[str]],
+) -> None:
     """The worker: completes futures in the order of their tickets. Knows no State, so that one can be collected.
 
     Those of a step are completed together, after its commit: whether a step counts is decided for all its buckets
     at once, and until then their values may change. causes: what cancelled the session, if it was not the world.
+    patience: seconds that buckets wait for the next one of their step. unseen: names of what that step still lacks.
     """
     step: list[Job] = []
-    while (job := jobs.get()) is not None:
+    while True:
+        try:
+            job = jobs.get(timeout=patience if step else None)
+        except queue.Empty:
+            late = never_came([each.place for each in step], unseen(), patience)
+            give_up(session, causes, late)
+            for each in step:
+                each.end(late)
+            step = []
+            continue
+        if job is None:
+            break
         error: BaseException | None = None
         over = job.ends_step if isinstance(job, Mark) else job.last
         with record_function("tithe::wait"):
@@ -192,9 +213,7 @@ def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseE
         except Exception as error:
             _lighten(error)
             job.error = error
-            causes.append(error)
-            with contextlib.suppress(ValueError):  # closed already
-                session.cancel()  # so that the other ranks hear of it now, not after their timeout
+            give_up(session, causes, error)
         jobs.put(job)
     jobs.put(None)
 
@@ -202,11 +221,11 @@ def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseE
 class Crew:
     """The threads of a session. Knows no State, so that one can be collected."""
 
-    def __init__(self, session: _core.Session) -> None:
+    def __init__(self, session: _core.Session, patience: float, unseen: Callable[[], list[str]]) -> None:
         self.session = session
         self.jobs: Jobs = queue.SimpleQueue()
         self.causes: list[BaseException] = []
-        self.worker = self._start(_work, session, self.jobs, self.causes)
+        self.worker = self._start(_work, session, self.jobs, self.causes, patience, unseen)
         self.arriving: Jobs | None = None  # the feeder's, from the first bucket on an accelerator on
         self.feeder: threading.Thread | None = None
         self.passages = Passages()
@@ -230,6 +249,15 @@ class Crew:
             if self._stopped:
                 raise ValueError("this State is closed")
             yield
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a wait that raises nothing of its own: what is raised in it, as by Ctrl-C, ends the session."""
+        try:
+            yield
+        except BaseException as why:
+            give_up(self.session, self.causes, interrupted(why))
+            raise
 
     def feed(self) -> None:
         """From now on all that is put goes through the feeder, so that nothing overtakes a bucket that is copied."""
@@ -260,14 +288,16 @@ class Crew:
 class Live:
     """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
 
-    def __init__(self, session: _core.Session, evaluations: Evaluations, keys: Keys, opened_choices: str) -> None:
+    def __init__(
+        self, session: _core.Session, evaluations: Evaluations, keys: Keys, opened_choices: str, patience: float
+    ) -> None:
         self.session = session
         self.opened_choices = opened_choices
         self.rank, self.world = session.rank, session.world
         self.evaluations = evaluations
         self.keys = keys
-        self.layouts: dict[int, tuple[list[int], torch.dtype, _core.Layout]] = {}
-        self.crew = Crew(session)
+        self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout]] = {}  # by bucket number
+        self.crew = Crew(session, patience, keys.unseen)
         self.backward: Backward | None = None  # while something is traced
         # Runs when the State goes away or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.crew.stop, False)
@@ -283,9 +313,10 @@ class Live:
         """Returns when the worker has nothing left to do; raises what the end of a step that was left raised."""
         mark = Mark(ends_step)
         self.crew.put(mark)
-        while not mark.reached.wait(0.2):
-            if not self.crew.worker.is_alive():
-                return
+        with self.crew.waiting():
+            while not mark.reached.wait(0.2):
+                if not self.crew.worker.is_alive():
+                    return
         if mark.error is not None:
             raise mark.error
 
@@ -293,12 +324,14 @@ class Live:
         """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""
         try:
             return self._start(bucket, loss_scale)
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C among them
             self.close()  # so that the other ranks hear of it now, not after their timeout
             _lighten(error)
             raise
 
     def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
+        if self.crew.causes:  # over already, and this says why
+            raise self.crew.causes[0]
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
             raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
@@ -310,11 +343,21 @@ class Live:
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
-            job = Job(layout, buffer, bucket.is_last(), loss_scale, passage)
+            job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage)
             if self.crew.feeder is None:
                 job.sync(self.session)
             self.crew.put(job)
         return job
+
+    def finish(self, job: Job) -> None:
+        """Returns when the step is over whose last bucket the job is; raises what went wrong.
+
+        Ctrl-C on the main thread ends it, and the session: the step must not count later, when nobody applies it.
+        """
+        with self.crew.waiting():
+            job.wait()
+        if job.error is not None:
+            raise job.error
 
     def layout(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> _core.Layout:
         """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
@@ -330,14 +373,19 @@ class Live:
     def _layout(self, place: int, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout:
         ids = [id(p) for p in parameters]
         cached = self.layouts.get(place)
-        if cached is not None and cached[0] == ids and cached[1] == buffer.dtype:
-            return cached[2]
+        memory = buffer.data_ptr()  # DDP lays out views anew where it makes a new buffer
+        if cached is not None and cached[:3] == (ids, buffer.dtype, memory):
+            return cached[3]
+        self.keys.check_orders(parameters)
+        if cached is not None and cached[:2] == (ids, buffer.dtype):  # a wrapper's hook makes one for every step
+            self.layouts[place] = (*cached[:2], memory, cached[3])
+            return cached[3]
         _refuse_unsupported(buffer, parameters)
         keys = [self.keys.of(p) for p in parameters]
         # A parameter without rows is a vector, which is one.
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
         layout = _core.Layout(keys, [p.numel() for p in parameters], DTYPES[buffer.dtype], rows)
-        self.layouts[place] = (ids, buffer.dtype, layout)
+        self.layouts[place] = (ids, buffer.dtype, memory, layout)
         return layout
 
 

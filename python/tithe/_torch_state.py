@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -19,8 +20,10 @@ from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, transport_text
 from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
+from tithe._torch_copies import NO_HOOK, say_if_in_a_model
 from tithe._torch_device import device_of
-from tithe._torch_gather import gather_states, own_state
+from tithe._torch_fit import check_fit, check_place, laid_out_like, say_what_differs
+from tithe._torch_gather import gather_states, labelled, own_state, unlabelled
 from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
 from tithe._torch_live import Live
 from tithe._torch_trace import Backward
@@ -137,7 +140,7 @@ class State(_Slots):
         if self._saved is not None:
             self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, keys, opened_choices)
+        self._live = Live(session, evaluations, keys, opened_choices, options.patience)
         self._watch_backward()
 
     def close(self) -> None:
@@ -152,7 +155,7 @@ class State(_Slots):
             self._live.close()
 
     def _together(self, doing: str, body: Callable[[], Any]) -> Any:
-        return together(self._group(), usable_timeout(self.options), doing, body)
+        return together(self._group(), self._session_options()[1].patience, doing, body)
 
     def _group(self) -> dist.ProcessGroup:
         group = self.process_group if self.process_group is not None else dist.group.WORLD
@@ -187,10 +190,16 @@ class State(_Slots):
             self._settled = True
         job = live.start(bucket, self.loss_scale)
         future = job.future.then(job.value)
-        if torch._C._current_graph_task_id() != -1:
-            # Runs just before DDP waits for its futures: raises the error itself, with its type and `peer`, where
-            # DDP would raise a text about a future; and Ctrl-C works while it waits.
-            torch.autograd.Variable._execution_engine.queue_callback(job.wait)
+        if job.last:
+            # Raises the error itself, with its type and `peer`, where DDP would raise a text about a future; and Ctrl-C
+            # works while it waits. Only now that all buckets are on their way: a backward may run inside a backward
+            # (reentrant checkpoints), and the engine runs a callback at the end of the one in which it was queued.
+            # There DDP waits as well, for all futures, once it has handed over the last bucket.
+            finish = functools.partial(live.finish, job)
+            if torch._C._current_graph_task_id() != -1:
+                torch.autograd.Variable._execution_engine.queue_callback(finish)
+            else:
+                finish()  # no walk: DDP shadows a step of the others (Join), and would wait next
         return future
 
     # ---- schedules
@@ -210,7 +219,7 @@ class State(_Slots):
         self._live.drain()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
         group, doing = self._group(), "tithe.torch.State.evaluated()"
-        patience = self._session_options()[1].timeout
+        patience = self._session_options()[1].patience
 
         def numbers() -> str:
             return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
@@ -242,11 +251,15 @@ class State(_Slots):
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's residuals and counters, as a uint8 tensor and plain values: save one per rank.
+        """This rank's residuals and counters, as a uint8 tensor and plain values under a key of this rank: save one per
+        rank, or give the State to torch.distributed.checkpoint, which puts all ranks' into one checkpoint.
 
-        Call it between steps, on all ranks at the same step. After a failure, and after close(), it is the state of the
-        last step that was committed.
+        Call it between steps, on all ranks at the same step. After a failure, an interrupt and close() it is the state
+        of the last step that was committed.
         """
+        return labelled(self._whole_state())
+
+    def _whole_state(self) -> dict[str, Any]:
         if self._live is None:
             if self._saved is not None:
                 return dict(self._saved)
@@ -271,25 +284,29 @@ class State(_Slots):
         large as all residuals: 4 bytes per parameter and rank (8 with feedback=momentum), in rank 0's memory as well.
         """
         group, doing = self._group(), "tithe.torch.State.gathered_state_dict()"
-        patience = self._session_options()[1].timeout
+        patience = self._session_options()[1].patience
         with self._device():
-            return gather_states(together(group, patience, doing, self.state_dict), group, patience, doing)
+            return gather_states(together(group, patience, doing, self._whole_state), group, patience, doing)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
         Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank, codec or
-        choices; nothing changes then. Load before the first step. A State without names refuses what it could not tell
+        choices, and for parameters of another shape or memory format, by name; nothing changes then. What the state
+        lacks of the model begins with nothing unsent, what it has of parameters that do not train is kept for them; a
+        line in the log names both. Load before the first step. A State without names refuses what it could not tell
         apart, here or in the first step.
         """
         if "ranks" in state:
             group = self._group()
             state = own_state(state, dist.get_rank(group), dist.get_world_size(group))
+        state = unlabelled(state)
         missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
         if missing or state["format"] != _STATE_FORMAT:
             raise ValueError("not a state of this version of tithe.torch.State")
         if not self._nothing_unsent(state):
             check_order(state["parameters"], self._names, may_be_named=not self._settled)
+            check_fit(state["parameters"], self._names)
         if self._live is None:
             self._saved = dict(state)
             return
@@ -299,16 +316,11 @@ class State(_Slots):
         self._restore(self._live.session, self._live.evaluations, self._live.keys, state)
 
     def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
-        if state["world"] != world:
-            raise ValueError(
-                f"the state was saved by {state['world']} ranks and this job has {world}: "
-                f"start {state['world']} ranks, or start without the state (what was unsent is then lost)"
-            )
-        if state["rank"] != rank and not is_lossless(self.codec, self._choices()):
-            raise ValueError(
-                f"the state was saved by rank {state['rank']} and this is rank {rank}: residuals differ between ranks, "
-                "save and load one state per rank"
-            )
+        check_place(state, rank, world, any_rank=is_lossless(self.codec, self._choices()))
+        if not self._nothing_unsent(state):
+            lacks, keeps = check_fit(state["parameters"], self._names)
+            if rank == 0:  # names are alike on all ranks
+                say_what_differs(lacks, keeps)
 
     def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
         """So that any rank's state will do."""
@@ -333,13 +345,15 @@ class State(_Slots):
     def __getstate__(self) -> dict[str, Any]:
         _log.warning("Process group is not serializable and excluded from a saved state.")
         self._unused.detach()  # the copy is what will be used
-        saved = self._saved if self._live is None else self.state_dict()
+        saved = self._saved if self._live is None else self._whole_state()
         settings = {name: getattr(self, name) for name in State.__slots__ if name != "process_group"}
         return {**settings, "_saved": saved}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         _log.warning(
-            "Process group will be set to the default group: if it is another, set `process_group` before a step."
+            "Process group will be set to the default group: if it is another, set `process_group` before a step. "
+            "If this State came with a whole model: %s",
+            NO_HOOK,
         )
         for name, value in state.items():
             setattr(self, name, value)
@@ -353,8 +367,9 @@ class State(_Slots):
         for name in State.__slots__:
             setattr(twin, name, getattr(self, name))
         twin.options = copy.deepcopy(self.options, memo)
-        twin._begin({}, self._saved if self._live is None else self.state_dict())
+        twin._begin({}, self._saved if self._live is None else self._whole_state())
         twin._unused.detach()  # many copies are only kept
+        say_if_in_a_model(memo)
         return twin
 
     # ---- what it did
@@ -392,8 +407,8 @@ class State(_Slots):
         """What this rank has not sent yet of a parameter's gradient, float32, in the parameter's shape."""
         session = self._running()
         self._live.drain()
-        out = torch.empty(parameter.shape, dtype=torch.float32)
-        session.residual(self._live.keys.find(parameter), out.view(-1).numpy())
+        out, values = laid_out_like(parameter)
+        session.residual(self._live.keys.find(parameter), values.numpy())
         return out
 
     def _running(self) -> _core.Session:

@@ -22,12 +22,21 @@ What DDP users rely on, and how it is here:
                    pinned host memory on a stream of its own, sent while backward goes on, and copied back; the future
                    carries the event. Pinned memory is as large as the gradients. Every wait is tested against a
                    stand-in for a GPU; no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
+  nested           a backward inside a backward works: checkpoints (reentrant or not, in one another), autograd.grad and
+                   gradient penalties. A hook of your own around this one returns the future and does not wait for it
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step
   keyed            residuals belong to parameters, by name: those of the model with which the State is attached or
                    registered, or State(parameters=model.named_parameters()). All ranks must name alike. Where the model
                    cannot be found (a State inside an object of your own) they go by the order in which DDP first hands
                    them over, and a saved state is taken back only by parameters that have, one by one, the values with
                    which they were saved
+  channels_last    residual() has the parameter's places in any memory format; a state is taken back in the format in
+                   which it was saved. Convert before DistributedDataParallel
+  partly           a loaded state may lack parameters (nothing of theirs is unsent) or have some that do not train now
+                   (kept for them); a line in the log names them. Other shapes are refused, by name
+  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint
+  copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model say so, and attach()
+                   takes such a copy and goes on from its residuals
   compiled         attach before or after torch.compile(); `_orig_mod.` is left out of the names, so that a state fits
                    the model compiled or not
   one model        a State belongs to one model: one that two models have registered is refused by all ranks at the
@@ -44,7 +53,10 @@ What DDP users rely on, and how it is here:
                    with that step, and DDP drops it as it drops the whole gradient
   errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint:
                    state_dict() still gives the state of the last step that counted, also after close()
-  Ctrl-C           ends whatever waits, on the main thread; the session is over then, and peers hear of it
+  Ctrl-C           ends whatever waits, on the main thread; the session is over then, peers hear of it, and the step
+                   that waited never counts: state_dict() gives the state of before
+  waiting          no wait is without an end: a silent rank is named after `timeout`, one that hands nothing over after
+                   `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md)
   fork             a forked child must not run backward with the parent's State; DataLoader workers are fine
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
@@ -58,6 +70,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tithe._exchange import together
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
+from tithe._torch_copies import take_over
 from tithe._torch_model import record_model
 from tithe._torch_state import DEFAULT, State
 
@@ -119,6 +132,7 @@ def attach(
         state._unused.detach()  # what goes wrong from here on is told by an exception
         state._settled = True
         scale_of(state.loss_scale)
+        take_over(ddp, state)
         ddp.register_comm_hook(state, hook)
         return state
 

@@ -82,6 +82,12 @@ class Ranks:
         self._folder.cleanup()
 
 
+def own_part(saved):
+    """What a state_dict() has under its rank's key."""
+    ((part,),) = saved.values()
+    return part
+
+
 def wait_until(true, seconds=60):
     """Returns when true() is; for what another process or thread brings about."""
     deadline = time.monotonic() + seconds

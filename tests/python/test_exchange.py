@@ -3,6 +3,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import torch.distributed as dist
@@ -102,6 +103,54 @@ def not_evaluated(rank, world):
 
 def test_a_rank_that_refuses_to_evaluate_is_named():
     assert run_ranks(2, not_evaluated) == [1, "mine"]
+
+
+def evaluates_for_long(rank, world, patience):
+    state = tithe.torch.State(codec="topk", schedule="recover", timeout=20.0)
+    state.open()
+    state.options.update(timeout=0.5, patience=patience)  # for what follows
+    told = set()
+    for call in (lambda: state.evaluated(loss=1.0), state.gathered_state_dict):
+        if rank == 1:
+            time.sleep(2.5)
+        while True:
+            try:
+                call()
+                break
+            except tithe.Error as error:
+                told.add((error.code, error.peer))
+    state.close()
+    return told
+
+
+def test_a_rank_that_evaluates_for_longer_than_the_timeout_is_waited_for():
+    """It was told that others did not come, and so were they in the next call."""
+    assert run_ranks(2, evaluates_for_long, 60.0) == [set(), set()]
+
+
+def test_who_gave_up_waiting_for_a_rank_meets_it_in_the_next_call():
+    assert run_ranks(2, evaluates_for_long, 1.0) == [{("timeout", 1)}, set()]
+
+
+def interrupted(rank, world):
+    group = dist.group.WORLD
+    if rank == 0:
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    elif rank == 2:
+        time.sleep(4)
+    try:
+        together(group, 100.0, "test", lambda: None)
+    except KeyboardInterrupt:
+        time.sleep(5)  # the process, and with it the store, is still there
+        return "mine"
+    except tithe.Error as error:
+        return error.peer, str(error)
+    return None
+
+
+def test_ctrl_c_in_an_exchange_is_told_to_the_others():
+    text = "rank 0 refused test: KeyboardInterrupt: Ctrl-C ended its wait"
+    assert run_ranks(3, interrupted) == ["mine", (0, text), (0, text)]
 
 
 def many(rank, world):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn as nn
-from processes import run_ranks
+from processes import own_part, run_ranks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -103,7 +103,7 @@ def proposing(rank, world):
 
     # A job that begins again as this one did goes on with what was taken, bit for bit.
     saved, weights = state.state_dict(), copy.deepcopy(net.state_dict())
-    assert saved["proposed"]
+    assert own_part(saved)["proposed"]
     step(model, rank, number + 1)
     again = Net()
     again.load_state_dict(weights)
@@ -115,7 +115,7 @@ def proposing(rank, world):
     for a, b in zip(net.parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b)
     state.close()
-    assert state.state_dict()["proposed"]
+    assert own_part(state.state_dict())["proposed"]
     return agreed, [p.detach().numpy().tobytes() for p in net.parameters()]
 
 

@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 import torch.nn as nn
-from processes import run_ranks
+from processes import own_part, run_ranks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -251,7 +251,7 @@ def compiled(rank, world, how):
         with torch.no_grad():
             for p in module.parameters():
                 p -= 0.1 * p.grad
-    saved = state.state_dict()
+    saved = own_part(state.state_dict())
     blob = saved["session"].numpy().tobytes()
     assert b"0.weight" in blob and b"_orig_mod" not in blob
     return (
@@ -276,7 +276,7 @@ def plain(rank):
         with torch.no_grad():
             for p in module.parameters():
                 p -= 0.1 * p.grad
-    return list(state.state_dict()["parameters"]), state.stats()["rounds"]
+    return list(own_part(state.state_dict())["parameters"]), state.stats()["rounds"]
 
 
 def test_torch_compile_before_and_after_attach_trains_under_the_models_own_names():

@@ -8,6 +8,8 @@ import standin
 import torch
 from processes import run_ranks
 from standin_jobs import OPTIONS, make, on_standin, same_bits, train
+from test_torch_nested_backward import BUCKETS, Layers, batch, reentrant
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
 
@@ -53,6 +55,25 @@ def test_several_devices_in_one_process():
 
 def test_three_ranks_by_ring():
     run_ranks(3, equal_to_cpu, ("fp32",), torch.float32, ("standin:1",))
+
+
+def checkpointed(rank, world):
+    group = on_standin()
+    found = []
+    for device in ("cpu", "standin:0"):
+        model = DDP(Layers().to(device), process_group=None if device == "cpu" else group, **BUCKETS)
+        state = tithe.torch.attach(model, codec="fp32", **OPTIONS)
+        for step in range(3):
+            model.zero_grad()
+            model(batch(rank, step).detach().to(device).requires_grad_(), reentrant).backward()
+        assert state.stats()["rounds"] == 3
+        found.append([p.grad.cpu() for p in model.parameters()])
+        state.close()
+    return same_bits(*found)
+
+
+def test_a_backward_in_a_backward_is_as_on_the_cpu():
+    assert run_ranks(2, checkpointed) == [True, True]
 
 
 def as_ddp_has_it(rank, world):

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a DDP model, by copy.deepcopy() or torch.load(): PyTorch copies what it lists of hooks, and no hook.
+
+A copy has its State's residuals, and trains without tithe until it is attached again.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tithe import _core
+
+_log = logging.getLogger("tithe.torch")
+
+NO_HOOK = (
+    "PyTorch copies no communication hook: a copied or loaded DistributedDataParallel trains without tithe until "
+    "tithe.torch.attach(copy), which goes on from its residuals"
+)
+
+
+def has_hook(model: DistributedDataParallel) -> bool:
+    """Whether DDP will call a hook; its list, which a copy has as well, does not tell."""
+    return bool(model._get_ddp_logging_data().get("comm_hook"))
+
+
+def say_if_in_a_model(memo: Mapping[int, Any]) -> None:
+    """From the copying of a State: one line where it is part of a model that is copied."""
+    if any(issubclass(type(made), DistributedDataParallel) for made in memo.values()):
+        _log.warning("%s", NO_HOOK)
+
+
+def take_over(model: DistributedDataParallel, state: Any) -> None:
+    """Makes a copy's new State go on from the one that was copied with it. Before register_comm_hook()."""
+    for _, old in model.__dict__.get("_comm_hooks", ()):
+        saved = getattr(old, "_saved", None) if isinstance(old, type(state)) else None
+        if saved is None:
+            continue
+        old._unused.detach()
+        why = _misfit(saved, state, dist.get_rank(model.process_group), dist.get_world_size(model.process_group))
+        if why is None:
+            state.load_state_dict(saved)
+        else:
+            _log.warning("the residuals that this copied model came with are not taken over: %s", why)
+    model._comm_hooks = []
+
+
+def _misfit(saved: Mapping[str, Any], state: Any, rank: int, world: int) -> str | None:
+    """Why a State could not go on from there; None if it can."""
+    if (saved["rank"], saved["world"]) != (rank, world):
+        return f"they are of rank {saved['rank']} of {saved['world']}, and this is rank {rank} of {world}"
+    codec = _core.check_codec(state.codec)
+    if (saved["codec"], saved["choices"]) != (codec, state._choices()):
+        return f"they were made with codec {saved['codec']} and its choices, and this State has {codec}"
+    return None
