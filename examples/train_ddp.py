@@ -53,7 +53,7 @@ if rank == 0:
 
 # Both are warm by now, or soon. They take turns, so that what else runs on the machine slows both.
 other = torch.optim.SGD(plain.parameters(), lr=0.5)
-turns = [(step(model, optimizer)[1], step(plain, other)[1]) for _ in range(60)][10:]
+turns = [(step(model, optimizer)[1], step(plain, other)[1]) for _ in range(35)][5:]
 ours, theirs = (statistics.median(times) for times in zip(*turns, strict=True))
 if rank == 0:
     print(
