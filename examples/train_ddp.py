@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small DDP training job with tithe's two lines, on made-up data.
+"""A small DDP training job with tithe's two lines, on made-up data; at the end, its step time beside DDP's own.
 
 torchrun --nproc-per-node 2 examples/train_ddp.py
 """
 
+import copy
 import os
+import statistics
+import time
 
 import torch
 import torch.distributed as dist
@@ -18,25 +21,45 @@ rank = dist.get_rank()
 torch.set_num_threads(1)
 torch.manual_seed(0)
 
-model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)))
+network = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+plain = DistributedDataParallel(copy.deepcopy(network))  # for comparison: DDP's own all-reduce
+model = DistributedDataParallel(network)
 options = {"codec": os.environ["CODEC"]} if "CODEC" in os.environ else {}  # none: the default, for any optimizer
 state = tithe.torch.attach(model, **options)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
 truth = torch.randn(256, 10)
 torch.manual_seed(1 + rank)
-losses = []
-for _ in range(60):
+
+
+def step(model, optimizer):
+    """One training step: its loss, and how long it took."""
     data = torch.randn(64, 256)
+    began = time.perf_counter()
     loss = nn.functional.cross_entropy(model(data), (data @ truth).argmax(1))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    losses.append(loss.item())
+    return loss.item(), 1e3 * (time.perf_counter() - began)
 
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+losses = [step(model, optimizer)[0] for _ in range(60)]
+stats = state.stats()
 if rank == 0:
     dense = 4 * sum(p.numel() for p in model.parameters())
-    sent = state.stats()["bytes_sent"] / len(losses)
+    sent = stats["bytes_sent"] / len(losses)
     print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {sent:,.0f} bytes per step instead of {dense:,} as fp32")
+    print(f"unsent: {stats['relative_error']:.1%} of the gradient's norm (docs/diagnose.md)")
+
+# Both are warm by now, or soon. They take turns, so that what else runs on the machine slows both.
+other = torch.optim.SGD(plain.parameters(), lr=0.5)
+turns = [(step(model, optimizer)[1], step(plain, other)[1]) for _ in range(35)][5:]
+ours, theirs = (statistics.median(times) for times in zip(*turns, strict=True))
+if rank == 0:
+    print(
+        f"step {ours:.2f} ms with tithe, {theirs:.2f} ms with DDP's own all-reduce (medians of {len(turns)}, in turns)"
+    )
+    if ours >= theirs:
+        print("here tithe does not pay: so it is where the network is fast or the model small (docs/hosts.md)")
 state.close()
 dist.destroy_process_group()

@@ -104,6 +104,9 @@ struct SessionOptions {
   // A file for the trace of all that the session does (docs/trace.md): ".rank0" and so on is put before its ending, or
   // stands for {rank} in it. Empty: what TITHE_TRACE names, and none where it names none.
   std::string trace = {};
+  // Norms of gradients and residuals (SessionStats, tensor_stats) are taken in rounds 1, 2, 4, 8 and so on, and from
+  // there on in every round of so many; 0: in none. Such a round reads each gradient and each residual once more.
+  std::uint64_t measure = 100;
   // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
   std::function<bool()> interrupted = {};
 };
@@ -116,11 +119,27 @@ struct SessionStats {
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
   std::uint64_t encode_ns = 0;
-  std::uint64_t merge_ns = 0;     // merge and store: decode, add, divide
-  std::uint64_t send_ns = 0;      // from posting a frame to its completion
-  std::uint64_t wait_ns = 0;      // callers blocked in wait()
-  std::uint64_t strange = 0;      // control messages that were not heard: they did not carry the job's tag
-  std::uint64_t events_lost = 0;  // of the trace: pushed out by newer ones before take_trace()
+  std::uint64_t merge_ns = 0;        // merge and store: decode, add, divide
+  std::uint64_t send_ns = 0;         // from posting a frame to its completion
+  std::uint64_t wait_ns = 0;         // callers blocked in wait()
+  std::uint64_t strange = 0;         // control messages that were not heard: they did not carry the job's tag
+  std::uint64_t events_lost = 0;     // of the trace: pushed out by newer ones before take_trace()
+  std::uint64_t gradient_bytes = 0;  // of the gradients that this rank handed over, in their own type
+  std::uint64_t exchange_ns = 0;     // of committed rounds: from the first sync() to the end of commit()
+  std::uint64_t exposed_ns = 0;      // of it, after the last sync(): who commits then waits so long
+  // Of this rank in the last round that was measured (SessionOptions::measure), over all its tensors:
+  std::uint64_t measured_rounds = 0;  // how many rounds had been committed with it; 0: none was measured yet
+  double gradient_norm = 0;           // L2, of the gradients as they were handed over
+  double residual_norm = 0;  // L2, of what is left unsent after it. Over the norm above: the relative error
+};
+
+// What is known of one tensor on this rank.
+struct TensorStats {
+  std::string key;
+  std::size_t n = 0;         // values
+  std::string codec;         // as a spec string; between hosts, where those are treated apart
+  double gradient_norm = 0;  // as above; zeros where no round was measured since it is there
+  double residual_norm = 0;
 };
 
 // What became of the choices that were proposed last, as this rank knows it.
@@ -193,7 +212,8 @@ class Session {
   Proposal proposal() const;
   // The rules of the next round, as JSON without reasons; empty where there are none.
   std::string choices() const;
-  // What codec "auto" has found and decided since the last call, a line each; on rank 0, and of that codec alone.
+  // What codec "auto" has found and decided since the last call, a line each; on rank 0, and of that codec alone. Lines
+  // that tell of trouble begin with "auto: trouble: ".
   std::vector<std::string> said();
 
   // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the
@@ -209,6 +229,8 @@ class Session {
   Status residual(std::string_view key, std::span<float> out) const;
 
   SessionStats stats() const;
+  // Of every tensor of the layouts in use, by key. May run beside what stats() may.
+  std::vector<TensorStats> tensor_stats() const;
   // Of all layouts in use: parts, tensors, why. One whose tensors have come in others for 16 rounds is forgotten, with
   // all its memory. After the first round also rules that took no tensor.
   std::string plan_text() const;

@@ -74,6 +74,7 @@ typedef struct tithe_options {
   const char* pacer;        /* how many bytes may be under way: docs/pacing.md; NULL: off */
   int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
   const char* checksum;     /* what a frame's checksum covers: frames, headers (docs/card.md); NULL: frames */
+  uint64_t measure; /* norms are taken in rounds 1, 2, 4, 8, ... and in every round of so many; 0: in none */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -125,6 +126,11 @@ typedef struct tithe_stats {
   size_t size; /* set by the caller to sizeof(tithe_stats) */
   uint64_t rounds, rounds_dropped, values, frames_sent, bytes_sent;
   uint64_t encode_ns, merge_ns, send_ns, wait_ns;
+  uint64_t gradient_bytes; /* handed over */
+  uint64_t exchange_ns,
+      exposed_ns; /* from the first, from the last tithe_sync of a round to the end of tithe_commit */
+  uint64_t measured_rounds; /* committed rounds when these norms were taken; 0: none was */
+  double gradient_norm, residual_norm;
 } tithe_stats;
 int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
 

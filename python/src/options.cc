@@ -50,7 +50,8 @@ void bind_options(nb::module_& m) {
       .def_rw("authenticate", &SessionOptions::authenticate)
       .def_rw("checksum", &SessionOptions::checksum)
       .def_rw("pacer", &SessionOptions::pacer)
-      .def_rw("trace", &SessionOptions::trace);
+      .def_rw("trace", &SessionOptions::trace)
+      .def_rw("measure", &SessionOptions::measure);
   seconds<&SessionOptions::timeout>(
       options, "timeout",
       "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.");

@@ -17,8 +17,8 @@
 
 #include "arrays.h"
 #include "core.h"
-#include "engine/chosen.h"
 #include "patient.h"
+#include "stats_dicts.h"
 #include "tithe/connect.h"
 
 namespace tithe::python {
@@ -191,20 +191,10 @@ class PySession {
   }
 
   nb::dict stats() const {
-    const SessionStats s = run([](Session& x) { return x.stats(); });
-    nb::dict d;
-    d["rounds"] = s.rounds;
-    d["rounds_dropped"] = s.rounds_dropped;
-    d["values"] = s.values;
-    d["frames_sent"] = s.frames_sent;
-    d["bytes_sent"] = s.bytes_sent;
-    d["encode_ns"] = s.encode_ns;
-    d["merge_ns"] = s.merge_ns;
-    d["send_ns"] = s.send_ns;
-    d["wait_ns"] = s.wait_ns;
-    d["strange"] = s.strange;
-    d["events_lost"] = s.events_lost;
-    return d;
+    return to_dict(run([](Session& s) { return s.stats(); }));
+  }
+  nb::list tensor_stats() const {
+    return to_list(run([](Session& s) { return s.tensor_stats(); }));
   }
 
   nb::list take_trace() {
@@ -336,18 +326,6 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
   return ranks;
 }
 
-std::vector<std::string> unmet_rules(const SessionOptions& options, const std::vector<std::string>& keys,
-                                     const std::vector<std::size_t>& sizes) {
-  const Choices choices = unwrap(engine::choices_of(options, 1));
-  if (keys.size() != sizes.size()) raise({Code::kInvalid, "as many sizes as keys are needed"});
-  std::vector<Tensor> tensors;
-  for (std::size_t k = 0; k < keys.size(); ++k) tensors.push_back({.key = keys[k], .n = sizes[k]});
-  engine::RulesMet met(choices);
-  met.meet(choices, tensors);
-  check(met.check(choices));
-  return met.unmet(choices);
-}
-
 }  // namespace
 
 void bind_session(nb::module_& m) {
@@ -375,6 +353,7 @@ void bind_session(nb::module_& m) {
       .def("restore", &PySession::restore, nb::arg("state"))
       .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out"))
       .def("stats", &PySession::stats)
+      .def("tensor_stats", &PySession::tensor_stats)
       .def("plan_text", [](const PySession& s) { return s.get()->plan_text(); })
       .def(
           "trace", [](PySession& s, bool on) { s.get()->trace(on); }, nb::arg("on"))
@@ -399,12 +378,6 @@ void bind_session(nb::module_& m) {
   m.def(
       "check_transport", [](std::string_view text) { check(between_processes(text)); }, nb::arg("text"),
       "ValueError for a text that names no transport between processes; the same check as in open().");
-  m.def(
-      "check_choices", [](const SessionOptions& options) { (void)unwrap(engine::choices_of(options, 1)); },
-      nb::arg("options"), "ValueError for options whose codec, strategy or choices no session takes.");
-  m.def("unmet_rules", &unmet_rules, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
-        "The rules of choices that take no tensor of a model. ValueError where one names a tensor that is "
-        "missing.");
   m.def("transports", [] {
     std::vector<std::string_view> names;
     for (const TransportKind* kind : all_transports()) names.push_back(kind->name);

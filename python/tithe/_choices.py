@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tithe import _core
+
+_GROUP = "small ones"
+_FEW_VALUES = 65_536  # a quarter of a megabyte: fewer are not worth a word
 
 Choices = Mapping[str, Any] | str | os.PathLike[str] | None
 
@@ -51,3 +55,50 @@ def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -
         if unmet:
             of = "codec auto, what is allowed" if automatic else "choices"
             warnings.warn(f"{of}: {'; '.join(unmet)}", RuntimeWarning, stacklevel=2)
+
+
+def clipped(codec: str, clip: float) -> str:
+    """The spec with a limit for norms. ValueError for one that is no number above 0, and where there is one already."""
+    if clip == 0:
+        return codec
+    if not isinstance(clip, int | float) or not 0 < clip < math.inf:
+        raise ValueError(f"clip={clip!r}: must be a finite number above 0, or 0 for none")
+    if _core.is_auto(codec):
+        raise ValueError(f"clip={clip:g} needs a codec that stays, and codec={codec!r} changes it: name one")
+    if "clip=" in codec:
+        raise ValueError(f"clip={clip:g}, and codec={codec!r} has a clip as well: leave out one of the two")
+    return f"{codec}{',' if ':' in codec else ':'}clip={clip!r}"
+
+
+def say_what_travels_raw(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
+    """A warning, with the cure, where most bytes are those of small tensors, which no codec makes fewer."""
+    named = list(parameters)
+    if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):
+        return
+    raw = _core.travels_raw(options, [name for name, _ in named], [p.numel() for _, p in named])
+    if raw["raw_values"] < _FEW_VALUES or 4 * raw["raw_values"] < raw["other_bytes"]:
+        return
+    share = 4 * raw["raw_values"] / (4 * raw["raw_values"] + raw["other_bytes"])
+    codec = _codec_for_groups(options)
+    rule = {f"< {raw['min_values']}": {"codec": codec, "group": _GROUP}}
+    cure = f"add to choices: {rule}" if options.choices else f"choices={rule}"
+    warnings.warn(
+        f"{raw['raw_tensors']:,} parameters of fewer than {raw['min_values']} values travel raw, as fp32, and are "
+        f"{share:.0%} of the bytes that are sent, so codec {options.codec} can save little. To send them by {codec}, "
+        f"those of a bucket together: {cure} (docs/choices.md, Groups)",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _codec_for_groups(options: _core.Options) -> str:
+    """The session's codec where it can serve several tensors at once, else the default."""
+    grouped = _core.Options()
+    default = grouped.codec
+    grouped.codec, grouped.strategy = options.codec, options.strategy
+    grouped.choices = json.dumps({"< 4096": {"codec": options.codec, "group": _GROUP}})
+    try:
+        _core.check_choices(grouped)
+    except ValueError:
+        return default
+    return options.codec

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tithe import _core
 from tithe._choices import Choices, choices_text
 from tithe._schedule import Evaluations
+from tithe._stats import by_tensor, summed_up
 
 OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
 
@@ -79,7 +80,8 @@ class Session:
     codec="fp8", strategy="server", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
-    pacer="off" (or "window=16384": docs/pacing.md), trace="" (a file for the trace; TITHE_TRACE otherwise).
+    pacer="off" (or "window=16384": docs/pacing.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100
+    (which rounds stats() has norms of).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
@@ -220,9 +222,23 @@ class Session:
         self._core.residual(key, out)
         return out
 
-    def stats(self) -> dict[str, int]:
-        """Sums since the session was opened: rounds, bytes_sent, encode_ns, ..."""
-        return self._core.stats()
+    def stats(self) -> dict[str, Any]:
+        """What this rank did since the session was opened, and how much of it is unsent.
+
+        Sums: rounds, rounds_dropped, values, frames_sent, bytes_sent, gradient_bytes (handed over), dense_bytes (what a
+        ring all-reduce of them sends), bytes_saved (the difference); times of lanes: encode_ns, merge_ns, send_ns; of
+        callers: wait_ns; of rounds: exchange_ns (first sync() to the end of commit()), exposed_ns (of it, after the
+        last sync()), hidden_ns (before it).
+        Of the last measured round, this rank's L2 norms over all tensors: gradient_norm, residual_norm (what is unsent
+        after it), relative_error (residual over gradient), measured_rounds (rounds that were committed with it). Rounds
+        1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
+        groups: the same norms for each codec's tensors, by the codec's name.
+        """
+        return summed_up(self._core)
+
+    def tensor_stats(self) -> dict[str, dict[str, Any]]:
+        """By key: values, codec, and gradient_norm, residual_norm, relative_error as in stats()."""
+        return by_tensor(self._core)
 
     def plan_text(self) -> str:
         """What happens to each part and tensor of each bucket seen so far, and why."""

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
 from tithe._torch_copies import has_hook
+from tithe._torch_wrappers import instead_of
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _MOST_NAMES = 4
@@ -80,16 +81,7 @@ def ddp_of(model: Any) -> DistributedDataParallel:
         inner = inner._orig_mod
     if isinstance(inner, DistributedDataParallel):
         return inner
-    raise ValueError(f"attach() takes a DistributedDataParallel model, not {type(inner).__name__}{_instead_of(inner)}")
-
-
-def _instead_of(model: Any) -> str:
-    name = type(model).__name__
-    if "FullySharded" in name or name.startswith("FSDP"):
-        return ": tithe averages whole gradients, sharded models are not supported"
-    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.nn.DataParallel):
-        return ": wrap it first, model = DistributedDataParallel(model) (Accelerate: call attach after prepare)"
-    return ""
+    raise ValueError(f"attach() takes a DistributedDataParallel model, not {type(inner).__name__}{instead_of(inner)}")
 
 
 def model_group(model: Any) -> dist.ProcessGroup | None:

@@ -27,6 +27,7 @@ from tithe._torch_trace import Backward
 
 _log = logging.getLogger("tithe.torch")
 
+_TROUBLE = "auto: trouble: "  # so begin the lines of codec "auto" that tell of any: include/tithe/session.h
 _LOOK = 0.1  # seconds between looks for Ctrl-C
 
 
@@ -145,7 +146,7 @@ def _lighten(error: BaseException) -> None:
 def _commit(session: _core.Session, step: list[Job]) -> None:
     session.commit()
     for line in session.said():
-        _log.warning("%s", line)  # one line each for a decision, seen where logging was not set up
+        _log.log(logging.WARNING if line.startswith(_TROUBLE) else logging.INFO, "%s", line)
     for job in step:
         job.settle()
 
@@ -193,13 +194,17 @@ def _work(
         if isinstance(job, Mark):
             job.error = error
         if over or error is not None:
-            for each in step:
-                each.end(error)
-            step = []
+            _end(step, error)
         if isinstance(job, Mark):
             job.reached.set()
+        del job  # it holds a bucket, which DDP may be about to replace by another one
+    _end(step, ValueError("the State was closed in the middle of a step"))
+
+
+def _end(step: list[Job], error: BaseException | None) -> None:
     for job in step:
-        job.end(ValueError("the State was closed in the middle of a step"))
+        job.end(error)
+    step.clear()
 
 
 def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseException]) -> None:
@@ -215,6 +220,7 @@ def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseE
             job.error = error
             give_up(session, causes, error)
         jobs.put(job)
+        del job
     jobs.put(None)
 
 

@@ -14,11 +14,12 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import Choices, choices_text, is_lossless
+from tithe._choices import Choices, choices_text, clipped, is_lossless, say_what_travels_raw
 from tithe._choices import check_model as check_choices
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, transport_text
+from tithe._stats import by_tensor, summed_up
 from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
 from tithe._torch_copies import NO_HOOK, say_if_in_a_model
 from tithe._torch_device import device_of
@@ -53,9 +54,11 @@ class State(_Slots):
     choices: what happens to which parameter, where that is not the same for all (docs/choices.md): a dict such as
     {"*embedding*": "qtopk:ratio=0.03", "*.bias": "fp32"}, JSON text, or the path of a file that holds it. A rule that
     names a parameter which the model does not have raises ValueError, a pattern that takes none gives a RuntimeWarning.
+    clip: the largest L2 norm of one parameter's gradient on one rank: a larger gradient is scaled down to it before it
+    is encoded (docs/footguns.md, "Clipping"). 0: none. As clip= in the codec's own text.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
-    force_reference, authenticate, checksum, pacer, trace, transport, transports, devices (see tithe.Session).
+    force_reference, authenticate, checksum, pacer, trace, measure, transport, transports, devices (see tithe.Session).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
     that goes away without ever having been used gives a RuntimeWarning.
@@ -73,12 +76,13 @@ class State(_Slots):
         strategy: str = DEFAULT.strategy,
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
         loss_scale: Callable[[], float] | None = None,
+        clip: float = 0.0,
         **options: Any,
     ) -> None:
         check_group(process_group)
         check_callable(loss_scale)
         self.process_group = process_group
-        self.codec = codec
+        self.codec = clipped(codec, clip)
         self.strategy = strategy
         self.loss_scale = loss_scale
         self.options = {**options, "choices": choices_text(options["choices"])} if "choices" in options else options
@@ -91,7 +95,7 @@ class State(_Slots):
         self._saved = saved
         self._settled = False
         self._live: Live | None = None
-        self._at_close: dict[str, int] | None = None
+        self._at_close: dict[str, Any] | None = None
         self._unused = watch(self)
 
     def _session_options(self) -> tuple[str, _core.Options]:
@@ -120,7 +124,10 @@ class State(_Slots):
                     f"codec={self.codec!r} decides by the names of parameters, and this State knows none: "
                     "tithe.torch.attach(model, ...), or State(parameters=model.named_parameters(), ...)"
                 )
-            check_choices(settings[1], [(name, p) for name, p in self._names.values() if p.requires_grad])
+            trained = [(name, p) for name, p in self._names.values() if p.requires_grad]
+            check_choices(settings[1], trained)
+            if rank == 0:
+                say_what_travels_raw(settings[1], trained)
             return settings
 
         patience = usable_timeout(self.options)
@@ -151,7 +158,7 @@ class State(_Slots):
         self._unused.detach()
         if self._live is not None:
             with contextlib.suppress(ValueError):  # closed already
-                self._at_close = self._live.session.stats()
+                self._at_close = summed_up(self._live.session)
             self._live.close()
 
     def _together(self, doing: str, body: Callable[[], Any]) -> Any:
@@ -374,11 +381,19 @@ class State(_Slots):
 
     # ---- what it did
 
-    def stats(self) -> dict[str, int]:
-        """Sums since the first use: rounds, bytes_sent, encode_ns, merge_ns, send_ns, wait_ns; also after close()."""
+    def stats(self) -> dict[str, Any]:
+        """What this rank did since the first use, and how much of it is unsent: see tithe.Session.stats().
+
+        Also after close(). The time of a step's exchange is hidden until backward hands over its last bucket, and
+        exposed after that. relative_error is what tells whether a codec fits (docs/diagnose.md).
+        """
         if self._at_close is not None:
             return dict(self._at_close)
-        return self._running().stats()
+        return summed_up(self._running())
+
+    def tensor_stats(self) -> dict[str, dict[str, Any]]:
+        """By a parameter's name: values, codec, gradient_norm, residual_norm, relative_error, as in stats()."""
+        return by_tensor(self._running())
 
     def plan(self) -> str:
         """What happens to each part of each bucket and to each parameter, and why."""

@@ -73,12 +73,17 @@ from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usab
 from tithe._torch_copies import take_over
 from tithe._torch_model import record_model
 from tithe._torch_state import DEFAULT, State
+from tithe._torch_wrappers import check_bucket
 
 __all__ = ["Gathered", "State", "attach", "hook", "record_model"]
 
 
-def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook)."""
+def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:
+    """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook).
+
+    rest: what FSDP would give; it is refused with what to do.
+    """
+    check_bucket(bucket)
     if not isinstance(state, State):
         raise ValueError("tithe.torch.hook needs its state: register_comm_hook(tithe.torch.State(...), hook)")
     return state._start(bucket)

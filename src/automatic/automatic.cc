@@ -66,7 +66,7 @@ class Automatic final : public engine::Advisor {
     const std::lock_guard lock(mutex_);
     proposed_ = false;
     watch_.refused();
-    say("auto: the plan was not taken: " + why.what());
+    say("auto: trouble: the plan was not taken: " + why.what());
   }
 
   std::string decided() const override {
@@ -142,7 +142,7 @@ class Automatic final : public engine::Advisor {
     } else if (last.state == Proposal::State::kRefused) {
       proposed_ = false;
       watch_.refused();
-      say("auto: the plan was refused: " + last.why.what());
+      say("auto: trouble: the plan was refused: " + last.why.what());
     }
   }
 
@@ -150,7 +150,7 @@ class Automatic final : public engine::Advisor {
     if (!plan.answer.ok()) {
       watch_.failed();
       if (const std::string why = plan.answer.status().what(); why != trouble_)
-        say(fmt::format("auto: no plan can be made, and what is sent stays as it is: {}", why));
+        say(fmt::format("auto: trouble: no plan can be made, and what is sent stays as it is: {}", why));
       trouble_ = plan.answer.status().what();
       return Watch::Next::kNothing;
     }

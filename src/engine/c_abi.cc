@@ -93,6 +93,7 @@ Result<SessionOptions> read(const tithe_options& o) {
   out.patience = std::chrono::milliseconds(o.patience_ms);
   out.seed = o.seed;
   out.run = o.run;
+  out.measure = o.measure;
   return out;
 }
 
@@ -153,7 +154,8 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.hosts.c_str(),
               kDefaults.pacer.c_str(),
               kDefaults.servers,
-              kDefaults.checksum.c_str()};
+              kDefaults.checksum.c_str(),
+              kDefaults.measure};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -245,7 +247,21 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
   if (out == nullptr || out->size < sizeof(tithe_stats))
     return tithe::invalid("stats: set size to sizeof(tithe_stats) first", error);
   const tithe::SessionStats s = session->session->stats();
-  *out = {out->size,    s.rounds,    s.rounds_dropped, s.values,  s.frames_sent,
-          s.bytes_sent, s.encode_ns, s.merge_ns,       s.send_ns, s.wait_ns};
+  *out = {.size = out->size,
+          .rounds = s.rounds,
+          .rounds_dropped = s.rounds_dropped,
+          .values = s.values,
+          .frames_sent = s.frames_sent,
+          .bytes_sent = s.bytes_sent,
+          .encode_ns = s.encode_ns,
+          .merge_ns = s.merge_ns,
+          .send_ns = s.send_ns,
+          .wait_ns = s.wait_ns,
+          .gradient_bytes = s.gradient_bytes,
+          .exchange_ns = s.exchange_ns,
+          .exposed_ns = s.exposed_ns,
+          .measured_rounds = s.measured_rounds,
+          .gradient_norm = s.gradient_norm,
+          .residual_norm = s.residual_norm};
   return report({}, error);
 }

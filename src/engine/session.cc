@@ -39,6 +39,7 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
     entry->kept.push_back(&store_.of(t.key));
     entry->kept.back()->n = t.n;
+    norms_.know(t.key);
   }
   met_.meet(*choices_, bucket);
   entries_.push_back(std::move(entry));
@@ -101,6 +102,13 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
     e.kept[i]->used = round_ + 1;
   }
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
+  const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
+  last_handed_ns_ = runner_.now_ns();
+  if (first) first_handed_ns_ = last_handed_ns_;
+  for (const Tensor& t : bucket) {
+    gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
+    if (norms_.due(round_ + 1)) norms_.take(t);
+  }
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
   e.ticket = ++last_ticket_;
   e.used = round_ + 1;
@@ -162,6 +170,13 @@ Status Session::Impl::commit_round(bool& ended) {
   ++committed_;
   ended = true;
   committed_choices_ = choices_;
+  if (!finite)
+    norms_.drop();
+  else if (norms_.due(round_))
+    norms_.commit(round_, [&](std::string_view key) { return store_.find(key)->residual(); });
+  const std::int64_t now = runner_.now_ns();
+  exchange_ns_ += static_cast<std::uint64_t>(now - first_handed_ns_);
+  exposed_ns_ += static_cast<std::uint64_t>(now - last_handed_ns_);
   forget_gone();
   if (changes) switch_over();
   return finite ? Status{} : check_carry();
@@ -379,7 +394,8 @@ Status Session::restore(ByteView state) {
 Status Session::residual(std::string_view key, std::span<float> out) const {
   return impl_->residual(key, out);
 }
-SessionStats Session::stats() const { return impl_->runner().stats(); }
+SessionStats Session::stats() const { return impl_->stats(); }
+std::vector<TensorStats> Session::tensor_stats() const { return impl_->tensor_stats(); }
 std::string Session::plan_text() const { return impl_->plan_text(); }
 void Session::trace(bool on) { impl_->runner().recorder().trace(on); }
 std::vector<TraceEvent> Session::take_trace() { return impl_->runner().recorder().take_trace(); }

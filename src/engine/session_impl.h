@@ -8,6 +8,7 @@
 #include "engine/advisor.h"
 #include "engine/bucket.h"
 #include "engine/chosen.h"
+#include "engine/norms.h"
 #include "engine/runner.h"
 #include "engine/saved_state.h"
 #include "engine/trace_file.h"
@@ -54,6 +55,8 @@ class Session::Impl {
   Status restore(ByteView bytes);
   Status residual(std::string_view key, std::span<float> out) const;
   std::string plan_text() const;
+  SessionStats stats() const;
+  std::vector<TensorStats> tensor_stats() const;
   Status evaluated(double loss);
   Status learning_rate(double rate);
   double ratio() const;
@@ -143,6 +146,10 @@ class Session::Impl {
   std::optional<Built> built_;
   engine::RulesMet met_{*choices_};
   bool met_all_ = false;  // so far as a round can tell
+  engine::Norms norms_{options_.measure};
+  // Of the open round: when its first and its last bucket came. Of all rounds: how long they took.
+  std::int64_t first_handed_ns_ = 0, last_handed_ns_ = 0;
+  std::uint64_t gradient_bytes_ = 0, exchange_ns_ = 0, exposed_ns_ = 0;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> open_;  // reused by commit()
   Status broken_;             // not ok: what this rank is owed cannot be sent

@@ -163,6 +163,9 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
                           .why = "as asked",
                           .scheduled = true});
   TITHE_TRY(out.share_momentum());
+  // Clipping belongs to the step as well.
+  for (Choice& c : out.choices_)
+    if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   return out;
 }

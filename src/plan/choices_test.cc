@@ -149,6 +149,17 @@ TEST(Choices, momentum) {
   EXPECT_TRUE(Choices::make(*parse_rules(R"({"*": "dgc:feedback=momentum"})"), usual("topk")).ok());
 }
 
+TEST(Choices, ClippingOfTheSessionsCodecHoldsForAllTensorsThatSayNothingElse) {
+  const Choices c =
+      *Choices::make(*parse_rules(R"({"*.bias": "fp32", "*.w": "dgc:ratio=0.1", "*.v": "fp8:clip=3"})"),
+                     usual("topk:clip=0.5"));
+  for (const char* key : {"a.bias", "a.w", "other"})
+    EXPECT_EQ(c.choice(key, 5000).spec.feedback.clip, 0.5) << key;
+  EXPECT_EQ(c.choice("other", 5).spec.feedback.clip, 0.5) << "small ones as well";
+  EXPECT_EQ(c.choice("a.v", 5000).spec.feedback.clip, 3);
+  EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "raw with the other small ones";
+}
+
 TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {
   struct Case {
     std::string_view json, rule, says;

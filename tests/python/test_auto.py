@@ -78,6 +78,7 @@ class Lines(logging.Handler):
 def training(rank, world, codec, slow):
     lines = Lines()
     logging.getLogger("tithe.torch").addHandler(lines)
+    logging.getLogger("tithe.torch").setLevel(logging.INFO)  # ordinary news
     torch.manual_seed(1)
     net = Net()
     model = DDP(net)

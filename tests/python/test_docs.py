@@ -82,3 +82,26 @@ def test_the_editors_syntax_has_every_word_of_the_language():
     assert len(words) > 40
     known = " ".join(re.findall(r"^syntax keyword \w+ (.*)$", read("tools/editors/codec.vim"), re.MULTILINE))
     assert words <= set(known.split())
+
+
+@pytest.mark.parametrize("page", ["hosts", "diagnose"])
+def test_what_guides_name_is_there(page):
+    """Options of attach() and of tcp, verbs, strategies, variables, numbers of stats()."""
+    text, session, tcp = read(f"docs/{page}.md"), read("include/tithe/session.h"), ROOT / "src/transport/tcp"
+    in_python = read("python/tithe/_torch_state.py") + read("python/tithe/_session.py")
+    for call in re.findall(r"attach\(([^)]*)\)", text):
+        for option in re.findall(r"(\w+)=", re.sub(r'"[^"]*"', "", call)):
+            in_engine = re.search(rf"^  [\w:<>]+ {option} = ", session, re.M)
+            assert in_engine or f" {option}: " in in_python or f'"{option}"' in in_python, option
+    for option in re.findall(r"tcp:(\w+)=", text):
+        assert any(f'"{option}"' in path.read_text() for path in tcp.glob("*.cc")), option
+    verbs = {verb.replace("_", " ") for verb in re.findall(r"^TITHE_VERB\((\w+)", read("apps/tithe/verbs.def"), re.M)}
+    for verb in re.findall(r"`tithe ([a-z]+(?: [a-z]+)?)", text):
+        assert verb in verbs or verb.split()[0] in verbs, verb
+    for variable in re.findall(r"TITHE_[A-Z]+", text):
+        assert variable in first_cells(read("docs/cli.md")), variable
+    for strategy in re.findall(r"strategy `(\w+)`", text):
+        assert strategy in listed("strategies"), strategy
+    known = set(re.findall(r'"(\w+)"', read("python/src/stats_dicts.cc") + read("python/tithe/_stats.py")))
+    named = set(re.findall(r'stats(?:\(\))?\["(\w+)"\]', text))
+    assert named and named <= known, named - known

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What options say of a model's tensors, before anything is opened: include/tithe/choices.h.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "core.h"
+#include "engine/chosen.h"
+#include "tithe/choices.h"
+#include "tithe/session.h"
+
+namespace tithe::python {
+namespace {
+
+using Keys = std::vector<std::string>;
+using Sizes = std::vector<std::size_t>;
+
+void check_sizes(const Keys& keys, const Sizes& sizes) {
+  if (keys.size() != sizes.size()) raise({Code::kInvalid, "as many sizes as keys are needed"});
+}
+
+std::vector<std::string> unmet_rules(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
+  const Choices choices = unwrap(engine::choices_of(options, 1));
+  check_sizes(keys, sizes);
+  std::vector<Tensor> tensors;
+  for (std::size_t k = 0; k < keys.size(); ++k) tensors.push_back({.key = keys[k], .n = sizes[k]});
+  engine::RulesMet met(choices);
+  met.meet(choices, tensors);
+  check(met.check(choices));
+  return met.unmet(choices);
+}
+
+// The tensors that travel raw for being small, and what the others take.
+nb::dict travels_raw(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
+  const Choices choices = unwrap(engine::choices_of(options, 1));
+  check_sizes(keys, sizes);
+  const Choice& small = choices.all()[choices.rules().size()];
+  std::size_t tensors = 0, values = 0, others = 0;
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const Choice& c = choices.choice(keys[k], sizes[k]);
+    if (&c == &small) {
+      ++tensors;
+      values += sizes[k];
+    } else {
+      for (const Phase& phase : c.spec.codec->phases) others += phase.bound(c.spec.settings, sizes[k]);
+    }
+  }
+  nb::dict d;
+  d["min_values"] = choices.min_values();
+  d["raw_tensors"] = tensors;
+  d["raw_values"] = values;
+  d["other_bytes"] = others;
+  return d;
+}
+
+}  // namespace
+
+void bind_choices(nb::module_& m) {
+  m.def(
+      "check_choices", [](const SessionOptions& options) { (void)unwrap(engine::choices_of(options, 1)); },
+      nb::arg("options"), "ValueError for options whose codec, strategy or choices no session takes.");
+  m.def("unmet_rules", &unmet_rules, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
+        "The rules of choices that take no tensor of a model. ValueError where one names a tensor that is "
+        "missing.");
+  m.def("travels_raw", &travels_raw, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
+        "How many tensors and values of a model travel raw, being small, and about how many bytes the others "
+        "take in a "
+        "message.");
+}
+
+}  // namespace tithe::python

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stats_dicts.h"
+
+#include <nanobind/stl/string.h>
+
+namespace tithe::python {
+namespace nb = nanobind;
+
+nb::dict to_dict(const SessionStats& s) {
+  nb::dict d;
+  d["rounds"] = s.rounds;
+  d["rounds_dropped"] = s.rounds_dropped;
+  d["values"] = s.values;
+  d["frames_sent"] = s.frames_sent;
+  d["bytes_sent"] = s.bytes_sent;
+  d["encode_ns"] = s.encode_ns;
+  d["merge_ns"] = s.merge_ns;
+  d["send_ns"] = s.send_ns;
+  d["wait_ns"] = s.wait_ns;
+  d["strange"] = s.strange;
+  d["events_lost"] = s.events_lost;
+  d["gradient_bytes"] = s.gradient_bytes;
+  d["exchange_ns"] = s.exchange_ns;
+  d["exposed_ns"] = s.exposed_ns;
+  d["measured_rounds"] = s.measured_rounds;
+  d["gradient_norm"] = s.gradient_norm;
+  d["residual_norm"] = s.residual_norm;
+  return d;
+}
+
+nb::list to_list(const std::vector<TensorStats>& tensors) {
+  nb::list all;
+  for (const TensorStats& t : tensors) {
+    nb::dict d;
+    d["key"] = t.key;
+    d["values"] = t.n;
+    d["codec"] = t.codec;
+    d["gradient_norm"] = t.gradient_norm;
+    d["residual_norm"] = t.residual_norm;
+    all.append(d);
+  }
+  return all;
+}
+
+}  // namespace tithe::python

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a session tells of itself, as Python sees it: the names are those of include/tithe/session.h.
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "tithe/session.h"
+
+namespace tithe::python {
+
+nanobind::dict to_dict(const SessionStats& stats);
+nanobind::list to_list(const std::vector<TensorStats>& tensors);
+
+}  // namespace tithe::python

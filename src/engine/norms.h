@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Norms of gradients and residuals, by tensor, of the rounds that are measured. A round is measured as a whole or not
+// at all: what was taken of one that fails or is dropped is forgotten.
+//
+// Threads  none: under the session's mutex.
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include "tithe/session.h"
+
+namespace tithe::engine {
+
+// L2, summed in double.
+double norm(std::span<const float> values);
+double norm(const Tensor& tensor);
+
+class Norms {
+ public:
+  struct Pair {
+    double gradient = 0, residual = 0;
+  };
+
+  explicit Norms(std::uint64_t every) : every_(every) {}
+
+  // Whether the round is measured with which so many will have been committed.
+  bool due(std::uint64_t committed) const {
+    return every_ > 0 &&
+           (committed % every_ == 0 || (committed < every_ && (committed & (committed - 1)) == 0));
+  }
+  // A key is there from its first layout on, so that measuring allocates nothing.
+  void know(std::string_view key) { tensors_.try_emplace(std::string(key)); }
+  // A gradient of the open round, before anything is done to it.
+  void take(const Tensor& tensor) { tensors_.find(tensor.key)->second.open = norm(tensor); }
+  // The open round is committed. residual(key): its values as of now.
+  template <typename Residual>
+  void commit(std::uint64_t committed, Residual residual) {
+    for (auto& [key, t] : tensors_) {
+      if (t.open < 0) continue;
+      t.last = {t.open, norm(residual(key))};
+      t.open = kNothing;
+    }
+    committed_ = committed;
+  }
+  void drop() {
+    for (auto& [key, t] : tensors_) t.open = kNothing;
+  }
+
+  std::uint64_t committed() const { return committed_; }
+  Pair of(std::string_view key) const;
+  Pair total() const;
+
+ private:
+  static constexpr double kNothing = -1;
+  struct Entry {
+    double open = kNothing;  // of the round that is under way
+    Pair last;
+  };
+  const std::uint64_t every_;
+  std::uint64_t committed_ = 0;
+  std::map<std::string, Entry, std::less<>> tensors_;
+};
+
+}  // namespace tithe::engine
