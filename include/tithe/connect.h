@@ -99,6 +99,9 @@ struct TransportKind {
   Result<std::unique_ptr<Transport>> (*open)(const ConnectOptions&, std::span<const std::string> values);
   // Ranks as threads of this process, one transport each. nullptr: `open` is for threads too.
   std::vector<std::unique_ptr<Transport>> (*open_threads)(int world, ByteView key);
+  // Who made a connection has proved the key of the job on it, and all that a peer says comes over such ones: bytes
+  // without a right tag are a peer's that changed on their way, never a stranger's.
+  bool proves = false;
 };
 
 std::span<const TransportKind* const> all_transports();      // in the order of transports.def

@@ -25,7 +25,12 @@ class Writer {
     wire::put(&out_[at_], v);
     at_ += sizeof v;
   }
-  void text(std::string_view s) { raw(printable(s, kMostControlText)); }
+  void text(std::string_view s, std::size_t most = kMostControlText) { raw(printable(s, most)); }
+  void ranks(const std::vector<Rank>& list) {
+    const std::size_t n = std::min(list.size(), kMostUnheard);
+    number(static_cast<std::uint16_t>(n));
+    for (std::size_t k = 0; k < n; ++k) number(static_cast<std::uint16_t>(list[k]));
+  }
   void raw(std::string_view s) {
     number(static_cast<std::uint16_t>(s.size()));
     if (!s.empty()) std::memcpy(&out_[at_], s.data(), s.size());
@@ -62,7 +67,7 @@ class Reader {
     in_ = in_.subspan(n);
     return s;
   }
-  std::string text() { return printable(raw(kMostControlText), kMostControlText); }
+  std::string text(std::size_t most = kMostControlText) { return printable(raw(most), most); }
   bool whole() const { return whole_ && in_.empty(); }
 
  private:
@@ -139,10 +144,23 @@ std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes o
   Writer w(out);
   w.number(static_cast<std::uint8_t>(evidence.finding));
   w.number(static_cast<std::int32_t>(evidence.witness));
-  const std::size_t unheard = std::min(evidence.unheard.size(), kMostUnheard);
-  w.number(static_cast<std::uint16_t>(unheard));
-  for (std::size_t k = 0; k < unheard; ++k) w.number(static_cast<std::uint16_t>(evidence.unheard[k]));
+  w.ranks(evidence.unheard);
   return seal(ControlKind::kEvidence, voice, w.bytes(), out);
+}
+
+std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out) {
+  const Testimony& t = echo.testimony;
+  Writer w(out);
+  w.number(static_cast<std::int32_t>(echo.of));
+  w.number(static_cast<std::uint8_t>(echo.spoke));
+  w.number(static_cast<std::uint8_t>(t.finding));
+  w.number(static_cast<std::uint8_t>(t.code));
+  w.number(static_cast<std::int32_t>(t.witness));
+  w.number(static_cast<std::int32_t>(t.blamed));
+  w.number(t.round);
+  w.ranks(t.unheard);
+  w.text(t.what, kMostEchoText);
+  return seal(ControlKind::kEcho, voice, w.bytes(), out);
 }
 
 std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice, Bytes out) {
@@ -153,6 +171,7 @@ std::size_t write_report(ControlKind kind, const Report& report, const Voice& vo
   w.number(static_cast<std::int32_t>(report.waits_for));
   w.number(report.received);
   w.number(report.sent);
+  w.number(report.told);
   return seal(kind, voice, w.bytes(), out);
 }
 
@@ -217,6 +236,15 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
   c.kind = static_cast<ControlKind>(parsed->header.phase);
   bool known = parsed->header.tensor == kControlTensor && parsed->header.source == peer;
   const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < voice.world; };
+  const auto ranks = [&](std::vector<Rank>& list) {
+    const auto n = r.number<std::uint16_t>();
+    bool fits = n <= kMostUnheard;
+    for (std::uint16_t k = 0; fits && k < n; ++k) {
+      list.push_back(r.number<std::uint16_t>());
+      fits = in_world(list.back());
+    }
+    return fits;
+  };
   switch (c.kind) {
     case ControlKind::kCard:
       c.card.number = r.number<std::uint32_t>();
@@ -241,12 +269,23 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.evidence.finding = static_cast<Finding>(r.number<std::uint8_t>());
       c.evidence.witness = r.number<std::int32_t>();
       known = known && in_world(c.evidence.witness);
-      const auto unheard = r.number<std::uint16_t>();
-      known = known && c.evidence.finding < Finding::kCount && unheard <= kMostUnheard;
-      for (std::uint16_t k = 0; known && k < unheard; ++k) {
-        c.evidence.unheard.push_back(r.number<std::uint16_t>());
-        known = in_world(c.evidence.unheard.back());
-      }
+      known = known && c.evidence.finding < Finding::kCount && ranks(c.evidence.unheard);
+      break;
+    }
+    case ControlKind::kEcho: {
+      Testimony& t = c.echo.testimony;
+      c.echo.of = r.number<std::int32_t>();
+      c.echo.spoke = r.number<std::uint8_t>() != 0;
+      t.finding = static_cast<Finding>(r.number<std::uint8_t>());
+      const auto code = r.number<std::uint8_t>();
+      t.code = static_cast<Code>(code);
+      t.witness = r.number<std::int32_t>();
+      t.blamed = r.number<std::int32_t>();
+      t.round = r.number<std::uint32_t>();
+      known = known && c.echo.of >= 0 && c.echo.of < voice.world && t.finding < Finding::kCount &&
+              (is_code(code) && c.echo.spoke == (t.code != Code::kOk)) && in_world(t.witness) &&
+              in_world(t.blamed) && ranks(t.unheard);
+      t.what = r.text(kMostEchoText);
       break;
     }
     case ControlKind::kAsk:
@@ -259,6 +298,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       known = known && in_world(c.report.waits_for);
       c.report.received = r.number<std::uint64_t>();
       c.report.sent = r.number<std::uint64_t>();
+      c.report.told = r.number<std::uint32_t>();
       break;
     }
     case ControlKind::kDone:

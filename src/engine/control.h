@@ -11,6 +11,8 @@
 //   fragment   a piece of the choices that rank 0 proposes (engine/proposing.h)
 //   answer     whether this rank can serve them
 //   decision   when all ranks take them, or that none does
+//   echo       to one who does not hear a rank that this one hears: that rank's farewell and evidence; or that this one
+//              does not hear it either
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ namespace tithe::engine {
 
 inline constexpr std::size_t kControlBytes = 1024;
 inline constexpr std::size_t kMostControlText = 400;
+inline constexpr std::size_t kMostEchoText = 300;
 inline constexpr std::size_t kMostUnheard = 256;
 inline constexpr std::size_t kMostFragment = 900;  // bytes of a text
 
@@ -34,7 +37,8 @@ enum class ControlKind : std::uint8_t {
   kDone = 5,
   kFragment = 6,
   kAnswer = 7,
-  kDecision = 8
+  kDecision = 8,
+  kEcho = 9
 };
 
 struct Card {
@@ -62,6 +66,7 @@ struct Report {
   Rank waits_for = Status::kNoPeer;  // the one who is told, where it owes something; else the first that does
   std::uint64_t received = 0,
                 sent = 0;  // payload bytes of this session's frames, from and to the one who is told
+  std::uint32_t told = 0;  // control messages to the one who is told, before this one
 };
 
 struct Farewell {
@@ -75,6 +80,12 @@ struct Evidence {
   Finding finding{};
   Rank witness = Status::kNoPeer;
   std::vector<Rank> unheard;
+};
+
+struct Echo {
+  Rank of = 0;
+  bool spoke = false;  // what it said is known
+  Testimony testimony;
 };
 
 struct Fragment {
@@ -105,6 +116,7 @@ struct Control {
   Card card = {};
   Farewell farewell = {};
   Evidence evidence = {};
+  Echo echo = {};
   Report report = {};
   std::uint64_t ended = 0;  // of done: rounds whose work the sender has ended since the session began
   Fragment fragment = {};
@@ -123,6 +135,7 @@ struct Voice {
 std::size_t write_card(const Card& card, const Voice& voice, Bytes out);
 std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out);
 std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes out);
+std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out);
 std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice,
                          Bytes out);  // kAsk or kHere
 std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out);

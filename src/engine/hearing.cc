@@ -5,7 +5,8 @@
 // mutex; only send_notes lets go of it, while the transport takes a message.
 // Owners: one receive and one message stand per peer, in memory of its Peer; a peer's next note waits until the
 // transport is done with the last one.
-// Failure: a peer says what it may, or it is named. What does not carry the job's tag was said by nobody.
+// Failure: a peer says what it may, or it is named. What does not carry the job's tag was said by nobody, where
+// strangers may speak; over connections that have proved the key it is the peer's, and damaged.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ void Runner::complete_control(const Completion& done) {
     if (rounds_.agreed()) tell_callers();
   }
   if (kind != kHear) return;
-  if (done.status.code() == Code::kTooSmall && member_.tags != nullptr) {  // no rank writes one so long
+  if (done.status.code() == Code::kTooSmall && member_.strangers) {  // no rank writes one so long
     ++recorder_.stats().strange;
     return listen(peer);
   }
@@ -46,19 +47,23 @@ void Runner::complete_control(const Completion& done) {
   if (!done.status.ok()) {
     p.gone = true;
     p.why_gone = done.status;
+    if (done.status.code() == Code::kCorrupt)  // nothing that it says from now on could be believed
+      return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
     liveness_.look_soon();  // a peer that owes a word has no other operation that would tell
     return;
   }
   p.control_bytes += done.bytes;
   Result<Control> control = read_control(ByteView(p.in.get(), done.bytes), voice(), peer, p.numbers);
   listen(peer);
-  if (!control.ok() && control.status().peer() == Status::kNoPeer) {  // not from that rank: as if never sent
-    ++recorder_.stats().strange;
+  if (!control.ok() && control.status().peer() == Status::kNoPeer && member_.strangers) {
+    ++recorder_.stats().strange;  // not from that rank: as if never sent
     return;
   }
   if (!control.ok())
     return fail({Finding::kAccused, {control.status().code(), control.status().what(), peer}});
   take(peer, *control);
+  ++p.words;
+  p.spoke = transport_->now();
 }
 
 // Nothing that a peer says makes this rank keep more than a fixed amount.
@@ -69,6 +74,8 @@ void Runner::take(Rank peer, Control& control) {
       return;
     case ControlKind::kFarewell:
       return take_farewell(peer, control.farewell);
+    case ControlKind::kEcho:
+      return take_echo(peer, control.echo);
     case ControlKind::kDone:
       return take_done(peer, control.ended);
     case ControlKind::kCard:
@@ -123,6 +130,14 @@ void Runner::take_report(Rank peer, const Control& control) {
   if (!parting_.open()) return;
   Peer& p = at(peer);
   const Report& r = control.report;
+  // The control channel is in order: what it told before has come, or never will. Where strangers may speak, a message
+  // that was damaged was taken for theirs, and nothing else would end the wait for it.
+  if (r.told > p.words)
+    return fail({Finding::kAccused,
+                 {Code::kCorrupt,
+                  fmt::format("rank {}: {} of its control messages came damaged or not at all", peer,
+                              r.told - p.words),
+                  peer}});
   if (control.kind == ControlKind::kAsk) {
     p.owes_answer = notes_ = true;
     p.answer_number = r.number;
@@ -153,10 +168,7 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
         t.unheard.push_back(r);
   }
   if (!parting_.hear(peer, t)) return;
-  if (rounds_.waits() && t.round > rounds_.round()) {  // it has committed: all ranks had ended their work
-    rounds_.agree();
-    tell_callers();
-  }
+  learn_of_commit(t.round);
   if (!parting_.open()) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
     p.leaves = true;
@@ -164,6 +176,19 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
     if (t.code == Code::kCancelled || !watching()) return;
   }
   fail({t.finding, {t.code, t.what, t.blamed}, t.witness});
+}
+
+// Of a rank that this one does not hear, by one that does.
+void Runner::take_echo(Rank peer, const Echo& echo) {
+  if (echo.of == member_.me || echo.of == peer || !parting_.parting()) return;
+  if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony.round);
+}
+
+// Who says that it has committed a round knows that all ranks had ended their work.
+void Runner::learn_of_commit(std::uint32_t uncommitted) {
+  if (!rounds_.waits() || uncommitted <= rounds_.round()) return;
+  rounds_.agree();
+  tell_callers();
 }
 
 // ---- The end of a round
@@ -186,6 +211,12 @@ void Runner::settle_round() {
     if (r != member_.me && at(r).done < rounds_.ended()) return;
   rounds_.agree();
   tell_callers();
+}
+
+Report Runner::report_to(Rank peer, std::uint32_t number) {
+  Report report = liveness_.report_to(peer, number);
+  report.told = at(peer).told;
+  return report;
 }
 
 bool Runner::owes_notes() const {
@@ -211,15 +242,16 @@ void Runner::send_notes(Hold& hold) {
       p.told_done = rounds_.ended();
       bytes = write_done(p.told_done, voice(), out);
     } else if (std::exchange(p.owes_answer, false)) {
-      bytes = write_report(ControlKind::kHere, liveness_.report_to(r, p.answer_number), voice(), out);
+      bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), voice(), out);
     } else if (std::exchange(p.owes_ask, false)) {
-      bytes = write_report(ControlKind::kAsk, liveness_.report_to(r, ++p.asks), voice(), out);
+      bytes = write_report(ControlKind::kAsk, report_to(r, ++p.asks), voice(), out);
     } else if (proposing_.owes_more(r)) {
       bytes = proposing_.write_more(r, voice(), out);
     } else {
       continue;
     }
     p.out_busy = true;
+    ++p.told;
     hold.let_go();
     const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
     hold.take();

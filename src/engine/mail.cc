@@ -31,6 +31,7 @@ std::size_t Runner::show_card(Job& job) {
 void Runner::post(Hold& hold) {
   while (!queue_.cards().empty() && parting_.open()) {
     Job& job = *queue_.cards().pop();
+    for (Peer& p : peers_) ++p.told;
     hold.let_go();
     const std::size_t shown = show_card(job);
     hold.take();
@@ -148,8 +149,8 @@ void Runner::complete(const Completion& done, Instant now) {
     if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
       return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
     const bool too_long = done.status.code() == Code::kTooSmall;
-    // Where frames have tags, one that is too long to be looked at may be anybody's.
-    const Rank sender = too_long && member_.tags != nullptr ? Status::kNoPeer : step.peer;
+    // Where strangers may send, a frame that is too long to be looked at may be anybody's.
+    const Rank sender = too_long && member_.strangers ? Status::kNoPeer : step.peer;
     return fail(
         {Finding::kAccused, {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender}});
   }

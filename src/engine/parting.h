@@ -6,6 +6,8 @@
 //   kOpen -> begin() -> kParting: nothing new starts; testimonies travel -> settle() -> kOver: the verdict stands
 //
 // Plain data, under the runner's mutex; tell() and settle() on the communication lane. It goes one way, and once.
+#include <deque>
+
 #include "engine/peer.h"
 #include "engine/unit.h"
 
@@ -26,16 +28,26 @@ class Parting {
   void withdraw();                            // this rank's own caller ends it; begin() follows
   void begin(Testimony mine, Instant now);    // of an open session
   bool hear(Rank peer, Testimony testimony);  // false: it has spoken before, and once is what counts
+  // Of a rank that this one does not hear, by `peer`. True where that is news.
+  bool hear_of(Rank peer, const Echo& echo);
+  // Before tell(): who says that it does not hear this rank, if that is why the session ends; -1: nobody. And that this
+  // rank does not hear it either.
+  Rank missed_by() const;
+  void miss(Rank rank);
 
   // Tells the others. A message that is done with is taken off by sent().
   void tell(Transport& transport, const std::vector<Peer>& peers, const Voice& voice,
             std::uint32_t uncommitted);
+  // After tell(): what others said, to those who do not hear them.
+  void relay(Transport& transport, const std::vector<Peer>& peers, const Voice& voice);
   void sent() { --in_flight_; }
   // Whether the others have said what they had to say, or had the time for it. Then the session is over. undecided: it
   // is not known yet whether they have committed the round that this rank had ended.
   bool settle(Instant now, const std::vector<Peer>& peers, bool undecided);
 
  private:
+  bool misses(Rank witness, Rank rank) const;  // by what it said
+  bool heard_enough(Rank rank, const std::vector<Peer>& peers) const;
   enum class Life : std::uint8_t { kOpen, kParting, kOver };
 
   const Member& member_;
@@ -45,6 +57,11 @@ class Parting {
   Status verdict_;    // as all survivors agree
   Instant since_ = {};
   Arena frames_;
+  std::vector<char> direct_;  // by rank: it spoke to this one itself
+  using Pair = std::pair<Rank, Rank>;
+  std::vector<Pair> relayed_;   // of whom, to whom
+  std::vector<Pair> miss_too_;  // who told so by an echo, of whom
+  std::deque<Arena> echoes_;
   std::size_t in_flight_ = 0;  // messages of tell()
   bool told_ = false;
   bool withdrawn_ = false;

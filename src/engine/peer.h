@@ -24,6 +24,7 @@ struct Peer {
   std::uint32_t first_card = 0;  // the layout of cards.front()
   std::uint64_t done = 0;        // rounds whose work it has ended
   Numbers numbers;               // of its tagged messages
+  std::uint32_t words = 0;       // control messages that came from it whole
   bool gone = false;             // the transport says so:
   Status why_gone = {};
   bool withdrew = false;  // it took back a message that this rank waits for: it parts, and will say why
@@ -42,6 +43,7 @@ struct Peer {
   Instant gained = {};                     // the same without answers
   std::optional<Instant> unanswered = {};  // the first ask since `heard`
   std::optional<Instant> on_the_way = {};  // since when it says that it sent what did not come
+  Instant spoke = {};                      // its last control message, whatever it said
   Instant asked = {};
   std::uint32_t asks = 0, answers = 0;  // numbers of the last ones
   Report report = {};                   // its last word
@@ -49,6 +51,7 @@ struct Peer {
   // One small message at a time is under way to it.
   Arena out, in;
   bool out_busy = false;
+  std::uint32_t told = 0;                      // control messages to it
   bool owes_ask = false, owes_answer = false;  // what is to be told next
   std::uint32_t answer_number = 0;
   std::uint64_t told_done = 0;

@@ -377,12 +377,17 @@ void Runner::withdraw() {
 // it is over: their memory is the jobs', and the caller's tensors are used by compute steps alone.
 bool Runner::part() {
   if (!parting_.told()) {
+    // Who does not hear this rank asked it again and again: where nothing of that came, neither hears the other.
+    if (const Rank witness = parting_.missed_by();
+        witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
+      parting_.miss(witness);
     parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
     // What is withdrawn keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));
   }
+  parting_.relay(*transport_, peers_, voice());
   if (running_ > 0 || !parting_.settle(instant(), peers_, rounds_.waits())) return false;
   tell_callers();
   return true;

@@ -164,6 +164,9 @@ class Runner {
   void take_card(Rank peer, Card& card);
   void take_report(Rank peer, const Control& control);
   void take_farewell(Rank peer, const Farewell& farewell);
+  void take_echo(Rank peer, const Echo& echo);
+  void learn_of_commit(std::uint32_t uncommitted);
+  Report report_to(Rank peer, std::uint32_t number);
   void end_work();          // of a round that closes, if all its jobs are done
   void settle_round();      // it is agreed, if all ranks have ended it
   bool owes_notes() const;  // the end of a round, to somebody

@@ -33,7 +33,8 @@ class Session::Impl {
                 .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
                 .tags = transport->key().empty()
                             ? nullptr
-                            : std::make_shared<Tags>(transport->key(), options_.lanes + 1)},
+                            : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
+                .strangers = engine::strangers_may_speak(*transport)},
         automatic_(automatic_text(options_)),
         schedule_(schedule),
         choices_(std::make_shared<const Choices>(std::move(choices))),

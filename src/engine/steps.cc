@@ -173,19 +173,20 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
       bytes,
       Reading{.tagger = tagger, .least = step.cover, .checksum = member_.tagging.checksum, .each = each});
   if (!parsed.ok()) {
-    // Without its tag a frame says nothing about who sent it.
-    const Rank sender = member_.tags == nullptr ? step.peer : parsed.status().peer();
+    // Where strangers may send, a frame says nothing without its tag about who sent it.
+    const Rank sender = member_.strangers ? parsed.status().peer() : step.peer;
     return Status(parsed.status().code(), parsed.status().what(), sender);
   }
   if (member_.tags != nullptr && !frames_.take_number(step.slot, parsed->number))
-    return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round"};
+    return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round",
+            member_.strangers ? Status::kNoPeer : step.peer};
   const FrameHeader& h = parsed->header;
   const Rank maker = list(step.makers)[0];
   if (h.source != maker)
     return {Code::kCorrupt,
             fmt::format("frame from rank {}: it calls itself rank {}'s, where rank {}'s is due", step.peer,
                         h.source, maker),
-            member_.tags == nullptr ? step.peer : Status::kNoPeer};
+            member_.strangers ? Status::kNoPeer : step.peer};
   if (h.plan != round_hash_ && round_hash_ != plan_hash_ && h.run == member_.run)
     return {Code::kMismatch,
             fmt::format(

@@ -93,6 +93,47 @@ TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
   EXPECT_EQ(ranks[0].stats().strange, 4U);
 }
 
+constexpr std::size_t kAtKind = 26;  // docs/format.md: phase
+
+// The k-th control message of rank 1 to rank 0 comes with a bit changed: the tag does not hold, so nobody says whose it
+// is, and it was as if it had never been sent. Rank 0 waited for it for `patience`.
+class Damages final : public testing::ForwardingTransport {
+ public:
+  Damages(std::unique_ptr<Transport> line, int which) : ForwardingTransport(std::move(line)), which_(which) {}
+  Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
+    const auto kind = static_cast<engine::ControlKind>(bytes[kAtKind]);
+    const bool due = kind == engine::ControlKind::kCard || kind == engine::ControlKind::kDone;  // not an ask
+    if (peer != 0 || channel != 0 || !due || which_-- != 0) return inner_->send(peer, channel, bytes, op);
+    changed_.assign(bytes.begin(), bytes.end());
+    changed_[changed_.size() / 2] ^= 4;
+    return inner_->send(peer, channel, changed_, op);
+  }
+
+ private:
+  int which_;
+  std::vector<std::uint8_t> changed_;
+};
+
+TEST(Strangers, a_control_message_that_comes_damaged_is_missed_by_the_next_one) {
+  SessionOptions soon = options();
+  soon.timeout = std::chrono::milliseconds(2000);
+  soon.patience = std::chrono::minutes(5);
+  for (int which = 0; which < 4; ++which) {  // the card, and the ends of three rounds
+    auto all = open_loop(2, kKey);
+    all[1] = std::make_unique<Damages>(std::move(all[1]), which);
+    Ranks ranks(std::move(all), soon);
+    ranks.each([&](Rank r) {
+      Status s;
+      for (int k = 0; k < 3 && s.ok(); ++k) s = round(ranks[r]);
+      if (r == 0) {
+        EXPECT_EQ(s.code(), Code::kCorrupt) << which << ": " << s.what();
+        EXPECT_EQ(s.peer(), 1) << which << ": " << s.what();
+      }
+    });
+    EXPECT_EQ(ranks[0].stats().strange, 1U) << which;
+  }
+}
+
 // The same message heard twice counts once: a card that comes again is not the card of the next layout.
 TEST(Strangers, a_replayed_control_message_is_not_heard) {
   Ranks ranks(tapped(kKey,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "tithe/connect.h"
 
 namespace tithe::engine {
 
@@ -25,6 +26,11 @@ Result<Cover> parse_checksum(std::string_view word, Authenticate what) {
         "checksum=headers is for payloads that change on their way, and authenticate=payloads refuses "
         "those: take authenticate=headers, or checksum=frames");
   return Cover::kHeader;
+}
+
+bool strangers_may_speak(const Transport& transport) {
+  const TransportKind* kind = find_transport(transport.kind());
+  return !transport.key().empty() && (kind == nullptr || !kind->proves);
 }
 
 // A tag over the payload is made and checked at some 16 GB/s each: beside a wire of 10 Gbit/s it costs under 5 % of a

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "tithe/frame.h"
+#include "tithe/transport.h"
 
 namespace tithe::engine {
 
@@ -23,5 +24,8 @@ struct Tagging {
   // Of a frame for n values whose payload has at most `bound` bytes; the same on all ranks.
   Cover cover(std::size_t bound, std::size_t n) const;
 };
+
+// Whether what comes over this transport without a right tag may be a stranger's. Else it is a peer's, and damaged.
+bool strangers_may_speak(const Transport& transport);
 
 }  // namespace tithe::engine

@@ -38,6 +38,7 @@ struct Member {
   Tagging tagging = {};
   std::shared_ptr<Tags> tags = {};                                        // null: frames are not tagged
   std::shared_ptr<KnownMakers> makers = std::make_shared<KnownMakers>();  // of all its layouts
+  bool strangers = false;  // bytes without a right tag may be a stranger's: they accuse nobody
   Place place() const { return {me, world, &hosts, servers}; }
 };
 

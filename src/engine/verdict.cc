@@ -145,7 +145,11 @@ Status judge(Rank mine, const Testimonies& said) {
     const Rank blamed = most_named(said, f);
     if (blamed == kNone) continue;
     const Testimony& t = first(said, f, blamed);
-    if (f == Finding::kAccused) return {t.code, head + t.what, blamed};
+    if (f == Finding::kAccused) {
+      const std::string who = fmt::format("rank {}", blamed);
+      const bool says = blamed < 0 || t.what.find(who) != std::string::npos;
+      return {t.code, head + (says ? "" : who + ": ") + t.what, blamed};
+    }
     return {Code::kPeerLost, fmt::format("{}rank {} is gone ({})", head, blamed, reason(t.what, blamed)),
             blamed};
   }

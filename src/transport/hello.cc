@@ -17,7 +17,7 @@
 namespace tithe {
 namespace {
 
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr std::size_t kAtNonce = 44;
 constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
 constexpr std::size_t kEndBytes = 8 + kSecretBytes;  // checksum and tag

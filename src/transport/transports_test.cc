@@ -5,9 +5,12 @@
 
 #include <set>
 
+#include "support/transport_world.h"
+
 namespace tithe {
 namespace {
 
+using namespace std::chrono_literals;
 using Blobs = std::vector<std::vector<std::uint8_t>>;
 
 std::vector<std::string> chosen(std::string_view text) {
@@ -37,6 +40,32 @@ TEST(Transports, each_line_is_a_whole_transport) {
       EXPECT_EQ(choice->kind, kind);
     }
     for (const TransportOption& option : kind->options) EXPECT_FALSE(option.doc.empty()) << option.name;
+  }
+}
+
+// A rank 0 that gave up connecting was gone "in good order".
+TEST(Transports, who_cannot_connect_says_why) {
+  for (const TransportKind* kind : all_transports()) {
+    if (kind->open == nullptr || !kind->usable().ok()) continue;
+    testing::ThreadGather gather(3);
+    Status said[3];
+    testing::run_ranks(3, [&](Rank me) {
+      ConnectOptions options{.rank = me, .world = 3, .all_gather = gather.of(me)};
+      options.timeout = me == 0 ? 2s : 8s;
+      if (me == 1)  // it has met the others, and stands still before it connects
+        options.all_gather = [&, me](ByteView mine) {
+          auto all = gather.of(me)(mine);
+          std::this_thread::sleep_for(4s);
+          return all;
+        };
+      said[me] = open_transport(kind->name, options).status();
+    });
+    EXPECT_EQ(said[0].code(), Code::kTimeout) << kind->name << ": " << said[0].what();
+    EXPECT_EQ(said[0].peer(), 1) << kind->name;
+    EXPECT_EQ(said[2].code(), Code::kPeerLost) << kind->name << ": " << said[2].what();
+    EXPECT_EQ(said[2].peer(), 0) << kind->name;
+    EXPECT_NE(said[2].what().find("it could not connect: rank 1 did not connect within"), std::string::npos)
+        << kind->name << ": " << said[2].what();
   }
 }
 

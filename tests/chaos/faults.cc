@@ -19,6 +19,8 @@ std::string_view name(FaultKind kind) {
       return "freeze";
     case FaultKind::kLose:
       return "lose";
+    case FaultKind::kCut:
+      return "cut";
     case FaultKind::kApart:
       return "apart";
     case FaultKind::kSlow:
@@ -60,6 +62,7 @@ void Network::strike_locked() {
       at(fault_.who).frozen_until = now_ + fault_.lasts;
       return;
     case FaultKind::kLose:
+    case FaultKind::kCut:
     case FaultKind::kApart:
       mark();
       for (Rank to = 0; to < static_cast<Rank>(places_.size()); ++to)

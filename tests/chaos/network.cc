@@ -89,6 +89,8 @@ void Network::done(Rank r, std::uint64_t o, OpId op, std::size_t bytes, Status s
 bool Network::lost(Rank from, Rank to) const {
   if (!struck_) return false;
   if (fault_.kind == FaultKind::kLose) return from == fault_.who && to == fault_.other;
+  if (fault_.kind == FaultKind::kCut)
+    return (from == fault_.who && to == fault_.other) || (from == fault_.other && to == fault_.who);
   if (fault_.kind == FaultKind::kApart) return from == fault_.who || to == fault_.who;
   return false;
 }

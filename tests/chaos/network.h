@@ -49,6 +49,7 @@ enum class FaultKind : std::uint8_t {
   kVanish,  // the machine ends: nothing more comes, and nobody is told
   kFreeze,  // nothing moves at the rank for `lasts`
   kLose,    // nothing arrives any more from `who` at `other`
+  kCut,     // nothing arrives any more between `who` and `other`, either way
   kApart,   // nothing arrives any more from or at `who`
   kSlow,    // from the start: what `who` sends and receives takes its time, `rate` bytes per second
   kDamage,  // the next message of `who` is changed on its way

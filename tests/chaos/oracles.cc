@@ -45,7 +45,7 @@ bool harmless(const Fault& f) {
 
 bool survives(const Course& course, const Fault& fault, Rank r) {
   if (harmless(fault)) return true;
-  if (fault.kind == FaultKind::kLose) return r != fault.who && r != fault.other;
+  if (fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut) return true;
   // Whoever changes bytes is there to the end and is told.
   if (fault.kind == FaultKind::kDamage || fault.kind == FaultKind::kForge) return true;
   return r != fault.who && !course.ends[at(r)].left;
@@ -68,8 +68,10 @@ void Oracles::judge_restored(const Course& course, const Course& before, int fro
     if (end.round >= 0)
       fails("goes_on", fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status)));
   }
-  (void)before;
+  before_ = &before;
+  began_ = from;
   judge(course, {}, from, to);
+  before_ = nullptr;
 }
 
 void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
@@ -81,8 +83,9 @@ void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
     if (!survives(course, fault, r) || end.round < 0) continue;
     first_failed = std::min(first_failed, end.round);
     if (said != nullptr &&
-        (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()))
-      fails(fault.kind == FaultKind::kLose ? "link" : "agreed",
+        (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()) &&
+        !(fault.kind == FaultKind::kCut && plot_.world == 2))
+      fails(fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut ? "link" : "agreed",
             fmt::format("rank {}: {}; rank {}: {}", speaker, text(said->status), r, text(end.status)));
     said = &end;
     speaker = r;
@@ -132,6 +135,12 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
     case kLose:  // one of the two, or nobody
       if (peer != fault.who && peer != fault.other && peer != Status::kNoPeer) fails("named", said);
       break;
+    case kCut:  // two ranks cannot tell a broken link from the other's end; the others hear both
+      if (code != Code::kTimeout || peer != (plot_.world > 2  ? Status::kNoPeer
+                                             : r == fault.who ? fault.other
+                                                              : fault.who))
+        fails("named", said);
+      break;
     case kApart:  // cut off from all, a rank has only its own link to blame
       if (r == fault.who ? plot_.world > 2 && peer != r && peer != Status::kNoPeer : peer != fault.who)
         fails("named", said);
@@ -148,7 +157,9 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
 
 bool Oracles::as_calm(const Course& course, Rank r, int round) const {
   for (int k = 0; k <= round; ++k)
-    if (record(course, r, k).choices != record(calm_, r, k).choices) return false;
+    if (record(before_ != nullptr && k < began_ ? *before_ : course, r, k).choices !=
+        record(calm_, r, k).choices)
+      return false;
   return true;
 }
 

@@ -6,7 +6,7 @@
 //   sound      without a fault that ends a job, nobody fails
 //   named      a survivor names the rank that is at fault, and with the code that fits
 //   agreed     survivors that hear each other say the same
-//   link       the same, where what one rank sends to one other is lost
+//   link       the same of all ranks, where what one rank sends to one other is lost, or what two send to each other
 //   committed  no rank commits a round that another one, which it hears, reports as failed
 //   identity   all ranks have the same result
 //   ledger     gradients + residuals before == result + residuals after, over all ranks
@@ -59,6 +59,8 @@ class Oracles {
 
   const Plot& plot_;
   const Course& calm_;
+  const Course* before_ = nullptr;  // whose states a restored course began from ...
+  int began_ = 0;                   // ... in this round
   std::vector<Breach> breaches_;
 };
 

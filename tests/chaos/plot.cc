@@ -141,6 +141,7 @@ Plot draw(std::uint64_t seed) {
   }
   if (!apart.one_in(3)) p.hosts = testing::hosts_of(p.world);
   p.hasty = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
+  if (p.fault.kind == FaultKind::kLose && !apart.one_in(3)) p.fault.kind = FaultKind::kCut;
   return p;
 }
 
@@ -202,7 +203,7 @@ std::string account(const Plot& p) {
   const Fault& f = p.fault;
   if (f.kind == FaultKind::kNone) return out;
   fmt::format_to(std::back_inserter(out), "  fault: {} rank {}", name(f.kind), f.who);
-  if (f.kind == FaultKind::kLose || f.kind == FaultKind::kForge)
+  if (f.kind == FaultKind::kLose || f.kind == FaultKind::kCut || f.kind == FaultKind::kForge)
     fmt::format_to(std::back_inserter(out), " towards rank {}", f.other);
   if (f.kind == FaultKind::kFreeze)
     fmt::format_to(std::back_inserter(out), " for {} ms of {}", f.lasts.count() / 1'000'000,

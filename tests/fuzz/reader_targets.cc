@@ -149,6 +149,8 @@ Input spelled(const engine::Control& control, const engine::Voice& voice) {
         return engine::write_farewell(control.farewell, voice, out);
       case engine::ControlKind::kEvidence:
         return engine::write_evidence(control.evidence, voice, out);
+      case engine::ControlKind::kEcho:
+        return engine::write_echo(control.echo, voice, out);
       case engine::ControlKind::kAsk:
       case engine::ControlKind::kHere:
         return engine::write_report(control.kind, control.report, voice, out);
@@ -208,6 +210,17 @@ Target control_target() {
           {card, farewell,
            spelled({.kind = engine::ControlKind::kEvidence,
                     .evidence = {.finding = engine::Finding::kSilent, .witness = 1, .unheard = {2, 3}}},
+                   writer),
+           spelled({.kind = engine::ControlKind::kEcho,
+                    .echo = {.of = 3,
+                             .spoke = true,
+                             .testimony = {.finding = engine::Finding::kSilent,
+                                           .code = Code::kTimeout,
+                                           .witness = 3,
+                                           .blamed = 2,
+                                           .round = 4,
+                                           .unheard = {2},
+                                           .what = "silent"}}},
                    writer),
            spelled({.kind = engine::ControlKind::kHere,
                     .report = {.number = 3, .round = 9, .waits_for = 2, .received = 100, .sent = 200}},
@@ -296,7 +309,7 @@ Target meeting_target() {
             static_cast<void>(read_challenge(bytes, visitor));
             if (const auto c = read_claim(bytes, shake); c && (c->world != 2 || c->rank != 1))
               fail("a claim passes that nobody with the token made");
-            if (const auto n = read_answer(bytes, 2); n && *n > 2 * (kMaxBlobBytes + 4) + 64)
+            if (const auto n = read_answer(bytes, shake, 2); n && *n > 2 * (kMaxBlobBytes + 4) + 64)
               fail("an answer without measure");
             if (const auto blob = open_claim(bytes, shake); blob && *blob != Blob(7, 9))
               fail("a box opens that was not sealed so");

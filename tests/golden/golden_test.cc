@@ -158,7 +158,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
       engine::write_farewell({.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"},
                              {.me = 2, .world = 4}, farewell));
   const engine::Voice me{.me = 2, .world = 4};
-  std::vector<std::uint8_t> evidence(engine::kControlBytes), here(evidence), done(evidence);
+  std::vector<std::uint8_t> evidence(engine::kControlBytes), here(evidence), done(evidence), echo(evidence);
   evidence.resize(engine::write_evidence(
       {.finding = engine::Finding::kSilent, .witness = 2, .unheard = {1, 3}}, me, evidence));
   here.resize(engine::write_report(engine::ControlKind::kHere,
@@ -167,8 +167,19 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                     .state = engine::Report::State::kWaits,
                                     .waits_for = 3,
                                     .received = 70'000,
-                                    .sent = 80'000},
+                                    .sent = 80'000,
+                                    .told = 6},
                                    me, here));
+  echo.resize(engine::write_echo({.of = 3,
+                                  .spoke = true,
+                                  .testimony = {.finding = engine::Finding::kSilent,
+                                                .code = Code::kTimeout,
+                                                .witness = 3,
+                                                .blamed = 0,
+                                                .round = 12,
+                                                .unheard = {0, 1},
+                                                .what = "nothing was heard from it"}},
+                                 me, echo));
   done.resize(engine::write_done(13, me, done));
   carry::Store store;
   store.of("layer.bias").n = 2;
@@ -184,6 +195,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
           {"control_evidence.bin", evidence},
           {"control_here.bin", here},
           {"control_done.bin", done},
+          {"control_echo.bin", echo},
           {"state.state", engine::save({.rank = 2,
                                         .world = 4,
                                         .round = 9,
@@ -216,6 +228,9 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   const auto done = engine::read_control(read(folder() / "control_done.bin"), reader, 2, none);
   ASSERT_TRUE(done.ok());
   EXPECT_EQ((*done).ended, 13U);
+  const auto echo = engine::read_control(read(folder() / "control_echo.bin"), reader, 2, none);
+  ASSERT_TRUE(echo.ok());
+  EXPECT_EQ((*echo).echo.testimony.unheard, (std::vector<Rank>{0, 1}));
   const auto state = read(folder() / "state.state");
   engine::SavedHead head;
   carry::Store::Map kept;

@@ -173,12 +173,12 @@ class Fields:
         must(self.at == len(self.data), "bytes behind the last field")
 
 
-REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent")
+REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent", "told")
 
 
 def read_control(frame: bytes) -> dict:
     h, (payload,) = parse_frame(frame)
-    must(h.tensor == CONTROL_TENSOR and h.phase <= 5, "not a control frame")
+    must(h.tensor == CONTROL_TENSOR and h.phase in (0, 1, 2, 3, 4, 5, 9), "not a control frame")
     f = Fields(payload)
     if h.phase == 0:
         control = dict(zip(CARD_FIELDS, f.numbers("IIQQQQQQQB"), strict=True))
@@ -192,8 +192,13 @@ def read_control(frame: bytes) -> dict:
         must(finding <= 5 and unheard <= 256, "evidence")
         control = {"finding": finding, "witness": witness, "unheard": list(f.numbers(f"{unheard}H"))}
     elif h.phase in (3, 4):
-        control = dict(zip(REPORT_FIELDS, f.numbers("IIBiQQ"), strict=True))
+        control = dict(zip(REPORT_FIELDS, f.numbers("IIBiQQI"), strict=True))
         must(control["state"] <= 2, "a state of a rank")
+    elif h.phase == 9:
+        of, spoke, finding, code, witness, blamed, round_, unheard = f.numbers("iBBBiiIH")
+        must(finding <= 5 and unheard <= 256 and spoke == (code != 0), "an echo")
+        control = {"of": of, "finding": finding, "code": CODES[code - 1] if spoke else None, "witness": witness}
+        control |= {"blamed": blamed, "round": round_, "unheard": list(f.numbers(f"{unheard}H")), "what": f.text("H")}
     else:
         control = {"ended": f.numbers("Q")[0]}
     f.end()

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "base/bytes.h"
@@ -15,7 +16,7 @@ namespace tithe::meeting {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x544d5454;  // "TTMT" in file order
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::size_t kMostText = 2000;
 
 void append(Blob& out, std::uint32_t v) {
@@ -41,8 +42,8 @@ Secret secret(const Handshake& shake, std::string_view purpose, ByteView what = 
   return derive(shake.token, purpose, {shake.visitor, shake.host, what});
 }
 
-constexpr std::string_view kHostProof = "tithe meeting: rank 0", kVisitorProof = "tithe meeting: visitor",
-                           kToHost = "tithe meeting: box to rank 0",
+constexpr std::string_view kHostProof = "tithe meeting: rank 0", kAnswerProof = "tithe meeting: answer",
+                           kVisitorProof = "tithe meeting: visitor", kToHost = "tithe meeting: box to rank 0",
                            kToVisitor = "tithe meeting: box to visitor";
 
 struct FreeContext {
@@ -104,8 +105,10 @@ std::optional<Secret> read_knock(ByteView bytes) {
 
 Blob write_challenge(const Handshake& shake) {
   Blob out = begin_message();
+  append(out, static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+                  shake.left.count(), 0, std::numeric_limits<std::uint32_t>::max())));
   append(out, shake.host);
-  append(out, secret(shake, kHostProof));
+  append(out, secret(shake, kHostProof, ByteView(out).first(12)));
   return out;
 }
 
@@ -117,8 +120,9 @@ Status read_challenge(ByteView bytes, Handshake& shake) {
             fmt::format("rank 0 meets by version {}, this rank by {}: install the same tithe on all ranks",
                         number(bytes, 1), kVersion),
             0};
-  std::copy_n(bytes.begin() + 8, shake.host.size(), shake.host.begin());
-  if (equal_secrets(secret(shake, kHostProof), bytes.last(kSecretBytes))) return {};
+  std::copy_n(bytes.begin() + 12, shake.host.size(), shake.host.begin());
+  shake.left = std::chrono::milliseconds(number(bytes, 2));
+  if (equal_secrets(secret(shake, kHostProof, bytes.first(12)), bytes.last(kSecretBytes))) return {};
   return {Code::kMismatch,
           "what answers as rank 0 has not this job's token: set the same TITHE_TOKEN on all ranks", 0};
 }
@@ -162,22 +166,25 @@ Blob write_answer(const Handshake& shake, const Status& status, std::span<const 
   const Blob box = seal_for_visitor(shake, plain);
   Blob out = begin_message();
   append(out, static_cast<std::uint32_t>(box.size()));
+  append(out, secret(shake, kAnswerProof, Blob(out)));
   append(out, box);
   return out;
 }
 
-std::optional<std::size_t> read_answer(ByteView bytes, int world) {
+std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, int world) {
   if (!begins_right(bytes, kAnswerBytes)) return {};
+  if (!equal_secrets(secret(shake, kAnswerProof, bytes.first(12)), bytes.last(kSecretBytes))) return {};
   const std::size_t most = 12 + static_cast<std::size_t>(world) * (4 + kMaxBlobBytes) + kBoxTagBytes;
   const std::size_t box = number(bytes, 2);
   if (box > most || box > 1U << 30) return {};
   return box;
 }
 
-Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world) {
+Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world, bool* whole) {
   const Status strange(Code::kCorrupt, "the answer of rank 0 was changed on its way", 0);
   const std::optional<Blob> plain = open_box(secret(shake, kToVisitor), box);
   if (!plain || plain->size() < 12) return strange;
+  if (whole != nullptr) *whole = true;
   const std::uint32_t code = number(*plain, 0);
   const auto peer = static_cast<std::int64_t>(number(*plain, 1)) - 1;
   const std::size_t items = code == 0 ? static_cast<std::size_t>(world) : 1;

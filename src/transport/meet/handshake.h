@@ -4,14 +4,17 @@
 // Little-endian:
 //
 //   knock       visitor:  u32 magic | u32 version | nonce, 32 bytes
-//   challenge   rank 0:   u32 magic | u32 version | nonce, 32 bytes | proof, 32 bytes: rank 0 has the token
+//   challenge   rank 0:   u32 magic | u32 version | u32 milliseconds for which rank 0 will still wait |
+//                         nonce, 32 bytes | proof, 32 bytes: rank 0 has the token
 //   claim       visitor:  u32 magic | u32 version | u32 world | u32 rank | u32 bytes | proof, 32 bytes: so has it
 //               and a box of that many bytes: its blob
-//   answer      rank 0:   u32 magic | u32 version | u32 bytes
+//   answer      rank 0:   u32 magic | u32 version | u32 bytes | proof, 32 bytes: rank 0 says so
 //               and a box of that many bytes: u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes, item)
 //               status ok: the blobs in rank order; else one item, the text of what went wrong
-// Proofs are HMAC-SHA256 by the token over both nonces. A box is sealed with AES-256-GCM under a key from the token,
-// the nonces and its direction, used once; its last 16 bytes are the tag.
+//   thanks      visitor:  a byte, whatever it is: the answer came whole. Who goes without it comes again
+// Proofs are HMAC-SHA256 by the token over both nonces and the numbers before them. A box is sealed with AES-256-GCM
+// under a key from the token, the nonces and its direction, used once; its last 16 bytes are the tag.
+#include <chrono>
 #include <optional>
 
 #include "base/secret.h"
@@ -20,9 +23,9 @@
 namespace tithe::meeting {
 
 inline constexpr std::size_t kKnockBytes = 8 + kSecretBytes;
-inline constexpr std::size_t kChallengeBytes = 8 + 2 * kSecretBytes;
+inline constexpr std::size_t kChallengeBytes = 12 + 2 * kSecretBytes;
 inline constexpr std::size_t kClaimBytes = 20 + kSecretBytes;
-inline constexpr std::size_t kAnswerBytes = 12;
+inline constexpr std::size_t kAnswerBytes = 12 + kSecretBytes;
 inline constexpr std::size_t kBoxTagBytes = 16;
 
 // What both sides know once they have each other's nonce.
@@ -30,6 +33,7 @@ struct Handshake {
   Token token;
   Secret visitor = {};
   Secret host = {};
+  std::chrono::milliseconds left = {};  // for which rank 0 will wait, from its challenge on
 };
 
 struct Claim {
@@ -45,7 +49,8 @@ std::optional<Secret> read_knock(ByteView bytes);
 bool begins_as_ours(ByteView bytes);
 
 Blob write_challenge(const Handshake& shake);
-// Puts rank 0's nonce into `shake`. kMismatch for what is not tithe's, for another version, and for another token.
+// Puts rank 0's nonce and its time into `shake`. kMismatch for what is not tithe's, for another version, and for another
+// token.
 Status read_challenge(ByteView bytes, Handshake& shake);
 
 Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteView blob);
@@ -56,8 +61,9 @@ std::optional<Blob> open_claim(ByteView box, const Handshake& shake);
 Blob write_answer(const Handshake& shake, const Status& status, std::span<const Blob> items);
 // Any bytes in a box as rank 0 would seal it.
 Blob seal_for_visitor(const Handshake& shake, ByteView plain);
-// The bytes of the box that follows; nothing where it is no answer, or too long for `world` ranks.
-std::optional<std::size_t> read_answer(ByteView bytes, int world);
-Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world);
+// The bytes of the box that follows; nothing where it is no answer of rank 0's, or too long for `world` ranks.
+std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, int world);
+// *whole, if asked for: the box is rank 0's, whatever it holds.
+Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world, bool* whole = nullptr);
 
 }  // namespace tithe::meeting

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meeting over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
 //
+// Rank 0's clock decides how long ranks wait: a visitor that it heard waits for its answer, however much earlier it
+// came, so that all ranks hear the same of who is missing. A visitor whose conversation came damaged, or broke, comes
+// again; rank 0 stays until each one has thanked for its answer.
+//
 // Who does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0 keep no more
 // than a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a proof goes,
 // since a rank proves itself at once.
@@ -10,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
+#include <optional>
 #include <thread>
 
 #include "transport/meet/handshake.h"
@@ -26,6 +31,7 @@ constexpr std::chrono::seconds kAnswerTime{
     10};                                        // rank 0 answers a knock at once; what does not is not rank 0
 constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every knock for this long neither
 constexpr milliseconds kPause{50};
+constexpr int kTries = 3;  // of conversations that end in what may be damage on the way
 
 // Rank 0's answer about who is missing may come this much later than this rank's own deadline.
 milliseconds grace(const Launch& launch) {
@@ -59,12 +65,16 @@ struct Visitor {
 class Host {
  public:
   Host(const Launch& launch, ByteView mine)
-      : launch_(launch), blobs_(static_cast<std::size_t>(launch.world)) {
+      : launch_(launch),
+        blobs_(static_cast<std::size_t>(launch.world)),
+        came_(blobs_.size()),
+        thanked_(blobs_.size()) {
     blobs_[0].assign(mine.begin(), mine.end());
   }
 
   Result<std::vector<Blob>> run() {
     const Deadline deadline(Clock::now() + launch_.timeout, &launch_.interrupted);
+    until_ = deadline.at;
     int why = 0;
     Result<std::vector<Socket>> listeners = listen_at(launch_.host, launch_.port, is_guarded(launch_), &why);
     if (!listeners.ok()) {
@@ -80,23 +90,39 @@ class Host {
       else
         status = Clock::now() >= deadline.at ? nobody_came() : step(*listeners, deadline.at);
     }
-    const std::string& what = status.what();
-    const Blob text(what.begin(), what.end());
-    const std::span<const Blob> items = status.ok() ? std::span<const Blob>(blobs_) : std::span(&text, 1);
-    for (const Visitor& v : visitors_) {
-      if (!v.proved()) continue;
-      const Status sent =
-          send_all(v.socket, write_answer(v.shake, status, items), Clock::now() + grace(launch_));
-      if (!sent.ok() && status.ok())
-        status = {Code::kPeerLost, fmt::format("rank {} went away while ranks met: {}", v.rank, sent.what()),
-                  v.rank};
-    }
+    answer_all(*listeners, status, Clock::now() + (withdrawn ? milliseconds(500) : grace(launch_)));
     if (withdrawn) return given_up();
     if (!status.ok()) return status;
+    for (std::size_t r = 1; r < thanked_.size(); ++r)
+      if (thanked_[r] == 0)
+        return Status(Code::kPeerLost, fmt::format("rank {} went away while ranks met", r),
+                      static_cast<Rank>(r));
     return std::move(blobs_);
   }
 
  private:
+  void answer_all(const std::vector<Socket>& listeners, const Status& status, Clock::time_point deadline) {
+    answer_ = status;
+    for (Visitor& v : visitors_)
+      if (v.proved()) answer(v);
+    const auto waits = [this](const Visitor& v) { return v.proved(); };
+    const auto all_thanked = [this] {
+      return std::count(thanked_.begin() + 1, thanked_.end(), char{1}) + 1 == std::ssize(thanked_);
+    };
+    // Where all came, one that left without thanks comes again; where not, nobody else is waited for.
+    while (Clock::now() < deadline && !all_thanked() &&
+           (status.ok() || std::any_of(visitors_.begin(), visitors_.end(), waits)))
+      (void)step(listeners, deadline);
+  }
+
+  void answer(Visitor& v) {
+    const std::string& what = answer_->what();
+    const Blob text(what.begin(), what.end());
+    const std::span<const Blob> items = answer_->ok() ? std::span<const Blob>(blobs_) : std::span(&text, 1);
+    (void)send_all(v.socket, write_answer(v.shake, *answer_, items), Clock::now() + grace(launch_));
+    v.said = Visitor::Said::kAll;
+  }
+
   std::vector<Rank> missing() const {
     std::vector<bool> here(blobs_.size());
     here[0] = true;
@@ -109,7 +135,15 @@ class Host {
   }
 
   Status nobody_came() const {
-    const Status s = nobody_from(missing(), launch_);
+    std::vector<Rank> never, left;
+    for (const Rank r : missing()) (came_[static_cast<std::size_t>(r)] != 0 ? left : never).push_back(r);
+    const std::string leavers =
+        fmt::format("rank{} {} came and went away again", left.size() == 1 ? "" : "s", name_ranks(left));
+    if (never.empty())
+      return {Code::kPeerLost, fmt::format("{} before all ranks had met", leavers), left.front()};
+    const Status absent = nobody_from(never, launch_);
+    const Status s(absent.code(), left.empty() ? absent.what() : fmt::format("{} {}", absent.what(), leavers),
+                   absent.peer());
     if (strangers_ == 0) return s;
     return {
         s.code(),
@@ -160,9 +194,11 @@ class Host {
 
   Status read(Visitor& v, bool* stays) {
     for (;;) {
-      if (v.whole()) {  // nothing more is due: readable means gone, and its rank must come again
+      if (v.whole()) {  // readable means gone, and its rank must come again; or its thanks for the answer
         std::uint8_t more;
-        *stays = recv_some(v.socket, {&more, 1}) == 0;
+        const std::ptrdiff_t n = recv_some(v.socket, {&more, 1});
+        *stays = n == 0;
+        if (n > 0 && answer_) thanked_[static_cast<std::size_t>(v.rank)] = 1;
         return {};
       }
       const std::ptrdiff_t n = recv_some(v.socket, std::span(v.bytes).subspan(v.have));
@@ -184,7 +220,9 @@ class Host {
       case Visitor::Said::kNothing: {
         const std::optional<Secret> nonce = read_knock(v.bytes);
         if (!nonce) return {};
-        v.shake = {.token = launch_.token, .visitor = *nonce};
+        v.shake = {.token = launch_.token,
+                   .visitor = *nonce,
+                   .left = std::chrono::duration_cast<milliseconds>(until_ - Clock::now())};
         TITHE_TRY(fill_random(v.shake.host));
         *stays = send_some(v.socket, write_challenge(v.shake));
         v.expect(kClaimBytes);
@@ -214,10 +252,14 @@ class Host {
         for (const Visitor& other : visitors_)
           if (&other != &v && other.whole() && other.rank == v.rank)
             return {Code::kMismatch, fmt::format("two processes call themselves rank {}", v.rank), v.rank};
-        blobs_[static_cast<std::size_t>(v.rank)] = std::move(*blob);
-        v.said = Visitor::Said::kAll;
         v.expect(0);
         *stays = true;
+        came_[static_cast<std::size_t>(v.rank)] = 1;
+        v.said = Visitor::Said::kAll;
+        if (answer_)  // it comes again, for what others were told
+          answer(v);
+        else
+          blobs_[static_cast<std::size_t>(v.rank)] = std::move(*blob);
         return {};
       }
       case Visitor::Said::kAll:
@@ -229,12 +271,15 @@ class Host {
   const Launch& launch_;
   std::vector<Blob> blobs_;
   std::list<Visitor> visitors_;
+  std::vector<char> came_, thanked_;  // by rank
+  std::optional<Status> answer_;      // what all visitors are told from now on
+  Clock::time_point until_ = {};
   int strangers_ = 0;  // that knocked as ranks do and went without a proof
 };
 
-// One conversation with rank 0. kIo: it can be tried again.
+// One conversation with rank 0. kIo: it can be tried again. *whole: what comes of it is what rank 0 says.
 Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const Socket& socket,
-                                   Deadline deadline) {
+                                   Deadline deadline, bool* whole) {
   const auto here = [&](const Status& s) {
     return Status(s.code(), fmt::format("{}:{}: {}", launch.host, launch.port, s.what()), s.peer());
   };
@@ -265,9 +310,10 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   TITHE_TRY(send_all(socket, write_claim(shake, static_cast<std::uint32_t>(launch.world), launch.rank, mine),
                      deadline));
   Blob answer(kAnswerBytes);
-  const Deadline patience(deadline.at + grace(launch), deadline.interrupted);
+  const Deadline patience(std::max(deadline.at, Clock::now() + shake.left) + grace(launch),
+                          deadline.interrupted);
   s = recv_all(socket, answer, patience);
-  const std::optional<std::size_t> bytes = s.ok() ? read_answer(answer, launch.world) : std::nullopt;
+  const std::optional<std::size_t> bytes = s.ok() ? read_answer(answer, shake, launch.world) : std::nullopt;
   if (s.ok() && !bytes) return here({Code::kCorrupt, "the answer of rank 0 was changed on its way", 0});
   if (s.ok()) {
     answer.assign(*bytes, 0);
@@ -280,24 +326,32 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
                     launch.port, std::chrono::duration<double>(launch.timeout).count()),
         0);
   TITHE_TRY(s);
-  return open_answer(answer, shake, launch.world);
+  Result<std::vector<Blob>> all = open_answer(answer, shake, launch.world, whole);
+  if (*whole) (void)send_some(socket, Blob{1});
+  return all;
 }
 
 Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
   const Deadline deadline(Clock::now() + launch.timeout, &launch.interrupted);
   // Until it answers, rank 0 may not have started yet, or someone else may have stood in its place.
   Status last;
+  int tries = 0;
+  Status first;                 // what was wrong with a conversation: damage, if the next one goes well
   Clock::time_point hung_up{};  // since when every connection was closed without an answer
   while (Clock::now() < deadline.at) {
     if (deadline.withdrawn()) return given_up();
     Result<Socket> socket = connect_to(launch.host, launch.port, deadline);
     last = socket.status();
     if (last.ok()) {
-      Result<std::vector<Blob>> all = converse(launch, mine, *socket, deadline);
-      if (all.ok()) return all;
+      bool whole = false;
+      Result<std::vector<Blob>> all = converse(launch, mine, *socket, deadline, &whole);
+      if (all.ok() || whole) return all;
       last = all.status();
       if (last.code() == Code::kCancelled) return given_up();
-      if (last.code() != Code::kIo) break;
+      const bool damaged = last.code() == Code::kMismatch || last.code() == Code::kCorrupt;
+      if (damaged && first.ok()) first = last;
+      if (!first.ok() && (!damaged || ++tries == kTries)) return first;
+      if (last.code() != Code::kIo && !damaged) break;
       if (hung_up == Clock::time_point{}) hung_up = Clock::now();
       if (Clock::now() - hung_up >= kHangUpTime)
         return Status(Code::kMismatch,

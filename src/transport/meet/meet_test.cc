@@ -7,11 +7,13 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 
+#include "support/relay.h"
 #include "tithe/connect.h"
 #include "transport/meet/socket.h"
 
@@ -159,6 +161,70 @@ INSTANTIATE_TEST_SUITE_P(ways, Meet, ::testing::Bool(),
 
 using MeetTcp = Meet;
 INSTANTIATE_TEST_SUITE_P(tcp, MeetTcp, ::testing::Values(false));
+
+// Visitors gave up first, and rank 0 then named them beside the one that had not come.
+TEST_P(MeetTcp, a_rank_0_that_comes_later_names_the_same_ranks_as_its_visitors) {
+  std::vector<Gathered> got(4, Status(Code::kInvalid, "not run"));
+  std::vector<std::thread> ranks;
+  for (const Rank r : {1, 3, 0}) {
+    if (r == 0) std::this_thread::sleep_for(1500ms);
+    ranks.emplace_back([&, r] { got[static_cast<std::size_t>(r)] = meet(launch(r, 4, 2s))(blob_of(r)); });
+  }
+  for (std::thread& t : ranks) t.join();
+  for (const Rank r : {0, 1, 3}) {
+    const Status s = got[static_cast<std::size_t>(r)].status();
+    EXPECT_EQ(s.code(), Code::kTimeout) << r << ": " << s.what();
+    EXPECT_EQ(s.peer(), 2) << r << ": " << s.what();
+    EXPECT_NE(s.what().find("rank 2 did not come"), std::string::npos) << r << ": " << s.what();
+  }
+}
+
+TEST_P(MeetTcp, a_visitor_that_came_and_left_did_come) {
+  std::atomic<bool> leaves = false;
+  Launch passing = launch(1, 3, 30s);
+  passing.interrupted = [&] { return leaves.load(); };
+  Gathered seen = Status(Code::kInvalid, "not run");
+  std::thread visitor([&] { seen = meet(passing)(blob_of(1)); });
+  std::thread later([&] {
+    std::this_thread::sleep_for(800ms);
+    leaves = true;
+  });
+  std::thread stays([&] {
+    std::this_thread::sleep_for(1200ms);
+    (void)meet(launch(2, 3, 30s))(blob_of(2));
+  });
+  const Status s = meet(launch(0, 3, 2s))(blob_of(0)).status();
+  for (std::thread* t : {&visitor, &later, &stays}) t->join();
+  EXPECT_EQ(seen.status().code(), Code::kCancelled) << seen.status().what();
+  EXPECT_EQ(s.code(), Code::kPeerLost) << s.what();
+  EXPECT_EQ(s.peer(), 1);
+  EXPECT_NE(s.what().find("rank 1 came and went away again"), std::string::npos) << s.what();
+}
+
+// A bit that flips on the way, anywhere in what a visitor and rank 0 say: the conversation is held again. Some of them
+// made one of the two wait for bytes that never came, until its timeout.
+TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
+  std::map<testing::Relay::Place, std::uint64_t> passed{{{0, 0, false}, 1}};
+  int struck = 0;
+  for (std::uint64_t byte = 0; byte < std::max(passed.begin()->second, passed.rbegin()->second); byte += 13)
+    for (const bool back : {false, true}) {
+      testing::Relay relay;
+      Launch visitor = launch(1, 2);
+      visitor.port = relay.link(0, port_);
+      relay.flip({0, 0, back}, byte, static_cast<int>(byte / 13 % 8));
+      Gathered zero = Status(Code::kInvalid, "not run");
+      std::thread host([&] { zero = meet(launch(0, 2))(blob_of(0)); });
+      std::this_thread::sleep_for(2ms);
+      const Gathered one = meet(visitor)(blob_of(1));
+      host.join();
+      passed = relay.passed();
+      struck += relay.flipped();
+      ASSERT_TRUE(one.ok()) << byte << (back ? " back: " : " there: ") << one.status().what();
+      ASSERT_TRUE(zero.ok()) << byte << (back ? " back: " : " there: ") << zero.status().what();
+      EXPECT_EQ(*one, *zero);
+    }
+  EXPECT_GT(struck, 100);
+}
 
 // Port scanners and lost clients: garbage, a huge length, silence, a hang-up.
 TEST_P(MeetTcp, strangers_do_not_break_it) {

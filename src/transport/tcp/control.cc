@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes.h"
+#include "base/text.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace tithe::tcp {
@@ -17,16 +19,13 @@ Status as_no_rank(std::string_view what) {
   return {Code::kCorrupt, fmt::format("its control connection said {} as no rank does", what)};
 }
 
+Status damaged() { return {Code::kCorrupt, "what came on its control connection was damaged on the way"}; }
+
 }  // namespace
 
 void TcpTransport::say(Peer& p, const Record& record, ByteView first, ByteView second) {
   if (p.broken) return;
-  const std::size_t at = p.out.size();
-  p.out.resize(at + kRecordBytes + first.size() + second.size());
-  std::uint8_t* to = &p.out[at];
-  write_record(record, to);
-  if (!first.empty()) std::memcpy(to + kRecordBytes, first.data(), first.size());
-  if (!second.empty()) std::memcpy(to + kRecordBytes + first.size(), second.data(), second.size());
+  append_record(record, first, second, p.out_check, p.out);
 }
 
 void TcpTransport::flush(Peer& p) {
@@ -67,14 +66,16 @@ void TcpTransport::hear(Peer& p) {
       break;
     }
     if (n < 0) {
-      if (p.left)
+      if (p.left) {
         p.control->close();
-      else
+      } else {
         break_off(p, p.control->why());
+      }
       break;
     }
+    if (p.distrusted) continue;
     p.in_have += static_cast<std::size_t>(n);
-    if (const Status s = understand(p); !s.ok()) break_off(p, s);
+    if (const Status s = understand(p); !s.ok()) distrust(p, s);
   }
   p.hears = false;
   pump(p);
@@ -83,14 +84,26 @@ void TcpTransport::hear(Peer& p) {
 
 // Takes in all records that are whole, and moves what is left to the front.
 Status TcpTransport::understand(Peer& p) {
-  while (p.in_have - p.in_read >= kRecordBytes && !p.broken) {
+  constexpr std::size_t kHead = kRecordBytes + kCheckBytes;
+  while (p.in_have - p.in_read >= kHead && !p.broken && !p.distrusted) {
     const ByteView rest = ByteView(p.in).first(p.in_have).subspan(p.in_read);
+    const auto check = [&](Check last, ByteView bytes) -> std::optional<Check> {
+      const Check due = next_check(last, bytes);
+      if (wire::get<Check>(bytes.data() + bytes.size()) != due) return {};
+      return due;
+    };
+    std::optional<Check> seen = check(p.in_check, rest.first(kRecordBytes));
+    if (!seen) return damaged();
     const std::optional<Record> record = read_record(rest.first(kRecordBytes));
     if (!record) return as_no_rank("a record");
     const std::size_t behind = bytes_behind(*record);
-    if (rest.size() < kRecordBytes + behind) break;
-    p.in_read += kRecordBytes + behind;
-    TITHE_TRY(take(p, *record, rest.subspan(kRecordBytes, behind)));
+    const std::size_t tail = behind == 0 ? 0 : behind + kCheckBytes;
+    if (rest.size() < kHead + tail) break;
+    const ByteView bytes = rest.subspan(kHead, behind);
+    if (behind > 0 && !(seen = check(*seen, bytes))) return damaged();
+    p.in_check = *seen;
+    p.in_read += kHead + tail;
+    TITHE_TRY(take(p, *record, bytes));
   }
   if (p.in_read > 0) {
     std::copy(p.in.begin() + static_cast<std::ptrdiff_t>(p.in_read),
@@ -152,7 +165,7 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
       return {};
     }
     case Kind::kFarewell:
-      farewell_heard(p);
+      farewell_heard(p, behind);
       return {};
     case Kind::kAnswer:
       p.answered = true;
@@ -161,9 +174,12 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
   return {};
 }
 
-void TcpTransport::farewell_heard(Peer& p) {
+void TcpTransport::farewell_heard(Peer& p, ByteView why) {
   p.left = p.answered = must_tend_ = true;
-  if (p.gone.ok()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
+  const std::string text = printable({reinterpret_cast<const char*>(why.data()), why.size()}, kMostLastWords);
+  if (p.gone.ok() && text.empty()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
+  p.failed = !text.empty();
+  if (p.gone.ok()) p.gone = {Code::kPeerLost, fmt::format("it could not connect: {}", text), p.rank};
   say(p, {.kind = Kind::kAnswer});
   flush(p);
 }

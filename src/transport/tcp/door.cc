@@ -119,6 +119,10 @@ void Call::hang_up() {
 // The endpoint before failed so.
 void Call::next(Status why) {
   hang_up();
+  if (next_ == at_.size() && next_ > 0 && tries_ < kTries) {
+    next_ = 0;
+    ++tries_;
+  }
   while (next_ < at_.size()) {
     const Endpoint& to = at_[next_++];
     const Result<int> socket = connect_to(to, knock_.purpose == Purpose::kData ? job_.tos : 0);
@@ -172,10 +176,12 @@ void Call::hear() {
         return next({Code::kPeerLost, "its connection broke"});
       continue;
     }
+    // Its challenge has shown the key, so these bytes were changed on their way; and it may have taken this rank in.
+    Status status;
     if (!equal_secrets(welcome(job_.key, said_, nonce_), heard.last(kWelcomeBytes)))
-      return next({Code::kMismatch, "what answers at its address is no rank of this job"});
+      status = {Code::kCorrupt, "its greeting was damaged on the way", knock_.to};
     Done done = std::move(done_);
-    done({}, std::exchange(wire_, nullptr));
+    done(status, std::exchange(wire_, nullptr));
     return;
   }
 }

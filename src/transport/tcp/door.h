@@ -70,10 +70,13 @@ class Door {
   std::string refused_;
 };
 
-// One attempt at each of a rank's endpoints until one welcomes this rank.
+// One attempt at each of a rank's endpoints until one welcomes this rank; and again, kTries times in all: a greeting
+// that was damaged on its way looks like a stranger's, to both sides.
 class Call {
  public:
-  using Done = std::function<void(Status, std::shared_ptr<Wire>)>;  // once; may destroy the call
+  static constexpr int kTries = 3;
+  // Once; may destroy the call. A wire that comes with kCorrupt ends at a rank, of which nothing counts.
+  using Done = std::function<void(Status, std::shared_ptr<Wire>)>;
 
   Call(asio::io_context& context, const Job& job, const Knock& knock, std::vector<Endpoint> at, Done done);
   ~Call() { hang_up(); }
@@ -95,6 +98,7 @@ class Call {
   std::vector<Endpoint> at_;  // from next_ on: not yet tried
   Done done_;
   std::size_t next_ = 0;
+  int tries_ = 1;
   std::array<std::uint8_t, kKnockBytes> said_ = {};
   std::array<std::uint8_t, kChallengeBytes + kWelcomeBytes> heard_ = {};
   std::size_t have_ = 0;

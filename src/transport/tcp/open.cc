@@ -15,7 +15,7 @@ namespace tithe {
 namespace tcp {
 namespace {
 
-constexpr Dialect kDialect{.magic = 0x50435454, .name = "transport tcp", .major = 2};  // "TTCP" in file order
+constexpr Dialect kDialect{.magic = 0x50435454, .name = "transport tcp", .major = 3};  // "TTCP" in file order
 
 constexpr TransportOption kOptions[] = {
     {"streams", "1", "data connections to each rank, 1 to 64: more fill a fast link over a long way"},
@@ -142,6 +142,7 @@ const TransportKind tcp_transport = {
     .usable = tcp::usable,
     .look = tcp::look,
     .open = tcp::open,
-    .open_threads = nullptr};
+    .open_threads = nullptr,
+    .proves = true};
 
 }  // namespace tithe

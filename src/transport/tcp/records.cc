@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/records.h"
 
+#include <xxhash.h>
+
 #include "base/bytes.h"
 #include "transport/tcp/greeting.h"
 
@@ -25,6 +27,7 @@ bool makes_sense(const Record& r) {
     case Kind::kEnd:
       return r.n == 0;
     case Kind::kFarewell:
+      return r.n <= kMostLastWords && r.about == 0;
     case Kind::kAnswer:
       return r.n == 0 && r.about == 0;
   }
@@ -52,9 +55,38 @@ std::optional<Record> read_record(ByteView bytes) {
 }
 
 std::size_t bytes_behind(const Record& record) {
-  if (record.kind == Kind::kWhole) return record.n;
+  if (record.kind == Kind::kWhole || record.kind == Kind::kFarewell) return record.n;
   if (record.kind == Kind::kLong) return record.n - body_bytes(record.n);
   return 0;
+}
+
+Check first_check(const Secret& key, Rank from, Rank to) {
+  std::uint8_t who[8];
+  wire::put(who, static_cast<std::uint32_t>(from));
+  wire::put(who + 4, static_cast<std::uint32_t>(to));
+  return wire::get<Check>(derive(key, "tithe control", {who}).data());
+}
+
+Check next_check(Check last, ByteView bytes) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), last);
+}
+
+void append_record(const Record& record, ByteView first, ByteView second, Check& last,
+                   std::vector<std::uint8_t>& out) {
+  const auto seal = [&](std::size_t from) {
+    last = next_check(last, ByteView(out).subspan(from));
+    out.resize(out.size() + kCheckBytes);
+    wire::put(&out[out.size() - kCheckBytes], last);
+  };
+  const std::size_t at = out.size();
+  out.resize(at + kRecordBytes);
+  write_record(record, &out[at]);
+  seal(at);
+  if (first.empty() && second.empty()) return;
+  const std::size_t behind = out.size();
+  out.insert(out.end(), first.begin(), first.end());
+  out.insert(out.end(), second.begin(), second.end());
+  seal(behind);
 }
 
 }  // namespace tithe::tcp

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What travels on a control connection: records of 16 bytes, some of them with bytes behind.
+// What travels on a control connection: records of 16 bytes and a check, some of them with bytes behind and a check of
+// these.
 //
-//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n         little-endian
+//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n | u64 check   [bytes | u64 check]    little-endian
+//
+// A check is XXH3-64 of what stands before it, seeded with the check before; the first seed is made from the job's key
+// and the direction. So a bit that changes on its way is noticed before anything is made of it, also in a length, and
+// so is a record that is missing or comes twice. What damages bytes on purpose and knows nothing of the key is noticed
+// too; tags of frames are what keeps out who tries harder.
 //
 // A message of up to kWholeBytes follows its record. Of a longer one, its edge does: the first 64 bytes, which are a
 // frame's header, and what is left of its end when the trailer of 24 bytes is cut off and 32 bytes (8 floats) divide
@@ -11,7 +17,9 @@
 // pieces of one follow each other.
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "base/secret.h"
 #include "tithe/byte_view.h"
 #include "tithe/frame.h"
 #include "tithe/transport.h"
@@ -24,7 +32,7 @@ enum class Kind : std::uint8_t {
   kPiece,      // on a stream, n bytes of a long message's body
   kGrant,      // on a channel, room is posted for the first n messages: their bodies may come
   kEnd,        // a long message was withdrawn: no further piece of it comes
-  kFarewell,   // nothing more comes
+  kFarewell,   // nothing more comes; n bytes of text say why, where this rank could not connect
   kAnswer,     // a farewell was heard
 };
 
@@ -37,8 +45,10 @@ struct Record {
 };
 
 inline constexpr std::size_t kRecordBytes = 16;
+inline constexpr std::size_t kCheckBytes = 8;
 inline constexpr std::size_t kWholeBytes = 4096;  // longer messages have a body
 inline constexpr std::size_t kBodyUnit = 32;
+inline constexpr std::size_t kMostLastWords = 300;
 inline constexpr std::size_t kMostEdgeBytes = kFrameHeaderBytes + kFrameTrailerBytes + kBodyUnit - 1;
 
 // Of a message of more than kWholeBytes.
@@ -51,5 +61,13 @@ void write_record(const Record& record, std::uint8_t* to);
 std::optional<Record> read_record(ByteView bytes);
 // The bytes that follow a record.
 std::size_t bytes_behind(const Record& record);
+
+// The checks of one direction of a control connection.
+using Check = std::uint64_t;
+Check first_check(const Secret& key, Rank from, Rank to);
+Check next_check(Check last, ByteView bytes);
+// Appends the record, its bytes in up to two pieces, and the checks; moves `last` on.
+void append_record(const Record& record, ByteView first, ByteView second, Check& last,
+                   std::vector<std::uint8_t>& out);
 
 }  // namespace tithe::tcp

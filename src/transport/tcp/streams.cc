@@ -27,7 +27,7 @@ void TcpTransport::open_streams(Peer& p) {
     flow.call = std::make_unique<Call>(
         context_, job_, Knock{.purpose = Purpose::kData, .stream = k, .from = rank(), .to = p.rank}, p.ways,
         [this, &p, &flow](const Status& s, std::shared_ptr<Wire> wire) {
-          if (!s.ok()) return break_off(p, {s.code(), fmt::format("no data connection: {}", s.what())});
+          if (!s.ok()) return distrust(p, {s.code(), fmt::format("no data connection: {}", s.what())});
           keep_alive(wire->socket(), silence_);
           flow.wire = std::move(wire);
           flow.wire->on_writable = [this, &p, &flow] {
@@ -148,7 +148,7 @@ TcpTransport::Inflow& TcpTransport::inflow(Peer& p, int stream) {
 
 void TcpTransport::pull(Peer& p, Inflow& flow) {
   std::size_t taken = 0;
-  while (flow.wire && !p.broken && !flow.pieces.empty()) {
+  while (flow.wire && !p.broken && !p.distrusted && !flow.pieces.empty()) {
     if (taken >= kTurnBytes) return flow.wire->await_readable();
     Piece& piece = flow.pieces.front();
     Incoming& incoming = *piece.incoming;
@@ -164,7 +164,7 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
     }
     const std::ptrdiff_t n = flow.wire->read(into);
     if (n == 0) return flow.wire->await_readable();
-    if (n < 0) return break_off(p, flow.wire->why());
+    if (n < 0) return distrust(p, flow.wire->why());
     const auto read = static_cast<std::size_t>(n);
     taken += read;
     piece.offset += read;
@@ -181,7 +181,7 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
 bool TcpTransport::keep(Peer& p, Incoming& incoming) {
   if (!incoming.kept.empty()) return true;
   if (incoming.body > p.aside) {
-    break_off(p, {Code::kCorrupt, "it sent long messages that nobody had granted"});
+    distrust(p, {Code::kCorrupt, "it sent long messages that nobody had granted"});
     return false;
   }
   p.aside -= incoming.body;

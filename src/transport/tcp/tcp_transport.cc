@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <asio/post.hpp>
 
+#include "base/text.h"
+
 namespace tithe::tcp {
 namespace {
 
@@ -34,6 +36,10 @@ TcpTransport::~TcpTransport() { close_now(); }
 Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint>> ways,
                              std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
   job_.key = key;
+  for (Peer& p : peers_) {
+    p.out_check = first_check(key, rank(), p.rank);
+    p.in_check = first_check(key, p.rank, rank());
+  }
   door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) { return welcome(knock, wire); });
   for (Peer& p : peers_) {
     if (p.rank == rank()) continue;
@@ -42,17 +48,23 @@ Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint
     p.call = std::make_unique<Call>(context_, job_,
                                     Knock{.purpose = Purpose::kControl, .from = rank(), .to = p.rank}, p.ways,
                                     [this, &p](const Status& s, std::shared_ptr<Wire> wire) {
-                                      if (s.ok())
-                                        attach_control(p, std::move(wire));
-                                      else
-                                        break_off(p, s);
+                                      if (wire) attach_control(p, std::move(wire));
+                                      if (!s.ok()) distrust(p, s);
                                     });
     p.call->begin();
   }
+  const Status status = connect_all(timeout, interrupted);
+  last_words_ = printable(status.what(), kMostLastWords);
+  return status;
+}
+
+Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
+                                 const std::function<bool()>& interrupted) {
   const auto deadline = Clock::now() + timeout;
   for (Peer& p : peers_)
     while (p.rank != rank() && !p.control) {
-      if (!p.gone.ok()) return p.gone;
+      for (const Peer& other : peers_)  // one that only closed may have been through before this rank
+        if (!other.gone.ok() && (other.failed || other.rank == p.rank)) return other.gone;
       if (Clock::now() >= deadline) {
         std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
                                        std::chrono::duration<double>(timeout).count());
@@ -99,7 +111,7 @@ Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
   Peer& p = at(peer);
   Op* op = take_op(peer, channel, id, false);
-  if (!p.gone.ok()) {
+  if (!p.gone.ok() && !(p.distrusted && !p.broken && bytes.size() <= kWholeBytes)) {
     finish(op, 0, p.gone);
     return {};
   }
@@ -251,6 +263,14 @@ void TcpTransport::break_off(Peer& p, const Status& why) {
     if (flow.wire) flow.wire->close();
 }
 
+// Who sent what came damaged shall hear why this rank goes: its words still go there.
+void TcpTransport::distrust(Peer& p, const Status& why) {
+  if (why.code() != Code::kCorrupt || !p.control || !p.control->open() || p.left) return break_off(p, why);
+  p.distrusted = must_tend_ = true;
+  p.in_have = p.in_read = 0;
+  if (p.gone.ok()) p.gone = {why.code(), why.what(), p.rank};
+}
+
 void TcpTransport::tend() {
   if (door_.busy()) door_.tend(Clock::now());
   for (Peer& p : peers_) {
@@ -283,6 +303,18 @@ void TcpTransport::settle(Peer& p) {
     end([](const Op*) { return true; });
     return;
   }
+  if (p.distrusted) {
+    p.ready.clear();
+    for (Inflow& flow : p.inflows) flow.pieces.clear();
+    for (Outflow& flow : p.outflows) {
+      flow.op = nullptr;
+      flow.left = 0;
+    }
+    p.incoming.clear();
+    p.lanes.clear();
+    p.owed.clear();
+    return end([](const Op* op) { return op->is_recv || op->body > 0; });
+  }
   // It left: what it sent and this rank receives goes on.
   for (auto& [channel, lane] : p.lanes) {
     lane.receives.clear();
@@ -314,12 +346,16 @@ void TcpTransport::close_now() {
   const std::vector<Op*> now(active_);
   for (Op* op : now) cancel(op->id);
   for (Peer& p : peers_) {
-    if (!p.control || !p.gone.ok()) continue;
-    say(p, {.kind = Kind::kFarewell});
+    if (!p.control || !(p.gone.ok() || p.distrusted)) continue;
+    say(p, {.kind = Kind::kFarewell, .n = last_words_.size()},
+        {reinterpret_cast<const std::uint8_t*>(last_words_.data()), last_words_.size()});
     flush(p);
   }
   const auto deadline = Clock::now() + kFarewellTime;
-  const auto waits = [](const Peer& p) { return p.control && p.gone.ok() && !p.answered; };
+  // One that is distrusted has heard all once it closes its connection; no answer of it counts.
+  const auto waits = [](const Peer& p) {
+    return p.control && !p.broken && (p.distrusted || (p.gone.ok() && !p.answered));
+  };
   while (std::any_of(peers_.begin(), peers_.end(), waits) && Clock::now() < deadline) {
     run_for(20ms);
     progress();

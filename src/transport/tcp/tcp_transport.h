@@ -19,6 +19,8 @@
 //   silent     its kernel acknowledges nothing for as long as `silence`: kTimeout. The kernels ask each other every
 //              second where nothing travels. A process that stands still has a kernel that answers: that is for those
 //              above to judge
+//   damaged    bytes on the control connection, or on any with TLS, are not those that it sent: kCorrupt. Nothing more
+//              of it counts; small messages to it still go, so that it learns why
 //   farewell   a closing transport says goodbye on every control connection and waits until that was answered; data
 //              that is still on its way arrives all the same
 #include <asio/executor_work_guard.hpp>
@@ -154,12 +156,14 @@ class TcpTransport final : public Transport {
     std::vector<Endpoint> ways;
     std::unique_ptr<Call> call;
     std::shared_ptr<Wire> control;
-    bool full = false;      // the control connection takes nothing just now
-    bool hears = false;     // what it said is being taken in
-    bool left = false;      // its farewell has come
-    bool answered = false;  // it has heard ours
-    bool broken = false;    // nothing more can be exchanged
-    bool settled = false;   // and everybody who waited knows
+    bool full = false;        // the control connection takes nothing just now
+    bool hears = false;       // what it said is being taken in
+    bool left = false;        // its farewell has come
+    bool failed = false;      // and said that it could not connect
+    bool answered = false;    // it has heard ours
+    bool broken = false;      // nothing more can be exchanged
+    bool distrusted = false;  // what comes from it is read and forgotten
+    bool settled = false;     // and everybody who waited knows
     std::uint64_t bytes_received = 0;
     std::size_t unread = 0;           // memory of messages that wait for a receive
     std::size_t aside = kMostUnread;  // room for bodies that no receive takes; more with each one withdrawn
@@ -175,6 +179,7 @@ class TcpTransport final : public Transport {
     std::deque<Mark> marks;
     std::vector<std::uint8_t> in;  // control: from in_read up to in_have, not understood yet
     std::size_t in_read = 0, in_have = 0;
+    Check out_check = 0, in_check = 0;  // the last ones
 
     std::unordered_map<Channel, Lane> lanes;
     std::vector<Lane*> owed;  // lanes that owe a grant
@@ -192,8 +197,10 @@ class TcpTransport final : public Transport {
   bool welcome(const Knock& knock, const std::shared_ptr<Wire>& wire);
   void attach_control(Peer& peer, std::shared_ptr<Wire> wire);
   void break_off(Peer& peer, const Status& why);
+  void distrust(Peer& peer, const Status& why);
   void progress();
   void run_for(std::chrono::nanoseconds most);
+  Status connect_all(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted);
   void tend();
   void settle(Peer& peer);
   void listen_for_silence(Clock::time_point now);
@@ -213,7 +220,7 @@ class TcpTransport final : public Transport {
   static Status too_small(const Op& op, std::size_t bytes);
   Status count_unread(Peer& peer, std::size_t bytes);
   void take_whole(Peer& peer, Op* op, ByteView bytes);
-  void farewell_heard(Peer& peer);
+  void farewell_heard(Peer& peer, ByteView why);
 
   // streams.cc
   void open_streams(Peer& peer);
@@ -244,6 +251,7 @@ class TcpTransport final : public Transport {
   std::vector<std::uint8_t> nowhere_;  // for bytes that nobody wants
   std::atomic<bool> woken_{false};
   bool must_tend_ = false;
+  std::string last_words_;         // why this rank could not connect
   Clock::time_point looked_ = {};  // for silence
   std::uint64_t bytes_sent_ = 0;
   std::size_t window_ = 0;  // of what goes to one peer; 0: as Pace says

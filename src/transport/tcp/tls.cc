@@ -62,6 +62,35 @@ constexpr std::size_t kWriteBytes = 128 * 1024;  // encrypted before the kernel 
 constexpr long kMostCertificates = 32 * 1024;
 constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
 
+// What an error after which nothing more travels says of the other end. What it was not given, or shows wrongly, is a
+// matter of how ranks were started; everything else is bytes that changed on their way.
+enum class Blame : std::uint8_t { kStarted, kCameDamaged, kWentDamaged };
+Blame blame(unsigned long error, bool shaken) {
+  const int reason = ERR_GET_REASON(error);
+  switch (shaken ? 0 : reason) {
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_NO_SHARED_CIPHER:
+      return Blame::kStarted;
+    default:
+      break;
+  }
+  const int alert = reason - SSL_AD_REASON_OFFSET;  // the other end's reason
+  switch (alert) {
+    case SSL_AD_BAD_RECORD_MAC:
+    case SSL_AD_RECORD_OVERFLOW:
+    case SSL_AD_DECODE_ERROR:
+    case SSL_AD_DECRYPT_ERROR:
+    case SSL_AD_ILLEGAL_PARAMETER:
+    case SSL_AD_UNEXPECTED_MESSAGE:
+      return Blame::kWentDamaged;
+    default:
+      return alert > 0 ? Blame::kStarted : Blame::kCameDamaged;
+  }
+}
+
 // What OpenSSL says last, and nothing of before.
 std::string last_words() {
   const unsigned long error = ERR_peek_last_error();
@@ -158,6 +187,16 @@ bool TlsEnd::flush() {
   return true;
 }
 
+Status TlsEnd::failed() const {
+  const Blame whose = blame(ERR_peek_last_error(), SSL_is_init_finished(ssl_) == 1);
+  const std::string words = last_words();
+  if (whose == Blame::kStarted) return {Code::kMismatch, fmt::format("TLS failed: {}", words)};
+  if (whose == Blame::kWentDamaged)
+    return {Code::kPeerLost,
+            fmt::format("it hung up, since what this rank sent was damaged on the way (TLS: {})", words)};
+  return {Code::kCorrupt, fmt::format("what came from it was damaged on the way (TLS: {})", words)};
+}
+
 // What came of a call, where nothing moved.
 std::ptrdiff_t TlsEnd::told(int result) {
   const int error = SSL_get_error(ssl_, result);
@@ -172,7 +211,7 @@ std::ptrdiff_t TlsEnd::told(int result) {
     why_ = {Code::kMismatch,
             fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verdict))};
   else if (error == SSL_ERROR_SSL && !ended_)
-    why_ = {Code::kMismatch, fmt::format("TLS failed: {}", last_words())};
+    why_ = failed();
   else
     why_ = {Code::kPeerLost, "its connection was closed"};
   ERR_clear_error();

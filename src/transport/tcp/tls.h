@@ -67,6 +67,7 @@ class TlsEnd {
  private:
   friend struct Network;
   std::ptrdiff_t told(int result);
+  Status failed() const;
 
   Move give_, take_;
   ssl_st* ssl_ = nullptr;

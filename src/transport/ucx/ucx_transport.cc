@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "transport/ucx/tags.h"
 
 namespace tithe::ucx {
@@ -36,18 +37,26 @@ UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker,
 }
 
 // A stranger cannot say farewell for a rank; a word that was recorded says nothing new to whom it was said.
-Secret UcxTransport::proof(Word word, Rank from, Rank to) const {
+Secret UcxTransport::proof(Word word, Rank from, Rank to, ByteView text) const {
   std::uint8_t what[12];
   wire::put(what, static_cast<std::uint32_t>(word));
   wire::put(what + 4, static_cast<std::uint32_t>(from));
   wire::put(what + 8, static_cast<std::uint32_t>(to));
-  return derive(key_, "tithe word", {what});
+  return derive(key_, "tithe word", {what, text});
 }
 
 UcxTransport::~UcxTransport() { close_now(); }
 
 Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
                              const std::function<bool()>& interrupted) {
+  const Status status = connect_all(hellos, timeout, interrupted);
+  last_words_ = printable(status.what(), kMostLastWords);
+  return status;
+}
+
+Status UcxTransport::connect_all(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+                                 const std::function<bool()>& interrupted) {
+  Status unreachable;
   const ProcessId me = own_process_id();
   listen();
   for (Peer& p : peers_) {
@@ -62,13 +71,16 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
     params.address = reinterpret_cast<const ucp_address_t*>(hello.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {.cb = on_error, .arg = &p};
-    if (const ucs_status_t s = ucp_ep_create(worker_->handle(), &params, &p.ep); s != UCS_OK)
-      return {Code::kIo,
-              fmt::format("UCX cannot reach rank {}: {}; do both ranks allow a common transport and device?",
-                          p.rank, ucs_status_string(s)),
-              p.rank};
-    say(p, Word::kHello);
+    if (const ucs_status_t s = ucp_ep_create(worker_->handle(), &params, &p.ep); s == UCS_OK)
+      say(p, Word::kHello);
+    else if (unreachable.ok())
+      unreachable = {
+          Code::kIo,
+          fmt::format("UCX cannot reach rank {}: {}; do both ranks allow a common transport and device?",
+                      p.rank, ucs_status_string(s)),
+          p.rank};
   }
+  TITHE_TRY(unreachable);  // those that can be reached are told
   const auto deadline = Clock::now() + timeout;
   const auto late = [&](const Peer& p) {
     return Status(Code::kTimeout,
@@ -78,7 +90,8 @@ Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono:
   };
   for (Peer& p : peers_) {
     while (p.rank != rank_ && (!p.greeted || p.words_in_flight > 0)) {
-      if (!p.gone.ok()) return p.gone;
+      for (const Peer& other : peers_)  // one that only closed may have been through before this rank
+        if (!other.gone.ok() && (other.failed || other.rank == p.rank)) return other.gone;
       if (Clock::now() >= deadline) return late(p);
       if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
       if (!worker_->progress()) nap(100ms);
@@ -139,7 +152,15 @@ void UcxTransport::say(Peer& peer, Word word) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_said;
   param.user_data = &peer;
-  const Secret& shown = peer.says[static_cast<std::size_t>(word)];
+  if (word == Word::kFailed) {
+    const Secret shows =
+        proof(word, rank_, peer.rank,
+              {reinterpret_cast<const std::uint8_t*>(last_words_.data()), last_words_.size()});
+    peer.why.assign(shows.begin(), shows.end());
+    peer.why.insert(peer.why.end(), last_words_.begin(), last_words_.end());
+  }
+  const ByteView shown =
+      word == Word::kFailed ? ByteView(peer.why) : ByteView(peer.says[static_cast<std::size_t>(word)]);
   ucs_status_ptr_t r = ucp_tag_send_nbx(peer.ep, shown.data(), shown.size(),
                                         tag_of(static_cast<Channel>(word), rank_) | kWordBit, &param);
   if (UCS_PTR_IS_PTR(r))
@@ -185,6 +206,7 @@ void UcxTransport::hear(ucp_tag_t tag, std::size_t bytes) {
   if (!valid(source)) return;
   Peer& p = peers_[static_cast<std::size_t>(source)];
   const auto word = static_cast<std::size_t>(tag >> 32);
+  if (word == static_cast<std::size_t>(Word::kFailed)) return hear_why(p, ByteView(heard_).first(bytes));
   if (word >= kWords || !equal_secrets(p.shall[word], ByteView(heard_).first(bytes))) return;
   must_tend_ = true;
   switch (static_cast<Word>(word)) {
@@ -198,7 +220,22 @@ void UcxTransport::hear(ucp_tag_t tag, std::size_t bytes) {
     case Word::kAnswer:
       p.answered = true;
       break;
+    case Word::kFailed:
+      break;
   }
+}
+
+void UcxTransport::hear_why(Peer& p, ByteView said) {
+  if (said.size() < kSecretBytes) return;
+  const ByteView text = said.subspan(kSecretBytes);
+  if (!equal_secrets(proof(Word::kFailed, p.rank, rank_, text), said.first(kSecretBytes))) return;
+  p.left = p.failed = p.answered = p.waits_for_answer = must_tend_ = true;
+  if (p.gone.ok())
+    p.gone = {
+        Code::kPeerLost,
+        fmt::format("it could not connect: {}",
+                    printable({reinterpret_cast<const char*>(text.data()), text.size()}, kMostLastWords)),
+        p.rank};
 }
 
 void UcxTransport::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
@@ -287,7 +324,7 @@ void UcxTransport::close_now() {
   for (Op* op : now)
     if (!op->answered && !op->withdrawn) withdraw(op);
   for (Peer& p : peers_)
-    if (p.ep != nullptr && p.gone.ok()) say(p, Word::kFarewell);
+    if (p.ep != nullptr && p.gone.ok()) say(p, last_words_.empty() ? Word::kFarewell : Word::kFailed);
   pump([](const Peer& p) { return p.ep != nullptr && p.greeted && !p.answered && p.gone.ok(); },
        Clock::now() + kFarewellTime);
   for (Peer& p : peers_)

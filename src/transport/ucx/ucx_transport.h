@@ -59,8 +59,10 @@ class UcxTransport final : public Transport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  enum class Word : std::uint32_t { kHello, kFarewell, kAnswer };  // what transports say to each other
-  static constexpr int kWords = 3;
+  // What transports say to each other: a proof, and behind that of kFailed a text.
+  enum class Word : std::uint32_t { kHello, kFarewell, kAnswer, kFailed };
+  static constexpr int kWords = 3;  // that are nothing but a proof
+  static constexpr std::size_t kMostLastWords = 300;
 
   struct Peer {
     UcxTransport* self = nullptr;
@@ -68,6 +70,7 @@ class UcxTransport final : public Transport {
     ucp_ep_h ep = nullptr;
     bool greeted = false;           // its kHello has come
     bool left = false;              // its kFarewell has come
+    bool failed = false;            // its kFailed has come, in the place of that
     bool waits_for_answer = false;  // to its kFarewell
     bool answered = false;          // kAnswer, or its own kFarewell, has come
     bool broken = false;            // its connection failed
@@ -79,6 +82,7 @@ class UcxTransport final : public Transport {
     std::uint64_t bytes_received = 0;
     std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
     std::array<Secret, kWords> shall = {};  // ... and of its own
+    std::vector<std::uint8_t> why = {};     // this rank's kFailed, while it is said
     Status gone = {};                       // not ok: why nothing more can be exchanged
   };
 
@@ -147,7 +151,10 @@ class UcxTransport final : public Transport {
   void say(Peer& peer, Word word);
   void listen();
   void hear(ucp_tag_t tag, std::size_t bytes);
-  Secret proof(Word word, Rank from, Rank to) const;  // that a rank of this job says it
+  Status connect_all(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+                     const std::function<bool()>& interrupted);
+  void hear_why(Peer& peer, ByteView said);
+  Secret proof(Word word, Rank from, Rank to, ByteView text = {}) const;  // that a rank of this job says it
   void break_off(Peer& peer, const Status& why);
   void give_up_receives(Peer& peer);
   bool nap(std::chrono::nanoseconds most);  // true if woken
@@ -180,9 +187,10 @@ class UcxTransport final : public Transport {
   std::vector<Piece*> free_pieces_;
   std::vector<Completion> done_;  // from next_ on: not yet handed out
   std::size_t next_ = 0;
-  bool listening_ = false;  // the receive for words stands
-  void* word_ = nullptr;    // its request
-  Secret heard_ = {};       // what it received
+  bool listening_ = false;                                              // the receive for words stands
+  void* word_ = nullptr;                                                // its request
+  std::array<std::uint8_t, kSecretBytes + kMostLastWords> heard_ = {};  // what it received
+  std::string last_words_;                                              // why this rank could not connect
   bool must_tend_ = false;
   bool is_over_ = false;  // nothing more is posted
   std::size_t withdrawn_ = 0;
