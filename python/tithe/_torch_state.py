@@ -17,7 +17,7 @@ from tithe._choices import Choices, choices_text, is_lossless
 from tithe._choices import check_model as check_choices
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
-from tithe._session import make_options, transport_text
+from tithe._session import make_options, refuse_unknown, transport_text
 from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
 from tithe._torch_device import device_of
 from tithe._torch_gather import gather_states, own_state
@@ -72,6 +72,7 @@ class State(_Slots):
         loss_scale: Callable[[], float] | None = None,
         **options: Any,
     ) -> None:
+        refuse_unknown(options, "loss_scale", "parameters", "process_group")
         check_group(process_group)
         check_callable(loss_scale)
         self.process_group = process_group
