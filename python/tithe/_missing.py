@@ -16,7 +16,7 @@ _PACKAGES = {"libfmt": "libfmt9", "libhwy": "libhwy1", "libxxhash": "libxxhash0"
 
 def no_torch(module: str, error: ModuleNotFoundError) -> ImportError:
     """What to raise where torch is not there; the error itself where something else is not."""
-    if error.name != "torch":
+    if (error.name or "").split(".")[0] != "torch":
         return error
     return ImportError(
         f"{module} needs torch, and {sys.executable} has none: pip install torch, or pip install 'tithe[torch]'",
