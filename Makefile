@@ -35,7 +35,7 @@ core: ## builds the Python module alone: all that training needs
 	@$(call configure,core)
 	@cmake --build $(BUILD) --parallel $(JOBS) --target tithe_core
 
-wheel: setup ## dist/: the source distribution, and from it a wheel that carries UCX (docs/install.md)
+wheel: setup ## dist/: the source distribution, from it a wheel that carries UCX, numpy's: all that a machine offline needs (docs/install.md)
 	@$(PY) tools/wheel.py
 
 demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=
@@ -149,4 +149,4 @@ study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= 
 	@exec $(PY) demo/study_optimizers.py
 
 clean: ## removes what was built (not .venv)
-	@rm -rf $(BUILD) python/tithe/*.so
+	@rm -rf $(BUILD) build-wheel python/tithe/*.so

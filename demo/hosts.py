@@ -33,11 +33,16 @@ CARD_SECONDS = 20.0  # until a card must have made its host's interface
 
 
 def parse_rate(text: str) -> float:
-    """Bits per second of '100mbit', '1gbit', '512kbit'; ValueError otherwise."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg])bit\s*", text.lower())
-    if not match or float(match[1]) <= 0:
-        raise ValueError(f"LINK={text!r}: write a rate as 100mbit, 1gbit or 512kbit")
-    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
+    """Bits per second of '100mbit' or '1Gb/s', as everywhere in tithe; ValueError otherwise."""
+    from tithe import _core  # here: most of this file needs nothing that is compiled
+
+    try:
+        rate = 0.0 if "+" in text else _core.parse_link(text)[0]
+    except ValueError:
+        rate = 0.0
+    if rate == 0:
+        raise ValueError(f"LINK={text!r}: write a rate, such as 100mbit, 1gbit or 1Gb/s")
+    return 8 * rate
 
 
 def parse_bytes(text: str) -> int:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make wheel`: the source distribution, and from it a wheel that carries what it is linked with.
 
-    tools/wheel.py [OUT]            OUT/tithe-*.tar.gz and OUT/tithe-*manylinux*.whl; OUT is dist if not given
+    tools/wheel.py                  dist/tithe-*.tar.gz and dist/tithe-*manylinux*.whl, and numpy's wheel beside them
+    tools/wheel.py OUT              the first two in OUT
     tools/wheel.py OUT WORK         and leaves the unpacked sources and the build folder in WORK
 
 The wheel holds UCX with its modules (shared memory, RDMA), fmt, Highway, xxHash and OpenSSL's libssl and libcrypto,
@@ -35,20 +36,37 @@ def run(*command: str | Path, **more: object) -> str:
     return done.stdout
 
 
+def run_and_show(*command: str | Path) -> None:
+    """A command that builds: how far it is, on one line of a terminal, elsewhere a line for each tenth."""
+    said, last = [], 0
+    with subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout:
+            said.append(line)
+            if not (step := re.match(r"\s*\[(\d+)/(\d+)\] ", line)):
+                continue
+            done, of = int(step[1]), int(step[2])
+            if sys.stdout.isatty():
+                print(f"\rwheel: {done} of {of} steps", end="\n" if done == of else "", flush=True)
+            elif 10 * done // of != last:
+                last = 10 * done // of
+                print(f"wheel: {done} of {of} steps", flush=True)
+    if process.returncode != 0:
+        sys.exit(f"wheel: {command[0]} failed\n{''.join(said)[-6000:]}")
+
+
 def compile_wheel(source: Path) -> Path:
     """A wheel linked with this machine's libraries.
 
-    Same compiler, flags and relative paths as `make build`: what ccache has from there is not compiled again.
+    Same compiler, flags and relative paths as `make build`: what ccache has from there is not compiled again
+    (cmake/wheel.cmake).
     """
     settings = {"build-dir": source / "build", "cmake.define.TITHE_WERROR": "ON"}
-    if shutil.which("ccache"):
-        settings["cmake.define.CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
-        settings["cmake.define.CMAKE_DISABLE_PRECOMPILE_HEADERS"] = "ON"  # as in the Makefile
     given = [f"--config-settings={key}={value}" for key, value in settings.items()]
-    compilers = {"CC": os.environ.get("CC", "cc"), "CXX": os.environ.get("CXX", "c++")}
-    run(
-        sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
-        *given, "-w", source / "dist", source, env={**os.environ, **compilers, "CCACHE_BASEDIR": str(source)},
+    run_and_show(
+        sys.executable, "-m", "pip", "wheel", "-v", "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
+        *given, "-w", source / "dist", source,
     )  # fmt: skip
     (wheel,) = (source / "dist").glob("*.whl")
     return wheel
@@ -83,6 +101,15 @@ def add_ucx_modules(wheel: Path, out: Path) -> None:
             run(patchelf, "--set-rpath", "$ORIGIN/..", copy)
 
 
+def fetch_needs(out: Path) -> None:
+    """The wheels that tithe's needs, numpy alone, so that OUT is all that another machine takes."""
+    ask = ["download", "-q", "--disable-pip-version-check", "--only-binary=:all:", "-d", str(out), "numpy"]
+    if subprocess.run([sys.executable, "-m", "pip", *ask], check=False).returncode == 0:
+        print(f"wheel: numpy's beside it; elsewhere: pip install --no-index --find-links {out.name} tithe")
+    else:
+        print("wheel: numpy's could not be fetched: where tithe is installed, numpy must be there before")
+
+
 def main() -> None:
     out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").resolve()
     with tempfile.TemporaryDirectory() as temporary:
@@ -98,3 +125,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    if len(sys.argv) == 1:
+        fetch_needs(ROOT / "dist")

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "file_io.h"
+#include "output.h"
 #include "plan/allowance.h"
 #include "progress.h"
 #include "verb.h"
@@ -162,7 +163,7 @@ Run declare(CLI::App& app) {
       ->required();
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
-  app.add_option("-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
+  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
   app.add_flag("--keep", args->keep, "let the command go on to its end; else it is stopped");
   return [args] { return run_advise(*args); };
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "codec_options.h"
 #include "engine/chosen.h"
 #include "engine/tagging.h"
 #include "file_io.h"
@@ -222,9 +223,7 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options")
       ->default_str("loop");
-  app.add_option("--codec", args->codec, "with its parameters, e.g. topk:ratio=0.01")->capture_default_str();
-  app.add_option("--strategy", args->strategy, "who sends what to whom (docs/strategies.md)")
-      ->capture_default_str();
+  add_codec_and_strategy(app, args->codec, args->strategy);
   app.add_option("--hosts", args->hosts,
                  "which ranks share a host: 2x2, 3+1; without: as the transport finds it");
   app.add_option(

@@ -7,6 +7,7 @@
 #include "card_ports.h"
 #include "card_relay.h"
 #include "file_io.h"
+#include "output.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -128,7 +129,7 @@ Run declare(CLI::App& app) {
   app.add_option("--host", args->host, "the interface of the host's stack: a TAP, made if it is not there");
   app.add_option("--wire", args->wire, "the interface of the link");
   app.add_option("--capture", args->capture, "instead of interfaces: a pcap file of frames");
-  app.add_option("--out", args->out, "what leaves the card, as such a file");
+  add_output(app, "--out", args->out, "what leaves the card, as such a file");
   args->towards = "wire";
   app.add_option("--to", args->towards, "which way the captured frames go: wire or host")
       ->check(CLI::IsMember({"wire", "host"}))

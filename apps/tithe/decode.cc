@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "frame_file.h"
+#include "output.h"
 #include "value_file.h"
 #include "verb.h"
 
@@ -43,8 +44,9 @@ Result<Report> decode(const Args& args) {
 
 Run declare(CLI::App& app) {
   auto args = std::make_shared<Args>();
-  app.add_option("IN", args->in, "a frame")->required();
-  app.add_option("OUT", args->out, "values: .npy where the name ends so, else bare little-endian float32")
+  app.add_option("IN", args->in, "a frame; -: standard input")->required();
+  add_output(app, "OUT", args->out,
+             "values: .npy where the name ends so, else bare little-endian float32; -: standard output")
       ->required();
   add_most_values(app, args->most_values);
   return [args] { return decode(*args); };

@@ -7,6 +7,7 @@
 
 #include "frame_file.h"
 #include "one_shot.h"
+#include "output.h"
 #include "tithe/frame.h"
 #include "tithe/limits.h"
 #include "value_file.h"
@@ -77,8 +78,9 @@ Result<Report> encode(const Args& args) {
 Run declare(CLI::App& app) {
   auto args = std::make_shared<Args>();
   app.add_option("CODEC", args->codec, "codec with its parameters, e.g. topk:ratio=0.01")->required();
-  app.add_option("IN", args->in, "values: .npy (float32) or bare little-endian float32")->required();
-  app.add_option("OUT", args->out, "the frame")->required();
+  app.add_option("IN", args->in, "values: .npy (float32) or bare little-endian float32; -: standard input")
+      ->required();
+  add_output(app, "OUT", args->out, "the frame; -: standard output")->required();
   app.add_option("--seed", args->seed, "of the codec's random draws")
       ->check(whole_number)
       ->capture_default_str();

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace tithe::cli {
 
 std::string escaped(std::string_view text) {
@@ -15,6 +17,15 @@ std::string escaped(std::string_view text) {
     else
       out += c;
   }
+  return out;
+}
+
+std::vector<double> round_ticks(double most) {
+  if (!(most > 0)) return {0, 1};
+  const double rough = most / 5, ten = std::pow(10, std::floor(std::log10(rough)));
+  const double step = rough <= ten ? ten : rough <= 2 * ten ? 2 * ten : rough <= 5 * ten ? 5 * ten : 10 * ten;
+  std::vector<double> out{0};
+  while (out.back() < most) out.push_back(step * static_cast<double>(out.size()));
   return out;
 }
 

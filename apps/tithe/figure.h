@@ -41,6 +41,9 @@ struct Figure {
 
 inline constexpr double kFontSize = 12;
 
+// Round numbers for an axis: from 0 until one is at least `most`.
+std::vector<double> round_ticks(double most);
+
 // For text between a page's marks.
 std::string escaped(std::string_view text);
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "interrupt.h"
+#include "output.h"
 #include "tithe/limits.h"
 
 namespace tithe::cli {
@@ -53,7 +54,9 @@ bool write_all(int fd, ByteView bytes) {
 
 Status write_into(const fs::path& path, ByteView bytes) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error like others
-  Descriptor out(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  // Not opened by its name: a file that was redirected to would be written from its beginning, and a socket refuses.
+  Descriptor out(is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                          : open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
   if (out.get() < 0) return io(path, "cannot open", errno);
   if (!write_all(out.get(), bytes)) return io(path, "cannot write", errno);
   if (out.close_now() != 0) return io(path, "cannot write", errno);
@@ -110,7 +113,8 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t mo
                               path.string(), most, most_values));
   };
   if (path.empty()) return Status(Code::kInvalid, "the name of the input is empty");
-  const Descriptor in(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  const Descriptor in(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                  : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (in.get() < 0) return io(path, "cannot open", errno);
   struct stat file {};
   if (fstat(in.get(), &file) != 0) return io(path, "cannot read", errno);
@@ -134,6 +138,7 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t mo
 
 Status write_file(const fs::path& path, ByteView bytes) {
   if (path.empty()) return {Code::kInvalid, "the name of the output is empty"};
+  if (is_standard_output(path)) return write_into(path, bytes);
   struct stat old {};
   const bool there = stat(path.c_str(), &old) == 0;
   if (!there && errno != ENOENT) return io(path, "cannot write", errno);

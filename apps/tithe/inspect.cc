@@ -156,7 +156,8 @@ Result<Report> inspect(const Args& args) {
 
 Run declare(CLI::App& app) {
   auto args = std::make_shared<Args>();
-  app.add_option("IN", args->in, "values (.npy or bare little-endian float32), or a frame")->required();
+  app.add_option("IN", args->in, "values (.npy or bare little-endian float32), or a frame; -: standard input")
+      ->required();
   add_most_values(app, args->most_values);
   return [args] { return inspect(*args); };
 }

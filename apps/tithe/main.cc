@@ -15,6 +15,7 @@
 
 #include "interrupt.h"
 #include "mistakes.h"
+#include "output.h"
 #include "progress.h"
 #include "tithe/limits.h"
 #include "tithe/machine.h"
@@ -66,9 +67,10 @@ std::string path_of(const CLI::App& root) {
 // What is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
 std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
-// False if standard output does not take it, and errno says why.
+// False if standard output, or stderr in its place, does not take it, and errno says why.
 bool print(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  std::FILE* to = standard_output_is_taken() ? stderr : stdout;
+  return std::fwrite(text.data(), 1, text.size(), to) == text.size() && std::fflush(to) == 0;
 }
 
 void complain(std::string_view what) {  // if stderr is gone too, the exit code is all that is left
@@ -77,7 +79,8 @@ void complain(std::string_view what) {  // if stderr is gone too, the exit code 
 }
 
 int fail(bool json, int exit_code, std::string_view code, int peer, std::string_view what) {
-  complain(what);
+  if (!json || !standard_output_is_taken())
+    complain(what);  // else stderr holds one object, like stdout otherwise
   if (json) {
     Json error = {{"code", code}, {"what", what}};
     if (peer != Status::kNoPeer) error["peer"] = peer;

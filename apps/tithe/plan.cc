@@ -4,6 +4,7 @@
 
 #include "engine/chosen.h"
 #include "file_io.h"
+#include "output.h"
 #include "plan_page.h"
 #include "planner/planner.h"
 #include "progress.h"
@@ -182,7 +183,9 @@ Result<Report> run_plan(const PlanArgs& args) {
     report.text += *why;
   }
   if (!args.html.empty()) {
-    const Result<std::string> page = plan_page(*question, best);
+    const Result<std::string> page = plan_page(fmt::format("{} on {} ranks of {}", scene->model.model,
+                                                           scene->cluster.world(), scene->cluster.name()),
+                                               *question, best);
     if (!page.ok()) return page.status();
     TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page->data()), page->size()}));
   }
@@ -219,8 +222,8 @@ Run declare(CLI::App& app) {
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
   app.add_flag("--why", args->why, "what bounds the step, and for each large tensor what else it could be");
-  app.add_option("-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
-  app.add_option("--html", args->html, "write its timeline as a page, beside the one without compression");
+  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
+  add_output(app, "--html", args->html, "write its timeline as a page, beside the one without compression");
   return [args] { return run_plan(*args); };
 }
 

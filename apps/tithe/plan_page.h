@@ -8,6 +8,8 @@
 
 namespace tithe::cli {
 
-Result<std::string> plan_page(const planner::Question& question, const planner::Planned& planned);
+// `title`: of what the step is.
+Result<std::string> plan_page(const std::string& title, const planner::Question& question,
+                              const planner::Planned& planned);
 
 }  // namespace tithe::cli

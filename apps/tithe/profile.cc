@@ -5,7 +5,9 @@
 
 #include <filesystem>
 
+#include "file_io.h"
 #include "link_options.h"
+#include "output.h"
 #include "profile_rank.h"
 #include "rank_processes.h"
 #include "verb.h"
@@ -16,12 +18,15 @@ namespace {
 Result<Report> profile(ProfileArgs& args) {
   const Result<std::optional<ShapedLink>> link = shaped_link(args.link, false);
   if (!link.ok()) return link.status();
-  std::size_t codecs = args.codecs.size();
+  bool has_fp32 = args.codecs.empty();
   for (const std::string& name : args.codecs) {
     const Result<Spec> spec = parse_spec(name);
     if (!spec.ok()) return spec.status();
+    has_fp32 = has_fp32 || to_string(*spec) == "fp32";
   }
-  if (codecs == 0) codecs = all_codecs().size();
+  // What travels raw is fp32, and every plan is held against it: a profile without it would serve for nothing.
+  if (!has_fp32) args.codecs.insert(args.codecs.begin(), "fp32");
+  const std::size_t codecs = args.codecs.empty() ? all_codecs().size() : args.codecs.size();
   TITHE_TRY(process_transport(args.transport, link->has_value()));
   // What cannot be written is not measured.
   const std::filesystem::path folder = std::filesystem::absolute(args.out).parent_path();
@@ -42,7 +47,8 @@ Result<Report> profile(ProfileArgs& args) {
   const Result<sim::Profile> read = sim::parse_profile(*answer, args.out);
   if (!read.ok()) return read.status();
   const sim::Profile& p = *read;
-  TITHE_TRY(sim::write_profile(p, args.out));
+  const std::string file = sim::to_json(p);
+  TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}));
 
   std::size_t failed = 0;
   double least = 0, most = 0, latency = 0;
@@ -90,14 +96,15 @@ Run declare(CLI::App& app) {
                  "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
       ->capture_default_str();
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
-  app.add_option("--codec", args->codecs, "with its parameters; several; without it all codecs");
+  app.add_option("--codec", args->codecs,
+                 "with its parameters; several; fp32 is always measured; without it all codecs");
   app.add_option("--most-values", args->most_values, "of a codec's curve")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("-o,--out", args->out, "the file")->capture_default_str();
+  add_output(app, "-o,--out", args->out, "the file")->capture_default_str();
   return [args] { return profile(*args); };
 }
 

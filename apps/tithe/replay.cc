@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "codec_options.h"
 #include "engine/chosen.h"
 #include "file_io.h"
 #include "link_options.h"
@@ -192,10 +193,7 @@ Run declare(CLI::App& app) {
   app.add_flag("--tell-link", args->tell_link,
                "tell the session the link, so that sizes of parts follow from it");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
-  app.add_option("--codec", args->session.codec, "with its parameters, e.g. topk:ratio=0.01")
-      ->capture_default_str();
-  app.add_option("--strategy", args->session.strategy, "who sends what to whom (docs/strategies.md)")
-      ->capture_default_str();
+  add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
   app.add_option("--lanes", args->session.lanes, "compute threads per rank; 0: the calling thread does all")
       ->check(CLI::Range(0, 64))

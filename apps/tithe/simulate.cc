@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "codec_options.h"
 #include "file_io.h"
+#include "output.h"
 #include "progress.h"
 #include "simulate_setting.h"
 #include "verb.h"
@@ -190,10 +192,7 @@ Run declare(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--profile", args->profile, "what `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->foreign_profile, "take a profile of another machine or version");
-  app.add_option("--codec", args->session.codec, "with its parameters, e.g. topk:ratio=0.01")
-      ->capture_default_str();
-  app.add_option("--strategy", args->session.strategy, "who sends what to whom (docs/strategies.md)")
-      ->capture_default_str();
+  add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
   app.add_option("--compare", args->compare, "further settings to put beside it: CODEC, or CODEC@STRATEGY");
   app.add_option("--lanes", args->session.lanes, "compute threads per rank")
@@ -207,10 +206,10 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--sweep", args->sweep, "a table over it")
       ->check(CLI::IsMember({"bandwidth", "ranks", "ratio"}));
-  app.add_option("--html", args->html,
-                 "also write a page of its own: the sweep's curves, or where the time goes");
-  app.add_option("--png", args->png, "also write that figure as a picture");
-  app.add_option("--trace", args->trace, "write rank 0's step in Chrome's trace format (Perfetto opens it)");
+  add_output(app, "--html", args->html,
+             "also write a page of its own: the sweep's curves, or where the time goes");
+  add_output(app, "--png", args->png, "also write that figure as a picture");
+  add_output(app, "--trace", args->trace, "write rank 0's step in Chrome's trace format (Perfetto opens it)");
   return [args] { return simulate(*args); };
 }
 

@@ -31,15 +31,6 @@ class Axis {
   double low_, high_;
 };
 
-// Round numbers from 0 to beyond `most`.
-std::vector<double> round_ticks(double most) {
-  const double rough = most / 5, ten = std::pow(10, std::floor(std::log10(rough)));
-  const double step = rough <= ten ? ten : rough <= 2 * ten ? 2 * ten : rough <= 5 * ten ? 5 * ten : 10 * ten;
-  std::vector<double> out{0};
-  while (out.back() < most) out.push_back(step * static_cast<double>(out.size()));
-  return out;
-}
-
 // Powers of ten from below `least` to beyond `most`.
 std::vector<double> decades(double least, double most) {
   std::vector<double> out{std::pow(10, std::floor(std::log10(least)))};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/nearest.h"
+#include "codec_options.h"
 #include "engine/chosen.h"
 #include "file_io.h"
 #include "measure/cluster_files.h"
@@ -89,9 +90,7 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   for (const std::string& other : args.compare) {
     Setting s{other, args.session};
     s.session.choices.clear();
-    const std::size_t at = other.rfind('@');
-    s.session.codec = other.substr(0, at);
-    if (at != std::string::npos) s.session.strategy = other.substr(at + 1);
+    read_setting(other, s.session.codec, s.session.strategy);
     out.push_back(std::move(s));
   }
   return out;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "file_io.h"
+#include "output.h"
 #include "trace/advice.h"
 #include "trace/merge.h"
 #include "verb.h"
@@ -160,7 +161,7 @@ Run declare(CLI::App& app) {
   auto args = std::make_shared<Args>();
   app.add_option("FILES", args->files, "the traces of all ranks, as TITHE_TRACE=FILE leaves them")
       ->required();
-  app.add_option("-o,--out", args->out, "a Chrome trace of all ranks by one clock, for Perfetto");
+  add_output(app, "-o,--out", args->out, "a Chrome trace of all ranks by one clock, for Perfetto");
   return [args] { return run(*args); };
 }
 

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a session does, as Python sets it: include/tithe/session.h.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/nearest.h"
 #include "core.h"
+#include "tithe/choices.h"
 #include "tithe/session.h"
 
 namespace tithe::python {
@@ -58,6 +65,20 @@ void bind_options(nb::module_& m) {
   seconds<&SessionOptions::patience>(
       options, "patience",
       "Seconds in which a peer answers, but gives nothing, after which the peer is named.");
+  m.def(
+      "parse_link",
+      [](const std::string& text) {
+        const Link link = unwrap(parse_link(text));
+        return std::pair(link.bytes_per_second, link.seconds_per_frame);
+      },
+      nb::arg("text"),
+      "Bytes per second and seconds per frame of \"1gbit\" or \"10Gb/s+50us\"; 0 bytes: nothing is known.");
+  m.def(
+      "suggest",
+      [](const std::string& wrong, const std::vector<std::string>& known) {
+        return suggest(wrong, std::vector<std::string_view>(known.begin(), known.end()));
+      },
+      nb::arg("wrong"), nb::arg("known"), "Did you mean, and what is known.");
 }
 
 }  // namespace tithe::python

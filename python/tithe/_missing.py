@@ -14,6 +14,16 @@ _UCX = ("libucp", "libucs", "libuct", "libucm")
 _PACKAGES = {"libfmt": "libfmt9", "libhwy": "libhwy1", "libxxhash": "libxxhash0", "libcrypto": "libssl3"}
 
 
+def no_torch(module: str, error: ModuleNotFoundError) -> ImportError:
+    """What to raise where torch is not there; the error itself where something else is not."""
+    if (error.name or "").split(".")[0] != "torch":
+        return error
+    return ImportError(
+        f"{module} needs torch, and {sys.executable} has none: pip install torch, or pip install 'tithe[torch]'",
+        name="torch",
+    )
+
+
 def explain(error: ImportError, folder: Path = Path(__file__).parent) -> str:
     """One line for people. folder: where the compiled part should be."""
     this = f"{platform.python_version()} on {platform.machine()}"

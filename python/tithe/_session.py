@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,22 @@ from tithe._schedule import Evaluations
 from tithe._stats import by_tensor, summed_up
 
 OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
+_TRANSPORT = ("transport", "transports", "devices")
+
+
+def refuse_unknown(given: Iterable[str], *more: str) -> None:
+    """ValueError with the nearest name for a keyword that is no option. more: keywords that the caller takes beside."""
+    known = [*OPTIONS, *_TRANSPORT, *more]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"unknown option '{name}': {_core.suggest(name, known)}")
 
 
 def make_options(given: Mapping[str, Any]) -> _core.Options:
     """Session options from keyword arguments; ValueError names a wrong one."""
     options = _core.Options()
+    refuse_unknown(given)
     for name, value in given.items():
-        if name not in OPTIONS:
-            raise ValueError(f"unknown option '{name}': known are {', '.join(OPTIONS)}")
         if name == "choices":
             value = choices_text(value)
         try:
@@ -32,7 +40,9 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
     _core.check_codec(options.codec)
     _core.schedule_follows(options.schedule, options.codec)
     if options.strategy not in _core.strategies():
-        raise ValueError(f"unknown strategy '{options.strategy}': known are {', '.join(_core.strategies())}")
+        raise ValueError(
+            f"unknown strategy '{options.strategy}': {_core.suggest(options.strategy, _core.strategies())}"
+        )
     _core.check_choices(options)
     if options.timeout <= 0:
         raise ValueError(f"timeout={options.timeout}: must be more than 0 seconds")
@@ -51,7 +61,7 @@ def transport_text(given: dict[str, Any]) -> str:
 
     ValueError names a wrong one.
     """
-    taken = {name: given.pop(name, "") for name in ("transport", "transports", "devices")}
+    taken = {name: given.pop(name, "") for name in _TRANSPORT}
     for name, value in taken.items():
         if not isinstance(value, str):
             raise ValueError(f"{name}={value!r}: must be a string")

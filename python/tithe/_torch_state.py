@@ -18,7 +18,7 @@ from tithe._choices import Choices, choices_text, clipped, is_lossless, say_what
 from tithe._choices import check_model as check_choices
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
-from tithe._session import make_options, transport_text
+from tithe._session import make_options, refuse_unknown, transport_text
 from tithe._stats import by_tensor, summed_up
 from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
 from tithe._torch_copies import NO_HOOK, say_if_in_a_model
@@ -79,6 +79,7 @@ class State(_Slots):
         clip: float = 0.0,
         **options: Any,
     ) -> None:
+        refuse_unknown(options, "clip", "loss_scale", "parameters", "process_group")
         check_group(process_group)
         check_callable(loss_scale)
         self.process_group = process_group

@@ -18,9 +18,14 @@ rank 0's alone, which no other rank can continue from.
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as error:
+    from tithe._missing import no_torch
+
+    raise no_torch("tithe.accelerate", error) from None
 
 from tithe import _core
 from tithe._choices import is_lossless

@@ -17,10 +17,16 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from torch.nn.parallel import DistributedDataParallel
+try:
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as error:
+    from tithe._missing import no_torch
+
+    raise no_torch("tithe.lightning", error) from None
 
 from tithe import _core
 from tithe._choices import is_lossless
+from tithe._session import refuse_unknown
 from tithe._torch_keys import other_values
 from tithe.torch import State, attach
 
@@ -58,6 +64,7 @@ class TitheCallback(Callback):
         **options: Any,
     ) -> None:
         super().__init__()
+        refuse_unknown(options, "loss_scale", "checkpoints")
         self._settings = {"codec": codec, "strategy": strategy, **options}
         self._checkpoints = checkpoints
         self._loaded: Mapping[str, Any] | None = None

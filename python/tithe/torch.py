@@ -64,9 +64,14 @@ What DDP users rely on, and how it is here:
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as error:
+    from tithe._missing import no_torch
+
+    raise no_torch("tithe.torch", error) from None
 
 from tithe._exchange import together
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout

@@ -16,12 +16,18 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as error:
+    from tithe._missing import no_torch
+
+    raise no_torch("tithe.transformers", error) from None
 
 from tithe import _core
 from tithe._choices import is_lossless
+from tithe._session import refuse_unknown
 from tithe._torch_checks import ddp_of
 from tithe._torch_keys import other_values
 from tithe.torch import State
@@ -120,6 +126,7 @@ def attach(
     codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback; its `state` is there once
     training has begun. With a single process there is nothing to synchronise, and nothing is done.
     """
+    refuse_unknown(options, "loss_scale", "resume_from_checkpoint")
     State(codec=codec, strategy=strategy, **options).close()  # a wrong setting is refused here
     callback = TitheCallback(trainer, resume_from_checkpoint, codec=codec, strategy=strategy, **options)
     trainer.add_callback(callback)

@@ -82,35 +82,53 @@ std::size_t least_worth(const Pace& pace, const Pace& raw) {
 
 // ---- Links
 
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+// A number above 0 with one of the units directly behind it.
+bool read_with_unit(std::string_view item, std::span<const Unit> units, double& into) {
+  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), into);
+  if (error != std::errc{} || !std::isfinite(into) || into <= 0) return false;
+  const std::string_view unit = item.substr(static_cast<std::size_t>(end - item.data()));
+  const auto found = std::ranges::find(units, unit, &Unit::name);
+  if (found == units.end()) return false;
+  into *= found->factor;
+  return std::isfinite(into);
+}
+
+// "10Gb/s", "10gbit" and "10Gbit/s" are the same: a prefix may be of either case, what stands behind it may not.
+bool read_rate(std::string_view item, double& into) {
+  constexpr Unit kPrefixes[] = {{"k", 1e3}, {"K", 1e3}, {"m", 1e6}, {"M", 1e6}, {"g", 1e9}, {"G", 1e9}};
+  constexpr Unit kUnits[] = {{"b/s", 1.0 / 8}, {"bit", 1.0 / 8}, {"bit/s", 1.0 / 8}, {"B/s", 1}};
+  std::vector<std::string> names;
+  names.reserve(std::size(kPrefixes) * std::size(kUnits));  // Unit holds views of them
+  std::vector<Unit> rates;
+  for (const Unit& prefix : kPrefixes)
+    for (const Unit& unit : kUnits)
+      rates.push_back(
+          {names.emplace_back(fmt::format("{}{}", prefix.name, unit.name)), prefix.factor * unit.factor});
+  return read_with_unit(item, rates, into);
+}
+
+}  // namespace
+
 Result<Link> parse_link(std::string_view text) {
   const Status wrong(
       Code::kInvalid,
       fmt::format("link '{}': give bits or bytes per second, and what a frame costs if you know it, such as "
-                  "10Gb/s, 1.2GB/s or 1Gb/s+50us",
+                  "10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us",
                   printable(text, 100)));
   if (text.empty()) return Link{};
-  struct Unit {
-    std::string_view name;
-    double factor;
-  };
-  constexpr Unit kRates[] = {{"Kb/s", 1e3 / 8}, {"Mb/s", 1e6 / 8}, {"Gb/s", 1e9 / 8},
-                             {"KB/s", 1e3},     {"MB/s", 1e6},     {"GB/s", 1e9}};
   constexpr Unit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}};
-  const auto number = [](std::string_view item, std::span<const Unit> units, double& into) {
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), into);
-    if (error != std::errc{} || !std::isfinite(into) || into <= 0) return false;
-    const std::string_view unit = item.substr(static_cast<std::size_t>(end - item.data()));
-    for (const Unit& u : units)
-      if (u.name == unit) {
-        into *= u.factor;
-        return true;
-      }
-    return false;
-  };
   const std::size_t plus = text.find('+');
   Link link;
-  if (!number(text.substr(0, plus), kRates, link.bytes_per_second)) return wrong;
-  if (plus != std::string_view::npos && !number(text.substr(plus + 1), kTimes, link.seconds_per_frame))
+  if (!read_rate(text.substr(0, plus), link.bytes_per_second)) return wrong;
+  if (plus != std::string_view::npos &&
+      !read_with_unit(text.substr(plus + 1), kTimes, link.seconds_per_frame))
     return wrong;
   return link;
 }

@@ -60,12 +60,22 @@ TEST(Pace, Links) {
   EXPECT_EQ(parse_link("10Gb/s")->seconds_per_frame, Link{}.seconds_per_frame);
   EXPECT_DOUBLE_EQ(parse_link("1.5MB/s+20us")->bytes_per_second, 1.5e6);
   EXPECT_DOUBLE_EQ(parse_link("1.5MB/s+20us")->seconds_per_frame, 20e-6);
-  for (const char* wrong :
-       {"10", "10G", "Gb/s", "-1Gb/s", "0Gb/s", "infGb/s", "1Gb/s+", "1Gb/s+5", "1Gb/s 5us"}) {
+  for (const char* wrong : {"10", "10G", "Gb/s", "-1Gb/s", "0Gb/s", "infGb/s", "1e308Gb/s", "1Gb/s+",
+                            "1Gb/s+5", "1Gb/s 5us", "1gbits", "1GBit", "1gbps", "1Gib/s", " 1gbit"}) {
     const Result<Link> link = parse_link(wrong);
     ASSERT_FALSE(link.ok()) << wrong;
     EXPECT_NE(link.status().what().find("such as 10Gb/s"), std::string::npos);
   }
+}
+
+TEST(Pace, ALinkMayBeWrittenAsTheReadmeAndTcWriteIt) {
+  for (const char* text :
+       {"1Gb/s", "1gb/s", "1gbit", "1Gbit", "1Gbit/s", "1000mbit", "1000Mb/s", "1000000kbit", "125MB/s"}) {
+    const Result<Link> link = parse_link(text);
+    ASSERT_TRUE(link.ok()) << link.status().what();
+    EXPECT_DOUBLE_EQ(link->bytes_per_second, 1.25e8) << text;
+  }
+  EXPECT_DOUBLE_EQ(parse_link("512kbit+2ms")->seconds_per_frame, 2e-3);
 }
 
 std::size_t largest_part(const Choices& choices, std::size_t n) {

@@ -2,13 +2,9 @@
 #include "sim/profile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -247,21 +243,6 @@ Result<Profile> read_profile(const std::string& path) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMostBytes) return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB", path));
   return parse_profile(text, path);
-}
-
-Status write_profile(const Profile& profile, const std::string& path) {
-  const std::string beside = fmt::format("{}.{}.part", path, getpid());
-  const auto failed = [&] {
-    const Status s(Code::kIo, fmt::format("{}: {}", path, std::strerror(errno)));
-    std::remove(beside.c_str());
-    return s;
-  };
-  {
-    std::ofstream file(beside, std::ios::binary);
-    file << to_json(profile);
-    if (!file.flush()) return failed();
-  }
-  return std::rename(beside.c_str(), path.c_str()) == 0 ? Status{} : failed();
 }
 
 std::string machine_name() {

@@ -51,8 +51,6 @@ struct Profile {
 std::string to_json(const Profile& profile);
 Result<Profile> parse_profile(std::string_view json, const std::string& file);
 Result<Profile> read_profile(const std::string& path);
-// To a file beside it, then renamed: whole or not at all.
-Status write_profile(const Profile& profile, const std::string& path);
 
 // kInvalid if it was made on another machine, for other vector instructions or by another version.
 Status belongs_here(const Profile& profile, const std::string& file);

@@ -146,6 +146,69 @@ def test_standard_input_can_be_read(folder):
     assert "--max-values" in refused(run("inspect --max-values 7 /dev/stdin", folder, input=bytes(1 << 20)), 1)
 
 
+def test_a_dash_is_standard_input_and_output_and_the_summary_goes_to_stderr(folder):
+    """The summary once stood behind the frame."""
+    told = run("encode topk:ratio=0.5,indices=delta values.f32 file", folder).stdout
+    frame = (folder / "file").read_bytes()
+    for out in ("-", "/dev/stdout", "/dev/fd/1"):
+        done = run(f"encode topk:ratio=0.5,indices=delta - {out}", folder, input=VALUES)
+        assert (done.returncode, done.stdout) == (0, frame)
+        assert done.stderr == told.replace(b"file:", out.encode() + b":")
+    assert run("inspect -", folder, input=frame).stdout == run("inspect file", folder).stdout
+    assert run("inspect -", folder, input=VALUES).stdout == run("inspect values.f32", folder).stdout
+    done = run("decode - -", folder, input=frame)
+    run("decode file back.f32", folder)
+    assert (done.returncode, done.stdout) == (0, (folder / "back.f32").read_bytes())
+    assert not (folder / "-").exists()
+    assert run("encode fp32 values.f32 ./-", folder).returncode == 0
+    assert (folder / "-").stat().st_size == 164
+
+
+def test_a_chain_of_pipes_carries_the_frame_alone(folder):
+    line = "$TITHE encode fp32 - - <values.f32 2>1 | $TITHE decode - - 2>2 | cmp - values.f32"
+    shell = ["bash", "-euo", "pipefail", "-c", line]
+    done = subprocess.run(shell, cwd=folder, env=os.environ | {"TITHE": TITHE}, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (folder / "1").read_bytes().startswith(b"-: 25 values, 100 payload bytes")
+    assert (folder / "2").read_bytes() == b"-: 25 values of fp32, from 100 payload bytes\n"
+
+
+def test_standard_output_that_is_a_file_is_added_to(folder):
+    with open(folder / "both", "wb") as both:
+        both.write(b"before")
+        both.flush()
+        assert run("encode fp32 values.f32 /dev/stdout", folder, stdout=both).returncode == 0
+    run("encode fp32 values.f32 file", folder)
+    assert (folder / "both").read_bytes() == b"before" + (folder / "file").read_bytes()
+
+
+def test_json_about_what_went_to_standard_output_is_one_object_on_stderr(folder):
+    done = run("encode fp32 values.f32 - --json", folder)
+    assert (done.returncode, len(done.stdout), json.loads(done.stderr)["out"]) == (0, 164, "-")
+    done = run("encode fp32 nowhere - --json", folder)
+    assert (done.returncode, done.stdout, json.loads(done.stderr)["error"]["code"]) == (1, b"", "io")
+
+
+def test_standard_output_takes_one_file(folder):
+    line = "plan --model hdc --link 1gbit --ranks 2 --out - --html /dev/stdout"
+    assert "takes one file" in refused(run(line, folder), 2)
+
+
+def test_a_reader_of_standard_output_that_leaves_is_an_error_and_no_silent_death(folder):
+    np.zeros(1 << 20, "<f4").tofile(folder / "many.f32")
+    line = "$TITHE encode fp32 many.f32 - | head -c 10"
+    shell = ["bash", "-uo", "pipefail", "-c", line]
+    done = subprocess.run(shell, cwd=folder, env=os.environ | {"TITHE": TITHE}, capture_output=True, check=False)
+    assert (done.returncode, len(done.stdout), done.stderr) == (1, 10, b"tithe: -: cannot write: Broken pipe\n")
+
+
+def test_a_plan_goes_through_a_pipe(folder):
+    done = run("plan --model hdc --link 1gbit --ranks 2 -o -", folder)
+    assert done.returncode == 0 and json.loads(done.stdout)["rules"] and b"step " in done.stderr
+    told = run("simulate --model hdc --link 1gbit --ranks 2 --choices -", folder, input=done.stdout)
+    assert told.returncode == 0, told.stderr
+
+
 # A few bytes can stand for any number of zeros, or say that they are not finite.
 @pytest.mark.parametrize("golden", ["topk_none.bin", "threshold_none.bin", "flag_non_finite.bin"])
 def test_a_small_frame_that_claims_2_to_28_values_allocates_nothing(golden, folder):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -70,6 +71,26 @@ def test_the_page_needs_nothing_else(tmp_path):
     page = (tmp_path / "plan.html").read_text()
     assert page.count("<svg") == 2
     assert "http" not in page
+
+
+def test_the_page_has_names_and_a_time_axis(tmp_path):
+    told("plan --model hdc --link 100mbit --ranks 4 --allow onebit --html plan.html --bucket-cap-mb 1", tmp_path)
+    page = (tmp_path / "plan.html").read_text()
+    assert "hdc on 4 ranks of" in page
+    pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    axes = [
+        re.findall(r"text-anchor='middle'>([\d.]+)</text>", p.split("ms since the step began")[0]) for p in pictures
+    ]
+    assert axes[0] == axes[1] and axes[0][0] == "0" and float(axes[0][-1]) > 0, "both have one scale"
+    steps = [float(ms) for ms in re.findall(r"<h2>[^<]*: ([\d.]+) ms,", page)]
+    assert float(axes[0][-1]) >= max(steps) > float(axes[0][-2])
+    names = {t["name"] for t in json.loads((ROOT / "models/hdc.json").read_text())["tensors"]}
+    rows = re.findall(r"<tr><td>(\d+)</td><td>(\d+)</td><td>([^<]+)</td><td>([^<]+)</td>", page)
+    buckets = [row for row in rows if row[2] in names]
+    assert sum(int(count) for _, count, _, _ in buckets) == len(names) == 10
+    for row in ("encoding", "messages", "merging"):
+        told_of = {int(b) for b in re.findall(rf"<title>{row} of bucket (\d+): [\d.]+ to [\d.]+ ms", pictures[0])}
+        assert told_of == {int(b) for b, *_ in buckets}, row
 
 
 def test_the_same_question_has_the_same_plan():

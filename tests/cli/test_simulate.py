@@ -198,6 +198,35 @@ def test_a_profile_is_measured_and_used(tmp_path):
     refused("simulate --model hdc --profile torn.json --codec fp32", 2, "torn.json", folder=tmp_path)
 
 
+def test_a_link_is_written_alike_everywhere():
+    """The README says LINK=1gbit, and --link refused it."""
+    steps = [told(f"simulate --model hdc --link {link} --ranks 2") for link in ("1Gb/s", "1gbit", "1000Mbit/s")]
+    assert steps[0] == steps[1] == steps[2]
+    refused("simulate --model hdc --link 1gbits --ranks 2", 2, "--link", "100mbit")
+
+
+def test_codec_and_strategy_in_one_word_as_compare_takes_them():
+    line = "simulate --model hdc --cluster office_1g"
+    both = told(f"{line} --codec bf16 --strategy hosts")["settings"]
+    assert both == told(f"{line} --codec bf16@hosts")["settings"]
+    compared = told(f"{line} --codec bf16@ring --compare bf16@ring")["settings"]
+    assert compared[0] == compared[1]
+    got = told("bench sync --ranks 2 --codec topk:ratio=0.1@gather --n 5000 --rounds 1")
+    assert (got["codec"], got["strategy"]) == ("topk:ratio=0.1", "gather")
+    got = told("replay --model hdc:scale=0.01 --ranks 2 --steps 1 --transport tcp --min-values 1 --codec bf16@ring")
+    assert {share["as"] for share in got["plan"]} == {"bf16 by ring"}
+    for verb in (line, "bench sync", "replay --model hdc"):
+        refused(f"{verb} --codec bf16@ring --strategy server", 2, "bf16@ring", "--strategy", "give one of them")
+        refused(f"{verb} --codec bf16@rong", 2, "rong", "ring")
+
+
+def test_a_profile_always_has_fp32(tmp_path):
+    answer = told("profile --ranks 1 --codec onebit --codec bf16 --most-values 1000 -o p.json", tmp_path)
+    assert set(answer["codecs"]) == {"fp32", "onebit", "bf16"}
+    told("simulate --model hdc --profile p.json --link 1gbit --ranks 2 --codec onebit", tmp_path)
+    told("plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow onebit", tmp_path)
+
+
 def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path):
     refused("profile --ranks 2 -o missing/p.json", 1, "no such folder", folder=tmp_path)
     refused("profile --ranks 2 --transport loop", 2, "threads", folder=tmp_path)

@@ -55,7 +55,8 @@ def test_rates_are_read_and_nonsense_is_refused():
     assert hosts.parse_rate("100mbit") == 100e6
     assert hosts.parse_rate("2.5Gbit") == 2.5e9
     assert hosts.parse_rate("512kbit") == 512e3
-    for text in ("", "100", "100mb", "-1mbit", "0mbit", "mbit"):
+    assert hosts.parse_rate("1Gb/s") == hosts.parse_rate("1gbit") == 1e9, "as the command writes it"
+    for text in ("", "100", "100mb", "-1mbit", "0mbit", "mbit", "1Gb/s+50us"):
         with pytest.raises(ValueError, match="LINK"):
             hosts.parse_rate(text)
 

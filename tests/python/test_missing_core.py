@@ -70,3 +70,13 @@ def test_without_a_library(package, tmp_path, library, line):
     subprocess.run([*compiler, "-o", core, "-x", "none", *linked], check=True)
     (tmp_path / library).unlink()
     assert refused(package) == line
+
+
+@pytest.mark.parametrize("module", ["torch", "accelerate", "lightning", "transformers"])
+def test_without_torch(module):
+    """As where it is not installed: the text names what installs it."""
+    line = f"import sys; sys.modules['torch'] = None; import tithe, tithe.{module}"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=False)
+    told = done.stderr.strip().splitlines()[-1]
+    assert told.startswith(f"ImportError: tithe.{module} needs torch, and {sys.executable} has none: ")
+    assert told.endswith("pip install 'tithe[torch]'")

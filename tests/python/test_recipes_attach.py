@@ -39,8 +39,10 @@ class Mixed(nn.Module):
 
 WRONG = {
     "codec": ({"codec": "topkk"}, "did you mean 'topk'"),
-    "strategy": ({"strategy": "rings"}, "unknown strategy"),
-    "option": ({"min_valuse": 3}, "unknown option 'min_valuse'"),
+    "strategy": ({"strategy": "rings"}, "unknown strategy 'rings': did you mean 'ring'"),
+    "option": ({"min_valuse": 3}, "unknown option 'min_valuse': did you mean 'min_values'"),
+    "option of the transport": ({"transprt": "tcp"}, "did you mean 'transport'"),
+    "option of State": ({"los_scale": None}, "did you mean 'loss_scale'"),
     "timeout=inf": ({"timeout": float("inf")}, "timeout: must be a number of seconds"),
     "timeout=nan": ({"timeout": float("nan")}, "timeout: must be a number of seconds"),
     "timeout=text": ({"timeout": "long"}, "timeout='long'"),
