@@ -134,7 +134,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
     payload_bytes += static_cast<double>(bytes[0]);
     bound_bytes += static_cast<double>(bound);
   }
-  if (!codec.traits.fixed_size && bound_bytes > 0) costs.typical = payload_bytes / bound_bytes;
+  costs.typical = !codec.traits.fixed_size && bound_bytes > 0 ? payload_bytes / bound_bytes : 1;
   return costs;
 }
 
