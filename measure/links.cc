@@ -154,8 +154,8 @@ class Probe {
   OpId last_ = 0;
 };
 
-// From rank 0 to rank 1, `alone` as measured before.
-Status late(Probe& probe, Rank me, bool good, const std::function<bool()>& meet, LinkRoom& room,
+// From rank 0 to `far`, `alone` as measured before.
+Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& meet, LinkRoom& room,
             const FoundLink& alone, FoundTogether& together) {
   std::vector<double> shares;
   const double usual = good ? static_cast<double>(room.large.size()) / alone.bytes_per_second : 0;
@@ -163,14 +163,14 @@ Status late(Probe& probe, Rank me, bool good, const std::function<bool()>& meet,
   for (int k = 0; k < 3 && good; ++k) {
     if (!meet()) return {Code::kCancelled, "another rank failed"};
     if (!status.ok()) continue;
-    if (me == 0) status = probe.send(kAlone, 1, room.large);
-    if (me != 1) continue;
+    if (me == 0) status = probe.send(kAlone, far, room.large);
+    if (me != far) continue;
     probe.idle(kPause + 2 * usual);
     const double begin = probe.seconds();
     status = probe.recv(kAlone, 0, Bytes(room.in).first(room.large.size()));
     if (status.ok()) shares.push_back((probe.seconds() - begin) / usual);
   }
-  if (me == 1) together.late = median(shares);
+  if (me == far) together.late = median(shares);
   return {};
 }
 
@@ -262,7 +262,9 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
   if (others.size() > 1 && !ratios.empty()) together.crowded = median(ratios);
   if (!meet()) return stopped;
   if (!others.empty()) together.mutual = probe.flood(others, share, others, in, options.bulk_messages, true);
-  TITHE_TRY(late(probe, me, good(0, 1), meet, room, links[1], together));
+  Rank far = 1;  // on another host, where there is one
+  while (count > 1 && hosts.of_rank(far) == hosts.of_rank(0)) ++far;
+  TITHE_TRY(late(probe, me, far, good(0, far), meet, room, link(0, far), together));
   return meet() ? Status{} : stopped;
 }
 

@@ -38,7 +38,7 @@ struct FoundTogether {
   double mutual = 0;  // while all sent to all
   double crowded =
       0;  // of the time of a round to all, what one to the right takes: 1 or less where many to one costs
-  double late = 0;  // of the time of a long message, what it took from its receive on; of rank 1 alone
+  double late = 0;  // of the time of a long message, what it took from its receive on; of one rank, else 0
   double turn = 0;  // seconds of its own for a small message there and back
 };
 

@@ -312,7 +312,8 @@ class ProfileRank {
   // What the transport says of itself, unless a long message was seen to do otherwise. From which size on is its word.
   void long_messages(sim::Profile& p) {
     p.costs.long_messages = long_messages_of(args_.transport.substr(0, args_.transport.find(':')));
-    const double late = board_.world() > 1 ? found(1).together.late : 0;
+    double late = 0;
+    for (Rank r = 0; r < board_.world(); ++r) late = std::max(late, found(r).together.late);
     constexpr double kThere = 0.5;  // of its time: what had come before needs no more
     LongMessages& rule = p.costs.long_messages;
     if (late > 0 && late < kThere) {

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "sim/codec_speed.h"
+#include "sim/gradients.h"
 
 namespace tithe::sim {
 namespace {
@@ -27,7 +28,7 @@ class Meeting {
         next_memory_(memory_.size()),
         out_(n) {
     for (std::size_t r = 0; r < kRanks; ++r) {
-      gradient_[r] = bell_values(n, r + 1);
+      gradient_[r] = usual_gradients(n, r + 1);
       residual_[r].resize(n);
       left_[r].resize(n);
     }

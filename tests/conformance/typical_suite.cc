@@ -7,6 +7,7 @@
 
 #include "codec/typical.h"
 #include "sim/codec_speed.h"
+#include "sim/gradients.h"
 
 namespace tithe {
 namespace {
@@ -15,7 +16,7 @@ class Typical : public ::testing::TestWithParam<const Codec*> {};
 
 // The mean payload of the rounds in which feedback has settled; 0 where encode failed.
 double mean_payload(const Codec& codec, std::size_t n) {
-  constexpr std::uint32_t kRounds = 60, kSettled = 30;
+  const std::uint32_t rounds = codec.traits.fixed_size ? 1 : 60, settled = rounds / 2;
   const Settings settings = defaults(codec);
   const Impl& impl = codec.best(this_machine());
   const std::size_t bound = codec.phases[0].bound(settings, n);
@@ -23,15 +24,14 @@ double mean_payload(const Codec& codec, std::size_t n) {
   std::vector<std::uint8_t> payload(bound), memory(codec.memory != nullptr ? codec.memory(settings, n) : 0);
   std::vector<float> residual(n);
   double bytes = 0;
-  for (std::uint32_t round = 0; round < kRounds; ++round) {
-    std::vector<float> gradient = sim::bell_values(n, round + 1);
-    for (float& v : gradient) v *= static_cast<float>(codec::kUsualDeviation);
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    const std::vector<float> gradient = sim::usual_gradients(n, round + 1);
     Call call{.settings = settings, .seed = 7, .round = round, .scratch = scratch.all(), .memory = memory};
     float* left = codec.traits.lossless ? nullptr : residual.data();
     const Result<Encoded> e = impl.encode(call, {gradient.data(), left, left, n}, payload);
     EXPECT_TRUE(e.ok()) << e.status().what();
     if (!e.ok()) return 0;
-    if (round >= kSettled) bytes += static_cast<double>(e->bytes) / (kRounds - kSettled);
+    if (round >= settled) bytes += static_cast<double>(e->bytes) / (rounds - settled);
   }
   return bytes;
 }
