@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is the simulator right? The step that `tithe simulate` predicts beside the one that `tithe replay` measures, on hosts
-emulated by this machine (so as root): codecs by strategies, on links of two rates, on two and four hosts, with the
-tensors of three models. Predictions come from a `tithe profile` of the same hosts and links, all ranks at once.
+emulated by this machine (so as root): codecs by strategies, on links of two rates, on two and four hosts and on two
+hosts of two ranks, with the tensors of three models. Predictions come from a `tithe profile` of the same hosts and
+links, all ranks at once.
 
 python bench/truth.py                                # all cases, about a quarter of an hour
-    --links 100Mb/s,1Gb/s --hosts 2,4 --models hdc,resnet50:scale=0.125 --codecs fp32,dgc --strategies ring,gather
+    --links 100Mb/s,1Gb/s --hosts 2,4,2x2 --models hdc,resnet50:scale=0.125 --codecs fp32,dgc --strategies ring,gather
     --seconds 1.5 --state FILE --resume --for 170 --out FILE --csv FILE
 
 What was measured is written to --state after every case; --resume goes on from there, and predicts anew. --for: seconds
@@ -33,19 +34,25 @@ ROOT = Path(__file__).resolve().parents[1]
 TITHE = ROOT / "build/tithe"
 MODELS = ["hdc", "resnet50:scale=0.125", "bert_base:scale=0.1"]
 CODECS = ["fp32", "bf16", "onebit", "dgc", "dragonn", "qtopk"]
-STRATEGIES = ["ring", "server", "gather"]
+STRATEGIES = ["ring", "server", "gather", "hosts"]
 LEAST_STEPS, MOST_STEPS = 1, 15
 
 
 class Case(NamedTuple):
     link: str
-    hosts: int
+    hosts: str  # "4": of one rank each; "2x2": of two
     model: str
     codec: str
     strategy: str
 
     def key(self) -> str:
         return " ".join(str(word) for word in self)
+
+
+def place(hosts: str) -> list[object]:
+    """Of ranks, for the command."""
+    count, _, each = hosts.partition("x")
+    return ["--ranks", int(count) * int(each or 1), *(["--hosts", hosts] if each else [])]
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -90,14 +97,14 @@ def transport(args: argparse.Namespace) -> list[str]:
     return ["--transport", args.transport] if args.transport else []
 
 
-def profile(state: State, args: argparse.Namespace, link: str, hosts: int) -> dict:
+def profile(state: State, args: argparse.Namespace, link: str, hosts: str) -> dict:
     key = f"{link} {hosts}"
     if key not in state.data["profiles"]:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "profile.json"
             codecs = [word for codec in args.codecs for word in ("--codec", codec)]
             begin = time.monotonic()
-            done = run("profile", "--ranks", hosts, "--link", link, *codecs, *transport(args), "--out", out)
+            done = run("profile", *place(hosts), "--link", link, *codecs, *transport(args), "--out", out)
             if done.returncode != 0:
                 sys.exit(f"tithe profile: {done.stderr.strip()}")
             took = time.monotonic() - begin
@@ -114,7 +121,7 @@ def predict(case: Case, profile_path: Path) -> dict:
 
 def measure(case: Case, args: argparse.Namespace, expected_ms: float) -> dict:
     steps = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(args.seconds * 1e3 / expected_ms)))
-    words = ["--model", case.model, "--ranks", case.hosts, "--link", case.link, "--codec", case.codec]
+    words = ["--model", case.model, *place(case.hosts), "--link", case.link, "--codec", case.codec]
     got = answer("replay", *words, "--strategy", case.strategy, *transport(args), "--steps", steps, "--json")
     kept = ("step_ms", "step_spread_ms", "steps", "late_ms", "bytes_sent_per_rank", "cpu_s_per_rank")
     return {name: got[name] for name in kept}
@@ -161,7 +168,7 @@ def summary(told: list[Told]) -> list[str]:
 def noise(told: list[Told]) -> list[str]:
     """How well measurements agree with each other: between two hosts, ring and server are the same messages."""
     by_case = {t.case: t.measured for t in told}
-    pairs = [(ms, by_case.get(c._replace(strategy="server"))) for c, ms in by_case.items() if c[1::3] == (2, "ring")]
+    pairs = [(ms, by_case.get(c._replace(strategy="server"))) for c, ms in by_case.items() if c[1::3] == ("2", "ring")]
     both = [(a, b) for a, b in pairs if b is not None]
     if not both:
         return []
@@ -238,7 +245,7 @@ def arguments() -> argparse.Namespace:
     words: Callable[[str], list[str]] = lambda text: text.split(",")  # noqa: E731
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--links", type=words, default=["100Mb/s", "1Gb/s"])
-    parser.add_argument("--hosts", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4])
+    parser.add_argument("--hosts", type=words, default=["2", "4", "2x2"])
     parser.add_argument("--models", type=words, default=MODELS)
     parser.add_argument("--codecs", type=words, default=CODECS)
     parser.add_argument("--strategies", type=words, default=STRATEGIES)
@@ -270,6 +277,8 @@ def main() -> None:
                 path = Path(folder) / "profile.json"
                 path.write_text(json.dumps(profile(state, args, link, hosts)["profile"]))
                 for case in [Case(link, hosts, m, *pair) for m in args.models for pair in pairs]:
+                    if case.strategy == "hosts" and "x" not in hosts:
+                        continue  # as by `server`, where no host is shared
                     if case.key() not in state.data["steps"] and time.monotonic() - begin > args.limit:
                         left += 1
                         continue

@@ -21,7 +21,9 @@ double median(std::vector<double>& of) {
   return of[of.size() / 2];
 }
 
-constexpr Channel kAlone = 1, kTogether = 2;
+constexpr Channel kAlone = 1, kTogether = 2, kRounds = 3;
+constexpr int kRoundsOfAKind = 5;
+constexpr double kPause = 0.03;     // seconds before a round: what the one before left in queues is gone
 constexpr double kShortest = 1e-6;  // seconds: a latency below is noise
 constexpr int kTurns = 30;          // of a small message, there and back
 
@@ -90,6 +92,41 @@ class Probe {
     return rate;
   }
 
+  // A message to each of `to` while one comes from each of `from`: seconds until all are through. 0: one of them failed.
+  double round(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room) {
+    const double begin = seconds();
+    const OpId base = last_ + 1;
+    Status status;
+    for (std::size_t k = 0; k < from.size() && status.ok(); ++k)
+      status = transport_.recv(from[k], kRounds, room.subspan(k * message.size(), message.size()), ++last_);
+    for (std::size_t k = 0; k < to.size() && status.ok(); ++k)
+      status = transport_.send(to[k], kRounds, message, ++last_);
+    double heard = begin;
+    for (std::size_t left = to.size() + from.size(); left > 0 && status.ok();) {
+      Completion done[16];
+      const std::size_t n = transport_.poll(done, std::chrono::milliseconds(100));
+      for (std::size_t k = 0; k < n; ++k) {
+        if (done[k].op < base) continue;
+        if (!done[k].status.ok()) status = done[k].status;
+        heard = seconds();
+        --left;
+      }
+      if (seconds() - heard > options_.patience) status = {Code::kTimeout, "nothing came"};
+    }
+    if (status.ok()) return heard - begin;
+    for (OpId op = base; op <= last_; ++op) transport_.cancel(op);
+    return 0;
+  }
+
+  // Looks at the transport for so long: what comes unasked for is taken in meanwhile.
+  void idle(double for_seconds) {
+    const double begin = seconds();
+    while (seconds() - begin < for_seconds) {
+      Completion done[4];
+      static_cast<void>(transport_.poll(done, std::chrono::milliseconds(1)));
+    }
+  }
+
   double seconds() const {
     return std::chrono::duration<double>(transport_.now().time_since_epoch()).count();
   }
@@ -116,6 +153,26 @@ class Probe {
   const LinkOptions& options_;
   OpId last_ = 0;
 };
+
+// From rank 0 to `far`, `alone` as measured before.
+Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& meet, LinkRoom& room,
+            const FoundLink& alone, FoundTogether& together) {
+  std::vector<double> shares;
+  const double usual = good ? static_cast<double>(room.large.size()) / alone.bytes_per_second : 0;
+  Status status;
+  for (int k = 0; k < 3 && good; ++k) {
+    if (!meet()) return {Code::kCancelled, "another rank failed"};
+    if (!status.ok()) continue;
+    if (me == 0) status = probe.send(kAlone, far, room.large);
+    if (me != far) continue;
+    probe.idle(kPause + 2 * usual);
+    const double begin = probe.seconds();
+    status = probe.recv(kAlone, 0, Bytes(room.in).first(room.large.size()));
+    if (status.ok()) shares.push_back((probe.seconds() - begin) / usual);
+  }
+  if (me == far) together.late = median(shares);
+  return {};
+}
 
 }  // namespace
 
@@ -170,20 +227,44 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
   together.turn = median(own_turns);
   // Where either direction failed, neither is used again.
   const auto good = [&](Rank x, Rank y) { return !link(x, y).failed() && !link(y, x).failed(); };
-  const Rank right = (me + 1) % world, left = (me + world - 1) % world;
   const auto only_good = [&](std::vector<Rank> ranks) {
     std::erase_if(ranks, [&](Rank r) { return r == me || !good(me, r); });
     return ranks;
   };
-  together.rate =
-      probe.flood(only_good({right}), room.large, only_good({left}), in, options.bulk_messages, false);
-  if (!meet()) return stopped;
+  // To the right is the same place on the next host; where hosts differ, the next rank.
+  const Hosts hosts = transport.hosts();
+  const int count = hosts.count(world), each = count > 1 && world % count == 0 ? world / count : 1;
+  const std::vector<Rank> right = only_good({(me + each) % world}),
+                          left = only_good({(me + world - each) % world});
   std::vector<Rank> others;
-  for (Rank k = 1; k < world; ++k) others.push_back((me + k) % world);
+  for (Rank k = 1; k < world; ++k)
+    if (count == 1 || hosts.of_rank((me + k) % world) != hosts.of_rank(me))
+      others.push_back((me + k) % world);
   others = only_good(others);
-  if (!others.empty())
-    together.mutual = probe.flood(others, ByteView(room.large).first(room.large.size() / others.size()),
-                                  others, in, options.bulk_messages, true);
+  const ByteView whole = room.large;
+  const ByteView share = whole.first(whole.size() / std::max<std::size_t>(1, others.size()));
+  std::vector<double> to_right, ratios;
+  for (int k = -1; k < kRoundsOfAKind; ++k) {  // the first opens connections
+    if (!meet()) return stopped;
+    probe.idle(kPause);
+    if (!meet()) return stopped;
+    const double one = probe.round(right, whole, left, in);
+    if (!meet()) return stopped;
+    probe.idle(kPause);
+    if (!meet()) return stopped;
+    const double all = probe.round(others, share, others, in);
+    if (k < 0 || one <= 0 || all <= 0) continue;
+    to_right.push_back(one);
+    ratios.push_back(one / all);
+  }
+  if (!left.empty() && !to_right.empty())
+    together.rate = static_cast<double>(whole.size()) / median(to_right);
+  if (others.size() > 1 && !ratios.empty()) together.crowded = median(ratios);
+  if (!meet()) return stopped;
+  if (!others.empty()) together.mutual = probe.flood(others, share, others, in, options.bulk_messages, true);
+  Rank far = 1;  // on another host, where there is one
+  while (count > 1 && hosts.of_rank(far) == hosts.of_rank(0)) ++far;
+  TITHE_TRY(late(probe, me, far, good(0, far), meet, room, link(0, far), together));
   return meet() ? Status{} : stopped;
 }
 

@@ -4,8 +4,11 @@
 //
 //   kept      a link that fails has the reason in its row; all others are measured
 //   alone     pairs take turns, so that what is measured is alone on the links
-//   together  then all ranks send to their right, so that every link carries messages in both directions
+//   together  then all ranks send to their right, on the next host, so that every link carries messages in both
+//             directions: in rounds as a step's, after a pause, since TCP gives a burst less than a long stream
+//   crowded   in turns with these, rounds in which all send as much to all on other hosts
 //   mutual    then all send to all, in step: what goes to a rank meets what comes from it
+//   late      at last, a long message to one who posts its receive when it would have come: whether it waited for that
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -33,7 +36,10 @@ struct LinkOptions {
 struct FoundTogether {
   double rate = 0;    // bytes per second that it received while all sent to their right
   double mutual = 0;  // while all sent to all
-  double turn = 0;    // seconds of its own for a small message there and back
+  double crowded =
+      0;  // of the time of a round to all, what one to the right takes: 1 or less where many to one costs
+  double late = 0;  // of the time of a long message, what it took from its receive on; of one rank, else 0
+  double turn = 0;  // seconds of its own for a small message there and back
 };
 
 // What messages are read into and sent from. It must live as long as the transport: what failed may still be posted.

@@ -24,6 +24,7 @@ struct Args {
   int b = 10;
   int tos = 0x28;
   std::size_t least = 64;
+  double delay_ms = 0;
 };
 
 card::Config config_of(const Args& args) {
@@ -86,7 +87,7 @@ Result<Report> between_interfaces(const Args& args, CardEngine& engine) {
   if (!wire.ok()) return wire.status();
   Result<std::unique_ptr<CardPort>> host = open_port(args.host);
   if (!host.ok()) return host.status();
-  const Result<RelayCounts> counts = relay(engine, **host, **wire);
+  const Result<RelayCounts> counts = relay(engine, **host, **wire, args.delay_ms / 1e3);
   if (!counts.ok()) return counts.status();
   Result<Report> report = report_of(args, engine);
   if (!report.ok()) return report;
@@ -121,6 +122,9 @@ Result<Report> card(const Args& args) {
     if (!started.ok()) return started.status();
     engine = std::move(*started);
   }
+  if (!live && args.delay_ms > 0)
+    return Status(Code::kInvalid,
+                  "--delay-ms: frames of a capture have their times: it goes with --host and --wire");
   return live ? between_interfaces(args, *engine) : over_capture(args, *engine);
 }
 
@@ -151,6 +155,10 @@ Run declare(CLI::App& app) {
       ->default_str("0x28");
   app.add_option("--least", args->least, "payload bytes that a packed frame has at least")
       ->check(CLI::Range(std::size_t{0}, std::size_t{65535}))
+      ->capture_default_str();
+  app.add_option("--delay-ms", args->delay_ms,
+                 "how much later frames leave to the wire: a long way, for trials")
+      ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   return [args] { return card(*args); };
 }

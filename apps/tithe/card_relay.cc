@@ -6,9 +6,14 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "interrupt.h"
 #include "rank_processes.h"
@@ -18,6 +23,42 @@ namespace {
 
 // Frames that one side gets before it is the other's turn.
 constexpr int kTurn = 64;
+
+using Clock = std::chrono::steady_clock;
+
+// A way that takes as long for each frame: they leave in the order in which they came.
+class LongWay : public CardPort {
+ public:
+  LongWay(CardPort& port, double seconds)
+      : port_(port),
+        seconds_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  int descriptor() const override { return port_.descriptor(); }
+  Result<std::size_t> read(Bytes room) override { return port_.read(room); }
+  bool write(ByteView frame) override {
+    if (seconds_.count() == 0) return port_.write(frame);
+    frames_.emplace_back(Clock::now() + seconds_, std::vector<std::uint8_t>(frame.begin(), frame.end()));
+    return true;
+  }
+  // Those whose time has come; how many the port did not take.
+  std::uint64_t let_go() {
+    std::uint64_t lost = 0;
+    for (; !frames_.empty() && frames_.front().first <= Clock::now(); frames_.pop_front())
+      lost += !port_.write(frames_.front().second);
+    return lost;
+  }
+  // Until the next one's time; nothing where there is none.
+  std::optional<timespec> wait() const {
+    if (frames_.empty()) return std::nullopt;
+    const auto left = std::max<Clock::duration>(frames_.front().first - Clock::now(), Clock::duration{});
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+    return timespec{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+  }
+
+ private:
+  CardPort& port_;
+  const Clock::duration seconds_;
+  std::deque<std::pair<Clock::time_point, std::vector<std::uint8_t>>> frames_;
+};
 
 // Whether the side has more. A frame that is dropped, or that the other side does not take, is gone: as in a card.
 Result<bool> turn(CardEngine& engine, card::Way way, CardPort& from, CardPort& to, Bytes room,
@@ -35,7 +76,8 @@ Result<bool> turn(CardEngine& engine, card::Way way, CardPort& from, CardPort& t
 
 }  // namespace
 
-Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& wire) {
+Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& port, double delay_seconds) {
+  LongWay wire(port, delay_seconds);
   const HeldInterrupts held;
   sigset_t interrupts;
   pthread_sigmask(SIG_BLOCK, nullptr, &interrupts);
@@ -48,9 +90,11 @@ Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& wire) {
                              pollfd{signals, POLLIN, 0}};
   Status why;
   for (bool more = false; why.ok();) {
-    if (poll(ends.data(), ends.size(), more ? 0 : -1) < 0 && errno != EINTR)
+    const std::optional<timespec> next = more ? timespec{} : wire.wait();
+    if (ppoll(ends.data(), ends.size(), next ? &*next : nullptr, nullptr) < 0 && errno != EINTR)
       why = {Code::kIo, fmt::format("poll: {}", std::strerror(errno))};
     if (ends[2].revents != 0) break;
+    counts.lost[static_cast<std::size_t>(card::Way::kToWire)] += wire.let_go();
     const Result<bool> sent = turn(engine, card::Way::kToWire, host, wire, room,
                                    counts.lost[static_cast<std::size_t>(card::Way::kToWire)]);
     if (!sent.ok()) {

@@ -14,7 +14,8 @@ struct RelayCounts {
   double processor_seconds = 0;
 };
 
-// kIo where an interface is gone or the engine has ended. `host` and `wire` are what the card stands between.
-Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& wire);
+// kIo where an interface is gone or the engine has ended. `host` and `wire` are what the card stands between. What goes
+// to the wire leaves so many seconds later.
+Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& wire, double delay_seconds);
 
 }  // namespace tithe::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codec/typical.h"
 #include "one_shot.h"
 #include "progress.h"
 #include "tithe/graph.h"
@@ -144,6 +145,14 @@ Result<Report> one_codec(const std::string& text) {
   Report report;
   report.json = codec_json(codec, *bits);
   report.json["spec"] = to_string(*spec);
+  // Of a payload of as many gradients: the most, and what the simulator expects (codec/typical.h).
+  double most = 0, expected = 0;
+  for (std::size_t k = 0; k < codec.phases.size(); ++k) {
+    most += static_cast<double>(codec.phases[k].bound(spec->settings, kSample));
+    expected += static_cast<double>(codec::expected_bytes(codec, k, spec->settings, kSample));
+  }
+  report.json["most_bits"] = 8 * most / static_cast<double>(kSample);
+  report.json["expected_bits"] = 8 * expected / static_cast<double>(kSample);
   report.json["studied"] = studied_json(*spec);
   report.json["contraction"] = contraction(codec, spec->settings);
   const char* feedback = codec.traits.lossless   ? "there is nothing to keep"

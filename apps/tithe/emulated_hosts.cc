@@ -130,7 +130,7 @@ std::string read_word(const char* path) {
 
 std::string port(int host) { return fmt::format("port{}", host); }
 
-const char* link_device(const ShapedLink& link) { return link.card == CardMode::kNone ? "eth0" : "wire0"; }
+const char* link_device(const ShapedLink& link) { return link.has_card() ? "wire0" : "eth0"; }
 
 }  // namespace
 
@@ -181,7 +181,7 @@ Status plug_in(pid_t process, int host, const ShapedLink& link) {
 }
 
 Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
-  if (link.card == CardMode::kNone) return std::optional<pid_t>{};
+  if (!link.has_card()) return std::optional<pid_t>{};
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return system_refused("fork");
@@ -192,8 +192,11 @@ Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
   // What the card says at its end goes nowhere; why it could not begin, to the command's own error output.
   const int nowhere = open("/dev/null", O_WRONLY);
   dup2(nowhere, STDOUT_FILENO);
-  execl("/proc/self/exe", "tithe", "card", "--host", "eth0", "--wire", "wire0",
-        link.card == CardMode::kLossy ? "--lossy" : nullptr, nullptr);
+  const std::string delay = fmt::format("{}", link.delay_ms);
+  // Where it is only for the delay, no frame is long enough to be packed.
+  const char* least = link.card == CardMode::kNone ? "65535" : "64";
+  execl("/proc/self/exe", "tithe", "card", "--host", "eth0", "--wire", "wire0", "--delay-ms", delay.c_str(),
+        "--least", least, link.card == CardMode::kLossy ? "--lossy" : nullptr, nullptr);
   _exit(1);
 }
 

@@ -36,6 +36,10 @@ struct ShapedLink {
   double bytes_per_second = 0;
   std::size_t queue_bytes = 0;  // of what waits in front of the link; more is dropped
   CardMode card = CardMode::kNone;
+  double delay_ms =
+      0;  // how much later what a host sends reaches the others: by a card too, which packs nothing
+
+  bool has_card() const { return card != CardMode::kNone || delay_ms > 0; }
 };
 
 inline constexpr const char* kCardModes[] = {"none", "exact", "lossy"};  // as CardMode

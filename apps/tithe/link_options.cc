@@ -17,9 +17,18 @@ void add_queue_and_card(CLI::App& app, std::size_t& queue_bytes, std::string& ca
       ->capture_default_str();
 }
 
+void add_delay(CLI::App& app, double& delay_ms) {
+  app.add_option("--delay-ms", delay_ms, "of the way between two hosts, beside the link's rate")
+      ->check(CLI::Range(0.0, 10'000.0))
+      ->capture_default_str();
+}
+
 Result<std::optional<ShapedLink>> shaped_link(const std::string& link, bool with_cost,
-                                              std::size_t queue_bytes, const std::string& card) {
+                                              std::size_t queue_bytes, const std::string& card,
+                                              double delay_ms) {
   if (link == "none") {
+    if (delay_ms > 0)
+      return Status(Code::kInvalid, "--delay-ms: of the way between emulated hosts: give --link");
     if (card == kCardModes[0]) return std::optional<ShapedLink>{};
     return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
   }
@@ -27,7 +36,7 @@ Result<std::optional<ShapedLink>> shaped_link(const std::string& link, bool with
   if (!rate.ok()) return Status(rate.status().code(), "--link: " + rate.status().what() + "; or none");
   if (!rate->known() || (!with_cost && link.find('+') != std::string::npos))
     return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
-  return std::optional<ShapedLink>({rate->bytes_per_second, queue_bytes, card_mode(card)});
+  return std::optional<ShapedLink>({rate->bytes_per_second, queue_bytes, card_mode(card), delay_ms});
 }
 
 }  // namespace tithe::cli

@@ -204,6 +204,8 @@ Run declare(CLI::App& app) {
   app.add_option("--cluster", args->scene.cluster, "a name of clusters/, or the path of a .toml file");
   app.add_option("--link", args->scene.link,
                  "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
+  app.add_option("--hosts", args->scene.hosts,
+                 "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
   app.add_option("--ranks", args->scene.ranks, "so many of the cluster's ranks, or of its kind")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--profile", args->scene.profile, "what `tithe profile` wrote: costs of steps, and links");

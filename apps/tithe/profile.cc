@@ -15,9 +15,22 @@
 namespace tithe::cli {
 namespace {
 
+std::string leaving(const LongMessages& rule) {
+  if (rule.leave == Leaves::kAtOnce) return "at once";
+  return fmt::format("{}, above {} bytes",
+                     rule.leave == Leaves::kPosted ? "when their receive is posted" : "when asked for",
+                     rule.above);
+}
+
 Result<Report> profile(ProfileArgs& args) {
-  const Result<std::optional<ShapedLink>> link = shaped_link(args.link, false);
+  const Result<std::optional<ShapedLink>> link =
+      shaped_link(args.link, false, kSwitchQueueBytes, kCardModes[0], args.delay_ms);
   if (!link.ok()) return link.status();
+  const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
+  if (!hosts.ok()) return hosts.status();
+  if (!args.hosts.empty() && !link->has_value())
+    return Status(Code::kInvalid,
+                  "--hosts: of emulated hosts: give --link; else all ranks share this machine");
   bool has_fp32 = args.codecs.empty();
   for (const std::string& name : args.codecs) {
     const Result<Spec> spec = parse_spec(name);
@@ -34,7 +47,7 @@ Result<Report> profile(ProfileArgs& args) {
     return Status(Code::kIo, fmt::format("{}: there is no such folder", folder.string()));
 
   if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
-    be_switch(*place, Hosts(), **link);
+    be_switch(*place, *hosts, **link);
   if (const auto place = rank_place())
     be_rank(*place, [&](SyncBoard& board, std::string* answer) {
       return profile_as_rank(args, *link, place->rank, board, answer);
@@ -72,6 +85,7 @@ Result<Report> profile(ProfileArgs& args) {
       "cores       {:.2f} us to wake a lane; {:.2f} ms until a busy core is given up\n"
       "checksum    {:.3f} ns per byte\n"
       "links       {} of {} measured; {:.1f} us; {:.1f} to {:.1f} MB/s alone, {:.1f} while all send{}\n"
+      "long        messages leave {}; {:.2f} of a link's rate where several ranks send to one\n"
       "codecs      {}, 256 to {} values\n"
       "assumed     {}\n",
       args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.step * 1e6, p.costs.bucket * 1e6,
@@ -81,7 +95,8 @@ Result<Report> profile(ProfileArgs& args) {
       most / 1e6, p.together_bytes_per_second / 1e6,
       p.mutual_bytes_per_second > 0 ? fmt::format(", {:.1f} to each other", p.mutual_bytes_per_second / 1e6)
                                     : "",
-      p.costs.codecs.size(), args.most_values, fmt::join(p.assumed, ", "));
+      leaving(p.costs.long_messages), p.costs.many_to_one, p.costs.codecs.size(), args.most_values,
+      p.assumed.empty() ? "nothing" : fmt::format("{}", fmt::join(p.assumed, ", ")));
   for (const sim::MeasuredLink& l : p.links)
     if (!l.failed.empty()) report.text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
   return report;
@@ -95,6 +110,10 @@ Run declare(CLI::App& app) {
   app.add_option("--link", args->link,
                  "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
       ->capture_default_str();
+  app.add_option(
+      "--hosts", args->hosts,
+      "which ranks share a host: 2x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
+  add_delay(app, args->delay_ms);
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   app.add_option("--codec", args->codecs,
                  "with its parameters; several; fp32 is always measured; without it all codecs");

@@ -19,6 +19,7 @@
 #include "sim/codec_speed.h"
 #include "tithe/connect.h"
 #include "tithe/machine.h"
+#include "transport/long_messages.h"
 
 namespace tithe::cli {
 namespace {
@@ -269,10 +270,11 @@ class ProfileRank {
     p.costs.move = seconds_of_tick();
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
-    // What the network library sends without asking the receiver it does not tell.
     const sim::Costs usual = sim::assumed_costs();
-    p.costs.eager_bytes = usual.eager_bytes;
-    p.assumed = {"eager_bytes"};
+    p.hosts = args_.hosts;
+    long_messages(p);
+    const double crowded = median_of([](const Found& f) { return f.together.crowded; });
+    p.costs.many_to_one = crowded > 0 ? std::min(1.0, crowded) : 1;  // two hosts: nobody has several senders
     if (world > 1 && all_links_work()) {
       p.costs.post = p.costs.complete = median(&Found::post);
       p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
@@ -288,7 +290,10 @@ class ProfileRank {
         }
     }
     p.spread = median(&Found::spread);
-    p.together_bytes_per_second = median_of([](const Found& f) { return f.together.rate; });
+    // A round is over when the last rank has its own.
+    p.together_bytes_per_second = found(0).together.rate;
+    for (Rank r = 1; r < world; ++r)
+      p.together_bytes_per_second = std::min(p.together_bytes_per_second, found(r).together.rate);
     p.mutual_bytes_per_second = median_of([](const Found& f) { return f.together.mutual; });
     for (Rank a = 0; a < world; ++a)
       for (Rank b = 0; b < world; ++b) {
@@ -302,6 +307,22 @@ class ProfileRank {
                            .bytes_per_second = l.bytes_per_second,
                            .failed = why(l)});
       }
+  }
+
+  // What the transport says of itself, unless a long message was seen to do otherwise. From which size on is its word.
+  void long_messages(sim::Profile& p) {
+    p.costs.long_messages = long_messages_of(args_.transport.substr(0, args_.transport.find(':')));
+    double late = 0;
+    for (Rank r = 0; r < board_.world(); ++r) late = std::max(late, found(r).together.late);
+    constexpr double kThere = 0.5;  // of its time: what had come before needs no more
+    LongMessages& rule = p.costs.long_messages;
+    if (late > 0 && late < kThere) {
+      rule = {};
+    } else if (late >= kThere && rule.leave == Leaves::kAtOnce) {
+      constexpr std::size_t kUsual = 8192;  // UCX, where it asks
+      rule = {Leaves::kAsked, kUsual};
+    }
+    if (rule.leave != Leaves::kAtOnce) p.assumed.emplace_back("eager_bytes");
   }
 
   const Rank me_;
@@ -322,8 +343,13 @@ std::size_t profile_numbers(int ranks) {
 Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,
                        SyncBoard& board, std::string* answer) {
   if (link.has_value()) {
-    TITHE_TRY(enter_host(me, *link));
+    const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
+    if (!hosts.ok()) return hosts.status();
+    const int host = hosts->of_rank(me);
+    if (hosts->ranks(args.ranks)[static_cast<std::size_t>(host)].front() == me)
+      TITHE_TRY(enter_host(host, *link));
     keep_ucx_on_link();
+    if (!board.meet()) return {Code::kCancelled, "another rank failed"};
   }
   Result<std::unique_ptr<Transport>> transport =
       open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});

@@ -19,6 +19,8 @@ namespace tithe::cli {
 struct ProfileArgs {
   int ranks = 4;
   std::string link = "none";
+  double delay_ms = 0;  // of the way between two hosts
+  std::string hosts;    // which ranks share one; empty: each has its own
   std::string transport;
   std::string out = "profile.json";
   std::vector<std::string> codecs;  // empty: all

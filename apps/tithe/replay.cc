@@ -22,7 +22,8 @@ namespace {
 Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
   if (args.link == "none" && args.tell_link)
     return Status(Code::kInvalid, "--tell-link: there is no link to tell of: give --link");
-  Result<std::optional<ShapedLink>> link = shaped_link(args.link, true, args.queue_bytes, args.card);
+  Result<std::optional<ShapedLink>> link =
+      shaped_link(args.link, true, args.queue_bytes, args.card, args.delay_ms);
   if (!link.ok()) return link;
   if (args.link.find('+') != std::string::npos && !args.tell_link)
     return Status(
@@ -106,6 +107,7 @@ Report report_of(const ReplayArgs& args, const bench::ModelList& model, const Ho
                  {"hosts", on_links ? Json(hosts.text(args.ranks)) : Json(nullptr)},
                  {"link", args.link},
                  {"card", args.card},
+                 {"delay_ms", args.delay_ms},
                  {"transport", args.transport},
                  {"steps", args.steps},
                  {"hand_over", args.hand_over},
@@ -190,6 +192,7 @@ Run declare(CLI::App& app) {
       "--hosts", args->session.hosts,
       "which ranks share a host: 4x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
   add_queue_and_card(app, args->queue_bytes, args->card);
+  add_delay(app, args->delay_ms);
   app.add_flag("--tell-link", args->tell_link,
                "tell the session the link, so that sizes of parts follow from it");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");

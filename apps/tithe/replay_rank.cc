@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "one_shot.h"
 #include "rank_processes.h"
+#include "sim/gradients.h"
 #include "tithe/connect.h"
 
 namespace tithe::cli {
@@ -61,7 +62,7 @@ class ReplayRank {
         compute_(compute_ms(model, args)),
         board_(board),
         buckets_(make_buckets(model, args)),
-        pool_(bell_values(kPool, static_cast<std::uint64_t>(me))) {}
+        pool_(sim::usual_gradients(kPool, static_cast<std::uint64_t>(me))) {}
 
   Status run(std::unique_ptr<Transport> transport, std::string* plan) {
     Result<std::unique_ptr<Session>> session = Session::open(std::move(transport), args_.session);

@@ -29,6 +29,7 @@ struct ReplayArgs {
   std::string link = "none";
   std::size_t queue_bytes = kSwitchQueueBytes;
   std::string card = kCardModes[0];
+  double delay_ms = 0;  // of the way between two hosts
   bool tell_link = false;
   std::string transport;  // empty: ucx
   std::string choices_file;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe simulate: what a training step would take on a cluster that need not exist, by the engine's own steps.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "codec_options.h"
 #include "file_io.h"
+#include "measure/truth_band.h"
 #include "output.h"
 #include "progress.h"
 #include "simulate_setting.h"
@@ -16,10 +18,19 @@ namespace {
 
 constexpr double kBitsPerByte = 8;
 
+// Between which times 8 of 10 such steps are to be expected.
+std::pair<double, double> band_ms(const Answer& a) {
+  static const bench::TruthBand band = bench::truth_band(bench::truth_cases());
+  // A step is never shorter than its computing, which is given.
+  return {std::max(a.compute, a.outcome.step * band.low) * 1e3, a.outcome.step * band.high * 1e3};
+}
+
 Json json_of(const Answer& a) {
+  const auto [low, high] = band_ms(a);
   return {{"setting", a.setting.label},
           {"ranks", a.world},
           {"step_ms", a.outcome.step * 1e3},
+          {"step_ms_between", {low, high}},
           {"compute_ms", a.compute * 1e3},
           {"exposed_ms", a.outcome.exposed * 1e3},
           {"efficiency", a.efficiency()},
@@ -33,14 +44,18 @@ Json json_of(const Answer& a) {
 }
 
 std::string line_of(const Answer& a) {
-  return fmt::format("{:<28} {:>10.3f} {:>10.3f} {:>6.1f} % {:>11.3f} {:>9.3f} {:>9.3f} {:>10.3f}  {}\n",
-                     a.setting.label, a.outcome.step * 1e3, a.outcome.exposed * 1e3, 100 * a.efficiency(),
-                     (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6, a.outcome.encoded * 1e3,
-                     a.outcome.merged * 1e3, a.outcome.carried_most * 1e3, a.outcome.busiest);
+  const auto [low, high] = band_ms(a);
+  return fmt::format(
+      "{:<28} {:>10.3f} {:>21} {:>10.3f} {:>6.1f} % {:>11.3f} {:>9.3f} {:>9.3f} {:>10.3f}  {}\n",
+      a.setting.label, a.outcome.step * 1e3, fmt::format("{:.1f} to {:.1f}", low, high),
+      a.outcome.exposed * 1e3, 100 * a.efficiency(),
+      (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6, a.outcome.encoded * 1e3,
+      a.outcome.merged * 1e3, a.outcome.carried_most * 1e3, a.outcome.busiest);
 }
 
 constexpr std::string_view kHead =
-    "setting                         step, ms    exposed   effic.    sent, MB   enc, ms   mrg, ms   link, ms "
+    "setting                         step, ms       8 of 10 between    exposed   effic.    sent, MB   enc, "
+    "ms   mrg, ms   link, ms "
     " busiest "
     "link\n";
 
@@ -48,6 +63,19 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
   return fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n",
                      scene.model.model, scene.model.tensors.size(), scene.model.values(), cluster.world(),
                      cluster.hosts().size(), cluster.name(), scene.source);
+}
+
+// Which sizes nobody measured, and where the bands come from.
+std::string notes(const Scene& scene, std::span<const Answer> answers) {
+  std::string text;
+  if (const std::vector<std::string> sizes = assumed_sizes(scene, answers); !sizes.empty())
+    text += fmt::format("sizes of {} depend on the gradients: those of bell-shaped ones are assumed\n",
+                        fmt::join(sizes, ", "));
+  const bench::TruthBand band = bench::truth_band(bench::truth_cases());
+  return text + fmt::format(
+                    "8 of 10 measured steps took {:.2f} to {:.2f} times their prediction ({} cases, "
+                    "bench/results/truth.md)\n",
+                    band.low, band.high, band.cases);
 }
 
 // The same on one line.
@@ -94,6 +122,8 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
     answers.push_back(std::move(*answer));
   }
   report.json["settings"] = std::move(list);
+  report.json["assumed_sizes"] = assumed_sizes(scene, answers);
+  report.text += notes(scene, answers);
   const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
   TITHE_TRY(show(
       args, [&] { return compare_figure(answers); },
@@ -161,6 +191,7 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
                  {"costs_measured", scene.measured},
                  {"sweep", args.sweep},
                  {"points", list}};
+  report.text += notes(scene, sweep.answers.back());
   const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
   TITHE_TRY(show(
       args, [&] { return sweep_figure(sweep); },
@@ -188,6 +219,10 @@ Run declare(CLI::App& app) {
   app.add_option("--cluster", args->cluster, "a name of clusters/, or the path of a .toml file");
   app.add_option("--link", args->link,
                  "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
+  app.add_option("--hosts", args->hosts,
+                 "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
+  app.add_option("--transport", args->transport,
+                 "when long messages leave, as this one has it; without it the profile's or ucx's over TCP");
   app.add_option("--ranks", args->ranks, "so many of the cluster's ranks, or of its kind")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--profile", args->profile, "what `tithe profile` wrote: costs of steps, and links");

@@ -4,16 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/nearest.h"
+#include "base/text.h"
+#include "codec/typical.h"
 #include "codec_options.h"
 #include "engine/chosen.h"
 #include "file_io.h"
 #include "measure/cluster_files.h"
+#include "tithe/connect.h"
 
 namespace tithe::cli {
 namespace {
+
+constexpr int kMostRanks = 1 << 20;
 
 Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
@@ -26,6 +32,29 @@ Result<sim::Cluster> open_cluster(const std::string& name) {
                                             suggest(name, names)));
 }
 
+// "4x8": hosts, and ranks on each. Without it each rank has a host of its own.
+Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
+                             const std::optional<sim::Profile>& profile) {
+  int hosts = args.ranks, each = 1;
+  if (!args.hosts.empty()) {
+    char rest = 0;
+    if (std::sscanf(args.hosts.c_str(), "%dx%d%c", &hosts, &each, &rest) != 2 || hosts < 1 || each < 1 ||
+        hosts > kMostRanks / each)
+      return Status(Code::kInvalid, fmt::format("--hosts: '{}': hosts and ranks on each, such as 4x8",
+                                                printable(args.hosts, 60)));
+    if (args.ranks > 0 && args.ranks != hosts * each)
+      return Status(Code::kInvalid,
+                    fmt::format("--hosts {} are {} ranks, and --ranks says {}: leave one of them out",
+                                args.hosts, hosts * each, args.ranks));
+  }
+  if (hosts < 1)
+    return Status(Code::kInvalid, "--link: give --ranks too, each on a host of its own; or --hosts 4x8");
+  constexpr int kUsualCores = 8;
+  const int cores = profile ? profile->cores : kUsualCores;
+  return sim::Cluster::flat(hosts, {.ranks = each}, link.bytes_per_second, link.seconds_per_frame, cores,
+                            profile && profile->one_machine);
+}
+
 }  // namespace
 
 Result<Scene> scene_of(const SimulateArgs& args) {
@@ -36,6 +65,9 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   scene.costs = sim::assumed_costs();
   if (!args.cluster.empty() && !args.link.empty())
     return Status(Code::kInvalid, "--cluster and --link: give one of them");
+  if (!args.hosts.empty() && args.link.empty())
+    return Status(Code::kInvalid,
+                  "--hosts goes with --link: a --cluster and a --profile have hosts of their own");
   std::optional<sim::Profile> profile;
   if (!args.profile.empty()) {
     Result<sim::Profile> read = sim::read_profile(args.profile);
@@ -53,12 +85,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
     const Result<Link> link = parse_link(args.link);
     if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what());
     if (!link->known()) return Status(Code::kInvalid, "--link: a rate is needed, such as 1Gb/s");
-    if (args.ranks < 1) return Status(Code::kInvalid, "--link: give --ranks too");
-    constexpr int kUsualCores = 8;
-    cluster = profile ? sim::Cluster::flat(args.ranks, link->bytes_per_second, link->seconds_per_frame,
-                                           profile->cores, profile->one_machine)
-                      : sim::Cluster::flat(args.ranks, link->bytes_per_second, link->seconds_per_frame,
-                                           kUsualCores);
+    cluster = of_link(*link, args, profile);
   } else if (profile) {
     cluster = sim::cluster_of(*profile);
   }
@@ -72,6 +99,15 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   } else if (scene.cluster.states_costs()) {
     scene.costs = scene.cluster.costs(std::move(scene.costs));
     scene.source = fmt::format("those that {} states", scene.cluster.name());
+  }
+  if (!args.transport.empty()) {
+    const std::string name = args.transport.substr(0, args.transport.find(':'));
+    std::vector<std::string_view> names;
+    for (const TransportKind* kind : all_transports()) names.push_back(kind->name);
+    if (find_transport(name) == nullptr)
+      return Status(Code::kInvalid, fmt::format("--transport: unknown transport '{}': {}",
+                                                printable(name, 60), suggest(name, names)));
+    scene.costs.long_messages = long_messages_of(name);
   }
   return scene;
 }
@@ -93,6 +129,19 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
     read_setting(other, s.session.codec, s.session.strategy);
     out.push_back(std::move(s));
   }
+  return out;
+}
+
+std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answer> answers) {
+  std::vector<std::string> out;
+  for (const Answer& a : answers)
+    for (const Spec& spec : a.specs) {
+      const Result<const sim::CodecCosts*> costs = scene.costs.of(spec);
+      const std::string name = to_string(spec);
+      if (costs.ok() && (*costs)->typical == 0 && codec::size_varies(*spec.codec) &&
+          std::ranges::find(out, name) == out.end())
+        out.push_back(name);
+    }
   return out;
 }
 
@@ -133,7 +182,11 @@ Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const si
   Result<sim::Outcome> outcome = sim::run(cluster, scene.costs, *work, events);
   if (!outcome.ok())
     return Status(outcome.status().code(), fmt::format("{}: {}", setting.label, outcome.status().what()));
-  return Answer{setting, cluster.world(), cluster.rates()[0], work->compute, std::move(*outcome)};
+  Answer answer{setting, cluster.world(), cluster.rates()[0], work->compute, std::move(*outcome)};
+  for (const sim::Exchange& e : work->buckets)
+    for (const Part& part : e.plan.parts)
+      if (std::ranges::find(answer.specs, part.spec) == answer.specs.end()) answer.specs.push_back(part.spec);
+  return answer;
 }
 
 std::string chrome_trace(const Answer& answer) {

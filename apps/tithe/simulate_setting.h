@@ -15,7 +15,7 @@
 namespace tithe::cli {
 
 struct SimulateArgs {
-  std::string model, cluster, link, profile, choices_file, sweep, trace, html, png;
+  std::string model, cluster, link, hosts, transport, profile, choices_file, sweep, trace, html, png;
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: those of the cluster
@@ -53,10 +53,15 @@ struct Answer {
   double rate = 0;     // bytes per second of the first host's link
   double compute = 0;  // seconds
   sim::Outcome outcome;
+  std::vector<Spec> specs = {};  // of its parts, each once
   double efficiency() const { return outcome.step > 0 ? compute / outcome.step : 1; }
 };
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events);
+
+// Codecs among these whose payloads depend on the gradients, and whose sizes nobody measured: those of codec/typical.h
+// stand for them.
+std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answer> answers);
 
 // The trace of rank 0's step in Chrome's format.
 std::string chrome_trace(const Answer& answer);

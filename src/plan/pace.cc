@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "codec/typical.h"
 
 namespace tithe {
 namespace plan {
@@ -47,9 +48,10 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
   const StrategyCost cost = strategy.cost(at);
   double bytes = 0;
-  for (const Phase& phase : spec.codec->phases)
-    bytes += static_cast<double>(phase.bound(spec.settings, kMany)) / static_cast<double>(kMany) *
-             (joins(phase, strategy) ? cost.concat_shares : cost.wire_shares);
+  for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
+    bytes += static_cast<double>(codec::expected_bytes(*spec.codec, k, spec.settings, kMany)) /
+             static_cast<double>(kMany) *
+             (joins(spec.codec->phases[k], strategy) ? cost.concat_shares : cost.wire_shares);
   const Measured& m = measured(*spec.codec);
   const auto phases = static_cast<double>(spec.codec->phases.size());
   return {.compute = 1e-9 * (m.encode_ns + cost.wire_shares * m.merge_ns),

@@ -20,9 +20,9 @@ TensorCosts::TensorCosts(const Question& question) {
 
 double payload_bytes(const Question& question, const Spec& spec, double n) {
   double bytes = 0;
-  for (const Phase& phase : spec.codec->phases)
-    bytes += static_cast<double>(phase.bound(spec.settings, static_cast<std::size_t>(n)));
-  return bytes * codec_costs(question, spec).typical;
+  for (std::size_t phase = 0; phase < spec.codec->phases.size(); ++phase)
+    bytes += codec_costs(question, spec).payload_bytes(spec, phase, static_cast<std::size_t>(n));
+  return bytes;
 }
 
 const sim::CodecCosts& codec_costs(const Question& question, const Spec& spec) {

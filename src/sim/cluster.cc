@@ -14,16 +14,22 @@ constexpr int kPerHost = 3;  // links: up, down, inside
 }  // namespace
 
 Cluster Cluster::flat(int hosts, double bytes_per_second, Seconds latency, int cores, bool shared) {
+  return flat(hosts, {1, bytes_per_second, latency}, bytes_per_second, latency, cores, shared);
+}
+
+Cluster Cluster::flat(int hosts, const Inside& inside, double bytes_per_second, Seconds latency, int cores,
+                      bool shared) {
   Cluster c;
   c.shared_cores_ = shared ? cores : 0;
   c.name_ = "flat";
   c.switches_.push_back({});
   c.kinds_.push_back({.count = hosts,
+                      .ranks = inside.ranks,
                       .cores = cores,
                       .rate = bytes_per_second,
-                      .inside_rate = bytes_per_second,
+                      .inside_rate = inside.bytes_per_second,
                       .latency = latency,
-                      .inside_latency = latency});
+                      .inside_latency = inside.latency});
   c.build(std::numeric_limits<int>::max());
   return c;
 }
@@ -113,7 +119,10 @@ Seconds Cluster::compute(std::string_view model) const {
 
 Costs Cluster::costs(Costs others) const {
   for (const auto& [number, seconds] : numbers_) others.*number = seconds;
-  if (eager_bytes_) others.eager_bytes = *eager_bytes_;
+  // A size alone is that up to which nobody is asked.
+  if (eager_bytes_) others.long_messages = {Leaves::kAsked, *eager_bytes_};
+  if (many_to_one_) others.many_to_one = *many_to_one_;
+  if (leave_) others.long_messages.leave = *leave_;
   if (const auto any = codecs_.find("*"); any != codecs_.end())
     for (auto& [name, costs] : others.codecs) costs = any->second;
   for (const auto& [name, costs] : codecs_)

@@ -34,6 +34,14 @@ class Cluster {
   static Result<Cluster> parse(std::string_view text, const std::string& file);
   // `hosts` hosts of one rank on one switch; `shared`: they are one machine, whose cores they share.
   static Cluster flat(int hosts, double bytes_per_second, Seconds latency, int cores, bool shared = false);
+  // The same of hosts with several ranks each, which talk by links of their own.
+  struct Inside {
+    int ranks = 1;
+    double bytes_per_second = 1e10;
+    Seconds latency = 2e-6;
+  };
+  static Cluster flat(int hosts, const Inside& inside, double bytes_per_second, Seconds latency, int cores,
+                      bool shared = false);
 
   const std::string& name() const { return name_; }
   const std::string& about() const { return about_; }
@@ -47,7 +55,9 @@ class Cluster {
   // What forward and backward of a model take together on its devices; 0: not known.
   Seconds compute(std::string_view model) const;
   // Whether the file states costs of its devices and its network; these then stand in place of those given.
-  bool states_costs() const { return !numbers_.empty() || eager_bytes_ || !codecs_.empty(); }
+  bool states_costs() const {
+    return !numbers_.empty() || eager_bytes_ || leave_ || many_to_one_ || !codecs_.empty();
+  }
   Costs costs(Costs others) const;
   // What a link carries of its rate where two hosts send to each other at the same time. Transports that ask before
   // they send lose time there: their questions wait behind the other direction's bytes.
@@ -65,7 +75,8 @@ class Cluster {
   // The same with every latency times `factor`; with so many times the cores.
   Cluster with_latency(double factor) const;
   Cluster with_cores(int factor) const;
-  std::string link_name(int link) const;  // "host 3 up", "switch 1 down"
+  static int down_link(int host) { return 3 * host + 1; }  // of rates()
+  std::string link_name(int link) const;                   // "host 3 up", "switch 1 down"
 
   // A world of `ranks`: the first so many of it, or of hosts of its kind as many as are needed, in the order of the
   // file and from the start again. kInvalid for none.
@@ -92,7 +103,9 @@ class Cluster {
   double speed_ = 1, mutual_ = 1;
   std::map<std::string, Seconds, std::less<>> compute_;        // by model
   std::vector<std::pair<Seconds Costs::*, Seconds>> numbers_;  // of [costs]
-  std::optional<std::size_t> eager_bytes_;
+  std::optional<std::size_t> eager_bytes_;                     // of [costs], as what follows
+  std::optional<Leaves> leave_;
+  std::optional<double> many_to_one_;
   std::map<std::string, CodecCosts, std::less<>> codecs_;  // "*": those that have none of their own
 
   std::vector<Host> hosts_;

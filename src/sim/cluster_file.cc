@@ -167,7 +167,23 @@ class ClusterReader {
         out_.eager_bytes_ = static_cast<std::size_t>(*bytes);
         continue;
       }
-      std::string list = "eager_bytes";
+      if (key.str() == "many_to_one") {
+        const auto share = value.value<double>();
+        if (!share || !(*share > 0 && *share <= 1))
+          return at(value, "many_to_one: a share above 0 and up to 1 is needed, such as 0.9");
+        out_.many_to_one_ = *share;
+        continue;
+      }
+      if (key.str() == "long_messages") {
+        const Leaves* rule = nullptr;
+        for (const Leaves& l : kAllLeaves)
+          if (value.value<std::string_view>() == name(l)) rule = &l;
+        if (rule == nullptr)
+          return at(value, "long_messages: \"at once\", \"posted\" or \"asked\" (docs/simulate.md)");
+        out_.leave_ = *rule;
+        continue;
+      }
+      std::string list = "eager_bytes, long_messages, many_to_one";
       const CostField* known = nullptr;
       for (const CostField& f : kCostFields) {
         list += fmt::format(", {}", f.name);

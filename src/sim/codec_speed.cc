@@ -10,6 +10,8 @@
 
 #include "base/rng.h"
 #include "codec/common/leave.h"
+#include "codec/typical.h"
+#include "sim/gradients.h"
 
 namespace tithe::sim {
 namespace {
@@ -31,6 +33,12 @@ std::vector<float> bell_values(std::size_t n, std::uint64_t seed) {
     }
     values[i] = static_cast<float>(sum) / 53509.6F;  // sqrt(8 / 12) * 65536
   }
+  return values;
+}
+
+std::vector<float> usual_gradients(std::size_t n, std::uint64_t seed) {
+  std::vector<float> values = bell_values(n, seed);
+  for (float& v : values) v *= static_cast<float>(codec::kUsualDeviation);
   return values;
 }
 
@@ -64,7 +72,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
   const std::size_t most = sizes.back();
   // As in a step of training, no gradient is met twice in a row: places along these arrays take turns. Two gradients,
   // so that no branch learns one by heart; two residuals, one that is read and one that is written.
-  const std::vector<float> gradients[] = {bell_values(most, 1), bell_values(most, 2)};
+  const std::vector<float> gradients[] = {usual_gradients(most, 1), usual_gradients(most, 2)};
   std::vector<float> residuals[2] = {std::vector<float>(most), std::vector<float>(most)}, out(most);
   CodecCosts costs;
   double payload_bytes = 0, bound_bytes = 0;
@@ -134,7 +142,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
     payload_bytes += static_cast<double>(bytes[0]);
     bound_bytes += static_cast<double>(bound);
   }
-  if (!codec.traits.fixed_size && bound_bytes > 0) costs.typical = payload_bytes / bound_bytes;
+  costs.typical = !codec.traits.fixed_size && bound_bytes > 0 ? payload_bytes / bound_bytes : 1;
   return costs;
 }
 

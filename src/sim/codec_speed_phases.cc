@@ -7,6 +7,7 @@
 #include <array>
 
 #include "sim/codec_speed.h"
+#include "sim/gradients.h"
 
 namespace tithe::sim {
 namespace {
@@ -27,7 +28,7 @@ class Meeting {
         next_memory_(memory_.size()),
         out_(n) {
     for (std::size_t r = 0; r < kRanks; ++r) {
-      gradient_[r] = bell_values(n, r + 1);
+      gradient_[r] = usual_gradients(n, r + 1);
       residual_[r].resize(n);
       left_[r].resize(n);
     }
@@ -148,8 +149,8 @@ Result<CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t>
   for (const std::size_t n : sizes)
     if (const Status s = Meeting(spec, n, spread).add(costs, bytes, bounds); !s.ok())
       return Status(s.code(), fmt::format("{}: {}", to_string(spec), s.what()));
-  for (std::size_t p = 0; p < phases && !spec.codec->traits.fixed_size; ++p)
-    if (bounds[p] > 0) costs[p].typical = bytes[p] / bounds[p];
+  for (std::size_t p = 0; p < phases; ++p)
+    costs[p].typical = !spec.codec->traits.fixed_size && bounds[p] > 0 ? bytes[p] / bounds[p] : 1;
   CodecCosts out = std::move(costs[0]);
   out.later.assign(std::make_move_iterator(costs.begin() + 1), std::make_move_iterator(costs.end()));
   return out;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codec/typical.h"
 #include "engine/laws.h"
 #include "tithe/frame.h"
 
@@ -56,10 +57,9 @@ class Pricer {
   }
 
   void frame(const Step& s) {
-    const auto bound =
-        static_cast<double>(spec(s).codec->phases[s.phase].bound(spec(s).settings, layout(s).size(s.chunk)));
+    const std::size_t n = layout(s).size(s.chunk);
     const double payloads = law(s).joins ? joined(s.slot) : 1;
-    const double each = bound * codec(s).typical + (payloads > 1 ? 8 : 0);
+    const double each = codec(s).payload_bytes(spec(s), s.phase, n) + (payloads > 1 ? 8 : 0);
     out_.bytes[static_cast<std::size_t>(s.slot)] = static_cast<double>(kFrameHeaderBytes) + payloads * each;
   }
 
@@ -146,6 +146,11 @@ const CodecCosts& CodecCosts::of_phase(std::size_t phase) const {
   return phase == 0 || later.empty() ? *this : later[std::min(phase, later.size()) - 1];
 }
 
+double CodecCosts::payload_bytes(const Spec& spec, std::size_t phase, std::size_t n) const {
+  return typical > 0 ? typical * static_cast<double>(spec.codec->phases[phase].bound(spec.settings, n))
+                     : static_cast<double>(codec::expected_bytes(*spec.codec, phase, spec.settings, n));
+}
+
 Result<const CodecCosts*> Costs::of(const Spec& spec) const {
   for (const std::string& name : {to_string(spec), std::string(spec.codec->name)})
     if (const auto found = codecs.find(name); found != codecs.end()) return &found->second;
@@ -176,7 +181,8 @@ Costs assumed_costs() {
   costs.wake = costs.turn = 8e-6;
   costs.check_byte = 0.05e-9;
   costs.copy_value = 0.3e-9;
-  costs.eager_bytes = 8192;
+  costs.many_to_one = kUsualManyToOne;
+  costs.long_messages = long_messages_of(kUsualTransport);
   return costs;
 }
 

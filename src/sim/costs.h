@@ -4,7 +4,8 @@
 //
 //   curves     time over values: linear between measured points, through the origin below the first one, in proportion
 //              beyond the last one
-//   expected   payloads of codecs whose size depends on the data: the bound times what was measured (`typical`)
+//   expected   payloads of codecs whose size depends on the data: the bound times what was measured (`typical`); else
+//              what the codec itself expects of gradients (codec/typical.h)
 //   complete   a codec that a profile does not know is refused where it is asked for, by name
 #include <map>
 #include <span>
@@ -17,6 +18,7 @@
 #include "sim/flows.h"
 #include "tithe/plan.h"
 #include "tithe/status.h"
+#include "transport/long_messages.h"
 
 namespace tithe::sim {
 
@@ -31,9 +33,10 @@ struct CodecCosts {
   Curve encode;                        // n values into a payload
   Curve store;                         // a payload into n values
   Curve merge;                         // a further payload into n values
-  double typical = 1.0;                // bytes of a payload over its bound
+  double typical = 0;                  // bytes of a payload over its bound; 0: as the codec expects
   std::vector<CodecCosts> later = {};  // by phase, of those after the first; none: each is like the first
   const CodecCosts& of_phase(std::size_t phase) const;
+  double payload_bytes(const Spec& spec, std::size_t phase, std::size_t n) const;  // expected
   friend bool operator==(const CodecCosts&, const CodecCosts&) = default;
 };
 
@@ -50,7 +53,8 @@ struct Costs {
   Seconds copy_value = 0;   // to and from where gradients lie, per value that cannot be used in place
   Seconds send_byte = 0;    // the kernel's work and the transport's, beside the lanes
   Seconds receive_byte = 0;
-  std::size_t eager_bytes = 0;  // longer messages leave when their receiver has said that it is ready
+  LongMessages long_messages = {};  // when they leave: a trait of the transport
+  double many_to_one = 1;  // of a link's rate, what arrives where several send to one at the same time
   std::map<std::string, CodecCosts, std::less<>>
       codecs;  // by spec string, or by a codec's name: its usual settings
 
@@ -81,7 +85,10 @@ inline constexpr CostField kCostFields[] = {
 
 // The paces that planning uses where nothing was measured (src/plan/pace.def), for all codecs that it lists.
 Costs usual_costs();
-// The same with what is assumed of steps, messages and frames (docs/simulate.md).
+// The same with what is assumed of steps, messages and frames (docs/simulate.md): messages are those of ucx over TCP.
+inline constexpr std::string_view kUsualTransport = "ucx";
+inline constexpr double kUsualManyToOne =
+    0.9;  // bench/results/truth.md: `server` beside `ring`, fp32 and bf16
 Costs assumed_costs();
 
 // What one rank's program of one bucket costs, by step and by slot.

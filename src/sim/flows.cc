@@ -17,6 +17,7 @@ bool over(double until, double sent) { return until - sent <= kNothing + until *
 Flows::Flows(std::vector<double> bytes_per_second, double mutual)
     : capacity_(std::move(bytes_per_second)),
       carried_(capacity_.size()),
+      crowded_(capacity_.size(), 1.0),
       mutual_(mutual),
       links_(capacity_.size()) {
   TITHE_ASSERT(mutual > 0 && mutual <= 1);
@@ -32,6 +33,11 @@ int Flows::route(std::span<const int> links) {
 void Flows::oppose(int route, int other) {
   routes_[static_cast<std::size_t>(route)].opposite = other;
   routes_[static_cast<std::size_t>(other)].opposite = route;
+}
+
+void Flows::crowd(int link, double share) {
+  TITHE_ASSERT(share > 0 && share <= 1);
+  crowded_[static_cast<std::size_t>(link)] = share;
 }
 
 void Flows::start(int route, double bytes, std::uint64_t tag, Seconds now) {
@@ -118,6 +124,7 @@ void Flows::share() {
   for (const int l : used_) {
     Link& link = links_[static_cast<std::size_t>(l)];
     link.left *= 1 - (1 - mutual_) * link.meet / link.open;
+    if (link.open > 1) link.left *= crowded_[static_cast<std::size_t>(l)];
   }
   while (open > 0) {
     double least = kNever;

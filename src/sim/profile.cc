@@ -105,6 +105,7 @@ class Reader {
     if (name == "target") return text(name, json, p.target);
     if (name == "date") return text(name, json, p.date);
     if (name == "transport") return text(name, json, p.transport);
+    if (name == "hosts") return text(name, json, p.hosts);
     if (name == "cores") return whole(name, json, p.cores);
     if (name == "ranks") return whole(name, json, p.ranks);
     if (name == "lanes") return whole(name, json, p.lanes);
@@ -145,7 +146,23 @@ class Reader {
       if (item.key() == "eager_bytes") {
         int bytes = 0;
         TITHE_TRY(whole(item.key(), item.value(), bytes));
-        into.eager_bytes = static_cast<std::size_t>(bytes);
+        into.long_messages.above = static_cast<std::size_t>(bytes);
+        continue;
+      }
+      if (item.key() == "many_to_one") {
+        TITHE_TRY(number(item.key(), item.value(), into.many_to_one));
+        if (into.many_to_one <= 0 || into.many_to_one > 1)
+          return wrong("'many_to_one' must be a share above 0 and up to 1");
+        continue;
+      }
+      if (item.key() == "long_messages") {
+        std::string word;
+        TITHE_TRY(text(item.key(), item.value(), word));
+        const auto* known = std::find_if(std::begin(kAllLeaves), std::end(kAllLeaves),
+                                         [&](Leaves l) { return tithe::name(l) == word; });
+        if (known == std::end(kAllLeaves))
+          return wrong("'long_messages' must be \"at once\", \"posted\" or \"asked\"");
+        into.long_messages.leave = *known;
         continue;
       }
       const auto* known = std::find_if(std::begin(kCostFields), std::end(kCostFields),
@@ -204,9 +221,12 @@ std::string to_json(const Profile& p) {
                {"cores", p.cores},     {"ranks", p.ranks},
                {"lanes", p.lanes},     {"one_machine", p.one_machine},
                {"spread", p.spread},   {"assumed", p.assumed}};
+  if (!p.hosts.empty()) root["hosts"] = p.hosts;
   Json costs = Json::object();
   for (const CostField& f : kCostFields) costs[f.in_profile] = p.costs.*f.number;
-  costs["eager_bytes"] = p.costs.eager_bytes;
+  costs["eager_bytes"] = p.costs.long_messages.above;
+  costs["many_to_one"] = p.costs.many_to_one;
+  costs["long_messages"] = tithe::name(p.costs.long_messages.leave);
   root["costs"] = std::move(costs);
   Json codecs = Json::object();
   for (const auto& [name, c] : p.costs.codecs) codecs[name] = codec_json(c);
@@ -267,23 +287,52 @@ Status belongs_here(const Profile& p, const std::string& file) {
   return {};
 }
 
-Result<Cluster> cluster_of(const Profile& p) {
+namespace {
+
+struct Found {  // of links of one kind
   double slowest = 0;
   Seconds latency = 0;
   int good = 0;
-  for (const MeasuredLink& l : p.links) {
-    if (!l.failed.empty() || l.bytes_per_second <= 0) continue;
+  void add(const MeasuredLink& l) {
     slowest = good == 0 ? l.bytes_per_second : std::min(slowest, l.bytes_per_second);
     latency += l.latency;
     ++good;
   }
-  if (good == 0)
+  Seconds mean() const { return good == 0 ? 0 : latency / good; }
+};
+
+}  // namespace
+
+Result<Cluster> cluster_of(const Profile& p) {
+  const Result<Hosts> hosts = Hosts::parse(p.hosts, p.ranks);
+  if (!hosts.ok())
+    return Status(Code::kInvalid, fmt::format("the profile's hosts: {}", hosts.status().what()));
+  const int count = hosts->count(p.ranks), each = p.ranks / std::max(1, count);
+  for (const std::vector<int>& of : hosts->ranks(p.ranks))
+    if (static_cast<int>(of.size()) != each || of.back() - of.front() + 1 != each)
+      return Status(
+          Code::kInvalid,
+          fmt::format("the profile's hosts are '{}': as many ranks on each, one after the other, make a "
+                      "cluster; else give --cluster",
+                      p.hosts));
+  Found between, inside;
+  for (const MeasuredLink& l : p.links)
+    if (l.failed.empty() && l.bytes_per_second > 0)
+      (hosts->of_rank(l.from) == hosts->of_rank(l.to) ? inside : between).add(l);
+  if (between.good + inside.good == 0)
     return Status(Code::kInvalid,
                   "the profile has no link: make it between ranks (tithe profile --ranks 4), or "
                   "give --cluster or --link");
-  const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second : slowest;
-  Cluster cluster = Cluster::flat(p.ranks, rate, latency / good, std::max(1, p.cores), p.one_machine);
-  if (p.mutual_bytes_per_second > 0) cluster.set_mutual(std::min(1.0, p.mutual_bytes_per_second / rate));
+  // Of what a host sends while all do, each rank has its part.
+  const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second * each
+                      : between.good > 0              ? between.slowest
+                                                      : inside.slowest;
+  const int cores = std::max(1, p.cores);
+  Cluster cluster = each == 1 ? Cluster::flat(count, rate, between.mean(), cores, p.one_machine)
+                              : Cluster::flat(count, {each, inside.slowest, inside.mean()}, rate,
+                                              between.mean(), cores, p.one_machine);
+  if (p.mutual_bytes_per_second > 0)
+    cluster.set_mutual(std::min(1.0, p.mutual_bytes_per_second * each / rate));
   return cluster;
 }
 

@@ -35,6 +35,7 @@ struct Profile {
   int ranks = 1;  // that measured at once
   int lanes = 1;
   bool one_machine = false;  // all ranks share it, and its cores
+  std::string hosts = {};    // which ranks share a host, as Hosts has it ("2x2"); empty: each has its own
   std::vector<std::string> assumed =
       {};             // numbers of `costs` that were not measured, by their names in the file
   double spread = 0;  // of the numbers: median over rows of (third quartile - first) / median

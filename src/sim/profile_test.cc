@@ -28,7 +28,8 @@ Profile some() {
   p.costs.slice = 4e-4;
   p.costs.move = 4e-3;
   p.costs.check_byte = 1e-10;
-  p.costs.eager_bytes = 8192;
+  p.costs.many_to_one = 0.87;
+  p.costs.long_messages = {Leaves::kPosted, 8192};
   p.costs.codecs["dgc:ratio=0.01"] = {.encode = {{{256, 1e-6}, {65536, 3e-5}}},
                                       .store = {{{256, 1e-7}}},
                                       .merge = {{{256, 2e-7}}},

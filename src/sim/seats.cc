@@ -2,6 +2,7 @@
 // What the ranks of a world do: lanes of computing, the communication lane, messages.
 #include "sim/seats.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tithe::sim {
@@ -136,13 +137,18 @@ void World::post_recv(const Task& task, Met send) {
       run_of(task).mail[static_cast<std::size_t>(send.seat)][static_cast<std::size_t>(send.step)];
   if (mail == kNone) {
     mail = kAwaited;
+    if (costs_.long_messages.leave == Leaves::kPosted)
+      run_of(task).posted[static_cast<std::size_t>(send.seat)][static_cast<std::size_t>(send.step)] = now_;
     return;
   }
   Message& m = messages_[mail];
   m.matched = true;
   if (m.arrived) return take(mail);
-  // The receiver's word travels back to the sender.
-  if (!m.granted) later(now_ + pair_of(m).latency, What::kGrant, mail);
+  if (m.granted) return;
+  // The receiver's word travels back to the sender; where that asks, not before its question has come.
+  const Seconds way = pair_of(m).latency;
+  const bool asked = costs_.long_messages.leave == Leaves::kAsked;
+  later((asked ? std::max(now_, m.posted + way) : now_) + way, What::kGrant, mail);
 }
 
 void World::post_send(Rank r, const Task& task, Met recv) {
@@ -160,12 +166,18 @@ void World::post_send(Rank r, const Task& task, Met recv) {
   rank.bytes += m.bytes;
   std::uint32_t& mail = run_of(task).mail[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
   m.matched = std::exchange(mail, number) == kAwaited;
-  const bool eager = m.bytes <= static_cast<double>(costs_.eager_bytes);
-  const Seconds granted =
-      m.matched && !eager ? now_ + 2 * pair_of(m).latency : now_;  // asks, and is answered
-  const bool may_leave = eager || m.matched;
+  const LongMessages& rule = costs_.long_messages;
+  const bool leaves = rule.leave == Leaves::kAtOnce || m.bytes <= static_cast<double>(rule.above);
   rank.queue.posted(task);
-  if (!may_leave) return;
+  if (!leaves && !m.matched) return;
+  Seconds granted = now_;
+  if (!leaves) {
+    const Seconds way = pair_of(m).latency;
+    granted =
+        rule.leave == Leaves::kAsked
+            ? now_ + 2 * way
+            : run_of(task).posted[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)] + way;
+  }
   if (granted > now_)
     later(granted, What::kGrant, number);
   else
@@ -268,7 +280,10 @@ void World::finish(Rank r, const Task& task) {
   Run& run = runs_[job.number];
   seat.ended[job.number] = true;
   static_cast<void>(seat.queue.forget(job));  // its memory: a world may have many jobs
-  if (--run.left == 0) run.mail = {};
+  if (--run.left == 0) {
+    run.mail = {};
+    run.posted = {};
+  }
   begin_parts(r, static_cast<std::size_t>(run.bucket));
 }
 

@@ -63,7 +63,9 @@ class World {
     int bucket = 0, part = 0;
     std::size_t after = 0;  // so many jobs of the bucket, the first ones, are over before it begins
     std::vector<std::vector<std::uint32_t>>
-        mail;              // by seat and step of sending: kNone, kAwaited, or its message
+        mail;  // by seat and step of sending: kNone, kAwaited, or its message
+    std::vector<std::vector<Seconds>>
+        posted;            // likewise, when the receive was posted: where messages leave then
     std::size_t left = 0;  // seats
   };
   static constexpr std::uint32_t kNone = 0xffffffff, kAwaited = kNone - 1;

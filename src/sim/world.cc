@@ -35,6 +35,11 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
       rates_(link_rates(cluster, classes_)),
       flows_(rates_, cluster.mutual()) {
   seats_.resize(static_cast<std::size_t>(classes_.seats()));
+  // Where opposite flows are looked at, what they lose is not lost twice: many_to_one was measured among such.
+  const bool all = classes_.seats() == classes_.world();
+  const double share = std::min(1.0, costs.many_to_one / (all ? cluster.mutual() : 1));
+  for (std::size_t h = 0; h < (all ? cluster.hosts().size() : 1); ++h)
+    flows_.crowd(cluster.down_link(static_cast<int>(h)), share);
   if (classes_.seats() == classes_.world()) {
     for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   } else {
@@ -66,6 +71,7 @@ Status World::build() {
               .part = static_cast<int>(p),
               .after = static_cast<std::size_t>(after[p] + 1),
               .mail = {},
+              .posted = {},
               .left = seats_.size()};
       for (const Role& role : (*script)->roles) steps += role.program.steps.size();
       if (steps > kMostSteps)
@@ -78,6 +84,8 @@ Status World::build() {
       for (std::size_t s = 0; s < seats_.size(); ++s) {
         const engine::Program& program = (*script)->roles[s].program;
         run.mail.emplace_back(program.steps.size(), kNone);
+        if (costs_.long_messages.leave == Leaves::kPosted)
+          run.posted.emplace_back(program.steps.size(), Seconds{0});
         seats_[s].queue.add(program).agreed = true;
       }
       runs_.push_back(std::move(run));

@@ -6,8 +6,8 @@
 //   same steps   programs are compile()'s, and what is ready runs in the order of engine/queue.h; so a rank's steps are
 //                those of the engine's trace, and in its order where time does not decide
 //   lanes        a rank has one communication lane and its compute lanes; they share the cores of their machine
-//   messages     between two ranks they travel one after the other, in the order in which they were handed over; long
-//                ones leave once their receive is posted and the sender has heard of it
+//   messages     between two ranks they travel one after the other, in the order in which they were handed over; when
+//                long ones leave is the transport's rule (transport/long_messages.h)
 //   in full      every rank of the world is simulated; or, where ranks do the same at the same time, few of them, which
 //                stand for all (sim/classes.h)
 //   linear       a step costs the same in a world of any size, but for the flows of links that are shared

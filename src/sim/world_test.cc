@@ -57,9 +57,7 @@ TEST(World, LatencyIsPaidOncePerStepOfTheChain) {
     const Cluster cluster = Cluster::flat(world, 1e12, 1e-3, 1);
     Workload work;
     work.buckets.push_back({.plan = plan_for("fp32", strategy, 400)});
-    Costs costs = free();
-    costs.eager_bytes = 1 << 20;
-    const Result<Outcome> out = run(cluster, costs, work, false);
+    const Result<Outcome> out = run(cluster, free(), work, false);
     ASSERT_TRUE(out.ok());
     const int steps = find_strategy(strategy)->cost({.world = world}).steps;
     EXPECT_NEAR(out->step, (steps + 1) * 1e-3, 1e-5) << strategy;  // and one for the end of the round
@@ -118,12 +116,12 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
 
 // Those that stand for all give what all give, to 1 %, with costs for everything.
 void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t seats,
-                   std::size_t part) {
+                   std::size_t part, Leaves leave = Leaves::kAtOnce) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
   Costs costs = usual_costs();
   costs.check_byte = 1e-10;
   costs.send_byte = costs.receive_byte = 2e-10;
-  costs.eager_bytes = 8192;
+  costs.long_messages = {leave, 8192};
   const Result<Cluster> cluster =
       Cluster::parse("[[hosts]]\ncount = " + std::to_string(hosts) + "\nranks = " + std::to_string(ranks) +
                          "\ncores = 4\nrate = \"1Gb/s\"\nlatency = \"100us\"\ninside = "

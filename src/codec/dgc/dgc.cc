@@ -6,6 +6,7 @@
 #include "codec/common/payload.h"
 #include "codec/sparse/select.h"
 #include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparse_typical.h"
 #include "codec/sparse/sparsifier.h"
 
 namespace tithe {
@@ -29,6 +30,9 @@ std::uint64_t sample_key(const Call& call) {
 }
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), limits(s, n).most, n); }
+std::size_t typical(const Settings& s, std::size_t n) {
+  return sparse::typical(form(s), static_cast<double>(limits(s, n).k), n);
+}
 
 Status check(const Call& call, std::size_t n, ByteView payload) {
   return sparse::check("dgc", n, limits(call.settings, n).most, payload);
@@ -80,5 +84,7 @@ const Codec dgc_codec = {.name = "dgc",
                          .traits = {.exact_ledger = true, .selects = true},
                          .scratch = dgc::scratch,
                          .impls = dgc::kImpls};
+
+std::size_t dgc_typical(const Settings& s, std::size_t n) { return dgc::typical(s, n); }
 
 }  // namespace tithe

@@ -8,6 +8,7 @@
 #include "codec/common/payload.h"
 #include "codec/sparse/select.h"
 #include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparse_typical.h"
 #include "codec/sparse/sparsifier.h"
 
 namespace tithe {
@@ -40,6 +41,17 @@ std::size_t most(const Settings& s, std::size_t n) {
 }
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
+
+// Of the candidates that fall on the same slot one is sent: so many of the slots are hit.
+std::size_t typical(const Settings& s, std::size_t n) {
+  const auto of_block = [&](std::size_t length) {
+    if (length == 0) return 0.0;
+    const double slots = slots_of(s, length);
+    return slots * -std::expm1(-s[kRatio] * static_cast<double>(length) / slots);
+  };
+  const double winners = static_cast<double>(n / kBlock) * of_block(kBlock) + of_block(n % kBlock);
+  return sparse::typical(form(s), winners, n);
+}
 
 Status check(const Call& call, std::size_t n, ByteView payload) {
   return sparse::check("dragonn", n, most(call.settings, n), payload);
@@ -164,5 +176,7 @@ const Codec dragonn_codec = {
     .traits = {.exact_ledger = true, .selects = true},
     .scratch = dragonn::scratch,
     .impls = dragonn::kImpls};
+
+std::size_t dragonn_typical(const Settings& s, std::size_t n) { return dragonn::typical(s, n); }
 
 }  // namespace tithe

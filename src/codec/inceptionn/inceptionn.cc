@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/inceptionn/inceptionn.h"
 
+#include <bit>
+#include <cmath>
 #include <string>
 
 #include "base/finite.h"
 #include "codec/common/payload.h"
+#include "codec/typical.h"
 
 namespace tithe {
 namespace inceptionn {
@@ -24,6 +27,21 @@ Head head_of(const Settings& s) {
   return {.mode = s[kModeParam] == 0 ? kStrict : kLiteral,
           .layout = s[kLayoutParam] == 0 ? kSplit : kBurst,
           .b = static_cast<std::uint8_t>(-std::ilogb(s[kBoundParam]))};
+}
+
+// Values lie near a bell of the usual deviation; what the rounds before left, evenly below the bound, widens it.
+std::size_t typical(const Settings& s, std::size_t n) {
+  const Head head = head_of(s);
+  const Classes c = classes(head);
+  const double bound = std::ldexp(1.0, -head.b);
+  const double deviation = std::sqrt(codec::kUsualDeviation * codec::kUsualDeviation + bound * bound / 3);
+  const auto beyond = [&](std::uint32_t edge) {
+    return std::erfc(static_cast<double>(std::bit_cast<float>(edge)) / (deviation * std::sqrt(2.0)));
+  };
+  // 0, 1, 2 and 4 bytes: one more from `low` on, one more from `middle` on, two more from `top` on.
+  const double each = beyond(c.low) + beyond(c.middle) + 2 * beyond(c.top);
+  const std::size_t heads = kHead + 2 * plane_bytes(n) + (head.layout == kBurst ? 2 * blocks(n) : 0);
+  return heads + static_cast<std::size_t>(each * static_cast<double>(n));
 }
 
 // The head of a payload that has been checked.
@@ -340,5 +358,7 @@ const Codec inceptionn_codec = {
     .traits = {.exact_ledger = true, .error = inceptionn::error},
     .scratch = inceptionn::scratch,
     .impls = inceptionn::kImpls};
+
+std::size_t inceptionn_typical(const Settings& s, std::size_t n) { return inceptionn::typical(s, n); }
 
 }  // namespace tithe

@@ -8,6 +8,7 @@
 #include "codec/sidco/sidco_fit.h"
 #include "codec/sparse/select.h"
 #include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparse_typical.h"
 #include "codec/sparse/sparsifier.h"
 
 namespace tithe {
@@ -31,6 +32,9 @@ Fit fit_of(const Settings& s) { return static_cast<Fit>(static_cast<int>(s[kFit]
 select::Limits limits(const Settings& s, std::size_t n) { return select::limits_of(s[kRatio], s[kCap], n); }
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), limits(s, n).most, n); }
+std::size_t typical(const Settings& s, std::size_t n) {
+  return sparse::typical(form(s), static_cast<double>(limits(s, n).k), n);
+}
 
 Status check(const Call& call, std::size_t n, ByteView payload) {
   return sparse::check("sidco", n, limits(call.settings, n).most, payload);
@@ -119,5 +123,7 @@ const Codec sidco_codec = {
     .traits = {.exact_ledger = true, .selects = true, .contraction = sidco::contraction},
     .scratch = sidco::scratch,
     .impls = sidco::kImpls};
+
+std::size_t sidco_typical(const Settings& s, std::size_t n) { return sidco::typical(s, n); }
 
 }  // namespace tithe

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "codec/sparse/sparse_typical.h"
+
 namespace tithe::sparse {
 namespace {
 
@@ -55,6 +57,12 @@ IndexForm chosen(const Form& form, std::size_t count, std::size_t n) {
     if (size < least) least = size, best = other;
   }
   return best;
+}
+
+std::size_t typical(const Form& form, double count, std::size_t n) {
+  const auto sent = std::min(n, static_cast<std::size_t>(count + 0.5));
+  if (form.plain()) return bytes(sent);
+  return kPackedHead + index_bytes(chosen(form, sent, n), sent, n) + value_bytes(form.values, sent);
 }
 
 std::size_t indices_bound(const Form& form, std::size_t most, std::size_t n) {

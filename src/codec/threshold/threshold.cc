@@ -8,6 +8,7 @@
 #include "codec/common/payload.h"
 #include "codec/sparse/select.h"
 #include "codec/sparse/select_fast.h"
+#include "codec/sparse/sparse_typical.h"
 #include "codec/sparse/sparsifier.h"
 
 namespace tithe {
@@ -27,6 +28,14 @@ std::uint32_t least(const Settings& s) {
 }
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), n, n); }
+
+// What is left of a value adds up until it passes tau: in steps of the usual deviation that takes (tau + 0.58)^2 of
+// them, the mean time until a random walk passes a barrier, which it oversteps by 0.58 (Siegmund 1985).
+std::size_t typical(const Settings& s, std::size_t n) {
+  constexpr double kOver = 0.583;
+  const double steps = s[kTau] / codec::kUsualDeviation + kOver;
+  return sparse::typical(form(s), static_cast<double>(n) * std::min(1.0, 1 / (steps * steps)), n);
+}
 
 Status check(const Call&, std::size_t n, ByteView payload) {
   return sparse::check("threshold", n, n, payload);
@@ -96,5 +105,7 @@ const Codec threshold_codec = {.name = "threshold",
                                .traits = {.exact_ledger = true, .selects = true, .error = threshold::error},
                                .scratch = threshold::scratch,
                                .impls = threshold::kImpls};
+
+std::size_t threshold_typical(const Settings& s, std::size_t n) { return threshold::typical(s, n); }
 
 }  // namespace tithe

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/fifo.h"
+#include "transport/long_messages.h"
 #include "transport/transports.h"
 
 namespace tithe {
@@ -335,5 +336,7 @@ const TransportKind loop_transport = {.name = "loop",
                                       .look = loop::look,
                                       .open = nullptr,
                                       .open_threads = loop::open_threads};
+
+const LongMessages loop_long_messages = {Leaves::kPosted, loop::kEagerBytes};
 
 }  // namespace tithe

@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "transport/hello.h"
+#include "transport/long_messages.h"
+#include "transport/tcp/records.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transports.h"
 
@@ -144,5 +146,7 @@ const TransportKind tcp_transport = {
     .open = tcp::open,
     .open_threads = nullptr,
     .proves = true};
+
+const LongMessages tcp_long_messages = {Leaves::kPosted, tcp::kWholeBytes};
 
 }  // namespace tithe

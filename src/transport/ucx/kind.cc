@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is known of ucx in every build, also in one without the library.
+#include "transport/long_messages.h"
 #include "transport/transports.h"
 #include "transport/ucx/open.h"
 
@@ -24,5 +25,7 @@ const TransportKind ucx_transport = {.name = "ucx",
                                      .look = ucx::look,
                                      .open = ucx::open_with,
                                      .open_threads = nullptr};
+
+const LongMessages ucx_long_messages = {};  // over TCP nobody is asked (worker.cc)
 
 }  // namespace tithe

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages over a long way: a round that is measured on emulated hosts whose frames arrive 40 ms later (so as root),
+beside what the simulator says of it, for each rule by which a transport's long messages may leave. What is measured
+must stand beside the rule that the transport states.
+
+python bench/delay.py [--delay-ms 40] [--hosts 3] [--link 100Mb/s] [--steps 5] [--transport ucx,tcp] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TITHE = ROOT / "build/tithe"
+RULES = ("at once", "posted", "asked")
+STATED = {"ucx": "at once", "tcp": "posted"}  # src/transport/*/: <name>_long_messages
+SIZES = {"short": 1_000, "long": 300_000}
+
+
+def answer(*words: object) -> dict:
+    done = subprocess.run([str(TITHE), *map(str, words), "--json"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"tithe {' '.join(map(str, words))}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def model(folder: Path, values: int) -> Path:
+    path = folder / f"{values}.json"
+    tensors = [{"name": "w", "values": values, "row": values, "ready_ms": 0.001}]
+    path.write_text(json.dumps({"model": "one", "forward_ms": 0.001, "tensors": tensors}))
+    return path
+
+
+def cluster(folder: Path, args: argparse.Namespace, rule: str) -> Path:
+    path = folder / f"{rule.replace(' ', '_')}.toml"
+    path.write_text(
+        f'name = "far"\n[[hosts]]\ncount = {args.hosts}\nrate = "{args.link}"\nlatency = "{args.delay_ms}ms"\n'
+        f'[costs]\neager_bytes = 4096\nlong_messages = "{rule}"\nmany_to_one = 1.0\n'
+    )
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--delay-ms", type=float, default=40)
+    parser.add_argument("--hosts", type=int, default=3)
+    parser.add_argument("--link", default="100Mb/s")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--transport", type=lambda text: text.split(","), default=list(STATED))
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    lines = [
+        "# Messages over a long way",
+        "",
+        f"`python bench/delay.py`, {datetime.date.today().isoformat()}, {os.cpu_count()} processors at a load of "
+        f"{os.getloadavg()[0]:.0f}: {args.hosts} emulated hosts at {args.link}, whose",
+        f"frames arrive {args.delay_ms:g} ms later. A round of one tensor of fp32, measured by `tithe replay` "
+        f"(median of {args.steps}), and as",
+        "`tithe simulate` has it by each rule; bold: the rule that the transport states.",
+        "",
+        "| transport | strategy | message | measured, ms | " + " | ".join(f"{rule}, ms" for rule in RULES) + " |",
+        "|---" * (4 + len(RULES)) + "|",
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for transport in args.transport:
+            for strategy in ("ring", "server"):
+                for size, values in SIZES.items():
+                    what = ["--model", model(folder, values), "--strategy", strategy, "--codec", "fp32"]
+                    link = ["--ranks", args.hosts, "--link", args.link, "--delay-ms", args.delay_ms]
+                    measured = answer("replay", *what, *link, "--transport", transport, "--steps", args.steps)
+                    cells = []
+                    for rule in RULES:
+                        said = answer("simulate", *what, "--cluster", cluster(folder, args, rule))["settings"][0]
+                        mark = "**" if STATED[transport] == rule else ""
+                        cells.append(f"{mark}{said['step_ms']:.0f}{mark}")
+                    row = [transport, strategy, f"{size}, {4 * values // args.hosts} bytes"]
+                    row += [f"{measured['step_ms']:.0f}", *cells]
+                    lines.append(f"| {' | '.join(row)} |")
+                    print(lines[-1], flush=True)
+    text = "\n".join([*lines, ""])
+    if args.out:
+        args.out.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How long payloads of gradients are, for those who predict: beside bound(), which is the most that one may be and what
+// memory is taken for.
+//
+//   typical   within a tenth of the mean payload of bell-shaped values of the usual deviation, in the rounds after which
+//             feedback has settled (tests/conformance/typical_suite.cc); bench/results/typical.md has a model's own
+//             gradients beside them
+//   at most   never above the bound
+#include <cstddef>
+
+#include "tithe/codec.h"
+
+namespace tithe::codec {
+
+// Of gradients. Sizes of most codecs do not depend on the values' scale; of those with an absolute bound they do.
+inline constexpr double kUsualDeviation = 1e-3;
+
+// The bytes that a payload of n gradients is expected to have. Of codecs without a line in typical.def: the bound.
+std::size_t expected_bytes(const Codec& codec, std::size_t phase, const Settings& settings, std::size_t n);
+
+// Whether the size depends on the values and what is expected is no more than that: such a codec may send less, or
+// more, of gradients that are not like those.
+bool size_varies(const Codec& codec);
+
+}  // namespace tithe::codec
+
+namespace tithe {
+#define TITHE_TYPICAL(name) std::size_t name##_typical(const Settings&, std::size_t n);
+#include "codec/typical.def"
+#undef TITHE_TYPICAL
+}  // namespace tithe
