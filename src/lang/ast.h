@@ -76,7 +76,7 @@ struct SendItem {
   bool ints = false;  // whole numbers that add up
   bool array = false;
   bool full = false;        // [block]
-  double per = 0;           // of so many values the bytes
+  std::optional<double> per = {};  // of so many values the bytes
   ExprPtr value = nullptr;  // none: encode's of the same name
   ExprPtr where = nullptr;
 };

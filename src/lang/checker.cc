@@ -148,15 +148,26 @@ bool all_numbers(const std::vector<Name>& words) {
                      [](const Name& w) { return w.text[0] >= '0' && w.text[0] <= '9'; });
 }
 
+// How many values_of() would list: of a parameter that is not in order they may be more than there is memory for.
+double count_of(const Param& p) {
+  return !p.words.empty() ? static_cast<double>(p.words.size()) : std::max(0.0, p.high - p.low + 1);
+}
+
 void check_param(const Param& p, Problems& problems) {
   if (p.words.empty()) {
     if (!(p.low <= p.fallback && p.fallback <= p.high))
       problems.add(p.name.at, fmt::format("'{}' is {} where none is given, and must lie in {}", p.name.text,
                                           p.fallback, text({p.low, p.high})));
-    if (p.whole && (p.low != std::floor(p.low) || p.high != std::floor(p.high) ||
-                    p.fallback != std::floor(p.fallback) || p.high - p.low >= kMostCombinations))
-      problems.add(p.name.at, "whole numbers are wanted, and not more than 256 of them",
-                   "param NAME: int = 4 in 2 .. 8");
+    const bool whole =
+        p.low == std::floor(p.low) && p.high == std::floor(p.high) && p.fallback == std::floor(p.fallback);
+    if (p.whole && !whole)
+      problems.add(p.name.at, fmt::format("'{}' is a whole number, and so are its ends", p.name.text),
+                   "param NAME: int = 4 in 2 .. 8; or real");
+    else if (p.whole && count_of(p) > kMostCombinations)
+      problems.add(p.name.at,
+                   fmt::format("'{}' has {} values, and a program is checked for each: {} are the most",
+                               p.name.text, count_of(p), kMostCombinations),
+                   "a smaller range, or real: its value is then known to the plan alone");
   }
   for (std::size_t k = 0; k < p.words.size(); ++k)
     for (std::size_t j = 0; j < k; ++j)
@@ -189,9 +200,9 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
   double combinations = 1;
   for (const Param& p : file.params) {
     check_param(p, problems);
-    if (p.whole) combinations *= static_cast<double>(values_of(p).size());
+    if (p.whole) combinations *= count_of(p);
   }
-  if (combinations > kMostCombinations)
+  if (!problems.any() && combinations > kMostCombinations)
     problems.add(file.name.at,
                  fmt::format("its whole numbers and words combine in {} ways, and {} are allowed",
                              combinations, kMostCombinations));

@@ -19,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "lang/seal.h"
+
 namespace tithe::lang {
 
 namespace fs = std::filesystem;
@@ -155,28 +157,36 @@ Result<std::string> cache_folder() {
   return Status(Code::kUnsupported, "there is no folder for what is compiled: set TITHE_CACHE to one");
 }
 
-Status compile_cpp(const Compiler& compiler, const std::string& text, const std::string& target_flag,
-                   const std::string& folder, const std::string& name) {
+Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,
+                                const std::string& target_flag, const std::string& folder) {
+  const auto cannot = [&](const std::string& why) {
+    return Status(Code::kIo, fmt::format("nothing can be written to {}: {}", folder, why));
+  };
   std::string own = folder + "/making-XXXXXX";
-  if (::mkdtemp(own.data()) == nullptr)
-    return {Code::kIo, fmt::format("nothing can be written to {}", folder)};
-  std::ofstream(own + "/program.cc") << text;
+  if (::mkdtemp(own.data()) == nullptr) return cannot(std::strerror(errno));
+  const std::string object = own + "/program.so", fresh = own + ".new";
+  std::ofstream file(own + "/program.cc");
+  file << text;
+  file.close();
+  Status done = file ? Status() : cannot("no room");
   std::vector<std::string> args = {compiler.path};
   args.insert(args.end(), std::begin(kFlags), std::end(kFlags));
   if (!target_flag.empty()) args.push_back(target_flag);
   args.insert(args.end(), {"-o", "program.so", "program.cc", "-lm"});
-  Status done;
-  if (!run(args, own))
+  if (done.ok() && !run(args, own))
     done = {Code::kUnsupported, fmt::format("{} refuses it: {}", compiler.path, complaint(own))};
   std::error_code failed;
   if (done.ok()) {
-    fs::permissions(own + "/program.so", fs::perms::owner_read | fs::perms::owner_write, failed);
-    fs::rename(own + "/program.so", folder + "/" + name + ".new", failed);
+    fs::permissions(object, fs::perms::owner_read | fs::perms::owner_write, failed);
+    const Status sealed = seal(object);
+    if (sealed.ok() && !failed) fs::rename(object, fresh, failed);
+    if (!sealed.ok()) done = cannot(sealed.what());
+    if (done.ok() && failed) done = cannot(failed.message());
   }
-  if (failed) done = {Code::kIo, fmt::format("nothing can be written to {}", folder)};
   std::error_code none;
   fs::remove_all(own, none);
-  return done;
+  if (!done.ok()) return done;
+  return fs::path(fresh).filename().string();
 }
 
 }  // namespace tithe::lang

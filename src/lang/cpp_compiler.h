@@ -19,8 +19,11 @@ Result<Compiler> find_compiler();
 // As TITHE_CACHE says, else tithe in $XDG_CACHE_HOME or ~/.cache. kUnsupported: there is no place.
 Result<std::string> cache_folder();
 
-// Makes `folder`/`name`.new, a shared object, of the text. What else is written is removed.
-Status compile_cpp(const Compiler& compiler, const std::string& text, const std::string& target_flag,
-                   const std::string& folder, const std::string& name);
+// Makes a shared object of the text, sealed (lang/seal.h), in a file of `folder` that nobody else writes to: its name,
+// which ends in .new. What else is written is removed.
+//   kUnsupported  the compiler refuses it, and what it says
+//   kIo           nothing can be written there, and why
+Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,
+                                const std::string& target_flag, const std::string& folder);
 
 }  // namespace tithe::lang

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lang/emit_items.h"
+#include "lang/flat_payload.h"
 #include "lang/object.h"
 #include "lang/prelude.h"
 
@@ -365,7 +366,8 @@ std::uint64_t key_of(const std::string& text) {
 }  // namespace
 
 CppBody emit_cpp(const Checked& program, const Schedule& schedule) {
-  Emitter emitter(program, schedule);
+  const Checked flat = flat_program(program);
+  Emitter emitter(flat, schedule);
   CppBody body{.text = emitter.run(), .checks = emitter.checks(), .decodes = emitter.decodes()};
   body.key = key_of(body.text);
   return body;

@@ -9,7 +9,8 @@
 //   keyed      by its text: what was compiled of another text is not used
 //
 // Programs that send pairs are not emitted: their form has kernels of its own (lang/pairs.h). Int fields are packed and
-// unpacked by the library's kernels, which a call hands over.
+// unpacked by the library's kernels, which a call hands over. Of a program that sends trits, payloads are flat
+// (lang/flat_payload.h): the library makes them shorter.
 #include <span>
 #include <string>
 

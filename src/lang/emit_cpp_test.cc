@@ -92,6 +92,47 @@ constexpr const char* kFloors =
     "decode\n"
     "  f32(even) + f32(some) * 16 + f32(sign) * 256 + f32(turn) * 16384\n";
 
+// Trits of all values, as 3LC has them; their runs of ones begin and end anywhere.
+constexpr const char* kTrits =
+    "codec trits \"for a test\"\n"
+    "encode\n"
+    "  size = largest(abs(x))\n"
+    "  far  = abs(x) + abs(x) >= size and size > 0\n"
+    "send\n"
+    "  size: f32 where not signbit(size)\n"
+    "  sign: trits[] = if not far then 1 else if x < 0 then 0 else 2 where size > 0 or sign == 1\n"
+    "decode\n"
+    "  (f32(sign) - 1) * size\n";
+
+// Of short blocks, between other codes and twice, so that the places of the rest follow from them. What is made of a
+// trit is looked up in a table for the third, and divides by what a fourth code would make zero.
+constexpr const char* kTritsOfBlocks =
+    "codec trits_of_blocks \"for a test\"\n"
+    "param block_of: one of 7, 64, 200 \"values of a block\"\n"
+    "block block_of\n"
+    "encode\n"
+    "  size = mean(abs(x))\n"
+    "send\n"
+    "  once width: u8 = 3\n"
+    "  table peak: f32 = largest(abs(x))\n"
+    "  sign: trits[] = if abs(x) < size * 0.5 then 1 else if x < 0 then 0 else 2\n"
+    "  size: f32\n"
+    "  low: u3[] = bits(x) >> 7 & 7\n"
+    "  again: trits[] = if abs(x) < size * 2 then 1 else if x < 0 then 0 else 2\n"
+    "decode\n"
+    "  f32(i32(sign) - 1) * size + f32(6 / (3 - i32(again))) * peak + f32(low)\n";
+constexpr const char* kTritsLookedUp =
+    "codec trits_looked_up \"for a test\"\n"
+    "block 64\n"
+    "encode\n"
+    "  size = mean(abs(x))\n"
+    "send\n"
+    "  size: f32\n"
+    "  sign: trits[] = if abs(x) < size then 1 else if x < 0 then 0 else 2\n"
+    "decode\n"
+    "  part = f32(6 / (3 - i32(sign)))\n"
+    "  part * part * size - part\n";
+
 enum class Values { kEven, kFar, kZeros, kTiny };
 
 Floats values_of(Values kind, std::size_t n, std::uint64_t seed) {
@@ -105,6 +146,25 @@ Floats values_of(Values kind, std::size_t n, std::uint64_t seed) {
                                     : even * 0x1p-130F;
   }
   return v;
+}
+
+// Of payloads with another bit, or cut, or with a byte more: what one refuses the other one refuses.
+void expect_same_verdicts(const Codec& codec, const Call& call, std::size_t n, const Payload& good,
+                          std::uint64_t seed) {
+  for (std::uint32_t turn = 0; turn < 24; ++turn) {
+    const auto draw = [&](std::uint32_t k) { return draw32(seed * 24 + turn, k); };
+    Payload bad = good;
+    if (turn % 3 == 0) bad.resize(draw(0) % (good.size() + 2));
+    if (!bad.empty()) bad[draw(1) % bad.size()] ^= static_cast<std::uint8_t>(1U << draw(2) % 8);
+    const bool fast = codec.impls[0].check(call, n, bad).ok(), slow = codec.reference().check(call, n, bad).ok();
+    ASSERT_EQ(fast, slow) << n << " turn " << turn;
+    Floats out[2] = {Floats(n), Floats(n)};
+    const std::vector<ByteView> views{bad};
+    ASSERT_EQ(codec.impls[0].decode(call, views, {}, out[0]).ok(), slow);
+    if (!slow) continue;
+    ASSERT_TRUE(codec.reference().decode(call, views, {}, out[1]).ok());
+    ASSERT_EQ(first_difference(out[0], out[1]), "") << n << " turn " << turn;
+  }
 }
 
 void expect_same(const LoadedProgram& program, const Settings& settings) {
@@ -126,9 +186,11 @@ void expect_same(const LoadedProgram& program, const Settings& settings) {
           sent[k].resize(codec.phases[0].bound(settings, n));
           const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, left[k].data(), n}, sent[k]);
           ASSERT_TRUE(done.ok() && done->finite) << n;
+          sent[k].resize(done->bytes);
         }
         ASSERT_EQ(first_difference(sent[0], sent[1]), "") << n;
         ASSERT_EQ(first_difference(left[0], left[1]), "") << n;
+        expect_same_verdicts(codec, call, n, sent[0], peer);
         payloads.push_back(sent[0]);
         const Floats base = values_of(Values::kEven, n, 99);
         for (const bool onto : {false, true})
@@ -158,6 +220,11 @@ void expect_same(const char* text, const std::vector<double>& first) {
 
 TEST(CompiledPrograms, QuotientsToTheirLastBits) { expect_same(kQuotients, {0}); }
 TEST(CompiledPrograms, TablesOfFewCodes) { expect_same(kTables, {0, 1, 2, 3, 4}); }
+TEST(CompiledPrograms, Trits) {
+  expect_same(kTrits, {0});
+  expect_same(kTritsOfBlocks, {0, 1, 2});
+  expect_same(kTritsLookedUp, {0});
+}
 TEST(CompiledPrograms, WholeNumbersByWayOfFloats) {
   expect_same(kFloors, {0});
   const Source source{"test.codec", kFloors};

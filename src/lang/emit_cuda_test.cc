@@ -81,8 +81,9 @@ class Kernels : public ::testing::TestWithParam<Program> {
     EXPECT_NE(at, std::string::npos);
     std::string text = text_;
     text.replace(at, include.size(), read(TITHE_SOURCE_DIR "/tests/support/grid_on_cpu.h"));
-    TITHE_TRY(compile_cpp(compiler, text, "", folder_, "kernels"));
-    object_ = ::dlopen((folder_ / "kernels.new").c_str(), RTLD_NOW | RTLD_LOCAL);
+    const Result<std::string> made = compile_cpp(compiler, text, "", folder_);
+    if (!made.ok()) return made.status();
+    object_ = ::dlopen((folder_ / *made).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (object_ == nullptr) return {Code::kIo, ::dlerror()};
     return {};
   }

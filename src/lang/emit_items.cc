@@ -179,12 +179,19 @@ std::size_t ItemText::looked_up_item() const {
   return follows && work.size() > kLeastWork ? found : kNoTable;
 }
 
+// What each entry of the table is of. A code that no payload can hold has another one's: nothing is computed of it.
+std::string ItemText::codes_in_order(const Item& item) const {
+  const unsigned all = (1U << item.bits) - 1;
+  const auto most = static_cast<unsigned>(node(item.input).range.high);
+  const std::string codes = fmt::format("and_(lanes(), splat({}U))", all);
+  return most < all ? fmt::format("min_({}, splat({}U))", codes, most) : codes;
+}
+
 void ItemText::look_up_table(std::size_t k) {
   const Item& item = program_.items[k];
   const std::vector<bool> before = defined_;
   open("const F stands = [&]() __attribute__((always_inline))");
-  line("const {} v{} = and_(lanes(), splat({}U));", text_.value_type(item.input), item.input,
-       (1U << item.bits) - 1);
+  line("const {} v{} = {};", text_.value_type(item.input), item.input, codes_in_order(item));
   known(item.input);
   before_loop(schedule_.read.value);
   define_all(schedule_.read.value);

@@ -60,6 +60,7 @@ class ItemText : public PassText {
   std::string looked_up(std::size_t k, const std::string& code) const;
 
  private:
+  std::string codes_in_order(const Item& item) const;
   std::string sent_number(const Item& item, const std::string& bits) const;
 };
 

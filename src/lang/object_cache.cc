@@ -16,6 +16,7 @@
 
 #include "lang/compiled.h"
 #include "lang/cpp_compiler.h"
+#include "lang/seal.h"
 #include "tithe/machine.h"
 
 namespace tithe::lang {
@@ -74,6 +75,8 @@ Result<const Object*> load(int folder, const std::string& name, std::uint64_t ke
   File file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.ok()) return static_cast<const Object*>(nullptr);
   TITHE_TRY(check_private(file.get(), name, S_IFREG));
+  if (const Status whole = check_seal(file.get()); !whole.ok())
+    return Status(whole.code(), fmt::format("{} in the cache is damaged: {}", name, whole.what()));
   void* library = ::dlopen(fmt::format("/proc/self/fd/{}", file.get()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Status(Code::kIo, fmt::format("{} cannot be loaded: {}", name, ::dlerror()));
   ::futimens(file.get(), nullptr);  // used: trim_cache keeps what was used last
@@ -100,8 +103,10 @@ const Object* find_built_in(std::uint64_t key, Level level) {
 // Compiles into a file of its own beside the others, which gets `name` when it has passed.
 Result<const Object*> make(int folder, const std::string& path, const std::string& name, const CppBody& body,
                            Level level, const Compiler& compiler, const Check& check) {
-  TITHE_TRY(compile_cpp(compiler, cpp_file(std::span(&body, 1), kSymbol), flag_of(level), path, name));
-  const std::string fresh = name + ".new";
+  const Result<std::string> made =
+      compile_cpp(compiler, cpp_file(std::span(&body, 1), kSymbol), flag_of(level), path);
+  if (!made.ok()) return made.status();
+  const std::string& fresh = *made;
   Result<const Object*> object = load(folder, fresh, body.key);
   if (object.ok() && *object == nullptr) object = Status(Code::kIo, "what was compiled is not there");
   if (object.ok() && !check(**object, kAllKinds))
@@ -165,8 +170,10 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   const auto known_in = [&] {
     return fmt::format("{}, from the cache, in {:.1f} ms", compiled, 1e3 * seconds());
   };
+  std::string damage;  // of what was in the cache
   const auto from_cache = [&]() -> const Object* {
     const Result<const Object*> known = load(folder->get(), name, body.key);
+    damage = !known.ok() && known.status().code() == Code::kCorrupt ? "; " + known.status().what() : "";
     return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;
   };
   if (const Object* known = from_cache()) return {known, known_in()};
@@ -175,9 +182,9 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   if (lock.ok()) ::flock(lock.get(), LOCK_EX);
   if (const Object* known = from_cache()) return {known, known_in()};
   const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);
-  if (!made.ok()) return interpreted(made.status().what());
+  if (!made.ok()) return interpreted(made.status().what() + damage);
   trim_cache(*path, kMostObjects);
-  return {*made, fmt::format("{}, in {:.1f} s", compiled, seconds())};
+  return {*made, fmt::format("{}, in {:.1f} s{}", compiled, seconds(), damage)};
 }
 
 }  // namespace tithe::lang

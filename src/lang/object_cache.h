@@ -5,7 +5,9 @@
 //   private   the cache is a folder of the user that nobody else can write to, and so are the files in it; another one
 //             is refused with the cure. What was looked at is what is loaded
 //   keyed     by the text, the interface, the compiler and the level: another one's object is not found
-//   whole     a file gets its name when it is complete and was held to the interpreter; readers never see half of one
+//   whole     a file gets its name when it is complete and was held to the interpreter; readers never see half of one.
+//             It carries a checksum (lang/seal.h), which is looked at before the file is loaded: one that was cut or
+//             damaged is made anew, and `how` says so
 //   bounded   the kMostObjects that were used last are kept (one takes some 50 KB)
 //   silent    nothing is printed: `how` tells
 //

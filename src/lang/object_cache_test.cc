@@ -3,18 +3,23 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
+#include <thread>
 
 #include "lang/compiled.h"
 #include "lang/cpp_compiler.h"
 #include "lang/loader.h"
+#include "lang/seal.h"
 
 namespace tithe::lang {
 namespace {
@@ -24,6 +29,33 @@ namespace fs = std::filesystem;
 constexpr const char* kText =
     "codec cached \"for a test\"\nblock 64\nencode\n  size = mean(abs(x))\nsend\n  size: f32\n"
     "  code: u3[] = if x < 0 then 5 else 2\ndecode\n  if code == 5 then -size else size\n";
+
+// A folder that its owner may not write to. Root may write anywhere, and is somebody else for as long.
+class ReadOnly {
+ public:
+  explicit ReadOnly(const fs::path& folder) : folder_(folder), root_(::geteuid() == 0) {
+    if (root_) give(kNobody);
+    ::chmod(folder_.c_str(), 0500);
+    if (root_) static_cast<void>(::seteuid(kNobody));
+  }
+  ~ReadOnly() {
+    if (root_) static_cast<void>(::seteuid(0));
+    ::chmod(folder_.c_str(), 0700);
+    if (root_) give(0);
+  }
+  ReadOnly(const ReadOnly&) = delete;
+  ReadOnly& operator=(const ReadOnly&) = delete;
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  void give(uid_t to) const {
+    static_cast<void>(::chown(folder_.c_str(), to, static_cast<gid_t>(-1)));
+    for (const auto& entry : fs::directory_iterator(folder_))
+      static_cast<void>(::chown(entry.path().c_str(), to, static_cast<gid_t>(-1)));
+  }
+  const fs::path folder_;
+  const bool root_;
+};
 
 // A cache of its own for each test, and what was set before again after it.
 class ObjectCache : public testing::Test {
@@ -40,6 +72,7 @@ class ObjectCache : public testing::Test {
   }
   void TearDown() override {
     fs::remove_all(folder_);
+    fs::remove_all(folder_.string() + "_tools");
     ::unsetenv("TITHE_CACHE");
     ::unsetenv("TITHE_CXX");
   }
@@ -56,6 +89,38 @@ class ObjectCache : public testing::Test {
       for (const auto& entry : fs::directory_iterator(folder_))
         if (entry.path().extension() == ".so") all.push_back(entry.path());
     return all;
+  }
+
+  static std::string read(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Not written over: a process may have mapped it.
+  static void replace(const fs::path& path, const std::string& bytes) {
+    const fs::path fresh = path.string() + ".fresh";
+    std::ofstream(fresh, std::ios::binary) << bytes;
+    fs::permissions(fresh, fs::perms::owner_read | fs::perms::owner_write);
+    fs::rename(fresh, path);
+  }
+  // From here on the compiler is one that copies what the real one made, so that a test may have many objects made.
+  // Leaves one in the cache, with so many bytes behind it that no loader looks at.
+  void compile_by_copying(std::size_t padding = 0) {
+    static std::string made;  // by the real one, once for all tests
+    if (made.empty()) {
+      ASSERT_NE(find().object, nullptr);
+      ASSERT_EQ(objects().size(), 1U);
+      made = read(objects()[0]);
+      fs::remove(objects()[0]);
+    }
+    const fs::path tools = folder_.string() + "_tools";
+    fs::create_directories(tools);
+    std::ofstream(tools / "made.so", std::ios::binary) << made.substr(0, made.size() - kSealBytes)
+                                                          << std::string(padding, '\0');
+    std::ofstream(tools / "copies") << "#!/bin/sh\nexec cp " << (tools / "made.so").string() << " program.so\n";
+    fs::permissions(tools / "copies", fs::perms::all);
+    ::setenv("TITHE_CXX", (tools / "copies").c_str(), 1);
+    ASSERT_NE(find().object, nullptr);
+    ASSERT_EQ(objects().size(), 1U);
   }
 
   fs::path folder_;
@@ -167,14 +232,133 @@ TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
     const std::size_t at = text.rfind(row);
     ASSERT_NE(at, std::string::npos);
     text.replace(at, row.size(), fmt::format("    {{{}, ", other));
-    ASSERT_TRUE(compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string(), "other").ok());
-    fs::rename(folder_ / "other.new", object);
+    const Result<std::string> made =
+        compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string());
+    ASSERT_TRUE(made.ok()) << made.status().what();
+    fs::rename(folder_ / *made, object);
     is_new();
   }
 
   fs::remove(object);  // not written over: it is mapped
   std::ofstream(object) << "no object";
   is_new();
+}
+
+// What is cut or damaged kills a process that loads it: it is known before, and made anew.
+TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
+  if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
+  compile_by_copying();
+  const fs::path object = objects()[0];
+  const std::string good = read(object);
+  struct Damage {
+    const char* said;
+    std::string bytes;
+  };
+  std::vector<Damage> all = {{"it is empty", ""},
+                             {"it was cut, or has no checksum", good.substr(0, good.size() - kSealBytes)},
+                             {"it was cut, or has no checksum", good + "more"},
+                             {"it was cut, or has no checksum", "no object"}};
+  for (const std::size_t left : {std::size_t{1}, std::size_t{64}, std::size_t{4096}, good.size() / 2, good.size() - 1})
+    all.push_back({"it was cut, or has no checksum", good.substr(0, left)});
+  for (const std::size_t at : {std::size_t{0}, std::size_t{33}, good.size() / 3, good.size() - kSealBytes - 1,
+                               good.size() - kSealBytes, good.size() - 20}) {
+    std::string flipped = good;
+    flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
+    all.push_back({"its checksum does not hold", flipped});
+  }
+  std::string hole = good;
+  std::fill_n(hole.begin() + static_cast<std::ptrdiff_t>(good.size() / 2), 4096, '\0');
+  all.push_back({"its checksum does not hold", hole});
+  for (const Damage& damage : all) {
+    replace(object, damage.bytes);
+    checked_ = 0;
+    const Found found = find();
+    EXPECT_NE(found.object, nullptr) << found.how;
+    EXPECT_NE(found.how.find(std::string("in the cache is damaged: ") + damage.said), std::string::npos)
+        << found.how;
+    EXPECT_EQ(checked_, kAllKinds);
+    const Found again = find();
+    EXPECT_NE(again.how.find("from the cache"), std::string::npos) << again.how;
+    EXPECT_EQ(again.how.find("damaged"), std::string::npos) << again.how;
+  }
+  EXPECT_EQ(objects().size(), 1U);
+}
+
+// Where nothing can be written what is there is used, if it is whole; the interpreter runs if it is not.
+TEST_F(ObjectCache, AReadOnlyFolderIsReadAndNeverTrustedWithDamage) {
+  if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
+  compile_by_copying();
+  const fs::path object = objects()[0];
+  const std::string good = read(object);
+  {
+    const ReadOnly closed(folder_);
+    const Found found = find();
+    EXPECT_NE(found.object, nullptr) << found.how;
+    EXPECT_NE(found.how.find("from the cache"), std::string::npos) << found.how;
+  }
+  replace(object, good.substr(0, good.size() / 2));
+  {
+    const ReadOnly closed(folder_);
+    const Found found = find();
+    EXPECT_EQ(found.object, nullptr);
+    EXPECT_NE(found.how.find("interpreted: nothing can be written to " + folder_.string()), std::string::npos)
+        << found.how;
+    EXPECT_NE(found.how.find("in the cache is damaged: it was cut"), std::string::npos) << found.how;
+  }
+  EXPECT_NE(find().object, nullptr);
+}
+
+// No file may grow here, as on a disk without room.
+TEST_F(ObjectCache, AFullDiskLeavesNothingBehind) {
+  if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto find_within = [&](rlim_t bytes) {
+    const rlimit limit{bytes, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const Found found = find();
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    return found;
+  };
+  const Found no_text = find_within(100);  // the text itself has no room
+  EXPECT_EQ(no_text.object, nullptr);
+  EXPECT_NE(no_text.how.find("nothing can be written to " + folder_.string()), std::string::npos) << no_text.how;
+  compile_by_copying(1U << 20);  // more than the text has
+  const auto object = static_cast<rlim_t>(fs::file_size(objects()[0]));
+  fs::remove(objects()[0]);
+  for (const rlim_t room : {object - kSealBytes - 1, object - 1}) {  // the object, and its seal
+    const Found found = find_within(room);
+    EXPECT_EQ(found.object, nullptr) << room;
+    EXPECT_NE(found.how.find("interpreted: "), std::string::npos) << found.how;
+  }
+  EXPECT_TRUE(objects().empty());
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().extension(), ".lock") << entry.path();
+  EXPECT_NE(find_within(object).object, nullptr);
+  std::signal(SIGXFSZ, old_handler);
+}
+
+// Ranks that compile the same at the same time, where a file system knows no locks: each has a file of its own.
+TEST_F(ObjectCache, RanksThatCompileAtOnceLeaveOneWholeObject) {
+  if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
+  compile_by_copying();
+  const fs::path object = objects()[0];
+  fs::remove(object.string() + ".lock");
+  fs::create_directory(object.string() + ".lock");  // cannot be opened as a file
+  replace(object, read(object).substr(0, 5000));
+  constexpr std::size_t kRanks = 4;
+  Found found[kRanks];
+  std::vector<std::thread> ranks;
+  for (Found& own : found)
+    ranks.emplace_back([&] {
+      own = find_object(body_, level_in_use(), [](const Object&, unsigned) { return true; });
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const Found& own : found) EXPECT_NE(own.object, nullptr) << own.how;
+  EXPECT_EQ(objects().size(), 1U);
+  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_NE(entry.path().extension(), ".new") << entry.path();
+  EXPECT_NE(find().how.find("from the cache"), std::string::npos);
 }
 
 TEST_F(ObjectCache, WithoutACompilerTheInterpreterRunsAndSaysWhy) {

@@ -31,7 +31,7 @@ void Sending::item(const SendItem& s) {
   Item& it = program().items.back();
   stands_well(s, it);
   stands_in_phase(s);
-  if (s.per != 0) return lengths(s, it);
+  if (s.per) return lengths(s, it);
   Value v = s.value
                 ? expr(*s.value, Part::kEncode)
                 : name(Expr{.kind = ExprKind::kName, .at = s.name.at, .text = s.name.text}, Part::kEncode);
@@ -112,7 +112,7 @@ void Sending::stands_in_phase(const SendItem& s) {
     problems_.add(s.type_at, what, help);
   };
   const Law law = program().law;
-  const bool fixed = !s.ints && !s.trits && !s.places && s.per == 0;
+  const bool fixed = !s.ints && !s.trits && !s.places && !s.per;
   if (s.ints && law != Law::kSum)
     refuse("'int[]' is for payloads that are summed", "phase NAME by sum");
   else if (s.ints && !s.array)
@@ -211,11 +211,12 @@ void Sending::lengths(const SendItem& s, Item& it) {
   if (!s.table || s.is_float || s.value || s.where || s.bits == 0)
     problems_.add(s.type_at, "'per' is for a table of the bytes that so many values take",
                   "table NAME: u16 per 1024");
-  else if (!(s.per >= 1) || s.per > kMostBlock || s.per != std::floor(s.per) ||
-           std::fmod(s.per, std::max(block, 1.0)) != 0)
-    problems_.add(s.type_at, fmt::format("a whole number of blocks is wanted, of {} values each", block));
+  else if (const double per = *s.per; !(per >= 1) || per > kMostBlock || per != std::floor(per) ||
+                                      std::fmod(per, std::max(block, 1.0)) != 0)
+    problems_.add(s.type_at, fmt::format("a whole number of blocks is wanted, of {} values each", block),
+                  fmt::format("table NAME: u16 per {}", std::max(block, 1.0)));
   else
-    it.per = static_cast<std::size_t>(s.per);
+    it.per = static_cast<std::size_t>(per);
 }
 
 void Sending::check_lengths() {

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "base/bytes.h"
+#include "lang/compiled.h"
+#include "lang/cpp_compiler.h"
 #include "lang/loader.h"
 
 namespace tithe::lang {
@@ -32,6 +34,28 @@ Settings settings_of(const std::string& program, double first) {
   return settings;
 }
 
+// As it is compiled here, where C++ is made of it: the same.
+void expect_same_compiled(const std::string& program, const Call& call, const Floats& grad,
+                          const Floats& residual, const Outcome& want) {
+  const Codec& codec = codec_of(program);
+  const std::string how = how_it_runs(*lang::program_of(codec), call.settings);
+  if (program == "threelc" && find_compiler().ok() && this_machine().simd) {
+    EXPECT_EQ(how.find("interpreted"), std::string::npos) << how;
+  }
+  const std::size_t n = grad.size();
+  Payload payload(codec.phases[0].bound(call.settings, n));
+  Floats left(n), decoded(n);
+  const Result<Encoded> done =
+      codec.impls[0].encode(call, {grad.data(), residual.data(), left.data(), n}, payload);
+  ASSERT_TRUE(done.ok() && done->finite);
+  payload.resize(done->bytes);
+  ASSERT_EQ(payload, want.payload) << n;
+  ASSERT_EQ(left, want.left) << n;
+  const std::vector<ByteView> views{ByteView(payload)};
+  ASSERT_TRUE(codec.impls[0].decode(call, views, {}, decoded).ok());
+  ASSERT_EQ(decoded, want.decoded) << n;
+}
+
 // Encodes with feedback, and decodes.
 Outcome outcome_of(const std::string& program, const Settings& settings, const Floats& grad,
                    const Floats& residual) {
@@ -45,6 +69,7 @@ Outcome outcome_of(const std::string& program, const Settings& settings, const F
   o.payload.resize(done->bytes);
   const std::vector<ByteView> views{ByteView(o.payload)};
   EXPECT_TRUE(codec.reference().decode(call, views, {}, o.decoded).ok());
+  expect_same_compiled(program, call, grad, residual, o);
   return o;
 }
 

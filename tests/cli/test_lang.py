@@ -104,10 +104,99 @@ decode
     assert "NO   faithful" in done.stdout
 
 
+LEVELS = """\
+codec levels "15 levels up to the largest value"
+block 256
+
+encode
+  size  = largest(abs(x))
+  level = clamp(round(divide(x, size, 0) * 7), -7, 7)
+
+send
+  size: f32 where not signbit(size)
+  code: u4[] = u32(level + 7) where code <= 14
+
+decode
+  (f32(code) - 7) * (size / 7)
+"""
+DECODED = "(f32(code) - 7) * (size / 7)"
+OCTAVES = """\
+codec octave "an exponent, and levels under it"
+block 64
+
+encode
+  octave = largest(bits(x) >> 23 & 0xff)
+  scale  = from_bits(clamp(octave + 1, 4, 254) << 23)
+  level  = clamp(round(divide(x, scale, 0) * 7), -7, 7)
+
+send
+  octave: u8{}
+  code: u4[] = u32(level + 7) where code <= 14
+
+decode
+  (f32(code) - 7) * (from_bits(clamp(octave + 1, 4, 255) << 23) / 7)
+"""
+WRONG = {
+    "missing_where": (OCTAVES.format(""), {"sound"}),
+    "three_times": (LEVELS.replace(DECODED, DECODED + " * 3"), {"scaled", "settled"}),
+    "a_third": (LEVELS.replace(DECODED, DECODED + " / 3"), {"scaled"}),
+    "sign_flipped": (LEVELS.replace(DECODED, "-" + DECODED), {"scaled", "settled"}),
+    "level_off_by_one": (LEVELS.replace(DECODED, "(f32(code) - 6) * (size / 7)"), {"centred"}),
+    "code_off_by_one": (
+        LEVELS.replace("level + 7) where code <= 14", "level + 8) where code >= 1"),
+        {"centred"},
+    ),
+    "bias": (LEVELS.replace(DECODED, DECODED + " + size * 0.0625"), {"centred"}),
+    "rounded_down": (LEVELS.replace("round(", "floor("), {"centred"}),
+    "never_sent": (LEVELS.replace("divide(x,", "divide(max(x, 0),"), {"centred", "settled"}),
+}
+
+
+def broken(done):
+    return {line.split()[1] for line in done.stdout.splitlines() if line.startswith("NO ")}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_codec_that_claims_nothing_is_found(mistake, tmp_path):
+    text, laws = WRONG[mistake]
+    (tmp_path / "wrong.codec").write_text(text)
+    assert lang("check", "wrong.codec", folder=tmp_path).returncode == 0
+    done = lang("test", "wrong.codec", folder=tmp_path)
+    assert done.returncode != 0, done.stdout
+    assert laws <= broken(done), done.stdout
+    assert "no more is lost than is claimed" not in done.stdout
+
+
+@pytest.mark.parametrize("text", [LEVELS, OCTAVES.format(" where octave <= 254").replace("4, 255", "4, 254")])
+def test_the_same_codecs_without_the_mistake_pass(text, tmp_path):
+    (tmp_path / "right.codec").write_text(text)
+    done = lang("test", "right.codec", folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_codec_that_claims_nothing_is_told_what_was_measured(tmp_path):
+    (tmp_path / "levels.codec").write_text(LEVELS)
+    done = lang("test", "levels.codec", folder=tmp_path)
+    assert "\nnothing claimed; bell-shaped values lose 0.0" in done.stdout
+    measured = json.loads(lang("test", "levels.codec", "--json", folder=tmp_path).stdout)["measured"]
+    assert measured["claims"] == []
+    assert [v["kind"] for v in measured["values"]] == ["bell-shaped", "heavy-tailed"]
+    assert 0 < measured["values"][0]["lost"] < 0.05
+    assert 0 < measured["feedback"]["left"] < 1
+
+
+def test_a_parameter_of_four_billion_values_is_counted_before_it_is_listed(tmp_path):
+    text = 'codec big "d"\nparam k: int = 0 in 0 .. 4294967295 "k"\nsend\n  v: f32[] = x + f32(k)\ndecode\n  v\n'
+    (tmp_path / "big.codec").write_text(text)
+    done = lang("check", "big.codec", folder=tmp_path)
+    assert done.returncode != 0
+    assert "'k' has 4294967296 values" in done.stdout
+
+
 def test_without_kernels_or_cpp_a_reason_is_given():
     for what, program, reason in (
         ("--cuda", "scalecom", "a list that is agreed on in phases"),
-        ("--cpp", "threelc", "its payloads are of different lengths"),
+        ("--cpp", "adacomp", "its payloads are of different lengths"),
         ("--cpp", "scalecom", "sends indices, for which the library has kernels"),
     ):
         done = lang("show", f"codecs/{program}.codec", what)

@@ -92,6 +92,12 @@ class TwinSuite : public testing::TestWithParam<Twin> {
   Status check(const Spec& spec, const Impl& impl, std::size_t n, const Payload& payload) const {
     return impl.check(call_of(spec), n, payload);
   }
+  bool reads_finite(const Spec& spec, std::size_t n, const Payload& payload) const {
+    Floats out(n);
+    const std::vector<ByteView> views{ByteView(payload)};
+    EXPECT_TRUE(spec.codec->reference().decode(call_of(spec), views, {}, out).ok());
+    return std::all_of(out.begin(), out.end(), [](float v) { return std::isfinite(v); });
+  }
   // Whether a payload begins with what these settings write. A codec in C++ reads its settings in the payload, and so
   // takes what others write; a program knows its own.
   bool own_settings(const Payload& payload) const {
@@ -176,7 +182,10 @@ void TwinSuite::same_verdict(std::size_t n, std::size_t& refused) const {
         ASSERT_EQ(mine.code(), Code::kCorrupt) << n;
         continue;
       }
-      ASSERT_EQ(mine.code(), theirs.code()) << n << ": " << mine.what() << " / " << theirs.what();
+      // What a program reads is finite; a codec of floats in C++ reads codes of infinity, which its encoder never
+      // writes.
+      const bool reads = theirs.ok() && (mine.ok() || reads_finite(twin, n, bad));
+      ASSERT_EQ(mine.code(), reads ? Code::kOk : Code::kCorrupt) << n << ": " << mine.what() << " / " << theirs.what();
     }
     refused += theirs.ok() ? 0 : 1;
   }
