@@ -195,6 +195,8 @@ class PySession {
     nb::dict d;
     d["rounds"] = s.rounds;
     d["rounds_dropped"] = s.rounds_dropped;
+    d["values_let_go"] = s.values_let_go;
+    d["sum_let_go"] = s.sum_let_go;
     d["values"] = s.values;
     d["frames_sent"] = s.frames_sent;
     d["bytes_sent"] = s.bytes_sent;

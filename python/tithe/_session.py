@@ -189,7 +189,10 @@ class Session:
         return self._core.choices
 
     def said(self) -> list[str]:
-        """What codec "auto" has found and decided since the last call, a line each, on rank 0; else nothing."""
+        """What has happened since the last call, a line each.
+
+        What codec "auto" has found and decided, on rank 0; residuals that were let go, on the rank whose they were.
+        """
         return self._core.said()
 
     @property

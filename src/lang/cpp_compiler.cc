@@ -159,21 +159,26 @@ Status compile_cpp(const Compiler& compiler, const std::string& text, const std:
                    const std::string& folder, const std::string& name) {
   std::string own = folder + "/making-XXXXXX";
   if (::mkdtemp(own.data()) == nullptr)
-    return {Code::kIo, fmt::format("nothing can be written to {}", folder)};
-  std::ofstream(own + "/program.cc") << text;
+    return {Code::kIo, fmt::format("nothing can be written to {}: {}", folder, std::strerror(errno))};
+  std::ofstream source(own + "/program.cc");
+  source << text;
+  source.close();
+  const int why = errno;
   std::vector<std::string> args = {compiler.path};
   args.insert(args.end(), std::begin(kFlags), std::end(kFlags));
   if (!target_flag.empty()) args.push_back(target_flag);
   args.insert(args.end(), {"-o", "program.so", "program.cc", "-lm"});
   Status done;
-  if (!run(args, own))
+  if (!source)
+    done = {Code::kIo, fmt::format("{}/program.cc cannot be written: {}", own, std::strerror(why))};
+  else if (!run(args, own))
     done = {Code::kUnsupported, fmt::format("{} refuses it: {}", compiler.path, complaint(own))};
   std::error_code failed;
   if (done.ok()) {
     fs::permissions(own + "/program.so", fs::perms::owner_read | fs::perms::owner_write, failed);
     fs::rename(own + "/program.so", folder + "/" + name + ".new", failed);
   }
-  if (failed) done = {Code::kIo, fmt::format("nothing can be written to {}", folder)};
+  if (failed) done = {Code::kIo, fmt::format("nothing can be written to {}: {}", folder, failed.message())};
   std::error_code none;
   fs::remove_all(own, none);
   return done;
