@@ -55,6 +55,19 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
                             profile && profile->one_machine);
 }
 
+// A plan is a list of parts, and the time that their steps take grows with the square of how many there are.
+Status check_parts(const Scene& scene, const Choices& choices) {
+  constexpr std::size_t kMostParts = 1 << 14;  // some twenty seconds
+  double parts = 0;
+  for (const bench::ModelTensor& t : scene.model.tensors)
+    parts += static_cast<double>(choices.parts(choices.choice(t.name, t.values), t.values));
+  if (parts <= kMostParts) return {};
+  return {Code::kInvalid,
+          fmt::format("{} values in {:.0f} parts: at most {} are simulated; ask for larger parts (part_values in "
+                      "--choices, docs/choices.md) or a model of fewer values",
+                      scene.model.values(), parts, kMostParts)};
+}
+
 }  // namespace
 
 Result<Scene> scene_of(const SimulateArgs& args) {
@@ -159,6 +172,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
   const Result<Choices> choices = engine::choices_of(setting.session, cluster.world(), cluster.shared());
   if (!choices.ok())
     return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
+  TITHE_TRY(check_parts(scene, *choices));
   const double speed = speed_of(scene, cluster);
   sim::Workload work;
   const double forward = scene.model.forward_ms / 1e3 / speed;

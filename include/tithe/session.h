@@ -7,7 +7,8 @@
 //             that it is in, nor on its place there. One in a group that travels by a codec shares a part with the
 //             others of its group in its bucket, and its result depends on theirs too
 //   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/flow.md)
-//   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were
+//   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were, but for those
+//             beyond 2^63, which no later round could send: they are let go, and stats() and said() tell
 //   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
 //             end of wait(), the others by the end of commit()
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
@@ -115,6 +116,10 @@ struct SessionOptions {
 struct SessionStats {
   std::uint64_t rounds = 0;          // committed
   std::uint64_t rounds_dropped = 0;  // non-finite by agreement
+  // What was left unsent of tensors and is let go, because it was beyond 2^63 (docs/footguns.md, "One spike"): values
+  // that were not zero, and their sum.
+  std::uint64_t values_let_go = 0;
+  double sum_let_go = 0;
   std::uint64_t values = 0;          // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
@@ -212,8 +217,8 @@ class Session {
   Proposal proposal() const;
   // The rules of the next round, as JSON without reasons; empty where there are none.
   std::string choices() const;
-  // What codec "auto" has found and decided since the last call, a line each; on rank 0, and of that codec alone. Lines
-  // that tell of trouble begin with "auto: trouble: ".
+  // What has happened to the job since the last call, a line each: what codec "auto" has found and decided, on rank 0,
+  // where lines that tell of trouble begin with "auto: trouble: "; residuals that were let go, on the rank whose they were.
   std::vector<std::string> said();
 
   // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the

@@ -131,6 +131,8 @@ typedef struct tithe_stats {
       exposed_ns; /* from the first, from the last tithe_sync of a round to the end of tithe_commit */
   uint64_t measured_rounds; /* committed rounds when these norms were taken; 0: none was */
   double gradient_norm, residual_norm;
+  uint64_t values_let_go; /* of residuals beyond 2^63, which no later round could send; and their sum */
+  double sum_let_go;
 } tithe_stats;
 int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
 

@@ -10,6 +10,8 @@ nb::dict to_dict(const SessionStats& s) {
   nb::dict d;
   d["rounds"] = s.rounds;
   d["rounds_dropped"] = s.rounds_dropped;
+  d["values_let_go"] = s.values_let_go;
+  d["sum_let_go"] = s.sum_let_go;
   d["values"] = s.values;
   d["frames_sent"] = s.frames_sent;
   d["bytes_sent"] = s.bytes_sent;

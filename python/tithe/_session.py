@@ -201,7 +201,10 @@ class Session:
         return self._core.choices
 
     def said(self) -> list[str]:
-        """What codec "auto" has found and decided since the last call, a line each, on rank 0; else nothing."""
+        """What has happened since the last call, a line each.
+
+        What codec "auto" has found and decided, on rank 0; residuals that were let go, on the rank whose they were.
+        """
         return self._core.said()
 
     @property
@@ -243,6 +246,8 @@ class Session:
         after it), relative_error (residual over gradient), measured_rounds (rounds that were committed with it). Rounds
         1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
         groups: the same norms for each codec's tensors, by the codec's name.
+        values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
+        spike").
         """
         return summed_up(self._core)
 

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -94,8 +96,11 @@ class Observer final : public engine::Advisor {
     std::ofstream file(beside);
     file << text << "\n";
     file.close();
-    if (!file || std::rename(beside.c_str(), what_.path.c_str()) != 0)
-      std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: cannot write there\n", what_.path.c_str());
+    if (file && std::rename(beside.c_str(), what_.path.c_str()) == 0) return;
+    const int why = errno;
+    std::remove(beside.c_str());
+    std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: cannot write there: %s\n", what_.path.c_str(),
+                 std::strerror(why));
   }
 
   const engine::AdviceAsked what_;

@@ -55,6 +55,19 @@ Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::spa
   }
 }
 
+std::size_t Buffers::bytes(std::span<const Piece> pieces) {
+  std::size_t sum = 0;
+  for (const Piece& p : pieces) {
+    const std::size_t kept = (keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside)) ? 1U : 0U) +
+                             (keeps_velocity(p.spec) ? 1U : 0U);
+    sum += 2 * kept * sizeof(float) * p.values.n;
+    if (const auto memory = p.spec.codec->memory)
+      for (std::size_t c = 0; c + 1 < p.starts.size(); ++c)
+        sum += 2 * memory(p.spec.settings, p.starts[c + 1] - p.starts[c]);
+  }
+  return sum;
+}
+
 // ---- A round
 
 const float* Buffers::load(int part, std::size_t first, std::span<float> grad) {

@@ -42,6 +42,9 @@ class Buffers {
   // known; the rest has its memory from the beginning. Empty: nothing comes.
   Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::span<const Own> comes = {});
 
+  // Bytes that buffers of these pieces have, where nothing comes.
+  static std::size_t bytes(std::span<const Piece> pieces);
+
   // ---- A round. Parts and chunks by number.
   // Works in place on `grad`, the part's values from `first` on; all of them where they are clipped, each tensor by
   // itself: which others share its part is no matter of its own. Returns as many values.

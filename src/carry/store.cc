@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "codec/common/leave.h"
+#include "codec/common/magnitude.h"
 
 namespace tithe::carry {
 namespace {
@@ -54,6 +55,20 @@ ByteView Kept::memory() const {
 std::uint64_t Kept::memory_kind() const {
   if (!left_memory.empty()) return left_memory_kind;
   return in == nullptr ? loose_memory_kind : in->memory_kind(slice);
+}
+
+LetGo Kept::let_go() {
+  const std::span<float> owed = in == nullptr ? std::span(loose_residual) : in->residual(slice);
+  const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
+  LetGo gone{.largest = std::max(codec::largest_magnitude(owed), codec::largest_magnitude(moving))};
+  if (gone.largest <= kMostCarried) return {};
+  for (const float v : owed) {
+    gone.values += v != 0.0F ? 1 : 0;
+    gone.sum += double{v};
+  }
+  std::ranges::fill(owed, 0.0F);
+  std::ranges::fill(moving, 0.0F);
+  return gone;
 }
 
 void Kept::move_to(Buffers& buffers, Slice to) {

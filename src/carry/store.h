@@ -11,6 +11,17 @@
 
 namespace tithe::carry {
 
+// More than this is not carried on: the square of such a value is hardly a float any more, and sums that it is part of
+// are none before long. A result of that size has ruined what it is applied to, with or without compression.
+inline constexpr float kMostCarried = 0x1p63F;
+
+// What a tensor was owed, and is owed no longer.
+struct LetGo {
+  std::size_t values = 0;  // that were not zero
+  double sum = 0;          // of them, as they stood in the residual
+  float largest = 0;       // magnitude; 0: nothing was let go
+};
+
 // What is kept of one tensor.
 struct Kept {
   std::size_t n = 0;       // values
@@ -33,6 +44,9 @@ struct Kept {
   void move_to(Buffers& buffers, Slice to);
   // The same where residual and velocity are there already (Buffers::take_over).
   void settle_in(Buffers& buffers, Slice to);
+  // Lets residual and velocity go where one of them holds a value beyond kMostCarried: all of both, because what stands
+  // beside such a value was rounded by its measure. The memory stays, since it is the same on all ranks.
+  LetGo let_go();
   // A round is committed: nothing of before counts any more.
   void commit() {
     if (!left_memory.empty()) std::vector<std::uint8_t>().swap(left_memory);

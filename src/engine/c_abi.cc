@@ -262,6 +262,8 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
           .exposed_ns = s.exposed_ns,
           .measured_rounds = s.measured_rounds,
           .gradient_norm = s.gradient_norm,
-          .residual_norm = s.residual_norm};
+          .residual_norm = s.residual_norm,
+          .values_let_go = s.values_let_go,
+          .sum_let_go = s.sum_let_go};
   return report({}, error);
 }

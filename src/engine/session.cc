@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "codec/common/leave.h"
 #include "codec/environment.h"
 #include "engine/session_impl.h"
 #include "tithe/machine.h"
@@ -156,6 +155,8 @@ Status Session::Impl::commit_round(bool& ended) {
   const std::lock_guard lock(mutex_);
   const bool finite =
       std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
+  const bool excessive =
+      std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
   for (Entry* e : open_) {
     e->job->unit->commit(finite);
     for (Kept* kept : e->kept) kept->commit();
@@ -178,6 +179,7 @@ Status Session::Impl::commit_round(bool& ended) {
   exchange_ns_ += static_cast<std::uint64_t>(now - first_handed_ns_);
   exposed_ns_ += static_cast<std::uint64_t>(now - last_handed_ns_);
   forget_gone();
+  let_go(finite, excessive);
   if (changes) switch_over();
   return finite ? Status{} : check_carry();
 }
@@ -193,23 +195,6 @@ void Session::Impl::forget_gone() {
     if (gone) (void)runner_.forget(*e->job);
     return gone;
   });
-}
-
-// Encoders and sums report what is not finite before it is left unsent, so this finds a mistake of ours. It is looked
-// for where it would show: such a residual drops every round to come.
-Status Session::Impl::check_carry() {
-  for (const auto& [key, kept] : store_.all())
-    if (!codec::all_finite(kept.residual()) || !codec::all_finite(kept.velocity())) {
-      TITHE_ASSERT(false);
-      return broken_ = {
-                 Code::kCorrupt,
-                 fmt::format(
-                     "what rank {} still owes of tensor '{}' is not finite, which is a bug in codec {}: "
-                     "resume from an earlier state, and please report it",
-                     member_.me, key, choices_->choice(key, kept.n).spec.codec->name),
-                 member_.me};
-    }
-  return {};
 }
 
 Result<std::vector<std::uint8_t>> Session::Impl::state() {
@@ -368,9 +353,21 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
 
 int Session::rank() const { return impl_->member().me; }
 int Session::world() const { return impl_->member().world; }
-Result<Ticket> Session::sync(std::span<const Tensor> bucket) { return impl_->sync(bucket); }
+Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
+  try {
+    return impl_->sync(bucket);
+  } catch (const std::bad_alloc&) {
+    return impl_->no_memory(impl_->needs(bucket));
+  }
+}
 Status Session::wait(Ticket ticket) { return impl_->told(impl_->wait(ticket)); }
-Status Session::commit() { return impl_->told(impl_->commit()); }
+Status Session::commit() {
+  try {
+    return impl_->told(impl_->commit());
+  } catch (const std::bad_alloc&) {
+    return impl_->no_memory("the choices that all ranks have agreed on");
+  }
+}
 void Session::cancel() { impl_->runner().cancel(); }
 Status Session::evaluated(double loss) { return impl_->evaluated(loss); }
 Status Session::learning_rate(double rate) { return impl_->learning_rate(rate); }
@@ -385,9 +382,22 @@ Proposal Session::proposal() const { return impl_->proposal(); }
 std::string Session::choices() const { return impl_->choices(); }
 std::vector<std::string> Session::said() { return impl_->said(); }
 bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
-Result<std::vector<std::uint8_t>> Session::state() { return impl_->state(); }
+Result<std::vector<std::uint8_t>> Session::state() {
+  try {
+    return impl_->state();
+  } catch (const std::bad_alloc&) {  // nothing has changed
+    return Status(Code::kIo,
+                  "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
+  }
+}
 Status Session::restore(ByteView state) {
-  const Status s = impl_->restore(state);
+  const Status s = [&]() -> Status {
+    try {
+      return impl_->restore(state);
+    } catch (const std::bad_alloc&) {
+      return impl_->no_memory(fmt::format("what a state of {} bytes holds", state.size()));
+    }
+  }();
   constexpr std::size_t kMostText = 2000;  // it may quote what stands in the state
   return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a Session is inside. session.cc is rounds, states and the public face, session_changes.cc how choices change.
+// What a Session is inside. session.cc is rounds, states and the public face, session_changes.cc how choices change,
+// session_limits.cc what becomes of values and memory that are too large.
 #include <map>
 
 #include "carry/store.h"
@@ -64,10 +65,12 @@ class Session::Impl {
   Status propose(std::string_view choices, std::uint64_t round);
   Status user_proposes(std::string_view choices, std::uint64_t round);
   Proposal proposal() const;
-  std::vector<std::string> said() {
-    return advisor_ == nullptr ? std::vector<std::string>() : advisor_->said();
-  }
+  std::vector<std::string> said();
   std::string choices() const;
+  // What the layout of this bucket takes, in words.
+  std::string needs(std::span<const Tensor> bucket) const;
+  // Ends the session, since this rank cannot take part.
+  Status no_memory(const std::string& what);
   Status write_trace();
   // What a call returns that may have met the end of the session.
   Status told(Status s) {
@@ -115,6 +118,7 @@ class Session::Impl {
   Status meets_open_round(const Entry& e) const;
   Status commit_round(bool& ended);
   Status check_carry();
+  void let_go(bool finite, bool excessive);
   void forget_gone();
 
   // session_changes.cc
@@ -160,6 +164,9 @@ class Session::Impl {
   std::uint32_t next_part_ = 0;
   bool last_round_dropped_ = false;
   bool round_over_ = false;  // one, in this session
+  std::uint64_t values_let_go_ = 0;
+  double sum_let_go_ = 0;
+  std::vector<std::string> lines_;  // for said()
   engine::Runner runner_;    // last: its lanes stop before what they use goes
 };
 

@@ -205,5 +205,46 @@ TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
   });
 }
 
+// What is left unsent, and then the copies that the first round makes of values in another type.
+TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
+  struct Case {
+    const char* codec;
+    DType dtype;
+    std::size_t most;  // bytes that can be had at once
+  };
+  for (const Case& c : {Case{"onebit", DType::kF32, 100'000}, {"onebit:feedback=none", DType::kF16, 1'000'000}}) {
+    Ranks ranks(open_loop(2), {.codec = c.codec, .timeout = std::chrono::seconds(5)});
+    Floats weight(500'000), bias(10);
+    const Tensor bucket[] = {
+        {.key = "bias", .data = bias.data(), .n = bias.size()},
+        {.key = "layer.weight", .data = weight.data(), .n = weight.size(), .dtype = c.dtype}};
+    Status status;
+    {
+      const testing::LittleMemory little(c.most);
+      status = ranks[0].sync(bucket).status();
+    }
+    EXPECT_EQ(status.code(), Code::kIo) << text(status);
+    EXPECT_EQ(status.peer(), 0);
+    for (const char* word : {"rank 0", "no memory", "'layer.weight'", "500000 values", " MB"})
+      EXPECT_NE(status.what().find(word), std::string::npos) << word << ": " << text(status);
+    EXPECT_FALSE(ranks[0].sync(bucket).ok()) << "the session is over";
+    EXPECT_TRUE(ranks[0].state().ok());
+    const Result<Ticket> other = ranks[1].sync(bucket);  // it need not wait to hear of it
+    const Status heard = other.ok() ? ranks[1].wait(*other) : other.status();
+    EXPECT_EQ(heard.peer(), 0) << text(heard);
+  }
+}
+
+TEST(SessionMemory, AStateThatThereIsNoMemoryForCanBeHadLater) {
+  Ranks ranks(open_loop(1), {.codec = "topk:ratio=0.01"});
+  Named w{"w", wave(500'000, 1)};
+  ASSERT_TRUE(round_of(ranks[0], {&w}).ok());
+  {
+    const testing::LittleMemory little(100'000);
+    EXPECT_EQ(ranks[0].state().status().code(), Code::kIo);
+  }
+  EXPECT_TRUE(ranks[0].state().ok());
+}
+
 }  // namespace
 }  // namespace tithe

@@ -19,9 +19,11 @@ namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
 std::atomic<std::int64_t> g_held{0};  // bytes
+std::atomic<std::size_t> g_most{SIZE_MAX};  // bytes: there is no memory for more at once
 
 void* allocate(std::size_t n, std::size_t align) {
   if (g_counting) ++g_allocations;
+  if (n > g_most) throw std::bad_alloc();
   void* p =
       align == 0 ? std::malloc(n > 0 ? n : 1) : std::aligned_alloc(align, (n + align - 1) / align * align);
   if (p == nullptr) throw std::bad_alloc();
@@ -44,6 +46,7 @@ void release(void* p) {
 namespace tithe {
 
 std::int64_t testing::held_bytes() { return g_held; }
+void testing::have_at_most(std::size_t bytes) { g_most = bytes; }
 
 namespace {
 

@@ -4,8 +4,8 @@
 // Threads: a step runs on whatever compute lane takes it, with that lane's scratch, views and tagger. It holds no lock.
 // Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's share of the carry. The graph
 // says who comes first: two steps that touch the same chunk or slot wait for each other, so no two of them run at the
-// same time, and the second sees what the first wrote (the runner's mutex lies between). All share finite_: it is
-// atomic, and within a round it only falls.
+// same time, and the second sees what the first wrote (the runner's mutex lies between). All share finite_ and
+// excessive_: they are atomic, and within a round the one only falls and the other only rises.
 // Failure: a step that returns a Status ends the session, and what it has half written is not looked at again. A value
 // that is not finite is no failure: the chunk is poisoned, its frames travel flagged, and all ranks drop the round.
 #include <fmt/format.h>
@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/finite.h"
 #include "base/rng.h"
-#include "codec/common/leave.h"
+#include "carry/store.h"
+#include "codec/common/magnitude.h"
 #include "engine/unit.h"
 
 namespace tithe::engine {
@@ -278,7 +280,7 @@ Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
     const std::span<float> values = w.values.subspan(at / sizeof(float), bytes / sizeof(float));
     if (Status s = impl(step).decode(c, {&piece, 1}, {.divide = member_.divide}, values); !s.ok())
       decoded = std::move(s);
-    finite = codec::all_finite(values) && finite;
+    finite = see_result(values) && finite;
   };
   const EachPiece pieces = std::ref(each);
   const int check_of = program_.check_of[static_cast<std::size_t>(frame)];
@@ -301,7 +303,7 @@ Status Unit::write(const Step& step, const Where& w, int lane, std::span<const B
   const bool by_block = w.plain && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
   if (!by_block) {
     TITHE_TRY(decode(step, w, lane, payloads, merge));
-    finite = codec::all_finite(w.values);
+    finite = see_result(w.values);
     return {};
   }
   const Call c = call(step, w, lane);
@@ -310,9 +312,16 @@ Status Unit::write(const Step& step, const Where& w, int lane, std::span<const B
     const ByteView payload = payloads[0].subspan(sizeof(float) * at, sizeof(float) * block.size());
     if (const Status s = impl(step).decode(c, {&payload, 1}, merge, block); !s.ok())
       return Status(s.code(), s.what(), culprit(step, w, payloads));
-    finite = codec::all_finite(block) && finite;
+    finite = see_result(block) && finite;
   }
   return {};
+}
+
+bool Unit::see_result(std::span<const float> values) {
+  const float largest = codec::largest_magnitude(values);
+  if (largest <= carry::kMostCarried) return true;
+  excessive_ = true;
+  return is_finite(largest);
 }
 
 // ---- What a codec is asked, and whom a refusal names

@@ -37,15 +37,22 @@ class Descriptor {
     while (!text.empty()) {
       const ssize_t n = ::write(fd_, text.data(), text.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return false;
+      if (n < 0) return failed();
       text.remove_prefix(static_cast<std::size_t>(n));
     }
     return true;
   }
-  bool close_now() { return close(std::exchange(fd_, -1)) == 0; }  // some errors of writing come only now
+  // Some errors of writing come only now.
+  bool close_now() { return close(std::exchange(fd_, -1)) == 0 || failed(); }
+  int error() const { return error_; }
 
  private:
+  bool failed() {
+    error_ = errno;
+    return false;
+  }
   int fd_;
+  int error_ = 0;  // of the write that failed
 };
 
 // How many sessions of a rank of this process have asked for this name, this one included. What they share is the
@@ -108,8 +115,13 @@ Status TraceFile::write(const Recorder& recorder) {
   if (!out.ok()) return io(path_, "cannot write there", errno);
   bool good = true;
   trace::write(origin_, kept.events, [&](std::string_view text) { good = good && out.write(text); });
-  if (!good || !out.close_now()) return io(path_, "cannot write", errno);
-  if (rename(part.c_str(), path_.c_str()) != 0) return io(path_, "cannot rename to it", errno);
+  // A part of a trace is no trace, and would take room on a disk that is full.
+  const auto give_up = [&](std::string_view what, int error) {
+    unlink(part.c_str());
+    return io(path_, what, error);
+  };
+  if (!good || !out.close_now()) return give_up("cannot write", out.error());
+  if (rename(part.c_str(), path_.c_str()) != 0) return give_up("cannot rename to it", errno);
   written_ = kept.events.size();
   return {};
 }

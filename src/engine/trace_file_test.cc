@@ -3,8 +3,10 @@
 #include "engine/trace_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -107,6 +109,27 @@ TEST(TraceFile, whole) {
   const auto clocks = trace::align(traces, matched->messages);
   ASSERT_TRUE(clocks.ok()) << text(clocks.status());
   for (const trace::Clock& c : *clocks) EXPECT_LE(std::abs(c.ahead(0)), c.error_ns()) << "one clock";
+}
+
+// A disk without room, as a limit on the size of files.
+TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
+  const Folder folder;
+  Ranks ranks(open_loop(1), {.trace = folder / "full.json"});
+  std::vector<float> v(20'000, 1.0F);
+  ASSERT_TRUE(round_of(ranks[0], v).ok());
+  rlimit had{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &had), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{100, had.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const Status status = ranks[0].write_trace();
+  setrlimit(RLIMIT_FSIZE, &had);
+  EXPECT_EQ(status.code(), Code::kIo) << text(status);
+  EXPECT_NE(status.what().find("full.rank0.json: cannot write: File too large"), std::string::npos) << text(status);
+  EXPECT_EQ(folder.names(), std::set<std::string>{});
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(ranks[0].write_trace().ok()) << "with room it is written after all";
+  EXPECT_EQ(folder.names(), std::set<std::string>{"full.rank0.json"});
 }
 
 TEST(TraceFile, own) {

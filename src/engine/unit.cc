@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/unit.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -67,6 +69,23 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
   }
 }
 
+std::string Unit::needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
+                        std::span<const double> ratios) {
+  const Program program = compile(plan, member.place(), ratios, member.tagging, member.makers.get(),
+                                  may_be_copied(tensors, plan));
+  constexpr double kMegabyte = 1e6;
+  const double carried = static_cast<double>(carry::Buffers::bytes(pieces(plan, program))) / kMegabyte;
+  const double frames = static_cast<double>(program.arena_bytes) / kMegabyte;
+  const double others = (static_cast<double>(program.scratch_bytes) * member.workers +
+                         static_cast<double>(sizeof(float) * program.staged_values)) /
+                        kMegabyte;
+  const auto largest = std::ranges::max_element(tensors, {}, &TensorLayout::n);
+  return fmt::format(
+      "{:.1f} MB beside the gradients of {} tensors, of which '{}' is the largest with {} values: {:.1f} MB for "
+      "what is left unsent, {:.1f} MB for frames, {:.1f} MB for copies and scratch",
+      carried + frames + others, tensors.size(), largest->key, largest->n, carried, frames, others);
+}
+
 void Unit::use_ratio(double ratio) {
   for (std::size_t i = 0; i < plan_.parts.size(); ++i)
     if (plan_.parts[i].scheduled) codings_[i].settings = with_ratio(plan_.parts[i].spec, ratio);
@@ -86,6 +105,7 @@ void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
   flat_.begin(bucket);
   round_ = round;
   finite_ = true;
+  excessive_ = false;
   for (ChunkState& c : chunks_) c = {};
 }
 

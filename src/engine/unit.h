@@ -71,6 +71,9 @@ class Unit {
   // ratios: all that use_ratio() may be given. comes: carry::Buffers.
   Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
        std::span<const carry::Own> comes = {});
+  // What one needs, in words, with the tensor that is the largest: for where there was no memory for it.
+  static std::string needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
+                           std::span<const double> ratios);
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
@@ -101,6 +104,8 @@ class Unit {
   // All steps have run: fills the bucket with NaN where some rank was not finite.
   void end();
   bool finite() const { return finite_; }
+  // Whether some value of the result is beyond what is carried on (carry::kMostCarried).
+  bool excessive() const { return excessive_; }
 
   // What the carry keeps moves on (keep), or stays as it was and the bucket is filled with NaN.
   void commit(bool keep);
@@ -161,6 +166,8 @@ class Unit {
   // The result, as finite as it says.
   Status store_at_once(const Step& step, const Where& w, int lane);
   Status write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads, bool& finite);
+  // Looks at values of the result; false where some are not finite.
+  bool see_result(std::span<const float> values);
   bool meets_nonfinite(std::span<const int> frames, const Where& w);
   Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
 
@@ -198,6 +205,7 @@ class Unit {
   std::vector<ChunkState> chunks_;
   std::uint32_t round_ = 0;
   std::atomic<bool> finite_{true};
+  std::atomic<bool> excessive_{false};
 };
 
 }  // namespace tithe::engine

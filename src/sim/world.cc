@@ -209,6 +209,10 @@ const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
                     Extent extent) {
+  constexpr int kMostRanks = 1 << 17;  // where all are alike, some twenty seconds of a model of 10^8 values
+  if (cluster.world() > kMostRanks)
+    return Status(Code::kInvalid, fmt::format("{} ranks: at most {} are simulated; ask for fewer (--ranks)",
+                                              cluster.world(), kMostRanks));
   constexpr int kSmall = 16;
   const bool small = cluster.world() <= kSmall;
   // Hosts that share a machine get its cores one after the other, so they are alike only on the average.

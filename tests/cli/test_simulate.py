@@ -155,6 +155,9 @@ def test_the_trace_is_one_that_viewers_open(tmp_path):
         ("--model hdc --cluster office_1g --compare fp9", ("fp9", "fp8")),
         ("--model hdc --cluster office_1g --compare fp8@rong", ("rong", "ring")),
         ("--model large.json --cluster office_1g", ("large.json:5", "w: ", "2^40")),
+        ("--model many.json --link 1Gb/s --ranks 4", ("1099511627776 values in 262144 parts", "part_values")),
+        ("--model bert_base --link 1Gb/s --ranks 1000000", ("1000000 ranks", "--ranks")),
+        ("--model hdc --link 1Gb/s --ranks 1000000 --sweep ranks", ("262144 ranks", "--ranks")),
         ("--model torn.json --cluster office_1g", ("torn.json:3", "whole?")),
         ("--model hdc:scale=1e999 --cluster office_1g", ("above 0 and at most 1",)),
         ("--model hdc --cluster office_1g --bucket-cap-mb 1e999", ("--bucket-cap-mb",)),
@@ -168,6 +171,8 @@ def test_what_is_wrong_is_refused_with_the_cure(line, words, tmp_path):
         "large.json": '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n'
         '{"name": "v", "values": 1099511627776, "row": 1, "ready_ms": 1},\n'
         '{"name": "w", "values": 18446744073709551615, "row": 1, "ready_ms": 1}]}\n',
+        "many.json": '{"model": "m", "forward_ms": 1, "tensors": ['
+        '{"name": "v", "values": 1099511627776, "row": 1, "ready_ms": 1}]}',
         "torn.json": '{"model": "m",\n"forward_ms": 1,\n"tensors": [{"na',
     }
     for name, text in files.items():

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "base/secret.h"
@@ -109,12 +110,7 @@ Status write(const std::string& path, EVP_PKEY* key) {
   return write(path, 0600, text.get());
 }
 
-}  // namespace
-
-Status make_keys(const std::string& folder, int world, std::chrono::seconds lasting) {
-  if (world < 1) return {Code::kInvalid, fmt::format("keys for {} ranks", world)};
-  if (mkdir(folder.c_str(), 0700) != 0)
-    return {Code::kInvalid, fmt::format("{}: {}", folder, std::strerror(errno))};
+Status fill(const std::string& folder, int world, std::chrono::seconds lasting) {
   // A name that no other job has, so that who comes from one is told that, and not of a signature that fails.
   std::uint64_t number = 0;
   TITHE_TRY(fill_random({reinterpret_cast<std::uint8_t*>(&number), sizeof number}));
@@ -131,6 +127,18 @@ Status make_keys(const std::string& folder, int world, std::chrono::seconds last
     TITHE_TRY(write(fmt::format("{}/rank{}.key", folder, r), rank.key.get()));
   }
   return {};
+}
+
+}  // namespace
+
+Status make_keys(const std::string& folder, int world, std::chrono::seconds lasting) {
+  if (world < 1) return {Code::kInvalid, fmt::format("keys for {} ranks", world)};
+  if (mkdir(folder.c_str(), 0700) != 0)
+    return {Code::kInvalid, fmt::format("{}: {}", folder, std::strerror(errno))};
+  const Status s = fill(folder, world, lasting);
+  std::error_code ignored;
+  if (!s.ok()) std::filesystem::remove_all(folder, ignored);  // half of a job's keys serve nobody
+  return s;
 }
 
 }  // namespace tithe::tcp

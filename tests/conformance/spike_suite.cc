@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// One gradient that is finite and far too large, and ordinary ones after it, through whole sessions: every codec meets
+// every strategy and world, and every kind of feedback. A spike costs kBad rounds at most, and one that codecs
+// send in small pieces is gone after kLooks; what was let go for it is booked.
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+#include "carry/store.h"
+#include "support/law_cases.h"
+
+namespace tithe {
+namespace {
+
+using testing::Combination;
+using testing::Data;
+using testing::first_difference;
+using testing::gradients;
+using testing::Ranks;
+using testing::residuals;
+using testing::synchronise;
+using testing::text;
+using testing::Values;
+
+constexpr std::size_t kSomeSizes[] = {33, 4097};
+constexpr int kBefore = 2;    // ordinary rounds
+constexpr int kBad = 3;       // rounds that may be dropped, or give values beyond what is carried
+constexpr int kLooks = 65;    // rounds after it that it may be seen in, where it is sent in small pieces
+constexpr int kAfter = 4;     // rounds in which nothing of it is left
+constexpr float kOrdinary = 1e4F;  // beyond what a few rounds of gradients() add up to on 16 ranks
+
+struct Spike {
+  float size;
+  bool everywhere;  // on all ranks, else on the last one
+};
+void PrintTo(const Spike& spike, std::ostream* out) {
+  *out << spike.size << (spike.everywhere ? " on all ranks" : " on one rank");
+}
+// Sums of the first are no floats; the others are sent, and come down slowly.
+constexpr Spike kSpikes[] = {{3e38F, true}, {3e38F, false}, {-1e30F, true}, {1e28F, false}};
+
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+Values with_spike(int world, Rank r, int round, const Spike& spike) {
+  Values v = gradients(kSomeSizes, Data::kGaussian, r, round);
+  if (round == kBefore && (spike.everywhere || r == world - 1))
+    for (std::vector<float>& tensor : v) tensor[tensor.size() / 3] = spike.size;
+  return v;
+}
+
+// Ends every value's way: +1 for what goes in, -1 for what comes out; and how large it is at most.
+struct Sum {
+  double value = 0, magnitude = 0;
+  void add(const Values& values, double sign) {
+    for (const std::vector<float>& v : values)
+      for (const float x : v) {
+        value += sign * double{x};
+        magnitude += std::fabs(double{x});
+      }
+  }
+};
+
+struct Round {
+  std::vector<Values> grads, before, result, after;  // by rank
+  std::vector<double> let_go;                        // by rank: the sum
+  bool dropped = false;
+  explicit Round(int world)
+      : grads(at(world)), before(grads), result(grads), after(grads), let_go(at(world)) {}
+  float largest() const {
+    float most = 0;
+    for (const std::vector<float>& v : result[0])
+      for (const float x : v) most = std::isnan(x) ? x : std::max(most, std::fabs(x));
+    return most;
+  }
+};
+
+Round run(Ranks& all, int number, const Spike& spike) {
+  Round round(all.world());
+  all.each([&](Rank r) {
+    round.before[at(r)] = residuals(all[r], kSomeSizes);
+    round.grads[at(r)] = round.result[at(r)] = with_spike(all.world(), r, number, spike);
+    const double had = all[r].stats().sum_let_go;
+    const Status s = synchronise(all[r], kSomeSizes, round.result[at(r)]);
+    EXPECT_TRUE(s.ok()) << text(s);
+    round.let_go[at(r)] = all[r].stats().sum_let_go - had;
+    round.after[at(r)] = residuals(all[r], kSomeSizes);
+  });
+  round.dropped = all[0].last_round_dropped();
+  for (Rank r = 0; r < all.world(); ++r) {
+    EXPECT_EQ(first_difference(round.result[at(r)], round.result[0]), "") << "rank " << r;
+    EXPECT_EQ(all[r].last_round_dropped(), round.dropped) << "rank " << r;
+  }
+  return round;
+}
+
+// What was let go is booked: with it the round's sums agree, up to the rounding of values that large.
+void expect_booked(const Round& round) {
+  Sum sum;
+  for (std::size_t r = 0; r < round.grads.size(); ++r) {
+    if (!round.dropped) sum.add(round.grads[r], 1);
+    sum.add(round.before[r], 1);
+    sum.add(round.after[r], -1);
+    sum.value -= round.let_go[r];
+    sum.magnitude += std::fabs(round.let_go[r]);
+  }
+  if (!round.dropped) sum.add(round.result[0], -1);
+  EXPECT_LE(std::fabs(sum.value), 1e-5 * sum.magnitude);
+}
+
+void expect_recovery(const SessionOptions& options, int world, const Spike& spike, bool balances) {
+  Ranks all(open_loop(world), options);
+  int bad_rounds = 0, last_seen = kBefore;
+  double let_go = 0;
+  for (int number = 0; number <= last_seen + kAfter && last_seen <= kBefore + kLooks; ++number) {
+    SCOPED_TRACE("round " + std::to_string(number));
+    const Round round = run(all, number, spike);
+    if (balances) expect_booked(round);
+    for (const double sum : round.let_go) let_go += std::fabs(sum);
+    const bool bad = round.dropped || round.largest() > carry::kMostCarried;
+    if (number < kBefore) {
+      EXPECT_FALSE(bad) << "gradients are ordinary";
+    } else if (bad || round.largest() > kOrdinary) {
+      last_seen = number;
+      bad_rounds += bad ? 1 : 0;
+    }
+  }
+  EXPECT_LE(bad_rounds, kBad);
+  EXPECT_LE(last_seen - kBefore, kLooks);
+  std::size_t lines = 0;
+  for (Rank r = 0; r < world; ++r) {
+    const std::vector<std::string> said = all[r].said();
+    lines += said.size();
+    for (const std::string& line : said)
+      for (const std::string& word : {std::string("'values"), "rank " + std::to_string(r), std::string("let go")})
+        EXPECT_NE(line.find(word), std::string::npos) << line;
+  }
+  EXPECT_TRUE(let_go == 0 || lines > 0) << "it was let go in silence";
+}
+
+class SpikeSuite : public ::testing::TestWithParam<Combination> {};
+
+TEST_P(SpikeSuite, ASpikeCostsItsRoundAndFewMore) {
+  const Combination& c = GetParam();
+  if (c.between_processes) GTEST_SKIP() << "the same frames";
+  for (const Spike& spike : kSpikes) {
+    SCOPED_TRACE(::testing::PrintToString(spike));
+    expect_recovery({.spec = c.law.spec,
+                     .strategy = std::string(c.strategy->name),
+                     .rules = c.law.rules,
+                     .hosts = c.hosts,
+                     .lanes = 0,
+                     .average = false,
+                     .min_values = 0,
+                     .seed = 7},
+                    c.world, spike, true);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SpikeSuite, ::testing::ValuesIn(testing::combinations()), testing::label);
+
+// A velocity holds a spike as a residual does.
+TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
+  for (const char* codec : {"topk:ratio=0.01,feedback=momentum", "dgc:ratio=0.01", "dgc:ratio=0.01,mask=off",
+                            "onebit:feedback=decay", "topk:ratio=0.01,feedback=decay", "sign:feedback=momentum"}) {
+    const Result<Spec> spec = parse_spec(codec);
+    if (!spec.ok()) {
+      ADD_FAILURE() << codec << ": " << spec.status().what();
+      continue;
+    }
+    for (const int world : {1, 3})
+      for (const Spike& spike : kSpikes) {
+        SCOPED_TRACE(std::string(codec) + " " + ::testing::PrintToString(spike));
+        expect_recovery({.codec = codec, .strategy = "gather", .lanes = 0, .average = false, .min_values = 0},
+                        world, spike, false);  // a gradient counts more or less than once
+      }
+  }
+}
+
+// What a state holds decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
+TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
+  for (const char* codec : {"onebit", "dct", "topk:ratio=0.01"}) {
+    const SessionOptions options{.codec = codec, .strategy = "gather", .lanes = 0, .min_values = 0, .seed = 7};
+    Ranks first(open_loop(2), options);
+    for (int number = 0; number < kBefore + 4; ++number) {
+      Ranks second(open_loop(2), options);
+      for (Rank r = 0; r < 2; ++r) ASSERT_TRUE(second[r].restore(*first[r].state()).ok());
+      const Round want = run(first, number, kSpikes[0]), got = run(second, number, kSpikes[0]);
+      for (std::size_t r = 0; r < 2; ++r) {
+        EXPECT_EQ(first_difference(got.result[r], want.result[r]), "") << codec << ", round " << number;
+        EXPECT_EQ(first_difference(got.after[r], want.after[r]), "") << codec << ", round " << number;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tithe
