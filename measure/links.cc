@@ -92,7 +92,7 @@ class Probe {
     return rate;
   }
 
-  // A message to each of `to` while one comes from each of `from`: seconds until all are through. 0: one of them failed.
+  // A message to each of `to` while one comes from each of `from`: seconds until all are through. 0: one failed.
   double round(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room) {
     const double begin = seconds();
     const OpId base = last_ + 1;
