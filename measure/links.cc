@@ -92,7 +92,7 @@ class Probe {
     return rate;
   }
 
-  // A message to each of `to` while one comes from each of `from`: seconds until all are through. 0: one of them failed.
+  // A message to each of `to` while one comes from each of `from`: seconds until all are through. 0: one failed.
   double round(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room) {
     const double begin = seconds();
     const OpId base = last_ + 1;
@@ -242,7 +242,8 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
       others.push_back((me + k) % world);
   others = only_good(others);
   const ByteView whole = room.large;
-  const ByteView share = whole.first(whole.size() / std::max<std::size_t>(1, others.size()));
+  const ByteView share =
+      whole.first(whole.size() / static_cast<std::size_t>(world - 1));  // alike on all ranks
   std::vector<double> to_right, ratios;
   for (int k = -1; k < kRoundsOfAKind; ++k) {  // the first opens connections
     if (!meet()) return stopped;
@@ -253,9 +254,10 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
     probe.idle(kPause);
     if (!meet()) return stopped;
     const double all = probe.round(others, share, others, in);
-    if (k < 0 || one <= 0 || all <= 0) continue;
+    if (k < 0 || one <= 0) continue;
     to_right.push_back(one);
-    ratios.push_back(one / all);
+    const double part = static_cast<double>(others.size() * share.size()) / static_cast<double>(whole.size());
+    if (all > 0) ratios.push_back(part * one / all);
   }
   if (!left.empty() && !to_right.empty())
     together.rate = static_cast<double>(whole.size()) / median(to_right);

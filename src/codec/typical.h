@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How long payloads of gradients are, for those who predict: beside bound(), which is the most that one may be and what
+// How long payloads of gradients are, for those who predict: beside bound(), the most that one may be, and what
 // memory is taken for.
 //
-//   typical   within a tenth of the mean payload of bell-shaped values of the usual deviation, in the rounds after which
+//   typical   within a tenth of the mean payload of bell-shaped values of the usual deviation, in rounds after which
 //             feedback has settled (tests/conformance/typical_suite.cc); bench/results/typical.md has a model's own
 //             gradients beside them
 //   at most   never above the bound

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulator beside what pencil and paper say: steps of a chain times latency, and bytes over the rate, where nothing
+// The simulator beside what pencil and paper say: steps of a chain times latency, bytes over the rate, where nothing
 // else costs. And when long messages leave, by the transport's rule.
 #include <gtest/gtest.h>
 

@@ -236,3 +236,46 @@ def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path):
     refused("profile --ranks 2 -o missing/p.json", 1, "no such folder", folder=tmp_path)
     refused("profile --ranks 2 --transport loop", 2, "threads", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_prediction_has_a_band_from_the_table_of_truth():
+    done = run("simulate --model hdc --link 1Gb/s --ranks 4 --codec bf16")
+    cases = (ROOT / "bench/results/truth.md").read_text().count("%)")
+    assert cases > 100
+    assert " times their prediction (" in done.stdout
+    one = told("simulate --model hdc --link 1Gb/s --ranks 4 --codec bf16")["settings"][0]
+    low, high = one["step_ms_between"]
+    assert one["compute_ms"] <= low <= one["step_ms"] <= high
+
+
+def test_sizes_that_nobody_measured_are_the_usual_ones_and_said_to_be():
+    line = "simulate --model hdc --link 1Gb/s --ranks 2 --codec dragonn --strategy gather --compare bf16"
+    said = told(line)
+    assert said["assumed_sizes"] == ["dragonn"]
+    assert "sizes of dragonn depend on the gradients" in run(line).stdout
+    # A hundredth of the values, each with its index, less those that fall on a slot that is taken: not four times it.
+    whole = 1149010 * 8 * 0.01
+    assert 0.7 * whole < said["settings"][0]["bytes_sent_per_rank"] < 1.1 * whole
+
+
+def test_hosts_of_several_ranks_without_a_file():
+    line = "simulate --model hdc --link 1Gb/s --hosts 4x8 --codec bf16 --strategy server --compare bf16@hosts"
+    server, hosts = told(line)["settings"]
+    assert server["ranks"] == 32
+    assert hosts["step_ms"] < server["step_ms"] / 2
+    assert told(line.replace("--hosts 4x8", "--ranks 4"))["settings"][0]["ranks"] == 4
+    for wrong in ("4", "4x", "0x8", "4x8x2", "x"):
+        refused(line.replace("4x8", wrong), 2, "--hosts", "such as 4x8")
+    refused(f"{line} --ranks 8", 2, "leave one of them out")
+    refused("simulate --model hdc --cluster wan --hosts 4x8", 2, "--hosts goes with --link")
+
+
+# A rendezvous that no transport makes over TCP had the ring behind the server over long ways.
+def test_long_messages_leave_as_the_transport_has_it():
+    line = "simulate --model resnet50 --cluster wan --codec bf16 --strategy {}"
+    ring, server = (told(line.format(s))["settings"][0]["step_ms"] for s in ("ring", "server"))
+    assert ring < server
+    one = "simulate --model hdc --link 100Mb/s+40ms --ranks 4 --codec fp32 --strategy ring"
+    assert told(f"{one} --transport ucx") == told(one)
+    assert told(f"{one} --transport tcp")["settings"][0]["step_ms"] > told(one)["settings"][0]["step_ms"]
+    refused(f"{one} --transport tpc", 2, "did you mean 'tcp'?")
