@@ -27,7 +27,7 @@ from tithe._torch_trace import Backward
 
 _log = logging.getLogger("tithe.torch")
 
-_TROUBLE = "auto: trouble: "  # so begin the lines of codec "auto" that tell of any: include/tithe/session.h
+_NEWS, _TROUBLE = "auto: ", "auto: trouble: "  # so begin the lines of codec "auto": include/tithe/session.h
 _LOOK = 0.1  # seconds between looks for Ctrl-C
 
 
@@ -146,7 +146,8 @@ def _lighten(error: BaseException) -> None:
 def _commit(session: _core.Session, step: list[Job]) -> None:
     session.commit()
     for line in session.said():
-        _log.log(logging.WARNING if line.startswith(_TROUBLE) else logging.INFO, "%s", line)
+        news = line.startswith(_NEWS) and not line.startswith(_TROUBLE)
+        _log.log(logging.INFO if news else logging.WARNING, "%s", line)
     for job in step:
         job.settle()
 
