@@ -11,8 +11,8 @@ namespace tithe::cli {
 namespace {
 
 constexpr std::size_t kValues = 1500;
-// Gradients of two sizes: what is sent under a threshold that all know suits one of them and not the other.
-constexpr float kSizes[] = {1.0F, 1000.0F};
+// Gradients of several sizes: what is sent under a threshold that all know suits one of them and not the others.
+constexpr float kSizes[] = {1.0F, 1000.0F, 1e-4F};
 
 Floats times(Floats v, float by) {
   for (float& f : v) f *= by;
@@ -111,7 +111,7 @@ void Rounds::scale() {
   constexpr double kLow = 0.4, kHigh = 2.5, kGain = 0.6, kUnbiased = 0.1, kCentred = 1e-3;
   bool fits = false;
   std::string why;
-  for (const float size : kSizes) {
+  for (const float size : {kSizes[0], kSizes[1]}) {
     const Measure m = measure(times(values(kBell, kValues, 1), size));
     if (!m.had) continue;
     if (first_ && size == kSizes[0]) told_.values[kBell] = m;
