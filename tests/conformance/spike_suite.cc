@@ -128,10 +128,11 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
   EXPECT_LE(bad_rounds, kBad);
   // Sums that are encoded anew on many ranks leave less than what is let go on some of them (tbq in a ring of 16), and
   // that stays: docs/footguns.md, "One spike".
-  if (last_seen - kBefore > kLooks)
+  if (last_seen - kBefore > kLooks) {
     for (Rank r = 0; r < world; ++r)
       for (const std::vector<float>& v : residuals(all[r], kSomeSizes))
         for (const float x : v) ASSERT_LE(std::fabs(x), carry::kMostCarried) << "rank " << r;
+  }
   if (!may_stay) {
     EXPECT_LE(last_seen - kBefore, kLooks);
   }
