@@ -45,7 +45,9 @@ bool harmless(const Fault& f) {
 
 bool survives(const Course& course, const Fault& fault, Rank r) {
   if (harmless(fault)) return true;
-  if (fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut) return true;
+  // Two that cannot talk, and have nobody between them, may say different things and be a commit apart.
+  if (fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut)
+    return course.ends.size() > 2 || (r != fault.who && r != fault.other);
   // Whoever changes bytes is there to the end and is told.
   if (fault.kind == FaultKind::kDamage || fault.kind == FaultKind::kForge) return true;
   return r != fault.who && !course.ends[at(r)].left;
@@ -83,8 +85,7 @@ void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
     if (!survives(course, fault, r) || end.round < 0) continue;
     first_failed = std::min(first_failed, end.round);
     if (said != nullptr &&
-        (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()) &&
-        !(fault.kind == FaultKind::kCut && plot_.world == 2))
+        (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()))
       fails(fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut ? "link" : "agreed",
             fmt::format("rank {}: {}; rank {}: {}", speaker, text(said->status), r, text(end.status)));
     said = &end;
