@@ -181,8 +181,8 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
     if (f.settled) return f;
     if (steady)
       f.why = fmt::format(
-          "over {} rounds the mean of what is sent is off by {:.3g} of the gradient, and comes no closer", f.rounds,
-          off);
+          "over {} rounds the mean of what is sent is off by {:.3g} of the gradient, and comes no closer",
+          f.rounds, off);
   }
   return f;
 }

@@ -122,8 +122,8 @@ bool Subject::combine(const Call& told, std::size_t n, std::vector<Payload>& sen
 
 Sent Subject::encode(const Floats& grad, const Floats& residual, std::uint32_t round) const {
   Sent sent{Payload(last_phase().bound(settings_, grad.size())), Floats(grad.size()), true};
-  const Result<Encoded> done = impl_.encode(
-      call(round), {grad.data(), residual.data(), sent.left.data(), grad.size()}, sent.payload);
+  const Result<Encoded> done =
+      impl_.encode(call(round), {grad.data(), residual.data(), sent.left.data(), grad.size()}, sent.payload);
   sent.finite = done.ok() && done->finite;
   if (done.ok()) sent.payload.resize(done->bytes);
   if (!done.ok()) note(done.status());
@@ -134,7 +134,8 @@ Status Subject::decode(std::span<const ByteView> payloads, Floats& out, std::uin
   return impl_.decode(call(round), payloads, {}, out);
 }
 
-bool Subject::sends(const Floats& grad, const Floats& residual, std::uint32_t round, Floats& out, Floats* left) {
+bool Subject::sends(const Floats& grad, const Floats& residual, std::uint32_t round, Floats& out,
+                    Floats* left) {
   if (!agree(std::span(&grad, 1), residual, round)) return false;
   Sent sent = encode(grad, residual, round);
   if (!sent.finite || !decode(std::vector<ByteView>{sent.payload}, out, round).ok()) return false;

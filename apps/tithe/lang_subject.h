@@ -35,15 +35,19 @@ struct Laws {
   Law faithful{"faithful", "taken = sent + left"};
   Law additive{"additive", "two payloads decode to the sum of what each does"};
   Law agreed{"agreed", "payloads combine to the same bytes in any order, and to their sum"};
-  Law honest{"honest", "its own bytes are accepted, others refused or read, and nothing is written when refused"};
+  Law honest{"honest",
+             "its own bytes are accepted, others refused or read, and nothing is written when refused"};
   Law sound{"sound", "a damaged payload is refused, or decodes to finite values"};
   Law finite{"finite", "a value that is not finite is reported"};
   Law unbiased{"unbiased", "the mean of what is sent is the value"};
   Law contraction{"contraction", "no more is lost than is claimed"};
-  Law scaled{"scaled", "what is sent is about as large as the values: another factor would not lose much less"};
-  Law centred{"centred", "values of the other signs give what is sent the other signs: nothing is added to it"};
-  Law settled{"settled",
-              "with feedback, what is left does not grow, and the mean of what is sent comes to be the value"};
+  Law scaled{"scaled",
+             "what is sent is about as large as the values: another factor would not lose much less"};
+  Law centred{"centred",
+              "values of the other signs give what is sent the other signs: nothing is added to it"};
+  Law settled{
+      "settled",
+      "with feedback, what is left does not grow, and the mean of what is sent comes to be the value"};
   std::vector<Law*> all();
 };
 
@@ -75,7 +79,8 @@ class Subject {
   Sent encode(const Floats& grad, const Floats& residual, std::uint32_t round = 3) const;
   Status decode(std::span<const ByteView> payloads, Floats& out, std::uint32_t round = 3) const;
   // What one rank sends of values, decoded; of a phased codec it agrees with itself. False: it cannot be had.
-  bool sends(const Floats& grad, const Floats& residual, std::uint32_t round, Floats& out, Floats* left = nullptr);
+  bool sends(const Floats& grad, const Floats& residual, std::uint32_t round, Floats& out,
+             Floats* left = nullptr);
 
   // Which values in which settings; and why, where something was not ok since.
   std::string where(std::size_t n, unsigned kind) const;

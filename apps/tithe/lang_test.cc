@@ -136,8 +136,9 @@ class Trial {
         ++laws_.sound.held;
         return;
       }
-      laws_.sound.expect(false, fmt::format("{}: where {}, decode gives {}; say with 'where' what must hold of it",
-                                            subject_.where(n, kHeavy), what, *odd));
+      laws_.sound.expect(false,
+                         fmt::format("{}: where {}, decode gives {}; say with 'where' what must hold of it",
+                                     subject_.where(n, kHeavy), what, *odd));
     };
     const std::uint8_t last = subject_.last();
     const auto phase = [&](std::size_t p) -> const lang::Checked& {
@@ -204,7 +205,8 @@ Result<Report> test(const std::string& path) {
   Trial trial(**program);
   trial.run();
   Report report;
-  report.json = {{"name", (*program)->name}, {"laws", Json::array()}, {"measured", told_json(trial.rounds().told())}};
+  report.json = {
+      {"name", (*program)->name}, {"laws", Json::array()}, {"measured", told_json(trial.rounds().told())}};
   report.text = (*program)->name + "\n";
   for (const Law* law : trial.laws().all()) {
     if (law->held == 0 && law->broken.empty()) continue;

@@ -62,10 +62,11 @@ Status check_parts(const Scene& scene, const Choices& choices) {
   for (const bench::ModelTensor& t : scene.model.tensors)
     parts += static_cast<double>(choices.parts(choices.choice(t.name, t.values), t.values));
   if (parts <= kMostParts) return {};
-  return {Code::kInvalid,
-          fmt::format("{} values in {:.0f} parts: at most {} are simulated; ask for larger parts (part_values in "
-                      "--choices, docs/choices.md) or a model of fewer values",
-                      scene.model.values(), parts, kMostParts)};
+  return {
+      Code::kInvalid,
+      fmt::format("{} values in {:.0f} parts: at most {} are simulated; ask for larger parts (part_values in "
+                  "--choices, docs/choices.md) or a model of fewer values",
+                  scene.model.values(), parts, kMostParts)};
 }
 
 }  // namespace

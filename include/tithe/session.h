@@ -120,7 +120,7 @@ struct SessionStats {
   // that were not zero, and their sum.
   std::uint64_t values_let_go = 0;
   double sum_let_go = 0;
-  std::uint64_t values = 0;          // gradient values synchronised by this rank
+  std::uint64_t values = 0;  // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
   std::uint64_t encode_ns = 0;
@@ -218,7 +218,8 @@ class Session {
   // The rules of the next round, as JSON without reasons; empty where there are none.
   std::string choices() const;
   // What has happened to the job since the last call, a line each: what codec "auto" has found and decided, on rank 0,
-  // where lines that tell of trouble begin with "auto: trouble: "; residuals that were let go, on the rank whose they were.
+  // where lines that tell of trouble begin with "auto: trouble: "; residuals that were let go, on the rank that had
+  // them.
   std::vector<std::string> said();
 
   // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the

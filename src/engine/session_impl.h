@@ -167,7 +167,7 @@ class Session::Impl {
   std::uint64_t values_let_go_ = 0;
   double sum_let_go_ = 0;
   std::vector<std::string> lines_;  // for said()
-  engine::Runner runner_;    // last: its lanes stop before what they use goes
+  engine::Runner runner_;           // last: its lanes stop before what they use goes
 };
 
 }  // namespace tithe

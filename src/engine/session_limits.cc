@@ -68,8 +68,8 @@ std::string Session::Impl::needs(std::span<const Tensor> bucket) const {
 // The others cannot go on without this rank, so they hear of it now.
 Status Session::Impl::no_memory(const std::string& what) {
   runner_.cancel();
-  return {Code::kIo,
-          fmt::format("rank {} has no memory for {} (docs/flow.md, 'Memory')", member_.me, what), member_.me};
+  return {Code::kIo, fmt::format("rank {} has no memory for {} (docs/flow.md, 'Memory')", member_.me, what),
+          member_.me};
 }
 
 }  // namespace tithe

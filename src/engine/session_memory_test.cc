@@ -212,7 +212,8 @@ TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
     DType dtype;
     std::size_t most;  // bytes that can be had at once
   };
-  for (const Case& c : {Case{"onebit", DType::kF32, 100'000}, {"onebit:feedback=none", DType::kF16, 1'000'000}}) {
+  for (const Case& c :
+       {Case{"onebit", DType::kF32, 100'000}, {"onebit:feedback=none", DType::kF16, 1'000'000}}) {
     Ranks ranks(open_loop(2), {.codec = c.codec, .timeout = std::chrono::seconds(5)});
     Floats weight(500'000), bias(10);
     const Tensor bucket[] = {

@@ -18,7 +18,7 @@
 namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
-std::atomic<std::int64_t> g_held{0};  // bytes
+std::atomic<std::int64_t> g_held{0};        // bytes
 std::atomic<std::size_t> g_most{SIZE_MAX};  // bytes: there is no memory for more at once
 
 void* allocate(std::size_t n, std::size_t align) {

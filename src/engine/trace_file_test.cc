@@ -125,7 +125,8 @@ TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
   const Status status = ranks[0].write_trace();
   setrlimit(RLIMIT_FSIZE, &had);
   EXPECT_EQ(status.code(), Code::kIo) << text(status);
-  EXPECT_NE(status.what().find("full.rank0.json: cannot write: File too large"), std::string::npos) << text(status);
+  EXPECT_NE(status.what().find("full.rank0.json: cannot write: File too large"), std::string::npos)
+      << text(status);
   EXPECT_EQ(folder.names(), std::set<std::string>{});
   std::signal(SIGXFSZ, handler);
   EXPECT_TRUE(ranks[0].write_trace().ok()) << "with room it is written after all";

@@ -75,9 +75,9 @@ struct SendItem {
   bool trits = false, places = false;
   bool ints = false;  // whole numbers that add up
   bool array = false;
-  bool full = false;        // [block]
+  bool full = false;               // [block]
   std::optional<double> per = {};  // of so many values the bytes
-  ExprPtr value = nullptr;  // none: encode's of the same name
+  ExprPtr value = nullptr;         // none: encode's of the same name
   ExprPtr where = nullptr;
 };
 

@@ -156,7 +156,8 @@ void expect_same_verdicts(const Codec& codec, const Call& call, std::size_t n, c
     Payload bad = good;
     if (turn % 3 == 0) bad.resize(draw(0) % (good.size() + 2));
     if (!bad.empty()) bad[draw(1) % bad.size()] ^= static_cast<std::uint8_t>(1U << draw(2) % 8);
-    const bool fast = codec.impls[0].check(call, n, bad).ok(), slow = codec.reference().check(call, n, bad).ok();
+    const bool fast = codec.impls[0].check(call, n, bad).ok(),
+               slow = codec.reference().check(call, n, bad).ok();
     ASSERT_EQ(fast, slow) << n << " turn " << turn;
     Floats out[2] = {Floats(n), Floats(n)};
     const std::vector<ByteView> views{bad};

@@ -79,7 +79,8 @@ std::uint8_t* put_trits(const std::uint8_t* flat, std::size_t len, std::uint8_t*
 // Fives of codes, one behind the other.
 class Fives {
  public:
-  Fives(std::uint8_t* to, std::size_t len) : to_(to), left_(fives_in(len)), last_(len == 0 ? 0 : last_bits(len)) {}
+  Fives(std::uint8_t* to, std::size_t len)
+      : to_(to), left_(fives_in(len)), last_(len == 0 ? 0 : last_bits(len)) {}
   std::size_t left() const { return left_; }
   // False: what stands behind the last value is not ones.
   bool add(unsigned five) {
@@ -175,20 +176,22 @@ bool to_flat(const Checked& program, ByteView payload, std::size_t n, std::uint8
   if (payload.size() < head) return false;
   flat = std::copy_n(payload.data(), head, flat);
   ByteView rest = payload.subspan(head);
-  return in_order(program, n, [&](const Item& item, std::size_t len) {
-    std::size_t bytes = item_bytes(item, len);
-    if (is_trits(item)) {
-      const std::optional<std::size_t> took = get_trits(rest, len, flat);
-      if (!took) return false;
-      bytes = *took;
-    } else {
-      if (rest.size() < bytes) return false;
-      std::copy_n(rest.data(), bytes, flat);
-    }
-    rest = rest.subspan(bytes);
-    flat += flat_item(item, len);
-    return true;
-  }) && rest.empty();
+  return in_order(program, n,
+                  [&](const Item& item, std::size_t len) {
+                    std::size_t bytes = item_bytes(item, len);
+                    if (is_trits(item)) {
+                      const std::optional<std::size_t> took = get_trits(rest, len, flat);
+                      if (!took) return false;
+                      bytes = *took;
+                    } else {
+                      if (rest.size() < bytes) return false;
+                      std::copy_n(rest.data(), bytes, flat);
+                    }
+                    rest = rest.subspan(bytes);
+                    flat += flat_item(item, len);
+                    return true;
+                  }) &&
+         rest.empty();
 }
 
 }  // namespace tithe::lang

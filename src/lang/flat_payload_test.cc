@@ -39,7 +39,8 @@ TEST(Flat, TritsAreTheInterpretersBytes) {
       Payload flat(flat_bytes(program, n)), want((n + 4) / 5), got((n + 4) / 5);
       ASSERT_EQ(flat.size(), (2 * n + 7) / 8);
       for (std::size_t i = 0; i < n; ++i) flat[i / 4] |= static_cast<std::uint8_t>(codes[i] << (2 * (i % 4)));
-      want.resize(static_cast<std::size_t>(put_codes(program.items[0], codes, {}, want.data()) - want.data()));
+      want.resize(
+          static_cast<std::size_t>(put_codes(program.items[0], codes, {}, want.data()) - want.data()));
       got.resize(to_payload(program, flat.data(), n, got.data()));
       ASSERT_EQ(got, want) << n << " " << rare;
       Payload back(flat.size(), 0xee);
@@ -68,7 +69,8 @@ TEST(Flat, OtherBytesGetTheInterpretersVerdict) {
     ASSERT_EQ(to_flat(program, bytes, n, flat.data()), want) << turn;
     ASSERT_EQ(flat.back(), 0xee) << turn;
     (want ? read : refused) += 1;
-    for (std::size_t i = 0; want && i < n; ++i) ASSERT_EQ(flat[i / 4] >> (2 * (i % 4)) & 3U, codes[i]) << turn;
+    for (std::size_t i = 0; want && i < n; ++i)
+      ASSERT_EQ(flat[i / 4] >> (2 * (i % 4)) & 3U, codes[i]) << turn;
   }
   EXPECT_GT(read, 100U);
   EXPECT_GT(refused, 5000U);

@@ -114,9 +114,10 @@ class ObjectCache : public testing::Test {
     }
     const fs::path tools = folder_.string() + "_tools";
     fs::create_directories(tools);
-    std::ofstream(tools / "made.so", std::ios::binary) << made.substr(0, made.size() - kSealBytes)
-                                                          << std::string(padding, '\0');
-    std::ofstream(tools / "copies") << "#!/bin/sh\nexec cp " << (tools / "made.so").string() << " program.so\n";
+    std::ofstream(tools / "made.so", std::ios::binary)
+        << made.substr(0, made.size() - kSealBytes) << std::string(padding, '\0');
+    std::ofstream(tools / "copies") << "#!/bin/sh\nexec cp " << (tools / "made.so").string()
+                                    << " program.so\n";
     fs::permissions(tools / "copies", fs::perms::all);
     ::setenv("TITHE_CXX", (tools / "copies").c_str(), 1);
     ASSERT_NE(find().object, nullptr);
@@ -232,8 +233,7 @@ TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
     const std::size_t at = text.rfind(row);
     ASSERT_NE(at, std::string::npos);
     text.replace(at, row.size(), fmt::format("    {{{}, ", other));
-    const Result<std::string> made =
-        compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string());
+    const Result<std::string> made = compile_cpp(*compiler, text, flag_of(level_in_use()), folder_.string());
     ASSERT_TRUE(made.ok()) << made.status().what();
     fs::rename(folder_ / *made, object);
     is_new();
@@ -258,7 +258,8 @@ TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
                              {"it was cut, or has no checksum", good.substr(0, good.size() - kSealBytes)},
                              {"it was cut, or has no checksum", good + "more"},
                              {"it was cut, or has no checksum", "no object"}};
-  for (const std::size_t left : {std::size_t{1}, std::size_t{64}, std::size_t{4096}, good.size() / 2, good.size() - 1})
+  for (const std::size_t left :
+       {std::size_t{1}, std::size_t{64}, std::size_t{4096}, good.size() / 2, good.size() - 1})
     all.push_back({"it was cut, or has no checksum", good.substr(0, left)});
   for (const std::size_t at : {std::size_t{0}, std::size_t{33}, good.size() / 3, good.size() - kSealBytes - 1,
                                good.size() - kSealBytes, good.size() - 20}) {
@@ -323,7 +324,8 @@ TEST_F(ObjectCache, AFullDiskLeavesNothingBehind) {
   };
   const Found no_text = find_within(100);  // the text itself has no room
   EXPECT_EQ(no_text.object, nullptr);
-  EXPECT_NE(no_text.how.find("nothing can be written to " + folder_.string()), std::string::npos) << no_text.how;
+  EXPECT_NE(no_text.how.find("nothing can be written to " + folder_.string()), std::string::npos)
+      << no_text.how;
   compile_by_copying(1U << 20);  // more than the text has
   const auto object = static_cast<rlim_t>(fs::file_size(objects()[0]));
   fs::remove(objects()[0]);
@@ -351,13 +353,13 @@ TEST_F(ObjectCache, RanksThatCompileAtOnceLeaveOneWholeObject) {
   Found found[kRanks];
   std::vector<std::thread> ranks;
   for (Found& own : found)
-    ranks.emplace_back([&] {
-      own = find_object(body_, level_in_use(), [](const Object&, unsigned) { return true; });
-    });
+    ranks.emplace_back(
+        [&] { own = find_object(body_, level_in_use(), [](const Object&, unsigned) { return true; }); });
   for (std::thread& rank : ranks) rank.join();
   for (const Found& own : found) EXPECT_NE(own.object, nullptr) << own.how;
   EXPECT_EQ(objects().size(), 1U);
-  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_NE(entry.path().extension(), ".new") << entry.path();
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_NE(entry.path().extension(), ".new") << entry.path();
   EXPECT_NE(find().how.find("from the cache"), std::string::npos);
 }
 

@@ -372,9 +372,11 @@ TEST(LangPhases, EachPhaseSaysWhatRunsIt) {
   if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "nothing is compiled here";
   const auto program = compiled_program_of(kPlaces);
   const std::string how = how_it_runs(*program, defaults(program->codec));
-  EXPECT_EQ(how.find("a: interpreted: its payloads are of different lengths, and of these C++ is made of trits alone "
-                     "yet; b: compiled for "),
-            0U)
+  EXPECT_EQ(
+      how.find(
+          "a: interpreted: its payloads are of different lengths, and of these C++ is made of trits alone "
+          "yet; b: compiled for "),
+      0U)
       << how;
 }
 

@@ -53,8 +53,7 @@ Result<std::vector<std::uint8_t>> read_all(int fd) {
 
 Status write_at(int fd, const Seal& end, std::size_t at) {
   for (std::size_t done = 0; done < end.size();) {
-    const ssize_t wrote =
-        ::pwrite(fd, &end[done], end.size() - done, static_cast<off_t>(at + done));
+    const ssize_t wrote = ::pwrite(fd, &end[done], end.size() - done, static_cast<off_t>(at + done));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return {Code::kIo, fmt::format("it cannot be written to: {}", std::strerror(errno))};
     done += static_cast<std::size_t>(wrote);
@@ -69,7 +68,8 @@ Status seal(const std::string& path) {
   if (fd < 0) return {Code::kIo, fmt::format("it cannot be opened: {}", std::strerror(errno))};
   const Result<std::vector<std::uint8_t>> all = read_all(fd);
   Status done = all.ok() ? write_at(fd, seal_of(all->data(), all->size()), all->size()) : all.status();
-  if (::close(fd) != 0 && done.ok()) done = {Code::kIo, "it cannot be written to"};  // as some systems say it late
+  if (::close(fd) != 0 && done.ok())
+    done = {Code::kIo, "it cannot be written to"};  // as some systems say it late
   return done;
 }
 

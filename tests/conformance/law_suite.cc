@@ -209,7 +209,8 @@ TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
             for (const float x : v) ASSERT_TRUE(std::isfinite(x)) << "rank " << r << ", round " << round;
       }
       if (dropped[0] == 0) {
-        for (std::size_t k = 0; k < std::size(kFewSizes); ++k)  // what some rank let go of has no balance by value
+        for (std::size_t k = 0; k < std::size(kFewSizes);
+             ++k)  // what some rank let go of has no balance by value
           for (Rank r = 0; r < world(); ++r)
             if (let_go[at(r)] > 0 && all_zero(after[at(r)][k])) result[0][k].clear();
         const testing::Imbalance off = imbalance(grads, before, result[0], after, traits, false);

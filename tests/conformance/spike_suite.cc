@@ -23,10 +23,10 @@ using testing::text;
 using testing::Values;
 
 constexpr std::size_t kSomeSizes[] = {33, 4097};
-constexpr int kBefore = 2;    // ordinary rounds
-constexpr int kBad = 3;       // rounds that may be dropped, or give values beyond what is carried
-constexpr int kLooks = 65;    // rounds after it that it may be seen in, where it is sent in small pieces
-constexpr int kAfter = 4;     // rounds in which nothing of it is left
+constexpr int kBefore = 2;         // ordinary rounds
+constexpr int kBad = 3;            // rounds that may be dropped, or give values beyond what is carried
+constexpr int kLooks = 65;         // rounds after it that it may be seen in, where it is sent in small pieces
+constexpr int kAfter = 4;          // rounds in which nothing of it is left
 constexpr float kOrdinary = 1e4F;  // beyond what a few rounds of gradients() add up to on 16 ranks
 
 struct Spike {
@@ -141,7 +141,8 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
     const std::vector<std::string> said = all[r].said();
     lines += said.size();
     for (const std::string& line : said)
-      for (const std::string& word : {std::string("'values"), "rank " + std::to_string(r), std::string("let go")})
+      for (const std::string& word :
+           {std::string("'values"), "rank " + std::to_string(r), std::string("let go")})
         EXPECT_NE(line.find(word), std::string::npos) << line;
   }
   EXPECT_TRUE(let_go == 0 || lines > 0) << "it was let go in silence";
@@ -170,8 +171,9 @@ INSTANTIATE_TEST_SUITE_P(All, SpikeSuite, ::testing::ValuesIn(testing::combinati
 
 // A velocity holds a spike as a residual does.
 TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
-  for (const char* codec : {"topk:ratio=0.01,feedback=momentum", "dgc:ratio=0.01", "dgc:ratio=0.01,mask=off",
-                            "onebit:feedback=decay", "topk:ratio=0.01,feedback=decay", "sign:feedback=momentum"}) {
+  for (const char* codec :
+       {"topk:ratio=0.01,feedback=momentum", "dgc:ratio=0.01", "dgc:ratio=0.01,mask=off",
+        "onebit:feedback=decay", "topk:ratio=0.01,feedback=decay", "sign:feedback=momentum"}) {
     const Result<Spec> spec = parse_spec(codec);
     if (!spec.ok()) {
       ADD_FAILURE() << codec << ": " << spec.status().what();
@@ -189,7 +191,8 @@ TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
 // What a state holds decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
 TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
   for (const char* codec : {"onebit", "dct", "topk:ratio=0.01"}) {
-    const SessionOptions options{.codec = codec, .strategy = "gather", .lanes = 0, .min_values = 0, .seed = 7};
+    const SessionOptions options{
+        .codec = codec, .strategy = "gather", .lanes = 0, .min_values = 0, .seed = 7};
     Ranks first(open_loop(2), options);
     for (int number = 0; number < kBefore + 4; ++number) {
       Ranks second(open_loop(2), options);

@@ -185,7 +185,8 @@ void TwinSuite::same_verdict(std::size_t n, std::size_t& refused) const {
       // What a program reads is finite; a codec of floats in C++ reads codes of infinity, which its encoder never
       // writes.
       const bool reads = theirs.ok() && (mine.ok() || reads_finite(twin, n, bad));
-      ASSERT_EQ(mine.code(), reads ? Code::kOk : Code::kCorrupt) << n << ": " << mine.what() << " / " << theirs.what();
+      ASSERT_EQ(mine.code(), reads ? Code::kOk : Code::kCorrupt)
+          << n << ": " << mine.what() << " / " << theirs.what();
     }
     refused += theirs.ok() ? 0 : 1;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/magnitude.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+
+#include "codec/common/magnitude.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/common/magnitude_simd.cc"

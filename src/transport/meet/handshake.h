@@ -49,8 +49,8 @@ std::optional<Secret> read_knock(ByteView bytes);
 bool begins_as_ours(ByteView bytes);
 
 Blob write_challenge(const Handshake& shake);
-// Puts rank 0's nonce and its time into `shake`. kMismatch for what is not tithe's, for another version, and for another
-// token.
+// Puts rank 0's nonce and its time into `shake`. kMismatch for what is not tithe's, for another version, and for
+// another token.
 Status read_challenge(ByteView bytes, Handshake& shake);
 
 Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteView blob);
