@@ -78,17 +78,16 @@ std::string escaped(std::string_view text) {
 }  // namespace
 
 Result<std::string> plan_page(const planner::Question& question, const planner::Planned& planned) {
-  const Result<planner::Planned> raw = planner::plan(question, "raw");
-  if (!raw.ok()) return raw.status();
   const double height = static_cast<double>(kRows.size()) * (kRow + kGap);
   std::string body;
   struct Step {
     std::string title;
-    const planner::Planned* plan;
+    const std::vector<Rule>* rules;
   };
-  const Seconds longest = std::max(planned.outcome.step, raw->outcome.step);
-  for (const Step& s : {Step{fmt::format("planned by {}", planned.policy), &planned}, Step{"raw", &*raw}}) {
-    const Result<sim::Outcome> out = planner::simulate(question, s.plan->rules, true);
+  const Seconds longest = std::max(planned.outcome.step, planned.bf16.step);
+  for (const Step& s : {Step{fmt::format("planned by {}", planned.policy), &planned.rules},
+                        Step{planned.bf16.name + ", the best bf16 here", &planned.bf16.rules}}) {
+    const Result<sim::Outcome> out = planner::simulate(question, *s.rules, true);
     if (!out.ok()) return out.status();
     body += fmt::format(
         "<h2>{}: {:.3f} ms, {:.3f} MB sent</h2>\n<svg width='{}' height='{}' role='img'>{}</svg>\n",

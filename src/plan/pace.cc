@@ -103,7 +103,7 @@ Result<Link> parse_link(std::string_view text) {
     for (const Unit& u : units)
       if (u.name == unit) {
         into *= u.factor;
-        return true;
+        return std::isfinite(into);
       }
     return false;
   };

@@ -68,6 +68,7 @@ Status World::build() {
               .mail = {},
               .left = seats_.size()};
       for (const Role& role : (*script)->roles) steps += role.program.steps.size();
+      out_.steps = steps;
       if (steps > kMostSteps)
         return Status(
             Code::kInvalid,
@@ -95,13 +96,18 @@ Status World::build() {
   return {};
 }
 
-Result<Outcome> World::run() {
+Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
   left_ = work_.buckets.empty() ? 0 : seats_.size();
-  while (left_ > 0)
+  while (left_ > 0 && now_ <= limit)
     if (!step_clock())
       return Status(Code::kInvalid,
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
+  if (!events_) out_.scripts_.clear();  // nobody asks for what they are of
+  if (left_ > 0) {
+    out_.step = out_.exposed = kNever;
+    return std::move(out_);
+  }
   // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller,
   // who has it tell the others; and again, when all have.
   Seconds last = work_.compute;
@@ -200,7 +206,7 @@ const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
 }
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-                    Extent extent) {
+                    Extent extent, Seconds limit) {
   constexpr int kSmall = 16;
   const bool small = cluster.world() <= kSmall;
   // Hosts that share a machine get its cores one after the other, so they are alike only on the average.
@@ -218,7 +224,7 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
                     "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
                     classes.seats(), kMostSeats));
-  return World(cluster, costs, work, events, classes).run();
+  return World(cluster, costs, work, events, classes).run(limit);
 }
 
 }  // namespace tithe::sim
