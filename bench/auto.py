@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("python", "demo")]
@@ -38,6 +39,7 @@ CASES = ["resnet50:0.05@1gbit>100mbit", "bert_base:0.05@1gbit>100mbit", "hdc:1@1
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes: DistributedDataParallel's
 NEAR = 1.05  # of a step: as long as
 FIXED = 15  # steps of a fixed setting; the first 5 do not count
+FEWEST = 10  # steps that a figure is the median of, at least
 
 
 def buckets_of(model: str, scale: float) -> list[tuple[float, list[tuple[str, int, int]]]]:
@@ -208,21 +210,45 @@ def near(steps: list[float], goal: float) -> int | None:
     return next((k for k in range(len(steps) - 9) if statistics.median(steps[k : k + 10]) <= NEAR * goal), None)
 
 
+class Counted(NamedTuple):
+    """Of a phase: its first steps, before other rules; the first step with other rules; its last ones, under the last
+    rules that it had. None: there were too few of them."""
+
+    first: float | None
+    switch: int | None
+    end: float | None
+
+
+def counted(phase: dict, before: str) -> Counted:
+    steps = [s["ms"] for s in phase["steps"]]
+    rules = [s["choices"] for s in phase["steps"]]
+    switch = next((k for k, r in enumerate(rules) if r != before), None)
+    last = next((k + 1 for k in range(len(rules) - 1, -1, -1) if rules[k] != rules[-1]), 0)  # the first under them
+
+    def median(few: list[float]) -> float | None:
+        return statistics.median(few) if len(few) >= FEWEST else None
+
+    first = steps[5:15] if switch is None or switch >= 15 else steps[5:switch]
+    return Counted(median(first), switch, median(steps[max(last, 5, len(steps) - 50) :]))
+
+
+def text(ms: float | None) -> str:
+    return "-" if ms is None else f"{ms:.1f}"
+
+
 def rows_of(case: dict) -> list[str]:
     rows, before = [], ""
     for phase in case["phases"]:
         steps = [s["ms"] for s in phase["steps"]]
-        switch = next((k for k, s in enumerate(phase["steps"]) if s["choices"] != before), None)
+        first, switch, end = counted(phase, before)
         before = phase["steps"][-1]["choices"]
         fixed = phase["fixed"]
-        end = statistics.median(steps[-50:])
-        first = statistics.median(steps[5:15])
         reached = near(steps, fixed["its rules"])
         best = min((codec for codec in fixed if codec != "its rules"), key=fixed.__getitem__)
         rows.append(
-            f"| {case['model']} | {phase['rate']} | {first:.1f} | {'-' if switch is None else switch} "
-            f"| {'-' if reached is None else reached} | {end:.1f} | {fixed['its rules']:.1f} | {fixed['bf16']:.1f} "
-            f"| {best} {fixed[best]:.1f} | {end / fixed[best]:.2f} |"
+            f"| {case['model']} | {phase['rate']} | {text(first)} | {'-' if switch is None else switch} "
+            f"| {'-' if reached is None else reached} | {text(end)} | {fixed['its rules']:.1f} | {fixed['bf16']:.1f} "
+            f"| {best} {fixed[best]:.1f} | {'-' if end is None else f'{end / fixed[best]:.2f}'} |"
         )
     return rows
 
@@ -237,9 +263,10 @@ def page(args: argparse.Namespace, cases: list[dict]) -> str:
         f"{RANKS} ranks on emulated hosts, {args.steps} steps on links of each rate, allowed: `{args.allow}`. "
         f"`{asked}` on {machine}.",
         "",
-        "Milliseconds per step, medians. First: of steps 5 to 14 on these links. Switch: the first step with other "
-        "rules, counted from 0 since links have this rate. Reached: the first step from which on ten take no more than "
-        "1.05 of what its last rules take in a job that begins with them (its rules). End: of the last 50 steps. Best: "
+        "Milliseconds per step, medians of 10 steps or more (-: there were fewer). First: of steps 5 to 14 on these "
+        "links, before other rules. Switch: the first step with other rules, counted from 0 since links have this "
+        "rate. Reached: the first step from which on ten take no more than 1.05 of what its last rules take in a job "
+        "that begins with them (its rules). End: of the last 50 steps, under its last rules. Best: "
         "of bf16 and what is allowed, each for all tensors.",
         "",
         "| model | links | first | switch | reached | end | its rules | bf16 | best | end / best |",

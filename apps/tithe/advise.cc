@@ -97,15 +97,22 @@ std::string text_of(const Json& advice) {
     text += fmt::format("{:<28} {:>12.1f} {:>10.3f}\n", what, ms, ms / now);
   };
   row("now", now);
-  row("bf16", advice.at("bf16_ms"));
+  const std::string bf16 = advice.at("bf16");
+  row(bf16.empty() ? "bf16" : bf16, advice.at("bf16_ms"));
   row(advice.at("stays") ? "best of what is allowed" : "the plan", advice.at("plan_ms"));
   if (advice.contains("hint"))
     row(fmt::format("with {} too", std::string(advice.at("hint").at("codec"))),
         advice.at("hint").at("step_ms"));
   row("without a network", advice.at("no_network_ms"));
+  std::vector<std::string> lines = advice.at("lines");
+  std::string first;  // whether to compress at all is said before all else
+  if (!lines.empty() && lines[0].starts_with("Do not compress")) {
+    first = lines[0] + "\n";
+    lines.erase(lines.begin());
+  }
   text += '\n';
-  for (const Json& line : advice.at("lines")) text += std::string(line) + "\n";
-  return text;
+  for (const std::string& line : lines) text += line + "\n";
+  return first + text;
 }
 
 Result<Report> run_advise(const AdviseArgs& args) {

@@ -6,7 +6,7 @@
 #include "file_io.h"
 #include "output.h"
 #include "plan_page.h"
-#include "planner/planner.h"
+#include "planner/why.h"
 #include "progress.h"
 #include "simulate_setting.h"
 #include "verb.h"
@@ -87,40 +87,71 @@ std::string table_of(const planner::Planned& p, const planner::Question& q) {
   return text;
 }
 
+std::string_view bound_text(std::string_view by) {
+  if (by == "uplink" || by == "downlink" || by == "latency") return "the network";
+  if (by == "links inside hosts") return "the network inside hosts";
+  if (by == "the lanes") return "encoding and merging on the cores";
+  return by == "compute" ? "computing: communication is hidden" : "the engine";
+}
+
+// "144 of 589824 values, such as encoder.0.weight"
+std::string members_text(const planner::Question& q, const std::vector<std::size_t>& tensors) {
+  std::size_t least = kMostValues, most = 0;
+  for (const std::size_t t : tensors) {
+    least = std::min(least, q.job.tensors[t].n);
+    most = std::max(most, q.job.tensors[t].n);
+  }
+  const std::string& first = q.job.tensors[tensors[0]].key;
+  if (tensors.size() == 1) return fmt::format("{}, {} values", first, most);
+  return fmt::format("{} of {}{} values, such as {}", tensors.size(), least,
+                     least == most ? "" : fmt::format(" to {}", most), first);
+}
+
 Result<std::string> why_text(const planner::Question& q, const planner::Planned& p, Json& json) {
   const Result<planner::Bounds> bounds = planner::bounds_of(q, p);
   if (!bounds.ok()) return bounds.status();
+  const bool named = bounds->by == "uplink" || bounds->by == "downlink" || bounds->by == "latency";
   std::string text = fmt::format(
-      "\nthe step is bound by {}: {:.3f} ms; with twice the bandwidth {:.3f}, half the latency {:.3f}, twice "
-      "the cores {:.3f}, "
-      "without communication {:.3f}\n",
-      bounds->by, bounds->step * 1e3, bounds->twice_bandwidth * 1e3, bounds->half_latency * 1e3,
-      bounds->twice_cores * 1e3, bounds->no_communication * 1e3);
+      "the step is bound by {}{}: {:.3f} ms; with twice the bandwidth {:.3f}, half the latency {:.3f}, twice "
+      "the cores "
+      "{:.3f}, without communication {:.3f}\n",
+      bound_text(bounds->by), named ? fmt::format(" ({})", bounds->by) : "", bounds->step * 1e3,
+      bounds->twice_bandwidth * 1e3, bounds->half_latency * 1e3, bounds->twice_cores * 1e3,
+      bounds->no_communication * 1e3);
   json["bound_by"] = bounds->by;
   json["twice_bandwidth_ms"] = bounds->twice_bandwidth * 1e3;
   json["half_latency_ms"] = bounds->half_latency * 1e3;
   json["twice_cores_ms"] = bounds->twice_cores * 1e3;
   json["no_communication_ms"] = bounds->no_communication * 1e3;
-  constexpr std::size_t kMostReasons = 50, kMostShown = 4;
-  const Result<std::vector<planner::Reason>> reasons = planner::reasons_of(q, p, kMostReasons);
+  const Result<planner::Reasons> reasons = planner::reasons_of(q, p);
   if (!reasons.ok()) return reasons.status();
-  text += fmt::format(
-      "\nwhat each of the {} largest tensors would make of the step, alone with another choice (estimate):\n",
-      reasons->size());
+  text +=
+      fmt::format("\nwhat the step would gain or lose, ms, if these tensors alone had another choice ({}):\n",
+                  p.estimated ? "estimated" : "simulated in the whole");
   Json list = Json::array();
-  for (const planner::Reason& r : *reasons) {
-    const planner::JobTensor& t = q.job.tensors[r.tensor];
-    text += fmt::format("{:<40} {:>12}", t.key, t.n);
+  for (const planner::Reason& r : reasons->rows) {
+    text += fmt::format("{}: {}\n   ", members_text(q, r.tensors), r.choice);
     Json alternatives = Json::array();
-    std::size_t shown = 0;
     for (const planner::Alternative& a : r.alternatives) {
-      alternatives.push_back({{"option", a.option}, {"step_ms", a.step * 1e3}, {"taken", a.taken}});
-      if (shown++ < kMostShown || a.taken)
-        text += fmt::format("  {}{} {:.3f}", a.taken ? "*" : "", a.option, a.step * 1e3);
+      const bool far = a.step == sim::kNever;
+      const double change = (a.step - p.outcome.step) * 1e3;
+      alternatives.push_back({{"option", a.option},
+                              {"step_ms", far ? Json(nullptr) : Json(a.step * 1e3)},
+                              {"change_ms", far ? Json(nullptr) : Json(change)}});
+      text += far ? fmt::format(" {} more than {:+.3f} ", a.option, p.outcome.step * 1e3)
+                  : fmt::format(" {} {:+.3f} ", a.option, change);
     }
-    text += '\n';
-    list.push_back({{"tensor", t.key}, {"values", t.n}, {"alternatives", std::move(alternatives)}});
+    text += r.alternatives.empty() ? " no other is allowed\n" : "\n";
+    std::size_t values = 0;
+    for (const std::size_t t : r.tensors) values += q.job.tensors[t].n;
+    list.push_back({{"tensors", r.tensors.size()},
+                    {"first", q.job.tensors[r.tensors[0]].key},
+                    {"values", values},
+                    {"choice", r.choice},
+                    {"alternatives", std::move(alternatives)}});
   }
+  if (reasons->left_out > 0)
+    text += fmt::format("{} smaller tensors were not looked at\n", reasons->left_out);
   json["why"] = std::move(list);
   return text;
 }
@@ -136,13 +167,14 @@ Result<Report> run_plan(const PlanArgs& args) {
   std::vector<planner::Planned> plans;
   for (std::size_t k = 0; k < policies.size(); ++k) {
     progress("policies", k, policies.size());
-    Result<planner::Planned> p = planner::plan(*question, policies[k]);
+    Result<planner::Planned> p = planner::plan(*question, policies[k], k == 0 ? nullptr : plans.data());
     if (!p.ok()) return Status(p.status().code(), fmt::format("{}: {}", policies[k], p.status().what()));
     plans.push_back(std::move(*p));
   }
   const planner::Planned& best = plans[0];
   Report report;
   report.text =
+      best.verdict + "\n" +
       fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
                   scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
                   scene->cluster.hosts().size(), scene->cluster.name(), scene->source);
@@ -153,18 +185,29 @@ Result<Report> run_plan(const PlanArgs& args) {
   if (args.allow.empty())
     report.text +=
         "allowed: fp32 and bf16 alone; --allow CODEC says what else may be lost (docs/choosing.md)\n";
-  report.text += best.verdict + "\n\n" + table_of(best, *question);
+  if (args.why) {
+    Result<std::string> why = why_text(*question, best, report.json);
+    if (!why.ok()) return why.status();
+    report.text += *why;
+  }
+  report.text += "\n" + table_of(best, *question);
   Json rules = Json::array();
   for (const Rule& r : best.rules) rules.push_back(json_of(r));
   Json list = Json::array();
   for (const planner::Planned& p : plans)
     list.push_back({{"policy", p.policy},
                     {"step_ms", p.outcome.step * 1e3},
-                    {"bf16_ms", p.bf16 * 1e3},
-                    {"raw_ms", p.raw * 1e3},
+                    {"bf16", p.bf16.name},
+                    {"bf16_ms", p.bf16.step * 1e3},
+                    {"fp32", p.fp32.name},
+                    {"fp32_ms", p.fp32.step * 1e3},
+                    {"single", p.single.name},
+                    {"single_ms", p.single.step * 1e3},
+                    {"lossless_ms", p.lossless * 1e3},
+                    {"gain", p.gain()},
                     {"compute_ms", question->job.compute * 1e3},
                     {"bytes_sent_per_rank", p.outcome.bytes[0]},
-                    {"simulated", p.looked_at.size()},
+                    {"simulated", p.simulated},
                     {"judged", p.judged},
                     {"estimated", p.estimated},
                     {"verdict", p.verdict}});
@@ -175,12 +218,7 @@ Result<Report> run_plan(const PlanArgs& args) {
         fmt::format("\n{:<28} {:>12} {:>10} {:>14}\n", "policy", "step, ms", "of bf16", "sent, MB");
     for (const planner::Planned& p : plans)
       report.text += fmt::format("{:<28} {:>12.3f} {:>10.3f} {:>14.3f}\n", p.policy, p.outcome.step * 1e3,
-                                 p.outcome.step / p.bf16, p.outcome.bytes[0] / 1e6);
-  }
-  if (args.why) {
-    Result<std::string> why = why_text(*question, best, report.json);
-    if (!why.ok()) return why.status();
-    report.text += *why;
+                                 p.outcome.step / p.bf16.step, p.outcome.bytes[0] / 1e6);
   }
   if (!args.html.empty()) {
     const Result<std::string> page = plan_page(fmt::format("{} on {} ranks of {}", scene->model.model,
@@ -223,7 +261,8 @@ Run declare(CLI::App& app) {
   app.add_option("--compare", args->compare, "further policies, beside it");
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
-  app.add_flag("--why", args->why, "what bounds the step, and for each large tensor what else it could be");
+  app.add_flag("--why", args->why,
+               "what bounds the step, and what it would be with another choice for tensors that are alike");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
   add_output(app, "--html", args->html, "write its timeline as a page, beside the one without compression");
   return [args] { return run_plan(*args); };

@@ -14,20 +14,19 @@ using sim::Seconds;
 
 Result<std::string> plan_page(const std::string& title, const planner::Question& question,
                               const planner::Planned& planned) {
-  const Result<planner::Planned> raw = planner::plan(question, "raw");
-  if (!raw.ok()) return raw.status();
   std::string body, buckets;
   struct Step {
     std::string title;
-    const planner::Planned* plan;
+    const std::vector<Rule>* rules;
   };
-  const Seconds longest = std::max(planned.outcome.step, raw->outcome.step);
-  for (const Step& s : {Step{fmt::format("planned by {}", planned.policy), &planned}, Step{"raw", &*raw}}) {
-    const Result<sim::Outcome> out = planner::simulate(question, s.plan->rules, true);
+  const Seconds longest = std::max(planned.outcome.step, planned.bf16.step);
+  for (const Step& s : {Step{fmt::format("planned by {}", planned.policy), &planned.rules},
+                        Step{planned.bf16.name + ", the best bf16 here", &planned.bf16.rules}}) {
+    const Result<sim::Outcome> out = planner::simulate(question, *s.rules, true);
     if (!out.ok()) return out.status();
     body += fmt::format("<h2>{}: {:.3f} ms, {:.3f} MB sent</h2>\n{}", escaped(s.title), out->step * 1e3,
                         out->bytes[0] / 1e6, timeline_svg(question, *out, longest));
-    if (s.plan == &planned) buckets = bucket_table(question, *out);
+    if (s.rules == &planned.rules) buckets = bucket_table(question, *out);
   }
   std::string rows;
   for (const Rule& r : planned.rules)

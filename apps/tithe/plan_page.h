@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A plan's step as a picture: computing, the lanes and the messages of rank 0 over time, beside the same step with
-// nothing compressed. One page, that needs nothing else.
+// A plan's step as a picture: computing, the lanes and the messages of rank 0 over time, beside the step of the
+// best bf16. One page, that needs nothing else.
 #include <string>
 
 #include "planner/planner.h"

@@ -116,8 +116,10 @@ Result<Answer> decide(const Asked& asked) {
         "keeps its plan: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);
     return out;
   }
-  out.verdict = fmt::format("a step of {:.1f} ms should take {:.1f} with this plan, {:.1f} with bf16 ({})",
-                            step, out.predicted * 1e3, planned->bf16 * 1e3, links);
+  out.verdict = fmt::format(
+      "a step of {:.1f} ms should take {:.1f} with this plan{}, {:.1f} with {}, the best bf16 ({})", step,
+      out.predicted * 1e3, planned->compresses ? "" : ", which does not compress", planned->bf16.step * 1e3,
+      planned->bf16.name, links);
   return out;
 }
 

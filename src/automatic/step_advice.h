@@ -17,10 +17,12 @@ struct Advice {
   Seconds compute = 0;  // of it, until the last bucket is handed over
   Seconds bf16 = 0, planned = 0,
           hinted = 0;           // simulated; hinted: with kHint allowed too, 0 where it is already
+  std::string bf16_by = {};     // "bf16@hosts": the best setting of bf16; empty: communication is hidden
   Seconds no_network = 0;       // simulated: the rules in force on links that take no time
   double bytes_per_second = 0;  // of a link; 0: communication is hidden
   std::vector<Rule> rules;      // of the plan; those in force where they stay
   bool stays = false;           // nothing that is allowed is worth a change
+  bool compresses = false;      // `rules` do
 };
 
 // asked.costs has kHint's too. kInvalid as decide() says it.

@@ -61,7 +61,7 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
     if (!c.inside) return {};
     return {Code::kInvalid,
             fmt::format("'inside' is what ranks of one host send each other, and strategy {} does not treat "
-                        "them apart: take strategy hosts or hosts_gather, or leave it out",
+                        "them apart: take strategy hosts, hosts_ring or hosts_gather, or leave it out",
                         strategy.name)};
   }
   const Spec inside = c.inside_spec();

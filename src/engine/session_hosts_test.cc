@@ -70,7 +70,8 @@ Rounds run(const SessionOptions& options, int rounds = 3) {
 
 TEST(SessionHosts, HostsOfOneRankGiveTheStrategyBetweenThem) {
   for (const char* codec : {"onebit", "topk", "thc", "scalecom"})
-    for (const auto& [apart, flat] : {std::pair{"hosts", "server"}, std::pair{"hosts_gather", "gather"}}) {
+    for (const auto& [apart, flat] : {std::pair{"hosts", "server"}, std::pair{"hosts_gather", "gather"},
+                                      std::pair{"hosts_ring", "ring"}}) {
       const Rounds a = run(with(codec, apart, "4x1")), b = run(with(codec, flat, ""));
       EXPECT_TRUE(same_bits(a.result[0], b.result[0])) << codec;
       for (Rank r = 0; r < kWorld; ++r) EXPECT_TRUE(same_bits(a.left[at(r)], b.left[at(r)])) << codec;
@@ -87,7 +88,7 @@ TEST(SessionHosts, OneHostHasItsOwnCodecAlone) {
 
 // Two codecs and two sets of laws in one part; a loss of either stays with the rank that encoded.
 TEST(SessionHosts, TheLedgerHoldsOfBothCodecs) {
-  for (const char* strategy : {"hosts", "hosts_gather"})
+  for (const char* strategy : {"hosts", "hosts_gather", "hosts_ring"})
     for (const char* inside : {"fp32", "bf16", "fp8"})
       for (const char* codec :
            {"fp32", "bf16", "onebit", "topk:ratio=0.02", "thc", "scalecom", "powersgd:rank=1"})

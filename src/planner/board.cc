@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "engine/laws.h"
@@ -13,16 +14,33 @@ namespace tithe::planner {
 namespace {
 
 constexpr int kMostSeats = 64;  // ranks that a simulation has to look at: of more, a search takes minutes
+constexpr double kMostMessages = 1e6;  // of all ranks that a simulation of one setting has to look at
 
-// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and none by which so
-// many ranks differ that nobody can simulate a search.
-std::vector<const Strategy*> strategies_for(const sim::Cluster& cluster) {
-  std::vector<const Strategy*> out;
-  const bool several = static_cast<int>(cluster.hosts().size()) < cluster.world();
-  for (const char* name : {"server", "ring", "gather", "hosts", "hosts_gather"}) {
-    const Strategy* s = find_strategy(name);
-    if (s == nullptr || (s->between != nullptr && (!several || cluster.hosts().size() == 1))) continue;
-    if (out.empty() || sim::Classes::of(cluster, {&s, 1}).seats() <= kMostSeats) out.push_back(s);
+struct Way {
+  const Strategy* strategy;
+  bool searched;
+};
+
+// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and to search, none by
+// which so many ranks differ that nobody can simulate a search. `server` is always there.
+std::vector<Way> ways_of(const Question& question) {
+  std::vector<Way> out;
+  const sim::Cluster& cluster = question.cluster;
+  const auto hosts = static_cast<int>(cluster.hosts().size());
+  double parts = 0;
+  for (const JobTensor& t : question.job.tensors)
+    parts += std::ceil(static_cast<double>(t.n) / static_cast<double>(kUsualPartValues));
+  for (const char* name :
+       {"server", "ring", "gather", "hosts", "hosts_ring", "hosts_gather", "tree", "aggregator"}) {
+    const Strategy& s = *find_strategy(name);
+    if (s.between != nullptr && (hosts == cluster.world() || hosts == 1)) continue;
+    const int seats = sim::Classes::of(cluster, {{&s}}).seats();
+    const bool plain = s.name != "tree" && s.name != "aggregator";
+    const bool searched = out.empty() || (plain && seats <= kMostSeats);
+    const Place place{.world = cluster.world(), .hosts = &cluster.shared()};
+    // At an aggregator one rank sends to all, and they to it alone.
+    const double frames = s.name == "aggregator" ? 2 : s.cost(place).frames_sent;
+    if (searched || seats * parts * frames <= kMostMessages) out.push_back({&s, searched});
   }
   return out;
 }
@@ -37,22 +55,22 @@ std::string key_rule(std::string_view key) {
 Result<Board> Board::make(const Question& question) {
   TITHE_TRY(check(question));
   Board board(question);
-  std::vector<std::vector<Spec>> codecs;
-  for (const JobTensor& t : question.job.tensors) codecs.push_back(codecs_for(question, t.key));
   std::vector<Spec> all{*parse_spec("fp32"), *parse_spec("bf16")};
-  for (const auto& list : codecs)
-    for (const Spec& s : list)
-      if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
+  for (const Allowance& a : question.allowed)
+    if (std::find(all.begin(), all.end(), a.codec) == all.end()) all.push_back(a.codec);
+  const std::vector<Way> ways = ways_of(question);
   for (const Spec& spec : all) {
     const std::size_t before = board.options_.size();
-    for (const Strategy* s : strategies_for(question.cluster))
-      if (engine::choose_laws(spec, *s).ok()) board.options_.push_back({spec, s, !always_allowed(spec)});
+    for (const Way& way : ways)
+      if (engine::choose_laws(spec, *way.strategy).ok())
+        board.options_.push_back({spec, way.strategy, !always_allowed(spec), way.searched});
     if (board.options_.size() == before)
       return Status(Code::kInvalid,
                     fmt::format("allowed '{}': it shares a law with no strategy that is planned",
                                 tithe::to_string(spec)));
   }
-  for (const auto& list : codecs) {
+  for (const JobTensor& t : question.job.tensors) {
+    const std::vector<Spec> list = codecs_for(question, t.key);
     std::vector<char> may;
     for (const Option& o : board.options_)
       may.push_back(std::find(list.begin(), list.end(), o.spec) != list.end());
@@ -60,7 +78,8 @@ Result<Board> Board::make(const Question& question) {
   }
   // What cannot be judged is refused now, not in the midst of a search.
   for (const Option& o : board.options_)
-    if (const auto known = board.works_->of(o, 1, 1); !known.ok()) return known.status();
+    if (const auto known = o.searched ? board.works_->of(o, 1, 1) : Result<const Work*>(nullptr); !known.ok())
+      return known.status();
   return board;
 }
 
@@ -105,8 +124,45 @@ Assignment Board::uniform(int option, std::size_t part_values, std::size_t small
   return out;
 }
 
-const Work* Board::work(int o, std::size_t n, std::size_t row) {
-  const Result<const Work*> found = works_->of(option(o), n, row);
+Assignment Board::best_uniform(const Spec& spec) {
+  Assignment best;
+  Seconds least = sim::kNever;
+  for (std::size_t o = 0; o < options_.size(); ++o) {
+    if (!options_[o].searched || !(options_[o].spec == spec)) continue;
+    Assignment some = uniform(static_cast<int>(o), kUsualPartValues);
+    const Seconds step = judge(some);
+    if (!best.empty() && step >= least) continue;
+    least = step;
+    best = std::move(some);
+  }
+  return best;
+}
+
+Assignment Board::setting(int option, bool rounded_inside) const {
+  const Decision small{find(*parse_spec("fp32"), "server"), kUsualPartValues, true};
+  Assignment out;
+  for (const JobTensor& t : question_->job.tensors)
+    out.push_back(t.n < kUsualMinValues ? small
+                                        : Decision{option, kUsualPartValues, false, rounded_inside, false});
+  return out;
+}
+
+Seconds Board::least_step(int option, bool rounded_inside) {
+  constexpr std::size_t kPart = std::size_t{1} << 20;
+  constexpr double kRounding = 0.99;  // of what a small part takes in proportion to a large one
+  Seconds ready = question_->job.compute;
+  double values = 0;
+  for (const JobTensor& t : question_->job.tensors) {
+    ready = std::min(ready, t.ready);
+    if (t.n >= kUsualMinValues) values += static_cast<double>(t.n);
+  }
+  const Work* part = work(option, kPart, kPart, rounded_inside);
+  const Seconds link = part == nullptr ? 0 : part->link;
+  return std::max(question_->job.compute, ready + kRounding * link * values / static_cast<double>(kPart));
+}
+
+const Work* Board::work(int o, std::size_t n, std::size_t row, bool rounded_inside) {
+  const Result<const Work*> found = works_->of(option(o), n, row, rounded_inside);
   return found.ok() ? *found : nullptr;  // all its costs were known for one value: make() has seen to that
 }
 
@@ -124,7 +180,7 @@ void Board::add_lots(const Assignment& assignment, std::size_t first, std::size_
     const std::size_t pieces = (tensor.n + d.part_values - 1) / d.part_values;
     if (pieces == 0) continue;
     const std::size_t each = (tensor.n + pieces - 1) / pieces;
-    lots_.push_back({ready, 0, static_cast<int>(pieces), work(d.option, each, tensor.row)});
+    lots_.push_back({ready, 0, static_cast<int>(pieces), work(d.option, each, tensor.row, d.rounded_inside)});
   }
   for (const auto& [o, n] : groups)
     if (n > 0) lots_.push_back({ready, 0, 1, work(o, n, n)});

@@ -27,14 +27,14 @@ void ListSchedule::over(const Event& e) {
   }
   if (e.what != kStage) {
     if (--item.left > 0) return;
-    const Seconds delay = (*item.work)[item.stage].delay;
+    const Seconds delay = item.work->stages[item.stage].delay;
     ++item.stage;
     if (delay > 0) {
       later(e.at + delay, e.item, kStage);
       return;
     }
   }
-  if (item.stage == item.work->size())
+  if (item.stage == item.work->stages.size())
     times_.end = std::max(times_.end, e.at);
   else
     wait_for(kCompute, e.item);
@@ -72,7 +72,7 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
         std::pop_heap(queues_[r].begin(), queues_[r].end(), std::greater<>());
         const std::size_t i = queues_[r].back();
         queues_[r].pop_back();
-        const Stage& stage = (*items_[i].work)[items_[i].stage];
+        const Stage& stage = items_[i].work->stages[items_[i].stage];
         const Seconds takes = r == kCompute ? stage.compute : r == kUp ? stage.up : stage.down;
         *busy[r] += takes;
         --free[r];

@@ -5,60 +5,45 @@
 //   confirmed   what a search found, what stands beside it, what the other policies decide and the baselines are run in
 //               the simulator; the shortest step of these is the plan. Of more than kMostConfirmed tensors the list
 //               schedule is all there is, and the text says so
-//   honest      a plan that compresses has to beat bf16 by kWorthIt, else bf16 is the plan and its text says so
+//   honest      a plan that compresses has to be shorter by 5 % than what loses nothing, however that is sent: else
+//               that is the plan, and its text begins with "do not compress"
+//   baselines   what is compared with is what people run: one codec by one strategy for all tensors, the best there is
+//               (confirm.h), by name
 //   same        the same question and policy give the same plan on every machine
 //   whole       a plan is rules (tithe/choices.h): what a session takes, on all ranks
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "planner/policies.h"
+#include "planner/confirm.h"
 
 namespace tithe::planner {
 
-inline constexpr double kWorthIt = 0.98;  // of the step with bf16: a plan above it is not worth what it loses
-
-inline constexpr std::size_t kMostConfirmed = 2000;  // tensors
-
-struct Candidate {
-  std::string label;
-  Assignment assignment;
-  sim::Outcome outcome;  // as simulated; of an estimate step, exposed and bytes alone
-  Seconds step() const { return outcome.step; }
-};
+inline constexpr double kWorthIt = 0.98;  // of a step: what is not shorter is not worth a change
+inline constexpr double kWorthLosing =
+    0.95;  // of the best step that loses nothing: a plan above it is not worth that
 
 struct Planned {
   std::string policy;
   std::vector<Rule> rules;
   Assignment assignment;
-  sim::Outcome outcome;              // of a step under it
-  std::vector<Candidate> looked_at;  // candidates that were simulated, this one among them
-  Seconds bf16 = 0, raw = 0;         // steps of these baselines
-  std::size_t judged = 0;            // assignments that the search judged
-  bool estimated = false;            // there were too many tensors for the simulator
-  std::string verdict;               // one line: what is gained, or that nothing is
+  sim::Outcome outcome;     // of a step under it
+  Baseline fp32, bf16;      // the best of each
+  Baseline single;          // the best codec and strategy for all tensors, of those that all of them may have
+  Seconds lossless = 0;     // the best step that was found without compression: fp32 and bf16 alone
+  Seconds compressed = 0;   // the best that was found with it; 0: there is none
+  bool compresses = false;  // the plan does
+  std::vector<Candidate> bases;  // these, as they were tried
+  std::size_t simulated =
+      0;  // assignments that were simulated, to the end or until they were longer than another
+  std::size_t judged = 0;  // assignments that the search judged
+  bool estimated = false;  // there were too many tensors for the simulator
+  std::string verdict;     // one line: what is gained and of what, or that nothing is
+  // How many times as fast compression makes the step; at most 1 where the plan does not compress.
+  double gain() const { return compresses ? lossless / outcome.step : 1.0; }
 };
 
-Result<Planned> plan(const Question& question, std::string_view policy);
-
-// What bounds the step, and what would help.
-struct Bounds {
-  std::string by;  // "compute", "uplink", "downlink", "latency", "the engine"
-  Seconds step = 0;
-  Seconds twice_bandwidth = 0, half_latency = 0, twice_cores = 0, no_communication = 0;
-};
-Result<Bounds> bounds_of(const Question& question, const Planned& planned);
-
-// For one tensor: what the step would be if it alone had another option, the rest as planned. By the list schedule.
-struct Alternative {
-  std::string option;
-  Seconds step = 0;
-  bool taken = false;
-};
-struct Reason {
-  std::size_t tensor = 0;
-  std::vector<Alternative> alternatives;  // each option at the cut that suits it best, shortest step first
-};
-Result<std::vector<Reason>> reasons_of(const Question& question, const Planned& planned, std::size_t most);
+// `beside`: a plan for the same question, whose baselines this one then has too.
+Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside = nullptr);
 
 }  // namespace tithe::planner

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// raw: all values as they are, fp32. What compression is compared with where nothing else is known.
+// raw: all values as they are, fp32, by the strategy that the estimate says is best. What compression is compared with where nothing else is known.
 #include "planner/policies.h"
 
 namespace tithe::planner {
 namespace {
 
 Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
-  const int raw = board.find(*parse_spec("fp32"), "server");
-  Assignment out;
-  for (const JobTensor& t : board.question().job.tensors)
-    out.push_back({raw, kUsualPartValues, t.n < kUsualMinValues});
+  Assignment out = board.best_uniform(*parse_spec("fp32"));
+  const int small = board.find(*parse_spec("fp32"), "server");
+  for (Decision& d : out)
+    if (d.grouped) d.option = small;
   return out;
 }
 
 }  // namespace
 
-const Policy raw_policy = {.name = "raw", .doc = "all tensors as fp32", .argument = {}, .decide = decide};
+const Policy raw_policy = {
+    .name = "raw", .doc = "all tensors as fp32, by the best strategy", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner

@@ -35,7 +35,7 @@ class Search {
   }
 
  private:
-  bool spent() const { return board_.judged >= most_judged_; }
+  bool spent() const { return board_.judged - before_ >= most_judged_; }
   bool take(const Assignment& other, double factor = kBetter) {
     const Seconds step = board_.judge(other);
     if (!best_.empty() && step >= factor * step_) return false;
@@ -59,10 +59,10 @@ class Search {
     const std::size_t options = board_.options().size();
     for (std::size_t o = 0; o < options; ++o)
       for (const std::size_t small : {kUsualMinValues, std::size_t{1} << 16})
-        take(board_.uniform(static_cast<int>(o), kUsualPartValues, small));
+        if (board_.options()[o].searched) take(board_.uniform(static_cast<int>(o), kUsualPartValues, small));
     const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
     for (std::size_t o = 0; o < options; ++o) {
-      if (!board_.options()[o].lossy) continue;
+      if (!board_.options()[o].lossy || !board_.options()[o].searched) continue;
       for (const std::size_t least : sizes(std::min<std::size_t>(each, 12))) {
         if (spent()) return;
         Assignment some = board_.uniform(static_cast<int>(o), kUsualPartValues);
@@ -83,6 +83,7 @@ class Search {
         for (std::size_t o = 0; o < board_.options().size(); ++o)
           for (const std::size_t part : kParts) {
             if (spent()) return;
+            if (!board_.options()[o].searched) continue;
             Assignment other = best_;
             bool differs = false;
             for (std::size_t t = 0; t < other.size(); ++t) {
@@ -122,6 +123,7 @@ class Search {
   Board& board_;
   const std::vector<JobTensor>& tensors_;
   std::size_t most_judged_;
+  const std::size_t before_ = board_.judged;
   Assignment best_;
   Seconds step_ = 0;
 };

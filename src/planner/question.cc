@@ -58,10 +58,11 @@ Result<sim::Workload> workload_of(const Question& question, std::span<const Rule
   return work;
 }
 
-Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events) {
+Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events,
+                              Seconds limit) {
   const Result<sim::Workload> work = workload_of(question, rules);
   if (!work.ok()) return work.status();
-  return sim::run(question.cluster, question.costs, *work, events);
+  return sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit);
 }
 
 }  // namespace tithe::planner

@@ -51,6 +51,8 @@ std::vector<Spec> codecs_for(const Question& question, std::string_view key);
 
 // What ranks would do under these rules: the step that the simulator runs.
 Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules);
-Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events = false);
+// `limit`: as sim::run has it.
+Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events = false,
+                              Seconds limit = sim::kNever);
 
 }  // namespace tithe::planner

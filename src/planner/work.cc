@@ -44,14 +44,14 @@ std::vector<std::vector<int>> hops_of(const sim::Script& script) {
   return hops;
 }
 
-// `share`: a core's work takes so much longer where lanes share cores.
-Work stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops, Rank me,
-               double share) {
+// `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the link.
+std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops,
+                             Rank me, double share, int senders) {
   const sim::Cluster& cluster = question.cluster;
-  Work work;
+  std::vector<Stage> stages;
   const auto stage = [&](int hop) -> Stage& {
-    if (work.size() <= static_cast<std::size_t>(hop)) work.resize(static_cast<std::size_t>(hop) + 1);
-    return work[static_cast<std::size_t>(hop)];
+    if (stages.size() <= static_cast<std::size_t>(hop)) stages.resize(static_cast<std::size_t>(hop) + 1);
+    return stages[static_cast<std::size_t>(hop)];
   };
   std::vector<int> links;
   for (std::size_t s = 0; s < rank.program.steps.size(); ++s) {
@@ -72,27 +72,65 @@ Work stages_of(const Question& question, const sim::Role& rank, const std::vecto
       at.compute += sends ? bytes / rate : 0;
       continue;
     }
-    rate /= cluster.hosts()[static_cast<std::size_t>(cluster.host_of(me))].ranks;
-    (sends ? at.up : at.down) += bytes / rate;
+    (sends ? at.up : at.down) += bytes / rate * senders;
     at.delay = std::max(at.delay, latency + question.costs.wake * share);
   }
-  return work;
+  return stages;
 }
 
+// What ranks send over each link, in seconds of its rate. Where few ranks stand for all, of the links of host 0 alone.
+class Loads {
+ public:
+  Loads(const sim::Cluster& cluster, const sim::Classes& classes)
+      : cluster_(cluster),
+        classes_(classes),
+        seconds_(cluster.rates().size()),
+        sending_(cluster.hosts().size()) {}
+
+  void add(Rank me, const sim::Role& rank) {
+    bool out = false;
+    for (const Step& step : rank.program.steps) {
+      if (step.kind != StepKind::kSend) continue;
+      cluster_.way(me, step.peer, links_);
+      out = out || cluster_.host_of(me) != cluster_.host_of(step.peer);
+      const bool few = classes_.seats() < classes_.world();
+      if (few) links_.resize(1);
+      const double times = classes_.by_rank() && few ? classes_.ranks_of_host() : 1;
+      for (const int l : links_)
+        seconds_[static_cast<std::size_t>(l)] += times *
+                                                 rank.price.bytes[static_cast<std::size_t>(step.slot)] /
+                                                 cluster_.rates()[static_cast<std::size_t>(l)];
+    }
+    if (out) ++sending_[static_cast<std::size_t>(cluster_.host_of(me))];
+  }
+  Seconds most() const { return *std::max_element(seconds_.begin(), seconds_.end()); }
+  int senders(Rank me) const {
+    if (classes_.by_rank() && classes_.seats() < classes_.world()) return classes_.ranks_of_host();
+    return std::max(1, sending_[static_cast<std::size_t>(cluster_.host_of(me))]);
+  }
+
+ private:
+  const sim::Cluster& cluster_;
+  const sim::Classes& classes_;
+  std::vector<double> seconds_;  // by link
+  std::vector<int> sending_;     // by host: ranks that send to another
+  std::vector<int> links_;
+};
+
 // Stages beyond the most are joined, from the first on: what is one after the other stays so.
-void shorten(Work& work) {
-  if (work.size() <= kMostStages) return;
-  Work few;
-  const std::size_t of = (work.size() + kMostStages - 1) / kMostStages;
-  for (std::size_t s = 0; s < work.size(); ++s) {
+void shorten(std::vector<Stage>& stages) {
+  if (stages.size() <= kMostStages) return;
+  std::vector<Stage> few;
+  const std::size_t of = (stages.size() + kMostStages - 1) / kMostStages;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
     if (s % of == 0) few.emplace_back();
     Stage& to = few.back();
-    to.compute += work[s].compute;
-    to.up += work[s].up;
-    to.down += work[s].down;
-    to.delay += work[s].delay;
+    to.compute += stages[s].compute;
+    to.up += stages[s].up;
+    to.down += stages[s].down;
+    to.delay += stages[s].delay;
   }
-  work = std::move(few);
+  stages = std::move(few);
 }
 
 }  // namespace
@@ -113,22 +151,23 @@ std::string to_string(const Option& option) {
   return fmt::format("{}@{}", tithe::to_string(option.spec), option.strategy->name);
 }
 
-Result<const Work*> Works::of(const Option& option, std::size_t n, std::size_t row) {
-  auto& known = known_[{tithe::to_string(option.spec), option.strategy, n}];
+Result<const Work*> Works::of(const Option& option, std::size_t n, std::size_t row, bool rounded_inside) {
+  auto& known = known_[{tithe::to_string(option.spec), option.strategy, n, rounded_inside}];
   if (!known) {
-    Result<Work> fresh = work_out(option, n, row);
+    Result<Work> fresh = work_out(option, n, row, rounded_inside);
     if (!fresh.ok()) return fresh.status();
     known = std::make_unique<Work>(std::move(*fresh));
   }
   return known.get();
 }
 
-Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t row) {
+Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t row, bool rounded_inside) {
   const sim::Cluster& cluster = question_.cluster;
   Rule rule;
   rule.codec = option.spec;
   rule.strategy = std::string(option.strategy->name);
   rule.part_values = n;
+  if (rounded_inside && option.strategy->between != nullptr) rule.inside = *parse_spec("bf16");
   Question alone{{{{"w", n, row, 0}}, {1}, 0, question_.job.lanes}, cluster, question_.costs, {}};
   const Result<sim::Workload> made = workload_of(alone, {&rule, 1});
   if (!made.ok()) return made.status();
@@ -144,18 +183,22 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
     const int of_machine = cores.size() == 1 ? cluster.world() : cluster.hosts()[0].ranks;
     share = std::max(1.0, static_cast<double>(of_machine) / cores[0]);
   }
-  Work most;
+  Loads loads(cluster, writer->classes);
+  for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*script)->roles[r]);
+  Work most{{}, loads.most()};
   Seconds longest = -1;
   for (std::size_t r = 0; r < hops.size(); ++r) {
-    Work work = stages_of(question_, (*script)->roles[r], hops[r], static_cast<Rank>(r), share);
+    const auto me = static_cast<Rank>(r);
+    std::vector<Stage> stages =
+        stages_of(question_, (*script)->roles[r], hops[r], me, share, loads.senders(me));
     Seconds all = 0;
-    for (const Stage& s : work) all += s.compute + s.up + s.down;
+    for (const Stage& s : stages) all += s.compute + s.up + s.down;
     if (all > longest) {
       longest = all;
-      most = std::move(work);
+      most.stages = std::move(stages);
     }
   }
-  shorten(most);
+  shorten(most.stages);
   return most;
 }
 

@@ -24,13 +24,13 @@ int seats(const Cluster& cluster, std::initializer_list<const char*> names) {
 }
 
 TEST(Classes, OneRankStandsForAllWhereEachHasAHost) {
-  for (const char* strategy : {"ring", "server", "gather", "hosts", "hosts_gather"})
+  for (const char* strategy : {"ring", "server", "gather", "hosts", "hosts_gather", "hosts_ring"})
     EXPECT_EQ(seats(hosts_of(16, 1), {strategy}), 1) << strategy;
   EXPECT_EQ(seats(hosts_of(16, 1), {"ring", "server", "gather"}), 1);
 }
 
 TEST(Classes, OneRankStandsForAllWhereHostsAreTreatedApart) {
-  for (const char* strategy : {"server", "gather", "hosts"})
+  for (const char* strategy : {"server", "gather", "hosts", "hosts_ring"})
     EXPECT_EQ(seats(hosts_of(16, 4), {strategy}), 1) << strategy;
 }
 

@@ -25,7 +25,7 @@ inline constexpr std::size_t kMostTaken = 64;  // steps that a compute lane take
 class World {
  public:
   World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Classes classes);
-  Result<Outcome> run();
+  Result<Outcome> run(Seconds limit);
 
  private:
   // Links of host 0, where few ranks stand for all.

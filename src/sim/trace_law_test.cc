@@ -211,7 +211,7 @@ TEST(TraceLaw, OfFlatStrategiesOnSeveralRanks) {
 }
 
 TEST(TraceLaw, OfStrategiesThatTreatHostsApart) {
-  for (const char* strategy : {"hosts", "hosts_gather"})
+  for (const char* strategy : {"hosts", "hosts_gather", "hosts_ring"})
     for (const char* codec : kCodecs) {
       if (!share_a_law(codec, strategy)) continue;
       SCOPED_TRACE(::testing::Message() << codec << " by " << strategy);

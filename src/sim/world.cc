@@ -74,6 +74,7 @@ Status World::build() {
               .posted = {},
               .left = seats_.size()};
       for (const Role& role : (*script)->roles) steps += role.program.steps.size();
+      out_.steps = steps;
       if (steps > kMostSteps)
         return Status(
             Code::kInvalid,
@@ -103,13 +104,18 @@ Status World::build() {
   return {};
 }
 
-Result<Outcome> World::run() {
+Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
   left_ = work_.buckets.empty() ? 0 : seats_.size();
-  while (left_ > 0)
+  while (left_ > 0 && now_ <= limit)
     if (!step_clock())
       return Status(Code::kInvalid,
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
+  if (!events_) out_.scripts_.clear();  // nobody asks for what they are of
+  if (left_ > 0) {
+    out_.step = out_.exposed = kNever;
+    return std::move(out_);
+  }
   // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller,
   // who has it tell the others; and again, when all have.
   Seconds last = work_.compute;
@@ -208,7 +214,7 @@ const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
 }
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-                    Extent extent) {
+                    Extent extent, Seconds limit) {
   constexpr int kMostRanks = 1 << 17;  // where all are alike, some twenty seconds of a model of 10^8 values
   if (cluster.world() > kMostRanks)
     return Status(Code::kInvalid, fmt::format("{} ranks: at most {} are simulated; ask for fewer (--ranks)",
@@ -230,7 +236,7 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
                     "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
                     classes.seats(), kMostSeats));
-  return World(cluster, costs, work, events, classes).run();
+  return World(cluster, costs, work, events, classes).run(limit);
 }
 
 }  // namespace tithe::sim

@@ -55,6 +55,7 @@ class Outcome {
   Seconds step = 0;               // until the last rank may begin the next one
   Seconds exposed = 0;            // of it, after compute
   std::size_t ranks = 0;          // that were simulated
+  std::size_t steps = 0;          // of their programs: what the simulation takes is in proportion
   std::vector<double> bytes;      // sent, by rank that was simulated: frames
   std::vector<Seconds> computed;  // lane time of steps of computing, by rank that was simulated
   Seconds encoded = 0;            // of rank 0's: payloads made
@@ -82,8 +83,9 @@ enum class Extent : std::uint8_t {
   kNeeded,  // as kFew, but all of a small world whose events are asked for or whose hosts share a machine
 };
 
-// kInvalid: costs that are not known; a plan whose codec and strategy share no law.
+// kInvalid: costs that are not known; a plan whose codec and strategy share no law. `limit`: a step that lasts longer is
+// not followed to its end, and its `step` is kNever.
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-                    Extent extent = Extent::kNeeded);
+                    Extent extent = Extent::kNeeded, Seconds limit = kNever);
 
 }  // namespace tithe::sim

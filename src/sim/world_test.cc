@@ -159,7 +159,7 @@ TEST(World, OneForAllIsAsAll) {
 TEST(World, FewForAllAreAsAllWhereHostsAreShared) {
   for (const auto& [hosts, ranks] : {std::pair{4, 2}, std::pair{2, 4}, std::pair{4, 4}, std::pair{2, 8}})
     for (const char* codec : {"fp32", "onebit"}) {
-      for (const char* strategy : {"server", "gather", "hosts"})
+      for (const char* strategy : {"server", "gather", "hosts", "hosts_ring"})
         expect_as_all(hosts, ranks, strategy, codec, 1, 150'000);
       expect_as_all(hosts, ranks, "ring", codec, static_cast<std::size_t>(ranks), 150'000);
     }
@@ -169,7 +169,7 @@ TEST(World, FewForAllAreAsAllOf64) {
   for (const char* strategy : {"server", "gather", "ring"})
     expect_as_all(64, 1, strategy, "onebit", 1, 1 << 20);
   for (const auto& [hosts, ranks] : {std::pair{16, 4}, std::pair{8, 8}}) {
-    for (const char* strategy : {"server", "gather", "hosts"})
+    for (const char* strategy : {"server", "gather", "hosts", "hosts_ring"})
       expect_as_all(hosts, ranks, strategy, "onebit", 1, 1 << 20);
     expect_as_all(hosts, ranks, "ring", "onebit", static_cast<std::size_t>(ranks), 1 << 20);
   }

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """codec="auto": what Python refuses, and a model that trains through a switch."""
 
+import importlib.util
 import logging
 import pickle
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
 import tithe.torch
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_is_wrong_is_a_value_error():
@@ -140,3 +144,20 @@ def differing(rank, world):
 
 def test_ranks_that_allow_different_codecs_are_refused():
     assert run_ranks(2, differing) == [True, True]
+
+
+def test_the_bench_counts_steps_under_their_own_rules(monkeypatch):
+    """With 40 steps, of which 22 go by before there is a plan, the last 50 were mostly those before it."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    spec = importlib.util.spec_from_file_location("bench_auto", ROOT / "bench/auto.py")
+    auto = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(auto)
+
+    def phase(*runs):
+        return {"steps": [{"ms": ms, "choices": rules} for count, ms, rules in runs for _ in range(count)]}
+
+    assert auto.counted(phase((22, 100.0, ""), (18, 10.0, "plan")), "") == (100.0, 22, 10.0)
+    assert auto.counted(phase((22, 100.0, ""), (8, 10.0, "plan")), "") == (100.0, 22, None), "too few to say"
+    assert auto.counted(phase((9, 100.0, ""), (60, 10.0, "plan")), "") == (None, 9, 10.0)
+    assert auto.counted(phase((22, 100.0, ""), (20, 30.0, "a"), (20, 10.0, "b")), "") == (100.0, 22, 10.0)
+    assert auto.counted(phase((60, 10.0, "plan")), "plan") == (10.0, None, 10.0)
