@@ -21,8 +21,8 @@ struct Way {
   bool searched;
 };
 
-// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and to search, none by
-// which so many ranks differ that nobody can simulate a search. `server` is always there.
+// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and to search, none
+// by which so many ranks differ that nobody can simulate a search. `server` is always there.
 std::vector<Way> ways_of(const Question& question) {
   std::vector<Way> out;
   const sim::Cluster& cluster = question.cluster;

@@ -54,8 +54,8 @@ class Confirm {
   Status others();
   // Settings that are the same for all but small tensors, the best of the estimate first; of each codec at least one.
   Status uniform();
-  // One change at a time, as long as that makes the step shorter by what is worth further rules: for all of its tensors,
-  // then for those that are alike. The last one that did.
+  // One change at a time, as long as that makes the step shorter by what is worth further rules: for all of its
+  // tensors, then for those that are alike. The last one that did.
   Result<std::size_t> neighbours(std::size_t of);
 
  private:

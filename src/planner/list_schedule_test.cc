@@ -31,9 +31,9 @@ TEST(ListSchedule, DelayIsWaitedForAndHoldsNothing) {
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 10, &far}}, 1).end, 21);
 }
 
-// Graham's anomaly: A's message comes at 1 or, with half the delay, at 0.5; at 0.6 B is there to be encoded. Late, it finds
-// the lane encoding B, and is merged for 10 while B is on the wire. Soon, it takes the lane first, and B's 10 on the wire
-// begin when it is over.
+// Graham's anomaly: A's message comes at 1 or, with half the delay, at 0.5; at 0.6 B is there to be encoded. Late, it
+// finds the lane encoding B, and is merged for 10 while B is on the wire. Soon, it takes the lane first, and B's 10 on
+// the wire begin when it is over.
 TEST(ListSchedule, HalfTheDelayMayTakeLonger) {
   const Work b{{{1, 10, 10, 0}}};
   const Work late{{{0, 0, 0, 1}, {10, 0, 0, 0}}}, soon{{{0, 0, 0, 0.5}, {10, 0, 0, 0}}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// raw: all values as they are, fp32, by the strategy that the estimate says is best. What compression is compared with where nothing else is known.
+// raw: all values as they are, fp32, by the strategy that the estimate says is best. What compression is compared with
+// where nothing else is known.
 #include "planner/policies.h"
 
 namespace tithe::planner {

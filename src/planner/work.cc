@@ -44,7 +44,8 @@ std::vector<std::vector<int>> hops_of(const sim::Script& script) {
   return hops;
 }
 
-// `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the link.
+// `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the
+// link.
 std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops,
                              Rank me, double share, int senders) {
   const sim::Cluster& cluster = question.cluster;

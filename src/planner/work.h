@@ -42,8 +42,8 @@ class Works {
  public:
   explicit Works(const Question& question);
   ~Works();
-  // Of a part of n values; `rounded_inside`: ranks of one host send each other bf16, where they are treated apart. Kept:
-  // the same part is not worked out twice. kInvalid: costs that are not known.
+  // Of a part of n values; `rounded_inside`: ranks of one host send each other bf16, where they are treated apart.
+  // Kept: the same part is not worked out twice. kInvalid: costs that are not known.
   Result<const Work*> of(const Option& option, std::size_t n, std::size_t row, bool rounded_inside = false);
 
  private:

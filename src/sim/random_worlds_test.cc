@@ -129,8 +129,9 @@ TEST(RandomWorlds, WhereThereIsNoChoiceHalfTheLatencyIsNoLonger) {
   EXPECT_GT(worst(true, seeds(60), twice_cores), 0);
 }
 
-// Several parts: a lane takes what is there first, and half the latency may change what that is. So a step may get longer,
-// as in any list schedule (Graham 1969): ListSchedule.HalfTheDelayMayTakeLonger shows one by hand. It is seldom, and little.
+// Several parts: a lane takes what is there first, and half the latency may change what that is. So a step may get
+// longer, as in any list schedule (Graham 1969): ListSchedule.HalfTheDelayMayTakeLonger shows one by hand. It is
+// seldom, and little.
 TEST(RandomWorlds, HalfTheLatencyIsSeldomLongerAndLittle) { worst(false, seeds(60), half_latency); }
 
 }  // namespace

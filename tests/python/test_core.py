@@ -59,7 +59,9 @@ def test_codecs_are_described():
         assert tithe.check_spec(codec["name"]) == codec["name"]
     fp32 = next(codec for codec in tithe.codecs() if codec["name"] == "fp32")
     assert fp32["bits_per_value"] == 32.0
-    assert {"ring", "server", "aggregator", "gather", "tree", "hosts", "hosts_gather", "hosts_ring"} <= set(tithe.strategies())
+    assert {"ring", "server", "aggregator", "gather", "tree", "hosts", "hosts_gather", "hosts_ring"} <= set(
+        tithe.strategies()
+    )
 
 
 @pytest.mark.parametrize("options", [{"strategy": "hosts", "hosts": "2x2"}, {"servers": 1}, {"strategy": "tree"}])
