@@ -247,8 +247,9 @@ TEST(Planner, ReasonsAreSimulatedInTheWhole) {
       EXPECT_TRUE(std::ranges::is_sorted(r.alternatives, {}, &Alternative::step));
       for (const Alternative& a : r.alternatives) {
         EXPECT_GT(a.step, 0.98 * p.outcome.step) << a.option << " at " << rate;
-        if (a.step < sim::kNever)
+        if (a.step < sim::kNever) {
           EXPECT_EQ(a.step, simulate(q, board->rules(a.assignment, {}))->step) << a.option;
+        }
         for (std::size_t t = 0; t < a.assignment.size(); ++t)
           EXPECT_TRUE(a.assignment[t] == p.assignment[t] ||
                       std::ranges::find(r.tensors, t) != r.tensors.end());

@@ -28,7 +28,9 @@ class ByHand : public ::testing::Test {
     rank0_ = std::make_unique<TcpTransport>(0, 2, options, 30s);
     mine_.assign(1, {asio::ip::address_v4::loopback(), 0});
     ASSERT_TRUE(rank0_->listen(mine_).ok());
-    if (at_[0].port() == 0) ASSERT_TRUE(door_.listen(at_).ok());
+    if (at_[0].port() == 0) {
+      ASSERT_TRUE(door_.listen(at_).ok());
+    }
     door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) {
       (knock.purpose == Purpose::kControl ? control_ : data_[knock.stream]) = wire;
       return true;
