@@ -213,12 +213,15 @@ const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
   return script.roles[static_cast<std::size_t>(rank)].program;
 }
 
+Status check_ranks(const Cluster& cluster) {
+  if (cluster.world() <= kMostRanks) return {};
+  return {Code::kInvalid, fmt::format("{} ranks: at most {} are simulated; ask for fewer (--ranks)",
+                                      cluster.world(), kMostRanks)};
+}
+
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
                     Extent extent, Seconds limit) {
-  constexpr int kMostRanks = 1 << 17;  // where all are alike, some twenty seconds of a model of 10^8 values
-  if (cluster.world() > kMostRanks)
-    return Status(Code::kInvalid, fmt::format("{} ranks: at most {} are simulated; ask for fewer (--ranks)",
-                                              cluster.world(), kMostRanks));
+  TITHE_TRY(check_ranks(cluster));
   constexpr int kSmall = 16;
   const bool small = cluster.world() <= kSmall;
   // Hosts that share a machine get its cores one after the other, so they are alike only on the average.

@@ -83,8 +83,12 @@ enum class Extent : std::uint8_t {
   kNeeded,  // as kFew, but all of a small world whose events are asked for or whose hosts share a machine
 };
 
-// kInvalid: costs that are not known; a plan whose codec and strategy share no law. `limit`: a step that lasts longer
-// is not followed to its end, and its `step` is kNever.
+inline constexpr int kMostRanks =
+    1 << 17;  // where all are alike, some twenty seconds of a model of 10^8 values
+Status check_ranks(const Cluster& cluster);  // kInvalid: there are more
+
+// kInvalid: more ranks than that; costs that are not known; a plan whose codec and strategy share no law. `limit`: a
+// step that lasts longer is not followed to its end, and its `step` is kNever.
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
                     Extent extent = Extent::kNeeded, Seconds limit = kNever);
 

@@ -43,7 +43,8 @@ def suite(tmp_path_factory):
     for room in ("common", "fp32"):
         shutil.copytree(ROOT / "src/codec" / room, tree / "src/codec" / room)
     for shared in ROOT.glob("src/codec/*.*"):
-        shutil.copy(shared, tree / shared.relative_to(ROOT))
+        if not shared.name.startswith("typical."):  # knows the codecs that are left out; no codec knows it
+            shutil.copy(shared, tree / shared.relative_to(ROOT))
 
     # The small list stands in for the tree's own; the page's line is appended to it as the page says.
     codecs = tree / "include/tithe/codecs.def"
