@@ -136,7 +136,7 @@ WRONG = {
     "--model empty.json": "no list of a model",
     "--model text.json": "no list of a model",
     "--model /dev/zero": "more than 16 MiB",
-    "--model hdc --link 1Gbit": "--link",
+    "--model hdc --link 1Gbits": "--link",
     "--model hdc --link 0Gb/s": "--link",
     "--model hdc --link fast": "--link",
     "--model hdc --link 1Gb/s+50us": "--tell-link",
