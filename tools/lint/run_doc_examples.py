@@ -28,7 +28,7 @@ from tree import Problem, files, report
 
 LANGUAGES = ("sh", "python", "cpp")
 SECONDS = 300
-LIBRARIES = ("libhwy", "libxxhash", "libcrypto", "ucx", "fmt")
+LIBRARIES = ("libhwy", "libxxhash", "libssl", "libcrypto", "ucx", "fmt")
 
 
 @dataclass
