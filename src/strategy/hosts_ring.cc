@@ -2,12 +2,15 @@
 // hosts_ring: as hosts, with `ring` between hosts: what a network library's ring is where it treats hosts apart.
 //
 //   chunks           L H
-//   steps            2(H-1) + 2: inside, round the hosts twice, inside (2 with one host; as ring where none is shared)
+//   steps            2(H-1) + 2: inside, round the hosts twice, inside (2 with one host; as ring where none is shared;
+//                    2(H-1) + 1 where few hosts have several ranks)
 //   frames per rank  (L-1) H inside, 2(H-1) between hosts, (L-1) H results; L H encoded
 //   bytes per rank   between hosts 2(H-1)/H / L of one payload; under concat 3(H-1)/2 / L. Inside as hosts
 //   needs            in-order channels within hosts, and between the carriers of each share
 //
 // Each host's link has one flow in and one flow out at a time, where `hosts` has H-1: what queues are too short for.
+#include <algorithm>
+
 #include "strategy/between.h"
 #include "strategy/strategies.h"
 
@@ -16,7 +19,19 @@ namespace {
 
 Graph draw(const Place& p) { return draw_hosts(p, ring_strategy); }
 int chunks(const Place& p) { return chunks_of_hosts(p, ring_strategy); }
-StrategyCost cost(const Place& p) { return cost_of_hosts(p, ring_strategy); }
+
+// The longest chain begins inside a host of several ranks, and ends inside one if that which stands 2(H-1) hosts on has
+// several too.
+StrategyCost cost(const Place& p) {
+  StrategyCost out = cost_of_hosts(p, ring_strategy);
+  const std::vector<std::vector<Rank>> hosts = p.ranks_by_host();
+  const std::size_t n = hosts.size();
+  int inside = 0;
+  for (std::size_t h = 0; h < n; ++h)
+    if (hosts[h].size() > 1) inside = std::max(inside, hosts[(h + 2 * (n - 1)) % n].size() > 1 ? 2 : 1);
+  out.steps = 2 * (static_cast<int>(n) - 1) + inside;
+  return out;
+}
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
 
