@@ -157,7 +157,7 @@ def test_the_trace_is_one_that_viewers_open(tmp_path):
         ("--model large.json --cluster office_1g", ("large.json:5", "w: ", "2^40")),
         ("--model many.json --link 1Gb/s --ranks 4", ("1099511627776 values in 262144 parts", "part_values")),
         ("--model bert_base --link 1Gb/s --ranks 1000000", ("1000000 ranks", "--ranks")),
-        ("--model hdc --link 1Gb/s --ranks 1000000 --sweep ranks", ("262144 ranks", "--ranks")),
+        ("--model hdc --link 1Gb/s --ranks 1000000 --sweep ranks", ("1000000 ranks", "--ranks")),
         ("--model torn.json --cluster office_1g", ("torn.json:3", "whole?")),
         ("--model hdc:scale=1e999 --cluster office_1g", ("above 0 and at most 1",)),
         ("--model hdc --cluster office_1g --bucket-cap-mb 1e999", ("--bucket-cap-mb",)),
