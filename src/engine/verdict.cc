@@ -148,7 +148,7 @@ Status judge(Rank mine, const Testimonies& said) {
     if (f == Finding::kAccused) {
       const std::string who = fmt::format("rank {}", blamed);
       const bool says = blamed < 0 || t.what.find(who) != std::string::npos;
-      return {t.code, head + (says ? "" : who + ": ") + t.what, blamed};
+      return {t.code, fmt::format("{}{}{}", head, says ? "" : who + ": ", t.what), blamed};
     }
     return {Code::kPeerLost, fmt::format("{}rank {} is gone ({})", head, blamed, reason(t.what, blamed)),
             blamed};

@@ -49,7 +49,8 @@ std::size_t typical(const Settings& s, std::size_t n) {
     const double slots = slots_of(s, length);
     return slots * -std::expm1(-s[kRatio] * static_cast<double>(length) / slots);
   };
-  const double winners = static_cast<double>(n / kBlock) * of_block(kBlock) + of_block(n % kBlock);
+  const std::size_t blocks = n / kBlock;
+  const double winners = static_cast<double>(blocks) * of_block(kBlock) + of_block(n % kBlock);
   return sparse::typical(form(s), winners, n);
 }
 

@@ -2,6 +2,7 @@
 #include "codec/sparse/sparse_packed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "codec/sparse/sparse_typical.h"
@@ -60,7 +61,7 @@ IndexForm chosen(const Form& form, std::size_t count, std::size_t n) {
 }
 
 std::size_t typical(const Form& form, double count, std::size_t n) {
-  const auto sent = std::min(n, static_cast<std::size_t>(count + 0.5));
+  const auto sent = std::min(n, static_cast<std::size_t>(std::llround(count)));
   if (form.plain()) return bytes(sent);
   return kPackedHead + index_bytes(chosen(form, sent, n), sent, n) + value_bytes(form.values, sent);
 }
