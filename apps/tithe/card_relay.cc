@@ -39,7 +39,7 @@ class LongWay : public CardPort {
     frames_.emplace_back(Clock::now() + seconds_, std::vector<std::uint8_t>(frame.begin(), frame.end()));
     return true;
   }
-  // Those whose time has come; how many the port did not take.
+  // Sends the frames whose time has come; returns how many the port did not take.
   std::uint64_t let_go() {
     std::uint64_t lost = 0;
     for (; !frames_.empty() && frames_.front().first <= Clock::now(); frames_.pop_front())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What verbs that run whole rounds take for a setting: --codec and --strategy, or both as CODEC@STRATEGY.
+// The options of verbs that run whole rounds: --codec and --strategy, or both as CODEC@STRATEGY.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>

@@ -145,7 +145,7 @@ Result<Report> one_codec(const std::string& text) {
   Report report;
   report.json = codec_json(codec, *bits);
   report.json["spec"] = to_string(*spec);
-  // Of a payload of as many gradients: the most, and what the simulator expects (codec/typical.h).
+  // Bytes of a payload of kSample gradients: the most, and what the simulator expects (codec/typical.h).
   double most = 0, expected = 0;
   for (std::size_t k = 0; k < codec.phases.size(); ++k) {
     most += static_cast<double>(codec.phases[k].bound(spec->settings, kSample));

@@ -37,7 +37,8 @@ std::vector<std::uint32_t> ends_of(const Item& item) {
   return {0, 1, most / 2, most / 2 + 1, most - std::min(most, 1U), most};
 }
 
-// Those whose places follow from n: of a program whose payloads differ in length the ones in front of what differs.
+// The fields whose places follow from n. Where payloads differ in length, these are the fields in front of the first
+// one that differs.
 std::vector<Field> fields_of(const Checked& program, std::size_t n) {
   std::vector<Field> fields;
   if (program.sends_pairs || program.sends_values || program.adds() || n == 0) return fields;

@@ -61,7 +61,7 @@ void Rounds::claims() {
   }
 }
 
-// Of all values together: the sum of what each mean is off by, in units of its deviation, is nearly normal.
+// Takes all values together: the sum of each mean's error, in units of its deviation, is nearly normal.
 bool Rounds::is_unbiased(const Floats& grad, const std::vector<double>& sum,
                          const std::vector<double>& squares, double rounds) const {
   double off = 0, variance = 0;
@@ -199,8 +199,8 @@ void Rounds::feedback() {
         told_.left = f.left;
         told_.rounds = f.rounds;
       }
-      // What is unbiased needs no feedback; with it, it may grow where it adds as much noise as there is to send, and
-      // that is told.
+      // An unbiased codec needs no feedback. With feedback its residual may grow where it adds as much noise as there is
+      // to send: that is told, not failed.
       if (!f.settled && no_bound && (traits.unbiased || is_random_and_unbiased(kind))) {
         told_.grows = told_.grows || first_;
         continue;

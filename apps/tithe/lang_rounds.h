@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a codec program loses over rounds, without feedback and with it: what its author claims is held to that, and
-// what nobody claims is measured and told.
+// Measures what a codec program loses over rounds, with and without feedback. A claim of its author must hold; what
+// nobody claims is told.
 #include <map>
 
 #include "lang_subject.h"
@@ -15,7 +15,7 @@ class Rounds {
   // In the subject's settings.
   void run();
 
-  // Of the values' energy, over some rounds.
+  // Shares of the values' energy, over some rounds.
   struct Measure {
     bool had = false;      // it encodes and decodes them
     double lost = 0;       // |x - C(x)|^2
@@ -27,7 +27,7 @@ class Rounds {
     double factor() const { return along / size; }
     double least() const { return 1 - along * along / size; }  // lost, were it sent `factor` times as large
   };
-  // Of the settings that were run first.
+  // The findings of the settings that were run first.
   struct Told {
     std::vector<std::string> claims;
     std::map<unsigned, Measure> values;  // by kind

@@ -78,11 +78,11 @@ class Subject {
   bool agree(std::span<const Floats> ranks, const Floats& residual, std::uint32_t round = 3);
   Sent encode(const Floats& grad, const Floats& residual, std::uint32_t round = 3) const;
   Status decode(std::span<const ByteView> payloads, Floats& out, std::uint32_t round = 3) const;
-  // What one rank sends of values, decoded; of a phased codec it agrees with itself. False: it cannot be had.
+  // Decodes what one rank sends; a phased codec agrees with itself alone. False where that cannot be had.
   bool sends(const Floats& grad, const Floats& residual, std::uint32_t round, Floats& out,
              Floats* left = nullptr);
 
-  // Which values in which settings; and why, where something was not ok since.
+  // Names the values and the settings; and the reason, where something was not ok since the last call.
   std::string where(std::size_t n, unsigned kind) const;
   void note(const Status& why) const { why_ = why.what(); }
 

@@ -61,7 +61,7 @@ class Trial {
     return all;
   }
 
-  // What takes long is done of each word, and of whole numbers with the least and the largest.
+  // Long checks run with every word of a parameter, and with the least and the largest of its whole numbers.
   bool at_an_end(const Settings& s) const {
     const auto& params = subject_.program().file.params;
     for (std::size_t p = 0; p < params.size(); ++p) {
