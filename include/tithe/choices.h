@@ -31,7 +31,7 @@ struct Rule {
   std::size_t least = 0, most = kMostValues;  // values of the tensors that it takes
   std::optional<Spec> codec = {};             // what hosts send each other
   std::optional<Spec> inside = {};            // what ranks of one host send each other
-  std::string strategy = {};    // a name in strategies.def, or "auto": gather up to 256 values, else server
+  std::string strategy = {};    // a name in strategies.def, or "auto": the fastest (src/plan/ways.h)
   std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
   int priority = 0;             // parts of higher priority run first, whichever bucket they are in
   std::string group = {};       // tensors of one group share parts, where they stand in one bucket
@@ -54,13 +54,21 @@ std::string size_text(const Rule& rule);
 // Of rule `number`, counted from 1, for messages: rule 2 ('*.bias').
 std::string label(const Rule& rule, std::size_t number);
 
+// A strategy that "auto" may take, and what a part of n values takes by it: fixed + n per_value, in seconds.
+struct Way {
+  const Strategy* strategy = nullptr;
+  double fixed = 0, per_value = 0;
+  friend bool operator==(const Way&, const Way&) = default;
+};
+
 // What one tensor gets.
 struct Choice {
   Spec spec;
   std::optional<Spec> inside = {};
-  const Strategy* strategy = nullptr;  // nullptr: by the values of the part, as "auto" says
-  std::size_t part_values = 0;         // of its parts at most
-  bool parts_by_link = false;          // fewer, if the link says so
+  const Strategy* strategy = nullptr;  // nullptr: the fastest of `ways` for the values of the part
+  std::vector<Way> ways = {};
+  std::size_t part_values = 0;  // of its parts at most
+  bool parts_by_link = false;   // fewer, if the link says so
   int priority = 0;
   std::string group = {};  // empty: it has parts of its own
   std::string why = {};
@@ -87,7 +95,7 @@ inline constexpr std::size_t kUsualPartValues = std::size_t{1} << 22;
 // usual values follow from it, the codec, the strategy and the world (src/plan/pace.h); what is said stays.
 struct Usual {
   Spec spec;
-  const Strategy* strategy = nullptr;
+  const Strategy* strategy = nullptr;        // nullptr: "auto"
   std::size_t min_values = kUsualMinValues;  // smaller tensors travel raw
   std::size_t part_values =
       kUsualPartValues;  // larger tensors are cut into pieces of at most this many values

@@ -110,6 +110,11 @@ struct StrategyCost {
   double inside_shares = 0;         // payloads of the codec inside
   double result_shares = 0;         // results, in payloads of the codec between hosts
   double concat_result_shares = 0;  // the same under the concat law
+  // Where ranks of a host share its link:
+  double link_shares = 0;         // what leaves the host that sends most
+  double concat_link_shares = 0;  // the same under the concat law
+  int senders = 0;                // ranks of other hosts that one rank hears from, where these are most
+  int roundings = 1;  // of a value on its way to the result, where payloads are decoded to be added
 };
 
 struct Strategy {

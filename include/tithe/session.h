@@ -63,8 +63,10 @@ struct SessionOptions {
   // A spec string (tithe/spec.h); why this one: docs/choosing.md. Or "auto", "auto:allow=onebit+fp8": measured and
   // planned while the job runs (docs/plan.md); without choices, schedule and servers then.
   std::string codec = "fp8";
-  std::optional<Spec> spec = {};    // instead of `codec`: a codec that no list names
-  std::string strategy = "server";  // a name in strategies.def
+  std::optional<Spec> spec = {};  // instead of `codec`: a codec that no list names
+  // A name in strategies.def; or "auto": for each part what is fastest by what all ranks know, which are the codec, the
+  // world, who shares a host and `link` (docs/strategies.md). Part of the plan, so it is the same on all ranks.
+  std::string strategy = "auto";
   // What happens to which tensor, as JSON (tithe/choices.h, docs/choices.md). Codec, strategy, min_values and
   // part_values are what these leave out.
   std::string choices = {};

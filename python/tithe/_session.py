@@ -39,10 +39,9 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
             raise ValueError(f"{name}={value!r}: not a value for this option") from None
     _core.check_codec(options.codec)
     _core.schedule_follows(options.schedule, options.codec)
-    if options.strategy not in _core.strategies():
-        raise ValueError(
-            f"unknown strategy '{options.strategy}': {_core.suggest(options.strategy, _core.strategies())}"
-        )
+    known = ["auto", *_core.strategies()]
+    if options.strategy not in known:
+        raise ValueError(f"unknown strategy '{options.strategy}': {_core.suggest(options.strategy, known)}")
     _core.check_choices(options)
     if options.timeout <= 0:
         raise ValueError(f"timeout={options.timeout}: must be more than 0 seconds")
@@ -87,7 +86,7 @@ class Session:
     `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
     as `tithe transports` lists it; transports="tcp", devices="eth0" are short for that. Options are those of
     include/tithe/session.h:
-    codec="fp8", strategy="server", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
+    codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
     pacer="off" (or "window=16384": docs/pacing.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100

@@ -19,7 +19,7 @@ std::vector<Rule> in_full(std::vector<Rule> rules, const Usual& usual) {
   if (std::any_of(rules.begin(), rules.end(), takes_all)) return rules;
   rules.push_back({.least = usual.min_values,
                    .codec = usual.spec,
-                   .strategy = std::string(usual.strategy->name),
+                   .strategy = usual.strategy == nullptr ? "auto" : std::string(usual.strategy->name),
                    .part_values = usual.part_values});
   return rules;
 }

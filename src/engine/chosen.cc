@@ -15,6 +15,7 @@
 namespace tithe::engine {
 namespace {
 
+constexpr std::string_view kAuto = "auto";  // of strategies
 constexpr std::string_view kWithChoices = " with choices ";
 
 // "fp8 with choices X" as "fp8" and "X".
@@ -29,8 +30,9 @@ Result<Spec> spec_of(const SessionOptions& options) {
 }
 
 Result<const Strategy*> strategy_of(const SessionOptions& options) {
+  if (options.strategy == kAuto) return static_cast<const Strategy*>(nullptr);
   if (const Strategy* found = find_strategy(options.strategy)) return found;
-  std::vector<std::string_view> known;
+  std::vector<std::string_view> known{kAuto};
   for (const Strategy* s : all_strategies()) known.push_back(s->name);
   return Status(Code::kInvalid,
                 fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
@@ -92,10 +94,10 @@ bool votes(const Codec& codec) {
 // Servers have no values, and what they owe travels with what they sum.
 Status check_servers(const Choice& c) {
   if (c.strategy != nullptr && !c.strategy->serves)
-    return {
-        Code::kInvalid,
-        fmt::format("strategy {} has no use for ranks that only serve: take strategy server, or servers=0",
-                    c.strategy->name)};
+    return {Code::kInvalid,
+            fmt::format("strategy {} has no use for ranks that only serve: take strategy server or auto, or "
+                        "servers=0",
+                        c.strategy->name)};
   if (votes(*c.spec.codec))
     return {Code::kUnsupported, fmt::format("{} counts every rank as a vote, and servers have none: take "
                                             "another codec, or servers=0",
@@ -111,12 +113,11 @@ const FeedbackPolicy* momentum_of(const Choices& choices) {
 
 Status check_laws(const Choices& choices, std::size_t i) {
   const Choice& c = choices.all()[i];
-  const std::size_t kSizes[] = {1, kMostValues};  // which strategy "auto" stands for
-  for (const std::size_t n : kSizes) {
-    const Strategy& strategy = c.strategy_of(n);
-    Status s = choose_laws(c.spec, strategy).status();
+  const std::vector<Way> named{{.strategy = c.strategy}};
+  for (const Way& way : c.strategy != nullptr ? named : c.ways) {
+    Status s = choose_laws(c.spec, *way.strategy).status();
     if (s.ok() && choices.usual().servers > 0) s = check_servers(c);
-    if (s.ok()) s = check_inside(c, strategy, !choices.usual().hosts.alone());
+    if (s.ok()) s = check_inside(c, *way.strategy, !choices.usual().hosts.alone());
     if (s.ok()) continue;
     if (i >= choices.rules().size()) return s;
     return {s.code(), fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), s.what())};
@@ -220,9 +221,11 @@ std::string card_text(const Choices& choices, const Schedule& schedule, std::str
 std::string strategy_text(const Choices& choices) {
   const Usual& usual = choices.usual();
   const bool matter = std::any_of(choices.all().begin(), choices.all().end(), [](const Choice& c) {
-    return c.strategy != nullptr && c.strategy->between != nullptr;
+    return c.strategy != nullptr
+               ? c.strategy->between != nullptr
+               : std::ranges::any_of(c.ways, [](const Way& w) { return w.strategy->between != nullptr; });
   });
-  return fmt::format("{}{}", usual.strategy->name,
+  return fmt::format("{}{}", usual.strategy == nullptr ? kAuto : usual.strategy->name,
                      matter              ? fmt::format(" on hosts {}", usual.hosts.text(usual.world))
                      : usual.servers > 0 ? fmt::format(" with servers={}", usual.servers)
                                          : "");

@@ -28,7 +28,7 @@ Status step(Session& session, const std::vector<std::pair<std::string, std::size
 }
 
 SessionOptions with(std::string_view choices) {
-  return {.codec = "fp8", .choices = std::string(choices), .lanes = 0};
+  return {.codec = "fp8", .strategy = "server", .choices = std::string(choices), .lanes = 0};
 }
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }

@@ -166,6 +166,27 @@ TEST(SessionHosts, MomentumIsOfAllRanksOfAHost) {
     EXPECT_TRUE(run(with(text_of, "hosts", hosts)).identical) << hosts;
 }
 
+TEST(SessionHosts, AutoTreatsThemApartWhereThatPaysAndWhereAskedTo) {
+  const auto plan = [](const char* hosts, const char* choices) {
+    SessionOptions o = with("fp8", "auto", hosts);
+    o.choices = choices;
+    Ranks ranks(open_loop(4), o);
+    ranks.each([&](Rank r) {
+      std::vector<float> values(100'000, 1.0F);
+      const Tensor tensor{.key = "w", .data = values.data(), .n = values.size()};
+      const Result<Ticket> ticket = ranks[r].sync({&tensor, 1});
+      ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+      EXPECT_TRUE(ranks[r].wait(*ticket).ok());
+      EXPECT_TRUE(ranks[r].commit().ok());
+    });
+    return ranks[0].plan_text();
+  };
+  EXPECT_TRUE(has(plan("2x2", ""), "fp8 by hosts")) << plan("2x2", "");
+  EXPECT_FALSE(has(plan("1x4", ""), "hosts")) << "there is no other host";
+  EXPECT_FALSE(has(plan("", ""), "hosts")) << "each has its own";
+  EXPECT_TRUE(has(plan("1x4", R"({"w": {"inside": "bf16"}})"), "bf16 by")) << "a codec inside was asked for";
+}
+
 TEST(SessionHosts, RefusesWhatItCannotDo) {
   struct Case {
     const char *codec, *strategy, *inside, *says;
@@ -173,7 +194,6 @@ TEST(SessionHosts, RefusesWhatItCannotDo) {
   for (const Case& c :
        {Case{"onebit", "server", "bf16",
              "rule 1 ('*'): 'inside' is what ranks of one host send each other, and strategy server"},
-        {"onebit", "auto", "bf16", "leave it out"},
         {"onebit", "hosts", "thc", "'inside' is thc"},
         {"onebit", "hosts", "powersgd", "'inside' is powersgd"},
         {"onebit", "hosts", "bf16:feedback=momentum", "feedback"},

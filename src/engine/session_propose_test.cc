@@ -58,7 +58,7 @@ Step owed(const Session& session) {
 }
 
 SessionOptions with(std::string codec, int lanes = 0) {
-  return {.codec = std::move(codec), .lanes = lanes, .average = false, .min_values = 0};
+  return {.codec = std::move(codec), .strategy = "server", .lanes = lanes, .average = false, .min_values = 0};
 }
 
 // Rounds from `first` on, until all ranks have what was proposed; the first round after it. Without lanes it takes a

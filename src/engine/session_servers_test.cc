@@ -108,7 +108,7 @@ TEST(SessionServers, AreComparedAndPrinted) {
     const Status s = synchronise(ranks[r], kSizes, v);
     EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
     EXPECT_EQ(s.peer(), 1) << text(s);
-    EXPECT_TRUE(has(s.what(), "server with servers=2 instead of server with servers=1")) << text(s);
+    EXPECT_TRUE(has(s.what(), "auto with servers=2 instead of auto with servers=1")) << text(s);
   });
 }
 
@@ -120,7 +120,7 @@ TEST(SessionServers, RefusesWhatTheyCannotDo) {
     EXPECT_TRUE(has(refused(with(*parse_spec("fp32"), servers)).what(), "at least one must work")) << servers;
   SessionOptions ring = with(*parse_spec("fp32"), 1);
   ring.strategy = "ring";
-  EXPECT_TRUE(has(refused(ring).what(), "take strategy server, or servers=0"));
+  EXPECT_TRUE(has(refused(ring).what(), "take strategy server or auto, or servers=0"));
   EXPECT_TRUE(has(refused(with(*parse_spec("sign_majority"), 1)).what(), "counts every rank as a vote"));
 }
 

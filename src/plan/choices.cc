@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "plan/pace.h"
+#include "plan/ways.h"
 #include "tithe/plan.h"
 
 namespace tithe {
@@ -18,7 +19,6 @@ namespace {
 constexpr std::string_view kAny = "*";
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kSmall = "small";  // the group of small tensors
-constexpr std::size_t kTinyValues = 256;  // one step with a whole copy for everybody beats two with shares
 constexpr std::size_t kMostShown = 80;
 constexpr std::size_t kMostMessage = 2000;
 
@@ -127,8 +127,7 @@ bool matches(std::string_view match, std::string_view key) {
 // ---- From rules to choices
 
 const Strategy& Choice::strategy_of(std::size_t part_values_in_all) const {
-  return strategy != nullptr ? *strategy
-                             : *find_strategy(part_values_in_all <= kTinyValues ? "gather" : "server");
+  return strategy != nullptr ? *strategy : plan::best_way(ways, part_values_in_all);
 }
 
 Spec Choice::inside_spec() const { return inside.value_or(raw_spec()); }
@@ -139,10 +138,18 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   out.usual_ = usual;
   const Spec raw = raw_spec();
   out.min_values_ = usual.min_values;
-  if (usual.link.known() && usual.min_values == kUsualMinValues)
-    out.min_values_ =
-        plan::least_worth(plan::pace_of(usual.spec, *usual.strategy, usual.place(), usual.link),
-                          plan::pace_of(raw, *find_strategy("server"), usual.place(), usual.link));
+  if (usual.link.known() && usual.min_values == kUsualMinValues) {
+    const auto pace = [&](const Spec& spec, const Strategy& strategy) {
+      return plan::pace_of(spec, strategy, usual.place(), usual.link);
+    };
+    const plan::Pace of_raw = pace(raw, plan::best_way(plan::ways_of(raw, false, usual), kUsualPartValues));
+    std::vector<Way> ways{{.strategy = usual.strategy}};
+    if (usual.strategy == nullptr) ways = plan::ways_of(usual.spec, false, usual);
+    std::size_t least = kUsualPartValues;
+    for (const Way& way : ways)
+      least = std::min(least, plan::least_worth(pace(usual.spec, *way.strategy), of_raw));
+    out.min_values_ = least;
+  }
   const bool by_link = out.by_link();
   if (out.rules_.size() > kMostRules)
     return Status(Code::kInvalid,
@@ -166,6 +173,8 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   // Clipping belongs to the step as well.
   for (Choice& c : out.choices_)
     if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
+  for (Choice& c : out.choices_)
+    if (c.strategy == nullptr) c.ways = plan::ways_of(c.spec, c.inside.has_value(), usual);
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   return out;
 }

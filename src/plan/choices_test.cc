@@ -72,8 +72,13 @@ TEST(Choices, total) {
   EXPECT_EQ(c.choice("any", 100).why, "as asked");
   EXPECT_TRUE(c.choice("any", 100).scheduled);
   EXPECT_EQ(c.choice("any", 99).group, "small");
-  EXPECT_EQ(c.choice("any", 99).strategy_of(256).name, "gather");
-  EXPECT_EQ(c.choice("any", 99).strategy_of(257).name, "server");
+  EXPECT_EQ(c.choice("any", 99).strategy, nullptr) << "auto, whatever the session's strategy is";
+  Usual four = usual();
+  four.world = 4;
+  const Choices of_four = Choices::of(four);
+  EXPECT_EQ(of_four.choice("any", 99).strategy_of(99).name, "gather")
+      << "one message, where few bytes travel";
+  EXPECT_NE(of_four.choice("any", 99).strategy_of(1'000'000).name, "gather");
   EXPECT_EQ(c.text(), "");
 }
 

@@ -34,29 +34,39 @@ const Measured& measured(const Codec& codec) {
                                       : *of("topk");  // one that nobody has measured: as the usual sparse one
 }
 
-bool joins(const Phase& phase, const Strategy& strategy) {
-  const auto known = [&](Law law) {
-    return std::find(phase.laws.begin(), phase.laws.end(), law) != phase.laws.end();
-  };
-  const auto law = std::find_if(strategy.laws.begin(), strategy.laws.end(), known);
-  return law != strategy.laws.end() && *law == Law::kConcat;
-}
-
 }  // namespace
+
+const Law* first_law(const Phase& phase, const Strategy& strategy) {
+  const auto law = std::find_if(strategy.laws.begin(), strategy.laws.end(), [&](Law known) {
+    return std::find(phase.laws.begin(), phase.laws.end(), known) != phase.laws.end();
+  });
+  return law == strategy.laws.end() ? nullptr : &*law;
+}
 
 Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link) {
   constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
   const StrategyCost cost = strategy.cost(at);
-  double bytes = 0;
-  for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
-    bytes += static_cast<double>(codec::expected_bytes(*spec.codec, k, spec.settings, kMany)) /
-             static_cast<double>(kMany) *
-             (joins(spec.codec->phases[k], strategy) ? cost.concat_shares : cost.wire_shares);
+  double crossing = 0, inside = 4 * cost.inside_shares;  // raw, where nothing else is said
+  for (std::size_t k = 0; k < spec.codec->phases.size(); ++k) {
+    const double bytes = static_cast<double>(codec::expected_bytes(*spec.codec, k, spec.settings, kMany)) /
+                         static_cast<double>(kMany);
+    const Law* law = first_law(spec.codec->phases[k], strategy);
+    const bool joins = law != nullptr && *law == Law::kConcat;
+    crossing += bytes * (joins ? cost.concat_link_shares : cost.link_shares);
+    inside += bytes * (joins ? cost.concat_result_shares : cost.result_shares);
+  }
   const Measured& m = measured(*spec.codec);
   const auto phases = static_cast<double>(spec.codec->phases.size());
-  return {.compute = 1e-9 * (m.encode_ns + cost.wire_shares * m.merge_ns),
-          .wire = bytes / link.bytes_per_second,
-          .frames = phases * cost.frames_sent * link.seconds_per_frame};
+  // What a rank has sent it merges elsewhere; its own part of the result it stores too.
+  const double merges =
+      cost.wire_shares + cost.inside_shares + cost.result_shares + 1.0 / strategy.chunks(at);
+  std::size_t ranks = 1;  // of a host
+  if (at.hosts != nullptr && !at.hosts->alone())
+    for (const std::vector<Rank>& host : at.ranks_by_host()) ranks = std::max(ranks, host.size());
+  return {.compute = 1e-9 * (m.encode_ns + merges * m.merge_ns),
+          .inside = static_cast<double>(ranks) * inside / kInsideRate,
+          .wire = crossing / (link.bytes_per_second * (cost.senders > 1 ? kManyToOne : 1)),
+          .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame)};
 }
 
 double seconds(const Pace& pace, std::size_t n, std::size_t parts) {

@@ -78,7 +78,6 @@ namespace {
 
 // What becomes of a strategy on these hosts, and with these servers.
 void settle(Part& part, const Choice& c, const Usual& usual) {
-  if (usual.servers > 0 && !part.strategy->serves) part.strategy = find_strategy("server");  // small tensors'
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {
     part.strategy = part.strategy->between;
@@ -107,7 +106,7 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
   for (std::size_t k = 0; k < pieces; ++k) {
     const std::size_t first = cut_at(t.n, cols, k, pieces);
     const std::size_t n = cut_at(t.n, cols, k + 1, pieces) - first;
-    plan.parts.push_back({at + first, n, spec, &c.strategy_of(n),
+    plan.parts.push_back({at + first, n, spec, &c.strategy_of(t.n),
                           pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
                           c.scheduled, c.priority});
     settle(plan.parts.back(), c, choices.usual());

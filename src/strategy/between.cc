@@ -161,6 +161,11 @@ StrategyCost cost_of_hosts(const Place& at, const Strategy& between) {
       cost.result_shares = std::max(cost.result_shares, once * shares.hosts() / shares.chunks());
       cost.concat_result_shares = std::max(cost.concat_result_shares, once * shares.hosts());
     }
+  // Each share leaves each host once, whoever carries it.
+  cost.link_shares = flat.wire_shares;
+  cost.concat_link_shares = flat.concat_shares;
+  cost.senders = shares.hosts() > 1 ? flat.senders : 0;
+  cost.roundings = flat.roundings + (shares.count() > 1 ? 1 : 0);
   return cost;
 }
 

@@ -31,11 +31,17 @@ int chunks(const Place&) { return 1; }
 
 StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
+  const double leave = busiest_host(p, [&](const std::vector<Rank>& ranks) {
+    return static_cast<double>(ranks.size()) * elsewhere(p, ranks);
+  });
   return {.steps = p.world > 1 ? 1 : 0,
           .frames_sent = others,
           .encodes = 1,
           .wire_shares = 1.0 * others,
-          .concat_shares = 1.0 * others};
+          .concat_shares = 1.0 * others,
+          .link_shares = leave,
+          .concat_link_shares = leave,
+          .senders = most_elsewhere(p)};
 }
 
 constexpr Law kLaws[] = {Law::kDecode, Law::kConcat, Law::kSum, Law::kMax, Law::kLeader};

@@ -43,11 +43,20 @@ int chunks(const Place& p) { return p.world; }
 
 StrategyCost cost(const Place& p) {
   const int hops = p.world - 1;
+  const double shares = 2.0 * hops / p.world, concat = 1.5 * hops;
+  const double leave = busiest_host(p, [&](const std::vector<Rank>& ranks) {
+    return static_cast<double>(std::count_if(
+        ranks.begin(), ranks.end(), [&](Rank r) { return p.host_of(p.wrap(r + 1)) != p.host_of(r); }));
+  });
   return {.steps = 2 * hops,
           .frames_sent = 2 * hops,
           .encodes = p.world,
-          .wire_shares = 2.0 * hops / p.world,
-          .concat_shares = 1.5 * hops};
+          .wire_shares = shares,
+          .concat_shares = concat,
+          .link_shares = leave * shares,
+          .concat_link_shares = leave * concat,
+          .senders = leave > 0 ? 1 : 0,
+          .roundings = p.world};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};

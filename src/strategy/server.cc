@@ -74,21 +74,59 @@ Graph draw(const Place& p) { return p.servers > 0 ? draw_apart(p) : draw_togethe
 
 int chunks(const Place& p) { return p.servers > 0 ? p.servers : p.world; }
 
+int heard_from(const Place& p, Rank me) {  // ranks of other hosts
+  int n = 0;
+  for (Rank r = 0; r < p.world; ++r) n += p.host_of(r) != p.host_of(me) ? 1 : 0;
+  return n;
+}
+
+// With separate servers: of a host with these ranks, in payloads; what a server answers holds `joined` of its chunk.
+double leave_apart(const Place& p, const std::vector<Rank>& ranks, int joined) {
+  double frames = 0;
+  for (const Rank r : ranks) {
+    if (r >= p.workers()) {
+      frames += heard_from(p, r) * joined;
+      continue;
+    }
+    for (Rank server = p.workers(); server < p.world; ++server)
+      frames += p.host_of(server) != p.host_of(r) ? 1 : 0;
+  }
+  return frames / p.servers;
+}
+
 StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
   if (p.servers > 0) {
     const double shares = 1.0 * others / p.servers;
+    int senders = 0;
+    for (Rank r = p.workers(); r < p.world; ++r) senders = std::max(senders, heard_from(p, r));
+    const auto leaves = [&](int joined) {
+      return busiest_host(p, [&](const std::vector<Rank>& ranks) { return leave_apart(p, ranks, joined); });
+    };
     return {.steps = 2,
             .frames_sent = std::max(p.servers, others),
             .encodes = p.servers,
             .wire_shares = std::max(1.0, shares),
-            .concat_shares = std::max(1.0, shares * (p.workers() + 1))};
+            .concat_shares = std::max(1.0, shares * (p.workers() + 1)),
+            .link_shares = leaves(1),
+            .concat_link_shares = leaves(p.workers() + 1),
+            .senders = senders,
+            .roundings = 2};
   }
+  const auto leaves = [&](double joined) {
+    return busiest_host(p, [&](const std::vector<Rank>& ranks) {
+      return static_cast<double>(ranks.size()) * elsewhere(p, ranks) * (1 + joined) / p.world;
+    });
+  };
   return {.steps = p.world > 1 ? 2 : 0,
           .frames_sent = 2 * others,
           .encodes = p.world,
           .wire_shares = 2.0 * others / p.world,
-          .concat_shares = 1.0 * others * (p.world + 1) / p.world};
+          .concat_shares = 1.0 * others * (p.world + 1) / p.world,
+          .link_shares = leaves(1),
+          .concat_link_shares = leaves(p.world),
+          .senders = most_elsewhere(p),
+          .roundings = 2};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};

@@ -63,11 +63,32 @@ StrategyCost cost(const Place& p) {
     frames = std::max(frames, (r == kRoot ? 0 : 1) + below);
     concat = std::max(concat, (r == kRoot ? 0 : ranks_from(r, p.world)) + below * p.world);
   }
+  int senders = 0;
+  const auto crosses = [&](Rank a, Rank b) { return p.host_of(a) != p.host_of(b); };
+  for (Rank r = 0; r < p.world; ++r) {
+    int heard = r != kRoot && crosses(r, parent(r)) ? 1 : 0;
+    for (const Rank child : children(r, p.world)) heard += crosses(r, child) ? 1 : 0;
+    senders = std::max(senders, heard);
+  }
+  const auto leaves = [&](bool joined) {
+    return busiest_host(p, [&](const std::vector<Rank>& ranks) {
+      int sent = 0;
+      for (const Rank r : ranks) {
+        if (r != kRoot && crosses(r, parent(r))) sent += joined ? ranks_from(r, p.world) : 1;
+        for (const Rank child : children(r, p.world)) sent += !crosses(r, child) ? 0 : joined ? p.world : 1;
+      }
+      return static_cast<double>(sent);
+    });
+  };
   return {.steps = 2 * depth,
           .frames_sent = frames,
           .encodes = 1,
           .wire_shares = 1.0 * frames,
-          .concat_shares = 1.0 * concat};
+          .concat_shares = 1.0 * concat,
+          .link_shares = leaves(false),
+          .concat_link_shares = leaves(true),
+          .senders = senders,
+          .roundings = 1 + depth};
 }
 
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};

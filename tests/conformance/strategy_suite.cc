@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -279,6 +280,20 @@ TEST_P(StrategySuite, Counted) {
   EXPECT_EQ(s.outcome.steps, cost.steps);
   EXPECT_EQ(sent, cost.frames_sent);
   EXPECT_EQ(encodes, cost.encodes);
+  int senders = 0;
+  for (Rank r = 0; r < world(); ++r) {
+    std::set<Rank> heard;
+    const Graph g = strategy().draw(place(r));
+    for (const Node& node : g.nodes())
+      if (node.op == Op::kRecv && place().host_of(node.arg) != place().host_of(r)) heard.insert(node.arg);
+    senders = std::max(senders, static_cast<int>(heard.size()));
+  }
+  // Of strategies that treat hosts apart a rank may carry several shares, each from other ranks of the same hosts.
+  if (strategy().between == nullptr) {
+    EXPECT_EQ(senders, cost.senders);
+  } else {
+    EXPECT_GE(senders, cost.senders);
+  }
 }
 
 TEST_P(StrategySuite, CountedBytes) {
@@ -295,9 +310,11 @@ TEST_P(StrategySuite, CountedBytes) {
           std::make_unique<Worker>(*find_codec("fp32"), law, sizes, r, whole_numbers(place(r), sizes.n)));
     const Outcome outcome = run_all(strategy().draw, actors, 1, place());
     std::size_t out = 0, inside = 0, back = 0;
+    std::map<int, std::size_t> leaves;  // by host
     for (Rank r = 0; r < world(); ++r) {
       std::size_t to_others = 0, to_host = 0, result = 0;
       for (const auto& [to, bytes] : outcome.counts[static_cast<std::size_t>(r)].bytes) {
+        if (place().host_of(to.second) != place().host_of(r)) leaves[place().host_of(r)] += bytes;
         const bool stays = strategy().between != nullptr && place().host_of(to.second) == place().host_of(r);
         (!stays ? to_others : to.first == Stage::kInside ? to_host : result) += bytes;
         EXPECT_TRUE(to.first == Stage::kBetween || stays) << "what is of the inside stays there";
@@ -308,6 +325,11 @@ TEST_P(StrategySuite, CountedBytes) {
     }
     const double payload = 4.0 * static_cast<double>(sizes.n);
     EXPECT_NEAR(static_cast<double>(out), shares * payload, 1e-6) << name(law);
+    std::size_t link = 0;
+    for (const auto& [host, bytes] : leaves) link = std::max(link, bytes);
+    EXPECT_NEAR(static_cast<double>(link),
+                (law == Law::kConcat ? cost.concat_link_shares : cost.link_shares) * payload, 1e-6)
+        << name(law);
     EXPECT_NEAR(static_cast<double>(inside), cost.inside_shares * payload, 1e-6) << name(law);
     EXPECT_NEAR(static_cast<double>(back), results * payload, 1e-6) << name(law);
   }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/ways.h"
+
+#include <algorithm>
+
+#include "plan/pace.h"
+
+namespace tithe::plan {
+namespace {
+
+constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of loss stands for any number
+constexpr std::string_view kOnlyToCompare = "aggregator";
+constexpr int kFewRoundings = 3;  // those of `server`, and one inside a host
+
+bool is_accurate(const Spec& spec, const Strategy& strategy, const StrategyCost& cost) {
+  for (const Phase& phase : spec.codec->phases) {
+    const Law* law = first_law(phase, strategy);
+    if (law == nullptr) return false;
+    if (*law != Law::kDecode || spec.codec->traits.lossless || cost.roundings <= kFewRoundings) continue;
+    // A sum of k independent gradients has k times the energy of one, so N roundings lose N/2 times as much as one.
+    const auto contraction = spec.codec->traits.contraction;
+    const double lost = contraction == nullptr ? 1 : contraction(spec.settings, kLarge);
+    if (lost * cost.roundings / 2 > kMostLost) return false;
+  }
+  return true;
+}
+
+// Where ranks share hosts, two flows of one strategy and those of another meet in one link; whole parts to everybody then
+// only delay what crosses it once.
+bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const Usual& usual) {
+  if (usual.servers > 0 || usual.world == 1) return strategy.serves;
+  if (strategy.name == kOnlyToCompare) return false;
+  const int hosts = usual.hosts.count(usual.world);
+  const bool apart = 1 < hosts && hosts < usual.world && !spec.feedback.mask;
+  if (strategy.between != nullptr) return inside || apart;
+  return !inside && !(apart && strategy.chunks(usual.place()) == 1);
+}
+
+Way way_of(const Spec& spec, const Strategy& strategy, const StrategyCost& cost, const Usual& usual) {
+  Link link = usual.link;
+  if (!link.known()) link.bytes_per_second = kAssumedRate;
+  const Pace pace = pace_of(spec, strategy, usual.place(), link);
+  const auto phases = static_cast<double>(spec.codec->phases.size());
+  const double most = std::max({pace.compute, pace.inside, pace.wire});
+  return {.strategy = &strategy,
+          .fixed = kSeen * phases * cost.steps * link.seconds_per_frame + pace.frames,
+          .per_value = most + kBeside * (pace.compute + pace.inside + pace.wire - most)};
+}
+
+}  // namespace
+
+std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual) {
+  std::vector<Way> out;
+  for (const Strategy* strategy : all_strategies()) {
+    if (!is_candidate(spec, *strategy, inside, usual)) continue;
+    const StrategyCost cost = strategy->cost(usual.place());
+    if (is_accurate(spec, *strategy, cost)) out.push_back(way_of(spec, *strategy, cost, usual));
+  }
+  if (out.empty())
+    out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not
+  return out;
+}
+
+const Strategy& best_way(const std::vector<Way>& ways, std::size_t n) {
+  const auto seconds = [&](const Way& way) { return way.fixed + static_cast<double>(n) * way.per_value; };
+  return *std::ranges::min_element(ways, {}, seconds)->strategy;
+}
+
+}  // namespace tithe::plan

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Strategy "auto": who sends what to whom follows from what all ranks know: the codec, the world, who shares a host, and
+// the link if it is said. A part of n values takes, in seconds,
+//   kSeen steps * seconds per frame + frames + n (M + kBeside (compute + inside + wire - M))
+// with frames, compute, inside and wire as in plan/pace.h and M the largest of the last three. Parts overlap, so most of
+// a message's delay is not seen, and what is not the bottleneck runs partly beside it.
+//
+//   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
+//   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
+//             `server` are left out, unless all of their rounding loses at most kMostLost of the energy
+//   fast      held to the best of them, in the simulator, by planner/auto_strategy_test.cc
+#include <vector>
+
+#include "tithe/choices.h"
+
+namespace tithe::plan {
+
+inline constexpr double kAssumedRate =
+    125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s
+inline constexpr double kSeen = 0.25, kBeside = 0.5;  // what fits the simulator best
+inline constexpr double kMostLost = 1.0 / 32;
+
+// What a tensor may travel by, in the order of strategies.def; never empty. `aggregator` never: it is there to compare with. `inside`: a codec was named for what ranks
+// of one host send each other, so only strategies that treat hosts apart will do.
+std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
+// The one that takes the least time for n values; the first among equals.
+const Strategy& best_way(const std::vector<Way>& ways, std::size_t n);
+
+}  // namespace tithe::plan
