@@ -325,8 +325,7 @@ std::string cuda_file(const std::vector<NamedPhase>& phases) {
   std::string text =
       "// Made by tithe of a program in the codec language: compiled and emulated; no GPU has run it.\n"
       "// nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true\n";
-  text += kPreludeCuda;
-  text += kPreludeCudaBytes;
+  for (const char* part : {kPreludeCudaTypes, kPreludeScalars, kPreludeCuda, kPreludeCudaBytes}) text += part;
   const auto any = [&](bool (*of)(const Checked&)) {
     return std::any_of(phases.begin(), phases.end(),
                        [&](const NamedPhase& phase) { return of(phase.of->program); });

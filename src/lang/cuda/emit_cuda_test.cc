@@ -34,7 +34,7 @@ using testing::Made;
 using testing::Program;
 using testing::with_kernels;
 
-// As lang/prelude_cuda_bytes.cc has it.
+// As prelude_cuda_bytes.h has it (prelude_cuda_test.cc compares them).
 struct KernelCall {
   double settings[kMaxParams];
   std::uint64_t n, key, shared_key;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a compiled program and the library say to each other: plain structs and C functions, so that the compiler of a
-// user's machine and that of the library need not be one. prelude_passes.cc has the same in the generated text.
+// user's machine and that of the library need not be one. prelude_passes.h has the same in the generated text.
 //
 //   key   names the text that it was made of: a compiled program of another text, tithe or interface is not used
 #include <cstddef>

@@ -211,7 +211,7 @@ bool PassText::end_of_taken(int k) const {
          node(n.in[0]).op == Op::kTaken;
 }
 
-// Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.cc's way.
+// Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.h's way.
 bool PassText::by_one(int k) const {
   const Node& n = node(k);
   if (!of_sixteen_ || (n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 ||

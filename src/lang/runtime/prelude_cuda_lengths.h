@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of programs whose blocks have different lengths and that are made kernels of (emit_cuda_lengths.h).
-#include "lang/runtime/prelude.h"
 
-namespace tithe::lang {
-
-const char* const kPreludeCudaLengths = R"front(
 #if defined(__CUDA_ARCH__)
 DEV void atomic_or(U* to, U v) { atomicOr(to, v); }
 #else
@@ -51,6 +47,3 @@ DEV uint64_t scan_places(const U* sizes, uint64_t* places, uint64_t count, const
   }
   return at;
 }
-)front";
-
-}  // namespace tithe::lang

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of kernels whose payloads are whole numbers that add up: codec/int_sum/int_fields.h, one word by one thread.
-#include "lang/runtime/prelude.h"
 
-namespace tithe::lang {
-
-const char* const kPreludeCudaInts = R"front(
 enum { kIntHead = 4, kWordsOf = 8 * kThreads };  // bytes in front of the words; words of a block of threads
 DEV uint64_t words_of(uint64_t n, U bits) {
   const uint64_t group = kLanes * (32 / bits), rest = n % group;
-  return n / group * kLanes + (rest < kLanes ? rest : kLanes);
+  return n / group * kLanes + (rest < kLanes ? rest : uint64_t(kLanes));
 }
 // Number i of a payload.
 DEV U int_at(const Call* call, uint64_t i) {
@@ -29,6 +25,3 @@ DEV void write_words(const Call* call, Shared&, uint64_t at, U thread) {
     put(call->payload + kIntHead + 4 * w, word, 4);
   }
 }
-)front";
-
-}  // namespace tithe::lang

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of programs that send pairs and are made kernels of (emit_cuda_lists.h): keys, of which one is selected by
 // its digits; lists, which are counted, scanned and written.
-#include "lang/runtime/prelude.h"
 
-namespace tithe::lang {
-
-const char* const kPreludeCudaLists = R"front(
 enum { kLine = 16, kRunOf = 1024, kOwn = kRunOf / kThreads, kDigits = 256 };
 // Keys: 0 for a value that may not go, else one more than its magnitude.
 struct State {
@@ -209,6 +205,3 @@ DEV void scatter(const Call* call, Digits&, uint64_t at, U thread) {
   }
 }
 KERNEL(tithe_scatter, Digits, PHASE(scatter))
-)front";
-
-}  // namespace tithe::lang

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of programs that send trits and are made kernels of (emit_cuda.h): five to a byte, and runs of ones are cut
 // short, as lang/run/codings.h has it. A run's code is written by the byte at which it ends.
-#include "lang/runtime/prelude.h"
 
-namespace tithe::lang {
-
-const char* const kPreludeCudaTrits = R"front(
 enum { kOnes = 121, kFirstRun = 243, kLongest = 14, kBytesOf = 1024, kOwnBytes = kBytesOf / kThreads };
 struct Bytes {
   U count[kThreads];
@@ -41,7 +37,8 @@ DEV uint64_t first_of(const Call* call, U thread) {
 }
 DEV void last_slice(const Call* call, Bytes& s, uint64_t, U thread) {
   uint64_t last = 0;
-  for (uint64_t r = first_of(call, thread); r < first_of(call, thread + 1); ++r) last = max_(last, call->groups[r]);
+  for (uint64_t r = first_of(call, thread); r < first_of(call, thread + 1); ++r)
+    last = max_(last, call->groups[r]);
   s.last[thread] = last;
 }
 DEV void last_slices(const Call*, Bytes& s, uint64_t, U thread) {
@@ -122,13 +119,16 @@ DEV void slice_of_runs(const Call* call, Scan& s, uint64_t, U thread) {
   scan_slice(call->keys, parts_in(fives_of(call->n), kBytesOf), s, thread);
 }
 DEV void places_of_runs(const Call* call, Scan& s, uint64_t, U thread) {
-  const uint64_t end = scan_places(call->keys, call->places, parts_in(fives_of(call->n), kBytesOf), s, thread);
+  const uint64_t end =
+      scan_places(call->keys, call->places, parts_in(fives_of(call->n), kBytesOf), s, thread);
   if (thread == kThreads - 1) *call->bytes = uint64_t(call->stream - call->payload) + end;
 }
 KERNEL(tithe_places, Scan, PHASE(slice_of_runs) PHASE(scan_before) PHASE(places_of_runs))
 
 // ---- Back: how many bytes of five each code stands for
-DEV uint64_t codes_in(const Call* call) { return call->payload_bytes - uint64_t(call->stream - call->payload); }
+DEV uint64_t codes_in(const Call* call) {
+  return call->payload_bytes - uint64_t(call->stream - call->payload);
+}
 DEV U fives_in(U code) { return code < kFirstRun ? 1 : code - kFirstRun + 2; }
 DEV void count_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
   U count = 0;
@@ -158,6 +158,3 @@ DEV U trit_at(const Call* call, uint64_t i) {
   const U powers[5] = {81, 27, 9, 3, 1};
   return call->fives[i / 5] / powers[i % 5] % 3;
 }
-)front";
-
-}  // namespace tithe::lang

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of every program that is made kernels of (emit_cuda.h): calls and kernels, codes as bytes, and what a pass
 // finds.
-#include "lang/runtime/prelude.h"
 
-namespace tithe::lang {
-
-const char* const kPreludeCudaBytes = R"front(
 struct State;
 struct Call {
   double settings[12];
@@ -18,8 +14,8 @@ struct Call {
   const float* base;       // of decode, or none
   float* out;              // of decode
   uint64_t* bytes;         // of encode: how many it wrote
-  uint32_t* answer;        // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
-  uint8_t* scratch;        // tithe_scratch(call) bytes, as aligned as a double
+  uint32_t* answer;  // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
+  uint8_t* scratch;  // tithe_scratch(call) bytes, as aligned as a double
   // Of a phase: what the one in front of it agreed on, as plain numbers: of each of its items one, one for each block,
   // or one for each value, and room for one at least (lang/run/context.h); of how many ranks; bits of a field.
   const uint32_t* agreed[32];
@@ -42,16 +38,16 @@ struct Call {
 // ---- A kernel is some phases, functions of a thread, with a barrier behind each
 #if defined(__CUDACC__)
 typedef cudaStream_t Stream;
-#define KERNEL(name, Common, ...)                                                                        \
-  extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) {    \
-    __shared__ Common s;                                                                                 \
-    const Call* const call = &of_call;                                                                   \
-    const uint64_t at = blockIdx.x;                                                                      \
-    const U thread = threadIdx.x;                                                                        \
-    __VA_ARGS__                                                                                          \
+#define KERNEL(name, Common, ...)                                                                     \
+  extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
+    __shared__ Common s;                                                                              \
+    const Call* const call = &of_call;                                                                \
+    const uint64_t at = blockIdx.x;                                                                   \
+    const U thread = threadIdx.x;                                                                     \
+    __VA_ARGS__                                                                                       \
   }
-#define PHASE(f)           \
-  f(call, s, at, thread);  \
+#define PHASE(f)          \
+  f(call, s, at, thread); \
   __syncthreads();
 #define LAUNCH(kernel, blocks) kernel<<<unsigned(blocks), kThreads, 0, stream>>>(*call)
 #define API extern "C"
@@ -153,6 +149,3 @@ DEV U sum_of(const U* lane, U lanes) {
   for (U k = 0; k < lanes; ++k) s += lane[k];
   return s;
 }
-)front";
-
-}  // namespace tithe::lang
