@@ -20,6 +20,7 @@
 #include "lang/run/context.h"
 #include "support/codec_run.h"
 #include "support/grid_on_cpu.h"
+#include "support/kernel_call.h"
 #include "support/kernel_programs.h"
 
 namespace tithe::lang {
@@ -29,28 +30,12 @@ namespace fs = std::filesystem;
 using harness::Data;
 using harness::Floats;
 using harness::Payload;
+using testing::KernelCall;
 using testing::kOnce;
 using testing::Made;
 using testing::Program;
 using testing::with_kernels;
 
-// As prelude_cuda_bytes.h has it (prelude_cuda_test.cc compares them).
-struct KernelCall {
-  double settings[kMaxParams];
-  std::uint64_t n, key, shared_key;
-  const float *grad, *residual;
-  float* left;
-  std::uint8_t* payload;
-  std::uint64_t payload_bytes;
-  const float* base;
-  float* out;
-  std::uint64_t* bytes;
-  std::uint32_t* answer;
-  std::uint8_t* scratch;
-  const std::uint32_t* agreed[32];
-  std::uint32_t agreed_ranks, field_bits;
-  void* within[12];
-};
 using Kernel = void (*)(const KernelCall*, unsigned order);
 using Size = std::uint64_t (*)(const KernelCall*);
 
@@ -151,7 +136,7 @@ Outcome encoded(const Functions& of, Told& told, std::size_t bound, const Floats
   KernelCall& kernel = told.kernel;
   kernel.grad = grad.data();
   kernel.residual = residual;
-  kernel.left = of.decode == nullptr ? nullptr : o.left.data();
+  kernel.residual_out = of.decode == nullptr ? nullptr : o.left.data();
   kernel.payload = o.payload.data();
   kernel.bytes = &bytes;
   kernel.answer = o.answer.data();

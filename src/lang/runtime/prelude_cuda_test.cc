@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "lang/run/half_bits.h"
 #include "support/grid_on_cpu.h"
+#include "support/kernel_call.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -35,6 +36,30 @@ namespace text {
 
 namespace tithe::lang {
 namespace {
+
+#define SAME_PLACE(member) EXPECT_EQ(offsetof(testing::KernelCall, member), offsetof(text::Call, member))
+
+TEST(PreludeCuda, HasTheCallOfItsTests) {
+  EXPECT_EQ(sizeof(testing::KernelCall), sizeof(text::Call));
+  EXPECT_EQ(offsetof(testing::KernelCall, within), offsetof(text::Call, found));
+  SAME_PLACE(settings);
+  SAME_PLACE(n);
+  SAME_PLACE(key);
+  SAME_PLACE(shared_key);
+  SAME_PLACE(grad);
+  SAME_PLACE(residual);
+  EXPECT_EQ(offsetof(testing::KernelCall, residual_out), offsetof(text::Call, left));
+  SAME_PLACE(payload);
+  SAME_PLACE(payload_bytes);
+  SAME_PLACE(base);
+  SAME_PLACE(out);
+  SAME_PLACE(bytes);
+  SAME_PLACE(answer);
+  SAME_PLACE(scratch);
+  SAME_PLACE(agreed);
+  SAME_PLACE(agreed_ranks);
+  SAME_PLACE(field_bits);
+}
 
 TEST(PreludeCuda, HasTheInterpretersBinary16) {
   for (std::uint32_t h = 0; h < 0x10000; ++h) {
