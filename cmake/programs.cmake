@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The programs of codecs/ as a part of the library: a small tool, linked from the library's own objects, writes their C++,
-# which is compiled once for each level (src/lang/object_cache.h). So they need no compiler where they run.
+# which is compiled once for each level (src/lang/cpp/object_cache.h). So they need no compiler where they run.
 # Not where what is built here cannot run, and not for other processors than these.
 set(TITHE_LEVELS 0)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -12,7 +12,7 @@ set(folder ${PROJECT_BINARY_DIR}/programs)
 set(made)
 if(CMAKE_CROSSCOMPILING)
   file(WRITE ${folder}/built_in.cc
-    "#include \"lang/object_cache.h\"\nstd::span<const tithe::lang::BuiltIn> tithe::lang::built_in() { return {}; }\n")
+    "#include \"lang/cpp/object_cache.h\"\nstd::span<const tithe::lang::BuiltIn> tithe::lang::built_in() { return {}; }\n")
 else()
   add_executable(emit_programs codecs/emit_programs.cc $<TARGET_OBJECTS:tithe_objects>)
   target_include_directories(emit_programs PRIVATE include src codecs)
@@ -29,7 +29,7 @@ else()
     list(APPEND read ${PROJECT_SOURCE_DIR}/codecs/${name}.codec)
     foreach(level ${TITHE_LEVELS})
       list(APPEND made ${folder}/${name}_${level}.cc)
-      # As for a program that is compiled where it runs (src/lang/cpp_compiler.cc).
+      # As for a program that is compiled where it runs (src/lang/cpp/cpp_compiler.cc).
       set_source_files_properties(${folder}/${name}_${level}.cc PROPERTIES COMPILE_OPTIONS
         "-w;-O2;${march_${level}};-fno-math-errno;-fno-trapping-math;-fwrapv;-fno-strict-aliasing")
     endforeach()

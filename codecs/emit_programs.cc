@@ -11,9 +11,9 @@
 #include <map>
 #include <set>
 
-#include "lang/emit_cpp.h"
+#include "lang/cpp/emit_cpp.h"
+#include "lang/cpp/object_cache.h"
 #include "lang/loader.h"
-#include "lang/object_cache.h"
 #include "tithe/spec.h"
 
 namespace tithe::lang {
@@ -67,7 +67,7 @@ int emit(const std::string& from, const std::string& to, std::span<char*> levels
       listed += fmt::format("    {{Level{{{}}}, {}}},\n", level, symbol);
     }
   write(to + "/built_in.cc", fmt::format("// Made by codecs/emit_programs.cc.\n#include "
-                                         "\"lang/object_cache.h\"\n\nnamespace tithe::lang {{\n"
+                                         "\"lang/cpp/object_cache.h\"\n\nnamespace tithe::lang {{\n"
                                          "{}\nstd::span<const BuiltIn> built_in() {{\n  static const BuiltIn "
                                          "kAll[] = {{\n{}  }};\n  return kAll;\n}}\n\n"
                                          "}}  // namespace tithe::lang\n",

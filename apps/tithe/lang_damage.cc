@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/rng.h"
-#include "lang/fields.h"
+#include "lang/run/fields.h"
 
 namespace tithe::cli {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "file_io.h"
-#include "lang/format.h"
+#include "lang/front/format.h"
 #include "lang/loader.h"
 #include "verb.h"
 

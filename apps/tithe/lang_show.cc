@@ -5,10 +5,10 @@
 
 #include <vector>
 
-#include "lang/compiled.h"
-#include "lang/emit_cpp.h"
-#include "lang/emit_cuda.h"
+#include "lang/cpp/emit_cpp.h"
+#include "lang/cuda/emit_cuda.h"
 #include "lang/loader.h"
+#include "lang/prepare.h"
 #include "tithe/spec.h"
 #include "verb.h"
 

@@ -9,8 +9,8 @@
 #include "base/nearest.h"
 #include "carry/policy.h"
 #include "codec/params.h"
-#include "lang/compiled.h"
 #include "lang/loader.h"
+#include "lang/prepare.h"
 
 namespace tithe {
 

@@ -15,10 +15,10 @@
 #include "codec/common/payload.h"
 #include "codec/loaded_codecs.h"
 #include "codec/sparse/sparsifier.h"
-#include "lang/checker.h"
-#include "lang/merge_nodes.h"
-#include "lang/parse.h"
-#include "lang/phases.h"
+#include "lang/front/checker.h"
+#include "lang/front/merge_nodes.h"
+#include "lang/front/parse.h"
+#include "lang/front/phases.h"
 #include "lang/slots.h"
 
 namespace tithe::lang {

@@ -7,15 +7,15 @@
 //   id     from the hash, kFirstLoadedId .. 65535
 //   once   the same content is loaded once, whatever the path; loaded codecs stay for ever. Threads may load at a time
 //
-//   kInvalid      no such file, or a too large one; what is wrong with it, line by line (lang/source.h)
+//   kInvalid      no such file, or a too large one; what is wrong with it, line by line (lang/front/source.h)
 //   kIo           the system does not let it be read
 //   kUnsupported  two contents with one id
 //
 // A process has room for kSlots programs (lang/slots.h).
 #include <memory>
 
-#include "lang/ast.h"
-#include "lang/interpreter.h"
+#include "lang/front/ast.h"
+#include "lang/run/interpreter.h"
 
 namespace tithe::lang {
 

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <utility>
 
-#include "lang/compiled.h"
-#include "lang/indices.h"
+#include "lang/cpp/compiled.h"
+#include "lang/lists/indices_fast.h"
+#include "lang/lists/pairs.h"
 #include "lang/loader.h"
-#include "lang/pairs.h"
 
 namespace tithe::lang {
 

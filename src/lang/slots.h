@@ -6,7 +6,7 @@
 // A slot is taken before its functions are given to anybody, and given back when nobody has them any more.
 #include <array>
 
-#include "lang/phases.h"
+#include "lang/front/phases.h"
 #include "tithe/codec.h"
 
 namespace tithe::lang {
@@ -23,7 +23,7 @@ struct SlotFunctions {
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float> out);
   Status (*check)(const Call&, std::size_t n, ByteView payload);
   Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in, float* residual_out);
-  // The same, compiled where that was prepared (lang/compiled.h).
+  // The same, compiled where that was prepared (lang/cpp/compiled.h).
   Result<Encoded> (*encode_compiled)(const Call&, const Carry&, Bytes out);
   Status (*decode_compiled)(const Call&, std::span<const ByteView> payloads, const Merge&,
                             std::span<float> out);

@@ -6,9 +6,9 @@
 #include <random>
 
 #include "base/bytes.h"
-#include "lang/compiled.h"
-#include "lang/cpp_compiler.h"
+#include "lang/cpp/cpp_compiler.h"
 #include "lang/loader.h"
+#include "lang/prepare.h"
 
 namespace tithe::lang {
 namespace {

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "codec_case.h"
-#include "lang/compiled.h"
 #include "lang/loader.h"
+#include "lang/prepare.h"
 #include "support/codec_run.h"
 
 namespace tithe::conformance {

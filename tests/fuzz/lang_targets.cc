@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "fuzz/targets.h"
-#include "lang/emit_cuda.h"
+#include "lang/cuda/emit_cuda.h"
 #include "lang/loader.h"
 
 namespace tithe::fuzz {

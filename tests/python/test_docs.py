@@ -72,13 +72,14 @@ def test_environment_variables_are_in_one_table():
 
 
 def test_the_editors_syntax_has_every_word_of_the_language():
-    typed, parse = read("src/lang/typed_calls.cc"), read("src/lang/parse_expr.cc")
+    typed, parse = read("src/lang/front/typed_calls.cc"), read("src/lang/front/parse_expr.cc")
     tables = re.findall(r"constexpr \w+(?:::\w+)? k(?:Functions|Reductions|Conversions)\[\] = \{(.*?)\};", typed, re.S)
     assert len(tables) == 3
     words = {w for table in tables for w in re.findall(r'\{"(\w+)"', table)}
     words |= set(re.findall(r'"(\w+)"', re.search(r"kOthers\[\] = \{(.*?)\};", typed, re.S)[1]))
     words |= set(re.findall(r'"(\w+)"', re.search(r"kReserved\[\] = \{(.*?)\};", parse, re.S)[1]))
-    words |= set(re.findall(r'"(\w+)"', re.search(r"kSections\[\] = \{(.*?)\};", read("src/lang/tokenize.h"), re.S)[1]))
+    sections = re.search(r"kSections\[\] = \{(.*?)\};", read("src/lang/front/tokenize.h"), re.S)[1]
+    words |= set(re.findall(r'"(\w+)"', sections))
     assert len(words) > 40
     known = " ".join(re.findall(r"^syntax keyword \w+ (.*)$", read("tools/editors/codec.vim"), re.MULTILINE))
     assert words <= set(known.split())

@@ -49,6 +49,10 @@ def tree(tmp_path):
     t.put("tests/support/draws.h", SPDX_CC + "#pragma once\n")
     t.put("src/codec/topk/topk.h", SPDX_CC + '#pragma once\n#include "codec/sparse/sparse.h"\n#include "base/fold.h"\n')
     t.put("src/engine/engine.cc", SPDX_CC + '#include "codec/topk/topk.h"\n#include "fmt/format.h"\n')
+    t.put("src/lang/loader.h", SPDX_CC + '#pragma once\n#include "lang/run/walk.h"\n')
+    t.put("src/lang/run/walk.h", SPDX_CC + '#pragma once\n#include "lang/front/ast.h"\n')
+    t.put("src/lang/front/ast.h", SPDX_CC + "#pragma once\n")
+    t.put("src/lang/front/ast_test.cc", SPDX_CC + '#include "lang/loader.h"\n')
     t.put("README.md", "# A title\n\nSee [the guide](docs/guide.md#the-second-part) and `src/base/fold.h`.\n")
     t.put("docs/guide.md", "# Guide\n\n## The second part\n\n[back](../README.md)\n")
     t.put("docs/glossary.md", WORDS + UNUSED)
@@ -73,6 +77,10 @@ def test_this_tree_passes_is_decided_by_lint_but_a_good_tree_does(tree, checker)
         ("src/codec/dgc/dgc.cc", '#include "codec/topk/topk.h"\n', "share it in src/codec/"),
         ("src/codec/dgc/dgc.cc", '#include "base/none.h"\n', "is not there"),
         ("src/codec/levels/a.cc", '#include "codec/sparse/sparse.h"\n', "the room levels includes"),
+        ("src/codec/levels/a.cc", '#include "codec/topk/topk.h"\n', "the room levels includes"),
+        ("src/lang/front/a.h", '#include "lang/run/walk.h"\n', "the room front includes"),
+        ("src/lang/run/walk.h", '#include "lang/loader.h"\n', "src/lang is not below it"),
+        ("src/lang/hall/a.cc", "int a;\n", "'hall' is no room of src/lang"),
         (
             "src/codec/dgc/dgc.cc",
             '#include "codec/floats/floats_code.h"\n#include "codec/levels/levels_code.h"\n'

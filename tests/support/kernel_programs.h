@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lang/emit_cuda.h"
+#include "lang/cuda/emit_cuda.h"
 #include "lang/loader.h"
 #include "support/codec_run.h"
 

@@ -3,7 +3,8 @@
 
 A folder may include its own floor and those below. `codec` and `transport` never see each other, one codec never sees
 another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
-Codecs share rooms: src/codec/common and what ROOMS lists; a codec names at most two of these beside common.
+Codecs share rooms: src/codec/common and what ROOMS lists; a codec names at most two of these beside common. The codec
+language has rooms too, and a folder of src/lang that is none of them is refused.
 tests/support is for tests alone. No codec asks the machine or the environment: who runs a codec chooses its impl.
 """
 
@@ -47,13 +48,25 @@ PUBLIC = {
     "plan": "plan", "choices": "plan", "schedule": "plan",
     "session": "engine", "tithe": "engine",
 }  # fmt: skip
-# The rooms of src/codec: a room, and the rooms that it may include.
+# The rooms of src/codec and src/lang: a room, and the rooms that it may include. A codec's own folder stands above the
+# rooms of codec; the files of src/lang itself stand above its rooms, which know nothing of them.
 ROOMS = {
-    "common": (),
-    "floats": ("common",),
-    "levels": ("common",),
-    "int_sum": ("common", "levels"),
-    "sparse": ("common", "floats"),
+    "codec": {
+        "common": (),
+        "floats": ("common",),
+        "levels": ("common",),
+        "int_sum": ("common", "levels"),
+        "sparse": ("common", "floats"),
+    },
+    "lang": {
+        "runtime": (),
+        "front": (),
+        "run": ("front",),
+        "lists": ("front", "run"),
+        "text": ("front",),
+        "cpp": ("front", "run", "runtime", "text"),
+        "cuda": ("front", "run", "runtime", "text"),
+    },
 }
 MOST_ROOMS = 2  # that one codec names, beside common
 STRANGERS = [{"codec", "transport"}]
@@ -81,6 +94,9 @@ def check(root: Path) -> Iterator[Problem]:
             continue
         if here[0] not in FLOORS:
             yield path, 1, f"'{here[0]}' has no floor: add it to tools/lint/check_floors.py"
+            continue
+        if here[0] == "lang" and here[1] and here[1] not in ROOMS["lang"]:
+            yield path, 1, f"'{here[1]}' is no room of src/lang: add it to tools/lint/check_floors.py"
             continue
         public = path.is_relative_to(root / "include")
         test = path.name.endswith("_test.cc")
@@ -118,10 +134,13 @@ def check(root: Path) -> Iterator[Problem]:
                     number,
                     f'{here[0]} includes "{name}": {here[0]} and {there[0]} never see each other',
                 )
-            elif here[0] == there[0] == "codec" and there[1] in ROOMS:
-                if here[1] in ROOMS and there[1] not in (here[1], *ROOMS[here[1]]):
-                    yield path, number, f'the room {here[1]} includes "{name}": {there[1]} is not below it'
-                elif here[1] and here[1] not in ROOMS and there[1] != "common" and not test:
+            elif here[0] == there[0] and here[1] in (own := ROOMS.get(here[0], {})) and not test:
+                below = (here[1], *own[here[1]], *([""] if here[0] == "codec" else []))
+                if there[1] not in below:
+                    what = there[1] if there[1] in own else f"src/{there[0]}"
+                    yield path, number, f'the room {here[1]} includes "{name}": {what} is not below it'
+            elif here[0] == there[0] == "codec" and there[1] in ROOMS["codec"]:
+                if here[1] and there[1] != "common" and not test:
                     rooms.setdefault(here[1], set()).add(there[1])
                     if len(rooms[here[1]]) > MOST_ROOMS:
                         yield path, number, f"{here[1]} names {len(rooms[here[1]])} rooms (at most {MOST_ROOMS})"

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one file of the library that reads the environment for compiled programs (docs/cli.md has the table).
+#include "lang/cpp/cpp_compiler.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "lang/cpp/seal.h"
+
+namespace tithe::lang {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds kMostTime{60};
+
+// The generated text has its vectors in it: what -O3 adds is time.
+constexpr const char* kFlags[] = {"-std=c++17",
+                                  "-O2",
+                                  "-ffp-contract=off",
+                                  "-fno-math-errno",
+                                  "-fno-trapping-math",
+                                  "-fwrapv",
+                                  "-fno-strict-aliasing",
+                                  "-w",
+                                  "-fPIC",
+                                  "-shared",
+                                  "-fvisibility=hidden",
+                                  "-fno-exceptions",
+                                  "-fno-rtti",
+                                  "-fno-asynchronous-unwind-tables",
+                                  "-g0",
+                                  "-Wl,-z,now,-z,relro,-z,noexecstack,--build-id=none"};
+
+// What would change what a compiler does, or let somebody else choose it.
+constexpr const char* kNotPassed[] = {
+    "CPATH=",           "C_INCLUDE_PATH=", "CPLUS_INCLUDE_PATH=", "LIBRARY_PATH=", "COMPILER_PATH=",
+    "GCC_EXEC_PREFIX=", "LD_PRELOAD=",     "LD_LIBRARY_PATH=",    "CXXFLAGS=",     "TMPDIR=",
+    "LC_ALL="};
+
+std::string environment(const char* name) {
+  const char* v = ::secure_getenv(name);
+  return v == nullptr ? "" : v;
+}
+
+std::string in_path(const std::string& program) {
+  if (program.find('/') != std::string::npos) return ::access(program.c_str(), X_OK) == 0 ? program : "";
+  const std::string path = environment("PATH");
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t end = std::min(path.find(':', at), path.size());
+    const std::string candidate = path.substr(at, end - at) + "/" + program;
+    if (end > at && ::access(candidate.c_str(), X_OK) == 0) return candidate;
+    at = end + 1;
+  }
+  return "";
+}
+
+std::uint64_t key_of(const std::string& path) {
+  std::string all = path;
+  for (const char* flag : kFlags) all += std::string(" ") + flag;
+  struct stat is {};
+  if (::stat(path.c_str(), &is) == 0)
+    all += fmt::format(" {} {} {}", is.st_size, is.st_mtim.tv_sec, is.st_mtim.tv_nsec);
+  return XXH3_64bits(all.data(), all.size());
+}
+
+// Until it ends; what takes too long is ended.
+bool waits(pid_t child) {
+  const auto until = std::chrono::steady_clock::now() + kMostTime;
+  for (;;) {
+    int status = 0;
+    const pid_t done = ::waitpid(child, &status, WNOHANG);
+    if (done == child) return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (done < 0 && errno != EINTR) return errno == ECHILD;  // nobody may wait: the file says how it went
+    if (std::chrono::steady_clock::now() > until) {
+      ::kill(-child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+bool run(const std::vector<std::string>& args, const std::string& folder) {
+  std::vector<char*> argv, environ_of;
+  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  for (char** e = ::environ; *e != nullptr; ++e) {
+    bool passed = true;
+    for (const char* not_this : kNotPassed)
+      passed = passed && std::strncmp(*e, not_this, std::strlen(not_this)) != 0;
+    if (passed) environ_of.push_back(*e);
+  }
+  std::string temporary = "TMPDIR=" + folder, words = "LC_ALL=C";
+  environ_of.insert(environ_of.end(), {temporary.data(), words.data(), nullptr});
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t how;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawnattr_init(&how);
+  ::posix_spawn_file_actions_addchdir_np(&files, folder.c_str());
+  ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+  ::posix_spawn_file_actions_addopen(&files, 2, "log", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+  pid_t child = 0;
+  const int failed = ::posix_spawn(&child, argv[0], &files, &how, argv.data(), environ_of.data());
+  ::posix_spawn_file_actions_destroy(&files);
+  ::posix_spawnattr_destroy(&how);
+  return failed == 0 && waits(child);
+}
+
+// The first line of what it said that names an error.
+std::string complaint(const std::string& folder) {
+  std::ifstream log(folder + "/log");
+  std::string first, text;
+  while (std::getline(log, text)) {
+    if (first.empty()) first = text;
+    if (text.find("error") != std::string::npos) return text;
+  }
+  return first.empty() ? "it failed, and says nothing" : first;
+}
+
+}  // namespace
+
+Result<Compiler> find_compiler() {
+  const std::string asked = environment("TITHE_CXX");
+  if (asked == "none") return Status(Code::kUnsupported, "TITHE_CXX=none");
+  if (!asked.empty()) {
+    const std::string path = in_path(asked);
+    if (path.empty()) return Status(Code::kUnsupported, fmt::format("TITHE_CXX: there is no '{}'", asked));
+    return Compiler{path, key_of(path)};
+  }
+  for (const char* name : {"c++", "g++", "clang++"})
+    if (const std::string path = in_path(name); !path.empty()) return Compiler{path, key_of(path)};
+  return Status(Code::kUnsupported, "there is no compiler here (c++, g++, clang++)");
+}
+
+Result<std::string> cache_folder() {
+  if (const std::string own = environment("TITHE_CACHE"); !own.empty()) return fs::absolute(own).string();
+  if (const std::string all = environment("XDG_CACHE_HOME"); !all.empty()) return all + "/tithe";
+  if (const std::string home = environment("HOME"); !home.empty()) return home + "/.cache/tithe";
+  return Status(Code::kUnsupported, "there is no folder for what is compiled: set TITHE_CACHE to one");
+}
+
+Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,
+                                const std::string& target_flag, const std::string& folder) {
+  const auto cannot = [&](const std::string& why) {
+    return Status(Code::kIo, fmt::format("nothing can be written to {}: {}", folder, why));
+  };
+  std::string own = folder + "/making-XXXXXX";
+  if (::mkdtemp(own.data()) == nullptr) return cannot(std::strerror(errno));
+  const std::string object = own + "/program.so", fresh = own + ".new";
+  std::ofstream file(own + "/program.cc");
+  file << text;
+  file.close();
+  Status done = file ? Status() : cannot("no room");
+  std::vector<std::string> args = {compiler.path};
+  args.insert(args.end(), std::begin(kFlags), std::end(kFlags));
+  if (!target_flag.empty()) args.push_back(target_flag);
+  args.insert(args.end(), {"-o", "program.so", "program.cc", "-lm"});
+  if (done.ok() && !run(args, own))
+    done = {Code::kUnsupported, fmt::format("{} refuses it: {}", compiler.path, complaint(own))};
+  std::error_code failed;
+  if (done.ok()) {
+    fs::permissions(object, fs::perms::owner_read | fs::perms::owner_write, failed);
+    const Status sealed = seal(object);
+    if (sealed.ok() && !failed) fs::rename(object, fresh, failed);
+    if (!sealed.ok()) done = cannot(sealed.what());
+    if (done.ok() && failed) done = cannot(failed.message());
+  }
+  std::error_code none;
+  fs::remove_all(own, none);
+  if (!done.ok()) return done;
+  return fs::path(fresh).filename().string();
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/cpp/emit_cpp.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "lang/cpp/emit_items.h"
+#include "lang/cpp/flat_payload.h"
+#include "lang/runtime/object.h"
+#include "lang/runtime/prelude.h"
+
+namespace tithe::lang {
+
+namespace {
+
+constexpr std::size_t kDecodeRun = 4096;  // values; a multiple of 32, for draws that two runs of 16 share
+constexpr std::size_t kFieldRun =
+    1024;  // of int fields, which are unpacked in front of it; also the prelude's Fields
+// So far beyond the end of a block memory is asked for values while the block is sent: it would wait otherwise.
+// Blocks that are shorter leave no such gap, and of longer ones it was slower.
+constexpr std::size_t kAhead = 128, kLeastAhead = 256, kMostAhead = 1024;
+
+class Emitter : ItemText {
+ public:
+  using ItemText::ItemText;
+
+  std::string run() {
+    encode();
+    if (checks()) check();
+    if (decodes()) decode();
+    return std::move(out_);
+  }
+
+  bool checks() const { return !program_.adds(); }
+  bool decodes() const { return program_.result != kNone; }
+
+ private:
+  void encode() {
+    line("template <int kResidual>");
+    open(
+        "static void encode_as(const Call* call, const float* grad, const float* residual, float* left, "
+        "uint8_t* out, Answer* answer)");
+    line("const size_t n = call->n;");
+    line("bool finite = true;");
+    plan();
+    for (const Pass& of : schedule_.passes) keep_numbers(of.value);
+    keep_numbers(schedule_.send.value);
+    keep_numbers(schedule_.read.value);
+    context();
+    line("uint8_t* block = out;");
+    if (program_.adds()) {
+      line("const uint32_t added = 1;");
+      if (in_rows()) line("const Rows rows = rows_of(call);");
+    }
+    if (in_fields()) {
+      line("Fields fields;");
+      line("fields.call = call, fields.out = out, fields.begun = 0, fields.held = 0;");
+    }
+    write_once();
+    if (const std::string behind = tables("uint8_t*", "block"); behind != "block")
+      line("block = {};", behind);
+    open_blocks();
+    line("const float* const g = grad + first;");
+    line("const float* const r = kResidual ? residual + first : nullptr;");
+    line("float* const l = {};", decodes() ? "left == nullptr ? nullptr : left + first" : "nullptr");
+    places("uint8_t*");
+    line("U peak = splat(0U);");
+    for (std::size_t p = 0; p < schedule_.passes.size(); ++p) pass(schedule_.passes[p], p == 0);
+    encode_numbers();
+    if (sends_each()) encode_values();
+    line("block = next;");
+    close_blocks();
+    if (in_fields()) line("if (fields.held != 0) fields.send(fields.held);");
+    line("answer->finite = finite;");
+    close();
+    open(
+        "static void encode(const Call* call, const float* grad, const float* residual, float* left, "
+        "uint8_t* out, Answer* answer)");
+    line("if (residual != nullptr) return encode_as<1>(call, grad, residual, left, out, answer);");
+    line("encode_as<0>(call, grad, residual, left, out, answer);");
+    close();
+  }
+
+  void encode_numbers() {
+    define_all(schedule_.send.block);
+    each(false, [&](std::size_t k, const Item& item) {
+      if (item.array) return;
+      const std::string bits = fmt::format("raw({})", text_.number(item.value));
+      line("put({}, {}, {});", place(k, item), bits, item_bytes(item, 1));
+      if (item.is_float) line("finite = finite && is_finite({});", text_.number(item.value));
+      receive_number(item, bits);
+    });
+    define_all(schedule_.read.block);
+    for (std::size_t k = 0; k < program_.items.size(); ++k)
+      if (of_block(program_.items[k])) {
+        open(fmt::format("if (finite && !({}))", text_.number(program_.items[k].where)));
+        line("answer->broken = {};", k + 1);
+        line("answer->block = {};", program_.block == 0 ? "0" : fmt::format("first / {}", program_.block));
+        line("return;");
+        close();
+      }
+  }
+
+  // Whether the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  bool sends_each() const {
+    return decodes() || schedule_.passes.empty() ||
+           std::any_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return item.array; });
+  }
+
+  // What each value and what is sent of it have to be, and what is left.
+  void leave(const std::string& sent) {
+    line("const F sent = {};", sent);
+    // What is left of a finite value is not finite either, if what is sent is not.
+    open("if (l != nullptr)");
+    line("const F rest = sub(x, sent);");
+    line("store_as(tail, l + i, rest, count);");
+    line("peak = max_(peak, select(here, size_bits(rest), splat(0U)));");
+    close("} else {");
+    line("  peak = max_(peak, select(here, size_bits(sent), splat(0U)));");
+    line("}}");
+  }
+
+  // Runs the body over a block; of int fields piece by piece.
+  void run_over_block() {
+    if (!in_fields()) return run_body("0", "len");
+    open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kFieldRun));
+    line("const size_t end = len - piece < {0} ? len : piece + {0};", kFieldRun);
+    line("back = fields.back(piece);");
+    run_body("piece", "end");
+    line("fields.add(end - piece);");
+    close();
+  }
+
+  Nodes read_by_items() const {
+    Nodes nodes = {program_.result};
+    for (const Item& item : program_.items) nodes.insert(nodes.end(), {item.value, item.where});
+    return nodes;
+  }
+
+  // Sends, decodes what is sent, and leaves the rest.
+  void encode_values() {
+    condition_masks();
+    open("");
+    const std::size_t table = looked_up_item();
+    const bool ahead =
+        !schedule_.passes.empty() && program_.block >= kLeastAhead && program_.block <= kMostAhead;
+    if (table != kNoTable) look_up_table(table);
+    if (ahead) line("const size_t ahead = ahead_of(first + {}, n);", program_.block + kAhead);
+    const Nodes& read = table != kNoTable ? schedule_.check.value : schedule_.read.value;
+    Nodes both;
+    std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
+                   std::back_inserter(both));
+    before_loop(both);
+    if (in_fields()) line("size_t back = 0;");
+    floors_before_loop(both, read_by_items());
+    open_body();
+    if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
+    line("const F x = take<kResidual>(tail, g, r, i, count);");
+    line("const auto here = valid(tail, count);");
+    if (schedule_.passes.empty()) line("peak = max_(peak, size_bits(x));");
+    define_all(schedule_.send.value);
+    each(false, [&](std::size_t k, const Item& item) {
+      if (!item.array) return;
+      pack(k, item);
+      receive_values(item);
+    });
+    define_all(read);
+    look_at_conditions();
+    if (decodes())
+      leave(table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
+                              : text_.values(program_.result));
+    close_body();
+    end_of_floors();
+    run_over_block();
+    close();
+    line("finite = finite && all_finite(peak);");
+    each(false, [&](std::size_t k, const Item& item) {
+      if (!of_values(item)) return;
+      open(fmt::format("if (finite && any_of(w{}))", k));
+      line("answer->broken = {};", k + 1);
+      line("answer->block = {};", program_.block == 0 ? "0" : fmt::format("first / {}", program_.block));
+      line("return;");
+      close();
+    });
+  }
+
+  void check() {
+    open("static int check(const Call* call, const uint8_t* block)");
+    line("const size_t n = call->n;");
+    plan();
+    keep_numbers(schedule_.check.value);
+    check_once();
+    if (const std::string behind = tables("const uint8_t*", "block"); behind != "block")
+      line("block = {};", behind);
+    open_blocks();
+    places("const uint8_t*");
+    bool values = false;
+    each(false, [&](std::size_t k, const Item& item) {
+      values = values || of_values(item) || (item.array && item.is_float && item.input != kNone);
+      if (item.array) return line("if (!ends_clean(o{}, len, {})) return 0;", k, item.bits);
+      check_number(item, fmt::format("get({}, {})", place(k, item), item_bytes(item, 1)));
+    });
+    read_numbers(schedule_.check);
+    for (const Item& item : program_.items)
+      if (of_block(item)) line("if (!({})) return 0;", text_.number(item.where));
+    if (values) check_values();
+    line("block = next;");
+    close_blocks();
+    line("return 1;");
+    close();
+  }
+
+  // Conditions on nothing but bits.
+  bool checks_bits() const {
+    const auto of_bits = [&](int k) {
+      const Node& n = node(k);
+      const auto known = [&](int from) {
+        return from == kNone || (node(from).type == Type::kBool && node(from).stage == Stage::kValue);
+      };
+      return n.type == Type::kBool &&
+             (n.op == Op::kItem || (n.op >= Op::kBitAnd && n.op <= Op::kBitXor) || n.op == Op::kLogicNot ||
+              n.op == Op::kEqual || n.op == Op::kNotEqual) &&
+             std::all_of(n.in.begin(), n.in.end(), known);
+    };
+    const Nodes& work = schedule_.check.value;
+    return std::all_of(work.begin(), work.end(), of_bits) &&
+           std::all_of(program_.items.begin(), program_.items.end(),
+                       [](const Item& item) { return !item.is_float || !item.array; });
+  }
+
+  // Those of 64 values at a time.
+  void check_words() {
+    const std::vector<bool> before = defined_;
+    open("");
+    line("typedef Bits M;");
+    line("M wrong = {{0}};");
+    open("for (; checked + 64 <= len; checked += 64)");
+    each(false, [&](std::size_t k, const Item& item) {
+      if (!item.array || item.input == kNone || node(item.input).type != Type::kBool) return;
+      line("const M v{} = bits_at(o{} + checked / 8);", item.input, k);
+      known(item.input);
+    });
+    define_all(schedule_.check.value);
+    each(false, [&](std::size_t, const Item& item) {
+      if (of_values(item)) line("wrong = or_(wrong, not_({}));", text_.values(item.where));
+    });
+    close();
+    line("if (wrong.v != 0) return 0;");
+    close();
+    defined_ = before;
+  }
+
+  void check_values() {
+    line("size_t checked = 0;");
+    if (checks_bits()) check_words();
+    line("U peak = splat(0U);");
+    condition_masks();
+    open("");
+    before_loop(schedule_.check.value);
+    open_body();
+    line("const auto here = valid(tail, count);");
+    each(false, [&](std::size_t k, const Item& item) {
+      unpack(k, item);
+      if (item.array && item.is_float && item.input != kNone)
+        line("peak = max_(peak, size_bits(v{}));", item.input);
+    });
+    define_all(schedule_.check.value);
+    look_at_conditions();
+    close_body();
+    run_body("checked", "len");
+    close();
+    line("if (!all_finite(peak)) return 0;");
+    each(false, [&](std::size_t k, const Item& item) {
+      if (of_values(item)) line("if (any_of(w{})) return 0;", k);
+    });
+  }
+
+  void decode() {
+    open(
+        "static void decode(const Call* call, const uint8_t* const* payloads, size_t payload_count, "
+        "const float* base, float divide, float* out)");
+    line("const size_t n = call->n;");
+    plan();
+    keep_numbers(schedule_.read.value);
+    context();
+    const std::size_t run = in_fields() ? kFieldRun : kDecodeRun;
+    if (in_fields()) line("uint32_t unpacked[4][{}];", kFieldRun + 16);
+    if (in_rows()) line("const Rows rows = rows_of(call);");
+    std::size_t tables_of_block = 0;
+    each(false, [&](std::size_t, const Item& item) {
+      if (item.table) tables_of_block += item_bytes(item, 1);
+    });
+    line("size_t at = {};", once_bytes(program_));
+    if (tables_of_block != 0)
+      line("at += (n + {}) / {} * {};", program_.block - 1, program_.block, tables_of_block);
+    open_blocks();
+    line("size_t end = 0;");
+    open("for (size_t begin = 0; begin < len; begin = end)");
+    line("end = len - begin < {0} ? len : begin + {0};", run);
+    line("const float* onto = base == nullptr ? nullptr : base + first;");
+    line("float* const to = out + first;");
+    reader();
+    line("size_t p = 0;");
+    line("if (onto == nullptr) put_first(begin, end, to, reader(p++)), onto = to;");
+    line("for (; p + 4 <= payload_count; p += 4, onto = to)");
+    line("  add_all(begin, end, onto, to, reader(p), reader(p + 1), reader(p + 2), reader(p + 3));");
+    line("for (; p < payload_count; ++p, onto = to) add_all(begin, end, onto, to, reader(p));");
+    line("if (divide != 1.0f) divide_all(to + begin, end - begin, divide);");
+    close();
+    std::string bytes = "0";
+    each(false, [&](std::size_t, const Item& item) {
+      if (item.table || item.coding == Coding::kInts) return;
+      bytes += item.array ? fmt::format(" + (len * {} + 7) / 8", item.bits)
+                          : fmt::format(" + {}", item_bytes(item, 1));
+    });
+    line("at += {};", bytes);
+    close_blocks();
+    close();
+  }
+
+  // reader(p) knows the numbers of payload p's block, and gives its values. Four of them are in use at a time.
+  void reader() {
+    const std::size_t table = looked_up_item();
+    open("auto reader = [&](size_t p) __attribute__((always_inline))");
+    line("const uint8_t* const block = payloads[p] + at;");
+    read_once("payloads[p]");
+    if (in_rows()) line("const uint8_t* const fields = payloads[p];");
+    if (in_fields()) {
+      line("uint32_t* const fields = unpacked[p % 4];");
+      line("const size_t from = (first + begin) / 16 * 16, back = first - from;");
+      line("call->unpack(payloads[p], from, first + end - from, call->field_bits, fields);");
+    }
+    places("const uint8_t*");
+    tables("const uint8_t*", fmt::format("payloads[p] + {}", once_bytes(program_)));
+    read_numbers(schedule_.read);
+    if (table != kNoTable) look_up_table(table);
+    if (table == kNoTable) before_loop(schedule_.read.value);
+    open("return [=](auto tail, size_t i, size_t count) __attribute__((always_inline))");
+    each(false, [&](std::size_t k, const Item& item) { unpack(k, item); });
+    if (table != kNoTable) {
+      line("return {};", looked_up(table, text_.values(program_.items[table].input)));
+    } else {
+      define_all(schedule_.read.value);
+      line("return {};", text_.values(program_.result));
+    }
+    close("};");
+    close("};");
+  }
+};
+
+std::string prelude() {
+  std::string all;
+  for (const char* const* part : kPrelude) all += *part;
+  return all;
+}
+
+std::uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
+
+std::uint64_t key_of(const std::string& text) {
+  static const std::uint64_t kFront = hash_of(prelude());
+  return hash_of(fmt::format("{} {:016x}\n{}", kObjectInterface, kFront, text));
+}
+
+}  // namespace
+
+CppBody emit_cpp(const Checked& program, const Schedule& schedule) {
+  const Checked flat = flat_program(program);
+  Emitter emitter(flat, schedule);
+  CppBody body{.text = emitter.run(), .checks = emitter.checks(), .decodes = emitter.decodes()};
+  body.key = key_of(body.text);
+  return body;
+}
+
+std::string cpp_file(std::span<const CppBody> bodies, const std::string& symbol) {
+  std::string out = "// Made by tithe of a program in the codec language.\n";
+  out += prelude();
+  for (std::size_t k = 0; k < bodies.size(); ++k)
+    out += fmt::format("\nnamespace {{\nnamespace p{} {{\n{}}}\n}}\n", k, bodies[k].text);
+  out += fmt::format(
+      "\nextern \"C\" __attribute__((visibility(\"default\"))) const Object {0}[{1}];\n"
+      "extern \"C\" const Object {0}[{1}] = {{\n",
+      symbol, bodies.size() + 1);
+  for (std::size_t k = 0; k < bodies.size(); ++k)
+    out += fmt::format("    {{{}, {}, 0x{:016x}ULL, p{}::encode, {}, {}}},\n", kObjectInterface,
+                       bodies[k].combination, bodies[k].key, k,
+                       bodies[k].checks ? fmt::format("p{}::check", k) : "nullptr",
+                       bodies[k].decodes ? fmt::format("p{}::decode", k) : "nullptr");
+  return out + "    {0, 0, 0, nullptr, nullptr, nullptr}};\n";
+}
+
+}  // namespace tithe::lang

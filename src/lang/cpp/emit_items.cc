@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/cpp/emit_items.h"
+
+#include <algorithm>
+
+namespace tithe::lang {
+
+void ItemText::places(const char* type) {
+  std::string at = "block";
+  each(false, [&](std::size_t k, const Item& item) {
+    if (item.table) return;
+    line("{} const o{} = {};", type, k, at);
+    at = item.array ? fmt::format("o{} + (len * {} + 7) / 8", k, item.bits)
+                    : fmt::format("o{} + {}", k, item_bytes(item, 1));
+  });
+  line("{} const next = {};", type, at);
+}
+
+std::string ItemText::tables(const char* type, std::string from) {
+  each(false, [&](std::size_t k, const Item& item) {
+    if (!item.table) return;
+    line("{} const t{} = {};", type, k, from);
+    from =
+        fmt::format("t{} + (n + {}) / {} * {}", k, program_.block - 1, program_.block, item_bytes(item, 1));
+  });
+  return from;
+}
+
+std::string ItemText::place(std::size_t k, const Item& item) const {
+  return item.table ? fmt::format("t{} + first / {} * {}", k, program_.block, item_bytes(item, 1))
+                    : fmt::format("o{}", k);
+}
+
+void ItemText::write_once() {
+  if (program_.counts) {
+    line("put(block, 1U, {});", kCountBytes);
+    line("block += {};", kCountBytes);
+  }
+  each(true, [&](std::size_t, const Item& item) {
+    const std::string bits = fmt::format("raw({})", text_.number(item.value));
+    line("put(block, {}, {});", bits, item_bytes(item, 1));
+    line("block += {};", item_bytes(item, 1));
+    if (item.is_float) line("finite = finite && is_finite({});", text_.number(item.value));
+    receive_number(item, bits);
+  });
+  define_all(schedule_.all_read);
+  for (std::size_t k = 0; k < program_.items.size(); ++k)
+    if (of_all(program_.items[k])) {
+      open(fmt::format("if (finite && !({}))", text_.number(program_.items[k].where)));
+      line("answer->broken = {};", k + 1);
+      line("return;");
+      close();
+    }
+}
+
+void ItemText::check_once() {
+  if (program_.counts) {
+    line("const uint32_t ranks = get(block, {});", kCountBytes);
+    line("if (ranks == 0 || ranks > call->most_ranks) return 0;");
+    line("block += {};", kCountBytes);
+  }
+  each(true, [&](std::size_t k, const Item& item) {
+    line("const uint32_t once{} = get(block, {});", k, item_bytes(item, 1));
+    line("block += {};", item_bytes(item, 1));
+    check_number(item, fmt::format("once{}", k));
+    receive_number(item, fmt::format("once{}", k));
+  });
+  // A payload says what must hold of it without the phase in front, which is not there.
+  for (const int k : schedule_.all_read)
+    if (!node(k).before) define(k);
+  for (const Item& item : program_.items)
+    if (of_all(item)) line("if (!({})) return 0;", text_.number(item.where));
+}
+
+void ItemText::read_once(const std::string& from) {
+  std::size_t at = program_.counts ? kCountBytes : 0;
+  each(true, [&](std::size_t, const Item& item) {
+    receive_number(item, fmt::format("get({} + {}, {})", from, at, item_bytes(item, 1)));
+    at += item_bytes(item, 1);
+  });
+  if (program_.adds()) line("const uint32_t added = get({}, 2);", from);
+  define_all(schedule_.all_read);
+}
+
+void ItemText::check_number(const Item& item, const std::string& bits) {
+  if (item.is_float) line("if (!is_finite(float_({}))) return 0;", bits);
+  if (item.input == kNone) line("if ({} != raw({})) return 0;", bits, text_.number(item.value));
+  if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
+}
+
+std::string ItemText::sent_number(const Item& item, const std::string& bits) const {
+  const Type type = node(item.input).type;
+  return type == Type::kF32    ? fmt::format("float_({})", bits)
+         : type == Type::kBool ? fmt::format("{} != 0", bits)
+                               : bits;
+}
+
+void ItemText::receive_number(const Item& item, const std::string& bits) {
+  if (item.input == kNone) return;
+  line("const {} b{} = {};", text_.number_type(item.input), item.input, sent_number(item, bits));
+  known(item.input);
+}
+
+void ItemText::receive_values(const Item& item) {
+  if (item.input == kNone) return;
+  const Type to = node(item.input).type, from = node(item.value).type;
+  const std::string v = text_.values(item.value);
+  line("const {} v{} = {};", text_.value_type(item.input), item.input,
+       to == Type::kU32 && from != Type::kU32 ? fmt::format("as_u({})", v) : v);
+  known(item.input);
+}
+
+void ItemText::read_numbers(const Pass& of) {
+  each(false, [&](std::size_t k, const Item& item) {
+    if (!item.array) receive_number(item, fmt::format("get({}, {})", place(k, item), item_bytes(item, 1)));
+  });
+  define_all(of.block);
+}
+
+void ItemText::unpack(std::size_t k, const Item& item) {
+  if (item.input == kNone || !item.array) return;
+  if (item.coding == Coding::kInts) {
+    line("const U v{} = {};", item.input,
+         in_rows() ? "row_at(tail, rows, fields, first + i, count)"
+                   : "load_u_as(tail, fields + (back + i), count)");
+    return known(item.input);
+  }
+  const Type type = node(item.input).type;
+  const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits);
+  std::string v = fmt::format("unpack_as<{}>(tail, {}, count)", item.bits, at);
+  if (type == Type::kF32) v = fmt::format("float_({})", v);
+  if (type == Type::kBool) v = fmt::format("unpack_mask_as(tail, {}, count)", at);
+  line("const {} v{} = {};", text_.value_type(item.input), item.input, v);
+  known(item.input);
+}
+
+void ItemText::pack(std::size_t k, const Item& item) {
+  if (item.coding == Coding::kInts && in_rows())
+    return line("put_row(tail, rows, {}, out, first + i, count);", text_.values(item.value));
+  if (item.coding == Coding::kInts)
+    return line("store_u_as(tail, fields.all + (back + i), {}, count);", text_.values(item.value));
+  const Type type = node(item.value).type;
+  const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits), v = text_.values(item.value);
+  if (type == Type::kBool && item.bits == 1)
+    line("pack_mask_as(tail, {}, {}, count);", v, at);
+  else
+    line("pack_as<{}>(tail, {}({}), {}, count);", item.bits, item.is_float ? "bits_" : "as_u", v, at);
+  if (item.is_float) line("peak = max_(peak, select(here, size_bits({}), splat(0U)));", v);
+}
+
+void ItemText::condition_masks() {
+  each(false, [&](std::size_t k, const Item& item) {
+    if (of_values(item)) line("M w{} = splat(false);", k);
+  });
+}
+
+void ItemText::look_at_conditions() {
+  each(false, [&](std::size_t k, const Item& item) {
+    if (of_values(item)) line("w{0} = or_(w{0}, and_(here, not_({1})));", k, text_.values(item.where));
+  });
+}
+
+std::size_t ItemText::looked_up_item() const {
+  constexpr unsigned kMostBits = 4, kLeastWork = 3;
+  std::size_t found = kNoTable, arrays = 0;
+  each(false, [&](std::size_t k, const Item& item) {
+    if (!item.array || item.input == kNone) return;
+    ++arrays;
+    if (item.coding == Coding::kCodes && item.bits <= kMostBits && node(item.input).type == Type::kU32)
+      found = k;
+  });
+  const Nodes& work = schedule_.read.value;
+  const auto computed = [&](int k) {
+    return node(k).op == Op::kItem || (node(k).op >= Op::kAdd && node(k).op < Op::kDraw);
+  };
+  const bool follows = arrays == 1 && program_.result != kNone &&
+                       node(program_.result).stage == Stage::kValue &&
+                       std::all_of(work.begin(), work.end(), computed);
+  return follows && work.size() > kLeastWork ? found : kNoTable;
+}
+
+// What each entry of the table is of. A code that no payload can hold has another one's: nothing is computed of it.
+std::string ItemText::codes_in_order(const Item& item) const {
+  const unsigned all = (1U << item.bits) - 1;
+  const auto most = static_cast<unsigned>(node(item.input).range.high);
+  const std::string codes = fmt::format("and_(lanes(), splat({}U))", all);
+  return most < all ? fmt::format("min_({}, splat({}U))", codes, most) : codes;
+}
+
+void ItemText::look_up_table(std::size_t k) {
+  const Item& item = program_.items[k];
+  const std::vector<bool> before = defined_;
+  open("const F stands = [&]() __attribute__((always_inline))");
+  line("const {} v{} = {};", text_.value_type(item.input), item.input, codes_in_order(item));
+  known(item.input);
+  before_loop(schedule_.read.value);
+  define_all(schedule_.read.value);
+  line("return {};", text_.values(program_.result));
+  close("}();");
+  defined_ = before;
+}
+
+std::string ItemText::looked_up(std::size_t k, const std::string& code) const {
+  return fmt::format("looked_up<{}>(stands, {})", program_.items[k].bits, code);
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A program's items in generated text: where each begins (o0, t0), how it is written, and what a receiver makes of it.
+#include <string>
+
+#include "lang/text/emit_passes.h"
+
+namespace tithe::lang {
+
+class ItemText : public PassText {
+ public:
+  using PassText::PassText;
+
+ protected:
+  // Calls of(k, item) for the items of a block, or for those that are sent once.
+  template <typename Of>
+  void each(bool once, const Of& of) const {
+    for (std::size_t k = 0; k < program_.items.size(); ++k)
+      if (program_.items[k].once == once) of(k, program_.items[k]);
+  }
+
+  // Where each item of a block begins: o0, o1, ... `next` is behind the last.
+  void places(const char* type);
+  // Where each table begins, from `from` on: t0, t1, ...; behind the last of them.
+  std::string tables(const char* type, std::string from);
+  // Where a number stands.
+  std::string place(std::size_t k, const Item& item) const;
+
+  // Int fields: where runs of sixteen are rows of theirs, they are written and read in place; else by way of an array.
+  bool in_rows() const { return program_.adds() && program_.block % 16 == 0; }
+  bool in_fields() const { return program_.adds() && !in_rows(); }
+
+  // What is sent once: written to `block`, or read from there and checked; what a receiver makes of it.
+  void write_once();
+  void check_once();
+  void read_once(const std::string& from);
+  // What was sent, as the receiver sees it.
+  void receive_number(const Item& item, const std::string& bits);
+  void receive_values(const Item& item);
+  void read_numbers(const Pass& of);
+  void unpack(std::size_t k, const Item& item);
+  void pack(std::size_t k, const Item& item);
+  // A number's bits in `bits`: whether they are finite, known, and no more than there is room for.
+  void check_number(const Item& item, const std::string& bits);
+
+  // `where` of what is sent once; of a block's numbers, or of what is known before them; or of each value.
+  bool of_all(const Item& item) const { return item.where != kNone && node(item.where).stage == Stage::kAll; }
+  bool of_values(const Item& item) const {
+    return item.where != kNone && node(item.where).stage == Stage::kValue;
+  }
+  bool of_block(const Item& item) const { return item.where != kNone && !of_all(item) && !of_values(item); }
+  void condition_masks();
+  void look_at_conditions();
+
+  // What decode makes of codes of at most 4 bits, where that follows from them and the block's numbers alone: found
+  // once for a block, and looked up. kNoTable: it is computed of each value.
+  static constexpr std::size_t kNoTable = ~std::size_t{0};
+  std::size_t looked_up_item() const;
+  void look_up_table(std::size_t k);
+  std::string looked_up(std::size_t k, const std::string& code) const;
+
+ private:
+  std::string codes_in_order(const Item& item) const;
+  std::string sent_number(const Item& item, const std::string& bits) const;
+};
+
+}  // namespace tithe::lang

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/cpp/object_cache.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "lang/cpp/compiled.h"
+#include "lang/cpp/cpp_compiler.h"
+#include "lang/cpp/seal.h"
+#include "tithe/machine.h"
+
+namespace tithe::lang {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kSymbol = "tithe_program";
+
+class File {
+ public:
+  explicit File(int fd = -1) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  File(File&& other) noexcept : fd_(other.release()) {}
+  File& operator=(File&& other) = delete;
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Whether it is the user's, and nobody else can write to it.
+Status check_private(int fd, const std::string& path, mode_t kind) {
+  struct stat is {};
+  if (::fstat(fd, &is) != 0 || (is.st_mode & S_IFMT) != kind)
+    return {Code::kInvalid, fmt::format("{} is not what it should be", path)};
+  if (is.st_uid != ::geteuid())
+    return {Code::kInvalid,
+            fmt::format("{} belongs to another user: set TITHE_CACHE to a folder of your own", path)};
+  if ((is.st_mode & 022U) != 0)
+    return {Code::kInvalid,
+            fmt::format("others can write to {} (mode {:o}): chmod go-w {}", path, is.st_mode & 0777U, path)};
+  return {};
+}
+
+Result<File> open_folder(const std::string& path) {
+  std::error_code none;
+  fs::create_directories(fs::path(path).parent_path(), none);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return Status(Code::kIo, fmt::format("{} cannot be made", path));
+  File folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder.ok()) return Status(Code::kIo, fmt::format("{} cannot be opened as a folder", path));
+  TITHE_TRY(check_private(folder.get(), path, S_IFDIR));
+  return folder;
+}
+
+// An object under this name, loaded for good; nullptr without a problem: there is none. Loads what it has looked at.
+Result<const Object*> load(int folder, const std::string& name, std::uint64_t key) {
+  File file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.ok()) return static_cast<const Object*>(nullptr);
+  TITHE_TRY(check_private(file.get(), name, S_IFREG));
+  if (const Status whole = check_seal(file.get()); !whole.ok())
+    return Status(whole.code(), fmt::format("{} in the cache is damaged: {}", name, whole.what()));
+  void* library = ::dlopen(fmt::format("/proc/self/fd/{}", file.get()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Status(Code::kIo, fmt::format("{} cannot be loaded: {}", name, ::dlerror()));
+  ::futimens(file.get(), nullptr);  // used: trim_cache keeps what was used last
+  file.release();                   // the loader knows it by this descriptor's name
+  const auto* object = static_cast<const Object*>(::dlsym(library, kSymbol));
+  if (object == nullptr || object->interface != kObjectInterface || object->key != key)
+    return Status(Code::kMismatch, fmt::format("{} is of another tithe or another program", name));
+  return object;
+}
+
+std::string level_name(Level level) {
+  constexpr const char* kNames[] = {"this kind of processor", "avx2", "avx3"};
+  return kNames[static_cast<int>(level)];
+}
+
+const Object* find_built_in(std::uint64_t key, Level level) {
+  for (const BuiltIn& b : built_in())
+    if (b.level == level)
+      for (const Object* o = b.objects; o->key != 0; ++o)
+        if (o->key == key && o->interface == kObjectInterface) return o;
+  return nullptr;
+}
+
+// Compiles into a file of its own beside the others, which gets `name` when it has passed.
+Result<const Object*> make(int folder, const std::string& path, const std::string& name, const CppBody& body,
+                           Level level, const Compiler& compiler, const Check& check) {
+  const Result<std::string> made =
+      compile_cpp(compiler, cpp_file(std::span(&body, 1), kSymbol), flag_of(level), path);
+  if (!made.ok()) return made.status();
+  const std::string& fresh = *made;
+  Result<const Object*> object = load(folder, fresh, body.key);
+  if (object.ok() && *object == nullptr) object = Status(Code::kIo, "what was compiled is not there");
+  if (object.ok() && !check(**object, kAllKinds))
+    object = Status(Code::kUnsupported,
+                    fmt::format("what {} makes of it is not what the interpreter does", compiler.path));
+  if (object.ok() && ::renameat(folder, fresh.c_str(), folder, name.c_str()) == 0) return object;
+  ::unlinkat(folder, fresh.c_str(), 0);
+  return object;
+}
+
+}  // namespace
+
+Level level_in_use() {
+  const std::string target = tithe::target();
+  return target.starts_with("avx3") ? Level::kAvx512 : target == "avx2" ? Level::kAvx2 : Level::kBase;
+}
+
+const char* flag_of(Level level) {
+  constexpr const char* kFlags[] = {"", "-march=x86-64-v3", "-march=x86-64-v4"};
+  return kFlags[static_cast<int>(level)];
+}
+
+void trim_cache(const std::string& path, std::size_t most) {
+  using Age = std::pair<fs::file_time_type, fs::path>;
+  std::vector<Age> objects;
+  std::error_code none;
+  const auto yesterday = fs::file_time_type::clock::now() - std::chrono::hours(24);
+  for (const auto& entry : fs::directory_iterator(path, none)) {
+    const fs::path& at = entry.path();
+    const fs::file_time_type when = entry.last_write_time(none);
+    if (at.extension() == ".so")
+      objects.emplace_back(when, at);
+    else if (when < yesterday && (at.extension() == ".new" || at.filename().string().starts_with("making-")))
+      fs::remove_all(at, none);
+  }
+  if (objects.size() <= most) return;
+  std::sort(objects.begin(), objects.end());
+  objects.resize(objects.size() - most);
+  for (const auto& [when, at] : objects) {
+    fs::remove(at, none);
+    fs::remove(at.string() + ".lock", none);
+  }
+}
+
+Found find_object(const CppBody& body, Level level, const Check& check) {
+  const std::string compiled = fmt::format("compiled for {}", level_name(level));
+  const auto interpreted = [](const std::string& why) { return Found{nullptr, "interpreted: " + why}; };
+  if (const Object* own = find_built_in(body.key, level)) return {own, compiled + ", with tithe itself"};
+  const Result<Compiler> compiler = find_compiler();
+  if (!compiler.ok()) return interpreted(compiler.status().what());
+  const Result<std::string> path = cache_folder();
+  if (!path.ok()) return interpreted(path.status().what());
+  Result<File> folder = open_folder(*path);
+  if (!folder.ok()) return interpreted(folder.status().what());
+  const std::string name =
+      fmt::format("{:016x}-{}-{:016x}.so", body.key, static_cast<int>(level), compiler->key);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const auto known_in = [&] {
+    return fmt::format("{}, from the cache, in {:.1f} ms", compiled, 1e3 * seconds());
+  };
+  std::string damage;  // of what was in the cache
+  const auto from_cache = [&]() -> const Object* {
+    const Result<const Object*> known = load(folder->get(), name, body.key);
+    damage = !known.ok() && known.status().code() == Code::kCorrupt ? "; " + known.status().what() : "";
+    return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;
+  };
+  if (const Object* known = from_cache()) return {known, known_in()};
+  // Who compiles the same waits for the first one; the lock saves work, and nothing depends on it.
+  const File lock(::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.ok()) ::flock(lock.get(), LOCK_EX);
+  if (const Object* known = from_cache()) return {known, known_in()};
+  const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);
+  if (!made.ok()) return interpreted(made.status().what() + damage);
+  trim_cache(*path, kMostObjects);
+  return {*made, fmt::format("{}, in {:.1f} s{}", compiled, seconds(), damage)};
+}
+
+}  // namespace tithe::lang

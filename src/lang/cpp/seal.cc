@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/cpp/seal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace tithe::lang {
+
+namespace {
+
+constexpr char kMagic[16] = "tithe object 1\n";
+using Seal = std::array<std::uint8_t, kSealBytes>;
+
+Seal seal_of(const std::uint8_t* bytes, std::size_t count) {
+  Seal end{};
+  const XXH128_hash_t sum = XXH3_128bits(bytes, count);
+  std::memcpy(end.data(), kMagic, sizeof kMagic);
+  wire::put(&end[16], std::uint64_t{count});
+  wire::put(&end[24], sum.low64);
+  wire::put(&end[32], sum.high64);
+  std::memcpy(&end[40], kMagic, 8);  // a file that was cut does not end so
+  return end;
+}
+
+Status unreadable() { return {Code::kIo, fmt::format("it cannot be read: {}", std::strerror(errno))}; }
+
+Result<std::vector<std::uint8_t>> read_all(int fd) {
+  struct stat is {};
+  if (::fstat(fd, &is) != 0) return unreadable();
+  if (is.st_size > static_cast<off_t>(kMostSealed)) return Status(Code::kCorrupt, "it is too large");
+  std::vector<std::uint8_t> all(static_cast<std::size_t>(is.st_size));
+  for (std::size_t at = 0; at < all.size();) {
+    const ssize_t got = ::pread(fd, &all[at], all.size() - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable();
+    if (got == 0) return Status(Code::kCorrupt, "it was cut while it was read");
+    at += static_cast<std::size_t>(got);
+  }
+  return all;
+}
+
+Status write_at(int fd, const Seal& end, std::size_t at) {
+  for (std::size_t done = 0; done < end.size();) {
+    const ssize_t wrote = ::pwrite(fd, &end[done], end.size() - done, static_cast<off_t>(at + done));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return {Code::kIo, fmt::format("it cannot be written to: {}", std::strerror(errno))};
+    done += static_cast<std::size_t>(wrote);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status seal(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return {Code::kIo, fmt::format("it cannot be opened: {}", std::strerror(errno))};
+  const Result<std::vector<std::uint8_t>> all = read_all(fd);
+  Status done = all.ok() ? write_at(fd, seal_of(all->data(), all->size()), all->size()) : all.status();
+  if (::close(fd) != 0 && done.ok())
+    done = {Code::kIo, "it cannot be written to"};  // as some systems say it late
+  return done;
+}
+
+Status check_seal(int fd) {
+  const Result<std::vector<std::uint8_t>> all = read_all(fd);
+  if (!all.ok()) return all.status();
+  if (all->empty()) return {Code::kCorrupt, "it is empty"};
+  const std::size_t body = all->size() - std::min(all->size(), kSealBytes);
+  const std::uint8_t* end = all->data() + body;
+  if (all->size() < kSealBytes || std::memcmp(end + 40, kMagic, 8) != 0)
+    return {Code::kCorrupt, "it was cut, or has no checksum"};
+  const Seal want = seal_of(all->data(), body);
+  if (!std::equal(want.begin(), want.end(), end)) return {Code::kCorrupt, "its checksum does not hold"};
+  return {};
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of which programs kernels are made, and why not of the others.
+#include <algorithm>
+
+#include "codec/sparse/sparse.h"
+#include "lang/cuda/emit_cuda.h"
+#include "lang/cuda/emit_cuda_lengths.h"
+#include "lang/cuda/emit_cuda_text.h"
+
+namespace tithe::lang {
+
+bool has_lengths(const Checked& program) {
+  return looks_first(program) ||
+         std::any_of(program.items.begin(), program.items.end(), [](const Item& item) {
+           return item.coding == Coding::kWidths || item.coding == Coding::kPlaces ||
+                  item.coding == Coding::kBytes;
+         });
+}
+
+namespace {
+
+constexpr std::size_t kMostShared = 40U << 10;  // of codes; a block of threads can have 48 KB
+constexpr std::size_t kMostAgreed = 32;         // Call::agreed
+
+// Of programs that send trits: one array, behind numbers, of all values.
+bool sends_trits_alone(const Checked& program) {
+  std::size_t arrays = 0;
+  for (const Item& item : program.items) arrays += item.array ? 1U : 0U;
+  return program.block == 0 && arrays == 1 && program.items.back().array;
+}
+
+const char* no_blocks(const Checked& program, const Schedule& schedule) {
+  const bool is_long = program.block == 0 || program.block > kPiece;
+  const std::size_t length = is_long ? kRun : program.block;
+  std::size_t shared = 0;
+  for (const Item& item : program.items) {
+    if (item.coding == Coding::kTrits && !sends_trits_alone(program))
+      return "it sends trits of blocks, or beside other codes, and no kernels are made of that";
+    if (item.full != 0 && item.coding == Coding::kCodes && is_long)
+      return "it fills up blocks of more than 8192 values, and no kernels are made of that";
+    if (item.array && item.coding != Coding::kInts) shared += length * code_bytes(item);
+  }
+  if (has_lengths(program)) {
+    if (is_long)
+      return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
+    shared += length * program.items.size() + block_bytes(program, length);
+  }
+  if (shared > kMostShared) return "the codes of a block are more than a block of threads can share";
+  for (const auto* passes : {&schedule.look, &schedule.passes})
+    for (const Pass& pass : *passes)
+      for (const int k : pass.reduce)
+        if (program.node(k).op == Op::kThreshold)
+          return "it samples a threshold and sends no pairs, and no kernels are made of that";
+  return nullptr;
+}
+
+// What goes through a block's values in order, or keeps a table of them.
+const char* no_order(const Checked& program) {
+  for (const Node& node : program.nodes) {
+    if (node.op == Op::kScan) return "it uses scan, and no kernels are made of that";
+    if (node.op == Op::kHistogram) return "it uses histogram, and no kernels are made of that";
+    if (node.op == Op::kSort) return "it uses sort, and no kernels are made of that";
+    if (node.op == Op::kOrder) return "it uses rank, and no kernels are made of that";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* no_kernels(const Combination& of, const Settings& settings) {
+  const bool phases = of.before != nullptr || of.program.law != Law::kDecode;
+  if (phases && by_kernels(of)) return "no kernels are made of a list that is agreed on in phases";
+  if (of.program.before.size() > kMostAgreed) return "the phase in front sends more than 32 items";
+  if (phases && (has_lengths(of.program) || of.program.varies()))
+    return "blocks of different lengths are agreed on in phases, and no kernels are made of that";
+  if (const char* why = no_order(of.program)) return why;
+  if (!of.program.sends_pairs) return no_blocks(of.program, of.schedule);
+  if (!sparse::form_of(settings, of.form).plain())
+    return "kernels write values=fp32 and indices=u32, and no other form of a list yet";
+  return nullptr;
+}
+
+}  // namespace tithe::lang

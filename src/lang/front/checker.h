@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A File to a Checked program: looks up names, gives types, stages and ranges, and refuses what could overflow,
+// divide by zero, send a code that its type does not hold, or decode what was not sent.
+#include <vector>
+
+#include "lang/front/ast.h"
+#include "lang/front/checked.h"
+
+namespace tithe::lang {
+
+// The values that a whole-number or word parameter can have; empty: a real one. Of a checked one at most 256.
+std::vector<double> values_of(const Param& param);
+
+// All combinations of values_of(), the first parameter's changing slowest, and of each its phases; what is wrong with
+// the first that is not in order. At least one where there is no problem.
+std::vector<std::vector<Checked>> check(const File& file, Problems& problems);
+
+// What the author claims of errors, as a program of plan nodes whose result is f64; no nodes: nothing.
+// In the combination of `of`.
+Checked check_claim(const File& file, const Claim& claim, const Checked& of, Problems& problems);
+
+}  // namespace tithe::lang

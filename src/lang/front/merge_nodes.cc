@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/front/merge_nodes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+
+namespace tithe::lang {
+
+namespace {
+
+bool same(const Node& a, const Node& b) {
+  const auto bits = [](double v) { return std::bit_cast<std::uint64_t>(v); };
+  return a.op == b.op && a.type == b.type && a.stage == b.stage && a.decode == b.decode && a.late == b.late &&
+         a.before == b.before && a.pass == b.pass && a.in == b.in && bits(a.number) == bits(b.number) &&
+         a.index == b.index && a.range.low == b.range.low && a.range.high == b.range.high;
+}
+
+// What items read, and the arguments and bodies of functions, are found by their numbers.
+std::vector<bool> apart(const Checked& program) {
+  std::vector<bool> is(program.nodes.size());
+  for (std::size_t k = 0; k < is.size(); ++k) {
+    const Op op = program.nodes[k].op;
+    is[k] = op == Op::kItem || op == Op::kBefore || op == Op::kAdded || op == Op::kArgument;
+  }
+  for (const Folding& f : program.foldings)
+    for (const int k : f.body) is[static_cast<std::size_t>(k)] = true;
+  return is;
+}
+
+// Of whole numbers and truths a range of one value is all there is to know; a float could still be a NaN.
+bool is_known(const Node& node) {
+  return node.stage == Stage::kPlan && node.type != Type::kF32 && node.type != Type::kF64 &&
+         node.range.constant();
+}
+
+}  // namespace
+
+Checked with_merged_nodes(Checked program) {
+  const std::vector<bool> stays = apart(program);
+  std::vector<int> now(program.nodes.size());
+  std::iota(now.begin(), now.end(), 0);
+  const auto follow = [&](int& k) {
+    if (k != kNone) k = now[static_cast<std::size_t>(k)];
+  };
+  for (std::size_t k = 0; k < now.size(); ++k) {
+    Node& node = program.nodes[k];
+    for (int& from : node.in) follow(from);
+    if (!stays[k] && is_known(node))
+      node = {.op = Op::kConst,
+              .type = node.type,
+              .decode = node.decode,
+              .number = node.range.low,
+              .range = node.range};
+    for (std::size_t j = 0; j < k && !stays[k] && now[k] == static_cast<int>(k); ++j)
+      if (!stays[j] && now[j] == static_cast<int>(j) && same(program.nodes[j], node))
+        now[k] = static_cast<int>(j);
+  }
+  for (std::size_t k = 0; k < now.size(); ++k)
+    if (now[k] != static_cast<int>(k)) program.nodes[k] = {};
+  for (Item& item : program.items)
+    for (int* k : {&item.width, &item.value, &item.where}) follow(*k);
+  for (Folding& f : program.foldings) follow(f.result);
+  for (int* k : {&program.pairs.where, &program.pairs.most, &program.pairs.keep, &program.pairs.slots})
+    follow(*k);
+  follow(program.result);
+  return program;
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/front/parse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lang/front/parse_expr.h"
+
+namespace tithe::lang {
+
+namespace {
+
+class Parser : ExprParser {
+ public:
+  using ExprParser::ExprParser;
+
+  File run() {
+    file_.phases.emplace_back();
+    skip_newlines();
+    heading();
+    while (!is_end()) {
+      skip_newlines();
+      if (is_end()) break;
+      section();
+    }
+    finish();
+    return std::move(file_);
+  }
+
+ private:
+  void heading() {
+    if (!accept("codec"))
+      fail("a program starts with its name", "codec NAME \"what is sent, and who published it\"");
+    file_.name = name("the codec");
+    file_.doc = text("what the codec does");
+    end_line();
+  }
+
+  bool at_section() const {
+    return now().kind == TokenKind::kName && after().text != "=" && after().text != ":" &&
+           std::find(std::begin(kSections), std::end(kSections), now().text) != std::end(kSections);
+  }
+
+  void section() {
+    const Token word = now();
+    if (!at_section()) {
+      fail(fmt::format("{} starts no section", found()),
+           "sections are param, plan, fn, claim, block, phase, encode, send and decode");
+      end_line();
+      return;
+    }
+    take();
+    if (word.text == "param") {
+      param();
+    } else if (word.text == "plan") {
+      file_.plan.push_back(let());
+    } else if (word.text == "fn") {
+      function();
+    } else if (word.text == "claim") {
+      claim();
+    } else if (word.text == "block") {
+      if (file_.block) fail("the block has its length already");
+      file_.block = expr();
+    } else if (word.text == "phase") {
+      phase(word);
+    } else if (word.text == "codec") {
+      fail("a file holds one codec");
+    } else {
+      end_line();
+      body(word);
+      return;
+    }
+    end_line();
+  }
+
+  void phase(const Token& word) {
+    const Name named = name("the phase");
+    if (!accept("by")) fail("a phase says how its payloads combine", "phase NAME by max");
+    const Name law = name("how its payloads combine");
+    if (file_.phases.back().named())
+      file_.phases.emplace_back();
+    else if (seen_encode_ || seen_send_ || seen_decode_)
+      problems_.add(word.at, "what stands above is of no phase",
+                    "begin with the first one: phase NAME by max");
+    for (const PhaseText& other : file_.phases)
+      if (other.named() && other.name.text == named.text)
+        problems_.add(named.at, fmt::format("there is a phase '{}' already", named.text),
+                      "take another name");
+    file_.phases.back().name = named;
+    file_.phases.back().law = law;
+    seen_encode_ = seen_send_ = seen_decode_ = false;
+  }
+
+  PhaseText& here() { return file_.phases.back(); }
+
+  void body(const Token& word) {
+    bool& seen = word.text == "encode" ? seen_encode_ : word.text == "send" ? seen_send_ : seen_decode_;
+    if (seen)
+      problems_.add(word.at,
+                    fmt::format("{} has one '{}'", here().named() ? "a phase" : "a program", word.text));
+    seen = true;
+    while (!is_end() && !at_section()) {
+      if (word.text == "encode")
+        here().encode.push_back(let());
+      else if (word.text == "send")
+        item();
+      else if (now().kind == TokenKind::kName && after().text == "=")
+        here().decode.push_back(let());
+      else
+        result();
+      end_line();
+    }
+  }
+
+  void result() {
+    if (here().result) fail("decode has its result already", "give the line a name: name = ...");
+    here().result = expr();
+  }
+
+  void param() {
+    Param p;
+    p.name = name("the parameter");
+    expect(":");
+    if (accept("one")) {
+      expect("of");
+      do {
+        if (now().kind != TokenKind::kName && now().kind != TokenKind::kNumber)
+          fail(fmt::format("a word that it may be belongs here, not {}", found()));
+        const Token t = take();
+        p.words.push_back({t.text, t.at});
+      } while (accept(",") && !lost());
+      p.whole = true;
+      p.high = static_cast<double>(p.words.size()) - 1;
+    } else {
+      p.whole = is("int");
+      if (!accept("int") && !accept("real"))
+        fail("a parameter is real, int or one of several words",
+             "param NAME: real = 0.01 in 0 .. 1 \"what it is\"");
+      expect("=");
+      p.fallback = number("its value where none is given");
+      expect("in");
+      p.low = number("its least value");
+      expect("..");
+      p.high = number("its greatest value");
+    }
+    p.doc = text("what the parameter is, with its unit,");
+    file_.params.push_back(std::move(p));
+  }
+
+  Let let() {
+    Let l;
+    l.name = name("the value");
+    expect("=");
+    l.value = expr();
+    return l;
+  }
+
+  void function() {
+    Function f;
+    f.name = name("the function");
+    expect("(");
+    if (!is(")")) do
+        f.args.push_back(name("an argument"));
+      while (accept(",") && !lost());
+    expect(")");
+    expect("=");
+    f.body = expr();
+    file_.functions.push_back(std::move(f));
+  }
+
+  void claim() {
+    Claim c;
+    c.name = name("what is claimed");
+    if (c.name.text == "contraction") c.value = expr();
+    file_.claims.push_back(std::move(c));
+  }
+
+  void item() {
+    if (is("values") && after().text == "at") {
+      const Span first = take().at;
+      take();
+      here().values = joined(first, now().at);
+      expect("indices");
+      return;
+    }
+    if (is("pairs") || (is("indices") && after().text == "where")) {
+      SendPairs p;
+      p.indices = is("indices");
+      p.at = take().at;
+      expect("where");
+      p.where = expr();
+      if (accept("at")) {
+        expect("most");
+        p.most = expr();
+        if (accept("else")) {
+          expect("largest");
+          p.keep = expr();
+        }
+      } else if (accept("slots")) {
+        p.slots = expr();
+        expect("per");
+        p.per = number("a number of values");
+      }
+      if (here().pairs) fail("one list is sent");
+      here().pairs = std::move(p);
+      return;
+    }
+    SendItem s;
+    s.once = accept("once");
+    s.table = !s.once && accept("table");
+    s.name = name("what is sent");
+    expect(":");
+    type(s);
+    if (accept("per")) s.per = number("a number of values");
+    if (accept("=")) s.value = expr();
+    if (accept("where")) s.where = expr();
+    here().send.push_back(std::move(s));
+  }
+
+  void type(SendItem& s) {
+    constexpr const char* kTypes =
+        "f32, u1 to u32, or u<NAME> with so many bits; [] for one per value; trits[], places[], int[]";
+    s.type_at = now().at;
+    const std::string_view word = now().kind == TokenKind::kName ? now().text : "";
+    if (word == "f32") {
+      s.is_float = true;
+      s.bits = 32;
+      take();
+    } else if (word == "u" && after().text == "<") {
+      take();
+      take();
+      s.width = primary();
+      expect(">");
+    } else if (word == "int") {
+      s.ints = true;
+      take();
+      if (!is("[]")) fail("there is one of it for each value", "int[]");
+    } else if (word == "trits" || word == "places") {
+      s.trits = word == "trits";
+      s.places = !s.trits;
+      s.bits = s.trits ? 2 : 1;
+      take();
+      if (!is("[]")) fail("there is one of it for each value", std::string(word) + "[]");
+    } else if (word.size() >= 2 && word.size() <= 3 && word[0] == 'u' &&
+               std::all_of(word.begin() + 1, word.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      for (const char c : word.substr(1)) s.bits = 10 * s.bits + static_cast<unsigned>(c - '0');
+      if (s.bits == 0 || s.bits > 32) fail(fmt::format("there is no type '{}'", word), kTypes);
+      take();
+    } else {
+      fail(fmt::format("a type belongs here, not {}", found()), kTypes);
+    }
+    s.array = accept("[]");
+    if (s.array || !accept("[")) return;
+    s.array = s.full = true;
+    expect("block");
+    expect("]");
+  }
+
+  void finish() {
+    if (problems_.any()) return;
+    for (std::size_t k = 0; k < file_.phases.size() && !problems_.any(); ++k)
+      finish(file_.phases[k], k + 1 == file_.phases.size());
+  }
+
+  void finish(const PhaseText& phase, bool last) {
+    const Span at = phase.named() ? phase.name.at : file_.name.at;
+    const auto what = [&](const char* rest) {
+      return fmt::format("{} {}", phase.named() ? "the phase" : "the program", rest);
+    };
+    if (phase.send.empty() && !phase.pairs && !phase.values)
+      problems_.add(at, what("sends nothing"), "send, and below it NAME: TYPE");
+    const bool decodes = phase.result || !phase.decode.empty();
+    const bool block = file_.block != nullptr;
+    if (phase.pairs && !phase.pairs->indices && (!phase.send.empty() || decodes || block))
+      problems_.add(phase.pairs->at, "pairs are sent alone, of all values, and decode themselves",
+                    "leave out the other items, block and decode");
+    else if (phase.pairs && (!phase.send.empty() || decodes || block))
+      problems_.add(phase.pairs->at, "indices are sent alone, of all values",
+                    "leave out the other items, block and decode");
+    else if (phase.values &&
+             (!phase.send.empty() || phase.pairs || decodes || !phase.encode.empty() || block))
+      problems_.add(*phase.values, "values at indices are sent alone, and decode themselves",
+                    "leave out the other items, block, encode and decode");
+    else if (!last && decodes)
+      problems_.add(phase.result ? phase.result->at : phase.decode[0].name.at,
+                    "only the last phase decodes: of the others the next one sees what was sent",
+                    "compute it in the next phase");
+    else if (last && !phase.pairs && !phase.values && !phase.result)
+      problems_.add(at, phase.named() ? "the last phase decodes nothing" : "decode has no result",
+                    "decode, and its last line is an expression: the value that is decoded");
+  }
+
+  File file_;
+  bool seen_encode_ = false, seen_send_ = false, seen_decode_ = false;
+};
+
+}  // namespace
+
+File parse(const Source& source, Problems& problems) { return Parser(source, problems).run(); }
+
+}  // namespace tithe::lang

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/front/phases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/nearest.h"
+
+namespace tithe::lang {
+
+namespace {
+
+struct Row {
+  std::string_view name;
+  Law law;
+  bool before;  // in front of another phase
+  bool last;
+};
+constexpr Row kRows[] = {{"max", Law::kMax, true, false},
+                         {"leader", Law::kLeader, true, false},
+                         {"sum", Law::kSum, true, true},
+                         {"decode", Law::kDecode, false, true}};
+
+const Row* row_of(std::string_view name) {
+  const Row* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == name; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
+std::string names(bool last) {
+  std::string all;
+  for (const Row& row : kRows)
+    if (last ? row.last : row.before) all += fmt::format("{}{}", all.empty() ? "" : ", ", row.name);
+  return all;
+}
+
+// Of each node, whether it is 0 where all sums are, and grows with them.
+class Multiples {
+ public:
+  explicit Multiples(const Checked& program) : program_(program), sums_(program.nodes.size()) {
+    for (std::size_t k = 0; k < sums_.size(); ++k) {
+      const Node& node = program.nodes[k];
+      sums_[k] =
+          node.op == Op::kItem || (node.op == Op::kAdded && node.decode) ||
+          std::any_of(node.in.begin(), node.in.end(), [&](int from) { return from != kNone && reads(from); });
+    }
+  }
+
+  // Fields and how many ranks they are of are both sums over ranks: so is what lang/front/sending.h makes of the two.
+  bool of(int k) const {
+    const Node& node = program_.node(k);
+    if (!reads(k)) return node.range.low == 0 && node.range.high == 0;
+    const auto [a, b, c] = node.in;
+    switch (node.op) {
+      case Op::kItem:
+      case Op::kAdded:
+        return true;
+      case Op::kConvert:
+        return (is_float(node.type) || is_whole(program_.node(a).type)) && of(a);
+      case Op::kNeg:
+        return of(a);
+      case Op::kAdd:
+      case Op::kSub:
+        return of(a) && of(b);
+      case Op::kMul:
+        return (of(a) && !reads(b)) || (of(b) && !reads(a));
+      case Op::kDiv:
+        return is_float(node.type) && of(a) && !reads(b);
+      case Op::kDivide:
+        return is_float(node.type) && of(a) && !reads(b) && of(c);
+      case Op::kSelect:
+        return !reads(a) && of(b) && of(c);
+      default:
+        return false;
+    }
+  }
+
+ private:
+  bool reads(int k) const { return sums_[static_cast<std::size_t>(k)]; }
+
+  const Checked& program_;
+  std::vector<bool> sums_;
+};
+
+}  // namespace
+
+Law law_of(const File& file, std::size_t phase) {
+  const Row* row = phase < file.phases.size() ? row_of(file.phases[phase].law.text) : nullptr;
+  return row == nullptr ? Law::kDecode : row->law;
+}
+
+void check_phases(const File& file, Problems& problems) {
+  for (std::size_t p = 0; p < file.phases.size(); ++p) {
+    const PhaseText& phase = file.phases[p];
+    if (!phase.named()) continue;
+    const bool last = p + 1 == file.phases.size();
+    const Row* row = row_of(phase.law.text);
+    if (p == kMostPhases)
+      problems.add(phase.name.at, fmt::format("a codec has at most {} phases", kMostPhases));
+    if (row == nullptr) {
+      std::vector<std::string_view> known;
+      for (const Row& r : kRows) known.push_back(r.name);
+      const std::string_view near = nearest_name(phase.law.text, known);
+      problems.add(phase.law.at, fmt::format("payloads do not combine by '{}'", phase.law.text),
+                   near.empty() ? fmt::format("by {}; the last phase by {}", names(false), names(true))
+                                : fmt::format("did you mean '{}'?", near));
+    } else if (!(last ? row->last : row->before)) {
+      problems.add(phase.law.at,
+                   fmt::format("{} does not combine by {}",
+                               last ? "the last phase" : "a phase in front of another", phase.law.text),
+                   "by " + names(last));
+    }
+  }
+}
+
+bool is_multiple(const Checked& program, int k) { return Multiples(program).of(k); }
+
+}  // namespace tithe::lang

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What an operator's result can be, from what its operands can be: so that nothing overflows, divides by zero or sends
+// a code that its type does not hold, for no values and no settings.
+#include <array>
+
+#include "lang/front/checked.h"
+
+namespace tithe::lang {
+
+// All values of a type.
+Range whole_range(Type type);
+Range joined(Range a, Range b);
+inline bool within(Range r, Range all) { return r.low >= all.low && r.high <= all.high; }
+// The range of a result of this type before the type bounds it: of whole numbers what exact arithmetic gives.
+Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index);
+
+}  // namespace tithe::lang

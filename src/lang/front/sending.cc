@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/front/sending.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "codec/int_sum/int_fields.h"
+#include "lang/front/passes.h"
+
+namespace tithe::lang {
+
+namespace {
+
+double most_of(const Item& it) {
+  return it.coding == Coding::kTrits ? 2 : std::ldexp(1.0, static_cast<int>(it.bits)) - 1;
+}
+
+}  // namespace
+
+void Sending::item(const SendItem& s) {
+  program().items.push_back({.name = std::string(s.name.text),
+                             .at = s.name.at,
+                             .once = s.once,
+                             .table = s.table,
+                             .is_float = s.is_float,
+                             .array = s.array,
+                             .bits = s.bits});
+  Item& it = program().items.back();
+  stands_well(s, it);
+  stands_in_phase(s);
+  if (s.per) return lengths(s, it);
+  Value v = s.value
+                ? expr(*s.value, Part::kEncode)
+                : name(Expr{.kind = ExprKind::kName, .at = s.name.at, .text = s.name.text}, Part::kEncode);
+  if (s.ints) return ints(s, it, v);
+  if (!width(s, it)) v = {.at = v.at};
+  Type type = Type::kF32;
+  if (s.places)
+    type = Type::kBool;
+  else if (!s.is_float)
+    type = !v.bad() && !v.literal && build_.of(v).type != Type::kF32 ? build_.of(v).type : Type::kU32;
+  v = build_.as(v, type, fmt::format("'{}'", s.name.text));
+  if (v.bad()) return bind(s.name, v, Part::kDecode);
+  it.value = v.node;
+  const Node node = build_.of(v);
+  fits(s, it, node);
+  if (node.stage == Stage::kPlan && it.coding == Coding::kCodes) {
+    bind(s.name, v, Part::kDecode);
+    names_.back().known = true;
+    return;
+  }
+  const Value seen = build_.input(reads(it, type), s.name.at);
+  it.input = seen.node;
+  bind(s.name, seen, Part::kDecode);
+}
+
+// A whole number of each value. Distances from the least of them add up as fields of no sign.
+void Sending::ints(const SendItem& s, Item& it, Value v) {
+  constexpr double kRanks = int_fields::kMostWorkers;
+  constexpr unsigned kRoom = 0xffffU / int_fields::kMostWorkers;  // a field has 16 bits at most
+  constexpr double kMostTop = kRoom;
+  it.coding = Coding::kInts;
+  if (v.literal) v = build_.as(v, Type::kI32, fmt::format("'{}'", s.name.text));
+  if (v.bad()) return bind(s.name, v, Part::kDecode);
+  if (!is_whole(build_.of(v).type))
+    return bind(s.name,
+                build_.bad(s.name.at,
+                           fmt::format("'{}' is {}, and whole numbers add up", s.name.text,
+                                       lang::name(build_.of(v).type)),
+                           "i32(clamp(round(...), -7, 7)), or stochastic_level"),
+                Part::kDecode);
+  const Range range = build_.of(v).range;
+  const double top = range.high - range.low;
+  if (!(top >= 1 && top <= kMostTop && std::fabs(range.low) <= 0x1p20))
+    return bind(s.name,
+                build_.bad(s.name.at,
+                           fmt::format("'{}' can be {}, and a sum of {} ranks has room for 2 to {} numbers",
+                                       s.name.text, text(range), kRanks, kMostTop + 1),
+                           "clamp it"),
+                Part::kDecode);
+  it.low = range.low;
+  it.top = static_cast<unsigned>(top);
+  v = build_.call("i32", {v}, nullptr, false, v.at);
+  v = build_.call("u32", {build_.binary("-", v, build_.literal(it.low, true, v.at), v.at)}, nullptr, false,
+                  v.at);
+  it.value = v.node;
+  Node read{.op = Op::kItem, .type = Type::kU32, .stage = Stage::kValue, .decode = true};
+  read.range = {0, top * kRanks};
+  const Value seen = build_.input(read, s.name.at);
+  it.input = seen.node;
+  bind(s.name, sum_of(it, seen, {.op = Op::kAdded, .stage = Stage::kAll, .decode = true}), Part::kDecode);
+}
+
+// What the fields of some ranks, added up, stand for; `added` is how many ranks.
+Value Sending::sum_of(const Item& it, Value fields, Node added) {
+  constexpr double kRanks = int_fields::kMostWorkers;
+  added.type = Type::kI32;
+  added.range = {1, kRanks};
+  const double low = it.low, high = low + it.top;
+  const Value least = build_.binary("*", build_.input(added, it.at), build_.literal(low, true, it.at), it.at);
+  const Value sum = build_.binary("+", build_.call("i32", {fields}, nullptr, false, it.at), least, it.at);
+  build_.program.nodes.back().range = {std::min(low, low * kRanks), std::max(high, high * kRanks)};
+  return sum;
+}
+
+// What a phase can send, so that its payloads combine.
+void Sending::stands_in_phase(const SendItem& s) {
+  const auto refuse = [&](const std::string& what, const char* help) {
+    problems_.add(s.type_at, what, help);
+  };
+  const Law law = program().law;
+  const bool fixed = !s.ints && !s.trits && !s.places && !s.per;
+  if (s.ints && law != Law::kSum)
+    refuse("'int[]' is for payloads that are summed", "phase NAME by sum");
+  else if (s.ints && !s.array)
+    refuse("there is one of it for each value", "int[]");
+  else if (law == Law::kSum && s.is_float)
+    refuse("sums of floats depend on their order, and ranks are added in any",
+           "send whole numbers: NAME: int[]");
+  else if (law == Law::kSum && !s.ints)
+    refuse("in so many bits there is no room for a sum", "NAME: int[]");
+  else if (law == Law::kSum && program().items.size() > 1)
+    refuse("one array is summed in a phase", "send the rest in a phase of its own");
+  else if (law == Law::kMax && !fixed)
+    refuse("maxima are taken of numbers that all ranks send in the same place", "f32, u8, or u8[]");
+  if (s.where && law == Law::kSum)
+    problems_.add(s.where->at, "what is summed has no 'where': what it can be is known", "leave it out");
+}
+
+// What the receiver reads of an item whose values have this type.
+Node Sending::reads(const Item& it, Type type) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  Node read{.op = Op::kItem, .decode = true};
+  read.type = it.is_float ? Type::kF32 : type == Type::kBool ? Type::kBool : Type::kU32;
+  read.stage = it.array ? Stage::kValue : it.once ? Stage::kAll : Stage::kBlock;
+  read.index = static_cast<unsigned>(program().items.size() - 1);
+  read.range = it.is_float ? Range{-kMost, kMost} : Range{0, most_of(it)};
+  return read;
+}
+
+// Where it stands among the others, and what kinds there are.
+void Sending::stands_well(const SendItem& s, Item& it) {
+  const std::size_t count = program().items.size();
+  const Item* above = count > 1 ? &program().items[count - 2] : nullptr;
+  const auto refuse = [&](const char* what, const char* help = "") { problems_.add(s.type_at, what, help); };
+  if (s.once && above != nullptr && !above->once)
+    problems_.add(s.name.at, "what is sent once stands in front of the rest");
+  if (s.table && above != nullptr && above->in_block())
+    problems_.add(s.name.at, "a table stands in front of the blocks");
+  if (s.once && s.array) refuse("'once' is for one number");
+  if (s.table && s.array) refuse("a table has one number of each block");
+  if (program().block == 0 && (s.table || s.full))
+    refuse("there is one block here, of all values", "give blocks a length: block 1024");
+  if (s.trits) it.coding = Coding::kTrits;
+  if (s.places) it.coding = Coding::kPlaces;
+  if (s.full || s.places) it.full = program().block;
+  if (!s.full) return;
+  if (s.is_float) refuse("whole numbers fill a short block with zeros, floats do not", "f32[]");
+}
+
+// The bits of its codes: one number, or one for each value that follows from what stands in front of it.
+bool Sending::width(const SendItem& s, Item& it) {
+  if (!s.width) return true;
+  Value w = expr(*s.width, Part::kDecode);
+  for (Binding& b : names_) b.shapes = b.shapes || (b.used && b.part == Part::kDecode);
+  if (w.literal) w = build_.as(w, Type::kI32, "the number of bits");
+  if (w.bad()) return false;
+  if (build_.of(w).before)
+    return build_.bad(w.at, "a payload says itself how long it is", "use what stands above it in this phase")
+               .node != kNone;
+  if (build_.of(w).stage != Stage::kValue) {
+    it.bits = bits_of(w);
+    return it.bits != 0;
+  }
+  if (is_float(build_.of(w).type)) return build_.bad(w.at, "the number of bits is a whole one").node != kNone;
+  if (!s.array || s.full)
+    return build_.bad(w.at, "there is one width for each value", "u<...>[]").node != kNone;
+  w = build_.call("u32", {w}, nullptr, true, w.at);
+  if (w.bad()) return false;
+  const Range range = build_.of(w).range;
+  if (range.high > 32)
+    return build_
+               .bad(w.at, fmt::format("this can be {}, and a code has at most 32 bits", text(range)),
+                    "min(..., 32)")
+               .node != kNone;
+  if (program().law == Law::kMax)
+    return build_.bad(w.at, "maxima are taken of numbers that all ranks send in the same place").node !=
+           kNone;
+  it.coding = Coding::kWidths;
+  it.width = w.node;
+  it.bits = std::max(1U, static_cast<unsigned>(range.high));
+  return true;
+}
+
+unsigned Sending::bits_of(const Value& width) {
+  const Range r = build_.of(width).range;
+  if (r.constant() && r.low >= 1 && r.low <= 32 && r.low == std::floor(r.low))
+    return static_cast<unsigned>(r.low);
+  build_.bad(width.at, "the number of bits is a constant, 1 .. 32, or one for each value",
+             "a parameter that is int or one of several numbers");
+  return 0;
+}
+
+// The bytes of each so many values' blocks, for readers that start there.
+void Sending::lengths(const SendItem& s, Item& it) {
+  const auto block = static_cast<double>(program().block);
+  it.coding = Coding::kBytes;
+  if (!s.table || s.is_float || s.value || s.where || s.bits == 0)
+    problems_.add(s.type_at, "'per' is for a table of the bytes that so many values take",
+                  "table NAME: u16 per 1024");
+  else if (const double per = *s.per; !(per >= 1) || per > kMostBlock || per != std::floor(per) ||
+                                      std::fmod(per, std::max(block, 1.0)) != 0)
+    problems_.add(s.type_at, fmt::format("a whole number of blocks is wanted, of {} values each", block),
+                  fmt::format("table NAME: u16 per {}", std::max(block, 1.0)));
+  else
+    it.per = static_cast<std::size_t>(per);
+}
+
+void Sending::check_lengths() {
+  for (const Item& it : program().items) {
+    if (it.coding != Coding::kBytes || problems_.any()) continue;
+    const std::size_t blocks = it.per / program().block;
+    const auto most = static_cast<double>(blocks * block_bytes(program(), program().block));
+    if (!program().varies())
+      problems_.add(it.at, "all blocks have the same bytes here", "leave it out");
+    else if (most > most_of(it))
+      problems_.add(it.at,
+                    fmt::format("they can take {} bytes, and u{} holds 0 .. {}", most, it.bits, most_of(it)));
+  }
+}
+
+void Sending::fits(const SendItem& s, const Item& it, const Node& node) {
+  if (s.once && node.stage > Stage::kAll)
+    problems_.add(s.name.at, "'once' is for what is known before the blocks",
+                  "leave out 'once': it is sent with each block");
+  if (!s.array && node.stage == Stage::kValue)
+    problems_.add(s.type_at, "there is one of it for each value, and room for one",
+                  fmt::format("{}[]", it.is_float ? "f32" : fmt::format("u{}", it.bits)));
+  if (it.is_float || (node.range.low >= 0 && node.range.high <= most_of(it))) return;
+  const std::string type = s.trits ? "a trit" : fmt::format("u{}", it.bits);
+  problems_.add(
+      s.name.at,
+      fmt::format("'{}' can be {}, and {} holds 0 .. {}", it.name, text(node.range), type, most_of(it)),
+      "clamp it, add what it lacks, or send it in more bits");
+}
+
+// It must hold of any payload by itself, and of what comes out when payloads combine.
+void Sending::where(std::size_t k, const ExprPtr& e) {
+  const Value v = build_.as(expr(*e, Part::kDecode), Type::kBool, "what stands behind 'where'");
+  if (v.bad()) return;
+  program().items[k].where = v.node;
+  if (build_.of(v).before)
+    build_.bad(e->at, "'where' looks at a payload alone, and what the phase in front of it sent is not there",
+               "leave it out");
+  if (program().law != Law::kMax) return;
+  std::vector<bool> reads(program().nodes.size());
+  reads[static_cast<std::size_t>(v.node)] = true;
+  for (std::size_t j = program().nodes.size(); j-- > 0;) {
+    if (!reads[j]) continue;
+    const Node& node = program().nodes[j];
+    if (node.op == Op::kItem && static_cast<int>(j) != program().items[k].input)
+      return static_cast<void>(build_.bad(e->at,
+                                          "of two maxima this need not hold: each comes from another rank",
+                                          "let it look at its own item alone"));
+    for (const int from : node.in)
+      if (from != kNone) reads[static_cast<std::size_t>(from)] = true;
+  }
+}
+
+void Sending::pairs(const SendPairs& p) {
+  program().sends_pairs = true;
+  program().sends_indices = p.indices;
+  if (p.indices && program().law != Law::kLeader)
+    problems_.add(p.at, "indices without values are one rank's, for all",
+                  "phase NAME by leader; or send pairs");
+  if (!p.indices && !(program().law == Law::kDecode && file_.phases.size() == 1))
+    problems_.add(p.at, "pairs are a codec of one phase",
+                  "indices where ..., and in the next phase values at indices");
+  if (p.indices && p.slots) problems_.add(p.at, "indices are limited by 'at most'");
+  const Value where = build_.as(expr(*p.where, Part::kEncode), Type::kBool, "what stands behind 'where'");
+  program().pairs.where = where.node;
+  const auto count = [&](const ExprPtr& e, int& node) {
+    if (!e) return;
+    const Value v = build_.as(expr(*e, Part::kPlan), Type::kF64, "how many are sent");
+    node = v.node;
+    if (!v.bad() && !(build_.of(v).range.low >= 0))
+      build_.bad(e->at, fmt::format("this can be {}", text(build_.of(v).range)), "max(0, ...)");
+  };
+  count(p.most, program().pairs.most);
+  count(p.keep, program().pairs.keep);
+  if (!p.slots) return;
+  constexpr double kMostSlots = 16;
+  count(p.slots, program().pairs.slots);
+  if (const int k = program().pairs.slots; k != kNone && program().node(k).range.high > kMostSlots)
+    build_.bad(p.slots->at, fmt::format("this can be {}, and 16 slots for each value are the most",
+                                        text(program().node(k).range)));
+  if (!(p.per >= 1) || p.per > kMostBlock || p.per != std::floor(p.per))
+    build_.bad(p.slots->at, fmt::format("slots are 'per' 1 .. {} values", kMostBlock));
+  else
+    program().pairs.per = static_cast<std::size_t>(p.per);
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What stands in `send`: of each item its type on the wire, what encode sends and what decode reads of it.
+#include "lang/front/scope.h"
+
+namespace tithe::lang {
+
+inline constexpr double kMostBlock = 1U << 20;  // values
+
+class Sending : protected Scope {
+ protected:
+  using Scope::Scope;
+
+  void item(const SendItem& s);
+  void where(std::size_t k, const ExprPtr& e);
+  void check_lengths();
+  void pairs(const SendPairs& p);
+  Value sum_of(const Item& it, Value fields, Node added);
+
+ private:
+  Node reads(const Item& it, Type type);
+  void ints(const SendItem& s, Item& it, Value v);
+  void stands_well(const SendItem& s, Item& it);
+  void stands_in_phase(const SendItem& s);
+  bool width(const SendItem& s, Item& it);
+  unsigned bits_of(const Value& width);
+  void lengths(const SendItem& s, Item& it);
+  void fits(const SendItem& s, const Item& it, const Node& node);
+};
+
+}  // namespace tithe::lang

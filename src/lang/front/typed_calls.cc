@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of the language: their arguments, and what comes out.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "lang/front/ranges.h"
+#include "lang/front/typed.h"
+
+namespace tithe::lang {
+
+namespace {
+
+constexpr unsigned kLevelBits[] = {2, 8};
+
+// Functions whose result has their arguments' type.
+enum : unsigned { kFloats = 1, kSigned = 2, kUnsigned = 4 };
+struct Function {
+  std::string_view name;
+  Op op;
+  std::size_t args;
+  unsigned types;
+};
+constexpr Function kFunctions[] = {
+    {"abs", Op::kAbs, 1, kFloats | kSigned},
+    {"min", Op::kMin, 2, kFloats | kSigned | kUnsigned},
+    {"max", Op::kMax, 2, kFloats | kSigned | kUnsigned},
+    {"clamp", Op::kClamp, 3, kFloats | kSigned | kUnsigned},
+    {"floor", Op::kFloor, 1, kFloats},
+    {"ceil", Op::kCeil, 1, kFloats},
+    {"round", Op::kRound, 1, kFloats},
+    {"sqrt", Op::kSqrt, 1, kFloats},
+    {"divide", Op::kDivide, 3, kFloats | kSigned | kUnsigned},
+};
+struct Reduction {
+  std::string_view name;
+  Op op;
+  bool of_blocks = false;  // of one number of each block
+};
+constexpr Reduction kReductions[] = {{"sum", Op::kSum},
+                                     {"mean", Op::kMean},
+                                     {"largest", Op::kLargest},
+                                     {"smallest", Op::kSmallest},
+                                     {"count", Op::kCount},
+                                     {"any", Op::kAny},
+                                     {"all", Op::kAll},
+                                     {"sum_of_blocks", Op::kSum, true},
+                                     {"mean_of_blocks", Op::kMean, true},
+                                     {"largest_of_blocks", Op::kLargest, true},
+                                     {"smallest_of_blocks", Op::kSmallest, true},
+                                     {"count_of_blocks", Op::kCount, true}};
+struct Conversion {
+  std::string_view name;
+  Type type;
+};
+constexpr Conversion kConversions[] = {
+    {"f32", Type::kF32}, {"f64", Type::kF64}, {"i32", Type::kI32}, {"u32", Type::kU32}};
+constexpr std::string_view kOthers[] = {
+    "signbit",        "copysign", "bits",        "from_bits",        "half_bits",
+    "from_half_bits", "draw",     "shared_draw", "stochastic_level", "sampled_threshold",
+    "scan",           "rank",     "sort",        "histogram",        "entry",
+    "reduce"};
+constexpr std::string_view kTables[] = {"scan", "rank", "sort", "histogram", "entry"};
+
+template <typename Row>
+const Row* find(std::span<const Row> rows, std::string_view name) {
+  for (const Row& row : rows)
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+}  // namespace
+
+Value Builder::reduce(std::string_view called, Value v, const Value* where, bool decode, Span at) {
+  if (decode)
+    return bad(at, fmt::format("decode has no '{}': it works value by value", called),
+               "compute it in encode, and send it");
+  const Reduction& row = *find<Reduction>(kReductions, called);
+  const Op op = row.op;
+  const bool over_blocks = row.of_blocks;
+  const bool of_bools = op == Op::kCount || op == Op::kAny || op == Op::kAll;
+  if (v.literal) v = as(v, Type::kF32, "this");
+  if (of_bools) v = as(v, Type::kBool, fmt::format("what '{}' looks at", called));
+  if (v.bad()) return v;
+  if (!of_bools && of(v).type == Type::kBool)
+    return bad(v.at, fmt::format("'{}' is for numbers", called), "count(...) counts");
+  if ((op == Op::kSum || op == Op::kMean) && !has_type(v, {Type::kF32, Type::kF64}, called))
+    return {.at = at};
+  if (over_blocks && !one_of_each_block(v, at)) return {.at = at};
+  const Type type = op == Op::kCount ? Type::kU32 : of_bools ? Type::kBool : of(v).type;
+  Value found;
+  if (where != nullptr) {
+    const Value which = as(*where, Type::kBool, "what stands behind 'where'");
+    found = add(op, type, {v, which}, at);
+  } else {
+    found = add(op, type, {v}, at);
+  }
+  if (found.bad() || !over_blocks) return found_in_block(found);
+  Node& node = program.nodes.back();
+  node.stage = Stage::kAll;
+  node.pass = 0;
+  node.late = true;
+  return found;
+}
+
+// All blocks are looked at once before the first is sent.
+bool Builder::one_of_each_block(const Value& v, Span at) {
+  const Node& node = of(v);
+  if (program.block == 0)
+    bad(at, "there is one block here, of all values", "look at the values, or give blocks a length");
+  else if (node.stage == Stage::kValue)
+    bad(v.at, "there is one of it for each value, and one for each block is wanted",
+        "find one in the block first: largest(...)");
+  else if (node.late)
+    bad(v.at, "all blocks are looked at once, and this is known after that");
+  else
+    return true;
+  return false;
+}
+
+Value Builder::random(std::string_view called, const std::vector<Value>& args, bool decode, Span at) {
+  const bool level = called == "stochastic_level";
+  const bool shared = called == "shared_draw";
+  if (args.size() != (level ? 3 : 1))
+    return bad(at, level ? "stochastic_level(value, scale, bits) has three arguments"
+                         : fmt::format("{}(bits) has one argument", called));
+  if (decode && !shared)
+    return bad(at, "the receiver does not have this rank's seed",
+               "shared_draw(bits) is the same on all ranks; or send what was drawn");
+  Value bits = args.back();
+  bits = bits.literal ? as(bits, Type::kI32, "the number of bits") : bits;
+  if (bits.bad()) return bits;
+  const Range range = of(bits).range;
+  const Range allowed =
+      level ? Range{static_cast<double>(kLevelBits[0]), static_cast<double>(kLevelBits[1])} : Range{1, 32};
+  if (!is_whole(of(bits).type) || !range.constant() || !within(range, allowed))
+    return bad(bits.at, fmt::format("the number of bits is a constant, {}", text(allowed)));
+  if (!shared) {
+    if (draws_)
+      return bad(at, "a program draws once for a value, and this is the second time",
+                 "give the draw a name, and take bits of it");
+    draws_ = true;
+  }
+  const auto index = static_cast<unsigned>(range.low);
+  if (!level) {
+    Node node{.op = shared ? Op::kSharedDraw : Op::kDraw,
+              .type = Type::kU32,
+              .stage = Stage::kValue,
+              .decode = decode,
+              .index = index};
+    node.range = range_of(node.op, node.type, {}, index);
+    return input(node, at);
+  }
+  const Value v = as(args[0], Type::kF32, "the value"), scale = as(args[1], Type::kF32, "the scale");
+  if (!scale.bad() && of(scale).stage == Stage::kValue)
+    return bad(scale.at, "the scale is one for a block, not one for each value");
+  Value found = add(Op::kLevel, Type::kI32, {v, scale}, at, index);
+  if (!found.bad()) program.nodes.back().stage = Stage::kValue;
+  return found;
+}
+
+Value Builder::call(std::string_view called, std::vector<Value> args, const Value* where, bool decode,
+                    Span at) {
+  for (const Value& v : args)
+    if (v.bad()) return {.at = at};
+  const Reduction* reduction = find<Reduction>(kReductions, called);
+  if (where != nullptr && called != "histogram" && (reduction == nullptr || reduction->of_blocks))
+    return bad(where->at, fmt::format("'{}' has no 'where'", called),
+               "reductions have: sum, mean, largest, smallest, count");
+  if (std::find(std::begin(kTables), std::end(kTables), called) != std::end(kTables))
+    return table(called, std::move(args), where, decode, at);
+  const auto takes = [&](std::size_t count) {
+    if (args.size() == count) return true;
+    bad(at,
+        fmt::format("'{}' takes {} argument{}, not {}", called, count, count == 1 ? "" : "s", args.size()));
+    return false;
+  };
+  if (reduction != nullptr) return takes(1) ? reduce(called, args[0], where, decode, at) : Value{.at = at};
+  if (const Conversion* to = find<Conversion>(kConversions, called))
+    return takes(1) ? convert(args[0], to->type, at) : Value{.at = at};
+  if (const Function* f = find<Function>(kFunctions, called)) {
+    if (!takes(f->args)) return {.at = at};
+    if (!unify_all(args, at)) return {.at = at};
+    const Type type = of(args[0]).type;
+    const unsigned kind = is_float(type)       ? kFloats
+                          : type == Type::kI32 ? kSigned
+                          : type == Type::kU32 ? kUnsigned
+                                               : 0U;
+    if ((kind & f->types) == 0) return bad(args[0].at, fmt::format("'{}' is not for {}", called, name(type)));
+    if (args.size() == 1) return add(f->op, type, {args[0]}, at);
+    if (args.size() == 2) return add(f->op, type, {args[0], args[1]}, at);
+    return add(f->op, type, {args[0], args[1], args[2]}, at);
+  }
+  if (called == "draw" || called == "shared_draw" || called == "stochastic_level")
+    return random(called, args, decode, at);
+  if (called == "signbit")
+    return takes(1) ? add(Op::kSignbit, Type::kBool, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
+  if (called == "bits")
+    return takes(1) ? add(Op::kBits, Type::kU32, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
+  if (called == "from_bits")
+    return takes(1) ? add(Op::kFloat, Type::kF32, {as(args[0], Type::kU32, "this")}, at) : Value{.at = at};
+  if (called == "half_bits")
+    return takes(1) ? add(Op::kHalf, Type::kU32, {as(args[0], Type::kF32, "this")}, at) : Value{.at = at};
+  if (called == "from_half_bits") {
+    if (!takes(1)) return {.at = at};
+    const Value from = as(args[0], Type::kU32, "this");
+    if (!from.bad() && of(from).range.high > 0xffff)
+      return bad(at, "this can be more than 16 bits", "leave them out: & 0xffff");
+    return add(Op::kFromHalf, Type::kF32, {from}, at);
+  }
+  if (called == "copysign") {
+    if (!takes(2)) return {.at = at};
+    return add(Op::kCopysign, Type::kF32, {as(args[0], Type::kF32, "this"), as(args[1], Type::kF32, "this")},
+               at);
+  }
+  // sampled_threshold
+  if (!takes(2)) return {.at = at};
+  if (decode || program.block != 0)
+    return bad(at, "a sample is taken of all values, by encode", "leave out 'block'");
+  const Value ratio = as(args[0], Type::kF64, "the ratio"), share = as(args[1], Type::kF64, "the share");
+  for (const Value& v : {ratio, share})
+    if (!v.bad() && (of(v).stage != Stage::kPlan || of(v).range.low <= 0 || of(v).range.high > 1))
+      return bad(v.at, "a fraction of the values is wanted: above 0, at most 1, known before they are");
+  Value found = add(Op::kThreshold, Type::kF32, {ratio, share}, at);
+  if (found.bad()) return found;
+  program.nodes.back().stage = Stage::kBlock;
+  program.nodes.back().pass = 1;
+  return found;
+}
+
+std::vector<std::string_view> Builder::functions() const {
+  std::vector<std::string_view> all(std::begin(kOthers), std::end(kOthers));
+  for (const Function& f : kFunctions) all.push_back(f.name);
+  for (const Reduction& r : kReductions) all.push_back(r.name);
+  for (const Conversion& c : kConversions) all.push_back(c.name);
+  return all;
+}
+
+bool Builder::knows(std::string_view function) const {
+  const auto all = functions();
+  return std::find(all.begin(), all.end(), function) != all.end();
+}
+
+}  // namespace tithe::lang

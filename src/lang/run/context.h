@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the phase in front agreed on, as a compiled program reads it: plain numbers, whatever they were sent as.
+//
+//   once     one number
+//   blocks   a number of a block, in a table or not: one for each block
+//   values   an array: one for each value; memory of 4 bytes each for the time of a call
+//
+// Each in 32 bits, as it stood in the payload: floats by their bits, truths 0 or 1, int fields as they add up. There is
+// room for one at least, so that a kernel may look at one of no values.
+#include <memory>
+#include <vector>
+
+#include "lang/run/interpreter.h"
+
+namespace tithe::lang {
+
+class Agreed {
+ public:
+  // Reads call.context, which has passed its check. A first phase has none.
+  Agreed(const Combination& of, std::string_view name, const Call& call, std::size_t n);
+
+  // ObjectCall::agreed.
+  const std::uint32_t* const* numbers() const { return numbers_.data(); }
+  // That a sum is of.
+  unsigned ranks() const { return ranks_; }
+
+ private:
+  std::vector<std::uint32_t*> numbers_;
+  std::unique_ptr<std::uint32_t[]> memory_;
+  unsigned ranks_ = 1;
+};
+
+}  // namespace tithe::lang

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/run/evaluate.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "base/rng.h"
+#include "codec/common/block.h"
+#include "lang/run/half_bits.h"
+
+namespace tithe::lang {
+
+namespace {
+
+using U = std::uint32_t;
+using I = std::int32_t;
+
+// Whole numbers in two's complement wrap round; where a program's i32 could, check() has refused it.
+I wrap(std::int64_t v) { return static_cast<I>(static_cast<U>(static_cast<std::uint64_t>(v))); }
+
+U draw(std::uint64_t key, std::size_t index, unsigned bits) {
+  const auto i = static_cast<U>(index);
+  if (bits <= 23) return draw_half(key, i, static_cast<int>(bits));
+  if (bits == 24) return draw_high(key, i) >> 8;
+  return draw32(key, i) >> (32 - bits);
+}
+
+// A float to a whole number: towards zero, within the range that check() found; NaN is its lower end.
+template <typename To, typename From>
+To whole(From v, Range range) {
+  const auto low = static_cast<double>(range.low), high = static_cast<double>(range.high);
+  const auto d = static_cast<double>(v);
+  const double held = d > low ? (d < high ? d : high) : low;
+  return static_cast<To>(held);
+}
+
+class Arrays {
+ public:
+  Arrays(const Registers& registers, const Node& node, int k, std::size_t count)
+      : registers_(registers), node_(node), k_(k), count_(count) {}
+
+  template <typename R, typename A, typename F>
+  void one(F f) const {
+    const A* a = in<A>(0);
+    R* out = registers_.of<R>(k_);
+    for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i]);
+  }
+  template <typename R, typename A, typename F>
+  void two(F f) const {
+    const A *a = in<A>(0), *b = in<A>(1);
+    R* out = registers_.of<R>(k_);
+    for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i], b[i]);
+  }
+  template <typename R, typename A, typename F>
+  void three(F f) const {
+    const A *a = in<A>(0), *b = in<A>(1), *c = in<A>(2);
+    R* out = registers_.of<R>(k_);
+    for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i], b[i], c[i]);
+  }
+  template <typename R>
+  void select() const {
+    const U* c = in<U>(0);
+    const R *a = in<R>(1), *b = in<R>(2);
+    R* out = registers_.of<R>(k_);
+    for (std::size_t i = 0; i < count_; ++i) out[i] = c[i] != 0 ? a[i] : b[i];
+  }
+  template <typename F>
+  void places(F f) const {
+    U* out = registers_.of<U>(k_);
+    for (std::size_t i = 0; i < count_; ++i) out[i] = f(i);
+  }
+  template <typename A>
+  const A* in(std::size_t which) const {
+    return registers_.of<A>(node_.in[which]);
+  }
+
+ private:
+  const Registers& registers_;
+  const Node& node_;
+  int k_;
+  std::size_t count_;
+};
+
+// What floats of both widths and whole numbers have in common.
+template <typename T>
+bool numbers(const Node& node, const Arrays& on) {
+  switch (node.op) {
+    case Op::kAdd:
+      on.two<T, T>([](T a, T b) { return a + b; });
+      return true;
+    case Op::kSub:
+      on.two<T, T>([](T a, T b) { return a - b; });
+      return true;
+    case Op::kMul:
+      on.two<T, T>([](T a, T b) { return a * b; });
+      return true;
+    case Op::kDiv:
+      on.two<T, T>([](T a, T b) { return a / b; });
+      return true;
+    case Op::kNeg:
+      on.one<T, T>([](T a) { return -a; });
+      return true;
+    case Op::kAbs:
+      on.one<T, T>([](T a) { return std::fabs(a); });
+      return true;
+    case Op::kFloor:
+      on.one<T, T>([](T a) { return std::floor(a); });
+      return true;
+    case Op::kCeil:
+      on.one<T, T>([](T a) { return std::ceil(a); });
+      return true;
+    case Op::kRound:
+      on.one<T, T>([](T a) { return std::nearbyint(a); });
+      return true;
+    case Op::kSqrt:
+      on.one<T, T>([](T a) { return std::sqrt(a); });
+      return true;
+    default:
+      return false;
+  }
+}
+
+template <typename T>
+bool ordered(const Node& node, const Arrays& on) {
+  switch (node.op) {
+    case Op::kMin:
+      on.two<T, T>([](T a, T b) { return b < a ? b : a; });
+      return true;
+    case Op::kMax:
+      on.two<T, T>([](T a, T b) { return a < b ? b : a; });
+      return true;
+    case Op::kClamp:
+      on.three<T, T>([](T v, T low, T high) { return v < low ? low : high < v ? high : v; });
+      return true;
+    case Op::kDivide:
+      on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
+      return true;
+    case Op::kSelect:
+      on.select<T>();
+      return true;
+    default:
+      return false;
+  }
+}
+
+template <typename T>
+bool comparisons(Op op, const Arrays& on) {
+  switch (op) {
+    case Op::kLess:
+      on.two<U, T>([](T a, T b) { return U{a < b}; });
+      return true;
+    case Op::kLessEqual:
+      on.two<U, T>([](T a, T b) { return U{a <= b}; });
+      return true;
+    case Op::kEqual:
+      on.two<U, T>([](T a, T b) { return U{a == b}; });
+      return true;
+    case Op::kNotEqual:
+      on.two<U, T>([](T a, T b) { return U{a != b}; });
+      return true;
+    default:
+      return false;
+  }
+}
+
+template <typename T>
+bool bit_work(const Node& node, const Arrays& on) {
+  switch (node.op) {
+    case Op::kBitAnd:
+      on.two<U, U>([](U a, U b) { return a & b; });
+      return true;
+    case Op::kBitOr:
+      on.two<U, U>([](U a, U b) { return a | b; });
+      return true;
+    case Op::kBitXor:
+      on.two<U, U>([](U a, U b) { return a ^ b; });
+      return true;
+    case Op::kBitNot:
+      on.one<U, U>([](U a) { return ~a; });
+      return true;
+    case Op::kLogicNot:
+      on.one<U, U>([](U a) { return a ^ 1U; });
+      return true;
+    case Op::kShiftLeft:
+      on.two<U, U>([](U a, U k) { return k < 32 ? a << k : 0U; });
+      return true;
+    case Op::kShiftRight:
+      on.two<T, T>([](T a, T k) { return static_cast<T>(static_cast<U>(k) < 32 ? a >> k : a < 0 ? -1 : 0); });
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool signed_work(const Node& node, const Arrays& on) {
+  const auto w = [](I v) { return std::int64_t{v}; };
+  switch (node.op) {
+    case Op::kAdd:
+      on.two<I, I>([&](I a, I b) { return wrap(w(a) + w(b)); });
+      return true;
+    case Op::kSub:
+      on.two<I, I>([&](I a, I b) { return wrap(w(a) - w(b)); });
+      return true;
+    case Op::kMul:
+      on.two<I, I>([&](I a, I b) { return wrap(w(a) * w(b)); });
+      return true;
+    case Op::kDiv:
+      on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) / w(b)); });
+      return true;
+    case Op::kMod:
+      on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) % w(b)); });
+      return true;
+    case Op::kDivide:
+      on.three<I, I>([&](I a, I b, I c) { return b == 0 ? c : wrap(w(a) / w(b)); });
+      return true;
+    case Op::kNeg:
+      on.one<I, I>([&](I a) { return wrap(-w(a)); });
+      return true;
+    case Op::kAbs:
+      on.one<I, I>([&](I a) { return wrap(a < 0 ? -w(a) : w(a)); });
+      return true;
+    default:
+      return bit_work<I>(node, on) || ordered<I>(node, on);
+  }
+}
+
+bool unsigned_work(const Node& node, const Arrays& on) {
+  switch (node.op) {
+    case Op::kAdd:
+      on.two<U, U>([](U a, U b) { return a + b; });
+      return true;
+    case Op::kSub:
+      on.two<U, U>([](U a, U b) { return a - b; });
+      return true;
+    case Op::kMul:
+      on.two<U, U>([](U a, U b) { return a * b; });
+      return true;
+    case Op::kDiv:
+      on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a / b; });
+      return true;
+    case Op::kMod:
+      on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a % b; });
+      return true;
+    default:
+      return bit_work<U>(node, on) || ordered<U>(node, on);
+  }
+}
+
+void convert(const Node& node, Type from, const Arrays& on) {
+  const Range range = node.range;
+  const auto from_any = [&]<typename From>(From) {
+    if (node.type == Type::kF32) on.one<float, From>([](From v) { return static_cast<float>(v); });
+    if (node.type == Type::kF64) on.one<double, From>([](From v) { return static_cast<double>(v); });
+    if (node.type == Type::kI32) on.one<I, From>([&](From v) { return whole<I>(v, range); });
+    if (node.type == Type::kU32) on.one<U, From>([&](From v) { return whole<U>(v, range); });
+  };
+  if (from == Type::kF32) from_any(float{});
+  if (from == Type::kF64) from_any(double{});
+  if (from == Type::kI32) from_any(I{});
+  if (from == Type::kU32 || from == Type::kBool) from_any(U{});
+}
+
+bool compared(Op op, Type type, const Arrays& on) {
+  switch (type) {
+    case Type::kF32:
+      return comparisons<float>(op, on);
+    case Type::kF64:
+      return comparisons<double>(op, on);
+    case Type::kI32:
+      return comparisons<I>(op, on);
+    default:
+      return comparisons<U>(op, on);
+  }
+}
+
+template <typename T>
+void put(T* to, double v) {
+  *to = static_cast<T>(v);
+}
+
+}  // namespace
+
+void Registers::compute(int k, const Given& given, std::size_t count) const {
+  const Node& n = node(k);
+  const Arrays on(*this, n, k, count);
+  const auto number = [&](double v) {
+    if (n.type == Type::kF32) put(of<float>(k), v);
+    if (n.type == Type::kF64) put(of<double>(k), v);
+    if (n.type == Type::kI32) put(of<I>(k), v);
+    if (n.type == Type::kU32 || n.type == Type::kBool) put(of<U>(k), v);
+  };
+  switch (n.op) {
+    case Op::kConst:
+      return number(n.number);
+    case Op::kParam:
+      return number((*given.settings)[n.index]);
+    case Op::kN:
+      return number(static_cast<double>(given.n));
+    case Op::kLength:
+      return number(static_cast<double>(given.length));
+    case Op::kAdded:
+      return number(given.added[n.index]);
+    case Op::kTaken:
+    case Op::kGrad:
+    case Op::kItem:
+    case Op::kBefore:
+    case Op::kArgument:
+      return;          // are there
+    case Op::kScan: {  // behind the run's values stands what is before the next run
+      const U* v = on.in<U>(0);
+      U* out = of<U>(k);
+      U sum = given.at == 0 ? 0 : out[kRun];
+      for (std::size_t i = 0; i < count; ++i) out[i] = sum += v[i];
+      out[kRun] = sum;
+      return;
+    }
+    case Op::kSums:
+      std::inclusive_scan(on.in<U>(0), on.in<U>(0) + n.index, of<U>(k));
+      return;
+    case Op::kRank:
+      return on.places([&](std::size_t i) { return on.in<U>(0)[given.at + i]; });
+    case Op::kEntry: {
+      const Node& table = node(n.in[0]);
+      const std::size_t entries = table.op == Op::kSort ? given.length : table.index;
+      const U *from = on.in<U>(0), *index = on.in<U>(1);
+      return on.places([&](std::size_t i) { return index[i] < entries ? from[index[i]] : 0U; });
+    }
+    case Op::kDraw:
+      return on.places([&](std::size_t i) { return draw(given.key, given.first + i, n.index); });
+    case Op::kSharedDraw:
+      return on.places([&](std::size_t i) { return draw(given.shared_key, given.first + i, n.index); });
+    case Op::kLevel: {
+      const float* v = on.in<float>(0);
+      const float scale = *on.in<float>(1);
+      const block::Steps steps(scale, (1U << (n.index - 1)) - 1, n.index);
+      return on.places([&](std::size_t i) {
+        const float held = v[i] < -scale ? -scale : scale < v[i] ? scale : v[i];
+        if (!(std::fabs(held) <= scale)) return U{0};  // no value, or no scale
+        const U random = draw_half(given.key, static_cast<U>(given.first + i), steps.fraction);
+        return static_cast<U>(steps.rounded(held, random));
+      });
+    }
+    case Op::kSignbit:
+      return on.one<U, U>([](U v) { return v >> 31; });
+    case Op::kCopysign:
+      return on.two<U, U>([](U a, U b) { return (a & 0x7fffffffU) | (b & 0x80000000U); });
+    case Op::kBits:
+    case Op::kFloat:
+      return on.one<U, U>([](U v) { return v; });
+    case Op::kHalf:
+      return on.one<U, U>([](U v) { return half_bits(v); });
+    case Op::kFromHalf:
+      return on.one<U, U>([](U v) { return from_half_bits(v); });
+    case Op::kConvert:
+      return convert(n, node(n.in[0]).type, on);
+    case Op::kLess:
+    case Op::kLessEqual:
+    case Op::kEqual:
+    case Op::kNotEqual:
+      compared(n.op, node(n.in[0]).type, on);
+      return;
+    default:
+      break;
+  }
+  const bool done = n.type == Type::kF32   ? numbers<float>(n, on) || ordered<float>(n, on)
+                    : n.type == Type::kF64 ? numbers<double>(n, on) || ordered<double>(n, on)
+                    : n.type == Type::kI32 ? signed_work(n, on)
+                                           : unsigned_work(n, on);
+  TITHE_ASSERT(done);
+  static_cast<void>(done);
+}
+
+void Registers::compute_values(const Nodes& nodes, const Given& given, std::size_t count) const {
+  for (const int k : nodes) compute(k, given, count);
+}
+
+void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills) const {
+  for (const int k : nodes) {
+    compute(k, given, 1);
+    if (fills && schedule_.filled[static_cast<std::size_t>(k)]) fill(k);
+  }
+}
+
+void Registers::fill(int k, std::size_t count) const {
+  if (node(k).type == Type::kF64)
+    std::fill_n(of<double>(k), count, *of<double>(k));
+  else
+    std::fill_n(of<U>(k), count, *of<U>(k));
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The two phases of programs that send `indices where ...`, which one rank names for all, and `values at indices`
+// (codec/sparse/agreed.h). Bound, encode, check, decode and combine of lang/run/interpreter.h for these.
+#include "codec/sparse/agreed.h"
+#include "lang/run/interpreter.h"
+
+namespace tithe::lang {
+
+std::size_t indices_bound(const Combination& of, const Settings& settings, std::size_t n);
+Status check_indices(const Combination& of, std::string_view name, const Call& call, std::size_t n,
+                     ByteView payload);
+// Either phase.
+Result<Encoded> encode_indices(const Combination& of, std::string_view name, const Call& call,
+                               const Carry& in, Bytes out);
+Status decode_values(const Combination& of, std::string_view name, const Call& call,
+                     std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
+Result<Combined> combine_values(const Combination& of, std::string_view name, const Call& call, std::size_t n,
+                                Bytes acc, ByteView in, float* residual_out);
+
+// What both phases are to codec/sparse/agreed.h; and whether a call of the second one brings indices.
+sparse::Agreed agreed_list(const Combination& of, std::string_view name, const Settings& settings,
+                           std::size_t n);
+Status check_indices_in_front(const Combination& of, std::string_view name, const Call& call, std::size_t n);
+
+}  // namespace tithe::lang

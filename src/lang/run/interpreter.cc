@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/run/interpreter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "codec/common/payload.h"
+#include "lang/run/indices.h"
+#include "lang/run/walk.h"
+
+namespace tithe::lang {
+
+namespace {
+
+using Memory = std::unique_ptr<std::uint8_t[]>;
+Memory memory_of(const Schedule& schedule) {
+  return std::make_unique_for_overwrite<std::uint8_t[]>(schedule.bytes + 64);
+}
+
+template <typename T>
+T plan_number(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+              std::size_t n) {
+  const Memory memory = memory_of(schedule);
+  const Registers registers(program, schedule, memory.get());
+  registers.compute_once(schedule.plan, {.settings = &settings, .n = n}, false);
+  return *registers.of<T>(node);
+}
+
+}  // namespace
+
+double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+                  std::size_t n) {
+  return plan_number<double>(program, schedule, node, settings, n);
+}
+float plan_float(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
+                 std::size_t n) {
+  return plan_number<float>(program, schedule, node, settings, n);
+}
+
+std::uint32_t slots_of(const PairsLimits& limits, std::size_t length) {
+  return static_cast<std::uint32_t>(std::max(1.0, std::ceil(limits.slots * static_cast<double>(length))));
+}
+
+PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n) {
+  const auto count = [&](int node, std::size_t otherwise) {
+    if (node == kNone) return otherwise;
+    const double v = plan_value(of.program, of.schedule, node, settings, n);
+    return v > 0 ? static_cast<std::size_t>(std::min(v, static_cast<double>(otherwise))) : 0;
+  };
+  if (const Pairs& pairs = of.program.pairs; pairs.slots != kNone) {
+    PairsLimits limits{
+        .most = 0, .keep = 0, .slots = plan_value(of.program, of.schedule, pairs.slots, settings, n)};
+    const auto of_table = [&](std::size_t length) {
+      return std::min<std::size_t>(length, slots_of(limits, length));
+    };
+    limits.most = n / pairs.per * of_table(pairs.per) + of_table(n % pairs.per);
+    limits.keep = limits.most;
+    return limits;
+  }
+  const std::size_t most = count(of.program.pairs.most, n);
+  return {.most = most, .keep = count(of.program.pairs.keep, most)};
+}
+
+namespace {
+
+// A field of a sum is as wide as the ranks that were counted need; where none were, as those that there may be.
+unsigned ranks_of(const Combination& of, const Call& call) {
+  if (of.before != nullptr && of.before->program.counts) return wire::get<std::uint16_t>(call.context.data());
+  if (of.before != nullptr && of.before->program.adds()) return int_fields::head_of(call.context).added;
+  return most_ranks(of, call.settings);
+}
+unsigned bits_of(const Combination& of, unsigned ranks) {
+  return int_fields::bits_for(of.program.items[0].top, ranks);
+}
+
+Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n,
+                     const int_fields::Kernels& with) {
+  return of.before == nullptr ? Status{} : check(*of.before, name, in_front(call), n, call.context, with);
+}
+
+}  // namespace
+
+unsigned field_bits(const Combination& of, const Call& call) { return bits_of(of, ranks_of(of, call)); }
+
+Status check_widths(const Combination& of, std::string_view name, const Call& call,
+                    std::span<const ByteView> payloads) {
+  const unsigned ranks = ranks_of(of, call);
+  for (const ByteView p : payloads)
+    if (int_fields::head_of(p).bits != bits_of(of, ranks) || int_fields::head_of(p).added > ranks)
+      return {Code::kCorrupt, fmt::format("{}: int fields for another number of ranks", name)};
+  return {};
+}
+
+int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
+                          std::size_t n) {
+  return {name, n, of.program.items[0].top, most_ranks(of, settings)};
+}
+
+std::size_t bound(const Combination& of, const Settings& settings, std::size_t n) {
+  if (of.program.sends_indices || of.program.sends_values) return indices_bound(of, settings, n);
+  if (of.program.adds()) return int_fields::bytes(n, bits_of(of, most_ranks(of, settings)));
+  if (!of.program.sends_pairs) return payload_bytes(of.program, n);
+  return sparse::bound(sparse::form_of(settings, of.form), limits_of(of, settings, n).most, n);
+}
+
+Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
+                       Bytes out, const int_fields::Kernels& with) {
+  if (of.program.sends_indices || of.program.sends_values) return encode_indices(of, name, call, in, out);
+  if (of.program.sends_pairs) TITHE_TRY(sparse::check_values(name, in.n));
+  TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
+  TITHE_TRY(check_context(of, name, call, in.n, with));
+  Walk walk(of, name, call, in.n);
+  walk.begin(of, call, with);
+  if (of.program.sends_pairs) {
+    const PairsLimits limits = limits_of(of, call.settings, in.n);
+    return walk.encode_pairs(in, sparse::form_of(call.settings, of.form), limits, out);
+  }
+  bool finite = true;
+  std::size_t at = head_bytes(of.program, in.n);
+  if (of.program.adds()) {
+    const unsigned bits = field_bits(of, call);
+    int_fields::put_head(out.data(), {1, bits});
+    walk.begin_sum({1, bits}, nullptr, out.data(), with);
+    at = int_fields::bytes(in.n, bits);
+  }
+  TITHE_TRY(walk.encode_head(in, out.data(), finite));
+  std::size_t done = 0;  // values; they came with a block in front of theirs
+  TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
+    if (first < done) return {};
+    if (const std::size_t some = walk.encode_together(in, first, out.data(), out.data() + at); some != 0) {
+      done = first + some * len;
+      at += some * block_bytes(of.program, len);
+      return {};
+    }
+    const Result<std::size_t> bytes = walk.encode_block(in, first, len, out.data(), out.data() + at, finite);
+    if (!bytes.ok()) return bytes.status();
+    at += *bytes;
+    return {};
+  }));
+  return Encoded{at, finite};
+}
+
+Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload,
+             const int_fields::Kernels& with) {
+  if (of.program.sends_indices || of.program.sends_values) return check_indices(of, name, call, n, payload);
+  if (of.program.sends_pairs) return sparse::check(name, n, limits_of(of, call.settings, n).most, payload);
+  if (of.program.adds()) return int_fields::check(with, sum_form(of, name, call.settings, n), payload);
+  if (!of.program.varies()) TITHE_TRY(codec::check_size(name, payload.size(), payload_bytes(of.program, n)));
+  std::size_t at = head_bytes(of.program, n);
+  if (payload.size() < at) return codec::check_size(name, payload.size(), at);
+  Walk walk(of, name, call, n);
+  TITHE_TRY(walk.check_head(payload));
+  TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
+    const Result<std::size_t> bytes = walk.check_block(payload, at, first, len);
+    if (!bytes.ok()) return bytes.status();
+    at += *bytes;
+    return {};
+  }));
+  return codec::check_size(name, payload.size(), at);
+}
+
+Status decode(const Combination& of, std::string_view name, const Call& call,
+              std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
+              const int_fields::Kernels& with) {
+  if (of.program.sends_values) return decode_values(of, name, call, payloads, merge, out);
+  for (const ByteView p : payloads) TITHE_TRY(check(of, name, call, out.size(), p, with));
+  TITHE_TRY(check_context(of, name, call, out.size(), with));
+  if (of.program.adds()) TITHE_TRY(check_widths(of, name, call, payloads));
+  if (of.program.sends_pairs) {
+    sparse::decode_ref(payloads, merge, out);
+    return {};
+  }
+  if (payloads.empty())
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = merge.base ? merge.base[i] : 0.0F;
+  const float* base = merge.base;
+  for (const ByteView payload : payloads) {
+    Walk walk(of, name, call, out.size());
+    walk.begin(of, call, with);
+    if (of.program.adds()) walk.begin_sum(int_fields::head_of(payload), payload.data(), nullptr, with);
+    TITHE_TRY(walk.check_head(payload));
+    std::size_t at = head_bytes(of.program, out.size());
+    const auto add = [&](std::size_t from, std::size_t count, const float* v) {
+      for (std::size_t i = 0; i < count; ++i) out[from + i] = base ? base[from + i] + v[i] : v[i];
+    };
+    TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) {
+      at += walk.decode_block(payload, at, first, len, add);
+      return Status{};
+    }));
+    base = out.data();
+  }
+  if (merge.divide != 1.0F)
+    for (float& v : out) v /= merge.divide;
+  return {};
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/run/walk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/finite.h"
+#include "base/rng.h"
+#include "codec/dragonn/dragonn.h"
+#include "lang/run/fields.h"
+
+namespace tithe::lang {
+
+namespace {
+
+std::uint64_t key_of(const Call& call, std::uint64_t seed) {
+  return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
+}
+
+}  // namespace
+
+Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n)
+    : program_(of.program),
+      schedule_(of.schedule),
+      name_(name),
+      memory_(std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
+      registers_(program_, schedule_, memory_.get()),
+      together_(n >= kRun ? blocks_together(program_) : 0),
+      numbers_memory_(together_ == 0 ? nullptr
+                                     : std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
+      numbers_(program_, schedule_, numbers_memory_.get()),
+      varies_(program_.varies()),
+      codes_(program_.items.size()),
+      widths_(program_.items.size()),
+      lengths_(program_.items.size()),
+      most_ranks_(program_.counts || program_.adds() ? most_ranks(of, call.settings) : 0) {
+  given_ = {.settings = &call.settings,
+            .n = n,
+            .key = key_of(call, call.seed),
+            .shared_key = key_of(call, call.shared_seed)};
+  registers_.compute_once(schedule_.plan, given_);
+  for (std::size_t k = 0; k < program_.nodes.size(); ++k) {
+    if (program_.nodes[k].op == Op::kTaken) taken_.push_back(static_cast<int>(k));
+    if (program_.nodes[k].op == Op::kGrad) grad_.push_back(static_cast<int>(k));
+  }
+  std::size_t at = once_bytes(program_);
+  for (const Item& item : program_.items) {
+    table_.push_back(at);
+    at += table_bytes(item, program_, n);
+  }
+}
+
+// ---- What the phase in front of this one agreed on
+
+void Walk::begin(const Combination& of, const Call& call, const int_fields::Kernels& with) {
+  if (program_.before.empty()) return;
+  before_ = std::make_unique<Walk>(*of.before, name_, in_front(call), given_.n);
+  context_ = call.context;
+  if (before_->program_.adds()) {
+    const int_fields::Head head = int_fields::head_of(context_);
+    before_->begin_sum(head, context_.data(), nullptr, with);
+    given_.added[1] = head.added;
+  }
+  static_cast<void>(before_->check_head(context_));
+  for (const Item& item : program_.before)
+    if (item.once && item.input != kNone) receive(item, before_->sent(item), 1);
+  registers_.compute_once(schedule_.all, given_);
+}
+
+void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out,
+                     const int_fields::Kernels& with) {
+  given_.added[0] = head.added;
+  field_bits_ = head.bits;
+  fields_in_ = in;
+  fields_out_ = out;
+  // Those of the library begin at multiples of kRow, and so do blocks of that length.
+  fields_ = program_.block % int_fields::kRow == 0 ? &with : &int_fields::kReference;
+}
+
+void Walk::begin_block(std::size_t first, std::size_t len) {
+  context_at_ = first == 0 ? head_bytes(before_->program_, given_.n) : context_next_;
+  before_->given_.length = len;
+  context_next_ = context_at_ + *before_->read_block(context_, context_at_, first, len, {});
+  for (const Item& item : program_.before)
+    if (!item.once && !item.array && item.input != kNone) receive(item, before_->sent(item), 1);
+}
+
+void Walk::begin_run(std::size_t count) {
+  before_->given_.first = given_.first;
+  before_->given_.at = given_.at;
+  before_->read_run(context_.data() + context_at_, given_.length, given_.at, count, {});
+  for (const Item& item : program_.before)
+    if (item.array && item.input != kNone) receive(item, before_->sent(item), count);
+}
+
+// What was read of an item that this phase sends, and the next one has beside its own.
+const std::uint32_t* Walk::sent(const Item& item) const {
+  const auto same = [&](const Item& own) { return own.name == item.name; };
+  return registers_.of<std::uint32_t>(
+      std::find_if(program_.items.begin(), program_.items.end(), same)->input);
+}
+
+// ---- What a pass finds
+
+// False, if `looks`: a value is not finite, and the rest was not done.
+bool Walk::find(const std::vector<Pass>& passes, const Carry& in, std::size_t first, std::size_t len,
+                bool looks) {
+  bool finite = true;
+  for (const Pass& pass : passes) {
+    registers_.compute_once(pass.block, given_);
+    std::vector<Reduction> reductions(pass.reduce.size());
+    runs(first, len, [&](std::size_t at, std::size_t count) {
+      take(in, at, count);
+      finite = finite && (!looks || all_finite(taken_now_, count));
+      registers_.compute_values(pass.value, given_, count);
+      for (std::size_t r = 0; r < reductions.size(); ++r)
+        if (registers_.node(pass.reduce[r]).op != Op::kThreshold)
+          reductions[r].add(registers_, pass.reduce[r], count);
+    });
+    if (!finite) return false;
+    for (std::size_t r = 0; r < reductions.size(); ++r) {
+      const int k = pass.reduce[r];
+      if (registers_.node(k).op == Op::kThreshold)
+        threshold(in, k);
+      else
+        reductions[r].finish(registers_, k);
+      if (schedule_.filled[static_cast<std::size_t>(k)]) registers_.fill(k);
+    }
+  }
+  return true;
+}
+
+// One number of each block goes into a reduction as the values of a block do. False: a value is not finite.
+bool Walk::look(const Carry& in) {
+  bool finite = true;
+  const Nodes& found = schedule_.looked.reduce;
+  std::vector<Reduction> reductions(found.size());
+  std::vector<std::vector<std::uint64_t>> numbers(found.size());
+  const auto width = [&](std::size_t r) {
+    return registers_.node(registers_.node(found[r]).in[0]).type == Type::kF64 ? 8 : 4;
+  };
+  const auto end_run = [&](std::size_t r) {
+    const int from = registers_.node(found[r]).in[0];
+    std::uint8_t* to = registers_.of<std::uint8_t>(from);
+    for (std::size_t b = 0; b < numbers[r].size(); ++b)
+      std::memcpy(to + b * width(r), &numbers[r][b], width(r));
+    reductions[r].add(registers_, found[r], numbers[r].size());
+    numbers[r].clear();
+  };
+  static_cast<void>(blocks([&](std::size_t first, std::size_t len) {
+    finite = finite && find(schedule_.look, in, first, len, true);
+    if (!finite) return Status{};
+    registers_.compute_once(schedule_.looked.block, given_);
+    for (std::size_t r = 0; r < found.size(); ++r) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, registers_.of<std::uint8_t>(registers_.node(found[r]).in[0]), width(r));
+      numbers[r].push_back(bits);
+    }
+    for (std::size_t r = 0; r < found.size(); ++r)
+      if (numbers[r].size() == kRun) end_run(r);
+    return Status{};
+  }));
+  for (std::size_t r = 0; r < found.size(); ++r) {
+    if (!numbers[r].empty()) end_run(r);
+    reductions[r].finish(registers_, found[r]);
+    if (schedule_.filled[static_cast<std::size_t>(found[r])]) registers_.fill(found[r]);
+  }
+  return finite;
+}
+
+// ---- Values
+
+void Walk::take(const Carry& in, std::size_t at, std::size_t count) {
+  float* to = taken_.empty() ? own_ : registers_.of<float>(taken_[0]);
+  for (std::size_t i = 0; i < count; ++i) to[i] = in.take(at + i);
+  taken_now_ = to;
+  for (std::size_t k = 1; k < taken_.size(); ++k) std::copy_n(to, count, registers_.of<float>(taken_[k]));
+  for (const int k : grad_) std::copy_n(in.grad + at, count, registers_.of<float>(k));
+}
+
+// False: something that is not finite would be sent or left.
+bool Walk::leave(const Carry& in, std::size_t at, std::size_t count) const {
+  if (program_.result == kNone) return true;  // only the last phase leaves
+  const float* sent = registers_.of<float>(program_.result);
+  bool finite = all_finite(sent, count);
+  if (in.residual_out == nullptr) return finite;
+  float* left = in.residual_out + at;
+  for (std::size_t i = 0; i < count; ++i) left[i] = taken_now_[i] - sent[i];
+  return all_finite(left, count) && finite;
+}
+
+// A block that holds a value that is not finite: nothing of it is sent.
+std::size_t Walk::nothing(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* to,
+                          bool& finite) {
+  finite = false;
+  std::fill_n(to, block_bytes(program_, len), std::uint8_t{0});
+  if (in.residual_out != nullptr && program_.result != kNone)
+    for (std::size_t i = first; i < first + len; ++i) in.leave(i, 0.0F);
+  return block_bytes(program_, len);
+}
+
+void Walk::receive(const Item& item, const std::uint32_t* values, std::size_t count) {
+  if (item.input == kNone) return;
+  std::copy_n(values, count, registers_.of<std::uint32_t>(item.input));
+  if (!item.array && schedule_.filled[static_cast<std::size_t>(item.input)]) registers_.fill(item.input);
+}
+
+bool Walk::looks_at_values() const {
+  return std::any_of(program_.items.begin(), program_.items.end(),
+                     [&](const Item& item) {
+                       return item.where != kNone && registers_.node(item.where).stage == Stage::kValue;
+                     }) ||
+         std::any_of(program_.items.begin(), program_.items.end(),
+                     [](const Item& item) { return item.array && item.is_float; });
+}
+
+// What every `where` says: of what is known once, of a block's numbers, or of this run's values.
+Status Walk::holds(Stage of, std::size_t count, Code code, std::size_t first) const {
+  const bool values = of == Stage::kValue;
+  for (const Item& item : program_.items) {
+    if (values && item.array && item.is_float && item.input != kNone &&
+        !all_finite(registers_.of<float>(item.input), count))
+      return {code, fmt::format("{}: '{}' of block {} is not finite", name_, item.name, number_of(first))};
+    if (item.where == kNone) continue;
+    const Stage stage = registers_.node(item.where).stage;
+    if ((stage == Stage::kPlan ? Stage::kBlock : stage) != of) continue;
+    const std::uint32_t* truth = registers_.of<std::uint32_t>(item.where);
+    if (std::find(truth, truth + count, 0U) == truth + count) continue;
+    if (of == Stage::kAll)
+      return {code, fmt::format("{}: '{}' is not what its 'where' says", name_, item.name)};
+    return {code, fmt::format("{}: '{}' of block {} is not what its 'where' says", name_, item.name,
+                              number_of(first))};
+  }
+  return {};
+}
+
+void Walk::threshold(const Carry& in, int k) const {
+  const Node& node = registers_.node(k);
+  const double ratio = *registers_.of<double>(node.in[0]), share = *registers_.of<double>(node.in[1]);
+  const select::Sample sample = select::plan_sample(in.n, ratio, share);
+  *registers_.of<std::uint32_t>(k) = select::threshold_ref(sample, given_.key, ratio, in);
+}
+
+std::size_t Walk::entry(const Item& item, std::size_t first) const {
+  const auto k = static_cast<std::size_t>(&item - program_.items.data());
+  return table_[k] + first / (item.per != 0 ? item.per : program_.block) * item_bytes(item, 1);
+}
+
+Status Walk::corrupt(const std::string& what) const {
+  return {Code::kCorrupt, fmt::format("{}: {}", name_, what)};
+}
+
+// ---- Pairs
+
+// Of the candidates that share a slot the last one.
+void Walk::keep_last(const PairsLimits& limits, std::vector<std::uint32_t>& picked) const {
+  const std::size_t per = program_.pairs.per;
+  const auto key = static_cast<std::uint32_t>(mix64(given_.key) >> 32);
+  std::size_t kept = 0;
+  for (std::size_t k = 0; k < picked.size();) {
+    const std::size_t first = picked[k] / per * per;
+    const std::uint32_t slots = slots_of(limits, std::min(per, given_.n - first));
+    std::vector<std::uint32_t> table(slots);
+    std::size_t end = k;
+    for (; end < picked.size() && picked[end] < first + per; ++end)
+      table[dragonn::slot_of(picked[end], key, slots)] = picked[end];
+    for (; k < end; ++k)
+      if (table[dragonn::slot_of(picked[k], key, slots)] == picked[k]) picked[kept++] = picked[k];
+  }
+  picked.resize(kept);
+}
+
+std::vector<std::uint32_t> Walk::pick(const Carry& in, const PairsLimits& limits) {
+  given_.length = given_.n;
+  find(schedule_.passes, in, 0, in.n, false);
+  registers_.compute_once(schedule_.send.block, given_);
+  std::vector<std::uint32_t> picked;
+  runs(0, in.n, [&](std::size_t at, std::size_t count) {
+    take(in, at, count);
+    registers_.compute_values(schedule_.send.value, given_, count);
+    const std::uint32_t* goes = registers_.of<std::uint32_t>(program_.pairs.where);
+    for (std::size_t i = 0; i < count; ++i)
+      if (goes[i] != 0) picked.push_back(static_cast<std::uint32_t>(at + i));
+  });
+  if (program_.pairs.slots != kNone)
+    keep_last(limits, picked);
+  else if (picked.size() > limits.most)
+    select::keep_largest(limits.keep, select::taken(in), picked);
+  return picked;
+}
+
+Encoded Walk::encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out) {
+  const std::vector<std::uint32_t> picked = pick(in, limits);
+  return select::send_ref(form, in, select::taken(in), picked, out);
+}
+
+}  // namespace tithe::lang

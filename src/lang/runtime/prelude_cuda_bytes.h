@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// In front of every program that is made kernels of (emit_cuda.h): calls and kernels, codes as bytes, and what a pass
+// finds.
+
+struct State;
+struct Call {
+  double settings[12];
+  uint64_t n, key, shared_key;
+  const float* grad;
+  const float* residual;   // or none
+  float* left;             // or none
+  uint8_t* payload;        // of decode: one that the host has checked
+  uint64_t payload_bytes;  // of decode
+  const float* base;       // of decode, or none
+  float* out;              // of decode
+  uint64_t* bytes;         // of encode: how many it wrote
+  uint32_t* answer;  // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
+  uint8_t* scratch;  // tithe_scratch(call) bytes, as aligned as a double
+  // Of a phase: what the one in front of it agreed on, as plain numbers: of each of its items one, one for each block,
+  // or one for each value, and room for one at least (lang/run/context.h); of how many ranks; bits of a field.
+  const uint32_t* agreed[32];
+  uint32_t agreed_ranks, field_bits;
+  // Within the scratch, filled in by tithe_encode.
+  void* found;
+  void* parts;
+  State* state;
+  uint32_t* keys;
+  uint32_t* tally;
+  uint32_t* table;
+  uint64_t* places;
+  uint64_t* groups;
+  uint8_t* codes;
+  uint8_t* fives;
+  uint8_t* stream;
+  uint32_t* ints;
+};
+
+// ---- A kernel is some phases, functions of a thread, with a barrier behind each
+#if defined(__CUDACC__)
+typedef cudaStream_t Stream;
+#define KERNEL(name, Common, ...)                                                                     \
+  extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
+    __shared__ Common s;                                                                              \
+    const Call* const call = &of_call;                                                                \
+    const uint64_t at = blockIdx.x;                                                                   \
+    const U thread = threadIdx.x;                                                                     \
+    __VA_ARGS__                                                                                       \
+  }
+#define PHASE(f)          \
+  f(call, s, at, thread); \
+  __syncthreads();
+#define LAUNCH(kernel, blocks) kernel<<<unsigned(blocks), kThreads, 0, stream>>>(*call)
+#define API extern "C"
+#endif
+#if defined(__CUDA_ARCH__)
+DEV void atomic_add(U* to, U v) { atomicAdd(to, v); }
+DEV void atomic_max(U* to, U v) { atomicMax(to, v); }
+#else
+DEV void atomic_add(U* to, U v) { *to += v; }
+DEV void atomic_max(U* to, U v) { *to = *to < v ? v : *to; }
+#endif
+DEV uint64_t up8(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+DEV uint64_t parts_in(uint64_t n, uint64_t length) { return n == 0 ? 1 : (n + length - 1) / length; }
+
+// ---- Bytes
+DEV U raw(F v) { return bits_(v); }
+DEV U raw(I v) { return U(v); }
+DEV U raw(U v) { return v; }
+DEV U raw(M v) { return v ? 1U : 0U; }
+DEV void put(uint8_t* to, U v, int bytes) {
+  for (int k = 0; k < bytes; ++k) to[k] = uint8_t(v >> (8 * k));
+}
+DEV U get(const uint8_t* from, int bytes) {
+  U v = 0;
+  for (int k = 0; k < bytes; ++k) v |= U(from[k]) << (8 * k);
+  return v;
+}
+DEV F load_as(int, const F* p, size_t) { return *p; }
+DEV U load_u_as(int, const U* p, size_t) { return *p; }
+DEV bool is_finite(F v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
+DEV F taken(const Call* call, size_t i) {
+  return call->residual == nullptr ? call->grad[i] : add(call->grad[i], call->residual[i]);
+}
+// Codes of kBits each, the lowest bit first: each thread makes whole bytes of the codes that have bits in them.
+template <int kBits, class T>
+DEV void pack(const T* codes, size_t count, uint8_t* to, size_t bytes, U thread) {
+  for (size_t j = thread; j < bytes; j += kThreads) {
+    U byte = 0;
+    for (size_t i = 8 * j / kBits; i < count && i * kBits < 8 * j + 8; ++i) {
+      const int shift = int(i * kBits) - int(8 * j);
+      byte |= shift >= 0 ? U(codes[i]) << shift : U(codes[i]) >> -shift;
+    }
+    to[j] = uint8_t(byte);
+  }
+}
+template <int kBits>
+DEV U code_at(const uint8_t* from, size_t i) {
+  const size_t bit = i * kBits;
+  const int shift = int(bit % 8);
+  uint64_t word = 0;
+  for (int k = 0; 8 * k < shift + kBits; ++k) word |= uint64_t(from[bit / 8 + k]) << (8 * k);
+  return U(word >> shift & ((uint64_t(1) << kBits) - 1));
+}
+
+// ---- What a pass finds: of the lanes, by one thread (lang/run/reduce.h)
+template <class T>
+DEV T total_of(T* lane) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) lane[k] = add(lane[k], lane[k + half]);
+  return lane[0];
+}
+// The same by a function of the program (lang/run/tables.h).
+template <class T, class Of>
+DEV T total_by(T* lane, Of of) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) lane[k] = of(lane[k], lane[k + half]);
+  return lane[0];
+}
+template <class T, class Of>
+DEV T total_of_piece(T start, T piece, Of of) {
+  T lane[kLanes];
+  for (int k = 0; k < kLanes; ++k) lane[k] = start;
+  lane[0] = of(start, piece);
+  return total_by(lane, of);
+}
+template <class T>
+DEV T within(T sum, T most) {
+  return sum < -most ? -most : most < sum ? most : sum;
+}
+// The largest or smallest so far, and its place; the first of equals, and no NaN.
+const U kNowhere = 0xffffffffU;
+template <bool kLargest, class T>
+DEV void look_at(T v, U place, T& best, U& where) {
+  if (v != v || place == kNowhere) return;
+  const bool better = kLargest ? best < v : v < best;
+  if (where == kNowhere || better || (v == best && place < where)) {
+    best = v;
+    where = place;
+  }
+}
+template <bool kLargest, class T>
+DEV void end_of(const T* lane, const U* place, U lanes, T& best, U& where) {
+  best = 0;
+  where = kNowhere;
+  for (U k = 0; k < lanes; ++k) look_at<kLargest>(lane[k], place[k], best, where);
+}
+DEV U sum_of(const U* lane, U lanes) {
+  U s = 0;
+  for (U k = 0; k < lanes; ++k) s += lane[k];
+  return s;
+}

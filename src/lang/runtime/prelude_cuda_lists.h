@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// In front of programs that send pairs and are made kernels of (emit_cuda_lists.h): keys, of which one is selected by
+// its digits; lists, which are counted, scanned and written.
+
+enum { kLine = 16, kRunOf = 1024, kOwn = kRunOf / kThreads, kDigits = 256 };
+// Keys: 0 for a value that may not go, else one more than its magnitude.
+struct State {
+  U wanted;      // a key is looked for: the rank-th largest of `keys` ones
+  U round;       // digits of it that are known
+  U prefix;      // these
+  U least;       // values of larger keys go,
+  U ties;        // and the first so many of this one
+  U total;       // values that may go
+  U more, same;  // values of larger keys, and of this one
+  uint64_t keys, rank;
+  U hist[kDigits];
+};
+
+// ---- A sample of the values (codec/sparse/select.h)
+DEV uint64_t sample_lines(uint64_t n, D ratio, D share) {
+  const D values = D(n), few = div_(32.0, ratio), many = div_(128.0, ratio);
+  const D want = min_(values, max_(few, min_(mul(share, values), many)));
+  const uint64_t lines = uint64_t(ceil(want / kLine));
+  return 2 * lines >= n / kLine ? 0 : lines;  // 0: all values
+}
+DEV uint64_t sample_line(uint64_t n, uint64_t lines, uint64_t key, uint64_t j) {
+  const uint64_t total = n / kLine, low = j * total / lines, high = (j + 1) * total / lines;
+  const uint64_t draw32 = mixed(U(key) ^ mixed(U(j) ^ U(key >> 32)));
+  return kLine * (low + (draw32 * (high - low) >> 32));
+}
+DEV uint64_t sample_rank(uint64_t n, uint64_t lines, D ratio) {
+  if (lines == 0) {
+    const D k = ceil(mul(ratio, D(n)));
+    return n == 0 ? 0 : k >= D(n) ? n : k < 1 ? 1 : uint64_t(k);
+  }
+  const uint64_t count = lines * kLine;
+  const D rank = floor(add(mul(ratio, D(count)), 0.5));
+  return rank < 1 ? 1 : rank > D(count) ? count : uint64_t(rank);
+}
+DEV uint64_t at_most(D v, uint64_t otherwise) {
+  return v > 0 ? uint64_t(v < D(otherwise) ? v : D(otherwise)) : 0;
+}
+
+// ---- The rank-th largest key, eight bits at a time
+DEV void want(State* state, uint64_t keys, uint64_t rank) {
+  state->wanted = rank > 0;
+  state->round = state->prefix = 0;
+  state->keys = keys;
+  state->rank = rank;
+  state->least = 0xffffffffU;
+  state->ties = 0;
+  for (int d = 0; d < kDigits; ++d) state->hist[d] = 0;
+}
+struct Digits {
+  U hist[kDigits];
+};
+DEV void no_digits(const Call*, Digits& s, uint64_t, U thread) {
+  for (U d = thread; d < kDigits; d += kThreads) s.hist[d] = 0;
+}
+DEV void count_digits(const Call* call, Digits& s, uint64_t at, U thread) {
+  const State* const state = call->state;
+  if (!state->wanted) return;
+  for (uint64_t i = at * kRunOf + thread; i < (at + 1) * kRunOf && i < state->keys; i += kThreads) {
+    const U key = call->keys[i];
+    if (key != 0 && uint64_t(key) >> (32 - 8 * state->round) == state->prefix)
+      atomic_add(&s.hist[key >> (24 - 8 * state->round) & 255], 1);
+  }
+}
+DEV void add_digits(const Call* call, Digits& s, uint64_t, U thread) {
+  if (!call->state->wanted) return;
+  for (U d = thread; d < kDigits; d += kThreads)
+    if (s.hist[d] != 0) atomic_add(&call->state->hist[d], s.hist[d]);
+}
+KERNEL(tithe_digits, Digits, PHASE(no_digits) PHASE(count_digits) PHASE(add_digits))
+DEV void choose_digit(const Call* call, Digits&, uint64_t, U thread) {
+  State* const state = call->state;
+  if (thread != 0 || !state->wanted) return;
+  U digit = kDigits - 1;
+  for (; digit > 0 && state->hist[digit] < state->rank; --digit) state->rank -= state->hist[digit];
+  state->prefix = state->prefix << 8 | digit;
+  for (int d = 0; d < kDigits; ++d) state->hist[d] = 0;
+  if (++state->round < 4) return;
+  state->least = state->prefix;
+  state->ties = U(state->rank);
+  state->wanted = 0;
+}
+KERNEL(tithe_digit, Digits, PHASE(choose_digit))
+static void select_key(const Call* call, uint64_t runs, Stream stream) {
+  for (int round = 0; round < 4; ++round) {
+    LAUNCH(tithe_digits, runs);
+    LAUNCH(tithe_digit, 1);
+  }
+}
+DEV void all_go(const Call* call, Digits&, uint64_t, U thread) {
+  State* const state = call->state;
+  if (thread != 0) return;
+  state->wanted = state->total = 0;
+  state->least = 1;
+  state->ties = 0xffffffffU;
+}
+KERNEL(tithe_all_go, Digits, PHASE(all_go))
+
+// ---- Counted by each thread's own values, then scanned
+struct Tally {
+  U more[kThreads], same[kThreads];
+};
+DEV void count_own(const Call* call, Tally& s, uint64_t at, U thread) {
+  U more = 0, same = 0;
+  const uint64_t from = at * kRunOf + thread * kOwn;
+  for (uint64_t i = from; i < from + kOwn && i < call->n; ++i) {
+    more += call->keys[i] > call->state->least;
+    same += call->keys[i] == call->state->least;
+  }
+  s.more[thread] = more;
+  s.same[thread] = same;
+}
+DEV void tally_run(const Call* call, Tally& s, uint64_t at, U thread) {
+  if (thread != 0) return;
+  call->tally[2 * at] = sum_of(s.more, kThreads);
+  call->tally[2 * at + 1] = sum_of(s.same, kThreads);
+}
+KERNEL(tithe_tally, Tally, PHASE(count_own) PHASE(tally_run))
+// One block of threads: each has runs of its own.
+DEV uint64_t first_run(const Call* call, U thread) { return parts_in(call->n, kRunOf) * thread / kThreads; }
+DEV void scan_own(const Call* call, Tally& s, uint64_t, U thread) {
+  s.more[thread] = s.same[thread] = 0;
+  for (uint64_t r = first_run(call, thread); r < first_run(call, thread + 1); ++r) {
+    s.more[thread] += call->tally[2 * r];
+    s.same[thread] += call->tally[2 * r + 1];
+  }
+}
+// What stands before each thread's.
+DEV void scan_threads(const Call*, Tally& s, uint64_t, U thread) {
+  if (thread != 0) return;
+  U more = 0, same = 0;
+  for (U t = 0; t < kThreads; ++t) {
+    const U more_own = s.more[t], same_own = s.same[t];
+    s.more[t] = more;
+    s.same[t] = same;
+    more += more_own;
+    same += same_own;
+  }
+}
+DEV void scan_runs(const Call* call, Tally& s, uint64_t, U thread) {
+  U more = s.more[thread], same = s.same[thread];
+  for (uint64_t r = first_run(call, thread); r < first_run(call, thread + 1); ++r) {
+    const U more_own = call->tally[2 * r], same_own = call->tally[2 * r + 1];
+    call->tally[2 * r] = more;
+    call->tally[2 * r + 1] = same;
+    more += more_own;
+    same += same_own;
+  }
+  if (thread != kThreads - 1) return;
+  State* const state = call->state;
+  state->more = more;
+  state->same = same;
+  const U count = more + min_(same, state->ties);
+  put(call->payload, count, 4);
+  *call->bytes = 4 + 8 * uint64_t(count);
+}
+KERNEL(tithe_scan, Tally, PHASE(scan_own) PHASE(scan_threads) PHASE(scan_runs))
+DEV void write_own(const Call* call, Tally& s, uint64_t at, U thread) {
+  const State* const state = call->state;
+  const uint64_t count = state->more + min_(state->same, state->ties);
+  U more = call->tally[2 * at] + s.more[thread], same = call->tally[2 * at + 1] + s.same[thread];
+  const uint64_t from = at * kRunOf + thread * kOwn;
+  for (uint64_t i = from; i < from + kOwn && i < call->n; ++i) {
+    const U key = call->keys[i];
+    const F x = taken(call, i);
+    const bool goes = key > state->least || (key == state->least && same < state->ties);
+    if (goes) {
+      const uint64_t place = more + min_(same, state->ties);
+      put(call->payload + 4 + 4 * place, U(i), 4);
+      put(call->payload + 4 + 4 * (count + place), raw(x), 4);
+    }
+    more += key > state->least;
+    same += key == state->least;
+    if (call->left != nullptr) call->left[i] = goes ? 0.0f : x;
+  }
+}
+KERNEL(tithe_write, Tally, PHASE(count_own) PHASE(scan_threads) PHASE(write_own))
+
+// ---- A table of slots (codec/dragonn/dragonn.h)
+DEV U hashed_to(U index, U key, U slots) {
+  U h = index ^ key;
+  h ^= h >> 16;
+  h *= 0x85ebca6bU;
+  h ^= h >> 13;
+  h *= 0xc2b2ae35U;
+  h ^= h >> 16;
+  return U(uint64_t(h) * slots >> 32);
+}
+
+// ---- A list back to values
+DEV void copy_base(const Call* call, Digits&, uint64_t at, U thread) {
+  for (uint64_t i = at * kRunOf + thread; i < (at + 1) * kRunOf && i < call->n; i += kThreads)
+    call->out[i] = call->base == nullptr ? 0.0f : call->base[i];
+}
+KERNEL(tithe_base, Digits, PHASE(copy_base))
+DEV void scatter(const Call* call, Digits&, uint64_t at, U thread) {
+  const uint64_t count = (call->payload_bytes - 4) / 8;
+  for (uint64_t j = at * kRunOf + thread; j < (at + 1) * kRunOf && j < count; j += kThreads) {
+    F* const to = call->out + get(call->payload + 4 + 4 * j, 4);
+    *to = add(*to, float_(get(call->payload + 4 + 4 * (count + j), 4)));
+  }
+}
+KERNEL(tithe_scatter, Digits, PHASE(scatter))

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The texts in front of kernels, compiled as they are on a processor (tests/support/grid_on_cpu.h).
+#include <gtest/gtest.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <bit>
+
+#include "base/rng.h"
+#include "lang/run/half_bits.h"
+#include "support/grid_on_cpu.h"
+#include "support/kernel_call.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wparentheses"
+#pragma GCC diagnostic ignored "-Wdeprecated-enum-float-conversion"
+#pragma GCC diagnostic ignored "-Wunused-function"
+namespace text {
+// In the order of prelude.def, and with what C++ has, too.
+// clang-format off
+#include "lang/runtime/prelude_cuda_types.h"
+#include "lang/runtime/prelude_scalars.h"
+#include "lang/runtime/prelude_cuda.h"
+#include "lang/runtime/prelude_cuda_bytes.h"
+#include "lang/runtime/prelude_cuda_lists.h"
+#include "lang/runtime/prelude_cuda_lengths.h"
+#include "lang/runtime/prelude_cuda_trits.h"
+#include "lang/runtime/prelude_cuda_ints.h"
+// clang-format on
+}  // namespace text
+#pragma GCC diagnostic pop
+
+namespace tithe::lang {
+namespace {
+
+#define SAME_PLACE(member) EXPECT_EQ(offsetof(testing::KernelCall, member), offsetof(text::Call, member))
+
+TEST(PreludeCuda, HasTheCallOfItsTests) {
+  EXPECT_EQ(sizeof(testing::KernelCall), sizeof(text::Call));
+  EXPECT_EQ(offsetof(testing::KernelCall, within), offsetof(text::Call, found));
+  SAME_PLACE(settings);
+  SAME_PLACE(n);
+  SAME_PLACE(key);
+  SAME_PLACE(shared_key);
+  SAME_PLACE(grad);
+  SAME_PLACE(residual);
+  EXPECT_EQ(offsetof(testing::KernelCall, residual_out), offsetof(text::Call, left));
+  SAME_PLACE(payload);
+  SAME_PLACE(payload_bytes);
+  SAME_PLACE(base);
+  SAME_PLACE(out);
+  SAME_PLACE(bytes);
+  SAME_PLACE(answer);
+  SAME_PLACE(scratch);
+  SAME_PLACE(agreed);
+  SAME_PLACE(agreed_ranks);
+  SAME_PLACE(field_bits);
+}
+
+TEST(PreludeCuda, HasTheInterpretersBinary16) {
+  for (std::uint32_t h = 0; h < 0x10000; ++h) {
+    const std::uint32_t back = from_half_bits(h);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(text::from_half_bits(h)), back) << h;
+    for (const std::uint32_t bits : {back, back + 0xfff, back + 0x1000, back + 0x1001, h << 16 | h})
+      ASSERT_EQ(text::half_bits(std::bit_cast<float>(bits)), half_bits(bits)) << bits;
+  }
+}
+
+TEST(PreludeCuda, DrawsTheLibrarysNumbers) {
+  constexpr std::uint64_t kKey = 0x0123456789abcdefULL;
+  for (const int bits : {1, 4, 23, 24, 25, 32})
+    for (const std::uint32_t index : {0U, 1U, 16U, 31U, 1024U, 0xffffffffU}) {
+      const std::uint32_t want = bits <= 23   ? draw_half(kKey, index, bits)
+                                 : bits == 24 ? draw_high(kKey, index) >> 8
+                                              : draw32(kKey, index) >> (32 - bits);
+      ASSERT_EQ(text::draw(kKey, index, bits), want) << bits << " bits of " << index;
+    }
+}
+
+}  // namespace
+}  // namespace tithe::lang

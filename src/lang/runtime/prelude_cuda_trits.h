@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// In front of programs that send trits and are made kernels of (emit_cuda.h): five to a byte, and runs of ones are cut
+// short, as lang/run/codings.h has it. A run's code is written by the byte at which it ends.
+
+enum { kOnes = 121, kFirstRun = 243, kLongest = 14, kBytesOf = 1024, kOwnBytes = kBytesOf / kThreads };
+struct Bytes {
+  U count[kThreads];
+  uint64_t last[kThreads];
+};
+DEV uint64_t fives_of(uint64_t n) { return (n + 4) / 5; }
+DEV uint64_t own_byte(uint64_t at, U thread) { return at * kBytesOf + uint64_t(thread) * kOwnBytes; }
+DEV void make_fives(const Call* call, Bytes&, uint64_t at, U thread) {
+  for (uint64_t j = at * kBytesOf + thread; j < (at + 1) * kBytesOf && j < fives_of(call->n); j += kThreads) {
+    U byte = 0;
+    for (uint64_t i = 5 * j; i < 5 * j + 5; ++i) byte = 3 * byte + (i < call->n ? call->codes[i] : 1);
+    call->fives[j] = uint8_t(byte);
+  }
+}
+// Where the run that the next byte may belong to begins: behind the last byte that is not all ones.
+DEV void last_own(const Call* call, Bytes& s, uint64_t at, U thread) {
+  uint64_t last = 0;
+  const uint64_t from = own_byte(at, thread);
+  for (uint64_t j = from; j < from + kOwnBytes && j < fives_of(call->n); ++j)
+    if (call->fives[j] != kOnes) last = j + 1;
+  s.last[thread] = last;
+}
+DEV void last_of_run(const Call* call, Bytes& s, uint64_t at, U thread) {
+  if (thread != 0) return;
+  uint64_t last = 0;
+  for (U t = 0; t < kThreads; ++t) last = max_(last, s.last[t]);
+  call->groups[at] = last;
+}
+KERNEL(tithe_fives, Bytes, PHASE(make_fives) PHASE(last_own) PHASE(last_of_run))
+// One block of threads: of each run what stands before it.
+DEV uint64_t first_of(const Call* call, U thread) {
+  return parts_in(fives_of(call->n), kBytesOf) * thread / kThreads;
+}
+DEV void last_slice(const Call* call, Bytes& s, uint64_t, U thread) {
+  uint64_t last = 0;
+  for (uint64_t r = first_of(call, thread); r < first_of(call, thread + 1); ++r)
+    last = max_(last, call->groups[r]);
+  s.last[thread] = last;
+}
+DEV void last_slices(const Call*, Bytes& s, uint64_t, U thread) {
+  if (thread != 0) return;
+  uint64_t before = 0;
+  for (U t = 0; t < kThreads; ++t) {
+    const uint64_t own = s.last[t];
+    s.last[t] = before;
+    before = max_(before, own);
+  }
+}
+DEV void last_before_runs(const Call* call, Bytes& s, uint64_t, U thread) {
+  uint64_t before = s.last[thread];
+  for (uint64_t r = first_of(call, thread); r < first_of(call, thread + 1); ++r) {
+    const uint64_t own = call->groups[r];
+    call->groups[r] = before;
+    before = max_(before, own);
+  }
+}
+KERNEL(tithe_lasts, Bytes, PHASE(last_slice) PHASE(last_slices) PHASE(last_before_runs))
+DEV void last_before(const Call* call, Bytes& s, uint64_t at, U thread) {
+  if (thread != 0) return;
+  uint64_t before = call->groups[at];
+  for (U t = 0; t < kThreads; ++t) {
+    const uint64_t own = s.last[t];
+    s.last[t] = before;
+    before = max_(before, own);
+  }
+}
+// The code of byte j, or of its run up to it, which begins at `start`; whether it ends there.
+DEV U code_of(const Call* call, uint64_t j, uint64_t start, bool& ends) {
+  const U byte = call->fives[j];
+  ends = true;
+  if (byte != kOnes) return byte;
+  const U length = U((j - start) % kLongest) + 1;
+  ends = length == kLongest || j + 1 == fives_of(call->n) || call->fives[j + 1] != kOnes;
+  return length == 1 ? U(kOnes) : kFirstRun + length - 2;
+}
+DEV void count_codes(const Call* call, Bytes& s, uint64_t at, U thread) {
+  uint64_t start = s.last[thread];
+  const uint64_t from = own_byte(at, thread);
+  U count = 0;
+  for (uint64_t j = from; j < from + kOwnBytes && j < fives_of(call->n); ++j) {
+    bool ends = false;
+    code_of(call, j, start, ends);
+    count += ends;
+    if (call->fives[j] != kOnes) start = j + 1;
+  }
+  s.count[thread] = count;
+}
+DEV void count_run(const Call* call, Bytes& s, uint64_t at, U thread) {
+  if (thread == 0) call->keys[at] = sum_of(s.count, kThreads);
+}
+KERNEL(tithe_codes, Bytes, PHASE(last_own) PHASE(last_before) PHASE(count_codes) PHASE(count_run))
+DEV void count_before(const Call*, Bytes& s, uint64_t, U thread) {
+  if (thread != 0) return;
+  U before = 0;
+  for (U t = 0; t < kThreads; ++t) {
+    const U own = s.count[t];
+    s.count[t] = before;
+    before += own;
+  }
+}
+DEV void write_codes(const Call* call, Bytes& s, uint64_t at, U thread) {
+  uint64_t start = s.last[thread];
+  uint8_t* to = call->stream + call->places[at] + s.count[thread];
+  const uint64_t from = own_byte(at, thread);
+  for (uint64_t j = from; j < from + kOwnBytes && j < fives_of(call->n); ++j) {
+    bool ends = false;
+    const U code = code_of(call, j, start, ends);
+    if (ends) *to++ = uint8_t(code);
+    if (call->fives[j] != kOnes) start = j + 1;
+  }
+}
+KERNEL(tithe_write_codes, Bytes,
+       PHASE(last_own) PHASE(last_before) PHASE(count_codes) PHASE(count_before) PHASE(write_codes))
+DEV void slice_of_runs(const Call* call, Scan& s, uint64_t, U thread) {
+  scan_slice(call->keys, parts_in(fives_of(call->n), kBytesOf), s, thread);
+}
+DEV void places_of_runs(const Call* call, Scan& s, uint64_t, U thread) {
+  const uint64_t end =
+      scan_places(call->keys, call->places, parts_in(fives_of(call->n), kBytesOf), s, thread);
+  if (thread == kThreads - 1) *call->bytes = uint64_t(call->stream - call->payload) + end;
+}
+KERNEL(tithe_places, Scan, PHASE(slice_of_runs) PHASE(scan_before) PHASE(places_of_runs))
+
+// ---- Back: how many bytes of five each code stands for
+DEV uint64_t codes_in(const Call* call) {
+  return call->payload_bytes - uint64_t(call->stream - call->payload);
+}
+DEV U fives_in(U code) { return code < kFirstRun ? 1 : code - kFirstRun + 2; }
+DEV void count_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
+  U count = 0;
+  const uint64_t from = own_byte(at, thread);
+  for (uint64_t j = from; j < from + kOwnBytes && j < codes_in(call); ++j) count += fives_in(call->stream[j]);
+  s.count[thread] = count;
+}
+KERNEL(tithe_count_fives, Bytes, PHASE(count_fives) PHASE(count_run))
+DEV void slice_of_codes(const Call* call, Scan& s, uint64_t, U thread) {
+  scan_slice(call->keys, parts_in(codes_in(call), kBytesOf), s, thread);
+}
+DEV void places_of_fives(const Call* call, Scan& s, uint64_t, U thread) {
+  scan_places(call->keys, call->places, parts_in(codes_in(call), kBytesOf), s, thread);
+}
+KERNEL(tithe_places_of_fives, Scan, PHASE(slice_of_codes) PHASE(scan_before) PHASE(places_of_fives))
+DEV void read_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
+  uint64_t to = call->places[at] + s.count[thread];
+  const uint64_t from = own_byte(at, thread);
+  for (uint64_t j = from; j < from + kOwnBytes && j < codes_in(call); ++j) {
+    const U code = call->stream[j];
+    for (U k = 0; k < fives_in(code) && to < fives_of(call->n); ++k)
+      call->fives[to++] = uint8_t(code < kFirstRun ? code : U(kOnes));
+  }
+}
+KERNEL(tithe_read_fives, Bytes, PHASE(count_fives) PHASE(count_before) PHASE(read_fives))
+DEV U trit_at(const Call* call, uint64_t i) {
+  const U powers[5] = {81, 27, 9, 3, 1};
+  return call->fives[i / 5] / powers[i % 5] % 3;
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// In front of every generated program (prelude.h): what a pass finds, and runs of sixteen values.
+
+namespace {
+
+// ---- What a pass finds (reduce.cc)
+template <class T, class V>
+INL void spill(T* to, V v) {
+  __builtin_memcpy(to, &v, 16 * sizeof(T));
+}
+template <class T, class Of>
+INL T folded(T* l, Of of) {
+  for (int half = 8; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) l[k] = of(l[k], l[k + half]);
+  return l[0];
+}
+#if W == 16
+template <class T, class V, class Of>
+INL T folded(V v, Of of) {
+  T l[16];
+  spill(l, v);
+  return folded(l, of);
+}
+#else
+// The same, half by half, in vectors of 32, 16 and 8 bytes.
+typedef float QF __attribute__((vector_size(16)));
+typedef uint32_t QU __attribute__((vector_size(16)));
+typedef double QD __attribute__((vector_size(16)));
+template <class T, class Of>
+INL float folded(F v, Of of) {
+  typedef float Eight __attribute__((vector_size(32)));
+  Eight a = of((Eight)lower(v), (Eight)upper(v));
+  QF b = of((QF)_mm256_castps256_ps128((__m256)a), (QF)_mm256_extractf128_ps((__m256)a, 1));
+  QF c = of(b, (QF)_mm_movehl_ps((__m128)b, (__m128)b));
+  return of(float(c[0]), float(c[1]));
+}
+template <class T, class Of>
+INL uint32_t folded(U v, Of of) {
+  typedef uint32_t Eight __attribute__((vector_size(32)));
+  Eight a = of((Eight)lower(v), (Eight)upper(v));
+  QU b = of((QU)_mm256_castsi256_si128((__m256i)a), (QU)_mm256_extracti128_si256((__m256i)a, 1));
+  QU c = of(b, (QU)_mm_unpackhi_epi64((__m128i)b, (__m128i)b));
+  return of(uint32_t(c[0]), uint32_t(c[1]));
+}
+template <class T, class Of>
+INL double folded(D v, Of of) {
+  typedef double Four __attribute__((vector_size(32)));
+  Four a = of(of((Four)quarter(v, 0), (Four)quarter(v, 2)), of((Four)quarter(v, 1), (Four)quarter(v, 3)));
+  QD b = of((QD)_mm256_castpd256_pd128((__m256d)a), (QD)_mm256_extractf128_pd((__m256d)a, 1));
+  return of(double(b[0]), double(b[1]));
+}
+template <class T, class Of>
+INL int32_t folded(I v, Of of) {
+  int32_t l[16];
+  spill(l, v);
+  return folded(l, of);
+}
+#endif
+struct Sum {
+  template <class T>
+  inline __attribute__((always_inline)) T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Most {
+  template <class T>
+  inline __attribute__((always_inline)) T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+struct Least {
+  template <class T>
+  inline __attribute__((always_inline)) T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+template <class T>
+INL T within(T t, T most) {
+  return t < -most ? -most : most < t ? most : t;
+}
+// The total of the only piece; a piece's own sixteen sums stand in registers.
+template <class V, class T>
+struct Piece {
+  T all;
+  INL Piece make() {
+    Piece p;
+    p.all = 0;
+    return p;
+  }
+  inline __attribute__((always_inline)) void end(V lane) { all += folded<T>(lane, Sum()); }
+  inline __attribute__((always_inline)) T total(T most) { return within(all, most); }
+};
+// The totals of several pieces.
+template <class V, class T>
+struct Pieces {
+  T all[16];
+  size_t count;
+  INL Pieces make() {
+    Pieces p;
+    for (T& t : p.all) t = 0;
+    p.count = 0;
+    return p;
+  }
+  inline __attribute__((always_inline)) void end(V lane) { all[count++ % 16] += folded<T>(lane, Sum()); }
+  inline __attribute__((always_inline)) T total(T most) { return within(folded(all, Sum()), most); }
+};
+// The largest or smallest, the first of equals; of floats that may be NaN or -0 with its place.
+template <class V, class T, bool kLargest>
+struct Best {
+  V best;
+  U at;
+  INL Best make() {
+    Best b;
+    b.best = splat(T(0));
+    b.at = splat(0xffffffffU);
+    return b;
+  }
+  inline __attribute__((always_inline)) void look(V v, M which, uint32_t i) {
+    M better = kLargest ? lt(best, v) : lt(v, best);
+    M take = and_(which, or_(and_(eq(at, splat(0xffffffffU)), eq(v, v)), better));
+    best = select(take, v, best);
+    at = select(take, add(lanes(), splat(i)), at);
+  }
+  inline __attribute__((always_inline)) T found() {
+    T all[16];
+    uint32_t place[16];
+    spill(all, best);
+    spill(place, at);
+    T b = 0;
+    uint32_t where = 0xffffffffU;
+    for (int k = 0; k < 16; ++k)
+      if (place[k] != 0xffffffffU && (where == 0xffffffffU || (kLargest ? b < all[k] : all[k] < b) ||
+                                      (all[k] == b && place[k] < where))) {
+        b = all[k];
+        where = place[k];
+      }
+    return b;
+  }
+};
+INL float largest_lane(F v) { return folded<float>(v, Most()); }
+INL uint32_t lanes_sum(U v) { return folded<uint32_t>(v, Sum()); }
+INL uint32_t lanes_most(U v) { return folded<uint32_t>(v, Most()); }
+// Of finite values as they are taken, the best in sixteen lanes: only where it is 0 are equal ones not the same.
+template <int kResidual, class Of>
+INL float end_of(F lanes, Of of, const float* g, const float* r, size_t len) {
+  float best = len == 0 ? 0.0f : folded<float>(lanes, of);
+  if (best == 0)
+    for (size_t i = 0; i < len; ++i) {
+      float v = kResidual ? g[i] + r[i] : g[i];
+      if (v == 0) return v;
+    }
+  return best;
+}
+INL U size_bits(F v) { return and_(bits_(v), splat(0x7fffffffU)); }
+INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_i(sizes))); }
+INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
+
+// ---- Floats in place of doubles that are rounded down (emit_floors.h)
+// Whether all are further than `near` from whole numbers; NaN is not.
+INL bool clear(F s, F near) { return mask_bits(lt(near, abs_(sub(s, round_(s))))) == 0xffff; }
+
+// ---- Runs of sixteen, and the last ones, which may be fewer
+template <class T>
+INL F load_as(T, const float* p, size_t count) {
+  if constexpr (T::value)
+    return load_some(p, count);
+  else
+    return load(p);
+}
+template <class T>
+INL void store_as(T, float* p, F v, size_t count) {
+  if constexpr (T::value)
+    store_some(p, v, count);
+  else
+    store(p, v);
+}
+template <class T>
+INL U load_u_as(T tail, const uint32_t* p, size_t count) {
+  return bits_(load_as(tail, (const float*)p, count));
+}
+template <class T>
+INL void store_u_as(T tail, uint32_t* p, U v, size_t count) {
+  store_as(tail, (float*)p, float_(v), count);
+}
+INL M valid(Yes, size_t count) { return first_lanes(count); }
+INL All valid(No, size_t) { return All(); }
+// Runs body(tail, second, i, count) over [from, to): of 32 values, twice sixteen; and what remains.
+template <class Body>
+INL void by_pairs(size_t from, size_t to, Body& body) {
+  size_t i = from;
+  for (; i + 32 <= to; i += 32) {
+    body(No(), No(), i, 16);
+    body(No(), Yes(), i + 16, 16);
+  }
+  for (; i < to; i += 16) body(Yes(), No(), i, to - i < 16 ? to - i : 16);
+}
+// The same, sixteen by sixteen.
+template <class Body>
+INL void by_sixteen(size_t from, size_t to, Body& body) {
+  size_t i = from;
+  for (; i + 16 <= to; i += 16) body(No(), No(), i, 16);
+  if (i < to) body(Yes(), No(), i, to - i);
+}
+template <int kResidual, class T>
+INL F take(T tail, const float* g, const float* r, size_t i, size_t count) {
+  F v = load_as(tail, g + i, count);
+  if constexpr (kResidual) v = add(v, load_as(tail, r + i, count));
+  return v;
+}
+// Where memory is asked for while a block is sent: not beyond the values.
+INL size_t ahead_of(size_t at, size_t n) { return at + 2048 <= n ? at : 0; }
+template <int kResidual>
+INL void ask_for(const float* g, const float* r) {
+  __builtin_prefetch(g);
+  if (kResidual) __builtin_prefetch(r);
+}
+// The first payload's values; and what several payloads' values add to `onto`.
+template <class Reader>
+INL void put_first(size_t begin, size_t end, float* to, const Reader& reader) {
+  auto body = [&](auto tail, auto, size_t i, size_t count) __attribute__((always_inline)) {
+    store_as(tail, to + i, reader(tail, i, count), count);
+  };
+  by_sixteen(begin, end, body);
+}
+template <class... Readers>
+INL void add_all(size_t begin, size_t end, const float* onto, float* to, const Readers&... readers) {
+  auto body = [&](auto tail, auto, size_t i, size_t count) __attribute__((always_inline)) {
+    F v = load_as(tail, onto + i, count);
+    ((v = add(v, readers(tail, i, count))), ...);
+    store_as(tail, to + i, v, count);
+  };
+  by_sixteen(begin, end, body);
+}
+template <int kBits, class T>
+INL void pack_as(T, U u, uint8_t* to, size_t count) {
+  if constexpr (T::value) {
+    uint8_t all[64];
+    pack<kBits>(select(first_lanes(count), u, splat(0U)), all);
+    __builtin_memcpy(to, all, (count * kBits + 7) / 8);
+  } else {
+    pack<kBits>(u, to);
+  }
+}
+template <int kBits, class T>
+INL U unpack_as(T, const uint8_t* from, size_t count) {
+  if constexpr (T::value) {
+    uint8_t all[64] = {};
+    __builtin_memcpy(all, from, (count * kBits + 7) / 8);
+    return unpack<kBits>(all);
+  } else {
+    return unpack<kBits>(from);
+  }
+}
+template <class T>
+INL void pack_mask_as(T, M m, uint8_t* to, size_t count) {
+  if constexpr (T::value) {
+    uint32_t b = mask_bits(m) & ((1U << count) - 1);
+    put(to, b, count > 8 ? 2 : 1);
+  } else
+    pack_mask(m, to);
+}
+template <class T>
+INL M unpack_mask_as(T, const uint8_t* from, size_t count) {
+  if constexpr (T::value)
+    return bits_mask(get(from, count > 8 ? 2 : 1));
+  else
+    return unpack_mask(from);
+}
+// A block that holds what is not finite: nothing of it is sent.
+static inline void send_nothing(const float* g, const float* r, float* left, size_t len, uint8_t* out,
+                                size_t bytes) {
+  __builtin_memset(out, 0, bytes);
+  if (left)
+    for (size_t i = 0; i < len; ++i) left[i] = r ? g[i] + r[i] : g[i];
+}
+static inline void divide_all(float* out, size_t len, float by) {
+  size_t i = 0;
+  for (; i + 16 <= len; i += 16) store(out + i, div_(load(out + i), splat(by)));
+  for (; i < len; ++i) out[i] /= by;
+}
+struct Call {
+  const double* settings;
+  uint64_t n, key, shared_key;
+  const uint32_t* const* agreed;
+  uint32_t agreed_ranks, most_ranks;
+  unsigned field_bits;
+  void (*pack)(const uint32_t*, size_t, size_t, unsigned, uint8_t*);
+  void (*unpack)(const uint8_t*, size_t, size_t, unsigned, uint32_t*);
+};
+struct Answer {
+  uint32_t finite, broken;
+  uint64_t block;
+};
+struct Object {
+  uint32_t interface, combination;
+  uint64_t key;
+  void (*encode)(const Call*, const float*, const float*, float*, uint8_t*, Answer*);
+  int (*check)(const Call*, const uint8_t*);
+  void (*decode)(const Call*, const uint8_t* const*, size_t, const float*, float, float*);
+};
+
+// ---- Int fields (codec/int_sum/int_fields.h): rows of sixteen, where blocks are made of them. One product finds a
+// row's group, of up to 2^28 rows: `part` is 2^35 over the rows of a group, rounded up.
+struct Rows {
+  uint64_t part;
+  uint32_t bits, fields;
+};
+INL Rows rows_of(const Call* call) {
+  uint32_t bits = call->field_bits, fields = 32 / bits;
+  Rows r = {((1ULL << 35) + fields - 1) / fields, bits, fields};
+  return r;
+}
+struct RowPlace {
+  size_t at;
+  uint32_t shift;
+};
+INL RowPlace row_place(const Rows& r, size_t i) {
+  uint64_t row = i / 16, group = row * r.part >> 35;
+  RowPlace p = {4 + 64 * group, uint32_t(row - group * r.fields) * r.bits};
+  return p;
+}
+template <class T>
+INL U row_at(T tail, const Rows& r, const uint8_t* payload, size_t i, size_t count) {
+  RowPlace p = row_place(r, i);
+  U u = load_u_as(tail, (const uint32_t*)(payload + p.at), count);
+  EACH(u.v[k] = u.v[k] >> p.shift);
+  return and_(u, splat((1U << r.bits) - 1));
+}
+template <class T>
+INL void put_row(T tail, const Rows& r, U u, uint8_t* payload, size_t i, size_t count) {
+  RowPlace p = row_place(r, i);
+  uint32_t* to = (uint32_t*)(payload + p.at);
+  EACH(u.v[k] = u.v[k] << p.shift);
+  if (p.shift != 0) u = or_(u, load_u_as(tail, to, count));
+  store_u_as(tail, to, u, count);
+}
+// Of other blocks numbers wait here until there are enough of them for the library's kernels.
+struct Fields {
+  const Call* call;
+  uint8_t* out;
+  size_t begun, held;
+  uint32_t all[2048];
+  // Numbers up to here stand in all[back + i], i from `from` on; not more than 1024 at a time.
+  inline __attribute__((always_inline)) size_t back(size_t from) const { return held - from; }
+  inline __attribute__((always_inline)) void add(size_t count) {
+    held += count;
+    if (held >= 1024) send(held / 16 * 16);
+  }
+  inline __attribute__((always_inline)) void send(size_t count) {
+    call->pack(all, begun, count, call->field_bits, out);
+    begun += count;
+    held -= count;
+    __builtin_memmove(all, all + count, 4 * held);
+  }
+};
+
+}  // namespace

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// In front of every generated program (prelude.h): scan, tables, and reductions by a function of the program.
+
+// ---- Of a block's values in order (lang/run/tables.h)
+namespace {
+INL U load_u(const uint32_t* p) {
+  U u;
+  __builtin_memcpy(&u, p, 64);
+  return u;
+}
+INL void store_u(uint32_t* p, U u) { __builtin_memcpy(p, &u, 64); }
+INL U scan(U v, uint32_t& sum) {
+  uint32_t all[16];
+  store_u(all, v);
+  for (uint32_t& a : all) a = sum += a;
+  return load_u(all);
+}
+template <uint32_t kEntries>
+INL void count_into(uint32_t* table, U index, M which) {
+  uint32_t all[16];
+  store_u(all, index);
+  for (uint32_t bits = mask_bits(which); bits != 0; bits &= bits - 1) {
+    uint32_t k = all[__builtin_ctz(bits)];
+    if (k < kEntries) ++table[k];
+  }
+}
+template <int kEntries>
+INL void add_up(const uint32_t* table, uint32_t* sums) {
+  uint32_t sum = 0;
+  for (int k = 0; k < kEntries; ++k) sums[k] = sum += table[k];
+}
+INL uint32_t entry_of(const uint32_t* table, uint32_t entries, uint32_t index) {
+  return index < entries ? table[index] : 0;
+}
+INL U entry_of(const uint32_t* table, uint32_t entries, U index) {
+  return each1<U>(index, [=](uint32_t k) { return entry_of(table, entries, k); });
+}
+INL U keys_of(U v) { return v; }
+INL U keys_of(I v) { return xor_(as_u(v), splat(0x80000000U)); }
+INL U keys_of(F v) {
+  return each1<U>(v, [](float x) {
+    uint32_t b = bits_(x);
+    return x != x ? ~0U : b ^ (b >> 31 != 0 ? ~0U : 0x80000000U);
+  });
+}
+INL uint32_t float_of_key(uint32_t key) { return key ^ (key >> 31 != 0 ? 0x80000000U : ~0U); }
+// By eight bits at a time from the lowest on, those in which all are alike left out; equal ones keep their order.
+template <class T>
+INL const T* in_order(T* from, T* to, size_t count, int lowest) {
+  for (int bit = lowest; bit < lowest + 32; bit += 8) {
+    uint32_t place[256] = {};
+    for (size_t i = 0; i < count; ++i) ++place[from[i] >> bit & 255];
+    if (count == 0 || place[from[0] >> bit & 255] == count) continue;
+    uint32_t at = 0;
+    for (uint32_t& p : place) {
+      uint32_t many = p;
+      p = at;
+      at += many;
+    }
+    for (size_t i = 0; i < count; ++i) to[place[from[i] >> bit & 255]++] = from[i];
+    T* swap = from;
+    from = to;
+    to = swap;
+  }
+  return from;
+}
+template <int kMost>
+static inline __attribute__((noinline, unused)) void sort_keys(uint32_t* keys, size_t count) {
+  uint32_t other[kMost];
+  const uint32_t* sorted = in_order(keys, other, count, 0);
+  if (sorted != keys) __builtin_memcpy(keys, sorted, 4 * count);
+}
+template <int kMost>
+static inline __attribute__((noinline, unused)) void order_keys(uint32_t* keys, size_t count) {
+  uint64_t all[kMost], other[kMost];
+  for (size_t i = 0; i < count; ++i) all[i] = uint64_t(keys[i]) << 32 | i;
+  const uint64_t* sorted = in_order(all, other, count, 32);
+  for (size_t i = 0; i < count; ++i) keys[uint32_t(sorted[i])] = uint32_t(i);
+}
+// Sixteen running values, of a piece and of the pieces, by a function of two runs of sixteen.
+template <class V, class T>
+struct PiecesBy {
+  V all;
+  uint32_t count;
+  INL PiecesBy make(V start) {
+    PiecesBy p;
+    p.all = start;
+    p.count = 0;
+    return p;
+  }
+  template <class Of>
+  inline __attribute__((always_inline)) T put_together(V lane, Of of) {
+    T l[32];
+    for (int half = 8; half > 0; half /= 2) {
+      V upper;
+      spill(l, lane);
+      spill(l + 16, lane);
+      __builtin_memcpy(&upper, l + half, 16 * sizeof(T));
+      lane = of(lane, upper);
+    }
+    spill(l, lane);
+    return l[0];
+  }
+  template <class Of>
+  inline __attribute__((always_inline)) void end(V lane, Of of) {
+    V total = splat(put_together(lane, of));
+    all = select(eq(lanes(), splat(count++ % 16)), of(all, total), all);
+  }
+  template <class Of>
+  inline __attribute__((always_inline)) T total(Of of) {
+    return put_together(all, of);
+  }
+};
+}  // namespace

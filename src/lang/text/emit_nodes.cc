@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/text/emit_nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tithe::lang {
+
+namespace {
+
+std::string literal(Type type, double v) {
+  switch (type) {
+    case Type::kBool:
+      return v != 0 ? "true" : "false";
+    case Type::kI32:
+      return fmt::format("int32_t({:.0f}LL)", v);
+    case Type::kU32:
+      return fmt::format("{:.0f}U", v);
+    case Type::kF32:
+      return fmt::format("({:a}f)", v);
+    default:
+      return fmt::format("({:a})", v);
+  }
+}
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::kAdd:
+      return "add";
+    case Op::kSub:
+      return "sub";
+    case Op::kMul:
+      return "mul";
+    case Op::kDiv:
+      return "div_";
+    case Op::kMod:
+      return "mod_";
+    case Op::kNeg:
+      return "neg";
+    case Op::kBitAnd:
+      return "and_";
+    case Op::kBitOr:
+      return "or_";
+    case Op::kBitXor:
+      return "xor_";
+    case Op::kBitNot:
+      return "not_";
+    case Op::kLess:
+      return "lt";
+    case Op::kLessEqual:
+      return "le";
+    case Op::kEqual:
+      return "eq";
+    case Op::kNotEqual:
+      return "ne";
+    case Op::kLogicNot:
+      return "lnot";
+    case Op::kSelect:
+      return "select";
+    case Op::kAbs:
+      return "abs_";
+    case Op::kMin:
+      return "min_";
+    case Op::kMax:
+      return "max_";
+    case Op::kFloor:
+      return "floor_";
+    case Op::kCeil:
+      return "ceil_";
+    case Op::kRound:
+      return "round_";
+    case Op::kSqrt:
+      return "sqrt_";
+    case Op::kDivide:
+      return "divide_";
+    case Op::kSignbit:
+      return "signbit_";
+    case Op::kCopysign:
+      return "copysign_";
+    case Op::kBits:
+      return "bits_";
+    case Op::kHalf:
+      return "half_bits";
+    case Op::kFromHalf:
+      return "from_half_bits";
+    default:
+      return "float_";
+  }
+}
+
+// Both ends are floats, and vector instructions convert what lies between them.
+bool is_small(Range r) {
+  const auto fits = [](double v) {
+    return std::fabs(v) < 0x1p31 && static_cast<double>(static_cast<float>(v)) == v;
+  };
+  return fits(r.low) && fits(r.high);
+}
+
+}  // namespace
+
+std::string NodeText::number_type(int k) const {
+  constexpr const char* kNames[] = {"bool", "int32_t", "uint32_t", "float", "double"};
+  return kNames[static_cast<int>(node(k).type)];
+}
+std::string NodeText::value_type(int k) const {
+  constexpr const char* kNames[] = {"M", "I", "U", "F", "D"};
+  return kNames[static_cast<int>(node(k).type)];
+}
+
+std::string NodeText::number(int k) const {
+  if (node(k).op == Op::kConst) return literal(node(k).type, node(k).number);
+  return fmt::format("b{}", k);
+}
+std::string NodeText::values(int k) const {
+  if (node(k).stage == Stage::kValue) return fmt::format("v{}", k);
+  const std::string all = fmt::format("splat({})", number(k));
+  const auto kept = kept_.find(all);
+  return kept == kept_.end() ? all : kept->second;
+}
+
+// Zeros cost nothing, and truths have forms of their own.
+std::string NodeText::keep(int k) {
+  const Node& n = node(k);
+  const std::string all = fmt::format("splat({})", number(k));
+  if (n.stage != Stage::kPlan || n.type == Type::kBool || (n.op == Op::kConst && n.number == 0)) return "";
+  const std::string name = fmt::format("k{}", kept_.size());
+  if (!kept_.emplace(all, name).second) return "";
+  return fmt::format("const {} {} = kept({});", value_type(k), name, all);
+}
+
+int NodeText::before_clamp(int k, Range range) const {
+  const Node& n = node(k);
+  if (!of_sixteen_ || n.op != Op::kClamp || n.stage != Stage::kValue || !is_float(n.type)) return k;
+  const auto is = [&](int bound, double end) {
+    return node(bound).stage == Stage::kPlan && node(bound).range.low == end && node(bound).range.high == end;
+  };
+  return is(n.in[1], range.low) && is(n.in[2], range.high) ? n.in[0] : k;
+}
+
+std::string NodeText::conversion(int k, std::string of) const {
+  const Node& to = node(k);
+  const Node& from = node(to.in[0]);
+  const Range range = to.range;
+  if (of_sixteen_ && to.stage == Stage::kValue && is_whole(to.type))
+    of = values(before_clamp(to.in[0], range));
+  const bool whole = from.type == Type::kI32 || from.type == Type::kU32 || from.type == Type::kBool;
+  const bool low_half = from.type == Type::kU32 && from.range.high < 0x1p31;
+  switch (to.type) {
+    case Type::kF32:
+      return fmt::format("{}({})", low_half ? "small_f32" : "to_f32", of);
+    case Type::kF64:
+      return fmt::format("{}({})", low_half ? "small_f64" : "to_f64", of);
+    case Type::kI32:
+      if (whole) return fmt::format("as_i({})", of);
+      return fmt::format("{}_i32({}, {:a}, {:a})", is_small(range) ? "small" : "to", of, range.low,
+                         range.high);
+    default:
+      if (whole) return fmt::format("as_u({})", of);
+      if (is_small(range)) return fmt::format("as_u(small_i32({}, {:a}, {:a}))", of, range.low, range.high);
+      return fmt::format("to_u32({}, {:a}, {:a})", of, range.low, range.high);
+  }
+}
+
+std::string NodeText::expression(int k) const {
+  const Node& n = node(k);
+  const auto in = [&](std::size_t which) {
+    return n.stage == Stage::kValue ? values(n.in[which]) : number(n.in[which]);
+  };
+  switch (n.op) {
+    case Op::kParam:
+      return fmt::format("call->settings[{}]", n.index);
+    case Op::kN:
+      return "uint32_t(call->n)";
+    case Op::kLength:
+      return "uint32_t(len)";
+    case Op::kConvert:
+      return conversion(k, in(0));
+    case Op::kClamp:
+      return fmt::format(
+          "{}({}, {}, {})",
+          of_sixteen_ && n.stage == Stage::kValue && node(n.in[1]).range.high <= node(n.in[2]).range.low
+              ? "hold_"
+              : "clamp_",
+          in(0), in(1), in(2));
+    case Op::kSelect:
+      if (const Range& known = node(n.in[0]).range; known.constant()) return known.low != 0 ? in(1) : in(2);
+      return fmt::format("select({}, {}, {})", in(0), in(1), in(2));
+    case Op::kShiftLeft:
+    case Op::kShiftRight:
+      if (const Node& by = node(n.in[1]);
+          of_sixteen_ && n.stage == Stage::kValue && by.op == Op::kConst && by.number >= 0 && by.number < 32)
+        return fmt::format("{}<{:.0f}>({})", n.op == Op::kShiftLeft ? "shl_by" : "shr_by", by.number, in(0));
+      return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
+    case Op::kLess:
+    case Op::kLessEqual:  // AVX2 compares whole numbers as signed ones
+      if (of_sixteen_ && n.stage == Stage::kValue && node(n.in[0]).type == Type::kU32 &&
+          std::max(node(n.in[0]).range.high, node(n.in[1]).range.high) < 0x1p31)
+        return fmt::format("{}(as_i({}), as_i({}))", name_of(n.op), in(0), in(1));
+      [[fallthrough]];
+    default: {
+      std::string text = fmt::format("{}({}", name_of(n.op), in(0));
+      for (std::size_t j = 1; j < n.in.size() && n.in[j] != kNone; ++j) text += ", " + in(j);
+      return text + ")";
+    }
+  }
+}
+
+int NodeText::least_unit(int k) const {
+  constexpr int kUnknown = -10000, kOfFloats = -149;
+  const Node& n = node(k);
+  if (is_whole(n.type) || n.type == Type::kBool) return 0;
+  if (n.type == Type::kF32) return kOfFloats;
+  switch (n.op) {
+    case Op::kConst:
+      return n.number == 0 ? 0 : std::ilogb(n.number) - 52;
+    case Op::kConvert:
+      return least_unit(n.in[0]);
+    case Op::kFloor:
+    case Op::kCeil:
+    case Op::kRound:
+      return 0;
+    case Op::kNeg:
+    case Op::kAbs:
+      return least_unit(n.in[0]);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMin:
+    case Op::kMax:
+      return std::min(least_unit(n.in[0]), least_unit(n.in[1]));
+    case Op::kMul:
+      return std::max(least_unit(n.in[0]) + least_unit(n.in[1]), kUnknown);
+    default:
+      return kUnknown;
+  }
+}
+
+std::string NodeText::definition(int k) const {
+  const bool value = node(k).stage == Stage::kValue;
+  return fmt::format("const {} {}{} = {};", value ? value_type(k) : number_type(k), value ? 'v' : 'b', k,
+                     expression(k));
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/text/emit_passes.h"
+
+#include <algorithm>
+
+#include "codec/common/block.h"
+
+namespace tithe::lang {
+
+void PassText::open(const std::string& head) {
+  line("{}{}{{", head, head.empty() ? "" : " ");
+  ++depth_;
+}
+
+void PassText::close(const char* tail) {
+  --depth_;
+  line("{}", tail);
+}
+
+// ---- Nodes
+
+void PassText::define(int k) {
+  const Node& n = node(k);
+  if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;
+  if (!within_floors_.empty() && within_floors_[static_cast<std::size_t>(k)]) return;
+  known(k);
+  if (const auto floor = floors_.find(k); floor != floors_.end()) return define_floor(floor->second);
+  switch (n.op) {
+    case Op::kTaken:
+      return line("const F v{} = x;", k);
+    case Op::kGrad:
+      return line("const F v{} = load_as(tail, g + i, count);", k);
+    case Op::kBefore:
+      return line("{}", agreed(k));
+    case Op::kAdded:
+      return line("const int32_t b{} = int32_t({});", k, n.index == 0 ? "added" : "call->agreed_ranks");
+    case Op::kDraw:
+    case Op::kSharedDraw:
+      return line("const U v{} = {};", k, draw(k, n.index));
+    case Op::kScan:
+      return line("const U v{} = scan({}, c{});", k, text_.values(n.in[0]), k);
+    case Op::kRank:
+      return line("const U v{} = load_u(t{} + i);", k, n.in[0]);
+    case Op::kEntry:
+      return line("{}", entry(k));
+    case Op::kSums:
+      line("uint32_t t{}[{}];", k, n.index);
+      return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
+    case Op::kLevel:
+      return line("const I v{} = level_of{}(t{}, {}, {});", k,
+                  of_sixteen_ && node(n.in[0]).op == Op::kTaken ? "_number" : "", k, text_.values(n.in[0]),
+                  draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
+    case Op::kDiv:
+      if (!by_one(k)) return line("{}", text_.definition(k));
+      return line("const D v{} = divided({}, by{});", k, text_.values(n.in[0]), k);
+    case Op::kDivide:
+      if (!by_one(k)) return line("{}", text_.definition(k));
+      return line("const D v{} = divided_or({}, by{}, {});", k, text_.values(n.in[0]), k,
+                  text_.values(n.in[2]));
+    default:
+      line("{}", text_.definition(k));
+  }
+}
+
+void PassText::define_floor(const FloorText& of) {
+  line("const F s{} = {};", of.root, of.sum);
+  std::string leaves;
+  for (const int k : of.leaves) leaves += fmt::format("{}v{}", leaves.empty() ? "" : ", ", k);
+  line("const {0} v{1} = __builtin_expect(clear(s{1}, near{1}), 1) ? {2} : exact{1}({3});",
+       text_.value_type(of.root), of.root, of.whole, leaves);
+}
+
+void PassText::floors_before_loop(const Nodes& nodes, const Nodes& kept) {
+  if (!of_sixteen_) return;
+  std::vector<bool> within(defined_.size());
+  for (const int root : nodes) {
+    auto found = floor_text(program_, text_, root, nodes, kept);
+    if (!found) continue;
+    for (const std::string& text : found->before) line("{}", text);
+    const std::vector<bool> before = defined_;
+    std::string leaves;
+    for (const int k : found->leaves) {
+      leaves += fmt::format("{}{} v{}", leaves.empty() ? "" : ", ", text_.value_type(k), k);
+      known(k);
+    }
+    // Once for all of the loop's bodies.
+    open(fmt::format("const auto exact{} = [=]({}) __attribute__((noinline, cold))", root, leaves));
+    define_all(found->inside);
+    define(root);
+    line("return v{};", root);
+    close("};");
+    defined_ = before;
+    for (const int k : found->alone) within[static_cast<std::size_t>(k)] = true;
+    floors_.emplace(root, std::move(*found));
+  }
+  within_floors_ = std::move(within);
+}
+
+void PassText::end_of_floors() {
+  floors_.clear();
+  within_floors_.clear();
+}
+
+void PassText::define_all(const Nodes& nodes) {
+  for (const int k : nodes) define(k);
+}
+
+void PassText::plan() {
+  defined_.assign(defined_.size(), false);
+  if (of_sixteen_) line("const uint64_t key = call->key, shared_key = call->shared_key;");
+  define_all(schedule_.plan);
+  text_.forget_kept();
+}
+
+void PassText::context() {
+  for (std::size_t k = 0; k < program_.before.size(); ++k)
+    if (program_.before[k].input != kNone) line("const uint32_t* const c{0} = call->agreed[{0}];", k);
+  define_all(schedule_.all);
+}
+
+// A number of the phase in front, as it stands in ObjectCall::agreed.
+std::string PassText::agreed(int k) const {
+  const Node& n = node(k);
+  const bool value = n.stage == Stage::kValue;
+  std::string bits = fmt::format("c{}[0]", n.index);
+  if (value)
+    bits = fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index);
+  else if (n.stage == Stage::kBlock && program_.block != 0)
+    bits = fmt::format("c{}[first / {}]", n.index, program_.block);
+  if (n.type == Type::kF32) bits = fmt::format("float_({})", bits);
+  if (n.type == Type::kBool)
+    bits = value ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
+  return fmt::format("const {} {}{} = {};", value ? text_.value_type(k) : text_.number_type(k),
+                     value ? 'v' : 'b', k, bits);
+}
+
+void PassText::keep_numbers(const Nodes& of) {
+  for (const int k : of) {
+    const Node& n = node(k);
+    const bool shift = n.op == Op::kShiftLeft || n.op == Op::kShiftRight;
+    if (n.stage != Stage::kValue || n.op == Op::kConvert || n.op == Op::kLevel) continue;
+    for (const int from : n.in) {
+      if (from == kNone || node(from).stage == Stage::kValue) continue;
+      if (shift && from == n.in[1] && node(from).op == Op::kConst) continue;
+      if (const std::string text = text_.keep(from); !text.empty()) line("{}", text);
+    }
+  }
+}
+
+std::string PassText::draw(int k, unsigned bits) const {
+  const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
+  if (keeps_draws(bits))
+    return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
+  return fmt::format("draw({}{}, first + i, {})", of_sixteen_ ? "" : "call->", key, bits);
+}
+
+void PassText::before_loop(const Nodes& nodes) {
+  for (const int k : nodes) {
+    const Node& n = node(k);
+    if (n.op == Op::kScan) line("uint32_t c{} = 0;", k);
+    if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
+    if (by_one(k)) line("const By by{} = by_of({});", k, text_.number(n.in[1]));
+    if (of_sixteen_ && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
+      line("U word{} = splat(0U);", k);
+  }
+}
+
+// ---- Loops
+
+void PassText::open_blocks() {
+  if (program_.block == 0) {
+    open("do");
+    line("const size_t first = 0, len = n;");
+  } else {
+    open(fmt::format("for (size_t first = 0; first < n; first += {})", program_.block));
+    line("const size_t len = n - first < {0} ? n - first : {0};", program_.block);
+  }
+}
+
+void PassText::close_blocks() { close(program_.block == 0 ? "} while (0);" : "}"); }
+
+void PassText::open_body() {
+  open("auto body = [&](auto tail, auto second, size_t i, size_t count) __attribute__((always_inline))");
+  outer_ = defined_;
+  in_body_ = true;
+}
+
+void PassText::close_body() {
+  defined_ = outer_;
+  in_body_ = false;
+  close("};");
+}
+
+void PassText::run_body(const char* from, const char* to) {
+  line("{}({}, {}, body);", in_pairs() ? "by_pairs" : "by_sixteen", from, to);
+}
+
+// ---- What a pass finds
+
+// The largest of what is never below 0, NaN or -0 needs no place of its first.
+bool PassText::plain_largest(int k) const {
+  if (node(k).op != Op::kLargest) return false;
+  const Node& of = node(node(k).in[0]);
+  return of.type == Type::kU32 || (of.op == Op::kAbs && node(of.in[0]).op == Op::kTaken);
+}
+
+// The largest or smallest of what is taken, all of it finite.
+bool PassText::end_of_taken(int k) const {
+  const Node& n = node(k);
+  return (n.op == Op::kLargest || n.op == Op::kSmallest) && n.in[1] == kNone &&
+         node(n.in[0]).op == Op::kTaken;
+}
+
+// Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.h's way.
+bool PassText::by_one(int k) const {
+  const Node& n = node(k);
+  if (!of_sixteen_ || (n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 ||
+      n.stage != Stage::kValue)
+    return false;
+  const Range of = node(n.in[0]).range;
+  return node(n.in[1]).stage != Stage::kValue && std::max(-of.low, of.high) <= 0x1p400 &&
+         text_.least_unit(n.in[0]) >= -400;
+}
+
+bool PassText::in_pieces() const { return program_.block == 0 || program_.block > kPiece; }
+
+void PassText::accumulator(int k) {
+  const Node& n = node(k);
+  const std::string values = text_.value_type(n.in[0]), number = text_.number_type(n.in[0]);
+  switch (n.op) {
+    case Op::kSum:
+    case Op::kMean:
+      line("auto s{} = {}<{}, {}>::make();", k, in_pieces() ? "Pieces" : "Piece", values, number);
+      line("{} l{} = splat({}(0));", values, k, number);
+      if (n.op == Op::kMean && n.in[1] != kNone) line("U n{} = splat(0U);", k);
+      return;
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
+      if (end_of_taken(k))
+        return line("F s{} = splat({}__builtin_inff());", k, n.op == Op::kLargest ? "-" : "");
+      return line("auto s{} = Best<{}, {}, {}>::make();", k, values, number, n.op == Op::kLargest);
+    case Op::kReduce:
+      function_of(k, " __attribute__((always_inline))");
+      line("{} l{} = splat({});", values, k, text_.number(n.in[2]));
+      return line("auto s{0} = PiecesBy<{1}, {2}>::make(l{0});", k, values, number);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return table(k);
+    case Op::kCount:
+      return line("U s{} = splat(0U);", k);
+    default:
+      return line("M s{} = splat(false);", k);
+  }
+}
+
+void PassText::accumulate(int k) {
+  const Node& n = node(k);
+  const std::string of = text_.values(n.in[0]), number = text_.number_type(n.in[0]);
+  const std::string which = n.in[1] == kNone ? "here" : fmt::format("and_(here, {})", text_.values(n.in[1]));
+  switch (n.op) {
+    case Op::kSum:
+    case Op::kMean:
+      line("l{0} = add(l{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
+      if (n.op == Op::kMean && n.in[1] != kNone) line("n{0} = count_up(n{0}, {1});", k, which);
+      return;
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (plain_largest(k))
+        return line("s{0} = max_(s{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
+      if (end_of_taken(k))
+        return line("s{0} = {1}(s{0}, select(here, {2}, splat({3}__builtin_inff())));", k,
+                    n.op == Op::kLargest ? "max_" : "min_", of, n.op == Op::kLargest ? "-" : "");
+      return line("s{}.look({}, {}, uint32_t(i));", k, of, which);
+    case Op::kReduce:
+      return line("l{0} = select({1}, f{0}(l{0}, {2}), l{0});", k, which, of);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return add_to_table(k, of, which);
+    case Op::kCount:
+      return line("s{0} = count_up(s{0}, and_({1}, {2}));", k, which, of);
+    case Op::kAny:
+      return line("s{0} = or_(s{0}, and_({1}, {2}));", k, which, of);
+    default:
+      return line("s{0} = or_(s{0}, and_({1}, not_({2})));", k, which, of);
+  }
+}
+
+void PassText::finish(int k) {
+  const Node& n = node(k);
+  known(k);
+  const std::string type = text_.number_type(k);
+  switch (n.op) {
+    case Op::kSum:
+    case Op::kMean: {
+      const bool wide = n.type == Type::kF64;
+      const std::string total =
+          fmt::format("s{}.total({})", k, wide ? "0x1.fffffffffffffp1023" : "0x1.fffffep127f");
+      if (n.op == Op::kSum) return line("const {} b{} = {};", type, k, total);
+      line("const uint64_t c{} = {};", k, n.in[1] == kNone ? "len" : fmt::format("lanes_sum(n{})", k));
+      return line("const {0} b{1} = c{1} == 0 ? {0}(0) : {2} / {0}(c{1});", type, k, total);
+    }
+    case Op::kLargest:
+    case Op::kSmallest:
+      if (end_of_taken(k))
+        return line("const float b{0} = end_of<kResidual>(s{0}, {1}(), g, r, len);", k,
+                    n.op == Op::kLargest ? "Most" : "Least");
+      if (!plain_largest(k)) return line("const {0} b{1} = s{1}.found();", type, k);
+      return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "lanes_most" : "largest_lane",
+                  k);
+    case Op::kReduce:
+      return line("const {0} b{1} = s{1}.total(f{1});", type, k);
+    case Op::kHistogram:
+    case Op::kSort:
+    case Op::kOrder:
+      return finish_table(k);
+    case Op::kCount:
+      return line("const uint32_t b{0} = lanes_sum(s{0});", k);
+    case Op::kAny:
+      return line("const bool b{0} = any_of(s{0});", k);
+    default:
+      return line("const bool b{0} = !any_of(s{0});", k);
+  }
+}
+
+void PassText::pass(const Pass& of, bool first) {
+  define_all(of.block);
+  for (const int k : of.reduce) accumulator(k);
+  const bool pieces =
+      in_pieces() && std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return in_shape(k); });
+  open("");
+  before_loop(of.value);
+  open_body();
+  line("const F x = take<kResidual>(tail, g, r, i, count);");
+  if (first) line("peak = max_(peak, size_bits(x));");
+  line("const auto here = valid(tail, count);");
+  define_all(of.value);
+  for (const int k : of.reduce) accumulate(k);
+  close_body();
+  if (pieces) {
+    open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kPiece));
+    line("const size_t end = len - piece < {0} ? len : piece + {0};", kPiece);
+    run_body("piece", "end");
+  } else {
+    run_body("0", "len");
+  }
+  for (const int k : of.reduce)
+    if (node(k).op == Op::kReduce) {
+      line("s{0}.end(l{0}, f{0});", k);
+      line("l{} = splat({});", k, text_.number(node(k).in[2]));
+    } else if (sums(k)) {
+      line("s{0}.end(l{0});", k);
+      line("l{} = splat({}(0));", k, text_.number_type(node(k).in[0]));
+    }
+  if (pieces) close();
+  close();
+  if (first) {
+    open("if (!all_finite(peak))");
+    line("finite = false;");
+    line("send_nothing(g, r, l, len, block, size_t(next - block));");
+    line("block = next;");
+    line("continue;");
+    close();
+  }
+  for (const int k : of.reduce) finish(k);
+}
+
+}  // namespace tithe::lang
