@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-auto study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-auto study study-optimizers clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -70,9 +70,13 @@ rtl-prove: ## proofs of the small modules, and mutations that they refuse: ONLY=
 	@.setup/rtl-venv/bin/python rtl/prove.py --only "$(ONLY)"
 
 lint: ## format, static analysis, floors, documents
-	@tools/setup.sh build lint
+	@tools/setup.sh build lint docs
 	@$(MAKE) --no-print-directory build
 	@tools/lint/lint.sh
+
+docs: ## a site of all documents that can be searched: build/docs/site/index.html
+	@tools/setup.sh docs
+	@$(PY) tools/make_docs.py
 
 fuzz: ## libFuzzer on every decoder and reader: TARGETS= SECONDS_EACH=600 JOBS= KEEP=1 (tests/fuzz/README.md)
 	@tools/setup.sh build fuzz

@@ -15,8 +15,6 @@ and the rules at which auto ended, from the beginning. Needs root, or user names
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,14 +23,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / folder) for folder in ("python", "demo")]
+import numpy as np
+from harness import ROOT, all_gather_in, give, machine, said_inside, start_ranks
 
-import numpy as np  # noqa: E402
-from transports import all_gather_in  # noqa: E402
-
-import tithe  # noqa: E402
-from hosts import Hosts, die_with_parent, enter, parse_rate  # noqa: E402
+import tithe
+from hosts import Hosts, parse_rate
 
 RANKS = 4
 CASES = ["resnet50:0.05@1gbit>100mbit", "bert_base:0.05@1gbit>100mbit", "hdc:1@1gbit>100mbit"]
@@ -138,22 +133,9 @@ class Inside:
     def __init__(self, args: argparse.Namespace, rate: str, folder: str):
         self.hosts = Hosts(ranks=RANKS, link=rate)
         self.hosts.build()
-        self.folder = folder
         self.fixed = 0
-        (Path(folder) / "auto").mkdir()
-        env = {**os.environ, "UCX_NET_DEVICES": self.hosts.interface, "UCX_LOG_LEVEL": "fatal"}
-        line = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
-        self.ranks = [
-            subprocess.Popen(
-                [*self.hosts.prefix(r), *line, "--rank", str(r)],
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if r == 0 else subprocess.DEVNULL,
-                text=True,
-                preexec_fn=die_with_parent,
-            )
-            for r in range(RANKS)
-        ]
+        # All ranks read what is asked; rank 0 alone is heard.
+        self.ranks = start_ranks(self.hosts, ["--folder", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, what: dict) -> list[dict]:
         for rank in self.ranks:
@@ -169,9 +151,7 @@ class Inside:
 
     def fix(self, codec: str, choices: str = "") -> float:
         self.fixed += 1
-        name = f"fixed{self.fixed}"
-        (Path(self.folder) / name).mkdir()
-        return self.ask({"name": name, "codec": codec, "choices": choices})[0]["ms"]
+        return self.ask({"name": f"fixed{self.fixed}", "codec": codec, "choices": choices})[0]["ms"]
 
     def change(self, rate: str) -> None:
         bits = parse_rate(rate)
@@ -254,14 +234,12 @@ def rows_of(case: dict) -> list[str]:
 
 
 def page(args: argparse.Namespace, cases: list[dict]) -> str:
-    models = [x.split(":", 1)[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x]
     asked = " ".join(["python", "bench/auto.py", *sys.argv[1:]])
-    machine = f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
     out = [
         "# Codec auto",
         "",
         f"{RANKS} ranks on emulated hosts, {args.steps} steps on links of each rate, allowed: `{args.allow}`. "
-        f"`{asked}` on {machine}.",
+        f"`{asked}` on {machine()}.",
         "",
         "Milliseconds per step, medians of 10 steps or more (-: there were fewer). First: of steps 5 to 14 on these "
         "links, before other rules. Switch: the first step with other rules, counted from 0 since links have this "
@@ -298,17 +276,7 @@ def main() -> int:
         return 0
     if args.inside:
         return run_inside(args)
-    cases = []
-    for case in args.cases:
-        with tempfile.NamedTemporaryFile("r") as out:
-            line = ["sh", "-c", f'"$@" > {out.name}', "sh", sys.executable, __file__, *sys.argv[1:], "--inside", case]
-            if (status := enter(line)) != 0:
-                return status
-            cases.append(json.loads(out.read()))
-    text = page(args, cases)
-    if args.write:
-        args.write.write_text(text)
-    print(text, end="")
+    give(page(args, [said_inside("--inside", case) for case in args.cases]), args.write)
     return 0
 
 

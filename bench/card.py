@@ -12,15 +12,11 @@ processes here, and take processor time from the ranks that cards of silicon wou
 """
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
+from harness import answer, machine
+
 WORKERS = 4
 ROWS = [  # name, codec, strategy, aggregators, card
     ("WA", "fp32", "server", 1, "none"),
@@ -33,20 +29,10 @@ ROWS = [  # name, codec, strategy, aggregators, card
 ]
 
 
-def machine() -> str:
-    info = Path("/proc/cpuinfo").read_text()
-    models = {line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")}
-    return f"{', '.join(sorted(models)) or platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
-
-
 def measure(args: argparse.Namespace, codec: str, strategy: str, aggregators: int, card: str) -> dict:
-    command = [TITHE, "bench", "sync", "--json", "--ranks", str(WORKERS + aggregators), "--servers", str(aggregators)]
-    command += ["--transport", "tcp", "--link", args.link, "--card", card, "--codec", codec, "--strategy", strategy]
-    command += ["--n", str(args.values), "--rounds", str(args.rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    words = ["--ranks", WORKERS + aggregators, "--servers", aggregators, "--transport", "tcp", "--link", args.link]
+    words += ["--card", card, "--codec", codec, "--strategy", strategy, "--n", args.values, "--rounds", args.rounds]
+    return answer("bench", "sync", *words)
 
 
 def main() -> None:

@@ -12,22 +12,14 @@ import argparse
 import datetime
 import json
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = ROOT / "build/tithe"
+from harness import answer
+
 RULES = ("at once", "posted", "asked")
 STATED = {"ucx": "at once", "tcp": "posted"}  # src/transport/*/: <name>_long_messages
 SIZES = {"short": 1_000, "long": 300_000}
-
-
-def answer(*words: object) -> dict:
-    done = subprocess.run([str(TITHE), *map(str, words), "--json"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"tithe {' '.join(map(str, words))}: {done.stderr}")
-    return json.loads(done.stdout)
 
 
 def model(folder: Path, values: int) -> Path:

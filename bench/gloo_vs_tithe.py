@@ -31,9 +31,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("python", "demo")]
+from harness import processor
 
-from hosts import SUBNET, Hosts, die_with_parent, enter, parse_rate  # noqa: E402
+from hosts import SUBNET, Hosts, die_with_parent, enter, parse_rate
 
 INSIDE = "TITHE_BENCH_INSIDE"  # set in the private namespaces
 SIZES = {"64KB": 65_536, "1MB": 1_000_000, "25MB": 25_000_000, "100MB": 100_000_000}
@@ -61,11 +61,6 @@ class Mpi:
 
     def close(self) -> None:
         self.lib.MPI_Finalize()
-
-
-def processor() -> str:
-    with open("/proc/cpuinfo") as info:
-        return next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")
 
 
 def rounds_for(size: int, link: str, args: argparse.Namespace) -> int:

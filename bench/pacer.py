@@ -14,8 +14,6 @@ median of the seconds, and what all ranks' kernels sent again (TCP RetransSegs) 
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,14 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / folder) for folder in ("python", "demo")]
+import numpy as np
+from harness import all_gather_in, give, machine, said_inside, start_ranks
 
-import numpy as np  # noqa: E402
-from transports import all_gather_in  # noqa: E402
-
-import tithe  # noqa: E402
-from hosts import Hosts, die_with_parent, enter, parse_bytes  # noqa: E402
+import tithe
+from hosts import Hosts, parse_bytes
 
 TRANSPORTS = {"ucx": "ucx:transports=tcp", "tcp": "tcp:trust=10.77.0.0/24"}
 PACERS = [
@@ -132,22 +127,7 @@ def run_inside(args: argparse.Namespace) -> int:
     hosts = Hosts(ranks=args.ranks, link=args.link, queue=parse_bytes(args.inside))
     hosts.build()
     with tempfile.TemporaryDirectory() as folder:
-        for t in args.transports:
-            for s in args.strategies:
-                for k in range(1 + len(args.pacers)):
-                    (Path(folder) / f"{t}-{s}-{k}").mkdir()
-        env = {**os.environ, "UCX_NET_DEVICES": hosts.interface, "UCX_LOG_LEVEL": "fatal"}
-        line = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
-        ranks = [
-            subprocess.Popen(
-                [*hosts.prefix(r), *line, "--rank", str(r)],
-                env=env,
-                stdout=subprocess.PIPE,
-                text=True,
-                preexec_fn=die_with_parent,
-            )
-            for r in range(args.ranks)
-        ]
+        ranks = start_ranks(hosts, ["--folder", folder], stdout=subprocess.PIPE)
         said = [rank.communicate()[0] for rank in ranks]
         if any(rank.returncode for rank in ranks):
             return 1
@@ -156,14 +136,12 @@ def run_inside(args: argparse.Namespace) -> int:
 
 
 def table(args: argparse.Namespace, rows: list[dict]) -> str:
-    models = [x.split(":", 1)[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x]
     command = " ".join(["python", "bench/pacer.py", *sys.argv[1:]])
     out = [
         "# The pacer",
         "",
         f"{args.ranks} ranks behind links of {args.link}, codec `{args.codec}`, {args.buckets} buckets per round, "
-        f"{args.rounds} rounds of each in turn. `{command}` on {models[0] if models else platform.machine()}, "
-        f"{os.cpu_count()} cores, Linux {platform.release()}.",
+        f"{args.rounds} rounds of each in turn. `{command}` on {machine()}.",
         "",
         "off / on above 1: rounds with the pacer are faster. In brackets the quartiles. Sent again, timeouts: TCP "
         "segments and timers of all ranks per round.",
@@ -203,24 +181,8 @@ def main() -> int:
         return 0
     if args.inside:
         return run_inside(args)
-    rows = []
-    for queue in args.queues:
-        with tempfile.TemporaryFile("w+") as said:
-            out = os.dup(1)
-            os.dup2(said.fileno(), 1)
-            try:
-                code = enter([sys.executable, __file__, *sys.argv[1:], "--inside", queue])
-            finally:
-                os.dup2(out, 1)
-                os.close(out)
-            if code != 0:
-                return code
-            said.seek(0)
-            rows += json.loads(said.read().splitlines()[-1])
-    text = table(args, rows)
-    if args.write:
-        args.write.write_text(text)
-    print(text, end="")
+    rows = [row for queue in args.queues for row in said_inside("--inside", queue)]
+    give(table(args, rows), args.write)
     return 0
 
 

@@ -18,6 +18,7 @@ import argparse
 import datetime
 import json
 import math
+import os
 import platform
 import shlex
 import statistics
@@ -28,7 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from truth import ROOT, State, answer, processors, profile, share_a_law
+from harness import ROOT, answer
+from truth import State, profile, share_a_law
 
 MODELS = ["hdc", "resnet50:scale=0.125", "bert_base:scale=0.1", "vgg19:scale=0.1"]
 STRATEGIES = ["ring", "server", "gather"]
@@ -145,7 +147,7 @@ def text_of(cells: list[Cell], bench: Bench) -> str:
         "",
         f"`python bench/plan_by_hand.py --links {','.join(args.links)} --models {','.join(args.models)} "
         f"--allow {','.join(args.allow)}`,",
-        f"{today:%Y-%m-%d}, {bench.state.data['machine']}, {len(processors())} cores, Linux {platform.release()}.",
+        f"{today:%Y-%m-%d}, {bench.state.data['machine']}, {os.cpu_count()} cores, Linux {platform.release()}.",
         "",
         f"Four emulated hosts, compute is a wait. By hand: {len(bench.by_hand)} settings, which are every codec by "
         "every strategy and every threshold.",

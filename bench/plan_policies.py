@@ -12,15 +12,12 @@ import argparse
 import datetime
 import json
 import math
-import shlex
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = ROOT / "build/tithe"
+from harness import ROOT, answer
+
 POLICIES = ["timeline", "secopa", "dragonn", "threshold:4MB", "threshold:1MB", "bf16", "raw"]
 
 
@@ -46,13 +43,6 @@ TESTBEDS = [
     Testbed("inceptionn", "resnet50", "inceptionn"),
     Testbed("inceptionn", "hdc", "inceptionn"),
 ]
-
-
-def answer(*words: object) -> dict:
-    done = subprocess.run([str(TITHE), *map(str, words), "--json"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"tithe {shlex.join(map(str, words))}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
 
 
 class Planner:

@@ -14,13 +14,12 @@ import argparse
 import datetime
 import json
 import re
-import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = ROOT / "build/tithe"
+from harness import ROOT, answer
+
 NEAR = 0.15
 ABOUT = """\
 # Published gains, and what the simulator makes of them
@@ -319,19 +318,16 @@ class Simulator:
         if (model, run) in self.known:
             return self.known[model, run]
         path = self.folder / f"{model}.json"
-        line = [TITHE, "simulate", "--json", "--model", str(path) if path.exists() else model]
-        line += ["--cluster", str(self.cluster), "--ranks", str(run.ranks), *run.more.split()]
+        line = ["--model", path if path.exists() else model]
+        line += ["--cluster", self.cluster, "--ranks", run.ranks, *run.more.split()]
         if run.choices:
             choices = self.folder / "choices.json"
             choices.write_text(json.dumps(CHOICES[run.choices]({"codec": run.codec, "strategy": run.strategy})))
-            line += ["--strategy", run.strategy, "--choices", str(choices)]
+            line += ["--strategy", run.strategy, "--choices", choices]
         else:
             line += ["--codec", run.codec, "--strategy", run.strategy]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(map(str, line))}: {done.stderr}")
-        (answer,) = json.loads(done.stdout)["settings"]
-        return self.known.setdefault((model, run), (answer["step_ms"], answer["exposed_ms"]))
+        (got,) = answer("simulate", *line)["settings"]
+        return self.known.setdefault((model, run), (got["step_ms"], got["exposed_ms"]))
 
     def gain(self, row: Row) -> float:
         which = 1 if row.communication else 0

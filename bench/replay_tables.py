@@ -17,13 +17,11 @@ import json
 import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = ROOT / "build/tithe"
+from harness import ROOT, answer, processor
 
 # What nothing is switched on in: one part per tensor, each after the result of the one before.
 ALONE = "--hand-over turns --bucket-cap-mb 0 --min-values 0 --part-values 1000000000"
@@ -46,13 +44,10 @@ def buckets(args: argparse.Namespace) -> str:
 
 
 def replay(args: argparse.Namespace, model: str, options: str) -> dict:
-    line = [str(TITHE), "replay", "--model", model, "--ranks", str(args.ranks), "--link", args.link]
-    line += ["--steps", str(args.steps), "--json", *shlex.split(options)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{shlex.join(line)}: {done.stderr.strip()}")
+    words = ["--model", model, "--ranks", args.ranks, "--link", args.link, "--steps", args.steps]
+    got = answer("replay", *words, *shlex.split(options))
     print(".", end="", file=sys.stderr, flush=True)
-    return json.loads(done.stdout)
+    return got
 
 
 def spread(values: list[float]) -> str:
@@ -151,13 +146,6 @@ def breakdown(args: argparse.Namespace) -> list[str]:
 
 
 MEASURED = ("step_ms", "exposed_ms", "wire_bytes_per_host", "cpu_s_per_rank")
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def main() -> None:

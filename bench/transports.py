@@ -15,35 +15,18 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("python", "demo")]
+import numpy as np
+from harness import all_gather_in, start_ranks
 
-import numpy as np  # noqa: E402
-
-import tithe  # noqa: E402
-from hosts import Hosts, die_with_parent, enter  # noqa: E402
+import tithe
+from hosts import Hosts, enter
 
 INSIDE = "TITHE_BENCH_INSIDE"  # set in the private namespaces
-
-
-def all_gather_in(folder: Path, rank: int, world: int):
-    """Over files: each rank writes its blob, and waits for the others'."""
-
-    def gather(mine: bytes) -> list[bytes]:
-        part = folder / f".{rank}"
-        part.write_bytes(mine)
-        part.rename(folder / f"{rank}")
-        paths = [folder / f"{r}" for r in range(world)]
-        while not all(p.exists() for p in paths):
-            time.sleep(0.01)
-        return [p.read_bytes() for p in paths]
-
-    return gather
 
 
 def run_rank(args: argparse.Namespace) -> None:
@@ -94,14 +77,7 @@ def run(args: argparse.Namespace) -> int:
     hosts = Hosts(ranks=args.ranks, link=args.link)
     hosts.build()
     with tempfile.TemporaryDirectory() as folder:
-        for k in range(2):
-            (Path(folder) / str(k)).mkdir()
-        env = {**os.environ, "UCX_NET_DEVICES": hosts.interface, "UCX_LOG_LEVEL": "fatal"}
-        line = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
-        ranks = [
-            subprocess.Popen([*hosts.prefix(r), *line, "--rank", str(r)], env=env, preexec_fn=die_with_parent)
-            for r in range(args.ranks)
-        ]
+        ranks = start_ranks(hosts, ["--folder", folder])
         return max(rank.wait() for rank in ranks)
 
 

@@ -19,10 +19,10 @@ import datetime
 import hashlib
 import json
 import math
+import os
 import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = ROOT / "build/tithe"
+from harness import ROOT, TITHE, answer, processor, run
+
 MODELS = ["hdc", "resnet50:scale=0.125", "bert_base:scale=0.1"]
 CODECS = ["fp32", "bf16", "onebit", "dgc", "dragonn", "qtopk"]
 STRATEGIES = ["ring", "server", "gather", "hosts"]
@@ -53,17 +53,6 @@ def place(hosts: str) -> list[object]:
     """Of ranks, for the command."""
     count, _, each = hosts.partition("x")
     return ["--ranks", int(count) * int(each or 1), *(["--hosts", hosts] if each else [])]
-
-
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(TITHE), *map(str, words)], capture_output=True, text=True, check=False)
-
-
-def answer(*words: object) -> dict:
-    done = run(*words)
-    if done.returncode != 0:
-        sys.exit(f"tithe {shlex.join(map(str, words))}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
 
 
 def share_a_law(codec: str, strategy: str) -> bool:
@@ -125,13 +114,6 @@ def measure(case: Case, args: argparse.Namespace, expected_ms: float) -> dict:
     got = answer("replay", *words, "--strategy", case.strategy, *transport(args), "--steps", steps, "--json")
     kept = ("step_ms", "step_spread_ms", "steps", "late_ms", "bytes_sent_per_rank", "cpu_s_per_rank")
     return {name: got[name] for name in kept}
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 # ---- What is told
@@ -218,7 +200,7 @@ def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.
         "# Predicted and measured steps",
         "",
         f"`{shlex.join(['python', 'bench/truth.py', *given])}`, {today:%Y-%m-%d}, {state.data['machine']}, "
-        f"{len(processors())} cores, Linux {platform.release()}.",
+        f"{os.cpu_count()} cores, Linux {platform.release()}.",
         "Measured by `tithe replay`: hosts are network namespaces of this machine, links are shaped by the kernel's",
         "`tbf`, compute is a wait. Predicted by `tithe simulate` from a `tithe profile` of the same hosts and links,",
         f"all ranks at once, {min(took):.0f} to {max(took):.0f} s each. Errors are those of the prediction against the",
@@ -235,10 +217,6 @@ def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.
         "",
     ]
     return "\n".join(lines)
-
-
-def processors() -> list[str]:
-    return [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("processor")]
 
 
 def arguments() -> argparse.Namespace:

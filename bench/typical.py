@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from harness import ROOT, answer
 from torch import nn
 
 from tithe import _core
 
-ROOT = Path(__file__).resolve().parents[1]
-TITHE = ROOT / "build/tithe"
 STEPS, SETTLED = 40, 20
 VALUES = 200_000
 DEVIATION = 1e-3  # codec::kUsualDeviation
@@ -100,8 +97,7 @@ def bytes_per_value(codec: str, gradients: Iterator[np.ndarray]) -> float:
 
 def expected(codec: str) -> tuple[float, float]:
     """Bytes of a value: the most, and what is expected."""
-    done = subprocess.run([TITHE, "codecs", codec, "--json"], capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
+    said = answer("codecs", codec)
     return said["most_bits"] / 8, said["expected_bits"] / 8
 
 

@@ -6,11 +6,12 @@
 #   tools/setup.sh core             compiler, libraries, virtual environment with torch: what `pip install .` needs
 #   tools/setup.sh demo             and what `make demo` needs
 #   tools/setup.sh build            and what the tests, the benchmarks and a wheel need
-#   tools/setup.sh build lint       and what `make lint` needs
+#   tools/setup.sh build lint docs  and what `make lint` needs
 #   tools/setup.sh build fuzz       and what `make fuzz` needs
 #   tools/setup.sh build mpi        and OpenMPI, which `make bench-sync` compares with
 #   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
+#   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,6 +26,7 @@ packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
 packages_mpi=(openmpi-bin libopenmpi3)
 packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
+packages_docs=()
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -36,8 +38,8 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools) declare -n list="packages_${group//-/_}" ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools)" ;;
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs) declare -n list="packages_${group//-/_}" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -83,16 +85,17 @@ for file in "${requirements[@]}"; do
   fi
 done
 
-case " $* " in
-  *" rtl-tools "*)
-    stamp=.setup/rtl-$(cat rtl/requirements.txt <("$python" --version) | sha256sum | cut -c1-16)
-    if [ ! -e "$stamp" ] || [ ! -x .setup/rtl-venv/bin/python ]; then
-      say "virtual environment in .setup/rtl-venv, packages of rtl/requirements.txt"
-      "$python" -m venv .setup/rtl-venv || die "'$python -m venv' failed; on Debian the package is python3-venv"
-      .setup/rtl-venv/bin/python -m pip install --disable-pip-version-check -q -r rtl/requirements.txt ||
-        die "pip could not install rtl/requirements.txt (see above)"
-      rm -f .setup/rtl-????????????????
-      touch "$stamp"
-    fi
-    ;;
-esac
+# A virtual environment of its own, in .setup/NAME-venv.
+beside() { # name, list of packages
+  local stamp
+  stamp=.setup/$1-$(cat "$2" <("$python" --version) | sha256sum | cut -c1-16)
+  if [ ! -e "$stamp" ] || [ ! -x ".setup/$1-venv/bin/python" ]; then
+    say "virtual environment in .setup/$1-venv, packages of $2"
+    "$python" -m venv ".setup/$1-venv" || die "'$python -m venv' failed; on Debian the package is python3-venv"
+    ".setup/$1-venv/bin/python" -m pip install --disable-pip-version-check -q -r "$2" || die "pip could not install $2 (see above)"
+    rm -f ".setup/$1"-????????????????
+    touch "$stamp"
+  fi
+}
+case " $* " in *" rtl-tools "*) beside rtl rtl/requirements.txt ;; esac
+case " $* " in *" docs "*) beside docs tools/requirements_docs.txt ;; esac

@@ -15,12 +15,11 @@ from tithe._schedule import Evaluations
 from tithe._stats import by_tensor, summed_up
 
 OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
-_TRANSPORT = ("transport", "transports", "devices")
 
 
 def refuse_unknown(given: Iterable[str], *more: str) -> None:
     """ValueError with the nearest name for a keyword that is no option. more: keywords that the caller takes beside."""
-    known = [*OPTIONS, *_TRANSPORT, *more]
+    known = [*OPTIONS, "transport", *more]
     for name in given:
         if name not in known:
             raise ValueError(f"unknown option '{name}': {_core.suggest(name, known)}")
@@ -56,20 +55,10 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
 
 
 def transport_text(given: dict[str, Any]) -> str:
-    """Takes transport, transports and devices out of keyword arguments and gives one text of them.
-
-    ValueError names a wrong one.
-    """
-    taken = {name: given.pop(name, "") for name in _TRANSPORT}
-    for name, value in taken.items():
-        if not isinstance(value, str):
-            raise ValueError(f"{name}={value!r}: must be a string")
-    text = taken.pop("transport")
-    short = ",".join(f"{name}={value}" for name, value in taken.items() if value)
-    if short:
-        if text not in ("", "auto", "ucx"):
-            raise ValueError(f"{short}: options of ucx, and transport={text!r} is given; write them behind its colon")
-        text = f"ucx:{short}"
+    """Takes transport out of keyword arguments; ValueError says what is wrong with it."""
+    text = given.pop("transport", "")
+    if not isinstance(text, str):
+        raise ValueError(f"transport={text!r}: must be a string")
     _core.check_transport(text)
     return text
 
@@ -84,8 +73,7 @@ class Session:
 
     Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (an exchange of addresses that you provide) or
     `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
-    as `tithe transports` lists it; transports="tcp", devices="eth0" are short for that. Options are those of
-    include/tithe/session.h:
+    as `tithe transports` lists it. Options are those of include/tithe/session.h:
     codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
@@ -127,11 +115,6 @@ class Session:
         transport = transport_text(options)
         chosen = make_options(options)
         return cls(_core.open(transport, rank, world, all_gather, chosen), Evaluations(chosen))
-
-    @classmethod
-    def ucx(cls, rank: int, world: int, all_gather: Callable[[bytes], list[bytes]], **options: Any) -> Session:
-        """`open` over ucx: shared memory, TCP or RDMA. Collective."""
-        return cls.open(rank, world, all_gather, **{"transport": "ucx", **options})
 
     @classmethod
     def from_environment(cls, **options: Any) -> Session:

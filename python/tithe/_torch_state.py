@@ -58,7 +58,7 @@ class State(_Slots):
     is encoded (docs/footguns.md, "Clipping"). 0: none. As clip= in the codec's own text.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
-    force_reference, authenticate, checksum, pacer, trace, measure, transport, transports, devices (see tithe.Session).
+    force_reference, authenticate, checksum, pacer, trace, measure, transport (see tithe.Session).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
     that goes away without ever having been used gives a RuntimeWarning.
@@ -309,7 +309,8 @@ class State(_Slots):
             group = self._group()
             state = own_state(state, dist.get_rank(group), dist.get_world_size(group))
         state = unlabelled(state)
-        missing = {"format", "world", "rank", "codec", "parameters", "evaluates", "session"} - set(state)
+        needed = ("format", "world", "rank", "codec", "choices", "proposed", "parameters", "evaluates", "session")
+        missing = set(needed) - set(state)
         if missing or state["format"] != _STATE_FORMAT:
             raise ValueError("not a state of this version of tithe.torch.State")
         if not self._nothing_unsent(state):
@@ -332,9 +333,9 @@ class State(_Slots):
 
     def _nothing_unsent(self, state: Mapping[str, Any]) -> bool:
         """So that any rank's state will do."""
-        if state.get("proposed", False):  # as states of before do not have it, nor `choices`
+        if state["proposed"]:
             return False
-        saved = is_lossless(state["codec"], state.get("choices"))
+        saved = is_lossless(state["codec"], state["choices"])
         return saved and is_lossless(self.codec, self._choices())
 
     def _choices(self) -> str:

@@ -4,9 +4,9 @@
 // these decode to. Of frames with the layout split the groups are what the codec writes for the same values.
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "golden/golden_cases.h"
+#include "golden/golden_values.h"
 #include "reference.h"
 
 namespace bench {
@@ -23,33 +23,29 @@ void append(Bytes& to, Value value) {
   to.insert(to.end(), raw, raw + sizeof value);
 }
 
-inline Bytes golden_text(const std::string& path) {
-  Bytes values;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    char* rest = nullptr;
-    const float v = std::strtof(line.c_str(), &rest);
-    const long times = *rest == ' ' ? std::strtol(rest + 2, nullptr, 10) : 1;
-    for (long i = 0; i < times; ++i) append(values, v);
-  }
+inline std::vector<float> values_in(const Bytes& bytes) {
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), 4 * values.size());
   return values;
 }
 
 inline std::vector<Golden> goldens() {
   std::vector<Golden> all;
-  for (const std::string name : {"burst", "many", "odd", "one"}) {
-    const std::string path = std::string(TITHE_SOURCE_DIR) + "/tests/golden/inceptionn_" + name;
+  const auto listed = tithe::golden::listed_values();
+  for (const std::string name : {"inceptionn_burst", "inceptionn_many", "inceptionn_odd", "inceptionn_one"}) {
+    const auto want = listed.at(name);
     Golden g;
-    g.decoded = golden_text(path + ".txt");
-    const std::size_t n = g.decoded.size() / 4;
-    const auto grad = tithe::golden::stream(0, n), residual = tithe::golden::stream(1, n);
-    for (std::size_t i = 0; i < n; ++i) append(g.values, grad[i] + residual[i]);
-    std::ifstream in(path + ".bin", std::ios::binary);
+    const auto grad = tithe::golden::stream(0, want.n), residual = tithe::golden::stream(1, want.n);
+    for (std::size_t i = 0; i < want.n; ++i) append(g.values, grad[i] + residual[i]);
+    std::ifstream in(tithe::golden::folder() / (name + ".bin"), std::ios::binary);
     const Bytes frame{std::istreambuf_iterator<char>(in), {}};
-    BENCH_CHECK(n > 0 && n <= tithe::inceptionn::kBlock && frame.size() > 68);
+    BENCH_CHECK(want.n > 0 && want.n <= tithe::inceptionn::kBlock && frame.size() > 68);
     g.setting = {frame[64] ? tithe::inceptionn::kLiteral : tithe::inceptionn::kStrict, frame[66]};
     g.groups = frame[65] == tithe::inceptionn::kBurst ? Bytes(frame.begin() + 70, frame.end())
                                                       : encode(g.values, g.setting);
+    const auto decoded = decode(g.groups, 4 * want.n, g.setting);
+    BENCH_CHECK(decoded && tithe::golden::listed_as(values_in(*decoded)) == want);
+    g.decoded = *decoded;
     all.push_back(std::move(g));
   }
   return all;

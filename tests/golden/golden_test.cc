@@ -20,13 +20,12 @@
 #include "engine/saved_state.h"
 #include "frame/pieces.h"
 #include "golden/golden_cases.h"
+#include "golden/golden_values.h"
 
 namespace tithe::golden {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path folder() { return fs::path(TITHE_SOURCE_DIR) / "tests/golden"; }
 
 bool rewriting() {
   const char* on = std::getenv("TITHE_REWRITE_GOLDEN");
@@ -102,21 +101,6 @@ std::vector<float> values_of(const Case& c, const Impl& impl, ByteView frame) {
   const Status s = impl.decode(ready(c, 0)->call, parts, {}, out);
   EXPECT_TRUE(s.ok()) << c.name << ' ' << impl.name << ": " << s.what();
   return out;
-}
-
-// One value a line; a run of equal bits is written once, with its length.
-std::string text_of(std::span<const float> values) {
-  std::string text;
-  for (std::size_t i = 0; i < values.size();) {
-    std::size_t run = 1;
-    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-    while (i + run < values.size() && std::bit_cast<std::uint32_t>(values[i + run]) == bits) ++run;
-    char line[64];
-    std::snprintf(line, sizeof line, run == 1 ? "%a\n" : "%a *%zu\n", static_cast<double>(values[i]), run);
-    text += line;
-    i += run;
-  }
-  return text;
 }
 
 std::string bytes_as_string(std::span<const std::uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
@@ -302,15 +286,42 @@ TEST(Golden, AFrameWhosePayloadHasNoChecksum) {
 }
 
 TEST(Golden, DecodersReadThem) {
+  const std::map<std::string, Listed> listed = listed_values();
+  const char* everything = std::getenv("TITHE_GOLDEN_VALUES");
+  std::string list;
   for (const Case& c : cases()) {
     const auto frame = read(folder() / (c.name + ".bin"));
-    const fs::path path = folder() / (c.name + ".txt");
-    if (rewriting()) write(path, text_of(values_of(c, c.codec->reference(), frame)));
-    const auto want = bytes_as_string(read(path));
+    const std::vector<float> reference = values_of(c, c.codec->reference(), frame);
+    if (everything != nullptr) write(fs::path(everything) / (c.name + ".txt"), text_of(reference));
+    const Listed made = listed_as(reference);
+    list += c.name + ' ' + std::to_string(made.n) + ' ' + made.sha256 + '\n';
+    if (is_sample(c)) {
+      const fs::path path = folder() / (c.name + ".txt");
+      if (rewriting()) write(path, text_of(reference));
+      EXPECT_EQ(text_of(reference), bytes_as_string(read(path))) << c.name;
+    }
+    const auto found = listed.find(c.name);
+    const Listed want = rewriting() ? made : found == listed.end() ? Listed{} : found->second;
     for_each_usable(*c.codec, [&](const Impl& impl) {
-      EXPECT_EQ(text_of(values_of(c, impl, frame)), want) << c.name << ' ' << impl.name;
+      const std::vector<float> got = values_of(c, impl, frame);
+      EXPECT_TRUE(listed_as(got) == want)
+          << c.name << ' ' << impl.name << ": not the values of values.sha256; "
+          << how_they_differ(got, reference);
     });
   }
+  if (rewriting()) write(folder() / "values.sha256", list);
+  EXPECT_EQ(bytes_as_string(read(folder() / "values.sha256")), list);
+}
+
+// A value that changes by a bit, or that is missing, changes its line of the list, and is found.
+TEST(Golden, AValueThatDiffersIsNamed) {
+  const std::vector<float> want = stream(0, 33);
+  std::vector<float> got = want;
+  got[20] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(got[20]) ^ 1U);
+  EXPECT_FALSE(listed_as(got) == listed_as(want));
+  EXPECT_NE(how_they_differ(got, want).find("value 20 is "), std::string::npos);
+  EXPECT_FALSE(listed_as(std::span(want).first(32)) == listed_as(want));
+  EXPECT_NE(how_they_differ(want, want).find("TITHE_GOLDEN_VALUES"), std::string::npos);
 }
 
 TEST(Golden, EveryTruncationAndBitFlipGivesAStatus) {
@@ -348,7 +359,8 @@ TEST(Golden, EveryTruncatedPayloadIsRefusedByItsCodec) {
 TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
   std::set<std::string> listed;
   for (const Case& c : cases()) {
-    listed.insert({c.name + ".bin", c.name + ".txt"});
+    listed.insert(c.name + ".bin");
+    if (is_sample(c)) listed.insert(c.name + ".txt");
     if (c.codec->phases.size() > 1) listed.insert(c.name + ".context");
   }
   for (const auto& [name, header] : flagged()) listed.insert(name + ".bin");

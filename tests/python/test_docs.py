@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents list is all there is, and the other way round."""
 
+import json
 import re
 from pathlib import Path
 
@@ -106,3 +107,43 @@ def test_what_guides_name_is_there(page):
     known = set(re.findall(r'"(\w+)"', read("python/src/stats_dicts.cc") + read("python/tithe/_stats.py")))
     named = set(re.findall(r'stats(?:\(\))?\["(\w+)"\]', text))
     assert named and named <= known, named - known
+
+
+def test_the_index_lists_every_document_once():
+    """docs/README.md is the index, and the site's navigation."""
+    linked = [
+        (ROOT / "docs" / link).resolve()
+        for link in re.findall(r"^- \[[^\]]+\]\(([^)]+)\):", read("docs/README.md"), re.M)
+    ]
+    assert len(linked) == len(set(linked))
+    documents = {*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs/README.md"}
+    assert documents <= set(linked)
+
+
+def test_every_header_has_a_tier():
+    """docs/install.md says of each installed header whether it is stable or a seam."""
+    table = read("docs/install.md").split("## What is stable")[1].split("\n\n")[2]
+    told = re.findall(r"`(\w+\.h)`", table)
+    assert sorted(told) == sorted(path.name for path in ROOT.glob("include/tithe/*.h"))
+
+
+def test_one_version():
+    """The version that is released, cited and built is one."""
+    version = re.search(r"project\(tithe VERSION ([\d.]+)", read("CMakeLists.txt"))[1]
+    assert f"\nversion: {version}\n" in read("CITATION.cff")
+    assert re.search(r"^## ([\d.]+)$", read("CHANGELOG.md"), re.M)[1] == version
+
+
+def test_the_front_tells_measured_figures():
+    """The README's table has what bench/results/demo_100mbit/results.json has."""
+    runs = {run["name"]: run for run in json.loads(read("bench/results/demo_100mbit/results.json"))["runs"]}
+    rows = re.findall(
+        r"^\| (.+?) \| (.+?) ms(?:\*\*)? \| (.+?) ([kM]B) \| (.+?) % \| (.+?) s \|$", read("README.md"), re.M
+    )
+    assert len(rows) == 5
+    for name, ms, sent, unit, accuracy, seconds in rows:
+        run = runs[re.sub("[*`]", "", name).lower().replace(" ", "-")]
+        assert ms.strip("*") == f"{1e3 * run['step_seconds']:.1f}"
+        assert sent == (f"{run['bytes_per_step'] / 1e6:.2f}" if unit == "MB" else f"{run['bytes_per_step'] / 1e3:.0f}")
+        assert accuracy == f"{100 * run['accuracy']:.2f}"
+        assert seconds == f"{run['seconds_to_target']:.1f}"

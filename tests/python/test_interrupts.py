@@ -45,7 +45,7 @@ WAITS = {
 def all_gather(mine):
     print("ready", flush=True)
     time.sleep(1000)
-tithe.Session.ucx(0, 2, all_gather)
+tithe.Session.open(0, 2, all_gather, transport="ucx")
 """,
     "backward, a peer does nothing": TORCH + 'print("ready", flush=True)\nmodel(torch.ones(2, 40)).sum().backward()',
 }
@@ -163,7 +163,7 @@ raise KeyError("mine")
     "in a callback": """
 def all_gather(mine):
     raise KeyError("mine")
-tithe.Session.ucx(0, 2, all_gather)
+tithe.Session.open(0, 2, all_gather, transport="ucx")
 """,
     "sys.exit": LOOP + "sys.holder = mine\nsys.exit(1)",
 }
@@ -188,10 +188,10 @@ def test_what_the_exchange_raises_reaches_the_caller_as_it_is():
         raise Mine("no addresses today")
 
     with pytest.raises(Mine, match="no addresses today"):
-        tithe.Session.ucx(0, 2, all_gather)
+        tithe.Session.open(0, 2, all_gather, transport="ucx")
     for wrong, error in ((lambda mine: [1, 2], TypeError), (lambda mine: 3, TypeError), (lambda: [], TypeError)):
         with pytest.raises(error):
-            tithe.Session.ucx(0, 2, wrong)
+            tithe.Session.open(0, 2, wrong, transport="ucx")
     for few in ([], [b""], [b"x", b"y"], [b"x"] * 3):
         with pytest.raises((tithe.Error, ValueError)):
-            tithe.Session.ucx(0, 2, lambda mine, few=few: few)
+            tithe.Session.open(0, 2, lambda mine, few=few: few, transport="ucx")

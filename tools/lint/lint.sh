@@ -45,6 +45,7 @@ part clang-tidy "$python" tools/lint/run_clang_tidy.py "$build"
 part "codec tables" "$python" tools/lint/codec_tables.py
 part choosing "$python" tools/lint/choosing.py
 part "python docs" "$python" tools/lint/python_api.py
+part site "$python" tools/make_docs.py
 part "doc examples" "$python" tools/lint/run_doc_examples.py
 if [ "$status" -eq 0 ]; then echo "lint: green"; else echo "lint: FAILED"; fi
 exit "$status"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/python.md holds every public name of the Python side, its signature and docstring, as they stand in the code.
+"""Every public name of the Python side has a docstring, and stands in docs/python.md in back quotes.
 
-A block of the page begins with `<!-- api MODULE: written by tools/lint/python_api.py -->`. Modules are read and not
-imported: what one of them needs (Lightning, transformers) need not be there. --write puts the text there; else it is
-compared, and public names without a docstring are named.
+Modules are read and not imported: what one of them needs (Lightning, transformers) need not be there. The docstrings
+themselves stand in the code alone; `page` writes them as a page for the site that tools/make_docs.py makes.
 """
 
 from __future__ import annotations
@@ -11,16 +10,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tree import Problem, report
+from tree import Problem, main
 
-HERE = Path(__file__).parents[2].resolve()
 PAGE = "docs/python.md"
-MARK = "<!-- api {}: written by tools/lint/python_api.py -->\n"
-MARKED = re.compile(r"<!-- api ([\w.]+): written by tools/lint/python_api.py -->\n(.*?)<!-- end -->", re.DOTALL)
 COMPILED = "tithe._core"  # its names have no Python source
 OPENED = {"tithe.Session"}  # made by their class methods, not by calling them
 OURS = {"_Slots"}  # base classes that are not another framework's
@@ -93,11 +88,6 @@ def entries(module: Module) -> Iterator[tuple[str, str | None, Path, int]]:
                 yield f"**`.{called}`**", text, where.path, method.lineno
 
 
-def written(module: Module) -> str:
-    about = block(ast.get_docstring(module.tree) or "")
-    return "\n" + "\n".join([about, *(f"{head}\n\n{block(text or '')}" for head, text, _, _ in entries(module))]) + "\n"
-
-
 def modules(root: Path) -> list[str]:
     """Those that people import: their names do not begin with an underscore."""
     files = (root / "python/tithe").glob("*.py")
@@ -105,27 +95,27 @@ def modules(root: Path) -> list[str]:
     return ["tithe", *names]
 
 
-def check(root: Path, write: bool = False) -> Iterator[Problem]:
-    page = root / PAGE
-    text = page.read_text()
-    shown = dict(MARKED.findall(text))
+def page(root: Path) -> str:
+    """Every name with its signature and docstring, in Markdown."""
+    text = "# Every name in Python\n\n`default` stands for what `Session` has without options.\n"
     for name in modules(root):
-        if name not in shown:
-            yield page, 1, f"has no block of {name}: write '{MARK.format(name).strip()}' and '<!-- end -->'"
-            continue
         module = Module(root, name)
-        for head, docstring, path, line in entries(module):
+        text += f"\n## {name}\n\n{block(ast.get_docstring(module.tree) or '')}"
+        for head, docstring, _, _ in entries(module):
+            text += f"\n{head}\n\n{block(docstring or '')}"
+    return text
+
+
+def check(root: Path) -> Iterator[Problem]:
+    quoted = " ".join(re.findall(r"`([^`\n]+)`", (root / PAGE).read_text()))
+    for name in modules(root):
+        for head, docstring, path, line in entries(Module(root, name)):
+            called = re.sub(r"\(.*", "", head.strip("#*` "))
             if not docstring:
-                yield path, line, f"{head.strip('#*` ')} has no docstring"
-        if write:
-            text = text.replace(f"{MARK.format(name)}{shown[name]}", f"{MARK.format(name)}{written(module)}")
-        elif shown[name] != written(module):
-            yield page, 1, f"{name} differs from its docstrings: run tools/lint/python_api.py --write"
-    for name in set(shown) - set(modules(root)):
-        yield page, 1, f"there is no module {name}"
-    if write:
-        page.write_text(text)
+                yield path, line, f"{called} has no docstring"
+            if not re.search(rf"\b{called.split('.')[-1]}\b", quoted):
+                yield root / PAGE, 1, f"lacks {called} of {name}"
 
 
 if __name__ == "__main__":
-    sys.exit(report("python docs", HERE, check(HERE, "--write" in sys.argv[1:])))
+    main("python docs", check)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts of bench/ begin, and what they share stands in bench/harness.py alone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(path for path in (ROOT / "bench").glob("*.py") if path.name != "harness.py")
+
+
+@pytest.mark.parametrize("path", [p for p in SCRIPTS if "argparse" in p.read_text()], ids=lambda p: p.stem)
+def test_a_script_says_how_it_is_used(path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(
+        [sys.executable, path, "--help"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {path.name}")
+
+
+@pytest.mark.parametrize("repeated", ["/proc/cpuinfo", "def answer(", "def all_gather_in("])
+def test_what_scripts_share_is_written_once(repeated):
+    assert [path.name for path in SCRIPTS if repeated in path.read_text()] == []
+    assert repeated in (ROOT / "bench/harness.py").read_text()

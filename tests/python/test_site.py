@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tools/make_docs.py makes of documents before the generator reads them. `make docs` and the lint run that."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/lint")]
+
+import make_docs as docs  # noqa: E402
+
+import python_api  # noqa: E402
+
+
+def test_the_navigation_is_the_index():
+    shelves = docs.shelves()
+    assert [title for title, _ in shelves] == ["Start", "Guide", "Reference", "Inside", "Results"]
+    assert all(documents and all((ROOT / path).is_file() for _, path in documents) for _, documents in shelves)
+
+
+def test_markdown_that_the_generator_reads_otherwise():
+    text = "Below a paragraph:\n- one\n- two\n  more\n- three\n\n```python run\n- x = 1\n```\n"
+    made = "Below a paragraph:\n\n- one\n- two\n  more\n- three\n\n```python\n- x = 1\n```\n"
+    assert docs.as_markdown(text) == made
+
+
+def test_every_name_is_a_page_of_the_site(tmp_path):
+    page = python_api.page(ROOT)
+    assert "### `tithe.torch.attach(model, codec=default, strategy=default, **options)`" in page
+    assert "Starts to average the arrays in place; returns a ticket for wait()." in page
+
+
+def test_a_name_without_a_docstring_or_off_the_page_is_found(tmp_path):
+    (tmp_path / "python/tithe").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "python/tithe/__init__.py").write_text(
+        '"""A."""\n__all__ = ["told", "bare"]\n\n\ndef told():\n    """It."""\n\n\ndef bare():\n    pass\n'
+    )
+    (tmp_path / "docs/python.md").write_text("`tithe.bare()`\n")
+    found = [text for _, _, text in python_api.check(tmp_path)]
+    assert found == ["lacks tithe.told of tithe", "tithe.bare has no docstring"]
