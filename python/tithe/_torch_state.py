@@ -200,8 +200,9 @@ class State(_Slots):
         future = job.future.then(job.value)
         if job.last:
             # Raises the error itself, with its type and `peer`, where DDP would raise a text about a future; and Ctrl-C
-            # works while it waits. Only now that all buckets are on their way: a backward may run inside a backward
-            # (reentrant checkpoints), and the engine runs a callback at the end of the one in which it was queued.
+            # works while it waits; and the step counts only where backward comes to its end. Only now that all buckets
+            # are on their way: a backward may run inside a backward (reentrant checkpoints), and the engine runs a
+            # callback at the end of the one in which it was queued.
             # There DDP waits as well, for all futures, once it has handed over the last bucket.
             finish = functools.partial(live.finish, job)
             if torch._C._current_graph_task_id() != -1:
@@ -224,7 +225,8 @@ class State(_Slots):
         schedule does not follow is ignored, so the call may stay where there is no schedule.
         """
         self.open()
-        self._live.drain()
+        self._live.between_steps()
+        self._live.crew.check()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
         group, doing = self._group(), "tithe.torch.State.evaluated()"
         patience = self._session_options()[1].patience
@@ -272,7 +274,7 @@ class State(_Slots):
             if self._saved is not None:
                 return dict(self._saved)
             raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
-        self._live.drain()
+        self._live.between_steps()
         return {
             "format": _STATE_FORMAT,
             "world": self._live.world,
