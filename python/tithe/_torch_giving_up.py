@@ -29,27 +29,18 @@ def left() -> Exception:
     return error(
         "cancelled",
         None,
-        "a backward was left before its end, by an error or by Ctrl-C, so that this rank has no gradients of a step that "
-        f"the other ranks wait for. {_NOW}, or load that state into a new State",
+        "a backward was left before its end, by an error or by Ctrl-C, so that this rank has no gradients of a step "
+        f"that the other ranks wait for. {_NOW}, or load that state into a new State",
     )
 
 
-def never_came(whole: bool, places: Sequence[int], names: Sequence[str], patience: float) -> Exception:
-    """Of a step whose backward does not come to its end. places: the buckets that it handed over, whole: all of them;
-    names: what they lack."""
+def never_came(places: Sequence[int], names: Sequence[str], patience: float) -> Exception:
+    """Of a step whose last bucket was not handed over. places: the buckets that were; names: what they lack."""
     came = ", ".join(map(str, places))
-    told = f"backward handed over bucket{'s' if len(places) > 1 else ''} {came} and then "
-    if whole:
-        return error(
-            "timeout",
-            None,
-            f"{told}did not come to its end for {patience:g} s. A hook returns its future and does not wait for it. "
-            + _NOW,
-        )
     return error(
         "timeout",
         None,
-        f"{told}nothing for {patience:g} s: the "
+        f"backward handed over bucket{'s' if len(places) > 1 else ''} {came} and then nothing for {patience:g} s: the "
         f"buckets after {places[-1]} were waited for, since the gradients of a step come back together"
         + (f"; still without a gradient: {some(names)}" if names else "")
         + ". A hook returns its future and does not wait for it; parameters without a gradient need "

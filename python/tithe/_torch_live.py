@@ -122,15 +122,11 @@ def _for_main_thread() -> bool:
 
 
 class Mark:
-    """Tells who waits for it that all jobs before it have been waited for.
+    """Tells who waits for it that all jobs before it have been waited for."""
 
-    ends_step: backward came to its end with them, so their step may count. That of one which was left never does.
-    """
+    __slots__ = ("reached",)
 
-    __slots__ = ("ends_step", "reached")
-
-    def __init__(self, ends_step: bool = False) -> None:
-        self.ends_step = ends_step
+    def __init__(self) -> None:
         self.reached = threading.Event()
 
     def sync(self, session: _core.Session) -> None:
@@ -172,7 +168,7 @@ def _work(
         try:
             job = jobs.get(timeout=patience if step else None)
         except queue.Empty:
-            late = never_came(step[-1].last, [each.place for each in step], unseen(), patience)
+            late = never_came([each.place for each in step], unseen(), patience)
             give_up(session, causes, late)
             _end(step, late)
             continue
@@ -185,11 +181,11 @@ def _work(
                     if job.error is not None:
                         raise job.error
                     session.wait(job.ticket)
+                    if job.last:
+                        _commit(session, step)
+                        _end(step, None)
                 elif causes:
                     raise causes[0]
-                elif job.ends_step and step:  # else it failed before
-                    _commit(session, step)
-                    _end(step, None)
             except Exception as failed:
                 _lighten(failed)
                 _end(step, causes[0] if causes else failed)
@@ -370,7 +366,6 @@ class Live:
         Ctrl-C on the main thread ends it, and the session: the step must not count later, when nobody applies it.
         """
         with self.crew.waiting():
-            self.crew.put(Mark(ends_step=True))
             job.wait()
         self.open = False
         if job.error is not None:

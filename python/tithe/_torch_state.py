@@ -200,9 +200,8 @@ class State(_Slots):
         future = job.future.then(job.value)
         if job.last:
             # Raises the error itself, with its type and `peer`, where DDP would raise a text about a future; and Ctrl-C
-            # works while it waits; and the step counts only where backward comes to its end. Only now that all buckets
-            # are on their way: a backward may run inside a backward (reentrant checkpoints), and the engine runs a
-            # callback at the end of the one in which it was queued.
+            # works while it waits. Only now that all buckets are on their way: a backward may run inside a backward
+            # (reentrant checkpoints), and the engine runs a callback at the end of the one in which it was queued.
             # There DDP waits as well, for all futures, once it has handed over the last bucket.
             finish = functools.partial(live.finish, job)
             if torch._C._current_graph_task_id() != -1:
