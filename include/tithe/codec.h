@@ -11,7 +11,7 @@
 //   honest    decode answers any bytes with values or a Status, and never reads past them
 //   finite    encode and combine report a NaN or Inf among the taken values, a sum that overflows, and anything else
 //             that would put a NaN or Inf into a residual; the bytes are then unspecified. A payload that encode wrote
-//             without such a report decodes to finite values only
+//             without such a report decodes to finite values only, and so does any that check takes, but see there
 // A codec knows nothing of ranks, layers, sockets, streams or the environment.
 #include <array>
 #include <cstddef>
@@ -130,8 +130,8 @@ struct Impl {
   // kCorrupt, and nothing is written, if a payload is not one that encode writes for out.size() values.
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
-  // kCorrupt unless encode could have written this payload for n values; reads no byte past it. Reads settings and
-  // phase of the call.
+  // kCorrupt unless encode could have written this payload for n values, but for a NaN or Inf in a dense run of floats
+  // (fp32, bf16, fp16, fp8, inceptionn, snap; docs/format.md). Reads no byte past it, and settings and phase of call.
   Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
   // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
   // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the

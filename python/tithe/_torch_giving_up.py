@@ -24,6 +24,16 @@ def interrupted(by: BaseException) -> Exception:
     return error("cancelled", None, f"{what} ended this rank's wait for the other ranks. {_NOW}")
 
 
+def left() -> Exception:
+    """Of a step whose backward raised something, or was interrupted, after its first bucket was handed over."""
+    return error(
+        "cancelled",
+        None,
+        "a backward was left before its end, by an error or by Ctrl-C, so that this rank has no gradients of a step "
+        f"that the other ranks wait for. {_NOW}, or load that state into a new State",
+    )
+
+
 def never_came(places: Sequence[int], names: Sequence[str], patience: float) -> Exception:
     """Of a step whose last bucket was not handed over. places: the buckets that were; names: what they lack."""
     came = ", ".join(map(str, places))

@@ -117,7 +117,7 @@ class Keys:
         self.orders = {number: memory_order(p) for number, (_, p) in names.items()}  # in memory, by id
 
     def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
-        """Notes a bucket. True if an earlier step was left before its end and is begun anew.
+        """Notes a bucket. True if an earlier step was left before its last bucket.
 
         ValueError where two models share the State and their backward passes interleave.
         """
@@ -125,8 +125,6 @@ class Keys:
         again = not self.step.isdisjoint(ids)
         if (not again and place in self.places) or (not self.step and walk == self.walk != _NO_WALK):
             raise ValueError(two_models("their backward passes interleave"))
-        if again:
-            self.step, self.places = set(), set()
         self.step |= ids
         self.places.add(place)
         return again

@@ -21,7 +21,7 @@ from tithe import _core
 from tithe._schedule import Evaluations
 from tithe._torch_checks import DTYPES, scale_of
 from tithe._torch_device import Passage, Passages, check_device
-from tithe._torch_giving_up import give_up, interrupted, never_came
+from tithe._torch_giving_up import give_up, interrupted, left, never_came
 from tithe._torch_keys import Keys
 from tithe._torch_trace import Backward
 
@@ -124,12 +124,10 @@ def _for_main_thread() -> bool:
 class Mark:
     """Tells who waits for it that all jobs before it have been waited for."""
 
-    __slots__ = ("ends_step", "error", "reached")
+    __slots__ = ("reached",)
 
-    def __init__(self, ends_step: bool = False) -> None:
-        self.ends_step = ends_step  # a step that was left before its last bucket is committed as it stands
+    def __init__(self) -> None:
         self.reached = threading.Event()
-        self.error: BaseException | None = None
 
     def sync(self, session: _core.Session) -> None:
         """A mark only comes after the jobs before it."""
@@ -172,14 +170,10 @@ def _work(
         except queue.Empty:
             late = never_came([each.place for each in step], unseen(), patience)
             give_up(session, causes, late)
-            for each in step:
-                each.end(late)
-            step = []
+            _end(step, late)
             continue
         if job is None:
             break
-        error: BaseException | None = None
-        over = job.ends_step if isinstance(job, Mark) else job.last
         with record_function("tithe::wait"):
             try:
                 if isinstance(job, Job):
@@ -187,15 +181,14 @@ def _work(
                     if job.error is not None:
                         raise job.error
                     session.wait(job.ticket)
-                if over:
-                    _commit(session, step)
+                    if job.last:
+                        _commit(session, step)
+                        _end(step, None)
+                elif causes:
+                    raise causes[0]
             except Exception as failed:
                 _lighten(failed)
-                error = causes[0] if causes else failed
-        if isinstance(job, Mark):
-            job.error = error
-        if over or error is not None:
-            _end(step, error)
+                _end(step, causes[0] if causes else failed)
         if isinstance(job, Mark):
             job.reached.set()
         del job  # it holds a bucket, which DDP may be about to replace by another one
@@ -266,6 +259,11 @@ class Crew:
             give_up(self.session, self.causes, interrupted(why))
             raise
 
+    def check(self) -> None:
+        """Raises what ended the session, if this process did."""
+        if self.causes:
+            raise self.causes[0]
+
     def feed(self) -> None:
         """From now on all that is put goes through the feeder, so that nothing overtakes a bucket that is copied."""
         if self.feeder is None:
@@ -305,6 +303,7 @@ class Live:
         self.keys = keys
         self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout]] = {}  # by bucket number
         self.crew = Crew(session, patience, keys.unseen)
+        self.open = False  # a step is: its first bucket has come, and its backward has not come to its end
         self.backward: Backward | None = None  # while something is traced
         # Runs when the State goes away or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.crew.stop, False)
@@ -316,34 +315,39 @@ class Live:
         if self.stop.detach() is not None:
             self.crew.stop(True)
 
-    def drain(self, ends_step: bool = False) -> None:
-        """Returns when the worker has nothing left to do; raises what the end of a step that was left raised."""
-        mark = Mark(ends_step)
+    def drain(self) -> None:
+        """Returns when the worker has nothing left to do."""
+        mark = Mark()
         self.crew.put(mark)
         with self.crew.waiting():
             while not mark.reached.wait(0.2):
                 if not self.crew.worker.is_alive():
                     return
-        if mark.error is not None:
-            raise mark.error
+
+    def between_steps(self) -> None:
+        """Before what is asked for between steps. A step that is open was left, and must never count: nobody applies
+        it. The session is over then, and the other ranks hear of it."""
+        if self.open and not self.crew.causes:
+            give_up(self.session, self.crew.causes, left())
+        self.drain()
 
     def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
         """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""
         try:
             return self._start(bucket, loss_scale)
         except BaseException as error:  # Ctrl-C among them
+            self.open = False
             self.close()  # so that the other ranks hear of it now, not after their timeout
             _lighten(error)
             raise
 
     def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
-        if self.crew.causes:  # over already, and this says why
-            raise self.crew.causes[0]
+        self.crew.check()
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
             raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
-        layout = self.layout(bucket, buffer)
         with self.crew.starting():
+            layout = self.layout(bucket, buffer)
             passage = None
             if not buffer.is_cpu:
                 self.crew.feed()
@@ -363,6 +367,7 @@ class Live:
         """
         with self.crew.waiting():
             job.wait()
+        self.open = False
         if job.error is not None:
             raise job.error
 
@@ -371,7 +376,8 @@ class Live:
         parameters = bucket.parameters()
         walk = torch._C._current_graph_task_id()
         if self.keys.begin(bucket.index(), parameters, walk):
-            self.drain(ends_step=True)
+            raise left()
+        self.open = True
         layout = self._layout(bucket.index(), parameters, buffer)
         if bucket.is_last():
             self.keys.end(walk)

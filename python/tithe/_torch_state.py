@@ -224,7 +224,8 @@ class State(_Slots):
         schedule does not follow is ignored, so the call may stay where there is no schedule.
         """
         self.open()
-        self._live.drain()
+        self._live.between_steps()
+        self._live.crew.check()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
         group, doing = self._group(), "tithe.torch.State.evaluated()"
         patience = self._session_options()[1].patience
@@ -272,7 +273,7 @@ class State(_Slots):
             if self._saved is not None:
                 return dict(self._saved)
             raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
-        self._live.drain()
+        self._live.between_steps()
         return {
             "format": _STATE_FORMAT,
             "world": self._live.world,

@@ -174,11 +174,15 @@ class Automatic final : public engine::Advisor {
   void plan_aside(Asked asked) {
     seat_.aside([this, asked = std::move(asked)]() mutable {
       Plan plan{.answer = Answer{}, .began_ns = seat_.now_ns()};
-      if (const Status s = measure_codecs(asked.job); s.ok()) {
-        asked.costs = *costs_;
-        plan.answer = decide(asked);
-      } else {
-        plan.answer = s;
+      try {
+        if (const Status s = measure_codecs(asked.job); s.ok()) {
+          asked.costs = *costs_;
+          plan.answer = decide(asked);
+        } else {
+          plan.answer = s;
+        }
+      } catch (const std::bad_alloc&) {
+        plan.answer = Status(Code::kIo, "there is no memory for a plan");
       }
       plan.ended_ns = seat_.now_ns();
       const std::lock_guard lock(mutex_);

@@ -45,7 +45,13 @@ class Observer final : public engine::Advisor {
         asked.step = median({steps_.begin() + kSkip, steps_.end()});
       }
     }
-    seat_.aside([this, asked = std::move(asked)]() mutable { write(answer(asked)); });
+    seat_.aside([this, asked = std::move(asked)]() mutable {
+      try {
+        write(answer(asked));
+      } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: there is no memory for it\n", what_.path.c_str());
+      }
+    });
     return {};
   }
 
@@ -94,10 +100,12 @@ class Observer final : public engine::Advisor {
   void write(const std::string& text) const {
     const std::string beside = what_.path + ".part";
     std::ofstream file(beside);
-    file << text << "\n";
+    file << text << "\n" << std::flush;
+    int why = errno;  // where it failed, before anything else can
+    const bool good = file.good();
     file.close();
-    if (file && std::rename(beside.c_str(), what_.path.c_str()) == 0) return;
-    const int why = errno;
+    if (good && file && std::rename(beside.c_str(), what_.path.c_str()) == 0) return;
+    if (good) why = errno;
     std::remove(beside.c_str());
     std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: cannot write there: %s\n", what_.path.c_str(),
                  std::strerror(why));

@@ -191,7 +191,10 @@ std::optional<Trouble> Liveness::look() {
 
 std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant now) const {
   const Peer& p = at(peer);
-  if (a.says && p.leaves) return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
+  // Between two buckets of a round it leaves with all sent that it had begun. That may be on its way still; what it had
+  // not begun never comes.
+  if (p.leaves && (a.says || now - p.gained >= limits_.timeout / 4))
+    return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
   if ((a.says || p.withdrew) && p.gone)
     return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
   // While bytes of others come in, its words may be queued behind them: this rank's own link is busy.

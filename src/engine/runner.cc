@@ -23,6 +23,8 @@
 // change. Sleepers look again whenever they wake, so a call too many costs only time.
 #include "engine/runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/operations.h"
@@ -62,8 +64,13 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
   }
   for (Rank r = 0; r < member_.world; ++r) listen(r);
   if (lanes_ == 0) return;
-  threads_.emplace_back([this] { communicate(); });
-  for (int lane = 0; lane < lanes_; ++lane) threads_.emplace_back([this, lane] { compute(lane); });
+  try {
+    threads_.emplace_back([this] { communicate(); });
+    for (int lane = 0; lane < lanes_; ++lane) threads_.emplace_back([this, lane] { compute(lane); });
+  } catch (...) {  // no memory for it, or no further thread
+    stop();
+    throw;
+  }
 }
 
 Runner::~Runner() {
@@ -75,12 +82,19 @@ Runner::~Runner() {
         turn(hold, milliseconds(10));
       else
         hold.sleep(news_);
+  }
+  stop();
+  aside_.stop();
+}
+
+void Runner::stop() {
+  {
+    const Hold hold(*this);
     stop_ = true;
   }
   work_.notify_all();
   transport_->wake();
   for (std::thread& t : threads_) t.join();
-  aside_.stop();
 }
 
 // ---- The lock
@@ -229,6 +243,24 @@ bool Runner::interrupted(Hold& hold) {
   return yes;
 }
 
+template <typename Next>
+void Runner::guarded(Hold& hold, Next next) {
+  try {
+    if (starved_)
+      fail({Finding::kAccused,
+            {Code::kIo, fmt::format("rank {} has no memory for what its lanes do", member_.me), member_.me}});
+    starved_ = false;
+    next();
+  } catch (const std::bad_alloc&) {
+    hold.take();
+    starved_ = parting_.open();
+    nudge();
+    hold.let_go();
+    std::this_thread::sleep_for(milliseconds(1));  // there may be some again, for its end
+    hold.take();
+  }
+}
+
 void Runner::block(Hold& hold, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
   Instant ask = instant() + kInterrupts;
@@ -242,8 +274,10 @@ void Runner::block(Hold& hold, const std::function<bool()>& over) {
       hold.sleep(news_, limits_.interrupted ? &ask : nullptr);
       continue;
     }
-    while ((!limits_.interrupted || instant() < ask) && run_some(hold, 0)) post(hold);
-    if (!over()) turn(hold, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
+    guarded(hold, [&] {
+      while ((!limits_.interrupted || instant() < ask) && run_some(hold, 0)) post(hold);
+      if (!over()) turn(hold, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
+    });
   }
   recorder_.stats().wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
 }
@@ -301,7 +335,14 @@ bool Runner::run_some(Hold& hold, int lane) {
   const std::uint32_t round = rounds_.round();
   ++running_;
   hold.let_go();
-  const Status status = run(tasks, lane, round);
+  Status status;
+  try {
+    status = run(tasks, lane, round);
+  } catch (...) {
+    hold.take();
+    --running_;
+    throw;
+  }
   hold.take();
   --running_;
   if (!parting_.open()) {
@@ -319,7 +360,17 @@ bool Runner::run_some(Hold& hold, int lane) {
 Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
   std::int64_t begin = now_ns();
   for (const Task& task : tasks) {
-    TITHE_TRY(task.job->unit->run(task.what(), lane));
+    try {
+      TITHE_TRY(task.job->unit->run(task.what(), lane));
+    } catch (const std::bad_alloc&) {
+      const auto largest = std::ranges::max_element(task.job->unit->tensors(), {}, &TensorLayout::n);
+      return {
+          Code::kIo,
+          fmt::format("rank {} has no memory to work on a bucket of {} tensors, of which '{}' is the largest "
+                      "with {} values (docs/flow.md, 'Memory')",
+                      member_.me, task.job->unit->tensors().size(), largest->key, largest->n),
+          member_.me};
+    }
     const std::int64_t end = now_ns();
     recorder_.note(task, round, lane + 1, begin, end);
     begin = end;
@@ -330,7 +381,9 @@ Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
 void Runner::compute(int lane) {
   Hold hold(*this);
   while (!stop_) {
-    if (run_some(hold, lane)) continue;
+    bool ran = false;
+    guarded(hold, [&] { ran = run_some(hold, lane); });
+    if (ran || stop_) continue;
     ++idle_;
     hold.sleep(work_);
     --idle_;
@@ -339,7 +392,7 @@ void Runner::compute(int lane) {
 
 void Runner::communicate() {
   Hold hold(*this);
-  while (!stop_) turn(hold, kIdle);
+  while (!stop_) guarded(hold, [&] { turn(hold, kIdle); });
 }
 
 // ---- The end

@@ -103,7 +103,9 @@ class Runner {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
     void let_go();
-    void take() { lock_.lock(); }
+    void take() {
+      if (!lock_.owns_lock()) lock_.lock();
+    }
     // Until somebody calls, or the time has come; it may return before.
     void sleep(std::condition_variable& until, const Instant* at_most = nullptr);
 
@@ -142,6 +144,10 @@ class Runner {
   Status run(std::span<const Task> tasks, int lane, std::uint32_t round);  // without the lock
   void compute(int lane);
   void communicate();
+  // Does what a lane does next. Where there is no memory for it, the session ends and the process does not.
+  template <typename Next>
+  void guarded(Hold& hold, Next next);
+  void stop();
   void fail(const Trouble& trouble);
   void withdraw();
   bool part();  // true: the session is over
@@ -204,6 +210,7 @@ class Runner {
   std::size_t shown_ = 0;    // cards that the transport has
   std::size_t matched_ = 0;  // layouts that all ranks agree on: the first ones
   bool stop_ = false;
+  bool starved_ = false;  // there was no memory for something, and nobody has been told yet
   const Builder builder_;
   Aside aside_;
   std::vector<std::thread> threads_;

@@ -19,6 +19,16 @@ using engine::Unit;
 
 constexpr std::uint64_t kRoundsToForget = 16;
 
+// What a call does. Where there is no memory for it, the session ends.
+template <typename Impl, typename Call>
+Status unless_starved(Impl& impl, const char* what, Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return impl.no_memory(what);
+  }
+}
+
 }  // namespace
 
 Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
@@ -307,8 +317,8 @@ Status Session::Impl::write_trace() {
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 
-Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
-                                               const SessionOptions& options) {
+Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
+                                                     const SessionOptions& options) {
   TITHE_TRY(check_environment());
   if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
   if (options.lanes < 0 || options.lanes > 256)
@@ -351,6 +361,20 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
       engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
 }
 
+// The others hear that the transport is gone.
+Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options) {
+  const Rank me = transport == nullptr ? Status::kNoPeer : transport->rank();
+  try {
+    return Impl::open(std::move(transport), options);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kIo, fmt::format("rank {} has no memory to open a session", me), me);
+  } catch (const std::system_error& error) {
+    return Status(Code::kIo,
+                  fmt::format("rank {} cannot start the threads of a session: {}", me, error.what()), me);
+  }
+}
+
 int Session::rank() const { return impl_->member().me; }
 int Session::world() const { return impl_->member().world; }
 Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
@@ -360,17 +384,20 @@ Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
     return impl_->no_memory(impl_->needs(bucket));
   }
 }
-Status Session::wait(Ticket ticket) { return impl_->told(impl_->wait(ticket)); }
+Status Session::wait(Ticket ticket) {
+  return unless_starved(*impl_, "a wait", [&] { return impl_->told(impl_->wait(ticket)); });
+}
 Status Session::commit() {
-  try {
-    return impl_->told(impl_->commit());
-  } catch (const std::bad_alloc&) {
-    return impl_->no_memory("the choices that all ranks have agreed on");
-  }
+  return unless_starved(*impl_, "the choices that all ranks have agreed on",
+                        [&] { return impl_->told(impl_->commit()); });
 }
 void Session::cancel() { impl_->runner().cancel(); }
-Status Session::evaluated(double loss) { return impl_->evaluated(loss); }
-Status Session::learning_rate(double rate) { return impl_->learning_rate(rate); }
+Status Session::evaluated(double loss) {
+  return unless_starved(*impl_, "the end of a round", [&] { return impl_->evaluated(loss); });
+}
+Status Session::learning_rate(double rate) {
+  return unless_starved(*impl_, "the end of a round", [&] { return impl_->learning_rate(rate); });
+}
 double Session::ratio() const { return impl_->ratio(); }
 Status Session::propose(std::string_view choices, std::uint64_t round) {
   return impl_->user_proposes(choices, round);

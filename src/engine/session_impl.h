@@ -46,6 +46,8 @@ class Session::Impl {
     if (trace_ != nullptr) runner_.recorder().keep();
     if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
   }
+  static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options);
   ~Impl() { (void)write_trace(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <thread>
 
 #include "engine/convert.h"
 #include "support/held.h"
@@ -234,6 +235,50 @@ TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
     const Status heard = other.ok() ? ranks[1].wait(*other) : other.status();
     EXPECT_EQ(heard.peer(), 0) << text(heard);
   }
+}
+
+// References allocate where a step runs. The exception once left the lane, and ended the process.
+TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
+  for (const int lanes : {0, 1, 2})
+    for (const std::size_t most : {std::size_t{100'000}, std::size_t{0}}) {
+      Ranks ranks(open_loop(1), {.codec = "topk:ratio=0.01",
+                                 .lanes = lanes,
+                                 .min_values = 0,
+                                 .timeout = std::chrono::seconds(5),
+                                 .force_reference = true});
+      Named w{"layer.weight", wave(500'000, 1)};
+      ASSERT_TRUE(round_of(ranks[0], {&w}).ok());
+      const Tensor t{.key = w.key, .data = w.values.data(), .n = w.values.size()};
+      Status status;
+      std::thread later;  // memory is to be had again, in time for the verdict
+      if (most == 0)
+        later = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          testing::have_at_most(SIZE_MAX);
+        });
+      {
+        const testing::LittleMemory little(most);
+        const Result<Ticket> ticket = ranks[0].sync({&t, 1});
+        status = ticket.ok() ? ranks[0].wait(*ticket) : ticket.status();
+      }
+      if (later.joinable()) later.join();
+      EXPECT_EQ(status.code(), Code::kIo) << lanes << " lanes: " << text(status);
+      EXPECT_EQ(status.peer(), 0);
+      EXPECT_NE(status.what().find("rank 0 has no memory"), std::string::npos) << text(status);
+      if (most > 0) {
+        EXPECT_NE(status.what().find("'layer.weight'"), std::string::npos) << text(status);
+      }
+      EXPECT_FALSE(ranks[0].sync({&t, 1}).ok()) << "the session is over";
+      EXPECT_TRUE(ranks[0].state().ok());
+    }
+}
+
+TEST(SessionMemory, ASessionThatThereIsNoMemoryForIsRefused) {
+  auto transports = open_loop(1);
+  const testing::LittleMemory little(2'000);
+  const auto session = Session::open(std::move(transports[0]), {.codec = "fp32"});
+  EXPECT_EQ(session.status().code(), Code::kIo) << text(session.status());
+  EXPECT_NE(session.status().what().find("no memory to open a session"), std::string::npos);
 }
 
 TEST(SessionMemory, AStateThatThereIsNoMemoryForCanBeHadLater) {

@@ -300,6 +300,21 @@ TEST(Session, threads) {
   });
 }
 
+// All that it had begun is sent, so nothing is under way; the others once waited on until its process ended.
+TEST(Session, WhoCancelsBetweenTwoBucketsOfARoundIsNamed) {
+  Ranks ranks(open_loop(2), {.codec = "fp32", .timeout = std::chrono::seconds(2)});
+  ranks.each([&](Rank r) {
+    std::vector<Named> first = {{"a", wave(100, r, 0)}}, second = {{"b", wave(100, r, 0)}};
+    for (auto* bucket : {&first, &second}) ASSERT_TRUE(sync_and_wait(ranks[r], *bucket).ok());
+    ASSERT_TRUE(ranks[r].commit().ok());  // their layouts are agreed on
+    ASSERT_TRUE(sync_and_wait(ranks[r], first).ok());
+    if (r == 0) return ranks[0].cancel();
+    const Status s = sync_and_wait(ranks[1], second);
+    EXPECT_EQ(s.code(), Code::kPeerLost) << text(s);
+    EXPECT_EQ(s.peer(), 0) << text(s);
+  });
+}
+
 // A lane and the communication thread beside the caller's, and none where there are no lanes; nothing is printed.
 TEST(Session, quiet) {
   const auto threads = [] {

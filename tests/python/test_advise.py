@@ -51,6 +51,27 @@ def test_says_what_a_step_is_and_could_be(tmp_path):
     assert time.monotonic() - began < 60, "it stops what it started"
 
 
+def test_a_full_disk_is_named_and_keeps_no_part(tmp_path):
+    """A disk without room, as a limit on the size of files."""
+    limited = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+    )
+    path = tmp_path / "a.json"
+    done = subprocess.run(
+        [sys.executable, "-c", limited + TRAINS, "0.02", "400", "bf16"],
+        env=ENVIRONMENT | {"TITHE_ADVISE": str(path), "TITHE_ADVISE_ALLOW": "auto:allow=fp8"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"TITHE_ADVISE={path}: cannot write there: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_for_people_it_is_a_table_and_three_lines():
     done = advise("--keep")
     assert done.returncode == 0, done.stderr

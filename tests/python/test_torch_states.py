@@ -141,14 +141,14 @@ def test_two_parameters_of_one_name_are_refused():
 
 class Explodes(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, on):
-        ctx.on = on
+    def forward(ctx, x, error):
+        ctx.error = error
         return x.clone()
 
     @staticmethod
     def backward(ctx, grad):
-        if ctx.on:
-            raise ZeroDivisionError("in the middle of backward")
+        if ctx.error is not None:
+            raise ctx.error("in the middle of backward")
         return grad, None
 
 
@@ -157,30 +157,66 @@ class Chain(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.last = nn.Linear(24, 24), nn.Linear(24, 24)
-        self.on = False
+        self.raises = None  # between the two layers' buckets
 
     def forward(self, x):
-        return self.last(Explodes.apply(self.first(x), self.on)).pow(2).mean()
+        return self.last(Explodes.apply(self.first(x), self.raises)).pow(2).mean()
 
 
-def left_in_the_middle(rank, world):
+def session_of(state):
+    return own_part(state.state_dict())["session"].numpy().tobytes()
+
+
+def left_in_the_middle(rank, world, error, leavers, folder):
+    """What the step was on this rank, and whether its state and weights are as before it."""
     module = Chain()
     state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
     model = ddp(module, state, **ONE_MB_BUCKETS)
     train(model, rank, range(3))
-    module.on = True
-    with pytest.raises(ZeroDivisionError):
-        train(model, rank, range(1))
+    before, weights = session_of(state), bits(module)
+    if rank in leavers:
+        module.raises = error
+    told = None
+    try:
+        train(model, rank, [3])
+    except (ZeroDivisionError, KeyboardInterrupt) as raised:
+        told = type(raised).__name__
+    except tithe.Error as lost:
+        told = lost.code, lost.peer
     saved = state.state_dict()  # does not wait for a last bucket that will never come
-    module.on = False
-    model = ddp(module, state, **ONE_MB_BUCKETS)  # DDP's own reducer does not survive such a step
-    train(model, rank, range(3, 6))
+    same = session_of(state) == before and bits(module) == weights
+    open(f"{folder}/{rank}", "w").close()
+    wait_until(lambda: len(os.listdir(folder)) == world)  # else the others would hear of the process's end
+    if rank in leavers:
+        over = "a backward was left before its end.*new State"
+        with pytest.raises(tithe.Error, match=over):
+            state.evaluated(loss=1.0)
+        with pytest.raises(tithe.Error, match=over):
+            state._start(None)  # as DDP's next bucket would
     state.close()
-    return own_part(saved)["rank"], bits(module)
+    module.raises = None
+    module = copy.deepcopy(module)  # without the hooks of the DDP model of before, which does not survive such a step
+    state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
+    model = ddp(module, state, **ONE_MB_BUCKETS)
+    state.load_state_dict(saved)
+    train(model, rank, range(3, 5))
+    return told, same, bits(module)
 
 
-def test_a_step_that_was_left_in_the_middle_blocks_nothing():
-    (_, mine), (_, others) = run_ranks(2, left_in_the_middle)
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_step_that_one_rank_left_in_the_middle_counts_nowhere(tmp_path, error):
+    """state_dict() once committed what there was of it: weights of ranks differed, and the state was ahead of them."""
+    (mine, same, weights), (other, other_same, others) = run_ranks(2, left_in_the_middle, error, [0], str(tmp_path))
+    assert (mine, other) == (error.__name__, ("peer_lost", 0))
+    assert (same, other_same) == (True, True)
+    assert weights == others
+
+
+def test_a_step_that_all_ranks_left_in_the_middle_blocks_nothing_and_counts_nowhere(tmp_path):
+    (_, same, mine), (_, other_same, others) = run_ranks(
+        2, left_in_the_middle, ZeroDivisionError, [0, 1], str(tmp_path)
+    )
+    assert (same, other_same) == (True, True)
     assert mine == others
 
 

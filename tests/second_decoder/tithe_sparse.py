@@ -22,7 +22,7 @@ def read_sparse(payload: bytes, n: int) -> Sparse:
     must(len(payload) == 4 + 8 * count, "sparse: length")
     indices = u32_array(payload, 4, count)
     check_indices(indices, n)
-    return Sparse(indices, f32_array(payload, 4 + 4 * count, count))
+    return Sparse(indices, finite(f32_array(payload, 4 + 4 * count, count)))
 
 
 def read_qtopk(payload: bytes, n: int) -> Sparse:
@@ -174,9 +174,9 @@ def value_bytes(how: int, count: int) -> int:
 
 def read_values(how: int, data: bytes, count: int) -> list[float]:
     if how == 0:
-        return f32_array(data, 0, count)
+        return finite(f32_array(data, 0, count))
     if how == 1:
-        return read_bf16(data, count)
+        return finite(read_bf16(data, count))
     if how == 5:
         return read_classes(data, count)
     values: list[float] = []
@@ -242,6 +242,11 @@ def read_gaps(stream: bytes, count: int, b: int, n: int) -> list[int]:
     must((at + 7) // 8 == len(stream), "sparse: length")
     must(bits >> at == 0, "sparse: padding")
     return indices
+
+
+def finite(values: list[float]) -> list[float]:
+    must(all(math.isfinite(v) for v in values), "sparse: a value that is not finite")
+    return values
 
 
 def check_indices(indices: list[int], n: int) -> None:

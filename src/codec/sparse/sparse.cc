@@ -43,6 +43,8 @@ Status check(std::string_view codec, std::size_t n, std::size_t most, ByteView p
   if (count > 0 && pairs.index(count - 1) >= n)
     return corrupt(": index " + std::to_string(pairs.index(count - 1)) + " of " + std::to_string(n) +
                    " values");
+  if (!values_hold(ValueForm::kF32, {pairs.values(), 4 * count}, count))
+    return corrupt(": a value that is not finite");
   return {};
 }
 

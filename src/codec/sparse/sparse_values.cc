@@ -40,6 +40,21 @@ void write_halves(std::span<const float> v, std::uint8_t* out) {
   }
 }
 
+// Finite all of them: an exponent of all ones carries into the sign's bit. Sums of bits, which a compiler makes wide.
+bool floats_hold(const std::uint8_t* array, std::size_t count) {
+  std::uint32_t carries = 0;
+  for (std::size_t j = 0; j < count; ++j)
+    carries |= (wire::get<std::uint32_t>(array + 4 * j) & 0x7fffffffU) + 0x00800000U;
+  return carries >> 31 == 0;
+}
+
+bool bfloats_hold(const std::uint8_t* array, std::size_t count) {
+  std::uint32_t carries = 0;
+  for (std::size_t j = 0; j < count; ++j)
+    carries |= (wire::get<std::uint16_t>(array + 2 * j) & 0x7fffU) + 0x80U;
+  return carries >> 15 == 0;
+}
+
 bool halves_hold(const std::uint8_t* block, std::size_t length) {
   if (wire::get<std::uint16_t>(block) > kMostExponent) return false;
   for (std::size_t k = 0; k < length; ++k)
@@ -254,7 +269,8 @@ void ValueReader::read(std::span<float> out) {
 
 bool values_hold(ValueForm form, std::span<const std::uint8_t> array, std::size_t count) {
   if (form == ValueForm::kInceptionn) return classes_hold(array, count);
-  if (!in_blocks(form)) return true;
+  if (form == ValueForm::kF32) return floats_hold(array.data(), count);
+  if (form == ValueForm::kBF16) return bfloats_hold(array.data(), count);
   for (std::size_t first = 0; first < count; first += kValueBlock) {
     const std::size_t length = std::min(kValueBlock, count - first);
     const std::uint8_t* block = array.data() + value_bytes(form, first);

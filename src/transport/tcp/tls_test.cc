@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <deque>
 #include <filesystem>
 
@@ -260,6 +263,23 @@ class TlsDoor : public ::testing::Test {
   int let_in_ = 0;
   std::string host_says_;
 };
+
+// A disk without room, as a limit on the size of files.
+TEST(Tls, a_full_disk_is_named_and_keeps_no_keys) {
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / ("tithe_full_" + std::to_string(getpid()))).string();
+  rlimit had{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &had), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{100, had.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const Status status = make_keys(folder, 1, 1h);
+  setrlimit(RLIMIT_FSIZE, &had);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_NE(status.what().find(folder + "/ca.pem: File too large"), std::string::npos) << status.what();
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
 
 TEST_F(TlsDoor, a_rank_with_a_certificate_comes_in) {
   const std::string job = folder().job("door");
