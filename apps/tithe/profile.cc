@@ -42,9 +42,11 @@ Result<Report> profile(ProfileArgs& args) {
   const std::size_t codecs = args.codecs.empty() ? all_codecs().size() : args.codecs.size();
   TITHE_TRY(process_transport(args.transport, link->has_value()));
   // What cannot be written is not measured.
-  const std::filesystem::path folder = std::filesystem::absolute(args.out).parent_path();
-  if (!rank_place() && !std::filesystem::is_directory(folder))
-    return Status(Code::kIo, fmt::format("{}: there is no such folder", folder.string()));
+  for (const std::string& file : {args.out, args.cluster}) {
+    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+    if (!file.empty() && !rank_place() && !std::filesystem::is_directory(folder))
+      return Status(Code::kIo, fmt::format("{}: there is no such folder", folder.string()));
+  }
 
   if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
     be_switch(*place, *hosts, **link);
@@ -62,6 +64,13 @@ Result<Report> profile(ProfileArgs& args) {
   const sim::Profile& p = *read;
   const std::string file = sim::to_json(p);
   TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}));
+
+  if (!args.cluster.empty()) {
+    const Result<std::string> text =
+        sim::cluster_text(p, std::filesystem::path(args.cluster).stem().string());
+    if (!text.ok()) return text.status();
+    TITHE_TRY(write_file(args.cluster, {reinterpret_cast<const std::uint8_t*>(text->data()), text->size()}));
+  }
 
   std::size_t failed = 0;
   double least = 0, most = 0, latency = 0;
@@ -124,6 +133,8 @@ Run declare(CLI::App& app) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   add_output(app, "-o,--out", args->out, "the file")->capture_default_str();
+  add_output(app, "--cluster", args->cluster,
+             "also a cluster's file of what was measured, for simulate and plan --cluster; to be edited");
   return [args] { return profile(*args); };
 }
 

@@ -23,6 +23,7 @@ struct ProfileArgs {
   std::string hosts;    // which ranks share one; empty: each has its own
   std::string transport;
   std::string out = "profile.json";
+  std::string cluster;              // a file for the same as a cluster; empty: none
   std::vector<std::string> codecs;  // empty: all
   std::size_t most_values = std::size_t{1} << 23;
   int lanes = 1;

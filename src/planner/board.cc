@@ -18,7 +18,7 @@ constexpr double kMostMessages = 1e6;  // of all ranks that a simulation of one 
 
 struct Way {
   const Strategy* strategy;
-  bool searched;
+  bool searched, alike;
 };
 
 // By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and to search, none
@@ -40,7 +40,7 @@ std::vector<Way> ways_of(const Question& question) {
     const Place place{.world = cluster.world(), .hosts = &cluster.shared()};
     // At an aggregator one rank sends to all, and they to it alone.
     const double frames = s.name == "aggregator" ? 2 : s.cost(place).frames_sent;
-    if (searched || seats * parts * frames <= kMostMessages) out.push_back({&s, searched});
+    if (searched || seats * parts * frames <= kMostMessages) out.push_back({&s, searched, seats == 1});
   }
   return out;
 }
@@ -63,7 +63,7 @@ Result<Board> Board::make(const Question& question) {
     const std::size_t before = board.options_.size();
     for (const Way& way : ways)
       if (engine::choose_laws(spec, *way.strategy).ok())
-        board.options_.push_back({spec, way.strategy, !always_allowed(spec), way.searched});
+        board.options_.push_back({spec, way.strategy, !always_allowed(spec), way.searched, way.alike});
     if (board.options_.size() == before)
       return Status(Code::kInvalid,
                     fmt::format("allowed '{}': it shares a law with no strategy that is planned",
@@ -78,8 +78,7 @@ Result<Board> Board::make(const Question& question) {
   }
   // What cannot be judged is refused now, not in the midst of a search.
   for (const Option& o : board.options_)
-    if (const auto known = o.searched ? board.works_->of(o, 1, 1) : Result<const Work*>(nullptr); !known.ok())
-      return known.status();
+    if (const auto known = board.works_->of(o, 1, 1); !known.ok()) return known.status();
   return board;
 }
 
@@ -145,6 +144,18 @@ Assignment Board::setting(int option, bool rounded_inside) const {
     out.push_back(t.n < kUsualMinValues ? small
                                         : Decision{option, kUsualPartValues, false, rounded_inside, false});
   return out;
+}
+
+bool Board::like_settings(double share) const {
+  double all = 0, small = 0;
+  for (std::size_t t = 0; t < question_->job.tensors.size(); ++t) {
+    for (std::size_t o = 0; o < options_.size(); ++o)
+      if (!allowed_[t][o]) return false;
+    const auto n = static_cast<double>(question_->job.tensors[t].n);
+    all += n;
+    small += n < static_cast<double>(kUsualMinValues) ? n : 0;
+  }
+  return small <= share * all;
 }
 
 Seconds Board::least_step(int option, bool rounded_inside) {

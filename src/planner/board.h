@@ -52,6 +52,8 @@ class Board {
   Decision grouped(std::size_t tensor) const;
   // What a session does with codec= and strategy= and no rules: small tensors as fp32, whatever is allowed.
   Assignment setting(int option, bool rounded_inside) const;
+  // uniform() is setting() but for so small a share of the values: every tensor may have every option.
+  bool like_settings(double share) const;
   // A step in which all tensors have this option is no shorter: what the busiest link has to carry.
   Seconds least_step(int option, bool rounded_inside);
   // The option of a tensor's base, by the strategy of `like` where it can be.

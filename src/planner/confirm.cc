@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "planner/alike.h"
 
@@ -72,6 +73,7 @@ std::size_t Confirm::shortest(bool lossy_too) const {
 
 Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
   struct Guess {
+    bool differ;  // ranks do, so that many are to be simulated
     Seconds judged, least;
     int option;
     bool inside;
@@ -84,22 +86,27 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
       if (inside && (option.strategy->between == nullptr || spec.codec->name == "fp32")) continue;
       if (!option.searched && too_many(board_.question())) continue;
       const int number = static_cast<int>(o);
-      guesses.push_back({option.searched ? board_.judge(board_.setting(number, inside)) : sim::kNever,
+      guesses.push_back({!option.alike, board_.judge(board_.setting(number, inside)),
                          board_.least_step(number, inside), number, inside});
     }
   }
-  std::ranges::stable_sort(guesses, {}, &Guess::judged);
+  // What one rank stands for first: it is quick, and what takes long is then not followed far.
+  std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
   std::optional<std::size_t> best;
+  Seconds judged = 0;  // of the best: the estimate may be off for all of them alike
   Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
   for (const Guess& g : guesses) {
-    if (g.least >= limit) continue;
+    if (g.least >= limit || g.judged > kFar * std::max(limit, judged)) continue;
     const Assignment all = board_.setting(g.option, g.inside);
     Result<sim::Outcome> out = step_of(board_, all, limit);
     if (!out.ok()) {  // what no session takes, such as a codec that masks momentum where hosts are shared
       refused = out.status();
       continue;
     }
-    if (out->step >= limit) continue;
+    if (out->step >= limit) {
+      if (!g.inside) beaten_.insert(g.option);
+      continue;
+    }
     bool lossy = false, allowed = true;
     for (std::size_t t = 0; t < all.size(); ++t) {
       lossy = lossy || board_.option(all[t].option).lossy;
@@ -107,6 +114,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
     }
     best = seen_.size();
     limit = out->step;
+    judged = g.judged;
     seen_.push_back({to_string(board_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all,
                      std::move(*out), lossy, allowed});
   }
@@ -141,8 +149,9 @@ Status Confirm::uniform() {
     Assignment assignment;
   };
   std::vector<Guess> guesses;
+  const bool alike = board_.like_settings(1 - kWorthRules);
   for (std::size_t o = 0; o < board_.options().size(); ++o) {
-    if (!board_.options()[o].searched) continue;
+    if (!board_.options()[o].searched || (alike && beaten_.contains(static_cast<int>(o)))) continue;
     Assignment a = board_.uniform(static_cast<int>(o), kUsualPartValues);
     guesses.push_back({board_.judge(a), o, std::move(a)});
   }

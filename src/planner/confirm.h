@@ -8,6 +8,7 @@
 //              codec the best over all strategies, ring and tree of a network library among them (docs/plan.md)
 //   same       the same calls give the same candidates on every machine
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,7 @@ class Confirm {
   std::size_t most_, until_ = 0;
   std::size_t steps_ = 0, worth_ = 0;  // of programs: so far, and when it is enough
   std::vector<Candidate> seen_;
+  std::set<int> beaten_;  // options whose setting is longer than another one
 };
 
 }  // namespace tithe::planner

@@ -23,6 +23,10 @@ void ListSchedule::over(const Event& e) {
   if (e.what == kCompute) {
     item.left = 2;
     wait_for(kUp, e.item);
+    if (item.work->stages[item.stage].inside > 0) {
+      ++item.left;
+      wait_for(kInside, e.item);
+    }
     return;
   }
   if (e.what != kStage) {
@@ -54,8 +58,8 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
       items_.push_back({lots[l].work});
       later(lots[l].ready, items_.size() - 1, kStage);
     }
-  int free[kStage] = {std::max(1, lanes), 1, 1};
-  Seconds* busy[kStage] = {&times_.compute, &times_.up, &times_.down};
+  int free[kStage] = {std::max(1, lanes), 1, 1, 1};
+  Seconds* busy[kStage] = {&times_.compute, &times_.up, &times_.down, &times_.inside};
   while (!events_.empty()) {
     const Seconds now = events_.front().at;
     while (!events_.empty() && events_.front().at <= now) {
@@ -67,13 +71,14 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
       if (e.what != kStage) ++free[e.what];
       over(e);
     }
-    for (const What r : {kCompute, kUp, kDown})
+    for (const What r : {kCompute, kUp, kDown, kInside})
       while (free[r] > 0 && !queues_[r].empty()) {
         std::pop_heap(queues_[r].begin(), queues_[r].end(), std::greater<>());
         const std::size_t i = queues_[r].back();
         queues_[r].pop_back();
         const Stage& stage = items_[i].work->stages[items_[i].stage];
-        const Seconds takes = r == kCompute ? stage.compute : r == kUp ? stage.up : stage.down;
+        const Seconds parts[] = {stage.compute, stage.up, stage.down, stage.inside};
+        const Seconds takes = parts[r];
         *busy[r] += takes;
         --free[r];
         later(now + takes, i, r);

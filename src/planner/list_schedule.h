@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A quick answer to "how long would the step be": list scheduling of parts on three resources of one rank, its compute
-// lane, its uplink and its downlink (Graham 1969, Bounds on multiprocessing timing anomalies). What is ready first in
+// A quick answer to "how long would the step be": list scheduling of parts on four resources of one rank, its compute
+// lane, its uplink, its downlink and the link inside its host (Graham 1969, Bounds on multiprocessing timing anomalies). What is ready first in
 // the order of parts goes first; a resource does one thing at a time.
 //
 //   quick      about 0.1 us per stage of a part; the simulator has the last word
@@ -20,8 +20,8 @@ struct Lot {  // a part, or several that are alike, one behind the other
 };
 
 struct Times {
-  Seconds end = 0;                        // of the last part; 0: there is none
-  Seconds compute = 0, up = 0, down = 0;  // for which each resource was busy
+  Seconds end = 0;                                    // of the last part; 0: there is none
+  Seconds compute = 0, up = 0, down = 0, inside = 0;  // for which each resource was busy
 };
 
 // Parts in the order of the list where their priorities are equal.
@@ -30,11 +30,11 @@ class ListSchedule {
   Times run(const std::vector<Lot>& lots, int lanes);
 
  private:
-  enum What : int { kCompute, kUp, kDown, kStage };  // the three resources; and a stage that may begin
+  enum What : int { kCompute, kUp, kDown, kInside, kStage };  // the resources; and a stage that may begin
   struct Item {
     const Work* work = nullptr;
     std::size_t stage = 0;
-    int left = 0;  // of the stage: up and down
+    int left = 0;  // of the stage: up, down and inside
   };
   struct Event {
     Seconds at;

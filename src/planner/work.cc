@@ -45,9 +45,9 @@ std::vector<std::vector<int>> hops_of(const sim::Script& script) {
 }
 
 // `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the
-// link.
+// link, `inside` that inside it.
 std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops,
-                             Rank me, double share, int senders) {
+                             Rank me, double share, int senders, int inside) {
   const sim::Cluster& cluster = question.cluster;
   std::vector<Stage> stages;
   const auto stage = [&](int hop) -> Stage& {
@@ -70,7 +70,7 @@ std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, co
     double rate = cluster.rates()[static_cast<std::size_t>(links[0])];
     for (const int l : links) rate = std::min(rate, cluster.rates()[static_cast<std::size_t>(l)]);
     if (cluster.host_of(me) == cluster.host_of(step.peer)) {
-      at.compute += sends ? bytes / rate : 0;
+      at.inside += sends ? bytes / rate * inside : 0;
       continue;
     }
     (sends ? at.up : at.down) += bytes / rate * senders;
@@ -86,14 +86,15 @@ class Loads {
       : cluster_(cluster),
         classes_(classes),
         seconds_(cluster.rates().size()),
-        sending_(cluster.hosts().size()) {}
+        sending_(cluster.hosts().size()),
+        inside_(cluster.hosts().size()) {}
 
   void add(Rank me, const sim::Role& rank) {
-    bool out = false;
+    bool out = false, in = false;
     for (const Step& step : rank.program.steps) {
       if (step.kind != StepKind::kSend) continue;
       cluster_.way(me, step.peer, links_);
-      out = out || cluster_.host_of(me) != cluster_.host_of(step.peer);
+      (cluster_.host_of(me) != cluster_.host_of(step.peer) ? out : in) = true;
       const bool few = classes_.seats() < classes_.world();
       if (few) links_.resize(1);
       const double times = classes_.by_rank() && few ? classes_.ranks_of_host() : 1;
@@ -102,19 +103,26 @@ class Loads {
                                                  rank.price.bytes[static_cast<std::size_t>(step.slot)] /
                                                  cluster_.rates()[static_cast<std::size_t>(l)];
     }
-    if (out) ++sending_[static_cast<std::size_t>(cluster_.host_of(me))];
+    const auto host = static_cast<std::size_t>(cluster_.host_of(me));
+    if (out) ++sending_[host];
+    if (in) ++inside_[host];
   }
   Seconds most() const { return *std::max_element(seconds_.begin(), seconds_.end()); }
-  int senders(Rank me) const {
-    if (classes_.by_rank() && classes_.seats() < classes_.world()) return classes_.ranks_of_host();
-    return std::max(1, sending_[static_cast<std::size_t>(cluster_.host_of(me))]);
-  }
+  // Ranks of its host that send to other hosts; inside it.
+  int senders(Rank me) const { return of(sending_, me); }
+  int inside(Rank me) const { return of(inside_, me); }
 
  private:
+  int of(const std::vector<int>& ranks, Rank me) const {
+    if (classes_.by_rank() && classes_.seats() < classes_.world()) return classes_.ranks_of_host();
+    return std::max(1, ranks[static_cast<std::size_t>(cluster_.host_of(me))]);
+  }
+
   const sim::Cluster& cluster_;
   const sim::Classes& classes_;
   std::vector<double> seconds_;  // by link
   std::vector<int> sending_;     // by host: ranks that send to another
+  std::vector<int> inside_;      // likewise, to one of their own
   std::vector<int> links_;
 };
 
@@ -129,6 +137,7 @@ void shorten(std::vector<Stage>& stages) {
     to.compute += stages[s].compute;
     to.up += stages[s].up;
     to.down += stages[s].down;
+    to.inside += stages[s].inside;
     to.delay += stages[s].delay;
   }
   stages = std::move(few);
@@ -191,9 +200,9 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   for (std::size_t r = 0; r < hops.size(); ++r) {
     const auto me = static_cast<Rank>(r);
     std::vector<Stage> stages =
-        stages_of(question_, (*script)->roles[r], hops[r], me, share, loads.senders(me));
+        stages_of(question_, (*script)->roles[r], hops[r], me, share, loads.senders(me), loads.inside(me));
     Seconds all = 0;
-    for (const Stage& s : stages) all += s.compute + s.up + s.down;
+    for (const Stage& s : stages) all += s.compute + s.up + s.down + s.inside;
     if (all > longest) {
       longest = all;
       most.stages = std::move(stages);

@@ -6,7 +6,7 @@
 //   stage     hop h of a message is one more than the most hops of what it was made from; stage h holds the computing
 //             that needs h hops, the frames that leave after it, and those that come in at hop h
 //   typical   of the rank whose work is most, where ranks differ
-//   inside    what ranks of one host send each other takes its time on their own link, and is added to computing
+//   inside    what ranks of one host send each other takes its time on the link that all of them share
 //   shared    a host's link is shared by those of its ranks that send to other hosts
 #include <map>
 #include <memory>
@@ -22,6 +22,7 @@ struct Stage {
   Seconds compute = 0;
   Seconds up = 0, down = 0;  // on the link, before and after
   Seconds delay = 0;         // until what went up begins to come down
+  Seconds inside = 0;        // on the link inside the host
 };
 struct Work {
   std::vector<Stage> stages;
@@ -34,6 +35,7 @@ struct Option {
   const Strategy* strategy = nullptr;
   bool lossy = false;    // the user had to allow it
   bool searched = true;  // else it is there to compare with, for all tensors at once
+  bool alike = false;    // one rank stands for all: quick to simulate
   friend bool operator==(const Option&, const Option&) = default;
 };
 std::string to_string(const Option& option);

@@ -69,6 +69,9 @@ class Cluster {
   // The links from one rank to another, and the time that a byte needs beside them. `links` is overwritten.
   Seconds way(Rank from, Rank to, std::vector<int>& links) const;
 
+  // Its first hosts, all of one kind, as [[hosts]] has them.
+  std::string hosts_text() const;
+
   bool uniform() const { return kinds_.size() == 1 && switches_.size() == 1; }  // all its hosts are alike
   // The same with links of this rate, in bytes per second, between hosts; those between switches change in proportion.
   Cluster with_rate(double bytes_per_second) const;

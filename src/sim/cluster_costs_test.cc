@@ -70,7 +70,8 @@ TEST(ClusterCosts, WhatIsWrongIsRefusedWithFileLineAndCure) {
   EXPECT_EQ(said("[compute]\nvgg19 = \"0ms\"\n"), "my.toml:2: vgg19: a time above 0 is needed");
   EXPECT_EQ(said("[[compute]]\nvgg19 = \"1ms\"\n"), "my.toml:1: write [compute], once");
   EXPECT_NE(said("[costs]\nstap = \"1us\"\n")
-                .find("my.toml:2: 'stap' is not known here: eager_bytes, long_messages, many_to_one, step"),
+                .find("my.toml:2: 'stap' is not known here: eager_bytes, long_messages, many_to_one, "
+                      "both_ways, step"),
             std::string::npos);
   EXPECT_NE(said("[costs]\neager_bytes = -1\n").find("my.toml:2: eager_bytes: a whole number"),
             std::string::npos);

@@ -167,11 +167,14 @@ class ClusterReader {
         out_.eager_bytes_ = static_cast<std::size_t>(*bytes);
         continue;
       }
-      if (key.str() == "many_to_one") {
+      if (key.str() == "many_to_one" || key.str() == "both_ways") {
         const auto share = value.value<double>();
         if (!share || !(*share > 0 && *share <= 1))
-          return at(value, "many_to_one: a share above 0 and up to 1 is needed, such as 0.9");
-        out_.many_to_one_ = *share;
+          return at(value, fmt::format("{}: a share above 0 and up to 1 is needed, such as 0.9", key.str()));
+        if (key.str() == "many_to_one")
+          out_.many_to_one_ = *share;
+        else
+          out_.mutual_ = *share;
         continue;
       }
       if (key.str() == "long_messages") {
@@ -183,7 +186,7 @@ class ClusterReader {
         out_.leave_ = *rule;
         continue;
       }
-      std::string list = "eager_bytes, long_messages, many_to_one";
+      std::string list = "eager_bytes, long_messages, many_to_one, both_ways";
       const CostField* known = nullptr;
       for (const CostField& f : kCostFields) {
         list += fmt::format(", {}", f.name);

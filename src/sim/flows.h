@@ -43,7 +43,8 @@ class Flows {
   std::span<const std::uint64_t> advance(Seconds now);
 
   std::size_t active() const { return active_; }
-  double carried(int link) const { return carried_[static_cast<std::size_t>(link)]; }  // bytes so far
+  double carried(int link) const { return carried_[static_cast<std::size_t>(link)]; }  // bytes until now()
+  Seconds now() const { return now_; }                                                 // when they moved last
 
  private:
   struct Flow {

@@ -60,5 +60,8 @@ std::string machine_name();  // of this processor
 // The cluster that was measured: a host per rank, each with the rate and the latency of its links, all on one switch.
 // kInvalid where no link was measured.
 Result<Cluster> cluster_of(const Profile& profile);
+// The same with its costs as a file that Cluster::parse takes (docs/simulate.md), to be kept and edited. kInvalid as
+// above. Phases of a codec after the first are not in it: each is then like the first.
+Result<std::string> cluster_text(const Profile& profile, const std::string& name);
 
 }  // namespace tithe::sim

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -127,6 +128,39 @@ TEST(Profile, ClusterOfWhatWasMeasured) {
   Profile none = some();
   none.links.clear();
   EXPECT_FALSE(cluster_of(none).ok());
+}
+
+TEST(Profile, ClusterFileOfWhatWasMeasuredIsTheSameCluster) {
+  Profile p = some();
+  p.ranks = 4;
+  p.links.push_back({.from = 2, .to = 3, .latency = 20e-6, .bytes_per_second = 2e8});
+  for (const char* hosts : {"", "2x2"}) {
+    p.hosts = hosts;
+    const Result<std::string> text = cluster_text(p, "mine \"at\" home");
+    ASSERT_TRUE(text.ok()) << text.status().what();
+    const Result<Cluster> read = Cluster::parse(*text, "mine.toml");
+    ASSERT_TRUE(read.ok()) << read.status().what() << "\n" << *text;
+    const Result<Cluster> direct = cluster_of(p);
+    ASSERT_EQ(read->rates().size(), direct->rates().size());
+    for (std::size_t l = 0; l < read->rates().size(); ++l)
+      if (p.hosts == "2x2" || l % 3 < 2) {  // a host of one rank has nothing inside
+        EXPECT_DOUBLE_EQ(read->rates()[l], direct->rates()[l]) << l;
+      }
+    EXPECT_TRUE(std::ranges::equal(read->machine_cores(), direct->machine_cores()));
+    EXPECT_EQ(read->mutual(), direct->mutual());
+    std::vector<int> links;
+    for (const Rank to : {1, 3}) EXPECT_EQ(read->way(0, to, links), direct->way(0, to, links));
+    const Costs costs = read->costs({});
+    for (const CostField& f : kCostFields) EXPECT_DOUBLE_EQ(costs.*f.number, p.costs.*f.number) << f.name;
+    EXPECT_EQ(costs.long_messages, p.costs.long_messages);
+    EXPECT_EQ(costs.many_to_one, p.costs.many_to_one);
+    const Result<const CodecCosts*> dgc = costs.of(*parse_spec("dgc:ratio=0.01"));
+    ASSERT_TRUE(dgc.ok()) << dgc.status().what();
+    EXPECT_EQ(**dgc, p.costs.codecs.at("dgc:ratio=0.01"));
+    EXPECT_TRUE(costs.of(*parse_spec("powersgd")).ok());
+  }
+  p.links.clear();
+  EXPECT_EQ(cluster_text(p, "none").status().code(), Code::kInvalid);
 }
 
 TEST(Curve, LinearBetweenPointsAndInProportionOutside) {

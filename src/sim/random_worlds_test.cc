@@ -107,6 +107,25 @@ TEST(RandomWorlds, StepsAreFiniteAndNoShorterThanComputing) {
   }
 }
 
+// What gives a step up early knows for certain that it lasts longer (sim/outlook.h).
+TEST(RandomWorlds, ALimitChangesNothingButWhetherAStepIsFollowed) {
+  for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
+    const RandomWorld w = draw(seed, seed % 2 == 0);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << w.text);
+    const Seconds step = step_in(w, w.cluster);
+    for (const double factor : {1.0, 1.000001, 1.5}) {
+      const Result<Outcome> same = run(w.cluster, w.costs, w.work, false, Extent::kNeeded, factor * step);
+      ASSERT_TRUE(same.ok()) << same.status().what();
+      EXPECT_EQ(same->step, step) << factor;
+    }
+    if (step <= 1.001 * w.work.compute) continue;
+    const Result<Outcome> short_of =
+        run(w.cluster, w.costs, w.work, false, Extent::kNeeded, w.work.compute / 2);
+    ASSERT_TRUE(short_of.ok()) << short_of.status().what();
+    EXPECT_EQ(short_of->step, kNever);
+  }
+}
+
 // How many times as long a step is where a cluster is better by `improve`; the most over so many worlds.
 template <typename Improve>
 double worst(bool one_part, std::uint64_t worlds, const Improve& improve) {
@@ -133,6 +152,10 @@ TEST(RandomWorlds, WhereThereIsNoChoiceHalfTheLatencyIsNoLonger) {
 // longer, as in any list schedule (Graham 1969): ListSchedule.HalfTheDelayMayTakeLonger shows one by hand. It is
 // seldom, and little.
 TEST(RandomWorlds, HalfTheLatencyIsSeldomLongerAndLittle) { worst(false, seeds(60), half_latency); }
+TEST(RandomWorlds, TwiceTheRateOrTheCoresIsSeldomLongerAndLittle) {
+  worst(false, seeds(60), [](const Cluster& c) { return c.with_rate(2 * c.rates()[0]); });
+  worst(false, seeds(60), twice_cores);
+}
 
 }  // namespace
 }  // namespace tithe::sim

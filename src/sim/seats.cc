@@ -200,10 +200,7 @@ std::uint32_t World::pair(Rank from, Rank to) {
   const auto [at, fresh] = pair_numbers_.try_emplace(key, static_cast<std::uint32_t>(pairs_.size()));
   if (!fresh) return at->second;
   Pair p;
-  p.latency = cluster_.way(from, to, links_);
-  // Where few stand for all, what others send to them goes down where they send up.
-  if (classes_.seats() < classes_.world())
-    links_ = links_.size() == 1 ? std::vector{kInside} : std::vector{kUp, kDown};
+  p.latency = way_of(cluster_, classes_, from, to, links_);
   const auto route = routes_.find(links_);
   p.route =
       route != routes_.end() ? route->second : routes_.emplace(links_, flows_.route(links_)).first->second;

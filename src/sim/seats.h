@@ -10,6 +10,7 @@
 #include "engine/queue.h"
 #include "sim/classes.h"
 #include "sim/cores.h"
+#include "sim/outlook.h"
 #include "sim/script.h"
 #include "sim/world.h"
 
@@ -28,9 +29,6 @@ class World {
   Result<Outcome> run(Seconds limit);
 
  private:
-  // Links of host 0, where few ranks stand for all.
-  static constexpr int kUp = 0, kDown = 1, kInside = 2;
-
   struct Lane {
     std::vector<Task> taken;
     std::vector<Seconds> each;
@@ -117,6 +115,7 @@ class World {
 
   Status build();
   bool step_clock();
+  bool too_long(const Outlook& outlook, Seconds limit) const;  // whatever comes, it lasts longer
   void hand_over(Rank r);
   void begin_parts(Rank r, std::size_t bucket);
   void wake(Rank r, bool asleep);

@@ -12,6 +12,8 @@
 namespace tithe::sim {
 namespace {
 
+constexpr std::size_t kClockSteps = 512;  // between two looks at what is left
+
 // Links: where one rank stands for all, those of host 0, as much of them as is a rank's when all of the host send;
 // where the ranks of a host do, those of host 0.
 std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
@@ -107,10 +109,18 @@ Status World::build() {
 Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
   left_ = work_.buckets.empty() ? 0 : seats_.size();
-  while (left_ > 0 && now_ <= limit)
+  Outlook outlook(cluster_, classes_, rates_, work_.lanes);
+  if (limit < kNever)
+    for (const Run& r : runs_)
+      outlook.add(*r.script, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
+  bool longer = outlook.at_start() > limit;
+  const std::size_t look_each = kClockSteps + rates_.size() + seats_.size();
+  for (std::size_t k = 1; left_ > 0 && !longer && now_ <= limit; ++k) {
     if (!step_clock())
       return Status(Code::kInvalid,
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
+    if (limit < kNever && k % look_each == 0) longer = too_long(outlook, limit);
+  }
   if (!events_) out_.scripts_.clear();  // nobody asks for what they are of
   if (left_ > 0) {
     out_.step = out_.exposed = kNever;
@@ -148,6 +158,16 @@ Result<Outcome> World::run(Seconds limit) {
     }
   }
   return std::move(out_);
+}
+
+bool World::too_long(const Outlook& outlook, Seconds limit) const {
+  for (std::size_t l = 0; l < rates_.size(); ++l) {
+    const int link = static_cast<int>(l);
+    if (outlook.of_link(link, flows_.carried(link), flows_.now()) > limit) return true;
+  }
+  for (std::size_t s = 0; s < seats_.size(); ++s)
+    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, now_) > limit) return true;
+  return false;
 }
 
 // Moves to what happens next. Of what happens at the same time: timers, then flows, then cores, each in order.
