@@ -43,8 +43,9 @@ Result<Report> profile(ProfileArgs& args) {
   TITHE_TRY(process_transport(args.transport, link->has_value()));
   // What cannot be written is not measured.
   for (const std::string& file : {args.out, args.cluster}) {
+    if (file.empty() || rank_place()) continue;
     const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-    if (!file.empty() && !rank_place() && !std::filesystem::is_directory(folder))
+    if (!std::filesystem::is_directory(folder))
       return Status(Code::kIo, fmt::format("{}: there is no such folder", folder.string()));
   }
 

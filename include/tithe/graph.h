@@ -126,7 +126,8 @@ struct Strategy {
   std::span<const Law> laws;  // by preference; the engine takes the first that the codec's phase supports
   // Of one that treats hosts apart: what they do among each other. It is that where each rank has a host of its own.
   const Strategy* between = nullptr;
-  bool serves = false;  // it knows what ranks without values of their own are for
+  bool by_rank = false;  // sums are added in the order of ranks: all that say so give the same bits
+  bool serves = false;   // it knows what ranks without values of their own are for
 };
 
 std::span<const Strategy* const> all_strategies();     // in the order of strategies.def

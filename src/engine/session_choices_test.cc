@@ -218,6 +218,7 @@ TEST(SessionChoices, AScheduleMovesWhatHasTheSessionsCodec) {
 TEST(SessionChoices, AGroupSharesAPartWithItsCodec) {
   constexpr std::size_t kSizes[] = {9, 33, 255, 256, 1000};
   SessionOptions options{.codec = "fp8",
+                         .strategy = "server",
                          .choices = R"({"*": {"codec": "topk:ratio=0.1", "group": "all"}})",
                          .lanes = 0,
                          .average = false};

@@ -142,7 +142,8 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     const auto pace = [&](const Spec& spec, const Strategy& strategy) {
       return plan::pace_of(spec, strategy, usual.place(), usual.link);
     };
-    const plan::Pace of_raw = pace(raw, plan::best_way(plan::ways_of(raw, false, usual), kUsualPartValues));
+    const plan::Pace of_raw =
+        pace(raw, plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues));
     std::vector<Way> ways{{.strategy = usual.strategy}};
     if (usual.strategy == nullptr) ways = plan::ways_of(usual.spec, false, usual);
     std::size_t least = kUsualPartValues;
@@ -174,7 +175,8 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   for (Choice& c : out.choices_)
     if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
   for (Choice& c : out.choices_)
-    if (c.strategy == nullptr) c.ways = plan::ways_of(c.spec, c.inside.has_value(), usual);
+    if (c.strategy == nullptr)
+      c.ways = (c.group.empty() ? plan::ways_of : plan::ways_of_group)(c.spec, c.inside.has_value(), usual);
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   return out;
 }

@@ -5,8 +5,8 @@
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
 //   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge: the codec's pace (pace.def)
 //   inside    I n   I = bytes per value that a host's ranks send each other / kInsideRate
-//   wire      W n   W = bytes per value that leave the busiest host / bytes per second; kManyToOne of these where several
-//                   send to one rank
+//   wire      W n   W = bytes per value that leave the busiest host / bytes per second; kManyToOne of these where
+//                   several send to one rank
 //   frames    F     F = frames that a rank sends * kHandling
 // Computing and sending overlap between parts, not within one. A tensor in k parts takes
 //   T(k) = n max(C, W) + n min(C, W) / k + k F        least at k = sqrt(n min(C, W) / F)

@@ -2,6 +2,7 @@
 #include "plan/ways.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "plan/pace.h"
 
@@ -25,8 +26,8 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const StrategyCost&
   return true;
 }
 
-// Where ranks share hosts, two flows of one strategy and those of another meet in one link; whole parts to everybody then
-// only delay what crosses it once.
+// Where ranks share hosts, two flows of one strategy and those of another meet in one link; whole parts to everybody
+// then only delay what crosses it once.
 bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const Usual& usual) {
   if (usual.servers > 0 || usual.world == 1) return strategy.serves;
   if (strategy.name == kOnlyToCompare) return false;
@@ -59,6 +60,12 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual) {
   if (out.empty())
     out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not
   return out;
+}
+
+std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual) {
+  std::vector<Way> all = ways_of(spec, inside, usual), out;
+  std::ranges::copy_if(all, std::back_inserter(out), [](const Way& way) { return way.strategy->by_rank; });
+  return inside || out.empty() ? all : out;
 }
 
 const Strategy& best_way(const std::vector<Way>& ways, std::size_t n) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Strategy "auto": who sends what to whom follows from what all ranks know: the codec, the world, who shares a host, and
-// the link if it is said. A part of n values takes, in seconds,
+// Strategy "auto": who sends what to whom follows from what all ranks know: the codec, the world, who shares a host,
+// and the link if it is said. A part of n values takes, in seconds,
 //   kSeen steps * seconds per frame + frames + n (M + kBeside (compute + inside + wire - M))
-// with frames, compute, inside and wire as in plan/pace.h and M the largest of the last three. Parts overlap, so most of
-// a message's delay is not seen, and what is not the bottleneck runs partly beside it.
+// with frames, compute, inside and wire as in plan/pace.h and M the largest of the last three. Parts overlap, so most
+// of a message's delay is not seen, and what is not the bottleneck runs partly beside it.
 //
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
@@ -21,9 +21,13 @@ inline constexpr double kAssumedRate =
 inline constexpr double kSeen = 0.25, kBeside = 0.5;  // what fits the simulator best
 inline constexpr double kMostLost = 1.0 / 32;
 
-// What a tensor may travel by, in the order of strategies.def; never empty. `aggregator` never: it is there to compare with. `inside`: a codec was named for what ranks
-// of one host send each other, so only strategies that treat hosts apart will do.
+// What a tensor may travel by, in the order of strategies.def; never empty. `aggregator` never: it is there to compare
+// with. `inside`: a codec was named for what ranks of one host send each other, so only strategies that treat hosts
+// apart will do.
 std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
+// Of tensors that share parts: those alone that add in the order of ranks, since how large a part is depends on the
+// bucket, and no result may. Where a codec inside is named, as ways_of().
+std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual);
 // The one that takes the least time for n values; the first among equals.
 const Strategy& best_way(const std::vector<Way>& ways, std::size_t n);
 

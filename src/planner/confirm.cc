@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kWorthRules = 0.995;  // of a step: what is less of an improvement is not worth further rules
 constexpr double kFar = 1.3;           // times as long, as estimated: what is so far off is not simulated
+constexpr int kFew = 64;               // ranks of which every setting is simulated, however it is estimated
 constexpr std::size_t kWorthSteps = 1'500'000;  // of programs that neighbours are tried with: some seconds
 constexpr std::size_t kRows = 6, kEach = 2;     // of tensors that are alike, and other choices for each
 
@@ -96,7 +97,8 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
   Seconds judged = 0;  // of the best: the estimate may be off for all of them alike
   Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
   for (const Guess& g : guesses) {
-    if (g.least >= limit || g.judged > kFar * std::max(limit, judged)) continue;
+    const bool far = g.judged > kFar * std::max(limit, judged);
+    if (g.least >= limit || (far && g.differ && board_.question().cluster.world() > kFew)) continue;
     const Assignment all = board_.setting(g.option, g.inside);
     Result<sim::Outcome> out = step_of(board_, all, limit);
     if (!out.ok()) {  // what no session takes, such as a codec that masks momentum where hosts are shared

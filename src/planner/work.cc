@@ -184,6 +184,7 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   const Part& part = made->buckets[0].plan.parts[0];
   auto& writer = writers_[part.strategy];
   if (!writer) writer = std::make_unique<Writer>(question_, *part.strategy);
+  TITHE_TRY(writer->scripts.draw(*part.strategy));
   const Result<std::shared_ptr<const sim::Script>> script = writer->scripts.of(part, false);
   if (!script.ok()) return script.status();
   const std::vector<std::vector<int>> hops = hops_of(**script);
@@ -197,17 +198,23 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*script)->roles[r]);
   Work most{{}, loads.most()};
   Seconds longest = -1;
+  std::vector<Seconds>
+      delays;  // by stage, of all ranks: a chunk that goes round meets near and far neighbours
   for (std::size_t r = 0; r < hops.size(); ++r) {
     const auto me = static_cast<Rank>(r);
     std::vector<Stage> stages =
         stages_of(question_, (*script)->roles[r], hops[r], me, share, loads.senders(me), loads.inside(me));
     Seconds all = 0;
     for (const Stage& s : stages) all += s.compute + s.up + s.down + s.inside;
+    delays.resize(std::max(delays.size(), stages.size()));
+    for (std::size_t k = 0; k < stages.size(); ++k) delays[k] += stages[k].delay;
     if (all > longest) {
       longest = all;
       most.stages = std::move(stages);
     }
   }
+  for (std::size_t k = 0; k < most.stages.size(); ++k)
+    most.stages[k].delay = delays[k] / static_cast<double>(hops.size());
   shorten(most.stages);
   return most;
 }

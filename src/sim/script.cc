@@ -14,24 +14,33 @@ namespace tithe::sim {
 using engine::Step;
 using engine::StepKind;
 
-const Scripts::Drawn& Scripts::draw(const Strategy& strategy) {
+Status Scripts::draw(const Strategy& strategy) {
+  constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and as much again when compiled
   const auto [at, fresh] = drawn_.try_emplace(&strategy);
   Drawn& drawn = at->second;
-  if (!fresh) return drawn;
+  if (!fresh) return {};
+  std::size_t count = 0;
   for (Rank r = 0; r < classes_.seats(); ++r) {
     const auto nodes = drawn.graphs.emplace_back(strategy.draw(place(r))).nodes();
+    count += nodes.size();
+    if (count > kMostNodes)
+      return Status(
+          Code::kInvalid,
+          fmt::format("by {}, more than {} steps for a part on {} ranks that are not alike: ask for fewer "
+                      "ranks (--ranks), or a strategy by which ranks are alike (--strategy server)",
+                      strategy.name, kMostNodes, cluster_.world()));
     drawn.any_merge = drawn.any_merge || std::any_of(nodes.begin(), nodes.end(), [](const Node& n) {
                         return n.op == Op::kMerge && n.stage == Stage::kBetween;
                       });
   }
   drawn.cost = strategy.cost(place(0));
-  return drawn;
+  return {};
 }
 
 std::vector<int> Scripts::begins_after(const Plan& plan, bool copies) {
   std::vector<std::size_t> sizes;
   for (const Part& p : plan.parts)
-    sizes.push_back(engine::bytes_under_way(p, draw(*p.strategy).cost) + (copies ? sizeof(float) * p.n : 0));
+    sizes.push_back(engine::bytes_under_way(p, drawn(*p.strategy).cost) + (copies ? sizeof(float) * p.n : 0));
   return engine::begins_after(sizes, engine::kLeastWindow);
 }
 
@@ -41,7 +50,7 @@ Result<std::shared_ptr<const Script>> Scripts::of(const Part& part, bool copies)
                   part.strategy->name, part.n, part.priority, copies);
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  const Drawn& drawn = draw(*part.strategy);
+  const Drawn& drawn = this->drawn(*part.strategy);
   Plan alone;
   alone.parts.push_back(part);
   alone.parts[0].first = 0;

@@ -44,9 +44,12 @@ class Scripts {
         servers_(servers),
         templates_(static_cast<std::size_t>(classes.seats())) {}
 
-  // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws.
+  // Draws a strategy for all ranks that are simulated, once. kInvalid: they have more steps than memory can hold.
+  Status draw(const Strategy& strategy);
+  // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws, its strategy is drawn.
   Result<std::shared_ptr<const Script>> of(const Part& part, bool copies);
-  // By part of a bucket: all parts up to this one are over before it begins (engine/window.h).
+  // By part of a bucket, whose strategies are drawn: all parts up to this one are over before it begins
+  // (engine/window.h).
   std::vector<int> begins_after(const Plan& plan, bool copies);
 
  private:
@@ -56,7 +59,7 @@ class Scripts {
     StrategyCost cost{};
   };
   Place place(Rank me) const { return {me, cluster_.world(), &cluster_.shared(), servers_}; }
-  const Drawn& draw(const Strategy& strategy);
+  const Drawn& drawn(const Strategy& strategy) const { return drawn_.at(&strategy); }
   void match(Script& script, const Strategy& strategy) const;
   std::vector<std::vector<int>> payloads(const Script& script) const;
 

@@ -54,12 +54,14 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
 // One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over
 // gives its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
 Status World::build() {
+  Scripts scripts(cluster_, costs_, classes_, work_.servers);
   for (const Exchange& e : work_.buckets)
-    for (const Part& p : e.plan.parts)
+    for (const Part& p : e.plan.parts) {
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
+      TITHE_TRY(scripts.draw(*p.strategy));
+    }
   constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
   std::size_t steps = 0;
-  Scripts scripts(cluster_, costs_, classes_, work_.servers);
   for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
     const Exchange& e = work_.buckets[b];
     first_job_.push_back(runs_.size());

@@ -63,6 +63,7 @@ const Strategy aggregator_strategy = {.name = "aggregator",
                                       .draw = draw,
                                       .chunks = chunks,
                                       .cost = cost,
-                                      .laws = kLaws};
+                                      .laws = kLaws,
+                                      .by_rank = true};
 
 }  // namespace tithe

@@ -53,6 +53,7 @@ const Strategy gather_strategy = {.name = "gather",
                                   .draw = draw,
                                   .chunks = chunks,
                                   .cost = cost,
-                                  .laws = kLaws};
+                                  .laws = kLaws,
+                                  .by_rank = true};
 
 }  // namespace tithe

@@ -139,6 +139,7 @@ const Strategy server_strategy = {.name = "server",
                                   .chunks = chunks,
                                   .cost = cost,
                                   .laws = kLaws,
+                                  .by_rank = true,
                                   .serves = true};
 
 }  // namespace tithe

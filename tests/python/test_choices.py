@@ -65,7 +65,7 @@ def test_a_session_does_what_they_say():
         rank.join()
     assert not sessions[0].residual("raw.w", 8000).any()
     assert sessions[0].residual("w", 8000).sum() == 7920
-    assert "tensor raw.w: 8000 values, fp32 by server, part 0 (rule 1 ('raw.*'))" in sessions[0].plan_text()
+    assert "tensor raw.w: 8000 values, fp32 by gather, part 0 (rule 1 ('raw.*'))" in sessions[0].plan_text()
 
 
 def test_lossless_means_all_rules():
@@ -106,7 +106,7 @@ def trained(rank, world):
     step(model, rank, 1)
     plan = state.plan()
     assert "tensor embedding.weight: 16000 values, topk:ratio=0.02 by gather" in plan
-    assert "tensor head.weight: 16000 values, fp8 by server" in plan
+    assert "tensor head.weight: 16000 values, fp8 by gather" in plan
     assert "tensor layer.norm1.weight: 32 values, fp32 by" in plan
     assert state.residual(first.embedding.weight).any()
     assert not state.residual(first.layer.norm1.weight).any()

@@ -11,6 +11,7 @@ import torch
 import torch.nn as nn
 from processes import run_ranks
 from test_demo import ROOT
+from test_propose import on_all
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -105,14 +106,18 @@ def losses():
     return run_ranks(WORLD, train_all)[0]
 
 
+def plan(**options):
+    sessions = tithe.Session.loop(2, lanes=0, **options)
+    on_all(sessions, lambda session: session.wait(session.sync({"w": np.zeros(5000, np.float32)})))
+    return sessions[0].plan_text()
+
+
 def test_there_is_one_default():
-    state, (session,) = tithe.torch.State(), tithe.Session.loop(1)
+    state = tithe.torch.State()
     parameters = inspect.signature(tithe.torch.attach).parameters
     assert (parameters["codec"].default, parameters["strategy"].default) == (state.codec, state.strategy)
-    values = np.zeros(5000, np.float32)
-    session.wait(session.sync({"w": values}))
-    assert f"{state.codec} by {state.strategy} " in session.plan_text()
-    session.close()
+    assert plan() == plan(codec=state.codec, strategy=state.strategy)
+    assert plan() != plan(strategy="server")
 
 
 @pytest.mark.parametrize("job", ["text", "images", "small text"])

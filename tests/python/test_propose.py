@@ -50,7 +50,7 @@ def test_sessions_take_what_rank_0_proposes():
     for session in sessions:
         assert session.proposal() == {"state": "switched", "round": 6, "why": "", "rank": None}
         assert '"fp32"' in session.choices
-        assert "fp32 by server (rule 1 ('w'))" in session.plan_text()
+        assert "fp32 by gather (rule 1 ('w'))" in session.plan_text()
     on_all(sessions, train)
     assert not any(session.residual("w", 8000).any() for session in sessions)
     state = [session.state() for session in sessions]
