@@ -199,8 +199,8 @@ void Rounds::feedback() {
         told_.left = f.left;
         told_.rounds = f.rounds;
       }
-      // An unbiased codec needs no feedback. With feedback its residual may grow where it adds as much noise as there is
-      // to send: that is told, not failed.
+      // An unbiased codec needs no feedback. With feedback its residual may grow where it adds as much noise as there
+      // is to send: that is told, not failed.
       if (!f.settled && no_bound && (traits.unbiased || is_random_and_unbiased(kind))) {
         told_.grows = told_.grows || first_;
         continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A quick answer to "how long would the step be": list scheduling of parts on four resources of one rank, its compute
-// lane, its uplink, its downlink and the link inside its host (Graham 1969, Bounds on multiprocessing timing anomalies).
-// What is ready first in the order of parts goes first; a resource does one thing at a time.
+// lane, its uplink, its downlink and the link inside its host (Graham 1969, Bounds on multiprocessing timing
+// anomalies). What is ready first in the order of parts goes first; a resource does one thing at a time.
 //
 //   quick      about 0.1 us per stage of a part; the simulator has the last word
 //   hidden     what ends before computing does costs nothing: the step is the later of both
