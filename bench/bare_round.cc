@@ -5,6 +5,7 @@
 #include <array>
 
 #include "engine/laws.h"
+#include "tithe/catalogue.h"
 #include "tithe/frame.h"
 
 namespace tithe::bench {

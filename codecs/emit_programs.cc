@@ -14,7 +14,7 @@
 #include "lang/cpp/emit_cpp.h"
 #include "lang/cpp/object_cache.h"
 #include "lang/loader.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::lang {
 
@@ -50,7 +50,7 @@ int emit(const std::string& from, const std::string& to, std::span<char*> levels
       return 1;
     }
     for (std::size_t phase = 0; phase < spec->codec->phases.size(); ++phase) {
-      const Combination& of = program_of(*spec->codec)->of(spec->settings, phase);
+      const Combination& of = spec->codec->program->of(spec->settings, phase);
       if (by_kernels(of) || only_interpreted(of.program) != nullptr) continue;
       CppBody body = emit_cpp(of.program, of.schedule);
       const auto same = [&](const CppBody& b) { return b.key == body.key; };

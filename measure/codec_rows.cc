@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "codec/sparse/sparse.h"
 #include "measure/codec_cases.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::bench {
 
@@ -20,6 +21,7 @@ void fail(const Status& why) {
 Spec spec_of(const std::string& text) {
   const Result<Spec> spec = parse_spec(text);
   if (!spec.ok()) fail(spec.status());
+  prepare(*spec);
   return *spec;
 }
 

@@ -6,7 +6,7 @@
 
 #include "measure/codec_rows.h"
 #include "progress.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 #include "verb.h"
 
 namespace tithe::cli {

@@ -7,6 +7,7 @@
 #include "codec/typical.h"
 #include "one_shot.h"
 #include "progress.h"
+#include "tithe/catalogue.h"
 #include "tithe/graph.h"
 #include "verb.h"
 #include "when.h"

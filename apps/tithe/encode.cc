@@ -8,6 +8,7 @@
 #include "frame_file.h"
 #include "one_shot.h"
 #include "output.h"
+#include "tithe/catalogue.h"
 #include "tithe/frame.h"
 #include "tithe/limits.h"
 #include "value_file.h"

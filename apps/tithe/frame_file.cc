@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "one_shot.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::cli {
 

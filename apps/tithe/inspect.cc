@@ -8,6 +8,7 @@
 #include "base/finite.h"
 #include "frame_file.h"
 #include "one_shot.h"
+#include "tithe/catalogue.h"
 #include "value_file.h"
 #include "verb.h"
 

@@ -5,11 +5,12 @@
 
 #include <vector>
 
+#include "catalogue/programs.h"
 #include "lang/cpp/emit_cpp.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/loader.h"
 #include "lang/prepare.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -190,7 +191,7 @@ Result<Report> show_cuda(const lang::LoadedProgram& program, const Spec& spec) {
 
 Result<Report> show(const Args& args) {
   const std::string path = args.spec.substr(0, args.spec.find(':'));
-  const Result<const lang::LoadedProgram*> loaded = lang::load(path);
+  const Result<const lang::LoadedProgram*> loaded = catalogue::load(path);
   if (!loaded.ok()) return loaded.status();
   const std::string settings = args.spec.substr(path.size());
   const Result<Spec> spec = parse_spec((*loaded)->name + settings);

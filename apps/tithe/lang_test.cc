@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/finite.h"
+#include "catalogue/programs.h"
 #include "lang/loader.h"
 #include "lang_damage.h"
 #include "lang_rounds.h"
@@ -199,7 +200,7 @@ Json told_json(const Rounds::Told& told) {
 }
 
 Result<Report> test(const std::string& path) {
-  const Result<const lang::LoadedProgram*> program = lang::load(path);
+  const Result<const lang::LoadedProgram*> program = catalogue::load(path);
   if (!program.ok()) return program.status();
   Trial trial(**program);
   trial.run();

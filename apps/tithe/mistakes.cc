@@ -8,7 +8,7 @@
 
 #include "base/nearest.h"
 #include "base/text.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 #include "verb_tree.h"
 
 namespace tithe::cli {

@@ -27,6 +27,7 @@ Settings widest(const Codec& codec, std::size_t n) {
 }  // namespace
 
 Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::uint64_t seed) {
+  prepare(spec);
   const Codec& codec = *spec.codec;
   Lossy result{std::vector<std::uint8_t>(codec.phases[0].bound(spec.settings, values.size())),
                std::vector<float>(values.size())};

@@ -10,6 +10,7 @@
 #include "output.h"
 #include "profile_rank.h"
 #include "rank_processes.h"
+#include "tithe/catalogue.h"
 #include "verb.h"
 
 namespace tithe::cli {

@@ -17,6 +17,7 @@
 #include "profile_probes.h"
 #include "rank_processes.h"
 #include "sim/codec_speed.h"
+#include "tithe/catalogue.h"
 #include "tithe/connect.h"
 #include "tithe/machine.h"
 #include "transport/long_messages.h"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "measure/model_list.h"
+#include "tithe/catalogue.h"
 #include "tithe/connect.h"
 #include "tithe/graph.h"
 

@@ -25,12 +25,23 @@
 
 namespace tithe {
 
+namespace lang {
+struct LoadedProgram;
+}
+
 // The number of a codec, in frames and in codecs.def.
 enum class CodecId : std::uint16_t {};
 
 // ---- Parameters: the part of a spec string after the colon, `dgc:ratio=0.01,sample=0.02`
 
 inline constexpr std::size_t kMaxParams = 12;
+
+// What others than the codec know a parameter for.
+enum class Role : std::uint8_t {
+  kOwn,    // nothing
+  kRatio,  // the fraction of the values that is sent: schedules move it
+  kCols,   // the values of a row; 0: as the tensor's shape says
+};
 
 // One parameter of a codec. With choices, the value is the index of the chosen word.
 struct ParamSpec {
@@ -40,11 +51,16 @@ struct ParamSpec {
   double high;
   std::string_view doc;                            // one line, with the unit
   std::span<const std::string_view> choices = {};  // empty: a number
+  Role role = Role::kOwn;
 };
 
-// The values of a codec's parameters, in the order of Codec::params.
+struct Codec;
+
+// The values of a codec's parameters, in the order of Codec::params, and the codec whose they are: a function of the
+// seam that serves several codecs knows by them which it is.
 struct Settings {
   std::array<double, kMaxParams> value{};
+  const Codec* codec = nullptr;
   double operator[](std::size_t i) const { return value[i]; }
   friend bool operator==(const Settings&, const Settings&) = default;
 };
@@ -173,6 +189,8 @@ struct Traits {
   // together or combined into one, give the sum of the single decodes only up to rounding: at most 2^-20 of the sum of
   // their largest magnitudes.
   bool adds_transformed = false;
+  // A payload counts as one rank, whatever its values are: a rank that has none must not make one.
+  bool votes = false;
   // c in |x - C(x)|^2 <= c |x|^2, in expectation if C is random, for x well inside the range of normal floats. nullptr:
   // 1. With c below 1 feedback converges (Stich et al., NeurIPS 2018).
   double (*contraction)(const Settings&, std::size_t n) = nullptr;
@@ -195,8 +213,15 @@ struct Codec {
   // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes
   // neither.
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
-  std::span<const Impl> impls;  // fastest first; the last one is the readable reference
+  std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
+  const lang::LoadedProgram* program = nullptr;  // that it was made of; nullptr: it was written in C++
 
+  // Where in params the one of this role is; params.size(): nowhere.
+  std::size_t param(Role role) const {
+    std::size_t at = 0;
+    while (at < params.size() && params[at].role != role) ++at;
+    return at;
+  }
   const Impl& reference() const { return impls.back(); }
   const Impl& best(const Machine& machine) const {
     for (const Impl& impl : impls)
@@ -205,13 +230,9 @@ struct Codec {
   }
 };
 
-std::span<const Codec* const> all_codecs();      // in the order of codecs.def
-const Codec* find_codec(std::string_view name);  // nullptr: no such name
-const Codec* find_codec(CodecId id);             // nullptr: no such id
-CodecId id_of(const Codec& codec);               // 0: it is not in codecs.def
-const Machine& this_machine();                   // TITHE_FORCE_REFERENCE=1 turns simd off (docs/cli.md)
+const Machine& this_machine();  // TITHE_FORCE_REFERENCE=1 turns simd off (docs/cli.md)
 
-// Settings with every parameter at its fallback.
+// Settings of this codec with every parameter at its fallback.
 Settings defaults(const Codec& codec);
 
 }  // namespace tithe

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A spec string names a codec and its settings everywhere: command line, Python, plans, tests.
+// A spec string names a codec and its settings everywhere: command line, Python, plans, tests (tithe/catalogue.h reads
+// it).
 //
 //   dgc                                   every parameter at its default
 //   dgc:ratio=0.01,feedback=momentum      codec and feedback parameters, in any order, each at most once
@@ -41,9 +42,6 @@ struct Spec {
   FeedbackPolicy feedback;
   friend bool operator==(const Spec&, const Spec&) = default;
 };
-
-// kInvalid for an unknown name or a value out of range; the text has the nearest known name or the allowed range.
-Result<Spec> parse_spec(std::string_view text);
 
 // The shortest text that parses to the same Spec: parameters at their defaults are left out.
 std::string to_string(const Spec& spec);

@@ -18,12 +18,12 @@
 #include "core.h"
 #include "patient.h"
 #include "plan/allowance.h"
+#include "tithe/catalogue.h"
 #include "tithe/choices.h"
 #include "tithe/frame.h"
 #include "tithe/graph.h"
 #include "tithe/limits.h"
 #include "tithe/schedule.h"
-#include "tithe/spec.h"
 
 namespace tithe::python {
 namespace {
@@ -84,6 +84,7 @@ Spec alone(std::string_view text) {
   if (spec.codec->phases.size() != 1)
     raise({Code::kUnsupported, std::string(spec.codec->name) +
                                    " needs several exchanges between ranks: use it through a Session"});
+  prepare(spec);
   return spec;
 }
 

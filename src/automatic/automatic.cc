@@ -18,6 +18,7 @@
 #include "engine/advisor.h"
 #include "engine/chosen.h"
 #include "sim/profile.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::automatic {
 namespace {

@@ -10,6 +10,7 @@
 #include "engine/advisor.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -14,6 +14,7 @@
 #include "automatic/ask.h"
 #include "automatic/facts.h"
 #include "automatic/step_advice.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::automatic {
 namespace {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tithe/catalogue.h"
+
 namespace tithe::automatic {
 namespace {
 

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tithe/catalogue.h"
+
 namespace tithe::automatic {
 namespace {
 

@@ -7,6 +7,7 @@
 #include "carry/feedback.h"
 #include "carry/masks.h"
 #include "carry/policy.h"
+#include "tithe/spec.h"
 
 namespace tithe::carry {
 namespace {

@@ -6,6 +6,8 @@
 
 #include <numeric>
 
+#include "tithe/catalogue.h"
+
 namespace tithe::carry {
 namespace {
 

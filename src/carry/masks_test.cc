@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::carry {
 namespace {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tithe/catalogue.h"
+
 namespace tithe {
 namespace {
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "tithe/catalogue.h"
 #include "tithe/codec.h"
 
 namespace tithe {

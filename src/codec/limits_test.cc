@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tithe/catalogue.h"
 #include "tithe/codec.h"
 
 namespace tithe {

@@ -11,6 +11,7 @@
 #include "engine/control.h"
 #include "engine/laws.h"
 #include "plan/allowance.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::engine {
 namespace {
@@ -85,12 +86,6 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
   return {};
 }
 
-// Whether a payload counts as one whatever its values are: a rank that has none must not make one.
-bool votes(const Codec& codec) {
-  return std::any_of(codec.phases.begin(), codec.phases.end(),
-                     [](const Phase& p) { return p.name == "votes"; });
-}
-
 // Servers have no values, and what they owe travels with what they sum.
 Status check_servers(const Choice& c) {
   if (c.strategy != nullptr && !c.strategy->serves)
@@ -98,7 +93,7 @@ Status check_servers(const Choice& c) {
             fmt::format("strategy {} has no use for ranks that only serve: take strategy server or auto, or "
                         "servers=0",
                         c.strategy->name)};
-  if (votes(*c.spec.codec))
+  if (c.spec.codec->traits.votes)
     return {Code::kUnsupported, fmt::format("{} counts every rank as a vote, and servers have none: take "
                                             "another codec, or servers=0",
                                             c.spec.codec->name)};
@@ -126,6 +121,19 @@ Status check_laws(const Choices& choices, std::size_t i) {
 }
 
 }  // namespace
+
+std::vector<Spec> programs_of(const Choices& choices) {
+  std::vector<Spec> programs;
+  const auto add = [&](const Spec& spec) {
+    if (spec.codec->program != nullptr && std::ranges::find(programs, spec) == programs.end())
+      programs.push_back(spec);
+  };
+  for (const Choice& c : choices.all()) {
+    add(c.spec);
+    if (c.inside) add(*c.inside);
+  }
+  return programs;
+}
 
 bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
 
@@ -163,6 +171,7 @@ Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual) {
   Result<Choices> choices = Choices::make(std::move(rules), usual);
   if (!choices.ok()) return choices;
   for (std::size_t i = 0; i < choices->all().size(); ++i) TITHE_TRY(check_laws(*choices, i));
+  for (const Spec& program : programs_of(*choices)) prepare(program);
   return choices;
 }
 

@@ -13,9 +13,12 @@
 
 namespace tithe::engine {
 
+// The programs among the codecs, each once with its settings.
+std::vector<Spec> programs_of(const Choices& choices);
 // Whether their codec is "auto".
 bool automatic(const SessionOptions& options);
 
+// Their codecs are prepared: programs are compiled where they can be.
 // kInvalid for what the options get wrong, and where a codec and its strategy share no law; kUnsupported for what no
 // session of this build can do.
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts = {});

@@ -9,7 +9,7 @@
 
 #include "engine/laws.h"
 #include "engine/queue.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::engine {
 namespace {

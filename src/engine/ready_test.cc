@@ -9,6 +9,7 @@
 
 #include "engine/queue.h"
 #include "support/ranks.h"
+#include "tithe/catalogue.h"
 #include "tithe/choices.h"
 
 namespace tithe::engine {

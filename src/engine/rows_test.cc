@@ -6,7 +6,7 @@
 
 #include "engine/program.h"
 #include "support/ranks.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

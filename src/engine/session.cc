@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "codec/environment.h"
 #include "engine/session_impl.h"
+#include "tithe/catalogue.h"
 #include "tithe/machine.h"
 
 namespace tithe {
@@ -302,6 +303,8 @@ std::string Session::Impl::plan_text() const {
     fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
                    unit.values(), engine::to_text(unit.plan(), tensors, *choices_));
   }
+  for (const Spec& spec : engine::programs_of(*choices_))
+    fmt::format_to(std::back_inserter(out), "{}: {}\n", to_string(spec), how_it_runs(spec));
   if (round_over_)
     for (const std::string& rule : met_.unmet(*choices_)) out += rule + "\n";
   return out;

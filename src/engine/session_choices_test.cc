@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/ledger.h"
+#include "tithe/catalogue.h"
 #include "tithe/tithe.h"
 
 namespace tithe {

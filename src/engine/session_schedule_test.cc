@@ -6,6 +6,7 @@
 
 #include "engine/laws.h"
 #include "support/ranks.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "support/law_cases.h"
 #include "support/ledger.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -13,6 +13,7 @@
 #include "engine/convert.h"
 #include "support/held.h"
 #include "support/ranks.h"
+#include "tithe/catalogue.h"
 
 // Counts what is allocated while a test asks for it, and what is held at any time.
 namespace {

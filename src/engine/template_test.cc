@@ -7,6 +7,7 @@
 
 #include "engine/laws.h"
 #include "engine/makers.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::engine {
 namespace {

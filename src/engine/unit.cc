@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "base/rng.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::engine {
 namespace {

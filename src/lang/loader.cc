@@ -8,30 +8,23 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "base/text.h"
 #include "codec/common/payload.h"
-#include "codec/loaded_codecs.h"
 #include "codec/sparse/sparsifier.h"
 #include "lang/front/checker.h"
 #include "lang/front/merge_nodes.h"
 #include "lang/front/parse.h"
 #include "lang/front/phases.h"
-#include "lang/slots.h"
+#include "lang/seam.h"
 
 namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostShown = 200;  // bytes of a path
-
-// All that this process has loaded. They stay.
-struct Loaded {
-  std::mutex one_at_a_time;
-  std::vector<const LoadedProgram*> all;
-} loaded;
+constexpr std::string_view kRatio = "ratio";  // a parameter of this name is what schedules move
+constexpr std::size_t kMostShown = 200;       // bytes of a path
 
 const Claim* claim_of(const File& file, std::string_view name) {
   for (const Claim& c : file.claims)
@@ -53,7 +46,8 @@ void fill_params(LoadedProgram& p) {
                  .fallback = from.fallback,
                  .low = from.low,
                  .high = from.high,
-                 .doc = from.doc};
+                 .doc = from.doc,
+                 .role = from.name.text == kRatio ? Role::kRatio : Role::kOwn};
     if (!values.empty()) {
       for (std::size_t v = 0; v < values.size(); ++v)
         p.words[k].push_back(from.words.empty() ? fmt::format("{}", values[v])
@@ -89,7 +83,7 @@ Combination chained(std::vector<Checked> phases, std::size_t form) {
   return last;
 }
 
-void fill_phases(LoadedProgram& p, const SlotFunctions& seam) {
+void fill_phases(LoadedProgram& p) {
   for (std::size_t k = 0; k < p.file.phases.size(); ++k) {
     const PhaseText& phase = p.file.phases[k];
     if (phase.pairs && !phase.pairs->indices)
@@ -100,7 +94,7 @@ void fill_phases(LoadedProgram& p, const SlotFunctions& seam) {
   for (std::size_t k = 0; k < p.file.phases.size(); ++k) {
     const PhaseText& phase = p.file.phases[k];
     p.phases.push_back(
-        {.name = phase.named() ? phase.name.text : "values", .laws = p.laws[k], .bound = seam.bound[k]});
+        {.name = phase.named() ? phase.name.text : "values", .laws = p.laws[k], .bound = seam::kBounds[k]});
   }
 }
 
@@ -111,8 +105,6 @@ const Combination& LoadedProgram::of(const Settings& settings, std::size_t phase
   for (std::size_t k = phases.size(); k > phase + 1; --k) found = found->before.get();
   return *found;
 }
-
-LoadedProgram::~LoadedProgram() { give_back_slot(*this); }
 
 std::size_t LoadedProgram::index_of(const Settings& settings) const {
   std::size_t at = 0;
@@ -172,11 +164,6 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
                              p->params.size() - p->file.params.size()));
     return nullptr;
   }
-  const SlotFunctions* seam = take_slot(*p);
-  if (seam == nullptr) {
-    problems.add(p->file.name.at, fmt::format("{} programs are loaded already, and no more can be", kSlots));
-    return nullptr;
-  }
   const Checked& first = checked[0][0];
   const bool looks = !Schedule(first).looked.reduce.empty();
   const bool one_pass = p->file.phases.size() == 1 && !looks && (first.passes == 0 || first.block != 0);
@@ -190,26 +177,12 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   });
   for (std::vector<Checked>& phases : checked)
     p->combinations.push_back(chained(std::move(phases), p->file.params.size()));
-  const std::uint64_t hash = XXH3_64bits(p->source.text.data(), p->source.text.size());
-  p->name = fmt::format("{}@{:012x}", p->file.name.text, hash >> 16);
+  p->hash = XXH3_64bits(p->source.text.data(), p->source.text.size());
+  p->name = fmt::format("{}@{:012x}", p->file.name.text, p->hash >> 16);
   p->doc = std::string(p->file.doc);
-  fill_phases(*p, *seam);
-  const bool combines =
-      std::any_of(p->phases.begin(), p->phases.end(), [](const Phase& phase) { return phase.combines(); });
-  p->impls = {{.name = "compiled",
-               .usable = codec::with_simd,
-               .encode = seam->encode_compiled,
-               .decode = seam->decode_compiled,
-               .check = seam->check_compiled},
-              codec::reference({.encode = seam->encode, .decode = seam->decode, .check = seam->check})};
-  if (combines) {
-    p->impls[0].combine = seam->combine_compiled;
-    p->impls[1].combine = seam->combine;
-  }
-  if (pairs) {
-    p->impls[0].clear_sent = sparse::clear_sent_simd;
-    p->impls[1].clear_sent = sparse::clear_sent_ref;
-  }
+  fill_phases(*p);
+  const bool combines = std::ranges::any_of(p->phases, &Phase::combines);
+  p->impls = seam::impls(combines, pairs);
   p->codec = {.name = p->name,
               .doc = p->doc,
               .params = p->params,
@@ -220,43 +193,11 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,
                          .adds_transformed = adds,
-                         .contraction = seam->contraction},
-              .scratch = seam->scratch,
-              .impls = p->impls};
+                         .contraction = seam::contraction},
+              .scratch = seam::scratch,
+              .impls = p->impls,
+              .program = p.get()};
   return p;
-}
-
-bool is_file(std::string_view codec) {
-  return codec.find('/') != std::string_view::npos || codec.ends_with(kEnding);
-}
-
-Result<const LoadedProgram*> load(const std::string& path) {
-  Result<Source> found = read_source(path);
-  if (!found.ok()) return found.status();
-  const Source& source = *found;
-  const std::lock_guard lock(loaded.one_at_a_time);
-  for (const LoadedProgram* known : loaded.all)
-    if (known->source.text == source.text) return known;
-  Problems problems;
-  std::unique_ptr<LoadedProgram> made = compile(source, problems);
-  if (made == nullptr) return Status(Code::kInvalid, "codec program:\n" + problems.text(source));
-  const std::uint64_t hash = XXH3_64bits(source.text.data(), source.text.size());
-  const auto id = CodecId{static_cast<std::uint16_t>(kFirstLoadedId + hash % (0x10000 - kFirstLoadedId))};
-  if (const Codec* other = find_codec(id))
-    return Status(
-        Code::kUnsupported,
-        fmt::format("{}: its id is that of {} by chance: change a word of its doc", path, other->name));
-  const LoadedProgram* stays = made.release();
-  loaded.all.push_back(stays);
-  add_loaded_codec(stays->codec, id);
-  return stays;
-}
-
-const LoadedProgram* program_of(const Codec& codec) {
-  const std::lock_guard lock(loaded.one_at_a_time);
-  for (const LoadedProgram* known : loaded.all)
-    if (&known->codec == &codec) return known;
-  return nullptr;
 }
 
 }  // namespace tithe::lang

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "base/bytes.h"
+#include "catalogue/programs.h"
 #include "lang/cpp/cpp_compiler.h"
-#include "lang/loader.h"
 #include "lang/prepare.h"
 
 namespace tithe::lang {
@@ -22,7 +22,8 @@ struct Outcome {
 };
 
 const Codec& codec_of(const std::string& program) {
-  const Result<const LoadedProgram*> loaded = load(TITHE_SOURCE_DIR "/codecs/" + program + ".codec");
+  const Result<const LoadedProgram*> loaded =
+      catalogue::load(TITHE_SOURCE_DIR "/codecs/" + program + ".codec");
   EXPECT_TRUE(loaded.ok()) << loaded.status().what();
   return (*loaded)->codec;
 }
@@ -38,7 +39,7 @@ Settings settings_of(const std::string& program, double first) {
 void expect_same_compiled(const std::string& program, const Call& call, const Floats& grad,
                           const Floats& residual, const Outcome& want) {
   const Codec& codec = codec_of(program);
-  const std::string how = how_it_runs(*lang::program_of(codec), call.settings);
+  const std::string how = how_it_runs(*codec.program, call.settings);
   if (program == "threelc" && find_compiler().ok() && this_machine().simd) {
     EXPECT_EQ(how.find("interpreted"), std::string::npos) << how;
   }

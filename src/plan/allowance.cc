@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

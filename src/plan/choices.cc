@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "plan/pace.h"
 #include "plan/ways.h"
+#include "tithe/catalogue.h"
 #include "tithe/plan.h"
 
 namespace tithe {

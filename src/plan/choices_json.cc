@@ -9,6 +9,7 @@
 
 #include "base/nearest.h"
 #include "base/text.h"
+#include "tithe/catalogue.h"
 #include "tithe/choices.h"
 
 namespace tithe {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tithe/catalogue.h"
+
 namespace tithe {
 namespace {
 

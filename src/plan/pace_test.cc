@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tithe/catalogue.h"
 #include "tithe/plan.h"
 
 namespace tithe {

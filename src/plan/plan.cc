@@ -13,8 +13,6 @@
 namespace tithe {
 namespace {
 
-constexpr std::string_view kCols = "cols";
-
 std::uint64_t mix(std::uint64_t hash, std::uint64_t v) {
   return mix64(hash ^ mix64(v + 0x9e3779b97f4a7c15ULL));
 }
@@ -25,11 +23,10 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
 }
 
 Spec shaped(Spec spec, std::size_t row) {
-  for (std::size_t i = 0; i < spec.codec->params.size(); ++i) {
-    const ParamSpec& p = spec.codec->params[i];
-    const auto cols = static_cast<double>(row);
-    if (p.name == kCols && spec.settings[i] == 0 && cols <= p.high) spec.settings.value[i] = cols;
-  }
+  const std::size_t at = spec.codec->param(Role::kCols);
+  const auto cols = static_cast<double>(row);
+  if (at < spec.codec->params.size() && spec.settings[at] == 0 && cols <= spec.codec->params[at].high)
+    spec.settings.value[at] = cols;
   return spec;
 }
 
@@ -58,15 +55,10 @@ std::vector<std::size_t> order_of(std::span<const Chosen> bucket) {
 
 }  // namespace
 
-bool has_cols(const Codec& codec) {
-  return std::any_of(codec.params.begin(), codec.params.end(),
-                     [](const ParamSpec& p) { return p.name == kCols; });
-}
+bool has_cols(const Codec& codec) { return codec.param(Role::kCols) < codec.params.size(); }
 
 std::size_t cols_of(const Spec& spec) {
-  for (std::size_t i = 0; i < spec.codec->params.size(); ++i)
-    if (spec.codec->params[i].name == kCols) return static_cast<std::size_t>(spec.settings[i]);
-  return 0;
+  return has_cols(*spec.codec) ? static_cast<std::size_t>(spec.settings[spec.codec->param(Role::kCols)]) : 0;
 }
 
 std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t pieces) {

@@ -19,11 +19,7 @@ constexpr double kNoNumber = -1;
 constexpr std::string_view kKnown =
     "a schedule is 'none', or 'warmup:ROUNDS', 'theta:L', 'recover:SAG' joined by '+'";
 
-std::size_t ratio_at(const Codec& codec) {
-  const auto at = std::find_if(codec.params.begin(), codec.params.end(),
-                               [](const ParamSpec& p) { return p.name == "ratio"; });
-  return static_cast<std::size_t>(at - codec.params.begin());
-}
+std::size_t ratio_at(const Codec& codec) { return codec.param(Role::kRatio); }
 
 bool has_ratio(const Codec& codec) { return ratio_at(codec) < codec.params.size(); }
 

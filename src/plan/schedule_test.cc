@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tithe/catalogue.h"
+
 namespace tithe {
 namespace {
 

@@ -7,6 +7,7 @@
 
 #include "plan/ways.h"
 #include "planner/question.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

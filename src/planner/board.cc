@@ -9,6 +9,7 @@
 
 #include "engine/laws.h"
 #include "sim/classes.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

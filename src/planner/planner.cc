@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tithe/catalogue.h"
+
 namespace tithe::planner {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/why.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

@@ -2,6 +2,7 @@
 // bf16: all values in 16 bits, by the strategy that the estimate says is best: plan() puts the best setting of all
 // tensors beside it (confirm.h).
 #include "planner/policies.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

@@ -8,6 +8,7 @@
 // The difference of the two is (K - 1) (latency + (2 / K) d A / B - payload / B); the paper prints 1 / K.
 #include "planner/policies.h"
 #include "planner/tensor_costs.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

@@ -2,6 +2,7 @@
 // raw: all values as they are, fp32, by the strategy that the estimate says is best. What compression is compared with
 // where nothing else is known.
 #include "planner/policies.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

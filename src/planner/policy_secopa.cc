@@ -14,6 +14,7 @@
 
 #include "planner/policies.h"
 #include "planner/tensor_costs.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

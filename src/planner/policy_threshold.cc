@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "planner/policies.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/chosen.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 

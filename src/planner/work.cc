@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/script.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::planner {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "sim/cluster.h"
+#include "tithe/catalogue.h"
 #include "tithe/choices.h"
 
 namespace tithe::sim {

@@ -12,6 +12,7 @@
 #include "codec/common/leave.h"
 #include "codec/typical.h"
 #include "sim/gradients.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::sim {
 namespace {
@@ -67,6 +68,7 @@ double median_seconds(int runs, const std::function<double()>& work, std::vector
 Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
                                  std::vector<double>& spread) {
   const Codec& codec = *spec.codec;
+  prepare(spec);
   if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread);
   const Impl& impl = codec.best(this_machine());
   const std::size_t most = sizes.back();

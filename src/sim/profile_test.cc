@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tithe/catalogue.h"
 #include "tithe/machine.h"
 
 namespace tithe::sim {

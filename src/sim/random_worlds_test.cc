@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "engine/laws.h"
 #include "sim/world.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::sim {
 namespace {

@@ -13,6 +13,7 @@
 #include "engine/laws.h"
 #include "sim/world.h"
 #include "support/ranks.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::sim {
 namespace {

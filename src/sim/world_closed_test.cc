@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sim/world.h"
+#include "tithe/catalogue.h"
 #include "tithe/frame.h"
 
 namespace tithe::sim {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/world.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::sim {
 namespace {

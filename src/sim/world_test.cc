@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "tithe/catalogue.h"
 #include "tithe/connect.h"
 #include "tithe/session.h"
 

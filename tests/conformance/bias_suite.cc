@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "error_case.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::conformance {
 namespace {

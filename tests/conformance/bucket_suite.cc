@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/law_cases.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

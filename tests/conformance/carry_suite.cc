@@ -11,6 +11,7 @@
 #include "support/phase_codecs.h"
 #include "support/ranks.h"
 #include "support/shaken.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

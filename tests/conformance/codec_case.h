@@ -10,8 +10,8 @@
 #include "support/pairs.h"
 #include "support/targets.h"
 #include "support/values.h"
+#include "tithe/catalogue.h"
 #include "tithe/codec.h"
-#include "tithe/spec.h"
 
 namespace tithe::conformance {
 

@@ -4,6 +4,7 @@
 
 #include "support/law_cases.h"
 #include "support/shaken.h"
+#include "tithe/catalogue.h"
 #include "tithe/frame.h"
 
 namespace tithe {

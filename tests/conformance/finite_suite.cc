@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/codec_run.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::conformance {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "support/forwarding_transport.h"
 #include "support/law_cases.h"
+#include "tithe/catalogue.h"
 #include "tithe/frame.h"
 
 namespace tithe {

@@ -8,6 +8,7 @@
 
 #include "carry/store.h"
 #include "support/law_cases.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "conformance/speller.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

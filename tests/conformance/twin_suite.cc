@@ -26,6 +26,7 @@ struct Twin {
 constexpr Twin kTwins[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings, spec},
 #include "../../codecs/programs.def"
+#include "tithe/catalogue.h"
 #undef TITHE_PROGRAM
 };
 
@@ -101,7 +102,7 @@ class TwinSuite : public testing::TestWithParam<Twin> {
   // Whether a payload begins with what these settings write. A codec in C++ reads its settings in the payload, and so
   // takes what others write; a program knows its own.
   bool own_settings(const Payload& payload) const {
-    const lang::Checked& of = lang::program_of(*program.codec)->of(program.settings, phase_).program;
+    const lang::Checked& of = program.codec->program->of(program.settings, phase_).program;
     if (of.items.empty() || of.counts || of.adds()) return true;  // both know theirs
     const Payload good = encode(program, {}, {}, Keep::kResidualOut).payload;
     const std::size_t head = std::min(lang::once_bytes(of), payload.size());
@@ -239,7 +240,7 @@ TEST_P(TwinRounds, SameRounds) {
 // What TITHE_TARGET leaves is one of the levels that they are compiled for; or it says why there is no C++ of it.
 TEST_P(TwinSuite, CompiledWithTithe) {
   if (!this_machine().simd) GTEST_SKIP() << "TITHE_FORCE_REFERENCE is set";
-  const lang::LoadedProgram& of = *lang::program_of(*program.codec);
+  const lang::LoadedProgram& of = *program.codec->program;
   const std::string how = lang::how_it_runs(of, program.settings);
   if (of.of(program.settings, 0).program.sends_pairs) {
     EXPECT_EQ(how.find("by the library's kernels") == std::string::npos,

@@ -8,6 +8,7 @@
 #include "codec/typical.h"
 #include "sim/codec_speed.h"
 #include "sim/gradients.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

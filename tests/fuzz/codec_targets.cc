@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "fuzz/targets.h"
 #include "support/phases.h"
+#include "tithe/catalogue.h"
 #include "tithe/codec.h"
 
 namespace tithe::fuzz {

@@ -14,9 +14,9 @@
 #include "frame/pieces.h"
 #include "frame/tagger.h"
 #include "fuzz/targets.h"
+#include "tithe/catalogue.h"
 #include "tithe/choices.h"
 #include "tithe/frame.h"
-#include "tithe/spec.h"
 #include "transport/hello.h"
 #include "transport/meet/handshake.h"
 

@@ -21,6 +21,7 @@
 #include "frame/pieces.h"
 #include "golden/golden_cases.h"
 #include "golden/golden_values.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::golden {
 namespace {

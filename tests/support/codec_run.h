@@ -15,7 +15,7 @@
 #include "support/phases.h"
 #include "support/scratch.h"
 #include "support/values.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::harness {
 
@@ -30,7 +30,9 @@ inline double squares(const Floats& v) {
 inline Spec spec_of(std::string_view text) {
   Result<Spec> spec = parse_spec(text);
   EXPECT_TRUE(spec.ok()) << text << ": " << spec.status().what();
-  return spec.ok() ? *spec : Spec{};
+  if (!spec.ok()) return {};
+  prepare(*spec);
+  return *spec;
 }
 
 // ---- One call

@@ -58,7 +58,7 @@ struct Made {
       std::string text = std::string(TITHE_SOURCE_DIR "/codecs/") + of.file + ".codec";
       if (*of.settings != 0) text += std::string(":") + of.settings;
       const Spec spec = harness::spec_of(text);
-      program = lang::program_of(*spec.codec);
+      program = spec.codec->program;
       settings = spec.settings;
       return;
     }

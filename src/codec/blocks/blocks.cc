@@ -19,8 +19,9 @@ namespace {
 using sparse::ValueForm;
 
 enum Param : std::size_t { kRatio, kValues };
-constexpr ParamSpec kParams[] = {{"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most"},
-                                 sparse::kValuesParam};
+constexpr ParamSpec kParams[] = {
+    {"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most", {}, Role::kRatio},
+    sparse::kValuesParam};
 
 constexpr std::size_t kAtOnce = 64;         // payloads merged in one pass over the output
 constexpr std::size_t kMeasuredAtOnce = 4;  // blocks measured, then sent, while they are in the L1 cache

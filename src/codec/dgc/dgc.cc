@@ -15,7 +15,7 @@ namespace {
 
 enum Param : std::size_t { kRatio, kSample, kCap, kForm };
 constexpr ParamSpec kParams[] = {
-    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about"},
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about", {}, Role::kRatio},
     {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
     {"cap", 1.3, 1, 100, "most values sent, in units of ratio * n; beyond it exactly ratio * n are"},
     sparse::kValuesParam,

@@ -17,7 +17,7 @@ namespace {
 
 enum Param : std::size_t { kRatio, kSample, kSlots, kForm };
 constexpr ParamSpec kParams[] = {
-    {"ratio", 0.01, 1e-6, 1, "fraction of the values that reach the threshold, about"},
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that reach the threshold, about", {}, Role::kRatio},
     {"sample", 0.01, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
     {"slots", 4, 0.25, 16, "slots of a block's table, in units of ratio * values"},
     sparse::kValuesParam,

@@ -12,7 +12,7 @@ namespace {
 
 enum Param : std::size_t { kRatio, kBits, kMantissa, kBlock };
 constexpr ParamSpec kParams[] = {
-    {"ratio", 0.15, 1e-4, 1, "part of the frequencies that is sent, 1 - theta"},
+    {"ratio", 0.15, 1e-4, 1, "part of the frequencies that is sent, 1 - theta", {}, Role::kRatio},
     {"bits", 8, range::kLeastBits, range::kMostBits, "bits of a coefficient's real or imaginary part, N"},
     {"mantissa", 0, 0, range::kMostBits - 2,
      "mantissa bits, below N - 1; 0 = N - 4: codes reach down to 2^-8 of the largest"},

@@ -16,7 +16,13 @@ namespace {
 
 enum Param : std::size_t { kRatio, kSample, kForm };
 constexpr ParamSpec kParams[] = {
-    {"ratio", 0.01, 1e-6, 1, "most of the values that is sent; 1 - ratio is the drop ratio"},
+    {"ratio",
+     0.01,
+     1e-6,
+     1,
+     "most of the values that is sent; 1 - ratio is the drop ratio",
+     {},
+     Role::kRatio},
     {"sample", 0.001, 1e-4, 1, "fraction of the values that the threshold is estimated from, about"},
     sparse::kValuesParam,
     sparse::kIndicesParam};

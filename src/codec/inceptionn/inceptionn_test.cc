@@ -10,7 +10,7 @@
 
 #include "support/codec_run.h"
 #include "support/draws.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::inceptionn {
 namespace {

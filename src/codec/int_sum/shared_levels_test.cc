@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/codec_run.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::shared_levels {
 namespace {

@@ -21,8 +21,13 @@ namespace {
 enum Param : std::size_t { kRank, kCols };
 constexpr ParamSpec kParams[] = {
     {"rank", 4, 1, kMostRank, "columns of each factor (whole number)"},
-    {"cols", 0, 0, 0x1p31,
-     "values per row of the matrix (whole number); 0 = those of the tensor, or a square"}};
+    {"cols",
+     0,
+     0,
+     0x1p31,
+     "values per row of the matrix (whole number); 0 = those of the tensor, or a square",
+     {},
+     Role::kCols}};
 
 std::size_t whole(double v) { return static_cast<std::size_t>(v); }
 

@@ -17,7 +17,8 @@ namespace qtopk {
 namespace {
 
 enum Param : std::size_t { kRatio };
-constexpr ParamSpec kParams[] = {{"ratio", 0.025, 1e-6, 1, "fraction of the values that is sent"}};
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.025, 1e-6, 1, "fraction of the values that is sent", {}, Role::kRatio}};
 
 constexpr std::size_t kBlock = 255;
 constexpr std::size_t kHead = 6;

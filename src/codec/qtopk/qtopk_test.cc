@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "support/codec_run.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -19,8 +19,9 @@ namespace {
 using sparse::ValueForm;
 
 enum Param : std::size_t { kRatio, kValues };
-constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"},
-                                 sparse::kFixedValuesParam};
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent", {}, Role::kRatio},
+    sparse::kFixedValuesParam};
 
 enum Offset : std::size_t { kAtCount = 8, kAtForm = 12, kAtZeros = 13, kHead = 16 };
 

@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "support/codec_run.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe {
 namespace {

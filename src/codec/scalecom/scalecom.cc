@@ -11,9 +11,10 @@ namespace scalecom {
 namespace {
 
 enum Param : std::size_t { kRatio, kValues, kIndices };
-constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"},
-                                 sparse::kFixedValuesParam,
-                                 sparse::kIndicesParam};
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent", {}, Role::kRatio},
+    sparse::kFixedValuesParam,
+    sparse::kIndicesParam};
 
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], n); }
 sparse::Form form(const Settings& s) { return sparse::form_of(s, kValues); }

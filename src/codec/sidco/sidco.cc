@@ -18,7 +18,7 @@ namespace {
 enum Param : std::size_t { kRatio, kFit, kSample, kCap, kForm };
 constexpr std::string_view kFits[] = {"exponential", "gamma", "pareto"};
 constexpr ParamSpec kParams[] = {
-    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about"},
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent, about", {}, Role::kRatio},
     {"fit", 0, 0, 2, "what the magnitudes are taken for; gamma: then Pareto tails", kFits},
     {"sample", 0.02, 1e-4, 1, "fraction of the values that the fit looks at, about"},
     {"cap", 1.3, 1, 100, "most values sent, in units of ratio * n; beyond it exactly ratio * n are"},

@@ -156,12 +156,13 @@ const Kernels kReference = {.vote = vote_ref, .send_scales = send_scales_ref, .d
 
 }  // namespace sign_majority
 
-const Codec sign_majority_codec = {.name = "sign_majority",
-                                   .doc = "the sign that most ranks vote for (Bernstein et al. 2018)",
-                                   .params = sign_majority::kParams,
-                                   .phases = sign_majority::kPhases,
-                                   .traits = {.fixed_size = true, .contraction = sign_majority::contraction},
-                                   .scratch = codec::no_scratch,
-                                   .impls = sign_majority::kImpls};
+const Codec sign_majority_codec = {
+    .name = "sign_majority",
+    .doc = "the sign that most ranks vote for (Bernstein et al. 2018)",
+    .params = sign_majority::kParams,
+    .phases = sign_majority::kPhases,
+    .traits = {.fixed_size = true, .votes = true, .contraction = sign_majority::contraction},
+    .scratch = codec::no_scratch,
+    .impls = sign_majority::kImpls};
 
 }  // namespace tithe

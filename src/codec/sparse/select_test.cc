@@ -12,6 +12,7 @@
 
 #include "codec/sparse/select_simd.h"
 #include "support/sparse_output.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::sparse {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "codec/sparse/sparse.h"
 #include "codec/topk/topk.h"
-#include "tithe/spec.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::sparse {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/codec_run.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::thc {
 namespace {

@@ -10,9 +10,10 @@ namespace topk {
 namespace {
 
 enum Param : std::size_t { kRatio, kForm };
-constexpr ParamSpec kParams[] = {{"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent"},
-                                 sparse::kValuesParam,
-                                 sparse::kIndicesParam};
+constexpr ParamSpec kParams[] = {
+    {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent", {}, Role::kRatio},
+    sparse::kValuesParam,
+    sparse::kIndicesParam};
 
 sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 

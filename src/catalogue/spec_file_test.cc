@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,8 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "lang/loader.h"
-#include "lang/slots.h"
+#include "catalogue/programs.h"
 #include "tithe/spec.h"
 
 namespace tithe::lang {
@@ -52,7 +52,7 @@ TEST_F(Loader, NameAndIdComeFromTheContent) {
   EXPECT_NE(a->codec->name, b->codec->name);
   for (const Codec* codec : {a->codec, b->codec}) {
     EXPECT_TRUE(codec->name.starts_with("mine@"));
-    EXPECT_GE(static_cast<std::uint16_t>(id_of(*codec)), kFirstLoadedId);
+    EXPECT_GE(static_cast<std::uint16_t>(id_of(*codec)), catalogue::kFirstLoadedId);
     EXPECT_EQ(find_codec(id_of(*codec)), codec);
     EXPECT_EQ(find_codec(codec->name), codec);
   }
@@ -104,10 +104,28 @@ TEST_F(Loader, ThreadsMayLoadAtATime) {
   for (const Codec* codec : got) EXPECT_EQ(codec, got[0]);
 }
 
-TEST_F(Loader, ProgramsThatNobodyHasGiveTheirSlotsBack) {
-  for (std::size_t k = 0; k < 3 * kSlots; ++k) {
+// A program is known by the settings that it is called with, so any number of them live beside each other.
+TEST_F(Loader, HundredsOfProgramsEachSendTheirOwn) {
+  constexpr int kPrograms = 200;
+  std::vector<std::unique_ptr<LoadedProgram>> all;
+  for (int k = 0; k < kPrograms; ++k) {
     Problems problems;
-    EXPECT_NE(compile({"a.codec", "codec a \"\"\nsend\n  v: f32[] = x\ndecode\n  v\n"}, problems), nullptr);
+    all.push_back(
+        compile({"a.codec", fmt::format("codec a \"\"\nencode\n  y = x + {0}\nsend\n  v: f32[] = y\n"
+                                        "decode\n  v - {0}\n",
+                                        k)},
+                problems));
+    ASSERT_NE(all.back(), nullptr);
+  }
+  const float zero = 0;
+  for (int k = 0; k < kPrograms; ++k) {
+    const Codec& codec = all[static_cast<std::size_t>(k)]->codec;
+    float sent = -1;
+    const Bytes out(reinterpret_cast<std::uint8_t*>(&sent), sizeof sent);
+    const auto done =
+        codec.reference().encode({.settings = defaults(codec)}, {&zero, nullptr, nullptr, 1}, out);
+    ASSERT_TRUE(done.ok()) << done.status().what();
+    EXPECT_EQ(sent, static_cast<float>(k));
   }
 }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A spec is a codec with its settings, and the carry's policy beside them.
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/nearest.h"
+#include "carry/policy.h"
+#include "catalogue/programs.h"
+#include "codec/params.h"
+#include "lang/prepare.h"
+#include "tithe/catalogue.h"
+
+namespace tithe {
+
+Result<Spec> parse_spec(std::string_view text) {
+  const std::string_view codec_name = text.substr(0, text.find(':'));
+  Spec spec;
+  if (catalogue::is_file(codec_name)) {
+    const Result<const lang::LoadedProgram*> program = catalogue::load(std::string(codec_name));
+    if (!program.ok()) return program.status();
+    spec.codec = &(*program)->codec;
+  } else {
+    spec.codec = find_codec(codec_name);
+  }
+  if (spec.codec == nullptr) {
+    std::vector<std::string_view> names;
+    for (const Codec* c : all_codecs()) names.push_back(c->name);
+    return Status(Code::kInvalid,
+                  fmt::format("unknown codec '{}': {}", codec_name, suggest(codec_name, names)));
+  }
+  spec.settings = defaults(*spec.codec);
+  carry::Values told = carry::fallbacks();
+  const params::Table tables[] = {{spec.codec->params, spec.settings.value}, {feedback_params(), told}};
+  TITHE_TRY(params::parse(*spec.codec, text, tables));
+  const Result<FeedbackPolicy> policy = carry::policy_of(*spec.codec, told);
+  if (!policy.ok()) return policy.status();
+  spec.feedback = *policy;
+  return spec;
+}
+
+void prepare(const Spec& spec) {
+  if (spec.codec->program != nullptr) lang::prepare(*spec.codec->program, spec.settings);
+}
+
+std::string how_it_runs(const Spec& spec) {
+  if (spec.codec->program == nullptr) return {};
+  return lang::how_it_runs(*spec.codec->program, spec.settings);
+}
+
+}  // namespace tithe
