@@ -15,7 +15,7 @@ import datetime
 import json
 import re
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import ROOT, answer
@@ -41,13 +41,19 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Run:
-    """A setting of `tithe simulate`. choices: one of CHOICES."""
+    """A setting of `tithe simulate`.
+
+    choices: one of CHOICES. rate: of a host's link, where this system gets less than the cluster's file has. one_way:
+    only what goes to the server is compressed, what comes back is raw: half of either exchange.
+    """
 
     codec: str
     strategy: str
     ranks: int
     more: str = ""
     choices: str = ""
+    rate: str = ""
+    one_way: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,16 @@ DGC = (
 )
 
 
+def tcp_rate(hosts: int) -> str:
+    """Of BytePS, which had no RDMA here (6.1).
+
+    A TCP connection carries at most 10 Gbit/s within a placement group (Amazon EC2 user guide, instance network
+    bandwidth). A worker pushes to each server by one, and each server answers each worker by one, so that a host has two
+    to every other host; and never more than the cluster's own rate.
+    """
+    return f"{min(30, 2 * 10 * (hosts - 1))}Gb/s"
+
+
 def lacking(system: str, model: str) -> str:
     if system == "Ring":
         return {"vgg19": FASTER, "resnet50_v2": DGC}.get(model, RING)
@@ -126,7 +142,7 @@ def hipress_ec2() -> Testbed:
         for system, throughputs in systems.items():
             for k, gpus in enumerate(GPUS):
                 slow = {
-                    "BytePS": Run("fp32", "server", gpus // 8),
+                    "BytePS": Run("fp32", "server", gpus // 8, rate=tcp_rate(gpus // 8)),
                     "Ring": Run("fp32", "ring", gpus // 8),
                     "BytePS-onebit": Run("onebit", "server", gpus // 8, "--bucket-cap-mb 0.001"),
                     "Ring-DGC": Run("dgc:ratio=0.001", "gather", gpus // 8, "--bucket-cap-mb 0.001"),
@@ -246,8 +262,10 @@ def fft_comet() -> Testbed:
 
 def inceptionn() -> Testbed:
     star = Run("fp32", "server", 5, f"--servers 1 {AT_ONCE}", "whole")
-    ring, ring_c = (Run(codec, "ring", 4, AT_ONCE, "whole") for codec in ("fp32", "inceptionn"))
-    star_c = Run("inceptionn", "server", 5, f"--servers 1 {AT_ONCE}", "whole")
+    # Algorithm 1 receives a block before it sends the next one, so that a link is used in one direction at a time.
+    ring, ring_c = (Run(codec, "ring", 4, AT_ONCE, "whole", rate="5Gb/s") for codec in ("fp32", "inceptionn"))
+    # The aggregator sends weights, which are not compressed (figure 1 of the paper: gradients up, weights down).
+    star_c = Run("inceptionn", "server", 5, f"--servers 1 {AT_ONCE}", "whole", one_way=True)
     raw = "that the aggregator sends weights, which are not compressed: the model compresses both ways"
     hops = (
         "what the ring loses beside the links' rate (293 ms for AlexNet, 669 published): algorithm 1 receives before "
@@ -279,7 +297,7 @@ def inceptionn() -> Testbed:
             ),
         )
     for workers, inc in ((6, 0.40 / 0.35), (8, 0.42 / 0.35)):
-        more = Run("fp32", "ring", workers, AT_ONCE, "whole")
+        more = Run("fp32", "ring", workers, AT_ONCE, "whole", rate="5Gb/s")
         rows.append(
             Row(
                 f"INC's exchange among 4 workers over that among {workers}",
@@ -317,9 +335,16 @@ class Simulator:
         """Of a step, and of what of it comes after computing."""
         if (model, run) in self.known:
             return self.known[model, run]
+        if run.one_way:
+            both = [self.seconds(model, replace(run, codec=codec, one_way=False)) for codec in (run.codec, "fp32")]
+            return self.known.setdefault((model, run), (sum(b[0] for b in both) / 2, sum(b[1] for b in both) / 2))
         path = self.folder / f"{model}.json"
         line = ["--model", path if path.exists() else model]
-        line += ["--cluster", self.cluster, "--ranks", run.ranks, *run.more.split()]
+        cluster = self.cluster
+        if run.rate:
+            cluster = self.folder / "slower.toml"
+            cluster.write_text(re.sub(r'^rate = "[^"]*"', f'rate = "{run.rate}"', self.cluster.read_text(), flags=re.M))
+        line += ["--cluster", cluster, "--ranks", run.ranks, *run.more.split()]
         if run.choices:
             choices = self.folder / "choices.json"
             choices.write_text(json.dumps(CHOICES[run.choices]({"codec": run.codec, "strategy": run.strategy})))
