@@ -33,8 +33,9 @@ model lacks.
 {near} of {rows} rows are within 15 %.
 {next} of {rows} rows are within 30 %.
 
-Mechanisms (what a connection of BytePS carries, rings that send in turn, weights that are not compressed) were chosen by
-the rows of {chosen_by}: {chosen}. Of the other models: {others}. All rows were known to whoever chose.
+Mechanisms (what a connection of BytePS carries, rings that send in turn, weights that are not compressed) were chosen
+by the rows of {chosen_by}: {chosen}. Of the other models: {others}.
+All rows were known to whoever chose.
 
 """
 AT_ONCE = "--bucket-cap-mb 1000000"  # all gradients after backward: nothing is hidden
@@ -107,10 +108,7 @@ EC2 = {
         "HiPress": (5061, 10009, 19652, 38864),
     },
 }
-BYTEPS = (
-    "summing on the servers' processors and copies between device and host, neither of them published; at 16 GPUs "
-    "BytePS was no faster than one host alone"
-)
+BYTEPS = "summing on the servers' processors and copies between device and host, neither of them published"
 RING = "how Horovod hands over: in cycles, by a coordinator; here a bucket leaves as it is ready"
 FASTER = (
     "a second rate: of VGG19 Ring moved 1.14 GB beside backward in 228 ms at most, which is 40 Gbit/s and more; table "
@@ -130,8 +128,8 @@ def tcp_rate(hosts: int) -> str:
     """Of BytePS, which had no RDMA here (6.1).
 
     A TCP connection carries at most 10 Gbit/s within a placement group (Amazon EC2 user guide, instance network
-    bandwidth). A worker pushes to each server by one, and each server answers each worker by one, so that a host has two
-    to every other host; and never more than the cluster's own rate.
+    bandwidth). A worker pushes to each server by one, and each server answers each worker by one, so that a host
+    has two to every other host; and never more than the cluster's own rate.
     """
     return f"{min(30, 2 * 10 * (hosts - 1))}Gb/s"
 
@@ -321,7 +319,7 @@ def inceptionn() -> Testbed:
         "inceptionn",
         "INCEPTIONN (MICRO 2018), figures 12, 14 and 15",
         "All gradients are exchanged at once after backward. WA is fp32 by `server` with a server of its own, INC fp32 "
-        "by `ring` at half the rate, INC+C inceptionn likewise; WA+C compresses one way. HDC has the 2.5 MB of the paper.",
+        "by `ring` at half the rate, INC+C inceptionn likewise; WA+C compresses one way. HDC has the paper's 2.5 MB.",
         rows,
     )
 
