@@ -242,7 +242,7 @@ def dragonn() -> Testbed:
 def fft_comet() -> Testbed:
     none = Run("fp32", "ring", 8, AT_ONCE, "whole")
     decodes = (
-        "NCCL's ring of payloads, of which each crosses between two hosts once, while `gather` sends it to each of four "
+        "NCCL's ring of payloads: each crosses between two hosts once, while `gather` sends it to each of four "
         "ranks there; and the bytes of a top-k's indices, which the paper does not count. One decode is charged, as "
         "the paper's cost model has it"
     )
