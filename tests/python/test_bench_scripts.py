@@ -2,6 +2,7 @@
 """The scripts of bench/ begin, and what they share stands in bench/harness.py alone."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,15 @@ def test_a_script_says_how_it_is_used(path):
 def test_what_scripts_share_is_written_once(repeated):
     assert [path.name for path in SCRIPTS if repeated in path.read_text()] == []
     assert repeated in (ROOT / "bench/harness.py").read_text()
+
+
+def test_published_rows_stay_as_near_as_they_are(tmp_path):
+    page = tmp_path / "published.md"
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench/published.py", "--out", page], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^(\d+) of 65 rows are within (15|30) %\.$", page.read_text(), flags=re.M)
+    counts = {bound: int(count) for count, bound in found}
+    assert counts["15"] >= 28
+    assert counts["30"] >= 49
