@@ -106,6 +106,18 @@ double share_within(const std::vector<double>& sorted, double bound) {
          static_cast<double>(sorted.size());
 }
 
+TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
+  const auto rings = [](std::string_view codec, int world) {
+    const Usual usual{.spec = *parse_spec(codec), .world = world};
+    return std::ranges::any_of(plan::ways_of(usual.spec, false, usual),
+                               [](const Way& way) { return way.strategy->name == "ring"; });
+  };
+  EXPECT_TRUE(rings("fp8", 15));  // docs/strategies.md
+  EXPECT_FALSE(rings("fp8", 16));
+  EXPECT_TRUE(rings("fp8:format=e5m2", 3));
+  EXPECT_FALSE(rings("fp8:format=e5m2", 4));
+}
+
 TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
   const std::vector<double> slow = ratios({0.1, 1}, true);
   EXPECT_LE(slow.back(), 1.12);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "engine/laws.h"
 #include "engine/window.h"
@@ -14,26 +15,46 @@ namespace tithe::sim {
 using engine::Step;
 using engine::StepKind;
 
+namespace {
+
+constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and as much again when compiled
+
+Status too_many(const Strategy& strategy, int world) {
+  return {Code::kInvalid,
+          fmt::format("by {}, more than {} steps for a part on {} ranks that are not alike: ask for fewer "
+                      "ranks (--ranks), or a strategy by which ranks are alike (--strategy server)",
+                      strategy.name, kMostNodes, world)};
+}
+
+}  // namespace
+
+// Three ranks tell at once what all of them would come to. The least counts: one that serves the others has far more
+// steps than they have.
+Status Scripts::foresee(const Strategy& strategy) const {
+  const int seats = classes_.seats();
+  std::size_t least = kMostNodes + 1;
+  for (const Rank r : {seats - 1, seats / 2, 0}) {
+    least = std::min(least, strategy.draw(place(r)).nodes().size());
+    if (least * static_cast<std::size_t>(seats) <= kMostNodes) return {};
+  }
+  return too_many(strategy, cluster_.world());
+}
+
 Status Scripts::draw(const Strategy& strategy) {
-  constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and as much again when compiled
-  const auto [at, fresh] = drawn_.try_emplace(&strategy);
-  Drawn& drawn = at->second;
-  if (!fresh) return {};
+  if (drawn_.contains(&strategy)) return {};
+  TITHE_TRY(foresee(strategy));
+  Drawn drawn;
   std::size_t count = 0;
   for (Rank r = 0; r < classes_.seats(); ++r) {
     const auto nodes = drawn.graphs.emplace_back(strategy.draw(place(r))).nodes();
     count += nodes.size();
-    if (count > kMostNodes)
-      return Status(
-          Code::kInvalid,
-          fmt::format("by {}, more than {} steps for a part on {} ranks that are not alike: ask for fewer "
-                      "ranks (--ranks), or a strategy by which ranks are alike (--strategy server)",
-                      strategy.name, kMostNodes, cluster_.world()));
+    if (count > kMostNodes) return too_many(strategy, cluster_.world());
     drawn.any_merge = drawn.any_merge || std::any_of(nodes.begin(), nodes.end(), [](const Node& n) {
                         return n.op == Op::kMerge && n.stage == Stage::kBetween;
                       });
   }
   drawn.cost = strategy.cost(place(0));
+  drawn_.emplace(&strategy, std::move(drawn));
   return {};
 }
 

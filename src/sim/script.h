@@ -58,6 +58,7 @@ class Scripts {
     bool any_merge = false;
     StrategyCost cost{};
   };
+  Status foresee(const Strategy& strategy) const;
   Place place(Rank me) const { return {me, cluster_.world(), &cluster_.shared(), servers_}; }
   const Drawn& drawn(const Strategy& strategy) const { return drawn_.at(&strategy); }
   void match(Script& script, const Strategy& strategy) const;
