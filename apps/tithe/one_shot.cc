@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/finite.h"
+#include "tithe/catalogue.h"
 
 namespace tithe::cli {
 namespace {

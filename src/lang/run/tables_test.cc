@@ -8,8 +8,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "catalogue/programs.h"
 #include "lang/cpp/cpp_compiler.h"
-#include "lang/loader.h"
 #include "lang/prepare.h"
 #include "support/codec_run.h"
 
@@ -77,7 +77,7 @@ void expect_compiled(const LoadedProgram& program) {
 }
 
 void example(const std::string& name, std::size_t block, OfBlock of) {
-  const auto loaded = load(TITHE_SOURCE_DIR "/codecs/examples/" + name + ".codec");
+  const auto loaded = catalogue::load(TITHE_SOURCE_DIR "/codecs/examples/" + name + ".codec");
   ASSERT_TRUE(loaded.ok()) << loaded.status().what();
   expect_compiled(**loaded);
   expect((*loaded)->codec, block, of);

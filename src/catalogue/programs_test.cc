@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "catalogue/programs.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "catalogue/programs.h"
+#include "tithe/catalogue.h"
 #include "tithe/spec.h"
 
 namespace tithe::lang {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec is a codec with its settings, and the carry's policy beside them.
+#include "tithe/catalogue.h"
+
 #include <fmt/format.h>
 
 #include <vector>
@@ -9,7 +10,6 @@
 #include "catalogue/programs.h"
 #include "codec/params.h"
 #include "lang/prepare.h"
-#include "tithe/catalogue.h"
 
 namespace tithe {
 
