@@ -27,8 +27,8 @@ ABOUT = """\
 
 `make bench-published`, {today}. A gain is how many times longer a step takes by the second system named than by the
 first; of an exchange, what of the step comes after computing. Each testbed has one set of constants, with sources in
-its file, and systems that do not use its links in full have a rate of their own; nothing is fitted to a row. Where a gain is off by more than 15 %, the list below its table says what the
-model lacks.
+its file, and systems that do not use its links in full have a rate of their own; nothing is fitted to a row. Where a
+gain is off by more than 15 %, the list below its table says what the model lacks.
 
 {near} of {rows} rows are within 15 %.
 {next} of {rows} rows are within 30 %.
