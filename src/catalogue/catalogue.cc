@@ -7,11 +7,30 @@
 
 #include "base/nearest.h"
 #include "carry/policy.h"
+#include "catalogue/codecs.h"
 #include "catalogue/programs.h"
 #include "codec/params.h"
 #include "lang/prepare.h"
 
 namespace tithe {
+
+const Codec* find_codec(std::string_view name) {
+  for (const Codec* c : all_codecs())
+    if (c->name == name) return c;
+  return catalogue::find_program([&](const Codec& codec, CodecId) { return codec.name == name; }).codec;
+}
+
+const Codec* find_codec(CodecId id) {
+  for (std::size_t i = 0; i < all_codecs().size(); ++i)
+    if (catalogue::ids()[i] == id) return all_codecs()[i];
+  return catalogue::find_program([&](const Codec&, CodecId of) { return of == id; }).codec;
+}
+
+CodecId id_of(const Codec& codec) {
+  for (std::size_t i = 0; i < all_codecs().size(); ++i)
+    if (all_codecs()[i] == &codec) return catalogue::ids()[i];
+  return catalogue::find_program([&](const Codec& of, CodecId) { return &of == &codec; }).id;
+}
 
 Result<Spec> parse_spec(std::string_view text) {
   const std::string_view codec_name = text.substr(0, text.find(':'));

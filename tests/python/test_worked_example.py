@@ -46,6 +46,10 @@ def suite(tmp_path_factory):
         if not shared.name.startswith("typical."):  # knows the codecs that are left out; no codec knows it
             shutil.copy(shared, tree / shared.relative_to(ROOT))
 
+    (tree / "src/catalogue").mkdir()
+    for list_of_codecs in ROOT.glob("src/catalogue/codecs.*"):
+        shutil.copy(list_of_codecs, tree / "src/catalogue")
+
     # The small list stands in for the tree's own; the page's line is appended to it as the page says.
     codecs = tree / "include/tithe/codecs.def"
     codecs.write_text("".join(line for line in codecs.open() if "TITHE_CODEC(" not in line or "(fp32," in line))

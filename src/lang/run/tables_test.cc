@@ -244,8 +244,9 @@ TEST(LangTables, ShortBlocksAreTold) {
   const Codec& codec = program->codec;
   const auto encoded = [&](const Floats& grad) {
     Floats left(grad.size());
-    Payload payload(codec.phases[0].bound({}, grad.size()));
-    return codec.reference().encode({}, {grad.data(), nullptr, left.data(), grad.size()}, payload);
+    Payload payload(codec.phases[0].bound(defaults(codec), grad.size()));
+    return codec.reference().encode({.settings = defaults(codec)},
+                                    {grad.data(), nullptr, left.data(), grad.size()}, payload);
   };
   Floats grad(4001, 0.5F);
   EXPECT_TRUE(encoded(grad).ok() && encoded(grad)->finite);

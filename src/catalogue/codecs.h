@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What codecs.def says beside all_codecs() (tithe/catalogue.h).
+#include <span>
+
+#include "tithe/codec.h"
+
+namespace tithe::catalogue {
+
+std::span<const CodecId> ids();  // of all_codecs(), in their order
+
+}  // namespace tithe::catalogue
