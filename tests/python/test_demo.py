@@ -32,19 +32,22 @@ def idx_bytes(values: np.ndarray) -> bytes:
     return struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape) + values.tobytes()
 
 
-@pytest.fixture
-def data(tmp_path):
-    """A folder of MNIST-format files, two of them gzipped: 24 steps of two ranks."""
+def make_data(folder, steps):
+    """A folder of MNIST-format files, two of them gzipped: so many steps of two ranks."""
     rng = np.random.default_rng(7)
-    folder = tmp_path / "data"
     folder.mkdir()
-    for stem, n in (("train", 24 * 2 * rows.BATCH), ("t10k", 100)):
+    for stem, n in (("train", steps * 2 * rows.BATCH), ("t10k", 100)):
         labels = rng.integers(0, 10, n, dtype=np.uint8)
         images = rng.integers(0, 128, (n, 28, 28), dtype=np.uint8)
         images[np.arange(n), labels] += 100  # a bright line at the label's height: quickly learnt
         (folder / f"{stem}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
         (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images), 1))
     return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    return make_data(tmp_path / "data", 24)
 
 
 def test_rates_are_read_and_nonsense_is_refused():
@@ -225,7 +228,8 @@ def test_the_whole_demo_in_small(data, tmp_path):
 @needs_namespaces
 @pytest.mark.skipif(os.geteuid() != 0, reason="TAP interfaces take root")
 @pytest.mark.skipif(not (ROOT / "build/tithe").exists(), reason="the command is not built")
-def test_the_demo_with_cards_in_small(data, tmp_path):
+def test_the_demo_with_cards_in_small(tmp_path):
+    data = make_data(tmp_path / "data", 12)
     runs = "ring-card ring-lossy wa"
     process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS=runs, TARGET="0.5")
     text, _ = process.communicate(timeout=600)
