@@ -333,9 +333,9 @@ class Live:
         self.drain()
 
     def check(self) -> None:
-        """Raises what ended the session, by whom ever. Between steps: no round is open that a commit would end."""
+        """Raises what ended the session, by whom ever, and names a rank that has gone without a word."""
         self.crew.check()
-        self.session.commit()
+        self.session.present()
 
     def check_all_are_there(self) -> None:
         """Raises what ended the session where some rank will not come again, or this one left. Between steps."""
