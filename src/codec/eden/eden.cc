@@ -43,10 +43,7 @@ Coder coder_of(const Settings& s, std::uint64_t key, std::uint64_t own = 0) {
 }
 unsigned bits_of(const Settings& s) { return static_cast<unsigned>(s[kBits]) + 1; }
 std::size_t bound(const Settings& s, std::size_t n) {
-  const std::size_t before = n / kBlock;  // whole blocks
-  const unsigned bits = bits_of(s);
-  return before * Block{0, kBlock, kBlock}.bytes(bits) +
-         each_block(bits, n % kBlock, [](const Block&, std::size_t) {});
+  return each_block(bits_of(s), n, n / kBlock, [](const Block&, std::size_t) {});
 }
 
 std::uint64_t key_of(ByteView payload) { return wire::get<std::uint64_t>(payload.data()); }
@@ -70,7 +67,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   const unsigned bits = levels.bits;
   if (payload[8] != bits || payload[9] != 0) return {Code::kCorrupt, "eden: other bits than were asked for"};
   Status found;
-  each_block(bits, n, [&](const Block& block, std::size_t offset) {
+  each_block(bits, n, 0, [&](const Block& block, std::size_t offset) {
     const std::uint8_t* at = &payload[offset];
     const auto refuse = [&](const char* why) {
       found = {Code::kCorrupt,
@@ -119,6 +116,8 @@ void rotate_back(const Coder& coder, const Block& block, Values& x) {
   for (std::size_t i = 0; i < block.values; ++i) x[i] = rotation::turned(x[i], coder.key, block.first + i);
 }
 
+}  // namespace
+
 bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at) {
   std::fill_n(at, block.bytes(coder.levels.bits), std::uint8_t{0});
   Values x{};
@@ -159,10 +158,14 @@ bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::
   return true;
 }
 
+namespace {
+
 void store(const Merge& how, std::span<float> out, std::size_t i, float v) {
   const float sum = how.base ? how.base[i] + v : v;
   out[i] = how.divide == 1.0F ? sum : sum / how.divide;
 }
+
+}  // namespace
 
 void decode_block(const Coder& coder, const Block& block, std::size_t offset,
                   std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
@@ -171,6 +174,8 @@ void decode_block(const Coder& coder, const Block& block, std::size_t offset,
   rotate_back(coder, block, x);
   for (std::size_t i = 0; i < block.values; ++i) store(how, out, block.first + i, x[i]);
 }
+
+namespace {
 
 // ---- Blocks without a scale
 
@@ -206,12 +211,14 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   out[8] = static_cast<std::uint8_t>(coder.levels.bits);
   out[9] = 0;
   bool finite = true;
-  const std::size_t bytes = each_block(coder.levels.bits, in.n, [&](const Block& block, std::size_t offset) {
-    const Carry part = block::part(in, block.first, block.values);
-    finite = (block.width == 0 ? encode_raw(part, &out[offset])
-                               : kWith.encode(coder, block, part, &out[offset])) &&
-             finite;
-  });
+  const std::size_t done = kWith.encode(coder, in, out.data(), finite);
+  const std::size_t bytes =
+      each_block(coder.levels.bits, in.n, done, [&](const Block& block, std::size_t offset) {
+        const Carry part = block::part(in, block.first, block.values);
+        finite = (block.width == 0 ? encode_raw(part, &out[offset])
+                                   : encode_block(coder, block, part, &out[offset])) &&
+                 finite;
+      });
   return Encoded{bytes, finite};
 }
 
@@ -221,11 +228,12 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   for (const ByteView p : payloads)
     if (key_of(p) != key_of(payloads[0])) return {Code::kCorrupt, "eden: ranks draw different signs"};
   const Coder coder = coder_of(call.settings, payloads.empty() ? 0 : key_of(payloads[0]));
-  each_block(coder.levels.bits, out.size(), [&](const Block& block, std::size_t offset) {
+  const std::size_t done = kWith.decode(coder, payloads, how, out);
+  each_block(coder.levels.bits, out.size(), done, [&](const Block& block, std::size_t offset) {
     if (block.width == 0)
       decode_raw(block, offset, payloads, how, out);
     else
-      kWith.decode(coder, block, offset, payloads, how, out);
+      decode_block(coder, block, offset, payloads, how, out);
   });
   return {};
 }
@@ -242,11 +250,14 @@ constexpr Law kLaws[] = {Law::kDecode, Law::kConcat};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = bound}};
 template <const Kernels& kWith>
 constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check};
-constexpr Impl kImpls[] = {codec::reference(kImpl<kReference>)};
+constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 
-const Kernels kReference = {.encode = encode_block, .decode = decode_block};
+const Kernels kReference = {
+    .encode = [](const Coder&, const Carry&, std::uint8_t*, bool&) { return std::size_t{0}; },
+    .decode = [](const Coder&, std::span<const ByteView>, const Merge&,
+                 std::span<float>) { return std::size_t{0}; }};
 
 }  // namespace eden
 

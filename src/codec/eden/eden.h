@@ -119,11 +119,12 @@ struct Block {
   std::size_t bytes(unsigned bits) const { return width == 0 ? 4 * values : kScaleBytes + width * bits / 8; }
 };
 
-// Calls use(block, offset in the payload) for each block of n values; returns the payload's bytes.
+// Calls use(block, offset in the payload) for each block of n values, but for the first `done` whole ones; returns the
+// payload's bytes.
 template <typename Use>
-std::size_t each_block(unsigned bits, std::size_t n, const Use& use) {
-  std::size_t offset = kHead;
-  for (std::size_t first = 0; first < n;) {
+std::size_t each_block(unsigned bits, std::size_t n, std::size_t done, const Use& use) {
+  std::size_t offset = kHead + done * Block{0, kBlock, kBlock}.bytes(bits);
+  for (std::size_t first = done * kBlock; first < n;) {
     const Block block = Block::at(first, n);
     use(block, offset);
     first += block.values;
@@ -175,15 +176,20 @@ struct Products {
 // The scale as sent, for a block of this norm.
 std::uint16_t scale_of(const Coder& coder, const Block& block, double norm, const Products& products);
 
-// The kernels, for one block that has a scale; `at` is the block's first byte.
+// The reference, for one block that has a scale; `at` and `offset` are where it begins. in: the block's own values. out:
+// the whole chunk. encode_block returns whether all taken values are finite.
+bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at);
+void decode_block(const Coder& coder, const Block& block, std::size_t offset,
+                  std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+
+// Both process whole blocks from the first on and return how many: the SIMD kernels all, the reference kernels none. The
+// caller does the rest block by block. Sets `finite` to false if a taken value is not finite.
 struct Kernels {
-  // in: the block's own values. False: some taken value is not finite.
-  bool (*encode)(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at);
-  // offset: of the block in each payload. out: the whole chunk.
-  void (*decode)(const Coder& coder, const Block& block, std::size_t offset,
-                 std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+  std::size_t (*encode)(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite);
+  std::size_t (*decode)(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
+                        std::span<float> out);
 };
 extern const Kernels kReference;
-extern const Kernels kSimd;  // eden_simd.cc; the reference does blocks that are not whole
+extern const Kernels kSimd;  // eden_simd.cc
 
 }  // namespace tithe::eden

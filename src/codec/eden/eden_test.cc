@@ -210,7 +210,7 @@ TEST(Eden, EveryBitOfACodeHasItsOwnBit) {
 TEST(Eden, BlocksOfTheTail) {
   const auto widths = [](std::size_t n) {
     std::vector<std::size_t> all;
-    each_block(4, n, [&](const Block& block, std::size_t) { all.push_back(block.width); });
+    each_block(4, n, 0, [&](const Block& block, std::size_t) { all.push_back(block.width); });
     return all;
   };
   using W = std::vector<std::size_t>;
@@ -226,7 +226,7 @@ TEST(Eden, BlocksOfTheTail) {
   EXPECT_EQ(widths(2048 + 1025), (W{1024, 1024, 1024, 0}));
   for (std::size_t n = 0; n < 3000; ++n) {
     std::size_t next = 0;
-    const std::size_t bytes = each_block(4, n, [&](const Block& block, std::size_t) {
+    const std::size_t bytes = each_block(4, n, 0, [&](const Block& block, std::size_t) {
       ASSERT_EQ(block.first, next);
       ASSERT_EQ(block.width == 0 ? 0 : block.first % block.width, 0U) << "signs are shared by width";
       next += block.values;
