@@ -88,7 +88,8 @@ std::vector<Spec> of_several_phases() {
 class PhaseRun {
  public:
   PhaseRun(const Spec& spec, const Impl& impl) : spec_(spec), impl_(impl) {
-    for (unsigned w = 0; w < kWorkers; ++w) grads_.push_back(harness::values(harness::Data::kHeavy, kN, 1 + w));
+    for (unsigned w = 0; w < kWorkers; ++w)
+      grads_.push_back(harness::values(harness::Data::kHeavy, kN, 1 + w));
   }
 
   Call call(std::uint8_t phase, ByteView context, unsigned worker = 0) const {
@@ -150,7 +151,7 @@ class PhaseRun {
   std::vector<Floats> grads_;
 };
 
-// Of several phases, and with a last one that is a dense list of floats. What they make is looked at before it is stored.
+// Their last phase is a dense list of floats: what they make is looked at before it is stored.
 const std::set<std::string, std::less<>> kDenseAtLast = {"powersgd", "led_indices"};
 
 TEST(FiniteSuite, WhatADamagedPhaseLeadsToIsFiniteOrReported) {

@@ -202,9 +202,7 @@ def a_step(model):
 
 def loses_a_rank(rank, world, call, in_a_step):
     model = DDP(torch.nn.Linear(40, 40))
-    state = tithe.torch.attach(
-        model, codec="topk", schedule="recover", min_values=0, timeout=10.0, patience=1000.0
-    )
+    state = tithe.torch.attach(model, codec="topk", schedule="recover", min_values=0, timeout=10.0, patience=1000.0)
     for _ in range(3):
         a_step(model)
     if rank == 2:
