@@ -49,7 +49,7 @@ std::size_t bound(const Settings& s, std::size_t n) {
 std::uint64_t key_of(ByteView payload) { return wire::get<std::uint64_t>(payload.data()); }
 float scale_at(const std::uint8_t* at) { return bf16::Format::unpack(wire::get<std::uint16_t>(at)); }
 
-// Whether a scale above 0 is one, and no value that the block stands for is beyond the floats: none is larger than the
+// True if a scale above 0 is one, and no value that the block stands for is beyond the floats: none is larger than the
 // scale times the sizes of all levels.
 bool is_scale(const Levels& levels, const Block& block, const std::uint8_t* at) {
   const float scale = scale_at(at);

@@ -81,7 +81,7 @@ inline constexpr std::array<Levels, 4> kLevels = {{
     {4, {2, 6, 10, 15, 20, 26, 33, 43}, {8, 16, 25, 35, 46, 59, 76}},
 }};
 
-// What one round loses of any block, on average over the signs. A rotated value z, in deviations, is a sum of the
+// The mean loss of one round, over the signs, of any block. A rotated value z, in deviations, is a sum of the
 // block's values with random signs: E z^2 = 1, E z^4 <= 3, E z^6 <= 15, as of a normal one. The scale of least error
 // loses no more than any other s, hence at most E (z - s q)^2. For the s below, (z - s q)^2 is nowhere above
 // a + b z^2 + c z^4 + d z^6, so the mean is at most a + b + 3 c + 15 d. One bit loses 1 - (E |z|)^2, and
@@ -160,7 +160,7 @@ inline unsigned get_code(const std::uint8_t* codes, const Levels& levels, std::s
   return code;
 }
 
-// What all blocks of a payload have in common.
+// The settings and keys that all blocks of a payload share.
 struct Coder {
   Levels levels;
   bool unbiased;

@@ -134,7 +134,7 @@ TEST(Eden, FeedbackSendsAllInTime) {
   }
 }
 
-// What docs/codecs.md warns of: no draw of the signs makes 1 bit send the lesser of two.
+// No draw of the signs makes 1 bit send the lesser of two, as docs/codecs.md warns.
 TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
   Floats x(kBlock);
   x[5] = 1;
@@ -233,7 +233,7 @@ TEST(Eden, BlocksOfTheTail) {
     });
     ASSERT_EQ(next, n);
     ASSERT_EQ(bytes, eden_codec.phases[0].bound(harness::spec_of("eden").settings, n));
-    // What the tail costs above its codes: a third of them and a few bytes.
+    // The tail costs a third of its codes and a few bytes more than they.
     ASSERT_LE(bytes, kHead + n / 2 + 2 * (n / kBlock) + n % kBlock / 6 + 32) << n;
   }
 }

@@ -114,7 +114,7 @@ std::int64_t kilobytes(const std::string& what) {
   return -1;
 }
 
-// What the system does of itself where memory is short: pages that were lent are gone. Others stay, without swap.
+// The system does this of itself where memory is short: pages that were lent are gone. Others stay, without swap.
 void take_pages() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {

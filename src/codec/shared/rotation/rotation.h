@@ -25,7 +25,7 @@ void transform(T* x, std::size_t width) {
       }
 }
 
-// Of values 32 k .. 32 k + 31 of a chunk: bit j is the sign of value 32 k + j, 1 for minus.
+// The signs of values 32 k .. 32 k + 31 of a chunk: bit j is that of value 32 k + j, 1 for minus.
 inline std::uint32_t signs(std::uint64_t key, std::size_t k) {
   return draw32(key, static_cast<std::uint32_t>(k));
 }

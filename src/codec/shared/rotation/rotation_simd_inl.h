@@ -22,7 +22,7 @@ using Tag = hn::Rebind<T, Floats>;
 
 // ---- Signs
 
-// Those of a block, which begins at value `first` of its chunk.
+// The signs of a block, which begins at value `first` of its chunk.
 class Signs {
  public:
   HWY_INLINE Signs(std::uint64_t key, std::size_t first) {
@@ -136,7 +136,7 @@ HWY_INLINE void go_on(T* HWY_RESTRICT x, std::size_t half, Put put) {
     }
 }
 
-// What remains after begin. put(i, v): takes the finished values from index i on; each i once, in no order.
+// The stages that remain after begin. put(i, v): takes the finished values from index i on; each i once, in no order.
 template <typename T, typename Put>
 HWY_INLINE void finish(T* HWY_RESTRICT x, Put put) {
   std::size_t half = lanes() << kFirstStages;
