@@ -184,7 +184,7 @@ Result<Report> run_plan(const PlanArgs& args) {
                  {"costs", scene->source}};
   if (args.allow.empty())
     report.text +=
-        "allowed: fp32 and bf16 alone; --allow CODEC says what else may be lost (docs/choosing.md)\n";
+        "allowed: fp32, bf16 and zip alone; --allow CODEC says what else may be lost (docs/choosing.md)\n";
   if (args.why) {
     Result<std::string> why = why_text(*question, best, report.json);
     if (!why.ok()) return why.status();
@@ -260,7 +260,7 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--compare", args->compare, "further policies, beside it");
   app.add_option("--allow", args->allow,
-                 "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
+                 "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
   app.add_flag("--why", args->why,
                "what bounds the step, and what it would be with another choice for tensors that are alike");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
