@@ -59,14 +59,15 @@ def read_zip(payload: bytes, n: int) -> list[float]:
         must(end <= len(payload), "zip: length")
         exponents = list(payload[at : at + length])
         if width < 8:
+            must(first + escape <= 256, "zip: window")
             planes = [int.from_bytes(payload[at + k * plane : at + (k + 1) * plane], "little") for k in range(width)]
             must(all(p >> length == 0 for p in planes), "zip: a bit past the last value")
             codes = [sum((p >> i & 1) << k for k, p in enumerate(planes)) for i in range(length)]
             escaped = payload[at + code_bytes : at + code_bytes + escapes]
             must(codes.count(escape) == escapes, "zip: escapes")
-            must(not any((e - first) % 256 < escape for e in escaped), "zip: an escape within its window")
+            must(not any(first <= e < first + escape for e in escaped), "zip: an escape within its window")
             others = iter(escaped)
-            exponents = [next(others) if c == escape else (first + c) % 256 for c in codes]
+            exponents = [next(others) if c == escape else first + c for c in codes]
         middle = payload[at + code_bytes + escapes :]
         low = struct.unpack_from(f"<{length}H", middle, length) if lower else [0] * length
         for e, m, rest in zip(exponents, middle, low, strict=False):

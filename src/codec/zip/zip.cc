@@ -63,7 +63,7 @@ void values_of(const Cursor& at, std::span<float> out) {
       exponent = at.body[i];
     } else {
       const unsigned code = code_at(at.body, head.width, len, i);
-      exponent = code == span_of(head.width) ? *escaped++ : (head.first + code) & kInf;
+      exponent = code == span_of(head.width) ? *escaped++ : head.first + code;
     }
     const unsigned lower = head.no_lower ? 0U : wire::get<std::uint16_t>(middle + len + 2 * i);
     out[i] = std::bit_cast<float>(joined(exponent, middle[i], lower));
@@ -98,8 +98,8 @@ std::size_t encode_block(const Carry& in, std::uint8_t* at, std::uint8_t* body, 
     if (head.width == kWhole) {
       body[i] = exponent;
     } else {
-      const unsigned escape = span_of(head.width), place = (exponent - head.first) & kInf;
-      const unsigned code = std::min(place, escape);
+      const unsigned escape = span_of(head.width), behind = (exponent - head.first) & kInf;
+      const unsigned code = std::min(behind, escape);
       for (unsigned k = 0; k < head.width; ++k) {
         std::uint8_t& to = body[k * plane_bytes(len) + i / 8];
         to = static_cast<std::uint8_t>(to | (code >> k & 1U) << (i % 8));
@@ -139,7 +139,8 @@ std::size_t bound(const Settings&, std::size_t n) { return kHead * blocks_of(n) 
 
 bool is_head(const Head& head, std::uint8_t first_byte) {
   if ((first_byte & ~(15U | kNoLower)) != 0 || (head.width == kNone && head.no_lower)) return false;
-  if (head.width >= kLeastWidth && head.width <= kMostWidth) return true;
+  if (head.width >= kLeastWidth && head.width <= kMostWidth)
+    return head.first + span_of(head.width) <= kInf + 1;
   return (head.width == kNone || head.width == kWhole) && head.first == 0 && head.escapes == 0;
 }
 

@@ -5,8 +5,8 @@
 //
 //   block    kBlock values. A value is cut into its exponent, a byte (7 bits of the fraction, then the sign), and the
 //            lower 16 bits
-//   window   2^w - 1 adjacent exponents (255 and 0 are, too) that hold most of the block; w is 2, 3 or 4, whichever is shortest. An
-//            exponent is sent as its place in the window, in w bits. One code more is an escape: the exponent follows
+//   window   the 2^w - 1 adjacent exponents that hold most of the block; w is 2, 3 or 4, whichever is shortest. An
+//            exponent is sent as its number in the window, in w bits. One code more is an escape: the exponent follows
 //            as a byte, in order. Where no window makes the block shorter, exponents are sent as they are
 //   lower    16 bits that are 0 in the whole block are not sent: bf16 values, as gradients under bf16 autocast are
 //   zeros    a block of +0 alone has no body
@@ -39,7 +39,7 @@ inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kHead = 4;
 inline constexpr unsigned kNone = 0, kLeastWidth = 2, kMostWidth = 4, kWhole = 8;  // widths of a code
 inline constexpr unsigned kNoLower = 16;
-inline constexpr unsigned kInf = 255;  // exponent of what is not finite
+inline constexpr unsigned kInf = 255;  // exponent of what is not finite, the last
 
 inline std::size_t blocks_of(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 inline unsigned span_of(unsigned width) {
@@ -105,7 +105,7 @@ inline Head best_of(const Counts& counts, std::size_t len) {
     const unsigned span = span_of(width);
     const auto offer = [&](unsigned first, std::size_t inside) {
       const std::size_t size = width * plane_bytes(len) + len - inside;
-      if (size >= least) return;
+      if (size >= least || first + span > kInf + 1) return;
       least = size;
       best = {.width = width, .first = first, .escapes = len - inside};
     };
