@@ -162,6 +162,28 @@ const char* trouble(const Head& head, const std::uint8_t* body, std::size_t len)
   return nullptr;
 }
 
+// Asks for the codes of blocks that check comes to soon. Their heads may be wrong.
+class SoonRead {
+ public:
+  SoonRead(std::size_t n, ByteView payload)
+      : whole_(n / kBlock), payload_(payload), at_(kHead * blocks_of(n)) {
+    for (int k = 0; k < 4; ++k) next();
+  }
+  void next() {
+    if (block_ == whole_ || at_ + kCodes > payload_.size()) return;
+    for (std::size_t k = 0; k < kCodes; k += 64) hwy::Prefetch(&payload_[at_ + k]);
+    at_ += Head::read(&payload_[kHead * block_++]).body(kBlock);
+  }
+
+ private:
+  static constexpr std::size_t kCodes = 448;  // bytes: of 3 bits each, and some escapes
+
+  std::size_t whole_;
+  ByteView payload_;
+  std::size_t at_;
+  std::size_t block_ = 0;
+};
+
 template <const Kernels& kWith>
 Status check(const Call&, std::size_t n, ByteView payload) {
   const auto refuse = [](std::size_t block, const char* why) {
@@ -169,8 +191,10 @@ Status check(const Call&, std::size_t n, ByteView payload) {
   };
   const std::size_t heads = kHead * blocks_of(n);
   if (payload.size() < heads) return {Code::kCorrupt, "zip: shorter than the heads of its blocks"};
+  SoonRead soon(n, payload);
   std::size_t at = heads;
   for (std::size_t block = 0; block * kBlock < n; ++block) {
+    soon.next();
     const std::size_t len = std::min(kBlock, n - block * kBlock);
     const std::uint8_t* of = &payload[block * kHead];
     const Head head = Head::read(of);
@@ -206,7 +230,8 @@ template <const Kernels& kWith>
 void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   std::array<Cursor, kAtOnce> each;
   for (std::size_t p = 0; p < payloads.size(); ++p)
-    each[p] = {payloads[p].data(), payloads[p].data() + kHead * blocks_of(out.size())};
+    each[p] = {payloads[p].data(), payloads[p].data() + kHead * blocks_of(out.size()),
+               payloads[p].data() + payloads[p].size()};
   const std::span<Cursor> from(each.data(), payloads.size());
   const bool past_caches = how.base == nullptr && out.size() >= kPastCaches &&
                            reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;

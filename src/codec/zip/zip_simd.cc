@@ -243,10 +243,14 @@ HWY_INLINE void exponents_of(const std::uint8_t* HWY_RESTRICT planes, unsigned f
 // Calls put(i, v) with the values of a block, whose exponents are given.
 template <bool kLower, typename Put>
 HWY_INLINE void join(const std::uint8_t* HWY_RESTRICT exponents, const std::uint8_t* HWY_RESTRICT middle,
-                     Put put) {
+                     const std::uint8_t* ahead, Put put) {
   const hn::Rebind<std::uint8_t, Halves> octs;
   const hn::Half<Halves> half;
   for (std::size_t i = 0; i < kBlock; i += kHalves) {
+    if (i % 32 == 0) {
+      hwy::Prefetch(ahead + (kLower ? 7 : 3) * i / 2);
+      if (kLower) hwy::Prefetch(ahead + 7 * i / 2 + 64);
+    }
     const VH e = hn::PromoteTo(Halves(), hn::LoadU(octs, exponents + i));
     const VH m = hn::PromoteTo(Halves(), hn::LoadU(octs, middle + i));
     const VH upper = hn::Or(hn::Or(hn::ShiftLeft<7>(e), hn::ShiftRight<1>(m)), hn::ShiftLeft<15>(m));
@@ -285,10 +289,14 @@ HWY_INLINE void each_value(const Cursor& from, Put put) {
       of = from.body;
   }
   const std::uint8_t* middle = from.body + head.code_bytes(kBlock) + head.escapes;
+  // The next block, if there is one, is as long as this one, more or less.
+  const std::size_t bytes = head.body(kBlock);
+  const std::uint8_t* ahead =
+      static_cast<std::size_t>(from.end - from.body) < bytes + 4 * kBlock ? from.body : from.body + bytes;
   if (head.no_lower)
-    join<false>(of, middle, put);
+    join<false>(of, middle, ahead, put);
   else
-    join<true>(of, middle, put);
+    join<true>(of, middle, ahead, put);
 }
 
 void decode(std::span<Cursor> from, const Merge& how, std::span<float> out, bool past_caches) {
