@@ -259,9 +259,9 @@ HWY_INLINE void leave(const Carry& in, const Signs& signs, float scale, std::int
                       Fetch fetch) {
   const VF plus = hn::Set(Floats(), scale), minus = hn::Set(Floats(), -scale);
   const auto keep = [&](std::size_t i, VI sum) HWY_ATTR {  // the product is exact
-    const VF left =
+    const VF unsent =
         hn::MulAdd(hn::ConvertTo(Floats(), sum), signs.chosen(minus, plus, i), take<kResidual>(in, i));
-    hn::StoreU(left, Floats(), in.residual_out + i);
+    hn::StoreU(unsent, Floats(), in.residual_out + i);
   };
   begin(level, [&](std::size_t i, std::size_t) HWY_ATTR { return hn::Load(Shorts(), level + i); });
   finish(level, [&](std::size_t i, VS v) HWY_ATTR {
