@@ -143,14 +143,13 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     const auto pace = [&](const Spec& spec, const Strategy& strategy) {
       return plan::pace_of(spec, strategy, usual.place(), usual.link);
     };
-    const plan::Pace of_raw =
-        pace(raw, plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues));
-    std::vector<Way> ways{{.strategy = usual.strategy}};
-    if (usual.strategy == nullptr) ways = plan::ways_of(usual.spec, false, usual);
-    std::size_t least = kUsualPartValues;
-    for (const Way& way : ways)
-      least = std::min(least, plan::least_worth(pace(usual.spec, *way.strategy), of_raw));
-    out.min_values_ = least;
+    const Pace of_raw = pace(raw, plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues));
+    std::vector<Way> ways;
+    if (usual.strategy == nullptr)
+      ways = plan::ways_of(usual.spec, false, usual);
+    else
+      ways.push_back({.strategy = usual.strategy, .pace = pace(usual.spec, *usual.strategy)});
+    out.min_values_ = plan::least_worth(ways, of_raw, usual.spec.codec == raw.codec);
   }
   const bool by_link = out.by_link();
   if (out.rules_.size() > kMostRules)

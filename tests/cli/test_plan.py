@@ -115,10 +115,14 @@ def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
         plan = told(f"plan {where} --allow fp8", tmp_path)["plans"][0]
         for codec in ("fp32", "bf16"):
             least = min(ms for name, ms in steps.items() if name.startswith(f"{codec}@"))
+            if plan[codec].endswith(" on the devices"):  # a network library's, which copies nothing
+                assert plan[f"{codec}_ms"] < least
+                continue
             assert plan[f"{codec}_ms"] == pytest.approx(least, rel=1e-9), (model, codec)
             assert steps[plan[codec]] == pytest.approx(least, rel=1e-9)
-        assert plan["single_ms"] <= min(plan["bf16_ms"], plan["fp32_ms"])
-        assert plan["step_ms"] <= 1.0001 * plan["lossless_ms"] <= 1.0002 * plan["bf16_ms"]
+            assert plan["single_ms"] <= plan[f"{codec}_ms"]
+            assert plan["lossless_ms"] <= 1.0001 * plan[f"{codec}_ms"]
+        assert plan["step_ms"] <= 1.0001 * plan["lossless_ms"]
 
 
 @pytest.mark.parametrize("cluster", ["hipress_ec2", "cloud_25g", "office_1g"])

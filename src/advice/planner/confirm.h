@@ -31,6 +31,7 @@ struct Baseline {
   std::string name;  // "bf16@hosts", "bf16@hosts with bf16 inside"
   Seconds step = 0;
   std::vector<Rule> rules;
+  bool on_devices = false;  // gradients stay there: a network library's
 };
 
 // A step under an assignment: simulated, or estimated where tensors are too many.

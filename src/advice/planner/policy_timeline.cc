@@ -60,6 +60,8 @@ class Search {
     for (std::size_t o = 0; o < options; ++o)
       for (const std::size_t small : {kUsualMinValues, std::size_t{1} << 16})
         if (board_.options()[o].searched) take(board_.uniform(static_cast<int>(o), kUsualPartValues, small));
+    for (std::size_t o = 0; o < options; ++o)
+      if (board_.options()[o].searched) take(board_.told(static_cast<int>(o)));
     const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
     for (std::size_t o = 0; o < options; ++o) {
       if (!board_.options()[o].lossy || !board_.options()[o].searched) continue;
