@@ -15,6 +15,8 @@ namespace {
 using plan::best_parts;
 using plan::least_worth;
 using plan::pace_of;
+using plan::seconds;
+using plan::seconds_among_others;
 
 TEST(Pace, BestPartsAreTheBestOfAll) {
   for (const double compute : {0.1e-9, 1e-9, 30e-9})
