@@ -177,6 +177,9 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
       c.ways = (c.group.empty() ? plan::ways_of : plan::ways_of_group)(c.spec, c.inside.has_value(), usual);
+    else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
+      c.ways = {
+          {.strategy = c.strategy, .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   return out;
 }
@@ -289,8 +292,8 @@ std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
                                : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
-  return std::max(least,
-                  plan::best_parts(plan::pace_of(choice.spec, strategy, usual_.place(), usual_.link), n));
+  const auto way = std::ranges::find(choice.ways, &strategy, &Way::strategy);
+  return std::max(least, plan::best_parts(way->pace, n));
 }
 
 bool Choices::lossless() const {

@@ -168,7 +168,8 @@ std::size_t Board::pieces(const Decision& d, std::size_t n) {
 
 Assignment Board::setting(int option, bool rounded_inside) {
   const Decision small{find(*parse_spec("fp32"), "server"), kUsualPartValues, true};
-  const std::size_t least = rounded_inside ? kUsualMinValues : session(option).min_values();  // a rule says it
+  const std::size_t least =
+      rounded_inside ? kUsualMinValues : session(option).min_values();  // a rule says it
   Assignment out;
   for (const JobTensor& t : question_->job.tensors)
     out.push_back(t.n < least ? small : Decision{option, 0, false, rounded_inside, false});

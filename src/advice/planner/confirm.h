@@ -59,6 +59,8 @@ class Confirm {
   // One change at a time, as long as that makes the step shorter by what is worth further rules: for all of its
   // tensors, then for those that are alike. The last one that did.
   Result<std::size_t> neighbours(std::size_t of);
+  // The one that compresses less, if that takes as long.
+  Result<std::size_t> less(std::size_t of);
 
  private:
   using Change = std::function<void(std::size_t, Decision&)>;

@@ -189,7 +189,9 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     }
     const Result<std::size_t> at_best = confirm.neighbours(confirm.shortest(true));
     if (!at_best.ok()) return at_best.status();
-    best = *at_best;
+    const Result<std::size_t> less = confirm.less(*at_best);
+    if (!less.ok()) return less.status();
+    best = *less;
     // What loses nothing stays, unless compressing is worth it.
     const std::size_t lossless = confirm.shortest(false);
     const Seconds without = std::min(confirm.seen()[lossless].step(), without_tithe(out));
