@@ -16,6 +16,7 @@ namespace tithe::plan {
 inline constexpr double kAssumedRate =
     125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s
 inline constexpr double kMostLost = 1.0 / 32;
+inline constexpr double kAsFast = 1.01;
 
 // Whether the roundings of a strategy lose little, or as little as `server`: "accurate" of the above.
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
@@ -26,7 +27,8 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
 // Of tensors that share parts: those alone that add in the order of ranks, since how large a part is depends on the
 // bucket, and no result may. Where a codec inside is named, as ways_of().
 std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual);
-// The one that takes the least time for n values; the first among equals.
+// The one that takes the least time for n values. Of those that take as long within kAsFast, the one with the fewest
+// messages one after the other: it rounds least often, and suffers least where a link is slower to answer than assumed.
 const Strategy& best_way(const std::vector<Way>& ways, std::size_t n);
 
 }  // namespace tithe::plan

@@ -96,7 +96,8 @@ def settings(where, folder):
     compare = " ".join(f"--compare {name}" for name in names[1:])
     out = told(f"simulate {where} --codec fp32 --strategy ring {compare}", folder)["settings"]
     steps = {setting["setting"]: setting["step_ms"] for setting in out}
-    for strategy in ("hosts", "hosts_ring", "hosts_gather"):
+    apart = steps["bf16@hosts"] != steps["bf16@server"]  # else each rank has a host of its own: nothing is inside
+    for strategy in ("hosts", "hosts_ring", "hosts_gather") if apart else ():
         rule = {"match": "*", "size": "> 4095", "codec": "bf16", "strategy": strategy, "inside": "bf16"}
         (folder / "inside.json").write_text(json.dumps({"version": 1, "rules": [rule]}))
         done = run(f"simulate {where} --codec fp32 --choices inside.json --json", folder)
@@ -138,7 +139,7 @@ def test_without_a_word_a_plan_is_not_faster_than_itself(cluster):
 
 def test_what_does_not_pay_is_said_first():
     done = run("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")
-    assert done.stdout.startswith("do not compress: "), done.stdout
+    assert done.stdout.startswith("do not compress"), done.stdout
     assert "the best bf16 here" in done.stdout.splitlines()[0]
     rules = told("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")["rules"]
     assert {rule["codec"] for rule in rules} <= {"fp32", "bf16"}
