@@ -10,17 +10,17 @@
 //                   several hosts send to one rank
 //   frames    F     F = frames that a rank sends * kHandling
 //   delay     D     D = messages one after the other * seconds per frame
-// Four workers share it: the cores, the links inside a host and between hosts, and the thread that handles frames. Parts
-// overlap, so the busiest of them decides, and of the rest a share is seen. Of delays little is, the more so the more
-// parts of a bucket are under way. Among other parts, one of n values takes
+// Four workers share it: the cores, the links inside a host and between hosts, and the thread that handles frames.
+// Parts overlap, so the busiest of them decides, and of the rest a share is seen. Of delays little is, the more so the
+// more parts of a bucket are under way. Among other parts, one of n values takes
 //   T(n) = M + kBeside (F + n (C + I + W) - M) + D (kSeen + kSeenOfBucket n / kBucketValues)
 // with M the largest of F, n C, n I and n W.
 // A tensor alone, in k parts, takes
 //   n m + n r / k + k F        least at k = sqrt(n r / F)
 // with m the largest of C, I and W, and r the others. One that is sent by a codec has frames of its own; raw it shares
-// those of the small tensors, and costs n T(N) / N, N being a part of the largest size. So the codec pays from where T(n)
-// is less. Where it pays nowhere, it was asked for, and is used from kUsualMinValues on; but raw tensors gain nothing by
-// frames of their own, and have these from where F is a tenth of the rest.
+// those of the small tensors, and costs n T(N) / N, N being a part of the largest size. So the codec pays from where
+// T(n) is less. Where it pays nowhere, it was asked for, and is used from kUsualMinValues on; but raw tensors gain
+// nothing by frames of their own, and have these from where F is a tenth of the rest.
 #include <cstddef>
 #include <span>
 

@@ -8,7 +8,8 @@
 //
 // Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
 //                         u32 major | u32 minor, of the dialect | u64 system | u32 process | u64 host |
-//                         u64 link rate | nonce, 32 bytes | an address, as the transport writes it, or the text of what went wrong |
+//                         u64 link rate | nonce, 32 bytes |
+//                         an address, as the transport writes it, or the text of what went wrong |
 //                         u64 XXH3-64 of all before it | HMAC-SHA256 by the job token of all before it, 32 bytes
 #include <cstdint>
 #include <span>

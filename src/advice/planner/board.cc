@@ -276,7 +276,7 @@ std::vector<Rule> Board::rules(const Assignment& assignment, const std::vector<s
       rules.push_back(rule_of(assignment[t], part, why.empty() ? std::string() : why[t]));
       rules.back().match = key_rule(tensors[t].key);
     }
-  // Sizes side by side with the same decision, and parts that suit all of them, are one rule, which reaches to the next.
+  // Sizes side by side with the same decision, and parts that suit all of them, are one rule; it reaches to the next.
   for (auto at = usual.begin(); at != usual.end();) {
     auto end = at;
     Sizes all;

@@ -94,8 +94,8 @@ class Cluster {
   bool has_devices() const {
     return std::ranges::any_of(kinds_, [](const Kind& k) { return k.device.there(); });
   }
-  // As a network library uses it, which leaves gradients on the devices: nothing is copied, and devices of one host talk
-  // to each other. The same where there are none.
+  // As a network library uses it, which leaves gradients on the devices: nothing is copied, and devices of one host
+  // talk to each other. The same where there are none.
   Cluster on_devices() const;
   bool uniform() const { return kinds_.size() == 1 && switches_.size() == 1; }  // all its hosts are alike
   // The same with links of this rate, in bytes per second, between hosts; those between switches change in proportion.
