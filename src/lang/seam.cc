@@ -10,6 +10,7 @@
 #include "lang/lists/indices_fast.h"
 #include "lang/lists/pairs.h"
 #include "lang/loader.h"
+#include "lang/run/walk.h"
 
 namespace tithe::lang::seam {
 namespace {
@@ -41,7 +42,12 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   return lang::encode_pairs(program(call.settings).of(call.settings), call, in, out);
 }
 
+Status check_scratch(const Call& call, std::size_t n) {
+  return codec::check_scratch(name(call), call.scratch.size(), scratch(call.settings, n));
+}
+
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(check_scratch(call, in.n));
   return lang::encode(phase_of(call), name(call), call, in, out);
 }
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
@@ -56,6 +62,7 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 }
 
 Result<Encoded> encode_compiled(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(check_scratch(call, in.n));
   const Combination& c = phase_of(call);
   if (of_indices(c)) return lang::encode_indices_fast(c, name(call), call, in, out);
   if (c.program.sends_pairs) return lang::encode_pairs_as(c, name(call), call, in, out, encode_plain);
@@ -91,7 +98,8 @@ double contraction(const Settings& s, std::size_t n) { return program(s).contrac
 std::size_t scratch(const Settings& s, std::size_t n) {
   std::size_t most = 0;
   for (const Combination* c = &program(s).of(s); c != nullptr; c = c->before.get())
-    most = std::max(most, lang::scratch(*c, s, n));
+    most = std::max(most, by_kernels(*c) ? list_scratch(*c, s, n)
+                                         : std::max(walk_bytes(*c, s, n), compiled_bytes(*c, s, n)));
   return most;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -15,16 +16,15 @@ namespace tithe::lang {
 
 namespace {
 
-using Memory = std::unique_ptr<std::uint8_t[]>;
-Memory memory_of(const Schedule& schedule) {
-  return std::make_unique_for_overwrite<std::uint8_t[]>(schedule.bytes + 64);
-}
-
+// Bounds are asked for without scratch: what most plans need lies on the stack.
 template <typename T>
 T plan_number(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
               std::size_t n) {
-  const Memory memory = memory_of(schedule);
-  const Registers registers(program, schedule, memory.get());
+  std::array<std::uint64_t, 256> usual;
+  const std::size_t count = schedule.plan.size();
+  const auto more =
+      count > usual.size() ? std::make_unique_for_overwrite<std::uint64_t[]>(count) : nullptr;
+  const Registers registers(program, schedule.plan_offset, more == nullptr ? usual.data() : more.get());
   registers.compute_once(schedule.plan, {.settings = &settings, .n = n}, false);
   return *registers.of<T>(node);
 }
@@ -112,7 +112,8 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   if (of.program.sends_pairs) TITHE_TRY(sparse::check_values(name, in.n));
   TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
   TITHE_TRY(check_context(of, name, call, in.n, with));
-  Walk walk(of, name, call, in.n);
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, in.n));
+  Walk walk(of, name, call, in.n, memory);
   walk.begin(of, call, with);
   if (of.program.sends_pairs) {
     const PairsLimits limits = limits_of(of, call.settings, in.n);
@@ -151,7 +152,8 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
   if (!of.program.varies()) TITHE_TRY(codec::check_size(name, payload.size(), payload_bytes(of.program, n)));
   std::size_t at = head_bytes(of.program, n);
   if (payload.size() < at) return codec::check_size(name, payload.size(), at);
-  Walk walk(of, name, call, n);
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, n));
+  Walk walk(of, name, call, n, memory);
   TITHE_TRY(walk.check_head(payload));
   TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
     const Result<std::size_t> bytes = walk.check_block(payload, at, first, len);
@@ -176,8 +178,10 @@ Status decode(const Combination& of, std::string_view name, const Call& call,
   if (payloads.empty())
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = merge.base ? merge.base[i] : 0.0F;
   const float* base = merge.base;
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, out.size()));
   for (const ByteView payload : payloads) {
-    Walk walk(of, name, call, out.size());
+    memory.begin_again();
+    Walk walk(of, name, call, out.size(), memory);
     walk.begin(of, call, with);
     if (of.program.adds()) walk.begin_sum(int_fields::head_of(payload), payload.data(), nullptr, with);
     TITHE_TRY(walk.check_head(payload));
