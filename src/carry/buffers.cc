@@ -7,7 +7,7 @@
 #include "carry/feedback.h"
 #include "carry/masks.h"
 #include "carry/policy.h"
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::carry {
 namespace {

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "carry/holding.h"
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::carry {
 

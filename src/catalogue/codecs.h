@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What codecs.def says beside all_codecs() (tithe/catalogue.h).
+// What codecs.def says beside all_codecs() (tithe/seam/catalogue.h).
 #include <span>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::catalogue {
 

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "support/scratch.h"
-#include "tithe/catalogue.h"
-#include "tithe/spec.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::lang {
 namespace {

@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "conformance/faulty_net.h"
-#include "engine/control.h"
-#include "engine/peer.h"
+#include "engine/peers/control.h"
+#include "engine/peers/peer.h"
 #include "support/ranks.h"
 #include "support/transport_world.h"
 

@@ -7,9 +7,9 @@
 
 #include "base/rng.h"
 #include "support/phases.h"
-#include "tithe/catalogue.h"
-#include "tithe/codec.h"
-#include "tithe/frame.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/codec.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe::golden {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "codec/common/float_sums.h"
+#include "codec/shared/common/float_sums.h"
 
 namespace tithe {
 namespace sign_majority {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "lang/front/passes.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::lang {
 
