@@ -23,9 +23,6 @@ const LoadedProgram& program(const Settings& settings) {
 std::string_view name(const Call& call) { return program(call.settings).file.name.text; }
 const Combination& phase_of(const Call& call) { return program(call.settings).of(call.settings, call.phase); }
 
-// The object that runs a combination, if there is one.
-const Object* object_of(const Combination& of) { return of.running->object.load(std::memory_order_acquire); }
-
 bool of_indices(const Combination& of) { return of.program.sends_indices || of.program.sends_values; }
 
 template <std::size_t kPhase>
@@ -94,6 +91,10 @@ Result<Combined> combine_compiled(const Call& call, std::size_t n, Bytes acc, By
 const std::array<Bound, kMostPhases> kBounds = bounds(std::make_index_sequence<kMostPhases>());
 
 double contraction(const Settings& s, std::size_t n) { return program(s).contraction_of(s, n); }
+double error(const Settings& s, double value, double largest) {
+  return program(s).error_of(s, value, largest);
+}
+bool sends_constants(const Settings& s) { return program(s).sends_constants(s); }
 
 std::size_t scratch(const Settings& s, std::size_t n) {
   std::size_t most = 0;

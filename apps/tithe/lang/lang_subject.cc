@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/rng.h"
-#include "sim/codec_speed.h"
+#include "measure/codec_speed.h"
 
 namespace tithe::cli {
 

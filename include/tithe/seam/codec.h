@@ -110,9 +110,7 @@ struct Call {
   // For combine, if payloads count ranks: the most ranks that acc and in may count together; 0: as many as the settings
   // allow.
   std::uint32_t ranks = 0;
-  // scratch(settings, n) bytes or more, 64-byte aligned; nothing in it outlives the call. check and combine may go
-  // without, and allocate what they need then.
-  Bytes scratch = {};
+  Bytes scratch = {};  // scratch(settings, n) bytes or more, 64-byte aligned; nothing in it outlives the call
   // For codecs with a memory: the memory after the last committed round, memory(settings, n) bytes, equal on all ranks.
   // Empty or zeros: there was no such round.
   ByteView memory = {};
@@ -144,12 +142,11 @@ struct Impl {
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
   // kCorrupt unless encode could have written this payload for n values, but for a NaN or Inf in a dense run of floats
-  // (fp32, bf16, fp16, fp8, inceptionn, snap; docs/format.md). Reads no byte past it, and settings, phase and scratch of
-  // call.
+  // (fp32, bf16, fp16, fp8, inceptionn, snap; docs/format.md). Reads no byte past it, and settings and phase.
   Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
   // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
   // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the
-  // ledger holds. Reads settings, phase, context, ranks and scratch of the call. acc has passed check, or is this rank's own
+  // ledger holds. Reads settings, phase, context and ranks of the call. acc has passed check, or is this rank's own
   // payload. kCorrupt if `in` is not what encode and combine write; kUnsupported if more workers come together than the
   // settings allow; nothing is written then.
   // If residual_out holds what encode left, Combined::finite depends on the payloads alone: all ranks decide alike.
@@ -205,7 +202,7 @@ struct Codec {
   std::span<const ParamSpec> params;
   std::span<const Phase> phases;
   Traits traits;
-  // Bytes of scratch that encode and decode need; with so many, no function of an impl but the reference allocates.
+  // Bytes of scratch that encode and decode need; check and combine take it where it is there, else they may allocate.
   std::size_t (*scratch)(const Settings&, std::size_t n);
   // Bytes of memory that decode writes for the next round of the same n values; the contents depend only on what all
   // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes

@@ -310,8 +310,8 @@ int allocations_of_six_rounds(const std::string& codec, const char* schedule, in
                              .schedule = schedule,
                              .lanes = lanes,
                              .part_values = 70'000,
-                             .pacer = pacer,
-                             .force_reference = reference});
+                             .force_reference = reference,
+                             .pacer = pacer});
   std::vector<float> v[2] = {ramp(200'000, 1), ramp(200'000, 2)};
   g_allocations = 0;
   std::atomic<int> waiting{0};

@@ -28,6 +28,8 @@ ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
           .n = n,
           .key = key(call.seed),
           .shared_key = key(call.shared_seed),
+          .block = of.program.block,
+          .known = of.known.data(),
           .agreed = agreed == nullptr ? nullptr : agreed->numbers(),
           .agreed_ranks = agreed == nullptr ? 1 : agreed->ranks(),
           .most_ranks = of.program.counts ? most_ranks(of, call.settings) : 0,
@@ -47,7 +49,7 @@ std::size_t flat_memory(const Checked& program, std::size_t n, std::size_t paylo
 Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
   if (of.before == nullptr) return {};
   const Call front = in_front(call);
-  const Object* object = of.before->running->object.load(std::memory_order_acquire);
+  const Object* object = object_of(*of.before);
   if (object != nullptr) return check_compiled(*object, *of.before, name, front, n, call.context);
   return check(*of.before, name, front, n, call.context, int_fields::kSimd);
 }
@@ -276,8 +278,14 @@ bool same_as_interpreter(const Object& object, const Combination& of, const Sett
 
 // ---- From a text to an object
 
+const Object* object_of(const Combination& of) {
+  const Object* own = of.running->built_in[static_cast<std::size_t>(level_in_use())];
+  return own != nullptr ? own : of.running->object.load(std::memory_order_acquire);
+}
+
 void prepare_phase(const Combination& of, const Settings& settings, Level level) {
   Running& running = *of.running;
+  if (running.built_in[static_cast<std::size_t>(level)] != nullptr) return;
   if (by_kernels(of) || (running.asked && running.level == level)) return;
   Found found;
   if (const char* why = only_interpreted(of.program)) {

@@ -191,6 +191,7 @@ struct Checked {
   Pairs pairs;
   int result = kNone;          // f32, value: what is decoded
   std::size_t block = 0;       // values; 0: all
+  bool block_of_params = false;  // a parameter says it: other settings have other blocks
   unsigned passes = 0;         // over a block before it is sent
   std::vector<double> params;  // the combination; of real ones their fallback
 

@@ -47,8 +47,8 @@ struct Sampled {
 Sampled sampled(const Combination& of, int least, const Settings& settings, std::size_t n) {
   const Node& node = of.program.nodes[static_cast<std::size_t>(least)];
   if (node.op != Op::kThreshold) return {};
-  const double ratio = plan_value(of.program, of.schedule, node.in[0], settings, n);
-  const double share = plan_value(of.program, of.schedule, node.in[1], settings, n);
+  const double ratio = plan_value(of, node.in[0], settings, n);
+  const double share = plan_value(of, node.in[1], settings, n);
   return {.sample = select::plan_sample(n, ratio, share), .ratio = ratio};
 }
 
@@ -145,7 +145,7 @@ Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Carr
     least = select::threshold_simd(from.sample, key, select::threshold_rank(from.sample, from.ratio), in,
                                    lists.work);
   } else {
-    const float told = plan_float(of.program, of.schedule, plan.least, call.settings, in.n);
+    const float told = plan_float(of, plan.least, call.settings, in.n);
     least = told > 0 ? std::max<std::uint32_t>(1, sparse::magnitude(told)) : 1;
   }
   if (limits.most >= in.n) return encode_all(least, in, lists, out);

@@ -10,9 +10,10 @@ namespace tithe::lang {
 
 namespace {
 
-// ---- Codes with widths of their own
+// ---- std::span<const std::uint32_t> with widths of their own
 
-std::uint8_t* put_widths(Codes codes, Codes widths, std::uint8_t* to) {
+std::uint8_t* put_widths(std::span<const std::uint32_t> codes, std::span<const std::uint32_t> widths,
+                         std::uint8_t* to) {
   std::uint64_t word = 0;
   unsigned held = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -23,7 +24,8 @@ std::uint8_t* put_widths(Codes codes, Codes widths, std::uint8_t* to) {
   return to;
 }
 
-std::optional<std::size_t> get_widths(ByteView from, Codes widths, std::span<std::uint32_t> codes) {
+std::optional<std::size_t> get_widths(ByteView from, std::span<const std::uint32_t> widths,
+                                      std::span<std::uint32_t> codes) {
   std::uint64_t bits = 0;
   for (const std::uint32_t w : widths) bits += w;
   if ((bits + 7) / 8 > from.size()) return {};
@@ -48,7 +50,7 @@ constexpr std::uint32_t kFirstRun = 243;    // two bytes of ones
 constexpr std::uint32_t kLongestRun = 255;  // fourteen
 constexpr std::size_t kLongest = 14;
 
-std::uint32_t byte_of(Codes codes, std::size_t first) {
+std::uint32_t byte_of(std::span<const std::uint32_t> codes, std::size_t first) {
   std::uint32_t byte = 0;
   for (std::size_t i = first; i < first + kDigits; ++i) byte = 3 * byte + (i < codes.size() ? codes[i] : 1);
   return byte;
@@ -61,7 +63,7 @@ std::uint8_t* put_run(std::size_t length, std::uint8_t* to) {
   return to;
 }
 
-std::uint8_t* put_trits(Codes codes, std::uint8_t* to) {
+std::uint8_t* put_trits(std::span<const std::uint32_t> codes, std::uint8_t* to) {
   std::size_t run = 0;
   for (std::size_t first = 0; first < codes.size(); first += kDigits) {
     const std::uint32_t byte = byte_of(codes, first);
@@ -105,7 +107,7 @@ std::optional<std::size_t> get_trits(ByteView from, std::span<std::uint32_t> cod
 
 // ---- Places
 
-std::uint8_t* put_places(const Item& item, Codes codes, std::uint8_t* to) {
+std::uint8_t* put_places(const Item& item, std::span<const std::uint32_t> codes, std::uint8_t* to) {
   const auto count = static_cast<std::size_t>(
       std::count_if(codes.begin(), codes.end(), [](std::uint32_t code) { return code != 0; }));
   for (unsigned k = 0; k < count_bytes(item.full); ++k) *to++ = static_cast<std::uint8_t>(count >> (8 * k));
@@ -148,7 +150,8 @@ std::optional<std::size_t> get_places(const Item& item, ByteView from, std::span
 
 }  // namespace
 
-std::uint8_t* put_codes(const Item& item, Codes codes, Codes widths, std::uint8_t* to) {
+std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
+                        std::span<const std::uint32_t> widths, std::uint8_t* to) {
   if (item.coding == Coding::kWidths) return put_widths(codes, widths, to);
   if (item.coding == Coding::kTrits) return put_trits(codes, to);
   if (item.coding == Coding::kPlaces) return put_places(item, codes, to);
@@ -158,7 +161,8 @@ std::uint8_t* put_codes(const Item& item, Codes codes, Codes widths, std::uint8_
   return to + bytes;
 }
 
-std::optional<std::size_t> get_codes(const Item& item, ByteView from, Codes widths, std::span<std::uint32_t> codes) {
+std::optional<std::size_t> get_codes(const Item& item, ByteView from, std::span<const std::uint32_t> widths,
+                                     std::span<std::uint32_t> codes) {
   if (item.coding == Coding::kWidths) return get_widths(from, widths, codes);
   if (item.coding == Coding::kTrits) return get_trits(from, codes);
   if (item.coding == Coding::kPlaces) return get_places(item, from, codes);

@@ -16,14 +16,13 @@
 
 namespace tithe::lang {
 
-using Codes = std::span<const std::uint32_t>;
-
 // Writes the bytes of a block's codes; behind the last of them. `widths` is read of kWidths alone.
-std::uint8_t* put_codes(const Item& item, Codes codes, Codes widths, std::uint8_t* to);
+std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
+                        std::span<const std::uint32_t> widths, std::uint8_t* to);
 
 // Reads codes.size() of them from the beginning of `from`: the bytes that they took. Nothing: there are not so many
 // bytes, or they are not what put_codes writes.
-std::optional<std::size_t> get_codes(const Item& item, ByteView from, Codes widths,
+std::optional<std::size_t> get_codes(const Item& item, ByteView from, std::span<const std::uint32_t> widths,
                                      std::span<std::uint32_t> codes);
 
 }  // namespace tithe::lang
