@@ -192,6 +192,10 @@ class Session {
   // rank commits a round that another one reports as failed.
   Status commit();
 
+  // Tells what ended the session; else kPeerLost with a rank that has gone without a word, even between rounds, when
+  // nobody waits for it. Ok: all ranks may come again. Sends nothing. From any thread.
+  Status present() const;
+
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later
   // return kCancelled; peers see this rank leave. The destructor does it too, but must not meet a call of another
   // thread.

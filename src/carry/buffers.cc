@@ -134,6 +134,12 @@ void Buffers::commit() {
   }
 }
 
+void Buffers::lend_next() {
+  for (Holding& h : holdings_)
+    for (LargeFloats* next : {&h.residual[1 - now_], &h.velocity[1 - now_]})
+      lend(next->data(), sizeof(float) * next->size());
+}
+
 // ---- By tensor
 
 Holding* Buffers::find(Slice tensor) {

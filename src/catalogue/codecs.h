@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What codecs.def says beside all_codecs() (tithe/seam/catalogue.h).
+// The ids of codecs.def, beside all_codecs() (tithe/seam/catalogue.h).
 #include <span>
 
 #include "tithe/seam/codec.h"

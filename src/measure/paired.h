@@ -24,7 +24,7 @@ template <typename T>
 class Buffer {
  public:
   explicit Buffer(std::size_t n);
-  Buffer(Buffer&&) = default;
+  Buffer(Buffer&&) noexcept = default;
   T* data() const { return data_.get(); }
   std::size_t size() const { return n_; }
   std::span<T> span() const { return {data_.get(), n_}; }

@@ -60,6 +60,7 @@ ROOMS = {
         "common": (),
         "floats": ("common",),
         "levels": ("common",),
+        "rotation": ("common",),
         "int_sum": ("common", "levels"),
         "sparse": ("common", "floats"),
     },

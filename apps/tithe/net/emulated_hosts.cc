@@ -139,6 +139,8 @@ CardMode card_mode(std::string_view word) {
   return static_cast<CardMode>(at - std::begin(kCardModes));
 }
 
+std::string host_address(int host) { return fmt::format("10.77.{}.{}", (host + 1) / 256, (host + 1) % 256); }
+
 Status leave_network() {
   int what = kLeft;
   const uid_t user = geteuid();
@@ -214,8 +216,7 @@ Status enter_host(int host, const ShapedLink& link) {
     return {};
   };
   TITHE_TRY(wait_until([] { return if_nametoindex("eth0") != 0; }, "the card makes no eth0"));
-  const std::string address = fmt::format("10.77.{}.{}/16", (host + 1) / 256, (host + 1) % 256);
-  TITHE_TRY(all_of({{"ip", "address", "add", address, "dev", "eth0"},
+  TITHE_TRY(all_of({{"ip", "address", "add", host_address(host) + "/16", "dev", "eth0"},
                     {"ip", "link", "set", "lo", "up"},
                     {"ip", "link", "set", "eth0", "up"},
                     short_trains(link_device(link), link),

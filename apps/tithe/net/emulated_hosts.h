@@ -48,6 +48,7 @@ CardMode card_mode(std::string_view word);                               // one 
 inline constexpr std::size_t kSwitchQueueBytes = 2'000'000;  // of a shallow switch
 inline constexpr int kMostHosts = 250;
 inline constexpr const char* kHostsNetwork = "10.77.0.0/16";
+std::string host_address(int host);  // in it
 
 // Moves the caller to new namespaces of network, mounts, shared memory and host name; where it is not root, as root of
 // a namespace of users. In a process of one thread.

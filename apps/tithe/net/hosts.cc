@@ -51,7 +51,7 @@ void set_variables(const Hosts& hosts, Rank me, int world) {
   say("LOCAL_WORLD_SIZE", static_cast<int>(sharing.size()));
   say("GROUP_RANK", host);
   say("MASTER_PORT", kMasterPort);
-  setenv("MASTER_ADDR", "10.77.0.1", 1);
+  setenv("MASTER_ADDR", host_address(0).c_str(), 1);
   setenv("GLOO_SOCKET_IFNAME", "eth0", 1);
   setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
   unsetenv("TITHE_AS_RANK");

@@ -120,6 +120,9 @@ void Unit::commit(bool keep) {
     carry_.commit();
   else if (finite_)
     flat_.fill_with_nan();
+  carry_.lend_next();
+  frames_.lend();
+  flat_.lend();
 }
 
 }  // namespace tithe::engine

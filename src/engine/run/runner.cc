@@ -324,6 +324,15 @@ Status Runner::status() const {
   return parting_.verdict();
 }
 
+Status Runner::present() const {
+  const std::lock_guard lock(mutex_);
+  TITHE_TRY(parting_.verdict());
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (peers_[r].gone && !peers_[r].leaves)
+      return {Code::kPeerLost, peers_[r].why_gone.what(), static_cast<Rank>(r)};
+  return {};
+}
+
 // ---- Lanes
 
 // Runs what is next: one step, or several that weigh little. What they make ready is handed over in one go.

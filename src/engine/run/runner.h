@@ -69,7 +69,8 @@ class Runner {
   // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
   // where the session fails meanwhile.
   Status agree();
-  Status status() const;  // ok while the session lives
+  Status status() const;   // ok while the session lives
+  Status present() const;  // and no peer has gone without a word
   void cancel();
 
   // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.

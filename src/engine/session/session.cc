@@ -394,6 +394,7 @@ Status Session::commit() {
   return unless_starved(*impl_, "the choices that all ranks have agreed on",
                         [&] { return impl_->told(impl_->commit()); });
 }
+Status Session::present() const { return impl_->runner().present(); }
 void Session::cancel() { impl_->runner().cancel(); }
 Status Session::evaluated(double loss) {
   return unless_starved(*impl_, "the end of a round", [&] { return impl_->evaluated(loss); });

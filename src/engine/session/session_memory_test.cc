@@ -2,8 +2,15 @@
 // What a session holds: docs/flow.md, "Memory".
 #include <gtest/gtest.h>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <array>
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "engine/program/convert.h"
@@ -98,6 +105,59 @@ TEST(SessionMemory, FramesAreOfWhatIsUnderWay) {
     EXPECT_GE(few, 2 * 3 * 8 * kPart) << "they are counted";
   }
 }
+
+#ifdef MADV_PAGEOUT
+std::int64_t kilobytes(const std::string& what) {
+  std::ifstream sums("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(sums, line);)
+    if (line.starts_with(what + ":")) return std::stoll(line.substr(what.size() + 1));
+  return -1;
+}
+
+// The system does this of itself where memory is short: pages that were lent are gone. Others stay, without swap.
+void take_pages() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char minus = 0;
+    std::istringstream(line) >> std::hex >> begin >> minus >> end;
+    if (end - begin >= std::uintptr_t{4} << 20 && line.find(" rw-p ") != std::string::npos)
+      (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
+  }
+}
+
+// Between rounds a session needs one residual of the two, and no frames; it goes on alike where the rest was taken.
+TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
+  if (kilobytes("LazyFree") < 0) GTEST_SKIP() << "this kernel does not say what was lent";
+  constexpr std::size_t kN = 5'000'000;
+  constexpr std::int64_t kCopy = kN * sizeof(float) / 1024, kHuge = 4096;  // KiB
+  for (const std::string codec : {"fp8", "topk:ratio=0.01,feedback=momentum"}) {
+    const int copies = codec == "fp8" ? 1 : 2;
+    const auto run = [&](bool takes) {
+      std::vector<Floats> seen;
+      Ranks ranks(open_loop(2), {.codec = codec, .min_values = 0});
+      for (int k = 0; k < 4; ++k) {
+        std::vector<Named> mine = {{"w", wave(kN, k)}, {"w", wave(kN, k + 10)}};
+        if (k == 2) mine[1].values[7] = NAN;  // a round that is dropped lends what it wrote
+        ranks.each(
+            [&](Rank r) { EXPECT_TRUE(round_of(ranks[r], {&mine[static_cast<std::size_t>(r)]}).ok()); });
+        seen.push_back(std::move(mine[0].values));
+        if (!takes) continue;
+        const std::int64_t more = kilobytes("LazyFree"), resident = kilobytes("Rss");
+        EXPECT_GE(more, 2 * copies * (kCopy - kHuge)) << codec << ", round " << k;
+        take_pages();
+        EXPECT_LE(kilobytes("Rss"), resident - more / 2)
+            << codec << ", round " << k << ": it was not to be had";
+      }
+      for (Rank r = 0; r < 2; ++r) EXPECT_TRUE(ranks[r].residual("w", seen.emplace_back(kN)).ok());
+      return seen;
+    };
+    const std::vector<Floats> want = run(false), got = run(true);
+    for (std::size_t k = 0; k < want.size(); ++k)
+      EXPECT_TRUE(std::memcmp(got[k].data(), want[k].data(), sizeof(float) * kN) == 0) << codec << ", " << k;
+  }
+}
+#endif
 
 // Copies too, and what is computed in memory that an earlier part had is what it is elsewhere.
 TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {

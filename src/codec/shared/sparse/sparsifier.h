@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What every codec with a sparse payload (sparse/sparse.h) needs besides its selection of values: decoders,
+// Every codec with a sparse payload (sparse/sparse.h) needs these besides its selection of values: decoders,
 // packed forms of the fast encode, and the tables for its Codec row.
 #include "codec/shared/common/payload.h"
 #include "codec/shared/sparse/sparse.h"
