@@ -11,10 +11,6 @@
 #include "lang/prepare.h"
 #include "support/codec_run.h"
 
-namespace tithe {
-extern const Codec sign_codec;
-extern const Codec onebit_codec;
-}
 namespace tithe::conformance {
 namespace {
 
@@ -40,16 +36,9 @@ Spec program_of(const Twin& twin) {
   return harness::spec_of(text);
 }
 
-
-Spec cpp_of(Spec spec) {
-  const Codec* const all[] = {&sign_codec, &onebit_codec};
-  for (const Codec* c : all) if (c->name == spec.codec->name) { spec.codec = c; spec.settings.codec = c; }
-  return spec;
-}
-
 class TwinSuite : public testing::TestWithParam<Twin> {
  protected:
-  const Spec program = program_of(GetParam()), twin = cpp_of(harness::spec_of(GetParam().spec));
+  const Spec program = program_of(GetParam()), twin = harness::spec_of(GetParam().spec);
 
   void SetUp() override { ASSERT_TRUE(program.codec != nullptr && twin.codec != nullptr); }
 
