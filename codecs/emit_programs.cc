@@ -34,7 +34,8 @@ constexpr Twin kTwins[] = {
 // Of one program.
 struct Made {
   std::vector<CppBody> bodies;
-  std::vector<int> object_of;  // per combination and phase the body that runs it; of a codec of the library alone
+  std::vector<int>
+      object_of;  // per combination and phase the body that runs it; of a codec of the library alone
 
   // Where the body of a phase is; -1: it has none.
   int add(const Combination& of) {
@@ -50,7 +51,8 @@ struct Made {
     object_of.resize(program.combinations.size() * phases);
     for (std::size_t c = 0; c < program.combinations.size(); ++c) {
       const Combination* phase = &program.combinations[c];
-      for (std::size_t p = phases; p-- > 0; phase = phase->before.get()) object_of[c * phases + p] = add(*phase);
+      for (std::size_t p = phases; p-- > 0; phase = phase->before.get())
+        object_of[c * phases + p] = add(*phase);
     }
   }
 };
@@ -66,7 +68,8 @@ std::string built_in_text(const std::map<std::string, Made>& all, std::span<char
   std::string declared, listed;
   for (const auto& [name, made] : all) {
     if (!made.object_of.empty())
-      declared += fmt::format("constexpr std::int16_t k_{}[] = {{{}}};\n", name, fmt::join(made.object_of, ", "));
+      declared +=
+          fmt::format("constexpr std::int16_t k_{}[] = {{{}}};\n", name, fmt::join(made.object_of, ", "));
     for (const char* level : levels) {
       const std::string symbol = fmt::format("program_of_tithe_{}_{}", name, level);
       declared += fmt::format("extern \"C\" const Object {}[];\n", symbol);
@@ -75,7 +78,8 @@ std::string built_in_text(const std::map<std::string, Made>& all, std::span<char
     }
   }
   return fmt::format(
-      "// Made by codecs/emit_programs.cc.\n#include \"lang/cpp/object_cache.h\"\n\nnamespace tithe::lang {{\n"
+      "// Made by codecs/emit_programs.cc.\n#include \"lang/cpp/object_cache.h\"\n\nnamespace tithe::lang "
+      "{{\n"
       "{}\nstd::span<const BuiltIn> built_in() {{\n  static const BuiltIn kAll[] = {{\n{}  }};\n"
       "  return kAll;\n}}\n\n}}  // namespace tithe::lang\n",
       declared, listed);

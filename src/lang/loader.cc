@@ -152,8 +152,10 @@ LoadedProgram::Claimed claimed(const File& file, std::string_view name,
   const Claim* const from = claim_of(file, name);
   claim.made = from != nullptr;
   for (const std::vector<Checked>& of : checked) {
-    if (claim.made && from->value) claim.value.emplace_back(check_claim(file, *from, false, of[0], problems), 0);
-    if (claim.made && from->where) claim.where.emplace_back(check_claim(file, *from, true, of[0], problems), 0);
+    if (claim.made && from->value)
+      claim.value.emplace_back(check_claim(file, *from, false, of[0], problems), 0);
+    if (claim.made && from->where)
+      claim.where.emplace_back(check_claim(file, *from, true, of[0], problems), 0);
   }
   return claim;
 }

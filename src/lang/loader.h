@@ -37,8 +37,8 @@ struct LoadedProgram {
   std::vector<std::string> docs;
   std::vector<std::vector<Law>> laws;  // of each phase
   std::vector<Phase> phases;
-  std::vector<Impl> impls;                // compiled, and the interpreter
-  std::vector<std::size_t> counts;        // per parameter: its values; 0: it is real
+  std::vector<Impl> impls;          // compiled, and the interpreter
+  std::vector<std::size_t> counts;  // per parameter: its values; 0: it is real
   // What is claimed, where anything is, of each combination, and where it holds; no `where`: everywhere.
   struct Claimed {
     bool made = false;
@@ -57,8 +57,8 @@ Result<Source> read_source(const std::string& path);
 // Lines that are neither empty nor a comment alone.
 std::size_t code_lines(const Source& source);
 
-// From text to a program; nullptr where `problems` has any. Its codec is not known to anybody else. Without a name it is
-// called by that of its first line and its content's hash.
+// From text to a program; nullptr where `problems` has any. Its codec is not known to anybody else. Without a name it
+// is called by that of its first line and its content's hash.
 std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::string_view name = {});
 
 }  // namespace tithe::lang

@@ -63,7 +63,9 @@ def test_every_codec_has_a_sample_to_read_and_every_frame_a_line():
 
 
 def test_knows_every_codec_of_the_list():
-    listed = re.findall(r"^TITHE_CODEC\w*\((\w+), (\d+)\)", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^TITHE_CODEC\w*\((\w+), (\d+)\)", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE
+    )
     assert listed
     assert {int(number) for _, number in listed} == set(READERS)
     for name, number in listed:

@@ -411,7 +411,8 @@ TEST(Session, SteadyRoundsOfEveryCodecAllocateNothing) {
 TEST(Session, SteadyRoundsOfEveryProgramAllocateNothing) {
   if (!this_machine().simd) GTEST_SKIP() << "references allocate";
   namespace fs = std::filesystem;
-  const std::string cache = (fs::temp_directory_path() / ("tithe_steady_" + std::to_string(::getpid()))).string();
+  const std::string cache =
+      (fs::temp_directory_path() / ("tithe_steady_" + std::to_string(::getpid()))).string();
   ::setenv("TITHE_CACHE", cache.c_str(), 1);
   int programs = 0;
   for (const auto& entry : fs::recursive_directory_iterator(TITHE_SOURCE_DIR "/codecs")) {
@@ -428,8 +429,8 @@ TEST(Session, SteadyRoundsOfEveryProgramAllocateNothing) {
       if (reference && how.find("the library's kernels") != std::string::npos) continue;
       int least = 1;
       for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
-        least = std::min(least,
-                         allocations_of_six_rounds(codec, "none", 0, false, "off", nullptr, reference));
+        least =
+            std::min(least, allocations_of_six_rounds(codec, "none", 0, false, "off", nullptr, reference));
       EXPECT_EQ(least, 0) << codec << (reference ? ", interpreted" : ", " + how);
     }
     if (codec.starts_with(cache)) fs::remove(codec);

@@ -298,8 +298,7 @@ class Emitter : ItemText {
       if (item.table) tables_of_block += item_bytes(item, 1);
     });
     line("size_t at = {};", once_bytes(program_));
-    if (tables_of_block != 0)
-      line("at += (n + {0} - 1) / {0} * {1};", block_length(), tables_of_block);
+    if (tables_of_block != 0) line("at += (n + {0} - 1) / {0} * {1};", block_length(), tables_of_block);
     open_blocks();
     line("size_t end = 0;");
     open("for (size_t begin = 0; begin < len; begin = end)");
@@ -345,7 +344,9 @@ class Emitter : ItemText {
     read_numbers(schedule_.read);
     if (table != kNoTable) look_up_table(table);
     if (table == kNoTable) before_loop(schedule_.read.value);
-    open("return [=](auto tail, auto second, Words& words, size_t i, size_t count) __attribute__((always_inline))");
+    open(
+        "return [=](auto tail, auto second, Words& words, size_t i, size_t count) "
+        "__attribute__((always_inline))");
     each(false, [&](std::size_t k, const Item& item) { unpack(k, item, true); });
     if (table != kNoTable) {
       line("return {};", looked_up(table, text_.values(program_.items[table].input)));

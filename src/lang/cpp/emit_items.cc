@@ -20,15 +20,13 @@ std::string ItemText::tables(const char* type, std::string from) {
   each(false, [&](std::size_t k, const Item& item) {
     if (!item.table) return;
     line("{} const t{} = {};", type, k, from);
-    from =
-        fmt::format("t{0} + (n + {1} - 1) / {1} * {2}", k, block_length(), item_bytes(item, 1));
+    from = fmt::format("t{0} + (n + {1} - 1) / {1} * {2}", k, block_length(), item_bytes(item, 1));
   });
   return from;
 }
 
 std::string ItemText::place(std::size_t k, const Item& item) const {
-  return item.table ? fmt::format("t{} + number * {}", k, item_bytes(item, 1))
-                    : fmt::format("o{}", k);
+  return item.table ? fmt::format("t{} + number * {}", k, item_bytes(item, 1)) : fmt::format("o{}", k);
 }
 
 // A number that follows from the settings is told with the call: one text serves those that differ in nothing else.
@@ -139,10 +137,11 @@ void ItemText::unpack(std::size_t k, const Item& item, bool in_reader) {
   std::string v = fmt::format("unpack_as<{}>(tail, {}, count)", item.bits, at);
   if (type == Type::kF32) v = fmt::format("float_({})", v);
   if (type == Type::kBool) {
-    const auto masks = std::count_if(
-        program_.items.begin(), program_.items.begin() + static_cast<std::ptrdiff_t>(k), [&](const Item& other) {
-          return other.array && other.input != kNone && node(other.input).type == Type::kBool;
-        });
+    const auto masks =
+        std::count_if(program_.items.begin(), program_.items.begin() + static_cast<std::ptrdiff_t>(k),
+                      [&](const Item& other) {
+                        return other.array && other.input != kNone && node(other.input).type == Type::kBool;
+                      });
     v = in_reader ? fmt::format("unpack_mask_in<{}>(tail, second, words, {}, count)", masks, at)
                   : fmt::format("unpack_mask_as(tail, {}, count)", at);
   }

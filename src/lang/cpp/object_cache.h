@@ -23,7 +23,8 @@
 
 namespace tithe::lang {
 
-Level level_in_use();  // of what kernels run on: tithe/seam/machine.h's target, or the test's. As cheap as a kernel's call
+// The level of what kernels run on: tithe/seam/machine.h, or the test. As cheap as a call of a kernel.
+Level level_in_use();
 const char* flag_of(Level level);
 
 struct Found {

@@ -110,7 +110,8 @@ struct Told {
   std::vector<std::uint64_t> scratch = {};
 
   Told(const Functions& of, const Combination& combination, const Call& call, std::size_t n)
-      : memory({}, agreed_bytes(combination, call.settings, n)), agreed(combination, "test", call, n, memory) {
+      : memory({}, agreed_bytes(combination, call.settings, n)),
+        agreed(combination, "test", call, n, memory) {
     const auto key = [&](std::uint64_t seed) {
       return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
     };

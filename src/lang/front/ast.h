@@ -40,7 +40,8 @@ struct Name {
   Span at;
 };
 
-// param NAME: real = 0.01 in 1e-6 .. 1 "doc"  |  param NAME: int = 4 in 2 .. 8 "doc"  |  param NAME: one of a, b = b "doc"
+// param NAME: real = 0.01 in 1e-6 .. 1 "doc"  |  param NAME: int = 4 in 2 .. 8 "doc"
+// param NAME: one of a, b = b "doc"
 struct Param {
   Name name;
   bool whole = false;

@@ -11,8 +11,7 @@ namespace tithe::lang {
 namespace {
 
 // Items whose places follow from n alone.
-void read_fixed(const Checked& program, ByteView payload, std::size_t n,
-                std::span<std::uint32_t* const> to) {
+void read_fixed(const Checked& program, ByteView payload, std::size_t n, std::span<std::uint32_t* const> to) {
   const std::size_t length = program.block == 0 ? n : program.block;
   std::size_t at = program.counts ? kCountBytes : 0;
   for (std::size_t k = 0; k < to.size(); ++k) {

@@ -25,8 +25,7 @@ T plan_number(const Combination& of, int node, const Settings& settings, std::si
   const Schedule& schedule = of.schedule;
   std::array<std::uint64_t, 256> usual;
   const std::size_t count = schedule.plan.size();
-  const auto more =
-      count > usual.size() ? std::make_unique_for_overwrite<std::uint64_t[]>(count) : nullptr;
+  const auto more = count > usual.size() ? std::make_unique_for_overwrite<std::uint64_t[]>(count) : nullptr;
   const Registers registers(program, schedule.plan_offset, more == nullptr ? usual.data() : more.get());
   for (const int k : schedule.plan)
     if (const Node& given = program.node(k); given.op == Op::kArgument)
@@ -72,8 +71,7 @@ PairsLimits limits_of(const Combination& of, const Settings& settings, std::size
     return v > 0 ? static_cast<std::size_t>(std::min(v, static_cast<double>(otherwise))) : 0;
   };
   if (const Pairs& pairs = of.program.pairs; pairs.slots != kNone) {
-    PairsLimits limits{
-        .most = 0, .keep = 0, .slots = plan_value(of, pairs.slots, settings, n)};
+    PairsLimits limits{.most = 0, .keep = 0, .slots = plan_value(of, pairs.slots, settings, n)};
     const auto of_table = [&](std::size_t length) {
       return std::min<std::size_t>(length, slots_of(limits, length));
     };

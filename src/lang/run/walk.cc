@@ -273,8 +273,7 @@ void Walk::threshold(const Carry& in, int k) const {
   const Node& node = registers_.node(k);
   const double ratio = *registers_.of<double>(node.in[0]), share = *registers_.of<double>(node.in[1]);
   const select::Sample sample = select::plan_sample(in.n, ratio, share);
-  *registers_.of<std::uint32_t>(k) =
-      select::threshold_ref(sample, given_.key, ratio, in, own_.picked);
+  *registers_.of<std::uint32_t>(k) = select::threshold_ref(sample, given_.key, ratio, in, own_.picked);
 }
 
 std::size_t Walk::entry(const Item& item, std::size_t first) const {

@@ -89,8 +89,7 @@ Result<std::size_t> Walk::read_codes(ByteView block, std::size_t first, std::siz
       continue;
     }
     if (item.coding == Coding::kWidths) find_widths(k, first, len);
-    const auto bytes =
-        get_codes(item, block.subspan(at), {own_.widths[k], len}, {own_.codes[k], len});
+    const auto bytes = get_codes(item, block.subspan(at), {own_.widths[k], len}, {own_.codes[k], len});
     if (!bytes)
       return corrupt(fmt::format("'{}' of block {} is not as it is written", item.name, number_of(first)));
     at += *bytes;

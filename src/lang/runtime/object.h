@@ -14,8 +14,8 @@ inline constexpr std::uint32_t kObjectInterface = 3;
 struct ObjectCall {
   const double* settings;
   std::uint64_t n;
-  std::uint64_t key;         // of this rank's draws
-  std::uint64_t shared_key;  // of all ranks' draws
+  std::uint64_t key;           // of this rank's draws
+  std::uint64_t shared_key;    // of all ranks' draws
   std::uint64_t block;         // values of a block; 0: all
   const std::uint32_t* known;  // of each item that is sent once and follows from the settings: its bits
   // ---- Of programs of several phases

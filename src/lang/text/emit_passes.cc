@@ -244,7 +244,8 @@ Nodes PassText::sums_of_all(const Pass& of) const {
     if (node(a).in[1] == kNone) return {a};
     for (const int b : of.reduce)
       if (of_taken(b) && node(b).in[1] != kNone &&
-          condition(node(a).in[1]) == std::pair(condition(node(b).in[1]).first, !condition(node(b).in[1]).second))
+          condition(node(a).in[1]) ==
+              std::pair(condition(node(b).in[1]).first, !condition(node(b).in[1]).second))
         return {a, b};
   }
   return {};

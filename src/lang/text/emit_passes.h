@@ -107,7 +107,7 @@ class PassText {
   void accumulate(int k);
   void finish(int k);
 
-  std::vector<int> counted_;    // conditions of the pass whose values are counted: n12
+  std::vector<int> counted_;     // conditions of the pass whose values are counted: n12
   bool first_of_block_ = false;  // the pass that finds out whether all values are finite
   std::size_t depth_ = 0;
   bool in_body_ = false;
