@@ -125,6 +125,7 @@ def tree(tmp_path):
     for name in (
         *("docs/choosing.md", "include/tithe/session.h", "include/tithe/codecs.def", "apps/tithe/choosing.def"),
         *("bench/results/study_optimizers.json", "bench/results/study_optimizers.md", "bench/results/study.json"),
+        "python/tithe/_studied.py",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
 studies (study_optimizers.json and, for one column, study.json); what `tithe codecs NAME` says, from that page
-(apps/tithe/choosing.def); and that the default of sessions cannot be told from fp32 there. --write puts all of it in
-place; else it is compared."""
+(apps/tithe/choosing.def); what tithe.torch.attach() knows of it (python/tithe/_studied.py); and that the default of
+sessions cannot be told from fp32 there. --write puts all of it in place; else it is compared."""
 
 from __future__ import annotations
 
@@ -88,6 +88,21 @@ def definitions(page: str, codecs: list[str], study: study_verdict.Study, first:
     return "\n".join(lines) + "\n"
 
 
+def module(study: study_verdict.Study, first: dict[str, str]) -> str:
+    """The same for tithe.torch.attach(optimizer=...)."""
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""How codecs do under optimizers (docs/choosing.md). Written by tools/lint/choosing.py --write."""',
+        "",
+        "STUDIED = {",
+    ]
+    for codec in sorted(study.codecs):
+        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
+        if codec != "fp32":
+            lines += [f'    "{codec}": {{', *(f'        "{k}": "{v}",' for k, v in told.items() if v), "    },"]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
 def check(root: Path, write: bool) -> Iterator[Problem]:
     page, results = root / "docs/choosing.md", root / "bench/results/study_optimizers.md"
     header = root / "include/tithe/session.h"
@@ -98,6 +113,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
         page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
         results: study_verdict.page(details),
         root / "apps/tithe/choosing.def": definitions(page.read_text(), codecs, study, first),
+        root / "python/tithe/_studied.py": module(study, first),
     }
     for path, text in new.items():
         if write:

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How codecs do under optimizers (docs/choosing.md). Written by tools/lint/choosing.py --write."""
+
+STUDIED = {
+    "bf16": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "dgc": {
+        "SGD 0.9": "no: 0.18 nats (transformer)",
+        "AdamW": "no: 0.30 nats (transformer)",
+    },
+    "dgc:feedback=momentum": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 0.16 nats (transformer)",
+    },
+    "dragonn": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 0.36 nats (transformer)",
+        "AdamW": "no: 0.34 nats (transformer)",
+    },
+    "fft": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 0.13 nats (transformer)",
+        "AdamW": "no: 0.14 nats (transformer)",
+    },
+    "fp16": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "fp8": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "fp8_shared": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "inceptionn": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "no: 0.01 nats (transformer)",
+    },
+    "minmax": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "no: 0.29 nats (transformer)",
+    },
+    "natural": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "nuqsgd": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "onebit": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: diverged",
+        "AdamW": "no: 0.33 nats (transformer)",
+    },
+    "powersgd": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 0.01 nats (transformer)",
+        "AdamW": "no: 0.03 nats (transformer)",
+    },
+    "qsgd": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "no: 0.02 nats (transformer)",
+    },
+    "qsgd_shared": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "no: 0.02 nats (transformer)",
+    },
+    "qtopk": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 1.3 points (mlp)",
+        "AdamW": "no: 0.18 nats (transformer)",
+    },
+    "rangefloat": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "sign_majority": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 0.17 nats (transformer)",
+        "AdamW": "no: 0.22 nats (transformer)",
+    },
+    "thc": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "yes",
+        "AdamW": "yes",
+    },
+    "topk": {
+        "SGD 0.5, tuned rate": "yes",
+        "SGD 0.9": "no: 0.18 nats (transformer)",
+        "AdamW": "no: 0.30 nats (transformer)",
+    },
+}

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.torch.optim.AdamW: torch's, but for what it divides by while gradients are compressed."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tithe import _core
+from tithe._torch_squares import Squares
+
+KEPT = 0.05  # part of the squares of what was sent
+SQUARE, SQUARE_STEPS = "mean_square", "mean_square_steps"  # keys of the state beside torch's own
+
+_VARIANCES = ("split", "sent")
+
+
+class AdamW(torch.optim.AdamW):
+    """torch.optim.AdamW for gradients that a codec compressed; tithe.torch.attach(model, optimizer=...) makes it so.
+
+    Adam divides by the root of the mean squared gradient. Of a compressed gradient that holds the codec's error too, so
+    that steps come out too small where gradients are small. variance="split" squares the true gradient instead: each
+    rank multiplies its own gradient by the mean that was sent, and the means of these products over the ranks are
+    exchanged in bf16 before steps 2, 4, 8, ..., 64 and every hundredth, 0.16 bits per value and step. Of the
+    squares of what was sent a twentieth stays, so that nothing is divided by less than the codec's noise leaves in the
+    mean. variance="sent" divides as torch does.
+
+    Before attach(), with codecs that lose nothing, and in the exact steps it is torch.optim.AdamW, bit for bit.
+
+    params, lr, betas, eps, weight_decay, amsgrad, more: as torch.optim.AdamW takes them. capturable, differentiable and
+    fused are refused by attach().
+    exact: how many first steps of a job send gradients by warmup_codec, or which part of `steps`, below 1; more than
+    the job has: all of them.
+    steps: of the whole job, where exact is a part of it.
+    warmup_codec: a spec; the default suits any optimizer.
+    State keys are torch's, and two of its own, mean_square and mean_square_steps. A state of torch's AdamW can be
+    loaded, and goes on as torch's until a window of squares has come; torch's loads a state of this class.
+    Products of a window that is open are each rank's own and stand in the State's state_dict().
+    ValueError for a number or a word that is none of these.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        exact: float = 0,
+        steps: int | None = None,
+        warmup_codec: str = _core.Options().codec,
+        variance: str = "split",
+        **more: Any,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **more)
+        if variance not in _VARIANCES:
+            raise ValueError(f"variance={variance!r}: {_core.suggest(str(variance), list(_VARIANCES))}")
+        self.variance = variance
+        self.exact = exact_steps(exact, steps)
+        self.warmup_codec = _core.check_codec(warmup_codec)
+        self._squares: Squares | None = None
+        self._exact: Any = None  # while attached: what tells whether the exact steps are over
+
+    @property
+    def tied(self) -> bool:
+        """Whether it is attached to a model."""
+        return self._squares is not None or self._exact is not None
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """As torch's. After a backward whose gradients are those of all ranks."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._squares is None:
+            _plain(torch.optim.AdamW.step)(self)
+            return loss
+        self._take(self._squares)
+        if self._exact is not None and self._exact.is_exact():
+            _plain(torch.optim.AdamW.step)(self)
+        else:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        _step(p, self._state_of(p, group), group)
+        return loss
+
+    def _take(self, squares: Squares) -> None:
+        """Squares that have come, and this step's."""
+        for number, (mean, steps) in squares.arrived().items():
+            p = squares.names[number][1]
+            group = next(g for g in self.param_groups if any(p is q for q in g["params"]))
+            state = self._state_of(p, group)
+            if SQUARE not in state:
+                state[SQUARE] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                state[SQUARE_STEPS] = 0
+            state[SQUARE].lerp_(mean.to(p.device, p.dtype), 1 - group["betas"][1] ** steps)
+            state[SQUARE_STEPS] += steps
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    squares.add(p, 1.0)
+
+    def _state_of(self, p: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """As torch makes it at a parameter's first step."""
+        state = self.state[p]
+        if "step" not in state:
+            state["step"] = torch.tensor(
+                0.0, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+            )
+            for key in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
+                state[key] = torch.zeros_like(p, memory_format=torch.preserve_format)
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("variance", "exact", "warmup_codec")}
+        return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy belongs to no model: attach() it."""
+        super().__setstate__(state)
+        self.__dict__.setdefault("_squares", None)
+        self.__dict__.setdefault("_exact", None)
+
+
+def exact_steps(exact: Any, steps: Any) -> int:
+    """How many they are. ValueError for what is no such number."""
+    if isinstance(exact, bool) or not isinstance(exact, int | float) or not 0 <= exact < math.inf:
+        raise ValueError(f"exact={exact!r}: how many first steps, or which part of steps=, 0 <= exact < 1")
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise ValueError(f"steps={steps!r}: how many steps the job has, 1 or more")
+    if 0 < exact < 1:
+        if steps is None:
+            raise ValueError(
+                f"exact={exact:g} is a part of the job's steps: say steps=, or exact= as a number of steps"
+            )
+        return math.ceil(exact * steps)
+    if exact != int(exact):
+        raise ValueError(f"exact={exact:g}: a whole number of steps, or a part below 1")
+    return int(exact)
+
+
+def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    """torch's step for one parameter, but for `square`, in torch's order of operations."""
+    grad = -p.grad if group["maximize"] else p.grad
+    beta1, beta2 = group["betas"]
+    state["step"] += 1
+    step = state["step"].item()
+    lr = float(group["lr"])
+    if group["weight_decay"] != 0:
+        p.mul_(1 - lr * group["weight_decay"])
+    mean, square = state["exp_avg"], state["exp_avg_sq"]
+    mean.lerp_(grad, 1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    correction = 1 - beta2**step
+    if SQUARE in state:
+        true = state[SQUARE] * (correction / (1 - beta2 ** state[SQUARE_STEPS]))
+        square = true.lerp_(square, KEPT)
+    if group["amsgrad"]:
+        square = torch.maximum(state["max_exp_avg_sq"], square, out=state["max_exp_avg_sq"])
+    root = (square.sqrt() / math.sqrt(correction)).add_(group["eps"])
+    p.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
+
+
+def _plain(step: Any) -> Any:
+    """Without what torch puts around a class's step: that calls hooks, and stands around this class's own already."""
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
