@@ -265,6 +265,7 @@ class Live:
                 self.crew.feed()
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
             for tie in self.ties if first else ():
+                tie.meet()
                 if (leaves := tie.leaves()) is not None:
                     self._send(Job(bucket.index(), *leaves, False, None, None))
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):

@@ -24,7 +24,7 @@ _REFUSED = ("capturable", "differentiable", "fused")  # of AdamW: they step by o
 
 
 def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
-    """One, several, or wrapped ones (Accelerate). ValueError for what is none, and for what cannot be together."""
+    """One, several, or wrapped ones (Accelerate's). ValueError for what is none, and for what cannot be together."""
     if given is None:
         return []
     out = []
@@ -38,11 +38,9 @@ def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
     twice = [name for number, (name, _) in names.items() if times[number] > 1]
     if twice:
         raise ValueError(f"two of the optimizers have {some(twice)}: a parameter is stepped by one")
-    strangers = len(set(times) - set(names))
-    if strangers:
-        raise ValueError(
-            f"the optimizer has {strangers} parameters that are not of this model: give each model its own optimizer"
-        )
+    for each in out:
+        if not any(id(p) in names for p in parameters_of(each)):
+            raise ValueError(f"{type(each).__name__} has none of this model's parameters: give each model its own")
     if sum(isinstance(each, AdamW) for each in out) > 1:
         raise ValueError("two tithe.torch.optim.AdamW: make one of them, with a group for each kind of parameter")
     return out
@@ -51,8 +49,10 @@ def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
 class Ties:
     """Those of a State: chosen before it opens, since what they send needs choices of its own."""
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], names: Names, codec: str, choices: str) -> None:
-        """codec, choices: the State's, as text."""
+    def __init__(
+        self, optimizers: Sequence[torch.optim.Optimizer], names: Names, codec: str, choices: str, says: bool
+    ) -> None:
+        """codec, choices: the State's, as text. says: whether this rank warns."""
         self.all: list[Tie] = []
         self.exact: AdamW | None = None
         for each in optimizers:
@@ -61,7 +61,8 @@ class Ties:
                     f"momentum in both places: feedback=momentum gathers it before sending, and {type(each).__name__} "
                     "again. Leave feedback=momentum out, and attach(optimizer=) puts it where it suits the codec"
                 )
-            suits(each, codec)
+            if says:
+                warn(each, codec)
             if _core.is_auto(codec) or is_lossless(codec, choices):
                 continue
             if isinstance(each, AdamW):
@@ -119,7 +120,7 @@ def studied(codec: str) -> dict[str, str]:
     return STUDIED.get(spec, STUDIED.get(spec.partition(":")[0], {}))
 
 
-def suits(optimizer: torch.optim.Optimizer, codec: str) -> None:
+def warn(optimizer: torch.optim.Optimizer, codec: str) -> None:
     """One warning, with the cure, where a codec is known to end behind fp32 under the optimizer."""
     kind = type(optimizer).__name__
     if isinstance(optimizer, AdamW) or _core.is_auto(codec):

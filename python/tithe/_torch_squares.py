@@ -1,63 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The squares of the mean gradient, from what every rank knows of its own gradient.
+"""Which part of Adam's mean of squares is the gradient's own, and not the error of a codec.
 
-An optimizer that squares what a codec sent squares the codec's error as well. Here each rank multiplies its own
-gradient, which it knows exactly, by the mean that all ranks got. The mean of these products over the ranks is the true
-mean gradient times the one that was sent: an error is in it once, with either sign, and not squared. Products are
-summed over a window of steps, and their mean travels in bf16 with the first bucket of a step.
+Adam squares what was sent, and so the codec's error as well. Here each rank multiplies its own gradient, which it knows
+exactly, by the mean that all ranks got, and keeps the mean of these products with the weights of Adam's own. Averaged
+over the ranks they are the true mean gradient times the one that was sent: an error is in it once, with either sign,
+and not squared. What that is of Adam's mean of squares is exchanged now and then, in bf16, with the first bucket of a
+step. With a codec that loses nothing it is all of it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tithe import _core
-from tithe._torch_fit import laid_out_like
-from tithe._torch_tie import Names, Tie, steps_done
+from tithe._torch_fit import flat_of, laid_out_like
+from tithe._torch_tie import Names, Tie, groups_of, steps_done
 
-WINDOW = 100  # steps between two exchanges, once training is under way
-_MOST = 1e30  # an overflow would drop the round
+if TYPE_CHECKING:
+    from tithe._torch_adamw import AdamW
+
+EVERY = 100  # steps between two exchanges, once training is under way
+LEAST = 0.05  # part: below it, the codec's error would lead the steps
 
 
 def is_due(step: int) -> bool:
-    """Whether a window ends before this step: 2, 4, 8 and so on, then every WINDOW steps."""
-    return step % WINDOW == 0 if step >= WINDOW else step > 1 and step & (step - 1) == 0
+    """Whether parts are exchanged with this step: 2, 4, 8 and so on, then every so many."""
+    return step % EVERY == 0 if step >= EVERY else step > 1 and step & (step - 1) == 0
 
 
 class Squares(Tie):
-    """What this rank adds to them. Sums and products are float32, on the host, flat as in DDP's buckets."""
+    """This rank's mean products, float32, on the host, flat as in DDP's buckets."""
 
     kind, suffix, codec = "squares", " (squares)", "bf16:feedback=none"
+    optimizer: "AdamW"
 
-    def __init__(self, optimizer: torch.optim.Optimizer, names: Names) -> None:
-        super().__init__(optimizer, names)
-        self.sums: dict[int, torch.Tensor] = {}  # since the last exchange, by id
-        self.counts: dict[int, int] = {}  # of steps in them
+    def __init__(self, optimizer: "AdamW", names: Names) -> None:
+        self.means: dict[int, torch.Tensor] = {}  # by id; from a parameter's first step on
         self._products: dict[int, torch.Tensor] = {}  # of the open step
         self._travelling: torch.Tensor | None = None
-        for number, (_, p) in self.names.items():
-            self._include(number, p)
-
-    def _include(self, number: int, p: torch.Tensor) -> None:
-        self.sums[number], self._products[number] = torch.zeros(2, p.numel()).unbind()
-        self.counts[number] = 0
+        super().__init__(optimizer, names)
 
     def opened(self, live: Any) -> None:
         self.optimizer._squares = self
 
+    def detach(self, average: Any) -> None:
+        self.optimizer._squares = None
+
     # ---- A step, as Live goes through it
 
-    def leaves(self) -> tuple[_core.Layout, torch.Tensor] | None:
+    def leaves(self) -> tuple[Any, torch.Tensor] | None:
         self._travelling = None
-        if not is_due(steps_done(self.optimizer) + 1) or not any(self.counts.values()):
+        if not is_due(steps_done(self.optimizer) + 1) or not self.means:
             return None
-        means = [(s / max(1, self.counts[number])).clamp_(-_MOST, _MOST) for number, s in self.sums.items()]
-        self._travelling = torch.cat(means).bfloat16()
+        self._travelling = torch.cat([self._part(number, p) for number, (_, p) in self.names.items()]).bfloat16()
         return self.layout("bfloat16"), self._travelling
+
+    def _part(self, number: int, p: torch.Tensor) -> torch.Tensor:
+        """What this rank has of them, of Adam's mean of squares; 1 where nothing was sent so far."""
+        if number not in self.means:
+            return torch.ones(p.numel())
+        sent = flat_of(self.optimizer.state[p]["exp_avg_sq"], p)
+        # A rank's part is the number of ranks at most, where it alone has a gradient.
+        return torch.where(sent > 0, self.means[number] / sent, 1).nan_to_num_(1).clamp_(-1e4, 1e4)
 
     def gives(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         for number, part in self.own(parameters, values):
+            if number not in self._products:
+                self._products[number] = torch.empty(part.numel())
             self._products[number].copy_(part)
 
     def gets(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
@@ -66,43 +75,38 @@ class Squares(Tie):
 
     # ---- The optimizer's step
 
-    def arrived(self) -> dict[int, tuple[torch.Tensor, int]]:
-        """By id: the mean over ranks and steps of a window, in the parameter's shape, and how many steps it had.
+    def arrived(self) -> dict[int, torch.Tensor]:
+        """By id: the parts, the same on all ranks, in the parameter's shape.
 
-        Empty where no window ended, or where its round was dropped: then it is due again.
+        Empty where none were exchanged, or where the round was dropped: then they are due again.
         """
         mean, self._travelling = self._travelling, None
         if mean is None or not bool(mean[0].isfinite()):
             return {}
         out = {}
-        parts = mean.split([len(s) for s in self.sums.values()])
-        for (number, (_, p)), part in zip(self.names.items(), parts, strict=True):
-            if self.counts[number] > 0:
-                shaped, flat = laid_out_like(p)
-                flat.copy_(part)
-                out[number] = (shaped.clamp_(min=0), self.counts[number])
-                self.counts[number] = 0
-                self.sums[number].zero_()
+        for (number, (_, p)), part in zip(self.names.items(), self.split(mean), strict=True):
+            shaped, flat = laid_out_like(p)
+            flat.copy_(part.clamp(LEAST, 1))
+            out[number] = shaped
         return out
 
-    def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """Books the open step's products: the optimizer uses this gradient, times a factor."""
-        number = id(parameter)
-        if number in self.names:
-            self.sums[number].add_(self._products[number], alpha=factor * factor)
-            self.counts[number] += 1
+    def add(self) -> None:
+        """Books the open step's products, before the optimizer steps."""
+        groups = groups_of(self.optimizer)
+        for number, (_, p) in self.names.items():
+            if p.grad is None or number not in self._products:
+                continue
+            beta = groups[number]["betas"][1]
+            if number not in self.means:  # all of what was squared so far counts as the gradient's own
+                before = self.optimizer.state[p].get("exp_avg_sq")
+                self.means[number] = torch.zeros(p.numel()) if before is None else flat_of(before, p)
+            self.means[number].mul_(beta).add_(self._products[number], alpha=1 - beta)
 
     # ---- Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """By name: steps, and the sum of their products."""
-        return {name: (self.counts[n], self.sums[n].clone()) for n, (name, _) in self.names.items()}
+        """By name."""
+        return {self.names[number][0]: mean.clone() for number, mean in self.means.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        for number, (name, _) in self.names.items():
-            if name in saved:
-                self.counts[number] = saved[name][0]
-                self.sums[number].copy_(saved[name][1])
-
-    def detach(self, average: Any) -> None:
-        self.optimizer._squares = None
+        self.means = {number: saved[name].clone() for number, (name, _) in self.names.items() if name in saved}

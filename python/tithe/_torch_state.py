@@ -103,7 +103,8 @@ class State(_Slots):
 
     def _tie(self, optimizer: Any) -> None:
         """Before open(). Choices get what the ties send, and those of the exact steps where there are any."""
-        ties = Ties(optimizers_of(optimizer, self._names), self._names, self.codec, self._choices())
+        says = dist.get_rank(self._group()) == 0
+        ties = Ties(optimizers_of(optimizer, self._names), self._names, self.codec, self._choices(), says)
         if not ties.all and ties.exact is None:
             return
         final = before(ties.rules(), self._choices())

@@ -26,8 +26,16 @@ class Tie:
     def __init__(self, optimizer: torch.optim.Optimizer, names: Names) -> None:
         """names: the model's parameters; those of the optimizer that train are the tie's."""
         self.optimizer = optimizer
-        mine = {id(p) for p in parameters_of(optimizer)}
-        self.names = {n: (name, p) for n, (name, p) in names.items() if n in mine and p.requires_grad}
+        self._model, self._mine = names, set()
+        self.names: dict[int, tuple[str, torch.nn.Parameter]] = {}
+        self.meet()
+
+    def meet(self) -> None:
+        """Before each step, since groups may be added: the parameters that the optimizer has now."""
+        mine = {id(p) for p in parameters_of(self.optimizer)}
+        if mine != self._mine:
+            self._mine = mine
+            self.names = {n: (name, p) for n, (name, p) in self._model.items() if n in mine and p.requires_grad}
 
     def rules(self) -> dict[str, str]:
         """Choices for what it sends beside the gradients (docs/choices.md)."""
@@ -64,6 +72,10 @@ class Tie:
         """Of a bucket the tie's parameters by id, and their values."""
         parts = values.detach().split([p.numel() for p in parameters])
         return ((id(p), part) for p, part in zip(parameters, parts, strict=True) if id(p) in self.names)
+
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Values that lie as layout() says, by parameter."""
+        return values.split([p.numel() for _, p in self.names.values()])
 
     def layout(self, dtype: str) -> _core.Layout:
         """Of one value per value of its parameters, in their order."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tithe import _core
-from tithe._torch_fit import laid_out_like
+from tithe._torch_fit import flat_of, laid_out_like
 from tithe._torch_live import Live
 from tithe._torch_tie import Names, Tie, groups_of
 
@@ -118,8 +118,7 @@ class Velocities(Tie):
             hook.remove()
         mean = torch.cat([self.kept.get(n, torch.zeros(p.numel())) for n, (_, p) in self.names.items()])
         average(self.layout("float32"), mean)
-        parts = mean.split([p.numel() for _, p in self.names.values()])
-        for (number, (_, p)), part in zip(self.names.items(), parts, strict=True):
+        for (number, (_, p)), part in zip(self.names.items(), self.split(mean), strict=True):
             if number in self.kept:
                 shaped, flat = laid_out_like(p)
                 flat.copy_(part)
@@ -129,10 +128,3 @@ class Velocities(Tie):
                 state["momentum_buffer"] = whole if decay is None else decay + whole
         for group in self.optimizer.param_groups:
             group.pop(_MARK, None)
-
-
-def flat_of(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Float32 copies of a parameter-shaped tensor's values, as they lie in the parameter's bucket."""
-    shaped, flat = laid_out_like(parameter)
-    shaped.copy_(tensor)
-    return flat
