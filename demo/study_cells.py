@@ -8,12 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+import study_eden
 import tithe
+import tithe.torch
 from study_models import Task
+from tithe._torch_squares import Squares
 
 RANKS = 4
 STRATEGY = "server"  # the hook's default
 MOMENTUM = 0.9
+FROZEN_AT = 100  # steps
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,34 @@ CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key
 
 
 def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer:
-    if cell.optimizer == "AdamW":
-        return torch.optim.AdamW(model.parameters(), lr=cell.rate)
+    kinds = {"AdamW": torch.optim.AdamW, "AdamW split": tithe.torch.optim.AdamW, "AdamW frozen": Frozen}
+    if cell.optimizer in kinds:
+        return kinds[cell.optimizer](model.parameters(), lr=cell.rate)
     # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
     momentum = 0.0 if "feedback=momentum" in codec else MOMENTUM
-    return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum)
+    nesterov = momentum > 0 and cell.optimizer.startswith("Nesterov")
+    return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum, nesterov=nesterov)
+
+
+class Frozen(torch.optim.AdamW):
+    """Divides by what the mean of squares was after FROZEN_AT steps, as the 1-bit Adam of Tang et al. does (2021)."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                if not state or state["step"] < FROZEN_AT:
+                    continue
+                if state["step"] == FROZEN_AT:
+                    state["root"] = (state["exp_avg_sq"] / (1 - beta2**FROZEN_AT)).sqrt_().add_(group["eps"])
+                state["step"] += 1
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                state["exp_avg"].lerp_(p.grad, 1 - beta1)
+                p.addcdiv_(state["exp_avg"], state["root"], value=-group["lr"] / (1 - beta1 ** state["step"].item()))
+                p.grad = None  # so that torch's step leaves it alone
+        super().step()
 
 
 def learning_rate(cell: Cell, step: int) -> float:
@@ -74,6 +101,9 @@ class Ranks:
         session.wait(session.sync(bucket))
         session.commit()
 
+    def bytes_sent(self) -> int:
+        return self.sessions[0].stats()["bytes_sent"]
+
     def __enter__(self) -> "Ranks":
         return self
 
@@ -83,28 +113,53 @@ class Ranks:
         self.threads.shutdown()
 
 
+class Parts:
+    """The squares of tithe.torch.optim.AdamW (tithe._torch_squares) where all ranks are in this process: their
+    mean products are the product with their mean gradient."""
+
+    def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]]):
+        self.parameters = [p for _, p in named]
+        self.squares = Squares(optimizer, {id(p): (name, p) for name, p in named})
+        self.squares.opened(None)
+        self.bytes_sent = 0.0
+
+    def before(self, gradients: list[list[torch.Tensor]]) -> None:
+        if (leaving := self.squares.leaves()) is not None:
+            self.bytes_sent += 2 * (RANKS - 1) / RANKS * leaving[1].nbytes
+        mean = [torch.stack(parts).mean(0).flatten() for parts in zip(*gradients, strict=True)]
+        self.squares.gives(self.parameters, torch.cat(mean))
+
+    def after(self, mean: list[torch.Tensor]) -> None:
+        self.squares.gets(self.parameters, torch.cat([g.flatten() for g in mean]))
+
+
 def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
     """Score on the test data, bytes that a rank sent per step, and whether all stayed finite."""
     torch.manual_seed(seed)
     model = task.make()
     names, parameters = zip(*model.named_parameters(), strict=True)
     optimizer = make_optimizer(cell, model, codec)
+    parts = Parts(optimizer, list(model.named_parameters())) if cell.optimizer == "AdamW split" else None
     inputs, targets = task.train
     random = np.random.default_rng([seed, 0])
-    with Ranks(codec, seed) as ranks:
+    with study_eden.Ranks(codec, RANKS) if codec.startswith(study_eden.NAME) else Ranks(codec, seed) as ranks:
         for step in range(cell.steps):
             chosen = torch.from_numpy(random.integers(len(inputs), size=(RANKS, cell.batch)))
             gradients = []
             for rank in range(RANKS):
                 loss = task.loss(model, inputs[chosen[rank]], targets[chosen[rank]])
                 gradients.append([g.contiguous() for g in torch.autograd.grad(loss, parameters)])
+            if parts is not None:
+                parts.before(gradients)
             ranks.average([dict(zip(names, (g.numpy() for g in mine), strict=True)) for mine in gradients])
+            if parts is not None:
+                parts.after(gradients[0])
             for parameter, gradient in zip(parameters, gradients[0], strict=True):
                 parameter.grad = gradient
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(cell, step)
             optimizer.step()
-        sent = ranks.sessions[0].stats()["bytes_sent"] / cell.steps
+        sent = (ranks.bytes_sent() + (parts.bytes_sent if parts is not None else 0)) / cell.steps
     bits = [[gradient.view(torch.int32) for gradient in mine] for mine in gradients]  # NaNs, too, are the same
     if not all(torch.equal(a, b) for mine in bits[1:] for a, b in zip(bits[0], mine, strict=True)):
         raise RuntimeError(f"{codec}: ranks ended with different bits")

@@ -18,7 +18,6 @@ Environment:
 """
 
 import dataclasses
-import json
 import os
 import shlex
 import subprocess
@@ -31,6 +30,7 @@ import torch
 
 import idx
 import study_cells
+import study_results
 import study_verdict
 import tithe
 from run import machine
@@ -85,60 +85,36 @@ def jobs_of(codecs: list[str], cells: list[study_cells.Cell]) -> list[tuple[stud
     return out
 
 
-class Results:
+class Results(study_results.Results):
     """OUT: the runs so far."""
 
     def __init__(self, folder: Path, about: str, resume: bool):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file, self.page = folder / "study_optimizers.json", folder / "study_optimizers.md"
         given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
-        self.details = {
+        details = {
             "machine": machine(),
             "command": " ".join([*given, "make study-optimizers"]),
             "data": about,
             "ranks": study_cells.RANKS,
             "strategy": study_cells.STRATEGY,
             "cells": {name: dataclasses.asdict(cell) for name, cell in study_cells.CELLS.items()},
-            "runs": [],
         }
-        if resume and self.file.exists():
-            old = json.loads(self.file.read_text())
-            for key in ("data", "ranks", "strategy", "cells"):
-                if old[key] != self.details[key]:
-                    raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
-            self.details["runs"] = old["runs"]
-            self.details["command"] = old["command"]
-        self.known = {self._key(run) for run in self.details["runs"]}
+        super().__init__(folder, "study_optimizers", details, ("data", "ranks", "strategy", "cells"), resume)
 
     @staticmethod
-    def _key(run: dict) -> tuple:
+    def key(run: dict) -> tuple:
         return run["cell"], run["codec"], run["seed"]
 
     def has(self, job: tuple[study_cells.Cell, str, int]) -> bool:
         cell, codec, seed = job
         return (cell.name, codec, seed) in self.known
 
-    def add(self, run: dict) -> None:
-        self.known.add(self._key(run))
-        self.details["runs"].append(run)
-        self.write()
-
-    def write(self) -> None:
-        """A run per line: the file stays readable, and a difference between two of them too."""
+    def place(self, run: dict) -> tuple:
         order = {codec["name"]: at for at, codec in enumerate(tithe.codecs())}
         cells = list(self.details["cells"])
-        self.details["runs"].sort(
-            key=lambda run: (order[run["codec"].split(":")[0]], run["codec"], cells.index(run["cell"]), run["seed"])
-        )
-        head = json.dumps({k: v for k, v in self.details.items() if k != "runs"}, indent=1)
-        runs = ",\n".join(f"  {json.dumps(run)}" for run in self.details["runs"])
-        partial = self.file.with_name(".study_optimizers.json")
-        partial.write_text(f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n')
-        partial.replace(self.file)
+        return order[run["codec"].split(":")[0]], run["codec"], cells.index(run["cell"]), run["seed"]
 
-    def publish(self) -> None:
-        self.write()
-        self.page.write_text(study_verdict.page(self.details))
+    def page(self) -> str:
+        return study_verdict.page(self.details)
 
 
 def print_rates(pool, cells: list[study_cells.Cell]) -> None:
@@ -189,7 +165,7 @@ def main() -> int:
     if results and results.details["runs"]:
         results.publish()
         print(study_verdict.text(results.details))
-        print(f"study: {results.file}, {results.page}")
+        print(f"study: {results.file}, {results.file.with_suffix('.md')}")
     return status
 
 

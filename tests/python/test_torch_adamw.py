@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.optim.AdamW: torch's while nothing is compressed, and what it divides by when something is."""
 
+import numpy as np
 import pytest
 import torch
 from processes import run_ranks
@@ -148,17 +149,19 @@ def parts(rank, world, codec):
     out = []
     for t, s, p in zip(true, sent, ours.parameters(), strict=True):
         out.append(((s * optimizer.state[p]["exp_avg_sq_part"] / t).log(), (s / t).log()))
-    return [torch.cat([x.flatten() for x in kind]) for kind in zip(*out, strict=True)]
+    return [torch.cat([x.flatten() for x in kind]).numpy() for kind in zip(*out, strict=True)]
 
 
 @pytest.mark.parametrize("codec", ["fp8", "minmax", "onebit"])
 def test_what_is_divided_by_is_the_true_square_again(codec):
     for split, sent in run_ranks(4, parts, codec):
+        off, sent_off = (np.ptp(np.percentile(logs, [10, 90])) for logs in (split, sent))
         if codec == "fp8":
-            assert split.abs().median() < 0.05
+            assert np.median(np.abs(split)) < 0.05
         else:
-            assert sent.median() > 0.3  # as sent, the codec's error is in it
-            assert split.median().abs() < 0.5 * sent.median()
+            assert sent_off > 1  # as sent, small gradients are divided by the codec's error
+            assert off < 0.7 * sent_off
+            assert abs(np.median(split)) < 0.6  # what EF sends later is missed: steps are a little large
 
 
 def test_when_parts_are_exchanged():

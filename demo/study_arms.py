@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the study of AdamW compares, in parts that can be run by themselves. An arm is an optimizer and a codec; it is
+compared with its reference, which is the plain optimizer with fp32, seed by seed."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from study_cells import Cell
+
+SHAPES = {"bytes": (8, 1000), "convnet": (8, 1000), "words": (32, 1000), "large": (8, 2000)}  # batch per rank, steps
+RATES = {  # suits fp32: `PARTS=rates make study-adam`
+    ("bytes", "AdamW"): 2e-3,
+    ("bytes", "SGD 0.9"): 0.3,
+    ("bytes", "Nesterov 0.9"): 0.3,
+    ("convnet", "AdamW"): 4e-3,
+    ("convnet", "SGD 0.9"): 0.05,
+    ("convnet", "Nesterov 0.9"): 0.05,
+    ("words", "AdamW"): 4e-3,
+    ("words", "SGD 0.9"): 1.0,
+    ("large", "AdamW"): 1e-3,
+}
+FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a rate, where an arm is tuned
+TUNED_ON = 100  # a seed apart from those that are compared
+
+
+@dataclass(frozen=True)
+class Arm:
+    """control: one that must fall short, or the study sees nothing."""
+
+    model: str
+    optimizer: str
+    codec: str
+    factor: float = 1  # of the rate that suits fp32
+    control: bool = False
+
+    @property
+    def cell(self) -> Cell:
+        rate = RATES[self.model, base(self.optimizer)] * self.factor
+        return Cell(self.model, self.optimizer, rate, *SHAPES[self.model])
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.optimizer}, {self.codec}, {self.factor:g}"
+
+    def at(self, factor: float) -> "Arm":
+        return dataclasses.replace(self, factor=factor)
+
+    def reference(self) -> "Arm":
+        return Arm(self.model, base(self.optimizer), "fp32")
+
+
+def base(optimizer: str) -> str:
+    """As users write it."""
+    return "AdamW" if optimizer.startswith("AdamW") else optimizer
+
+
+def arms(model: str, optimizer: str, *codecs: str) -> list[Arm]:
+    return [Arm(model, optimizer, codec) for codec in codecs]
+
+
+def controls(model: str) -> list[Arm]:
+    sparse = Arm(model, "AdamW", "topk:ratio=0.01", control=True)
+    return [sparse, Arm(model, "AdamW", "fp32", factor=1 / 2, control=True)]
+
+
+FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs that need it
+PARTS = {
+    "adamw": [
+        *arms("bytes", "AdamW", "fp32", "torch-eden:2", "torch-eden:4"),
+        *arms("bytes", "AdamW split", "torch-eden:2", "torch-eden:4", "torch-eden:1.6", "torch-eden:1"),
+        *controls("bytes"),
+    ],
+    "adamw more": [
+        *arms("bytes", "AdamW split", "minmax", "onebit", "qtopk", "nuqsgd", "fp8"),
+        *arms("bytes", "AdamW", "torch-eden:1.6", "torch-eden:1", "minmax", "nuqsgd", "fp8"),
+        *arms("bytes", "AdamW frozen", "fp32", "torch-eden:2"),
+    ],
+    "sgd": [
+        *arms("bytes", "SGD 0.9", "fp32", "torch-eden:2", "torch-eden:1.6", "torch-eden:1", "minmax"),
+        *arms("bytes", "SGD 0.9", "onebit", f"onebit:{FEW}", "topk", f"topk:{FEW}"),
+        *arms("bytes", "Nesterov 0.9", "fp32", "torch-eden:2"),
+    ],
+    "convnet": [
+        *arms("convnet", "AdamW", "fp32", "torch-eden:2", "torch-eden:1"),
+        *arms("convnet", "AdamW split", "torch-eden:2", "torch-eden:1.6", "torch-eden:1"),
+        *arms("convnet", "AdamW frozen", "fp32"),
+        *controls("convnet"),
+        *arms("convnet", "SGD 0.9", "fp32", "torch-eden:2", "torch-eden:1", "onebit", f"onebit:{FEW}"),
+        *arms("convnet", "Nesterov 0.9", "fp32", "torch-eden:2"),
+    ],
+    "words": [
+        *arms("words", "AdamW", "fp32", "torch-eden:2", "torch-eden:1"),
+        *arms("words", "AdamW split", "torch-eden:2", "torch-eden:1.6", "torch-eden:1"),
+        *arms("words", "AdamW frozen", "fp32"),
+        *controls("words"),
+        *arms("words", "SGD 0.9", "fp32", "torch-eden:2", "torch-eden:1"),
+    ],
+    "large": [
+        *arms("large", "AdamW", "fp32", "torch-eden:2"),
+        *arms("large", "AdamW split", "torch-eden:2", "torch-eden:1.6"),
+    ],
+}
+
+
+def all_arms() -> list[Arm]:
+    return list(dict.fromkeys(arm for part in PARTS.values() for arm in part))
