@@ -9,6 +9,7 @@ import torch
 
 from tithe import _core
 from tithe._torch_squares import Squares
+from tithe._torch_tie import parameters_of
 
 PART = "exp_avg_sq_part"  # the state's key beside torch's own
 
@@ -32,6 +33,9 @@ class AdamW(torch.optim.AdamW):
     the job has: all of them.
     steps: of the whole job, where exact is a part of it.
     warmup_codec: a spec; the default suits any optimizer.
+    max_norm: the largest norm of all gradients of this optimizer together, as torch.nn.utils.clip_grad_norm_ has it; 0:
+    none. step() clips what came, and what waits in the residual by the same factor. Say it here and not by hand: else a
+    spike comes through bit by bit afterwards.
     State keys are torch's and one of its own, exp_avg_sq_part. A state of torch's AdamW can be loaded, and goes on as
     torch's until a part has come; torch's loads a state of this class. Products are each rank's own and stand in the
     State's state_dict(). On the host they take 8 bytes per value, the parts 4 beside the parameter.
@@ -51,6 +55,7 @@ class AdamW(torch.optim.AdamW):
         steps: int | None = None,
         warmup_codec: str = _core.Options().codec,
         variance: str = "split",
+        max_norm: float = 0,
         **more: Any,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **more)
@@ -59,13 +64,25 @@ class AdamW(torch.optim.AdamW):
         self.variance = variance
         self.exact = exact_steps(exact, steps)
         self.warmup_codec = _core.check_codec(warmup_codec)
-        self._squares: Squares | None = None
-        self._exact: Any = None  # while attached: what tells whether the exact steps are over
+        self.max_norm = usable_norm(max_norm)
+        self._squares: Squares | None = None  # while attached, like these
+        self._exact: Any = None
+        self._clips: Any = None
 
     @property
     def tied(self) -> bool:
         """Whether it is attached to a model."""
-        return self._squares is not None or self._exact is not None
+        return any(tie is not None for tie in (self._squares, self._exact, self._clips))
+
+    def clip(self) -> float:
+        """Scales gradients down to max_norm, as torch.nn.utils.clip_grad_norm_ does; the factor."""
+        if self.max_norm == 0:
+            return 1.0
+        norm = torch.nn.utils.clip_grad_norm_(parameters_of(self), self.max_norm)
+        factor = min(1.0, self.max_norm / (norm.item() + 1e-6))
+        if self._clips is not None:
+            self._clips.clipped(factor)
+        return factor
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -74,10 +91,11 @@ class AdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        factor = self.clip()
         if self._squares is None:
             _plain(torch.optim.AdamW.step)(self)
             return loss
-        self._take(self._squares)
+        self._take(self._squares, factor)
         if self._exact is not None and self._exact.is_exact():
             _plain(torch.optim.AdamW.step)(self)
         else:
@@ -87,14 +105,14 @@ class AdamW(torch.optim.AdamW):
                         _step(p, self._state_of(p, group), group)
         return loss
 
-    def _take(self, squares: Squares) -> None:
-        """Parts that have come, and this step's products."""
+    def _take(self, squares: Squares, factor: float) -> None:
+        """Parts that have come, and this step's products; gradients were scaled by the factor."""
         for number, part in squares.arrived().items():
             p = squares.names[number][1]
             state = self.state[p]
             if "step" in state:
                 state[PART] = part.to(p.device, p.dtype)
-        squares.add()
+        squares.add(factor)
 
     def _state_of(self, p: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """As torch makes it at a parameter's first step."""
@@ -108,14 +126,14 @@ class AdamW(torch.optim.AdamW):
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("variance", "exact", "warmup_codec")}
+        own = {name: getattr(self, name) for name in ("variance", "exact", "warmup_codec", "max_norm")}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy belongs to no model: attach() it."""
         super().__setstate__(state)
-        self.__dict__.setdefault("_squares", None)
-        self.__dict__.setdefault("_exact", None)
+        for name in ("_squares", "_exact", "_clips"):
+            self.__dict__.setdefault(name, None)
 
 
 def exact_steps(exact: Any, steps: Any) -> int:
@@ -133,6 +151,13 @@ def exact_steps(exact: Any, steps: Any) -> int:
     if exact != int(exact):
         raise ValueError(f"exact={exact:g}: a whole number of steps, or a part below 1")
     return int(exact)
+
+
+def usable_norm(max_norm: Any) -> float:
+    """ValueError for what is no number of at least 0."""
+    if isinstance(max_norm, bool) or not isinstance(max_norm, int | float) or not 0 <= max_norm < math.inf:
+        raise ValueError(f"max_norm={max_norm!r}: the largest norm of all gradients, or 0 for no clipping")
+    return float(max_norm)
 
 
 def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from tithe._choices import is_lossless
 from tithe._studied import STUDIED
 from tithe._torch_adamw import AdamW
 from tithe._torch_checks import some
+from tithe._torch_clips import Clips
 from tithe._torch_exact import Exact
 from tithe._torch_squares import Squares
 from tithe._torch_tie import Names, Tie, parameters_of
@@ -78,6 +79,8 @@ class Ties:
             raise ValueError(f"{wrong[0]}=True steps by code that knows nothing of compressed gradients: leave it out")
         if each.variance == "split":
             self.all.append(Squares(each, names))
+        if each.max_norm > 0:
+            self.all.append(Clips(each, names))
         if each.exact > 0:
             self.exact = each
 

@@ -90,8 +90,8 @@ class Squares(Tie):
             out[number] = shaped
         return out
 
-    def add(self) -> None:
-        """Books the open step's products, before the optimizer steps."""
+    def add(self, factor: float) -> None:
+        """Books the open step's products, before the optimizer steps with gradients that were scaled by the factor."""
         groups = groups_of(self.optimizer)
         for number, (_, p) in self.names.items():
             if p.grad is None or number not in self._products:
@@ -100,7 +100,7 @@ class Squares(Tie):
             if number not in self.means:  # all of what was squared so far counts as the gradient's own
                 before = self.optimizer.state[p].get("exp_avg_sq")
                 self.means[number] = torch.zeros(p.numel()) if before is None else flat_of(before, p)
-            self.means[number].mul_(beta).add_(self._products[number], alpha=1 - beta)
+            self.means[number].mul_(beta).add_(self._products[number], alpha=(1 - beta) * factor**2)
 
     # ---- Checkpoints
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from processes import run_ranks
-from small_jobs import OPTIONS, batch, bits, net, train
+from small_jobs import OPTIONS, backward, batch, bits, net, train
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
@@ -166,3 +166,56 @@ def test_what_is_divided_by_is_the_true_square_again(codec):
 
 def test_when_parts_are_exchanged():
     assert [s for s in range(450) if _torch_squares.is_due(s)] == [2, 4, 8, 16, 32, 64, 100, 200, 300, 400]
+
+
+# ---- Clipping
+
+
+def clipping(rank, world):
+    ours, theirs = net(), net()
+    model = DDP(ours)
+    mine = tithe.torch.optim.AdamW(ours.parameters(), lr=1e-2, max_norm=0.3, foreach=False)
+    other = torch.optim.AdamW(theirs.parameters(), lr=1e-2, foreach=False)
+    tithe.torch.attach(model, optimizer=mine, codec="fp32", **OPTIONS)
+    clipped = 0
+    for step in range(8):
+        train(model, mine, rank, [step])
+        other.zero_grad()
+        backward(theirs, rank, step)
+        clipped += torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.3).item() > 0.3
+        other.step()
+        assert bits(ours.parameters()) == bits(theirs.parameters()), step
+    return clipped
+
+
+def test_max_norm_is_torchs_clipping():
+    assert run_ranks(1, clipping)[0] > 3
+
+
+def spike(rank, world, codec, ours):
+    """Norms of what came, before it was clipped, and whether ranks agree; the spike is rank 1's, in step 10."""
+    model = DDP(net())
+    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3, max_norm=1.0 if ours else 0)
+    tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)
+    norms = []
+    for step in range(40):
+        optimizer.zero_grad()
+        inputs, targets = batch(rank, step)
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        (loss * (1e5 if (rank, step) == (1, 10) else 1)).backward()
+        norms.append(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item())
+        if not ours:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return norms, bits(model.parameters())
+
+
+@pytest.mark.parametrize("codec", ["minmax", "onebit", "topk:ratio=0.1"])
+def test_a_spike_is_clipped_with_what_waits_of_it(codec):
+    (by_hand, _), _ = run_ranks(2, spike, codec, False)
+    (norms, first), (_, second) = run_ranks(2, spike, codec, True)
+    assert first == second
+    assert norms[:11] == by_hand[:11] and norms[10] > 1e3
+    ordinary = max(norms[:10])
+    assert sum(norm > 3 * ordinary for norm in norms) <= 2
+    assert sum(norm > 3 * ordinary for norm in by_hand) > 3
