@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/laws.h"
-#include "tithe/catalogue.h"
-#include "tithe/frame.h"
+#include "engine/program/laws.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe::bench {
 

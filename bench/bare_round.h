@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "engine/bucket.h"
-#include "engine/program.h"
-#include "tithe/transport.h"
+#include "engine/program/bucket.h"
+#include "engine/program/program.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::bench {
 

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "rows.h"
-#include "tithe/machine.h"
+#include "tithe/seam/machine.h"
 
 namespace tithe::bench {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's own cost per step: rounds of a model's tensors, shrunk until they weigh nothing, between ranks that are
 // threads on `loop`. Whole rounds and bare ones (bare_round.h) take turns; what a whole one costs more is the engine's:
-// threads, locks, queues, bookkeeping. A step is a node of a graph (tithe/graph.h), whatever the engine makes of it.
+// threads, locks, queues, bookkeeping. A step is a node of a graph (graph.h), whatever the engine makes of it.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "bare_round.h"
-#include "engine/chosen.h"
+#include "engine/peers/chosen.h"
 #include "measure/model_list.h"
 #include "tithe/connect.h"
 #include "tithe/session.h"

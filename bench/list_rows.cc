@@ -7,7 +7,7 @@
 
 #include "measure/codec_cases.h"
 #include "rows.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::bench {
 namespace {

@@ -14,7 +14,7 @@
 #include "lang/cpp/emit_cpp.h"
 #include "lang/cpp/object_cache.h"
 #include "lang/loader.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::lang {
 

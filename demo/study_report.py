@@ -12,7 +12,7 @@ FAMILIES = {
     "casts": ("#3d4451", "fp32 bf16 fp16 fp8 fp8_shared"),
     "signs and few bits": (
         "#c2255c",
-        "onebit sign tbq terngrad terngrad_shared minmax qsgd qsgd_shared natural nuqsgd thc",
+        "onebit sign tbq terngrad terngrad_shared minmax qsgd qsgd_shared natural nuqsgd thc eden",
     ),
     "floats of other shapes": ("#e8590c", "inceptionn rangefloat"),
     "some of the values": ("#1c6dd0", "topk qtopk dgc dragonn randomk threshold graddrop sidco scalecom blocks"),

@@ -18,7 +18,7 @@
 #include "output.h"
 #include "progress.h"
 #include "tithe/limits.h"
-#include "tithe/machine.h"
+#include "tithe/seam/machine.h"
 #include "verb.h"
 
 namespace tithe::cli {

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include "measure/model_list.h"
-#include "tithe/catalogue.h"
 #include "tithe/connect.h"
-#include "tithe/graph.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/graph.h"
 
 namespace tithe::cli {
 namespace {

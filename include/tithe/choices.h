@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tithe/graph.h"
 #include "tithe/limits.h"
-#include "tithe/spec.h"
+#include "tithe/seam/graph.h"
+#include "tithe/seam/spec.h"
 #include "tithe/status.h"
 
 namespace tithe {

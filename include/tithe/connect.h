@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tithe/seam/transport.h"
 #include "tithe/status.h"
-#include "tithe/transport.h"
 
 namespace tithe {
 

@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe {
 

@@ -35,11 +35,11 @@
 #include <string>
 #include <vector>
 
-#include "tithe/plan.h"
 #include "tithe/schedule.h"
+#include "tithe/seam/plan.h"
+#include "tithe/seam/transport.h"
 #include "tithe/status.h"
 #include "tithe/trace.h"
-#include "tithe/transport.h"
 
 namespace tithe {
 
@@ -60,7 +60,7 @@ struct Tensor {
 using Ticket = std::uint64_t;
 
 struct SessionOptions {
-  // A spec string (tithe/spec.h); why this one: docs/choosing.md. Or "auto", "auto:allow=onebit+fp8": measured and
+  // A spec string (tithe/seam/spec.h); why this one: docs/choosing.md. Or "auto", "auto:allow=onebit+fp8": measured and
   // planned while the job runs (docs/plan.md); without choices, schedule and servers then.
   std::string codec = "fp8";
   std::optional<Spec> spec = {};  // instead of `codec`: a codec that no list names
@@ -192,6 +192,10 @@ class Session {
   // rank commits a round that another one reports as failed.
   Status commit();
 
+  // Tells what ended the session; else kPeerLost with a rank that has gone without a word, even between rounds, when
+  // nobody waits for it. Ok: all ranks may come again. Sends nothing. From any thread.
+  Status present() const;
+
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later
   // return kCancelled; peers see this rank leave. The destructor does it too, but must not meet a call of another
   // thread.
@@ -210,7 +214,7 @@ class Session {
 
   // Other choices from round `round` on, on all ranks: JSON text or rules, as at open. On rank 0 alone, at any time.
   // It returns once they are checked here; they travel and are built beside the rounds, and all ranks take them at the
-  // same round or none does (engine/proposing.h). Rounds count as in messages and states; 0: as soon as all are
+  // same round or none does (engine/peers/proposing.h). Rounds count as in messages and states; 0: as soon as all are
   // ready. What is owed is sent under the new ones, also where those would leave nothing unsent.
   // kInvalid: another rank; a proposal is under way; the round has begun; choices that open() would not take, that
   // name a key which was not seen in any round, or that change the momentum.

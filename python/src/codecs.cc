@@ -18,12 +18,12 @@
 #include "core.h"
 #include "patient.h"
 #include "plan/allowance.h"
-#include "tithe/catalogue.h"
 #include "tithe/choices.h"
-#include "tithe/frame.h"
-#include "tithe/graph.h"
 #include "tithe/limits.h"
 #include "tithe/schedule.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/frame.h"
+#include "tithe/seam/graph.h"
 
 namespace tithe::python {
 namespace {

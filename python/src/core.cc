@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tithe/machine.h"
+#include "tithe/seam/machine.h"
 
 namespace tithe::python {
 namespace {

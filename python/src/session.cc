@@ -341,6 +341,10 @@ void bind_session(nb::module_& m) {
            "The same for one array that holds the tensors of a layout.")
       .def("wait", &PySession::wait, nb::arg("ticket"))
       .def("commit", &PySession::commit)
+      .def(
+          "present", [](const PySession& s) { check(s.get()->present()); },
+          "Raises what ended the session, or peer_lost for a rank that has gone without a word. Sends "
+          "nothing.")
       .def("evaluated", &PySession::evaluated, nb::arg("loss"))
       .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
       .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)

@@ -35,10 +35,21 @@ def error(code: str, peer: int | None, text: str) -> Exception:
     return made
 
 
-def together(group: dist.ProcessGroup, timeout: float, doing: str, body: Callable[[], T]) -> T:
+def _nothing_known() -> None:
+    """Of a group that has no session yet."""
+
+
+def together(
+    group: dist.ProcessGroup,
+    timeout: float,
+    doing: str,
+    body: Callable[[], T],
+    check: Callable[[], None] = _nothing_known,
+) -> T:
     """Runs `body` on every rank. Where it raises on one rank, that rank raises it and all others tithe.Error.
 
-    Collective. Ranks that do not come within `timeout` seconds are named.
+    Collective. Ranks that do not come within `timeout` seconds are named. check: raises what is known of a rank that
+    will not come; it is asked while this one waits.
     """
     refusal: Exception | None = None
     value: T | None = None
@@ -46,16 +57,18 @@ def together(group: dist.ProcessGroup, timeout: float, doing: str, body: Callabl
         value = body()
     except Exception as wrong:  # reaches the caller below, once the others know
         refusal = wrong
-    _come(group, timeout, doing, "" if refusal is None else f"{type(refusal).__name__}: {refusal}")
+    _come(group, timeout, doing, "" if refusal is None else f"{type(refusal).__name__}: {refusal}", check)
     if refusal is not None:
         raise refusal
     return value
 
 
-def all_gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str) -> list[bytes]:
+def all_gather_bytes(
+    mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
+) -> list[bytes]:
     """The bytes of all ranks, in rank order. Collective. Ranks that do not come within `timeout` seconds are named."""
     deadline = time.monotonic() + timeout
-    _come(group, timeout, doing, "")
+    _come(group, timeout, doing, "", check)
     device = _device(group)
 
     def gather(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -78,13 +91,15 @@ def all_gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doin
     return [blob[: int(size)].cpu().numpy().tobytes() for blob, size in zip(blobs, sizes, strict=True)]
 
 
-def gather_bytes(mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str) -> list[bytes]:
+def gather_bytes(
+    mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
+) -> list[bytes]:
     """The bytes of all ranks on rank 0, in rank order; none on the others. Collective.
 
     For what is large: it travels in pieces, each with a timeout of its own, and no rank but the first holds more than
     its own.
     """
-    sizes = [int(size) for size in all_gather_bytes(str(len(mine)).encode(), group, timeout, doing)]
+    sizes = [int(size) for size in all_gather_bytes(str(len(mine)).encode(), group, timeout, doing, check)]
     device, first = _device(group), dist.get_global_rank(group, 0)
     whole = [bytearray() for _ in sizes] if dist.get_rank(group) == 0 else []
     for at in range(0, max(sizes), _PIECE):
@@ -116,24 +131,24 @@ def _first_line(why: Exception) -> str:
     return str(why).partition("\n")[0]
 
 
-def _come(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) -> None:
+def _come(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]) -> None:
     """Returns when all ranks have come and none refuses; else raises on all of them, but for those that refuse."""
     try:
-        _meet(group, timeout, doing, refusal)
+        _meet(group, timeout, doing, refusal, check)
     except dist.DistError as lost:  # the store's process is gone
         if not refusal:
             text = f"{doing}: the process group's store, which rank 0 or torchrun keeps, is gone: {_first_line(lost)}"
             raise error("peer_lost", None, text) from None
 
 
-def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) -> None:
+def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]) -> None:
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     store = dist.distributed_c10d._get_process_group_store(group)
     # Each rank counts its own exchanges where the others look, so that a store outlives any number of groups.
     number = store.add(f"tithe/count/{rank}", 1)
     store.set(f"tithe/{number}/{rank}", _shown(refusal[:_MOST_TEXT]))
     try:
-        _wait_for_all(store, number, rank, world, timeout, doing, refusal)
+        _wait_for_all(store, number, rank, world, timeout, doing, refusal, check)
     except KeyboardInterrupt:  # the others need not wait for their whole timeout
         store.set(f"tithe/{number}/{rank}", refusal or "KeyboardInterrupt: Ctrl-C ended its wait")
         raise
@@ -142,7 +157,14 @@ def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str) ->
 
 
 def _wait_for_all(
-    store: dist.Store, number: int, rank: int, world: int, timeout: float, doing: str, refusal: str
+    store: dist.Store,
+    number: int,
+    rank: int,
+    world: int,
+    timeout: float,
+    doing: str,
+    refusal: str,
+    check: Callable[[], None],
 ) -> None:
     # Who refuses ends soon, and may take the store along: the others get a moment to read why.
     deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
@@ -156,6 +178,8 @@ def _wait_for_all(
                 raise error("invalid", r, f"rank {r} refused {doing}: {why}")
         if not waiting:
             break
+        if not refusal:
+            check()
         if left <= 0 and not refusal:
             # Withdrawn, so that they meet the next call instead: else this rank would be one exchange ahead for good.
             store.set(f"tithe/{number}/{rank}", _WITHDRAWN)

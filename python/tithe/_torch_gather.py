@@ -2,7 +2,7 @@
 """States as checkpoints hold them: a rank's own, under a name of its own, and all ranks' in one."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -29,11 +29,16 @@ def unlabelled(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return state
 
 
-def gather_states(mine: Mapping[str, Any], group: dist.ProcessGroup, timeout: float, doing: str) -> dict[str, Any]:
-    """{"world", "ranks": one state per rank} on rank 0, the same without ranks on the others. Collective."""
+def gather_states(
+    mine: Mapping[str, Any], group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None]
+) -> dict[str, Any]:
+    """{"world", "ranks": one state per rank} on rank 0, the same without ranks on the others. Collective.
+
+    check: as _exchange.together() takes it.
+    """
     stream = io.BytesIO()
     torch.save(dict(mine), stream)
-    blobs = gather_bytes(stream.getvalue(), group, timeout, doing)
+    blobs = gather_bytes(stream.getvalue(), group, timeout, doing, check)
     states = [torch.load(io.BytesIO(blob), weights_only=True) for blob in blobs]
     return {"format": mine["format"], "world": mine["world"], "ranks": states}
 

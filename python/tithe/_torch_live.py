@@ -28,6 +28,7 @@ from tithe._torch_trace import Backward
 _log = logging.getLogger("tithe.torch")
 
 _NEWS, _TROUBLE = "auto: ", "auto: trouble: "  # so begin the lines of codec "auto": include/tithe/session.h
+_GONE = ("peer_lost", "timeout", "cancelled")  # codes of an end after which ranks do not meet again
 
 
 class Mark:
@@ -240,6 +241,21 @@ class Live:
         if self.open and not self.crew.causes:
             give_up(self.session, self.crew.causes, left())
         self.drain()
+
+    def check(self) -> None:
+        """Raises what ended the session, by whom ever, and names a rank that has gone without a word."""
+        self.crew.check()
+        self.session.present()
+
+    def check_all_are_there(self) -> None:
+        """Raises what ended the session where some rank will not come again, or this one left. Between steps."""
+        try:
+            self.check()
+        except _core.Error as verdict:
+            if verdict.code in _GONE:
+                raise
+        except ValueError:  # closed; the state is there
+            pass
 
     def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
         """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""

@@ -216,9 +216,9 @@ class State(_Slots):
             self._names = by_name(models[0].module.named_parameters())
         self._settled = bool(models)
 
-    def _all_gather(self, mine: bytes, patience: float, doing: str) -> list[bytes]:
+    def _all_gather(self, mine: bytes, patience: float, doing: str, *check: Callable[[], None]) -> list[bytes]:
         with self._device():
-            return all_gather_bytes(mine, self._group(), patience, doing)
+            return all_gather_bytes(mine, self._group(), patience, doing, *check)
 
     def _device(self) -> AbstractContextManager[None]:
         return device_of(parameter for _, parameter in self._names.values())
@@ -260,8 +260,9 @@ class State(_Slots):
         schedule does not follow is ignored, so the call may stay where there is no schedule.
         """
         self.open()
-        self._live.between_steps()
-        self._live.crew.check()
+        live = self._live
+        live.between_steps()
+        live.check()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
         group, doing = self._group(), "tithe.torch.State.evaluated()"
         patience = self._session_options()[1].patience
@@ -269,9 +270,9 @@ class State(_Slots):
         def numbers() -> str:
             return json.dumps({name: None if value is None else float(value) for name, value in given.items()})
 
-        mine = together(group, patience, doing, numbers)
-        told = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing)]
-        self._live.evaluations.tell(self._live.session, *self._live.evaluations.read(**agree(told)))
+        mine = together(group, patience, doing, numbers, live.check)
+        told = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing, live.check)]
+        live.evaluations.tell(live.session, *live.evaluations.read(**agree(told)))
 
     # ---- other choices
 
@@ -331,8 +332,10 @@ class State(_Slots):
         """
         group, doing = self._group(), "tithe.torch.State.gathered_state_dict()"
         patience = self._session_options()[1].patience
+        check = self._live.check_all_are_there if self._live is not None else lambda: None
         with self._device():
-            return gather_states(together(group, patience, doing, self._whole_state), group, patience, doing)
+            mine = together(group, patience, doing, self._whole_state, check)
+            return gather_states(mine, group, patience, doing, check)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Frames from standard input, and what becomes of each to standard output. apps/tithe/card_engine.cc has the other end.
+// Frames from standard input, and what becomes of each to standard output. card_engine.cc has the other end.
 //
 //   asked                                                         answered
 //   'c', u8 on, u8 exact, u8 literal, u8 b, u8 dscp, u32 least    u8 1; 0: refused

@@ -23,4 +23,13 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::siz
 #endif
 }
 
+void lend([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
+#ifdef MADV_FREE
+  constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t begin = (first + kHuge - 1) / kHuge * kHuge, end = (first + bytes) / kHuge * kHuge;
+  if (begin < end) (void)madvise(static_cast<std::byte*>(memory) + (begin - first), end - begin, MADV_FREE);
+#endif
+}
+
 }  // namespace tithe

@@ -11,6 +11,11 @@ namespace tithe {
 // For memory that is not touched yet. A wish: nothing depends on it.
 void ask_for_huge_pages(void* memory, std::size_t bytes);
 
+// For memory whose contents nobody reads again before they are written anew: until then the system may take its pages,
+// where it lacks some, instead of swapping or ending a process. It takes whole huge pages, so that none is split. A
+// wish as well; it costs microseconds, and nothing later where no page was taken.
+void lend(void* memory, std::size_t bytes);
+
 template <typename T>
 struct LargeAllocator {
   using value_type = T;

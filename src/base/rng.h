@@ -4,7 +4,7 @@
 // instruction set and any backend draws the same numbers in any order, and no state is carried along.
 #include <cstdint>
 
-#include "tithe/hd.h"
+#include "tithe/seam/hd.h"
 
 namespace tithe {
 

@@ -7,7 +7,7 @@
 #include "carry/feedback.h"
 #include "carry/masks.h"
 #include "carry/policy.h"
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::carry {
 namespace {
@@ -132,6 +132,12 @@ void Buffers::commit() {
     for (LargeFloats& r : holdings_[p.holding].residual)
       if (!r.empty()) spent_.push_back(std::exchange(r, {}));
   }
+}
+
+void Buffers::lend_next() {
+  for (Holding& h : holdings_)
+    for (LargeFloats* next : {&h.residual[1 - now_], &h.velocity[1 - now_]})
+      lend(next->data(), sizeof(float) * next->size());
 }
 
 // ---- By tensor

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "carry/holding.h"
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::carry {
 
@@ -58,6 +58,8 @@ class Buffers {
   ByteView memory(int part, int chunk) const { return at(memory_[now_], part, chunk); }
   Bytes next_memory(int part, int chunk);
   void commit();
+  // Between rounds: the copies that the next round writes are the system's for the asking.
+  void lend_next();
 
   // ---- What is kept of one of the tensors, as of the last commit. Empty where nothing is.
   std::span<float> residual(Slice tensor) { return cut(&Holding::residual, tensor); }

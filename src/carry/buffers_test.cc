@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::carry {
 namespace {

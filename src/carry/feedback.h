@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::carry {
 

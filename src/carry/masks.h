@@ -2,7 +2,7 @@
 #pragma once
 // Momentum factor masking (Lin et al., ICLR 2018, 3.3): the velocity of a value that was sent starts anew, so that old
 // momentum does not push where the gradient no longer points.
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::carry {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::carry {
 namespace {

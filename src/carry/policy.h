@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the carry is told: the parameters that stand beside a codec's own in a spec, and what they mean for a codec
-// (tithe/spec.h lists them).
+// (tithe/seam/spec.h lists them).
 #include <array>
 #include <string>
 
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::carry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 #include "carry/policy.h"
 #include "codec/params.h"

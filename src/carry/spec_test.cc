@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 #include <gtest/gtest.h>
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "codec/common/leave.h"
-#include "codec/common/magnitude.h"
+#include "base/finite.h"
+#include "codec/shared/common/magnitude.h"
 
 namespace tithe::carry {
 namespace {
@@ -140,7 +140,7 @@ Status read(ArchiveReader& in, Store::Map& saved) {
     if ((!kept.loose_residual.empty() && kept.loose_residual.size() != kept.n) ||
         (!kept.loose_velocity.empty() && kept.loose_velocity.size() != kept.n))
       return corrupt;
-    if (!codec::all_finite(kept.loose_residual) || !codec::all_finite(kept.loose_velocity))
+    if (!all_finite(kept.loose_residual) || !all_finite(kept.loose_velocity))
       return {Code::kCorrupt, "the saved state holds a NaN or Inf for tensor '" + key +
                                   "': it would spread to every rank; resume from an earlier one"};
     saved.emplace(std::move(key), std::move(kept));

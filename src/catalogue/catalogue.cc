@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // The one file that codecs.def makes: it declares what each codec's folder defines, and lists them with their ids.
 #include "catalogue/codecs.h"
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What codecs.def says beside all_codecs() (tithe/catalogue.h).
+// The ids of codecs.def, beside all_codecs() (tithe/seam/catalogue.h).
 #include <span>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::catalogue {
 

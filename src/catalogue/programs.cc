@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::catalogue {
 namespace {

@@ -7,7 +7,7 @@
 //   id     from the hash, kFirstLoadedId .. 65535
 //   once   the same content is loaded once, whatever the path; loaded codecs stay for ever. Threads may load at a time
 #include "lang/loader.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::catalogue {
 

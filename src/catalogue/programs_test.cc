@@ -10,8 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "tithe/catalogue.h"
-#include "tithe/spec.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::lang {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "tithe/catalogue.h"
-#include "tithe/codec.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tithe/catalogue.h"
-#include "tithe/codec.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::params {
 

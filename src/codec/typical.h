@@ -9,7 +9,7 @@
 //   at most   never above the bound
 #include <cstddef>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::codec {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "frame/checksum.h"
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe {
 

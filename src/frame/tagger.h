@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/secret.h"
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 struct evp_cipher_ctx_st;
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "codec/common/payload.h"
-#include "codec/sparse/sparsifier.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/sparsifier.h"
 #include "lang/front/checker.h"
 #include "lang/front/merge_nodes.h"
 #include "lang/front/parse.h"

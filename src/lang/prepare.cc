@@ -8,7 +8,7 @@
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/object_cache.h"
 #include "lang/lists/pairs.h"
-#include "tithe/machine.h"
+#include "tithe/seam/machine.h"
 
 namespace tithe::lang {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "codec/common/payload.h"
-#include "codec/sparse/sparsifier.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/sparsifier.h"
 #include "lang/cpp/compiled.h"
 #include "lang/lists/indices_fast.h"
 #include "lang/lists/pairs.h"

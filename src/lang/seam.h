@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The functions of tithe/codec.h's seam, for all programs: Settings::codec says whose they are.
+// The functions of tithe/seam/codec.h's seam, for all programs: Settings::codec says whose they are.
 #include <array>
 #include <vector>
 
 #include "lang/front/phases.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::lang::seam {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

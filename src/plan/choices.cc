@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "plan/pace.h"
 #include "plan/ways.h"
-#include "tithe/catalogue.h"
-#include "tithe/plan.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/plan.h"
 
 namespace tithe {
 namespace {

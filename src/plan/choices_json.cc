@@ -9,8 +9,8 @@
 
 #include "base/nearest.h"
 #include "base/text.h"
-#include "tithe/catalogue.h"
 #include "tithe/choices.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

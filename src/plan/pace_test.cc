@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tithe/catalogue.h"
-#include "tithe/plan.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/plan.h"
 
 namespace tithe {
 namespace {

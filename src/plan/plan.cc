@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/plan.h"
+#include "tithe/seam/plan.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/rng.h"
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promises at the top of plan.h.
-#include "tithe/plan.h"
+#include "tithe/seam/plan.h"
 
 #include <gtest/gtest.h>
 
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

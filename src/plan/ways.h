@@ -9,7 +9,7 @@
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
 //             `server` are left out, unless all of their rounding loses at most kMostLost of the energy
-//   fast      held to the best of them, in the simulator, by planner/auto_strategy_test.cc
+//   fast      held to the best of them, in the simulator, by advice/planner/auto_strategy_test.cc
 #include <vector>
 
 #include "tithe/choices.h"

@@ -2,7 +2,7 @@
 #pragma once
 // What the strategies that treat hosts apart share: ranks of one host add up there, one of them carries the sum to the
 // other hosts by a flat strategy, and hands the result on.
-#include "tithe/graph.h"
+#include "tithe/seam/graph.h"
 
 namespace tithe {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tithe/graph.h"
+#include "tithe/seam/graph.h"
 
 #include <algorithm>
 #include <unordered_set>

@@ -3,7 +3,7 @@
 // One declaration per line of strategies.def; strategies.cc turns them into the table.
 #include <algorithm>
 
-#include "tithe/graph.h"
+#include "tithe/seam/graph.h"
 
 namespace tithe {
 

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe {
 namespace {

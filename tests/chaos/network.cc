@@ -8,7 +8,7 @@ namespace tithe::chaos {
 namespace {
 
 constexpr Nanoseconds kLongest = std::chrono::hours(1);
-constexpr std::size_t kMostEager = 4096;         // with windows, as tithe/transport.h promises
+constexpr std::size_t kMostEager = 4096;         // with windows, as tithe/seam/transport.h promises
 constexpr std::uint64_t kMostPolls = 2'000'000;  // a rank that spins would stop the clock
 
 Status gone(Rank peer) { return {Code::kPeerLost, "chaos: rank " + std::to_string(peer) + " went", peer}; }

@@ -6,7 +6,7 @@
 //   stepped    sessions without lanes: one rank runs at a time, chosen by the seed. The same seed, the same run
 //   threaded   sessions with lanes: ranks run at once, the seed chooses what arrives; time passes when all threads of
 //              the process sleep (threads.h)
-//   in_order   as the promise of tithe/transport.h says: delays and turns never change the order within a channel
+//   in_order   as the promise of tithe/seam/transport.h says: delays and turns never change the order within a channel
 //   in_place   as there: what is withdrawn, or lost where its sender closes in good order, keeps its place
 //
 // Faults strike at points of the protocol, counted per rank, never at points in time.
@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "tithe/transport.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::chaos {
 

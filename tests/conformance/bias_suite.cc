@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "error_case.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::conformance {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "conformance/faulty_net.h"
 #include "support/law_cases.h"
-#include "tithe/frame.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/law_cases.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

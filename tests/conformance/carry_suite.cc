@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "base/bytes.h"
-#include "engine/saved_state.h"
-#include "engine/unit.h"
+#include "engine/program/unit.h"
+#include "engine/session/saved_state.h"
 #include "support/phase_codecs.h"
 #include "support/ranks.h"
 #include "support/shaken.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -10,8 +10,8 @@
 #include "support/pairs.h"
 #include "support/targets.h"
 #include "support/values.h"
-#include "tithe/catalogue.h"
-#include "tithe/codec.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::conformance {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds every impl of every codec to the promises at the top of tithe/codec.h, on every instruction set this
+// Holds every impl of every codec to the promises at the top of tithe/seam/codec.h, on every instruction set this
 // machine has. Nothing to edit for a new codec: its line in codecs.def brings it in.
 #include "codec_fixture.h"
 

@@ -6,7 +6,7 @@
 
 #include "codec_case.h"
 #include "support/codec_run.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::conformance {
 

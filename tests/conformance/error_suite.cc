@@ -3,7 +3,7 @@
 // shape, the bound of a value's error, and that constants arrive whole. Where a statement could not fail, because what
 // it allows is far above what happens, that fails too.
 #include "error_case.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::conformance {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "support/law_cases.h"
 #include "support/shaken.h"
-#include "tithe/catalogue.h"
-#include "tithe/frame.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe {
 namespace {

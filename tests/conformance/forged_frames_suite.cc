@@ -7,8 +7,8 @@
 
 #include "support/forwarding_transport.h"
 #include "support/law_cases.h"
-#include "tithe/catalogue.h"
-#include "tithe/frame.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "codec_case.h"
 #include "support/codec_run.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::conformance {
 namespace {

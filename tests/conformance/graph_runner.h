@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tithe/graph.h"
+#include "tithe/seam/graph.h"
 
 namespace tithe::testing {
 

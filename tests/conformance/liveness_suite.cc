@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "conformance/faulty_net.h"
-#include "engine/control.h"
-#include "engine/peer.h"
+#include "engine/peers/control.h"
+#include "engine/peers/peer.h"
 #include "support/ranks.h"
 #include "support/transport_world.h"
 
@@ -54,6 +54,29 @@ TEST(Liveness, BytesThatFlowAreProgress) {
     const Status s = w.round(r);
     EXPECT_TRUE(s.ok()) << text(s);
   });
+}
+
+// Session::present, between rounds: a rank that dies is missed, one that leaves with a word is not.
+TEST(Liveness, WhoGoesWithoutAWordIsMissedThoughNobodyWaits) {
+  for (const bool dies : {true, false}) {
+    World w(3, {.codec = "fp32", .strategy = "gather"});
+    w.ranks->each([&](Rank r) {
+      const Status s = w.round(r);
+      EXPECT_TRUE(s.ok()) << text(s);
+    });
+    Ranks& all = *w.ranks;
+    for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(all[r].present().ok()) << text(all[r].present());
+    if (dies) w.net->kill(1);
+    all[1].cancel();  // in a rank that is dead the word does not get out
+    EXPECT_EQ(all[1].present().code(), Code::kCancelled);
+    for (const Rank r : {0, 2}) {
+      const auto end = Clock::now() + (dies ? 20s : 1s);
+      while (all[r].present().ok() && Clock::now() < end) std::this_thread::sleep_for(5ms);
+      const Status s = all[r].present();
+      EXPECT_EQ(s.code(), dies ? Code::kPeerLost : Code::kOk) << text(s);
+      EXPECT_EQ(s.peer(), dies ? 1 : Status::kNoPeer) << text(s);
+    }
+  }
 }
 
 // Bytes that are on the way and do not move are nobody's fault, and the text says how slow the link is.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // With windows as with none: the same bits, whatever ranks wait for when, and the same names where one goes. What the
-// pacer promises by itself is in src/engine/pacer_test.cc; tests/chaos draws windows too.
+// pacer promises by itself is in src/engine/run/pacer_test.cc; tests/chaos draws windows too.
 #include <gtest/gtest.h>
 
 #include <array>

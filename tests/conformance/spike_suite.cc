@@ -8,7 +8,7 @@
 
 #include "carry/store.h"
 #include "support/law_cases.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

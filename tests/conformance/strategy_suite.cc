@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "conformance/speller.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every promise at the top of tithe/transport.h, as a test of that name, over every transport of
+// Every promise at the top of tithe/seam/transport.h, as a test of that name, over every transport of
 // transports.def, in each of its examples.
 #include <atomic>
 #include <numeric>

@@ -26,7 +26,7 @@ struct Twin {
 constexpr Twin kTwins[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings, spec},
 #include "../../codecs/programs.def"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 #undef TITHE_PROGRAM
 };
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "codec/typical.h"
-#include "sim/codec_speed.h"
-#include "sim/gradients.h"
-#include "tithe/catalogue.h"
+#include "measure/codec_speed.h"
+#include "measure/gradients.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

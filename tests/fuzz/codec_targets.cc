@@ -17,8 +17,8 @@
 #include "base/rng.h"
 #include "fuzz/targets.h"
 #include "support/phases.h"
-#include "tithe/catalogue.h"
-#include "tithe/codec.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::fuzz {
 namespace {

@@ -19,7 +19,7 @@
 #include "fuzz/targets.h"
 #include "support/phases.h"
 #include "support/scratch.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::fuzz {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text as a codec program: it is refused with problems that can be shown, or it is a codec that keeps the
-// promises of tithe/codec.h.
+// promises of tithe/seam/codec.h.
 #include <fmt/format.h>
 
 #include <filesystem>

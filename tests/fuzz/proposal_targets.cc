@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks say about choices that are proposed, in any order: it is taken, or its sender is named.
-#include "engine/proposing.h"
+#include "engine/peers/proposing.h"
 #include "fuzz/targets.h"
 
 namespace tithe::fuzz {

@@ -9,14 +9,14 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "engine/control.h"
-#include "engine/saved_state.h"
+#include "engine/peers/control.h"
+#include "engine/session/saved_state.h"
 #include "frame/pieces.h"
 #include "frame/tagger.h"
 #include "fuzz/targets.h"
-#include "tithe/catalogue.h"
 #include "tithe/choices.h"
-#include "tithe/frame.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/frame.h"
 #include "transport/hello.h"
 #include "transport/meet/handshake.h"
 

@@ -7,9 +7,9 @@
 
 #include "base/rng.h"
 #include "support/phases.h"
-#include "tithe/catalogue.h"
-#include "tithe/codec.h"
-#include "tithe/frame.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/codec.h"
+#include "tithe/seam/frame.h"
 
 namespace tithe::golden {
 
@@ -57,6 +57,9 @@ inline std::vector<Case> cases() {
            {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap", "inceptionn,indices=delta"})
         all.push_back({codec + "_" + form.substr(0, 4), c, longest(*c), 1, "ratio=0.1,values=" + form});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
+    if (c->name == "eden")  // a whole block and one of the tail
+      for (const std::string bits : {"1", "2", "3", "4"})
+        all.push_back({codec + "_" + bits + "bit", c, 1500, 1, "bits=" + bits});
     if (c->name == "inceptionn") all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});
   }
   return all;

@@ -16,12 +16,12 @@
 #include <sstream>
 
 #include "base/bytes.h"
-#include "engine/control.h"
-#include "engine/saved_state.h"
+#include "engine/peers/control.h"
+#include "engine/session/saved_state.h"
 #include "frame/pieces.h"
 #include "golden/golden_cases.h"
 #include "golden/golden_values.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::golden {
 namespace {

@@ -67,13 +67,13 @@ def test_the_sdist_holds_what_builds_a_wheel_and_nothing_else(made):
     names.remove("bench/results/truth.md")  # how far off predictions are: the command says it with each
     tops = {name.split("/")[0] for name in names}
     assert tops == {
-        *("apps", "cmake", "examples", "include", "measure", "python", "src"),
+        *("apps", "cmake", "examples", "include", "python", "src"),
         *("clusters", "codecs", "models"),  # the command carries them
         *("CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO"),
     }
     assert not [name for name in names if name.startswith("src/") and name.endswith("_test.cc")]
     assert not [name for name in names if name.endswith((".so", ".pyi", ".pyc")) or "results" in name]
-    folders = ("include", "src", "apps", "measure", "cmake")  # apps has a verb whose file ends in _test.cc
+    folders = ("include", "src", "apps", "cmake")  # apps has a verb whose file ends in _test.cc
     listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
     wanted = set(listed.stdout.split())
     assert {name for name in wanted if not (name.startswith("src/") and name.endswith("_test.cc"))} <= names

@@ -6,8 +6,11 @@ import signal
 import threading
 import time
 
+import pytest
+import torch
 import torch.distributed as dist
 from processes import Ranks, run_ranks
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
 import tithe.torch
@@ -185,3 +188,42 @@ def test_a_token_is_the_same_on_all_ranks_or_they_do_not_connect():
     for texts in (run_ranks(2, with_token, [one, other]), run_ranks(2, with_token, [one, ""])):
         assert all("TITHE_TOKEN" in text for text in texts), texts
     assert all("hexadecimal" in text for text in run_ranks(2, with_token, ["secret", "secret"]))
+
+
+COLLECTIVE = {
+    "evaluated": lambda state: state.evaluated(loss=1.0),
+    "gathered_state_dict": lambda state: state.gathered_state_dict(),
+}
+
+
+def a_step(model):
+    model(torch.ones(2, 40)).sum().backward()
+
+
+def loses_a_rank(rank, world, call, in_a_step):
+    model = DDP(torch.nn.Linear(40, 40))
+    state = tithe.torch.attach(model, codec="topk", schedule="recover", min_values=0, timeout=10.0, patience=1000.0)
+    for _ in range(3):
+        a_step(model)
+    if rank == 2:
+        if not in_a_step:
+            time.sleep(3)  # the others wait for it in the call
+        os.kill(os.getpid(), signal.SIGKILL)
+    told = []
+    for collective in (*((a_step,) if in_a_step else ()), call):
+        try:
+            a_step(model) if collective is a_step else COLLECTIVE[call](state)
+        except tithe.Error as error:
+            told.append((error.code, error.peer))
+    saved = state.state_dict()
+    return told, len(saved)
+
+
+@pytest.mark.parametrize("call", COLLECTIVE)
+@pytest.mark.parametrize("in_a_step", [True, False])
+def test_a_lost_rank_is_not_waited_for_with_patience(call, in_a_step):
+    with Ranks(3, loses_a_rank, call, in_a_step) as ranks:
+        for rank in (0, 1):
+            told, states = ranks.result(rank, 120)
+            assert told == [("peer_lost", 2)] * (2 if in_a_step else 1)
+            assert states == 1

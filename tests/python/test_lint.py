@@ -40,14 +40,17 @@ def tree(tmp_path):
 
     t = Tree()
     t.put("include/tithe/status.h", GOOD_HEADER)
-    t.put("include/tithe/codec.h", SPDX_CC + '#pragma once\n#include "tithe/status.h"\n')
-    t.put("include/tithe/transport.h", SPDX_CC + '#pragma once\n#include "tithe/status.h"\n')
+    t.put("include/tithe/seam/codec.h", SPDX_CC + '#pragma once\n#include "tithe/status.h"\n')
+    t.put("include/tithe/seam/transport.h", SPDX_CC + '#pragma once\n#include "tithe/status.h"\n')
     t.put("src/base/fold.h", SPDX_CC + "#pragma once\n")
-    t.put("src/codec/sparse/sparse.h", SPDX_CC + '#pragma once\n#include "tithe/codec.h"\n')
+    t.put("src/codec/shared/sparse/sparse.h", SPDX_CC + '#pragma once\n#include "tithe/seam/codec.h"\n')
     for room in ("floats", "levels"):
-        t.put(f"src/codec/{room}/{room}_code.h", SPDX_CC + "#pragma once\n")
+        t.put(f"src/codec/shared/{room}/{room}_code.h", SPDX_CC + "#pragma once\n")
     t.put("tests/support/draws.h", SPDX_CC + "#pragma once\n")
-    t.put("src/codec/topk/topk.h", SPDX_CC + '#pragma once\n#include "codec/sparse/sparse.h"\n#include "base/fold.h"\n')
+    t.put(
+        "src/codec/topk/topk.h",
+        SPDX_CC + '#pragma once\n#include "codec/shared/sparse/sparse.h"\n#include "base/fold.h"\n',
+    )
     t.put("src/engine/engine.cc", SPDX_CC + '#include "codec/topk/topk.h"\n#include "fmt/format.h"\n')
     t.put("src/lang/loader.h", SPDX_CC + '#pragma once\n#include "lang/run/walk.h"\n')
     t.put("src/lang/run/walk.h", SPDX_CC + '#pragma once\n#include "lang/front/ast.h"\n')
@@ -71,27 +74,29 @@ def test_this_tree_passes_is_decided_by_lint_but_a_good_tree_does(tree, checker)
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("src/base/fold.h", '#include "codec/sparse/sparse.h"\n', "base (floor 0) includes"),
-        ("src/codec/dgc/dgc.cc", '#include "tithe/transport.h"\n', "codec and transport never see each other"),
-        ("src/transport/loop/loop.cc", '#include "tithe/codec.h"\n', "transport and codec never see each other"),
+        ("src/base/fold.h", '#include "codec/shared/sparse/sparse.h"\n', "base (floor 0) includes"),
+        ("src/codec/dgc/dgc.cc", '#include "tithe/seam/transport.h"\n', "codec and transport never see each other"),
+        ("src/transport/loop/loop.cc", '#include "tithe/seam/codec.h"\n', "transport and codec never see each other"),
         ("src/codec/dgc/dgc.cc", '#include "codec/topk/topk.h"\n', "share it in src/codec/"),
         ("src/codec/dgc/dgc.cc", '#include "base/none.h"\n', "is not there"),
-        ("src/codec/levels/a.cc", '#include "codec/sparse/sparse.h"\n', "the room levels includes"),
-        ("src/codec/levels/a.cc", '#include "codec/topk/topk.h"\n', "the room levels includes"),
+        ("src/codec/shared/levels/a.cc", '#include "codec/shared/sparse/sparse.h"\n', "the room levels includes"),
+        ("src/codec/shared/levels/a.cc", '#include "codec/topk/topk.h"\n', "the room levels includes"),
         ("src/lang/front/a.h", '#include "lang/run/walk.h"\n', "the room front includes"),
         ("src/lang/run/walk.h", '#include "lang/loader.h"\n', "src/lang is not below it"),
         ("src/lang/hall/a.cc", "int a;\n", "'hall' is no room of src/lang"),
+        ("src/engine/hall/a.cc", "int a;\n", "'hall' is no room of src/engine"),
+        ("src/advice/hall/a.cc", "int a;\n", "'advice/hall' has no floor"),
         (
             "src/codec/dgc/dgc.cc",
-            '#include "codec/floats/floats_code.h"\n#include "codec/levels/levels_code.h"\n'
-            '#include "codec/sparse/sparse.h"\n',
+            '#include "codec/shared/floats/floats_code.h"\n#include "codec/shared/levels/levels_code.h"\n'
+            '#include "codec/shared/sparse/sparse.h"\n',
             "dgc names 3 rooms (at most 2)",
         ),
         ("src/codec/dgc/dgc.cc", '#include "support/draws.h"\n', "is for tests"),
         ("src/mystery/a.cc", "int a;\n", "has no floor"),
         ("include/tithe/mystery.h", "#pragma once\n", "has no floor"),
-        ("include/tithe/codec.h", '#pragma once\n#include "base/fold.h"\n', "which users do not have"),
-        ("include/tithe/codec.h", "#pragma once\nstd::size_t f();\n", "does not compile alone"),
+        ("include/tithe/seam/codec.h", '#pragma once\n#include "base/fold.h"\n', "which users do not have"),
+        ("include/tithe/seam/codec.h", "#pragma once\nstd::size_t f();\n", "does not compile alone"),
     ],
 )
 def test_floors_catches(tree, name, text, says):
@@ -102,8 +107,8 @@ def test_floors_catches(tree, name, text, says):
 
 
 def test_floors_catches_a_circle(tree):
-    tree.put("src/plan/plan.h", SPDX_CC + '#include "engine/engine.h"\n')
-    tree.put("src/engine/engine.h", SPDX_CC + '#include "plan/plan.h"\n')
+    tree.put("src/carry/store.h", SPDX_CC + '#include "strategy/ring.h"\n')
+    tree.put("src/strategy/ring.h", SPDX_CC + '#include "carry/store.h"\n')
     assert "include each other" in lint("check_floors", tree.root).stdout
 
 

@@ -123,7 +123,7 @@ def test_results_go_on_but_not_with_those_of_another_study(tmp_path):
 @pytest.fixture
 def tree(tmp_path):
     for name in (
-        *("docs/choosing.md", "include/tithe/session.h", "include/tithe/codecs.def", "apps/tithe/choosing.def"),
+        *("docs/choosing.md", "include/tithe/session.h", "include/tithe/codecs.def", "apps/tithe/codec/choosing.def"),
         *("bench/results/study_optimizers.json", "bench/results/study_optimizers.md", "bench/results/study.json"),
         "python/tithe/_studied.py",
     ):

@@ -40,7 +40,7 @@ def suite(tmp_path_factory):
     tree = tmp_path_factory.mktemp("tree")
     for folder in ("include", "src/base", "tests/conformance", "tests/support", "tests/golden"):
         shutil.copytree(ROOT / folder, tree / folder)
-    for room in ("common", "fp32"):
+    for room in ("shared/common", "fp32"):
         shutil.copytree(ROOT / "src/codec" / room, tree / "src/codec" / room)
     for shared in ROOT.glob("src/codec/*.*"):
         if not shared.name.startswith("typical."):  # knows the codecs that are left out; no codec knows it

@@ -53,6 +53,7 @@ def read_majority_votes(payload: bytes, n: int) -> list[int]:
 def read_sign_majority(payload: bytes, n: int, majority: list[int]) -> list[float]:
     must(len(payload) == 4 * -(-n // 2048), "sign_majority: length")
     sizes = f32_array(payload, 0, len(payload) // 4)
+    must(all(map(math.isfinite, sizes)), "sign_majority: scale")
     return [sizes[i // 2048] * m for i, m in enumerate(majority)]
 
 

@@ -11,7 +11,8 @@ import math
 import struct
 from dataclasses import dataclass
 
-from tithe_fft import Spectrum, values
+import tithe_eden
+import tithe_fft
 from tithe_numbers import f32, must
 from tithe_payloads import READERS
 from tithe_sparse import Sparse
@@ -111,8 +112,9 @@ def parse_frame(frame: bytes, header_alone: bool = False) -> tuple[Header, list[
 
 def combine(payloads: list, n: int, base: list[float] | None = None, divide: float = 1.0) -> list[float]:
     out = list(base) if base is not None else None
-    if payloads and isinstance(payloads[0], Spectrum):
-        payloads = [values(payloads, n)]
+    for kind, values in ((tithe_fft.Spectrum, tithe_fft.values), (tithe_eden.Rotated, tithe_eden.values)):
+        if payloads and isinstance(payloads[0], kind):
+            payloads = [values(payloads, n)]
     for p in payloads:
         if isinstance(p, Sparse):
             out = [0.0] * n if out is None else out

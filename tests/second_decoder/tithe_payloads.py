@@ -4,6 +4,7 @@
 import math
 import struct
 
+from tithe_eden import read_eden
 from tithe_few_bits import (
     read_majority_votes,
     read_minmax,
@@ -195,4 +196,5 @@ READERS = {
     31: (read_shared_norms, read_qsgd_shared),
     32: (read_majority_votes, read_sign_majority),
     33: read_snap,
+    34: read_eden,
 }

@@ -4,7 +4,7 @@
 // from since most codecs say nothing of them: NaN, Inf, sums that overflow, zeros of both signs in any order.
 #include "support/codec_run.h"
 #include "support/targets.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::harness {
 

@@ -15,7 +15,7 @@
 #include "support/phases.h"
 #include "support/scratch.h"
 #include "support/values.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::harness {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "tithe/transport.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::testing {
 

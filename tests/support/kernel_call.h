@@ -3,7 +3,7 @@
 // A call of kernels as prelude_cuda_bytes.h has it; prelude_cuda_test.cc compares the two.
 #include <cstdint>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::testing {
 

@@ -15,7 +15,7 @@
 #include "support/ranks.h"
 #include "support/transport_world.h"
 #include "support/values.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::testing {
 

@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 
 namespace tithe::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Small codecs for what no listed codec uses yet: laws, and a memory.
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::testing {
 

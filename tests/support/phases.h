@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "support/scratch.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::phases {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a sparsifier sends, as a list of indices and values.
-#include "codec/sparse/sparse.h"
+#include "codec/shared/sparse/sparse.h"
 #include "support/codec_run.h"
 
 namespace tithe::sparse {

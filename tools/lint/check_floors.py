@@ -3,8 +3,8 @@
 
 A folder may include its own floor and those below. `codec` and `transport` never see each other, one codec never sees
 another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
-Codecs share rooms: src/codec/common and what ROOMS lists; a codec names at most two of these beside common. The codec
-language has rooms too, and a folder of src/lang that is none of them is refused.
+Codecs share rooms: src/codec/shared/common and what ROOMS lists; a codec names at most two of these beside common.
+The codec language and the engine have rooms too, and a folder of theirs that is none of them is refused.
 tests/support is for tests alone. No codec asks the machine or the environment: who runs a codec chooses its impl.
 """
 
@@ -31,17 +31,20 @@ FLOORS = {
     "lang": 3,
     "trace": 3,
     "catalogue": 4,
+    "plan": 4,
     "engine": 5,
-    "plan": 5,
-    "sim": 5,
-    "planner": 5,
-    "automatic": 6,
+    "advice/sim": 6,
+    "advice/planner": 7,
+    "measure": 7,
+    "advice/auto": 8,
 }
+HALLS = {"advice"}  # folders whose rooms have floors of their own
 # A public header stands on the floor of the folder that keeps its promises.
 PUBLIC = {
     "status": "base", "byte_view": "base", "hd": "base", "limits": "base",
     "frame": "frame",
-    "codec": "codec", "machine": "codec",
+    "machine": "base",
+    "codec": "codec",
     "hosts": "transport", "transport": "transport", "transports": "transport", "connect": "transport",
     "spec": "carry",
     "catalogue": "catalogue", "codecs": "catalogue",
@@ -50,13 +53,14 @@ PUBLIC = {
     "plan": "plan", "choices": "plan", "schedule": "plan",
     "session": "engine", "tithe": "engine",
 }  # fmt: skip
-# The rooms of src/codec and src/lang: a room, and the rooms that it may include. A codec's own folder stands above the
-# rooms of codec; the files of src/lang itself stand above its rooms, which know nothing of them.
+# The rooms of a folder: a room, and the rooms that it may include. A codec's own folder stands above the rooms of
+# src/codec/shared; the files of src/lang itself stand above its rooms, which know nothing of them.
 ROOMS = {
     "codec": {
         "common": (),
         "floats": ("common",),
         "levels": ("common",),
+        "rotation": ("common",),
         "int_sum": ("common", "levels"),
         "sparse": ("common", "floats"),
     },
@@ -69,7 +73,14 @@ ROOMS = {
         "cpp": ("front", "run", "runtime", "text"),
         "cuda": ("front", "run", "runtime", "text"),
     },
+    "engine": {
+        "program": (),
+        "peers": ("program",),
+        "run": ("program", "peers"),
+        "session": ("program", "peers", "run"),
+    },
 }
+CLOSED = {"lang", "engine"}  # folders in which every folder is a room
 MOST_ROOMS = 2  # that one codec names, beside common
 STRANGERS = [{"codec", "transport"}]
 ASKS = re.compile(r"\bthis_machine\(|\bgetenv\(")
@@ -82,6 +93,10 @@ def folder_of(relative: str) -> tuple[str, str] | None:
     parts = relative.split("/")
     if parts[:2] == ["include", "tithe"]:
         return PUBLIC.get(Path(parts[-1]).stem, f"? {relative}"), ""
+    if parts[0] == "src" and len(parts) > 3 and parts[1] in HALLS:
+        return f"{parts[1]}/{parts[2]}", parts[3] if len(parts) > 4 else ""
+    if parts[:3] == ["src", "codec", "shared"]:
+        parts = ["src", "codec", *parts[3:]]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1], parts[2] if len(parts) > 3 else ""
     return None  # apps, python, tests, bench: above all floors
@@ -97,8 +112,8 @@ def check(root: Path) -> Iterator[Problem]:
         if here[0] not in FLOORS:
             yield path, 1, f"'{here[0]}' has no floor: add it to tools/lint/check_floors.py"
             continue
-        if here[0] == "lang" and here[1] and here[1] not in ROOMS["lang"]:
-            yield path, 1, f"'{here[1]}' is no room of src/lang: add it to tools/lint/check_floors.py"
+        if here[0] in CLOSED and here[1] and here[1] not in ROOMS[here[0]]:
+            yield path, 1, f"'{here[1]}' is no room of src/{here[0]}: add it to tools/lint/check_floors.py"
             continue
         public = path.is_relative_to(root / "include")
         test = path.name.endswith("_test.cc")
@@ -137,7 +152,7 @@ def check(root: Path) -> Iterator[Problem]:
                     f'{here[0]} includes "{name}": {here[0]} and {there[0]} never see each other',
                 )
             elif here[0] == there[0] and here[1] in (own := ROOMS.get(here[0], {})) and not test:
-                below = (here[1], *own[here[1]], *([""] if here[0] == "codec" else []))
+                below = (here[1], *own[here[1]], *([""] if here[0] == "codec" or name.startswith("tithe/") else []))
                 if there[1] not in below:
                     what = there[1] if there[1] in own else f"src/{there[0]}"
                     yield path, number, f'the room {here[1]} includes "{name}": {what} is not below it'
@@ -160,7 +175,7 @@ def check(root: Path) -> Iterator[Problem]:
 def check_alone(root: Path) -> Iterator[Problem]:
     """Each public header compiles as the first line of an otherwise empty file, with nothing else included."""
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    headers = list(files(root, "include/tithe/*.h"))
+    headers = list(files(root, "include/tithe/*.h", "include/tithe/seam/*.h"))
     if not headers:
         return
     if compiler is None:
@@ -170,7 +185,7 @@ def check_alone(root: Path) -> Iterator[Problem]:
     def compile_alone(header: Path) -> Problem | None:
         with tempfile.TemporaryDirectory() as scratch:
             source = Path(scratch) / "alone.cc"
-            source.write_text(f'#include "tithe/{header.name}"\n')
+            source.write_text(f'#include "{header.relative_to(root / "include")}"\n')
             command = [
                 compiler,
                 "-std=c++20",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
 studies (study_optimizers.json and, for one column, study.json); what `tithe codecs NAME` says, from that page
-(apps/tithe/choosing.def); what tithe.torch.attach() knows of it (python/tithe/_studied.py); and that the default of
-sessions cannot be told from fp32 there. --write puts all of it in place; else it is compared."""
+(apps/tithe/codec/choosing.def); what tithe.torch.attach() knows of it (python/tithe/_studied.py); and that the default
+of sessions cannot be told from fp32 there. --write puts all of it in place; else it is compared."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
     new = {
         page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
         results: study_verdict.page(details),
-        root / "apps/tithe/choosing.def": definitions(page.read_text(), codecs, study, first),
+        root / "apps/tithe/codec/choosing.def": definitions(page.read_text(), codecs, study, first),
         root / "python/tithe/_studied.py": module(study, first),
     }
     for path, text in new.items():

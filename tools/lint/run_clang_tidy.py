@@ -47,7 +47,7 @@ def closure(path: Path) -> frozenset[Path]:
             continue
         found.add(file)
         for name in INCLUDE.findall(file.read_bytes()):
-            for base in (ROOT / "include", ROOT / "src", file.parent):
+            for base in (ROOT / "include", ROOT / "src", file.parent, ROOT / "apps/tithe", *ROOT.glob("apps/tithe/*/")):
                 if (base / name.decode()).is_file():
                     todo.append((base / name.decode()).resolve())
                     break

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/bf16/bf16.h"
-#include "codec/common/kernels.h"
+#include "codec/shared/common/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/bf16/bf16_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/floats/half_simd_inl.h"
+#include "codec/shared/floats/half_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::bf16::HWY_NAMESPACE {

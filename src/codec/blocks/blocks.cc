@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/fold.h"
-#include "codec/common/payload.h"
-#include "codec/sparse/sparse.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/sparse.h"
 
 namespace tithe {
 namespace blocks {

@@ -4,7 +4,7 @@
 // ratio below 1 it sends at most that share of all blocks: those of the largest squared norm, the lower index first
 // among equals.
 //
-// Layout   u8 values: how they are written (codec/sparse/sparse_values.h)
+// Layout   u8 values: how they are written (codec/shared/sparse/sparse_values.h)
 //          one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
 //          value array of the blocks that are sent, in order; the last block may be shorter
 // Block indices are always a bitmap: it is 1 % of the payload even if only one block in a hundred is sent.
@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec blocks_codec;

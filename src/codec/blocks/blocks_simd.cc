@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "codec/blocks/blocks_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::blocks::HWY_NAMESPACE {

@@ -8,9 +8,9 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/payload.h"
-#include "codec/floats/bf16_format.h"
-#include "codec/sparse/sparse.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/floats/bf16_format.h"
+#include "codec/shared/sparse/sparse.h"
 
 namespace tithe {
 namespace dct {

@@ -13,7 +13,7 @@
 #include <array>
 #include <cstdint>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec dct_codec;

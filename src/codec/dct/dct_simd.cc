@@ -5,16 +5,16 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "codec/common/kernels.h"
 #include "codec/dct/dct.h"
-#include "codec/floats/bf16_format.h"
-#include "codec/sparse/sparse.h"
+#include "codec/shared/common/kernels.h"
+#include "codec/shared/floats/bf16_format.h"
+#include "codec/shared/sparse/sparse.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/dct/dct_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::dct::HWY_NAMESPACE {

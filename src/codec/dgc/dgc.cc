@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "codec/common/payload.h"
-#include "codec/sparse/select.h"
-#include "codec/sparse/select_fast.h"
-#include "codec/sparse/sparse_typical.h"
-#include "codec/sparse/sparsifier.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/select.h"
+#include "codec/shared/sparse/select_fast.h"
+#include "codec/shared/sparse/sparse_typical.h"
+#include "codec/shared/sparse/sparsifier.h"
 
 namespace tithe {
 namespace dgc {

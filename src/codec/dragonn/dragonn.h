@@ -12,12 +12,12 @@
 // Unlike in the published code, the table is local to a block, so it stays in cache and the indices come out in order;
 // and index 0 is treated like any other index.
 //
-// Layout   codec/sparse/sparse.h, at most min(length, slots) pairs of each block
+// Layout   codec/shared/sparse/sparse.h, at most min(length, slots) pairs of each block
 #include <cstddef>
 #include <cstdint>
 
-#include "tithe/codec.h"
-#include "tithe/hd.h"
+#include "tithe/seam/codec.h"
+#include "tithe/seam/hd.h"
 
 namespace tithe {
 extern const Codec dragonn_codec;

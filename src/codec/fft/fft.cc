@@ -4,7 +4,7 @@
 #include <numeric>
 #include <string>
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 
 namespace tithe {
 namespace fft {

@@ -18,7 +18,7 @@
 //
 // Layout   u8 N | u8 m | u8 l | u8 0 | u32 k, then per block
 //          u32 base | M bits, lowest first: which bins are sent | re and im of each, N bits as in
-//          codec/floats/range_codes.h, lowest bit first; padding bits are 0
+//          codec/shared/floats/range_codes.h, lowest bit first; padding bits are 0
 // A shorter block of M' bins sends ceil(k M' / M) bins.
 #include <algorithm>
 #include <bit>
@@ -27,8 +27,8 @@
 
 #include "base/bytes.h"
 #include "base/fourier.h"
-#include "codec/floats/range_codes.h"
-#include "tithe/codec.h"
+#include "codec/shared/floats/range_codes.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec fft_codec;

@@ -10,7 +10,7 @@
 #endif
 
 #include "base/fourier.h"
-#include "codec/common/simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::fft::HWY_NAMESPACE {

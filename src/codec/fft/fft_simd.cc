@@ -4,15 +4,15 @@
 // out. The transform goes depth first, two stages at a time, so its smaller half stays in the L1 cache.
 #include <cstring>
 
-#include "codec/common/kernels.h"
 #include "codec/fft/fft.h"
+#include "codec/shared/common/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/fft/fft_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/fft/fft_abreast_inl.h"
-#include "codec/floats/range_codes_simd_inl.h"
+#include "codec/shared/floats/range_codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::fft::HWY_NAMESPACE {

@@ -13,7 +13,7 @@
 
 #include "support/codec_run.h"
 #include "support/draws.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::fft {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/kernels.h"
 #include "codec/fp16/fp16.h"
+#include "codec/shared/common/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/fp16/fp16_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/floats/half_simd_inl.h"
+#include "codec/shared/floats/half_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::fp16::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fp32/fp32.h"
 
-#include "codec/common/float_sums.h"
+#include "codec/shared/common/float_sums.h"
 
 namespace tithe {
 namespace fp32 {

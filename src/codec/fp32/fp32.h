@@ -5,8 +5,8 @@
 // Layout   n x f32, little-endian
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/payload.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/payload.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec fp32_codec;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "codec/common/payload.h"
-#include "codec/floats/fp8_kernels.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/floats/fp8_kernels.h"
 
 namespace tithe {
 namespace fp8 {

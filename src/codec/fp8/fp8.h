@@ -16,7 +16,7 @@
 // follows the partial sums. fp8_shared uses scales that all ranks share and adds codes without decoding them.
 //
 // Layout   u8 format: 0 e4m3, 1 e5m2 | per block of 32 values: u8 s | n x u8 codes
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec fp8_codec;

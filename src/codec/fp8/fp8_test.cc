@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "codec/floats/fp8_format.h"
+#include "codec/shared/floats/fp8_format.h"
 #include "support/agree.h"
 #include "support/codec_run.h"
 #include "support/draws.h"
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::fp8 {
 namespace {

@@ -5,9 +5,9 @@
 #include <bit>
 
 #include "base/bytes.h"
-#include "codec/common/leave.h"
-#include "codec/common/payload.h"
-#include "codec/floats/fp8_kernels.h"
+#include "base/finite.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/floats/fp8_kernels.h"
 
 namespace tithe {
 namespace fp8_shared {
@@ -111,7 +111,7 @@ Result<Combined> add(const Kernels& with, const Call& call, std::size_t n, Bytes
   const bool harmless =
       residual_out == nullptr ||
       std::all_of(scales.begin(), scales.end(), [&](std::uint8_t s) { return s <= harmless_scale(in[0]); });
-  return Combined{harmless || codec::all_finite({residual_out, n})};
+  return Combined{harmless || all_finite({residual_out, n})};
 }
 
 template <const Kernels& kWith>

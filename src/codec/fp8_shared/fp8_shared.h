@@ -14,7 +14,7 @@
 //
 // Layout   phase 0 (max): u16 ranks counted | u8 format | u8 s per block
 //          phase 1 (sum): a payload of fp8
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec fp8_shared_codec;

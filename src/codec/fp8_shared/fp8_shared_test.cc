@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/floats/fp8_format.h"
+#include "codec/shared/floats/fp8_format.h"
 #include "support/agree.h"
 #include "support/codec_run.h"
 

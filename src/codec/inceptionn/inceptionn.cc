@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/finite.h"
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 #include "codec/typical.h"
 
 namespace tithe {

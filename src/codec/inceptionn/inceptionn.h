@@ -32,8 +32,8 @@
 #include <array>
 #include <cstdint>
 
-#include "codec/floats/size_classes.h"
-#include "tithe/codec.h"
+#include "codec/shared/floats/size_classes.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec inceptionn_codec;

@@ -3,8 +3,8 @@
 // instruction decodes eight. The offset of the next group depends on the tags, so four blocks are decoded in turn.
 #include <cstring>
 
-#include "codec/common/payload.h"
 #include "codec/inceptionn/inceptionn.h"
+#include "codec/shared/common/payload.h"
 
 #define HWY_WANT_AVX3_DL  // expands bytes
 #undef HWY_TARGET_INCLUDE

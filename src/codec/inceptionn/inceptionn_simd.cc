@@ -4,17 +4,17 @@
 #include <cstring>
 
 #include "base/finite.h"
-#include "codec/common/kernels.h"
-#include "codec/common/payload.h"
 #include "codec/inceptionn/inceptionn.h"
+#include "codec/shared/common/kernels.h"
+#include "codec/shared/common/payload.h"
 
 #define HWY_WANT_AVX3_DL  // compresses bytes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/inceptionn/inceptionn_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/compress_simd_inl.h"
 #include "codec/inceptionn/inceptionn_simd_inl.h"
+#include "codec/shared/common/compress_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::inceptionn::HWY_NAMESPACE {

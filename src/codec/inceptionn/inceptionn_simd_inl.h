@@ -7,9 +7,9 @@
 #define TITHE_CODEC_INCEPTIONN_SIMD_INL_H_
 #endif
 
-#include "codec/common/compress_simd_inl.h"
-#include "codec/common/simd_inl.h"
 #include "codec/inceptionn/inceptionn.h"
+#include "codec/shared/common/compress_simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::inceptionn::HWY_NAMESPACE {
@@ -54,7 +54,7 @@ struct Edges {
   VW shifts[2];
 };
 
-// send() of codec/floats/size_classes.h, for a vector of values.
+// send() of codec/shared/floats/size_classes.h, for a vector of values.
 struct Classified {
   HWY_INLINE Classified(const Edges& c, VF v)
       : taken(v),

@@ -10,7 +10,7 @@
 
 #include "support/codec_run.h"
 #include "support/draws.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::inceptionn {
 namespace {

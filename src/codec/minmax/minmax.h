@@ -15,9 +15,9 @@
 // it. Zero need not be a level. The encoder reads memory twice.
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/bit_packing.h"
-#include "codec/common/block.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/bit_packing.h"
+#include "codec/shared/common/block.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec minmax_codec;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/kernels.h"
 #include "codec/minmax/minmax.h"
+#include "codec/shared/common/kernels.h"
 
 #define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/minmax/minmax_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/bit_packing_simd_inl.h"
-#include "codec/common/doubles_simd_inl.h"
+#include "codec/shared/common/bit_packing_simd_inl.h"
+#include "codec/shared/common/doubles_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::minmax::HWY_NAMESPACE {

@@ -14,8 +14,8 @@
 // 2^-125 of the block's largest, may become 0.
 // The residual is made of the value's own low bits: taken == sent + residual_out holds bit for bit.
 #include "base/bytes.h"
-#include "codec/common/block.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/block.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec natural_codec;

@@ -3,11 +3,11 @@
 // nuqsgd: qsgd with the levels 0, 2^-(K - 1), ..., 1/2, 1 times a bucket's norm: closer together near 0, where most
 // values are (A. Ramezani-Kebrya et al., JMLR 2021).
 //
-// Layout   codec/levels/buckets.h; a code is sign << (bits - 1) | k and stands for 0 if k is 0, else for
+// Layout   codec/shared/levels/buckets.h; a code is sign << (bits - 1) | k and stands for 0 if k is 0, else for
 //          2^(k - K) * norm, rounded to fp32; K = 2^(bits - 1) - 1
 // Rounding between two levels is random; the mean is the value, to within 2^-23 of the norm.
-#include "codec/levels/buckets.h"
-#include "tithe/codec.h"
+#include "codec/shared/levels/buckets.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec nuqsgd_codec;

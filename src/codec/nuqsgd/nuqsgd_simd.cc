@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/kernels.h"
 #include "codec/nuqsgd/nuqsgd.h"
+#include "codec/shared/common/kernels.h"
 
 #define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/nuqsgd/nuqsgd_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/bit_packing_simd_inl.h"
+#include "codec/shared/common/bit_packing_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::nuqsgd::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "codec/common/block.h"
+#include "codec/shared/common/block.h"
 #include "support/agree.h"
 #include "support/codec_run.h"
 

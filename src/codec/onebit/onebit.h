@@ -14,8 +14,8 @@
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "base/fold.h"
-#include "codec/common/block.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/block.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec onebit_codec;

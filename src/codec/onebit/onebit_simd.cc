@@ -5,15 +5,15 @@
 // or signs for the second pass. Stores beside loads that miss the cache are expensive.
 #include <cstring>
 
-#include "codec/common/kernels.h"
 #include "codec/onebit/onebit.h"
+#include "codec/shared/common/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/onebit/onebit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/block_simd_inl.h"
-#include "codec/levels/sign_bits_simd_inl.h"
+#include "codec/shared/common/block_simd_inl.h"
+#include "codec/shared/levels/sign_bits_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::onebit::HWY_NAMESPACE {

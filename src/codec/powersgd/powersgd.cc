@@ -11,8 +11,8 @@
 #include "base/finite.h"
 #include "base/fold.h"
 #include "base/rng.h"
-#include "codec/common/float_sums.h"
-#include "codec/common/payload.h"
+#include "codec/shared/common/float_sums.h"
+#include "codec/shared/common/payload.h"
 
 namespace tithe {
 namespace powersgd {

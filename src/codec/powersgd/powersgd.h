@@ -11,7 +11,7 @@
 // residual_out is M - P^ Q' with the worker's own Q. Summed over all workers, it is what the result lacks.
 //
 //   shape     cols values per row, rows = ceil(n / cols); zeros extend the last row. cols is a parameter; cols = 0: the
-//             matrix nearest to a square. The plan sets cols from the tensor's shape (tithe/plan.h)
+//             matrix nearest to a square. The plan sets cols from the tensor's shape (tithe/seam/plan.h)
 //   small     if r (rows + cols) >= n, phase 0 says so and phase 1 sends the values as fp32
 //   start     a zero column of Q is drawn at random from the shared seed; at first all columns are zero
 //   large     a matrix whose sums might overflow sends 2^-40 times its values
@@ -26,7 +26,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec powersgd_codec;

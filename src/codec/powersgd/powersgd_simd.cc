@@ -5,14 +5,14 @@
 #include <algorithm>
 
 #include "base/fold.h"
-#include "codec/common/kernels.h"
 #include "codec/powersgd/powersgd.h"
+#include "codec/shared/common/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/powersgd/powersgd_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::powersgd::HWY_NAMESPACE {

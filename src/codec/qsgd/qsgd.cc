@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/qsgd/qsgd.h"
 
-#include "codec/levels/qsgd_format.h"
+#include "codec/shared/levels/qsgd_format.h"
 
 namespace tithe {
 namespace qsgd {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // 4 and 8 bits are packed in vectors; for other widths codes are made in vectors and packed one by one.
-#include "codec/common/kernels.h"
-#include "codec/levels/qsgd_format.h"
+#include "codec/shared/common/kernels.h"
+#include "codec/shared/levels/qsgd_format.h"
 
 #define HWY_WANT_AVX3_DL  // byte permutes
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/qsgd/qsgd_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/bit_packing_simd_inl.h"
-#include "codec/common/block_simd_inl.h"
+#include "codec/shared/common/bit_packing_simd_inl.h"
+#include "codec/shared/common/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::qsgd::HWY_NAMESPACE {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/levels/qsgd_format.h"
+#include "codec/shared/levels/qsgd_format.h"
 #include "support/agree.h"
 #include "support/codec_run.h"
 

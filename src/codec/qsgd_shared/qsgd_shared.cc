@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/qsgd_shared/qsgd_shared.h"
 
-#include "codec/int_sum/shared_levels.h"
+#include "codec/shared/int_sum/shared_levels.h"
 
 namespace tithe {
 namespace qsgd_shared {
 namespace {
 
-enum Param : std::size_t { kRanks = 3 };  // after those of codec/levels/buckets.h
+enum Param : std::size_t { kRanks = 3 };  // after those of codec/shared/levels/buckets.h
 constexpr ParamSpec kParams[] = {buckets::kParams[buckets::kBits], buckets::kParams[buckets::kNorm],
                                  buckets::kParams[buckets::kBucket], int_fields::kWorkers};
 

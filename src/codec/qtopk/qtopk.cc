@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/common/payload.h"
-#include "codec/sparse/largest.h"
-#include "codec/sparse/sparse.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/largest.h"
+#include "codec/shared/sparse/sparse.h"
 
 namespace tithe {
 namespace qtopk {

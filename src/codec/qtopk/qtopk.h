@@ -11,7 +11,7 @@
 //
 // Layout   B = ceil(n / 255) blocks of 255 values, so that a count fits in a byte:
 //   u32 count | u16 top level | u8 values sent[B] | u8 index within the block[count] | u8 code[count]
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec qtopk_codec;

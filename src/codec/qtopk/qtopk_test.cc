@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "support/codec_run.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/payload.h"
-#include "codec/sparse/shared_indices.h"
-#include "codec/sparse/sparse.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/shared_indices.h"
+#include "codec/shared/sparse/sparse.h"
 
 namespace tithe {
 namespace randomk {
@@ -70,7 +70,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
              : corrupt("a code that no writer writes");
 }
 
-// The Source of codec/sparse/shared_indices.h: the indices of a payload.
+// The Source of codec/shared/sparse/shared_indices.h: the indices of a payload.
 class IndexSource {
  public:
   IndexSource(std::uint64_t key, std::size_t n, std::size_t count) : key_(key), n_(n), count_(count) {}

@@ -14,13 +14,13 @@
 // combine adds value by value in fp32 and writes the sums in the payloads' form; the rounding error is added to
 // residual_out.
 //
-// Layout   u64 key | u32 k | u8 values | 3 x u8 0 | value array (codec/sparse/sparse_values.h)
+// Layout   u64 key | u32 k | u8 values | 3 x u8 0 | value array (codec/shared/sparse/sparse_values.h)
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/rng.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec randomk_codec;

@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "codec/randomk/randomk_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::randomk::HWY_NAMESPACE {

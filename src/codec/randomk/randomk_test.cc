@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "support/codec_run.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

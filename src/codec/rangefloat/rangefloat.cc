@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 
 namespace tithe {
 namespace rangefloat {

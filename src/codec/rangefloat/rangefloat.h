@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// rangefloat: sends every value as a range-based float (codec/floats/range_codes.h). m is the number of mantissa bits
+// rangefloat: sends every value as a range-based float (floats/range_codes.h). m is the number of mantissa bits
 // with the least squared error on a sample of the values, or is given.
 //
 // The range ends at the largest magnitude of each block of 1024 values, found in one pass over memory, or is given.
@@ -8,8 +8,8 @@
 // Layout   u8 N | u8 m | u16 0, then per block of 1024 values (the last one may be shorter):
 //          u32 base | codes, N bits each, lowest bit first; padding bits are 0
 #include "base/bytes.h"
-#include "codec/floats/range_codes.h"
-#include "tithe/codec.h"
+#include "codec/shared/floats/range_codes.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec rangefloat_codec;

@@ -2,15 +2,15 @@
 // N = 8: a code is a byte, and m is at most 6, so the upper half of a float is enough: rounding adds to its bit 22 - m,
 // and eps / 2 has no bit below. A block is read from memory once: the first pass finds its range and keeps the upper
 // halves; the second pass, in the L1 cache, makes the codes, two vectors at a time.
-#include "codec/common/kernels.h"
-#include "codec/common/payload.h"
 #include "codec/rangefloat/rangefloat.h"
+#include "codec/shared/common/kernels.h"
+#include "codec/shared/common/payload.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/rangefloat/rangefloat_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/floats/range_codes_simd_inl.h"
+#include "codec/shared/floats/range_codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::rangefloat::HWY_NAMESPACE {

@@ -12,7 +12,7 @@
 
 #include "support/codec_run.h"
 #include "support/draws.h"
-#include "tithe/spec.h"
+#include "tithe/seam/spec.h"
 
 namespace tithe::rangefloat {
 namespace {

@@ -2,9 +2,9 @@
 #include "codec/scalecom/scalecom.h"
 
 #include "base/bytes.h"
-#include "codec/common/payload.h"
-#include "codec/sparse/agreed.h"
-#include "codec/sparse/largest.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/agreed.h"
+#include "codec/shared/sparse/largest.h"
 
 namespace tithe {
 namespace scalecom {

@@ -7,9 +7,9 @@
 // The published form also smooths the residual; feedback=decay comes close to that.
 //
 // Layout   phase 0 (leader): count <= k = max(1, ceil(ratio n)) indices, and the form of the values
-//                            (codec/sparse/sparse.h)
-//          phase 1 (sum):    value array (codec/sparse/sparse_values.h)
-#include "tithe/codec.h"
+//                            (codec/shared/sparse/sparse.h)
+//          phase 1 (sum):    value array (codec/shared/sparse/sparse_values.h)
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec scalecom_codec;

@@ -9,7 +9,7 @@
 #include "support/agree.h"
 #include "support/draws.h"
 #include "support/scratch.h"
-#include "tithe/catalogue.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {

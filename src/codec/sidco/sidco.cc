@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/select.h"
+#include "codec/shared/sparse/select_fast.h"
+#include "codec/shared/sparse/sparse_typical.h"
+#include "codec/shared/sparse/sparsifier.h"
 #include "codec/sidco/sidco_fit.h"
-#include "codec/sparse/select.h"
-#include "codec/sparse/select_fast.h"
-#include "codec/sparse/sparse_typical.h"
-#include "codec/sparse/sparsifier.h"
 
 namespace tithe {
 namespace sidco {
@@ -71,7 +71,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   return select::send_from(threshold, limits(call.settings, in.n), form(call.settings), in, out);
 }
 
-// The lists of codec/sparse/select_fast.h, whose work array first holds the sample; then the room for fitted().
+// The lists of codec/shared/sparse/select_fast.h, whose work array first holds the sample; then the room for fitted().
 struct Layout {
   select::Layout lists;
   std::size_t room;  // elements

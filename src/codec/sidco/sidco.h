@@ -11,13 +11,13 @@
 //   - a stage aims at its share of all values, given how many values the stage before really kept: errors do not add up
 //   - if no number of stages works (constants, few distinct values), the threshold is the sample's own quantile, as in
 //     dgc. The published code sends nothing of a constant tensor
-//   - moments are computed from a sample (codec/sparse/select.h, drawn by (seed, round, tensor, chunk)); sample=1 takes
+//   - moments are computed from a sample (sparse/select.h, drawn by (seed, round, tensor, chunk)); sample=1 takes
 //     all values
 // If more than cap * k values reach the threshold, exactly the k = max(1, ceil(ratio * n)) largest are sent, the lower
 // index first among equals.
 //
-// Layout   codec/sparse/sparse.h, at most max(k, floor(cap * k)) pairs
-#include "tithe/codec.h"
+// Layout   codec/shared/sparse/sparse.h, at most max(k, floor(cap * k)) pairs
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec sidco_codec;

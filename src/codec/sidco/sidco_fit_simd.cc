@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "codec/common/kernels.h"
+#include "codec/shared/common/kernels.h"
 #include "codec/sidco/sidco_fit.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/sidco/sidco_fit_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/compress_simd_inl.h"
-#include "codec/common/simd_inl.h"
+#include "codec/shared/common/compress_simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sidco::HWY_NAMESPACE {

@@ -8,9 +8,9 @@
 // The mean magnitude is the scale of least squared error: |x - C(x)|^2 = |x|^2 - |x|_1^2 / len, at most
 // (1 - 1 / len) |x|^2.
 #include "base/bytes.h"
-#include "codec/common/bit_packing.h"
-#include "codec/common/block.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/bit_packing.h"
+#include "codec/shared/common/block.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec sign_codec;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/kernels.h"
+#include "codec/shared/common/kernels.h"
 #include "codec/sign/sign.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/sign/sign_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/block_simd_inl.h"
-#include "codec/levels/sign_bits_simd_inl.h"
+#include "codec/shared/common/block_simd_inl.h"
+#include "codec/shared/levels/sign_bits_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sign::HWY_NAMESPACE {

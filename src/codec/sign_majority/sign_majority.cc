@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "codec/common/float_sums.h"
+#include "codec/shared/common/float_sums.h"
 
 namespace tithe {
 namespace sign_majority {
@@ -60,7 +60,11 @@ Status check_votes(const Call& call, std::size_t n, ByteView payload) {
 }
 
 Status check_scales(const Call& call, std::size_t n, ByteView payload) {
-  return codec::check_size("sign_majority", payload.size(), bound_scales(call.settings, n));
+  TITHE_TRY(codec::check_size("sign_majority", payload.size(), bound_scales(call.settings, n)));
+  for (std::size_t at = 0; at < payload.size(); at += 4)
+    if (!is_finite(wire::get<float>(&payload[at])))
+      return {Code::kCorrupt, "sign_majority: a scale that is not finite"};
+  return {};
 }
 
 bool vote_ref(const Call& call, const Carry& in, std::uint8_t* out) {

@@ -17,9 +17,9 @@
 // Payloads of phase 0 add up as one long integer, since no count exceeds its bits.
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/bit_packing.h"
-#include "codec/common/block.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/bit_packing.h"
+#include "codec/shared/common/block.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec sign_majority_codec;

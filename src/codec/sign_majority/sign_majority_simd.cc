@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/kernels.h"
+#include "codec/shared/common/kernels.h"
 #include "codec/sign_majority/sign_majority.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/sign_majority/sign_majority_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/bit_packing_simd_inl.h"
-#include "codec/common/doubles_simd_inl.h"
+#include "codec/shared/common/bit_packing_simd_inl.h"
+#include "codec/shared/common/doubles_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::sign_majority::HWY_NAMESPACE {

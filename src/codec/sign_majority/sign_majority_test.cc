@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/bit_packing.h"
+#include "codec/shared/common/bit_packing.h"
 #include "support/agree.h"
 #include "support/codec_run.h"
 

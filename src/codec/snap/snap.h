@@ -3,16 +3,16 @@
 // snap: fp32 values of which a network card that packs groups of inceptionn (docs/card.md) keeps every bit; the rest
 // stays in the residual. The bytes are fp32's: what makes them few is the card, and without a card they are no fewer.
 //
-// A value becomes what inceptionn with the same bound and mode decodes it to (codec/floats/size_classes.h), and -0
+// A value becomes what inceptionn with the same bound and mode decodes it to (floats/size_classes.h), and -0
 // becomes +0, which is the one value that a second pass would change. So snapping twice is snapping once, for every
 // bound in both modes. Sums of such values are others, so every hop snaps again.
 //
 // Layout   n x f32, little-endian
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/common/payload.h"
-#include "codec/floats/size_classes.h"
-#include "tithe/codec.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/floats/size_classes.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec snap_codec;

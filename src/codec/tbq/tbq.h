@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tbq: a value that reaches a threshold is sent as the threshold, with its sign; other values are not sent (N. Strom,
-// Interspeech 2015; as TBQ in HiPress, SOSP 2021). Layout: codec/levels/ternary.h; the scale of a block is its
+// Interspeech 2015; as TBQ in HiPress, SOSP 2021). Layout: codec/shared/levels/ternary.h; the scale of a block is its
 // threshold.
 //
 // In the published form the user sets one threshold for all values: tau=... By default each block has its own, 5/4 of
@@ -14,8 +14,8 @@
 // 1 is 0, 2 is tau, 0 is -tau. No scale travels, so tau must be equal on all ranks; its default is 1, as in HiPress for
 // MXNet. (HiPress for PyTorch takes 2. The program printed for its language never subtracts from the residual what it
 // sends.)
-#include "codec/levels/ternary.h"
-#include "tithe/codec.h"
+#include "codec/shared/levels/ternary.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec tbq_codec;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/finite.h"
-#include "codec/common/bit_packing.h"
+#include "codec/shared/common/bit_packing.h"
 #include "codec/tbq/tbq.h"
 
 namespace tithe::tbq::literal {

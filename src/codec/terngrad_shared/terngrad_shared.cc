@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/terngrad_shared/terngrad_shared.h"
 
-#include "codec/int_sum/shared_levels.h"
-#include "codec/levels/terngrad_scale.h"
+#include "codec/shared/int_sum/shared_levels.h"
+#include "codec/shared/levels/terngrad_scale.h"
 
 namespace tithe {
 namespace terngrad_shared {

@@ -7,8 +7,7 @@
 
 #include "base/finite.h"
 #include "base/fold.h"
-#include "codec/common/leave.h"
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 
 namespace tithe {
 namespace thc {
@@ -181,8 +180,8 @@ Encoded encode_fields(const Kernels& with, const Call& call, const Carry& in, By
       if (in.residual_out || range > kSafeRange) {
         with.values(grid, 1, steps, sent);
         for (std::size_t i = 0; i < block.n; ++i) block.leave(i, sent[i]);
-        finite = codec::all_finite(in.residual_out ? std::span(block.residual_out, block.n)
-                                                   : std::span(sent.data(), block.n)) &&
+        finite = all_finite(in.residual_out ? std::span(block.residual_out, block.n)
+                                            : std::span(sent.data(), block.n)) &&
                  finite;
       }
     }

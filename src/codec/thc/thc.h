@@ -10,7 +10,7 @@
 //            a power of two
 //   round    to one of top + 1 even steps from -range to range, up or down at random so that the mean is the value;
 //            values beyond the range become its end
-//   add      int fields (codec/int_sum/int_fields.h, sum phase), as wide as the ranks counted in the max phase need
+//   add      int fields (int_sum/int_fields.h, sum phase), as wide as the ranks counted in the max phase need
 //   back     H maps integers to integers, exactly, so each value is rounded once
 //
 // mode=even     top = 2^bits - 1; reach = 1 + bits / 3, near the least error for normal values
@@ -29,8 +29,8 @@
 #include <limits>
 
 #include "base/rng.h"
-#include "codec/int_sum/int_fields.h"
-#include "tithe/codec.h"
+#include "codec/shared/int_sum/int_fields.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec thc_codec;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/common/kernels.h"
+#include "codec/shared/common/kernels.h"
 #include "codec/thc/thc.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/thc/thc_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/common/block_simd_inl.h"
+#include "codec/shared/common/block_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::thc::HWY_NAMESPACE {

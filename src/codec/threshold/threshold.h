@@ -6,8 +6,8 @@
 // tau is rounded to fp32 before it is compared: values equal to tau are sent, values one ulp below are not. Unsent
 // values add up in the residual until they reach tau.
 //
-// Layout   codec/sparse/sparse.h, at most n pairs
-#include "tithe/codec.h"
+// Layout   codec/shared/sparse/sparse.h, at most n pairs
+#include "tithe/seam/codec.h"
 
 namespace tithe {
 extern const Codec threshold_codec;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/topk/topk.h"
 
-#include "codec/common/payload.h"
-#include "codec/sparse/largest.h"
-#include "codec/sparse/sparsifier.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/largest.h"
+#include "codec/shared/sparse/sparsifier.h"
 
 namespace tithe {
 namespace topk {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 #include "lang/cpp/flat_payload.h"
 #include "lang/cpp/object_cache.h"
 #include "lang/run/context.h"

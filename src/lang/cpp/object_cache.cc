@@ -17,7 +17,7 @@
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/cpp_compiler.h"
 #include "lang/cpp/seal.h"
-#include "tithe/machine.h"
+#include "tithe/seam/machine.h"
 
 namespace tithe::lang {
 

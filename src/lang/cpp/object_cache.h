@@ -22,7 +22,7 @@ namespace tithe::lang {
 
 // What the compiler may use: few levels, so that a shared home directory serves different machines.
 enum class Level : std::uint8_t { kBase, kAvx2, kAvx512 };
-Level level_in_use();  // of tithe/machine.h's target
+Level level_in_use();  // of tithe/seam/machine.h's target
 const char* flag_of(Level level);
 
 struct Found {

@@ -33,7 +33,7 @@ class ListsText : CudaText {
  private:
   bool slots() const { return program_.pairs.slots != kNone; }
 
-  // The sample's magnitudes, and the threshold that is found of them (codec/sparse/select.h).
+  // The sample's magnitudes, and the threshold that is found of them (codec/shared/sparse/select.h).
   void threshold(int k, std::size_t p) {
     const Node& n = node(k);
     open_phase(fmt::format("sample_{}", k), Unit::kRuns, p);

@@ -2,7 +2,7 @@
 // Of which programs kernels are made, and why not of the others.
 #include <algorithm>
 
-#include "codec/sparse/sparse.h"
+#include "codec/shared/sparse/sparse.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/cuda/emit_cuda_lengths.h"
 #include "lang/cuda/emit_cuda_text.h"

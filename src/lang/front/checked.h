@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "lang/front/source.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::lang {
 
@@ -135,7 +135,7 @@ enum class Coding : std::uint8_t {
   kTrits,   // 0, 1 or 2: five to a byte, and runs of ones shortened
   kPlaces,  // how many are 1, and where
   kBytes,   // a number: the bytes of some blocks
-  kInts  // whole numbers that add up (codec/int_sum/int_fields.h): an array of all values, alone in its payload
+  kInts  // whole numbers that add up (codec/shared/int_sum/int_fields.h): an array of all values, alone in its payload
 };
 
 struct Item {

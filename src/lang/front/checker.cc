@@ -11,7 +11,7 @@
 #include "lang/front/passes.h"
 #include "lang/front/phases.h"
 #include "lang/front/sending.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::lang {
 

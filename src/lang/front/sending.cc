@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "codec/int_sum/int_fields.h"
+#include "codec/shared/int_sum/int_fields.h"
 #include "lang/front/passes.h"
 
 namespace tithe::lang {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lang/lists/indices_fast.h"
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 #include "lang/lists/pairs.h"
 #include "lang/run/indices.h"
 

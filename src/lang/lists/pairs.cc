@@ -6,9 +6,9 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "codec/common/payload.h"
-#include "codec/sparse/largest.h"
-#include "codec/sparse/select_fast.h"
+#include "codec/shared/common/payload.h"
+#include "codec/shared/sparse/largest.h"
+#include "codec/shared/sparse/select_fast.h"
 #include "lang/lists/indices_fast.h"
 
 namespace tithe::lang {

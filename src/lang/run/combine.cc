@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 #include "lang/run/fields.h"
 #include "lang/run/indices.h"
 #include "lang/run/tables.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "codec/common/block.h"
+#include "codec/shared/common/block.h"
 #include "lang/run/half_bits.h"
 
 namespace tithe::lang {

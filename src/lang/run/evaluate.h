@@ -3,7 +3,7 @@
 // What each operator of the language does, on arrays: the meaning of docs/language.md in C++. Every float operation
 // rounds by itself, in the program's order; nothing is fused or reordered.
 #include "lang/front/passes.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::lang {
 

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "codec/floats/fp16_format.h"
+#include "codec/shared/floats/fp16_format.h"
 
 namespace tithe::lang {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lang/run/indices.h"
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 #include "lang/run/walk.h"
 
 namespace tithe::lang {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The two phases of programs that send `indices where ...`, which one rank names for all, and `values at indices`
-// (codec/sparse/agreed.h). Bound, encode, check, decode and combine of lang/run/interpreter.h for these.
-#include "codec/sparse/agreed.h"
+// (codec/shared/sparse/agreed.h). Bound, encode, check, decode and combine of lang/run/interpreter.h for these.
+#include "codec/shared/sparse/agreed.h"
 #include "lang/run/interpreter.h"
 
 namespace tithe::lang {
@@ -18,7 +18,7 @@ Status decode_values(const Combination& of, std::string_view name, const Call& c
 Result<Combined> combine_values(const Combination& of, std::string_view name, const Call& call, std::size_t n,
                                 Bytes acc, ByteView in, float* residual_out);
 
-// What both phases are to codec/sparse/agreed.h; and whether a call of the second one brings indices.
+// What both phases are to codec/shared/sparse/agreed.h; and whether a call of the second one brings indices.
 sparse::Agreed agreed_list(const Combination& of, std::string_view name, const Settings& settings,
                            std::size_t n);
 Status check_indices_in_front(const Combination& of, std::string_view name, const Call& call, std::size_t n);

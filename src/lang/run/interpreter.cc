@@ -7,7 +7,7 @@
 #include <cmath>
 #include <memory>
 
-#include "codec/common/payload.h"
+#include "codec/shared/common/payload.h"
 #include "lang/run/indices.h"
 #include "lang/run/walk.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runs a checked program: the readable reference of a codec that was written in the language. Its functions are those
-// of Impl (tithe/codec.h), for the combination of parameters that `Combination` is.
+// of Impl (tithe/seam/codec.h), for the combination of parameters that `Combination` is.
 //
 //   encode    reads a block once for each pass, then once more to send it, to decode what it sends, and to leave the
 //             rest
@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "codec/int_sum/int_fields.h"
+#include "codec/shared/int_sum/int_fields.h"
 #include "lang/run/evaluate.h"
-#include "tithe/codec.h"
+#include "tithe/seam/codec.h"
 
 namespace tithe::lang {
 

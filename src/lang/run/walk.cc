@@ -113,7 +113,7 @@ bool Walk::find(const std::vector<Pass>& passes, const Carry& in, std::size_t fi
     std::vector<Reduction> reductions(pass.reduce.size());
     runs(first, len, [&](std::size_t at, std::size_t count) {
       take(in, at, count);
-      finite = finite && (!looks || all_finite(taken_now_, count));
+      finite = finite && (!looks || all_finite({taken_now_, count}));
       registers_.compute_values(pass.value, given_, count);
       for (std::size_t r = 0; r < reductions.size(); ++r)
         if (registers_.node(pass.reduce[r]).op != Op::kThreshold)
@@ -184,11 +184,11 @@ void Walk::take(const Carry& in, std::size_t at, std::size_t count) {
 bool Walk::leave(const Carry& in, std::size_t at, std::size_t count) const {
   if (program_.result == kNone) return true;  // only the last phase leaves
   const float* sent = registers_.of<float>(program_.result);
-  bool finite = all_finite(sent, count);
+  bool finite = all_finite({sent, count});
   if (in.residual_out == nullptr) return finite;
   float* left = in.residual_out + at;
   for (std::size_t i = 0; i < count; ++i) left[i] = taken_now_[i] - sent[i];
-  return all_finite(left, count) && finite;
+  return all_finite({left, count}) && finite;
 }
 
 // A block that holds a value that is not finite: nothing of it is sent.
@@ -221,7 +221,7 @@ Status Walk::holds(Stage of, std::size_t count, Code code, std::size_t first) co
   const bool values = of == Stage::kValue;
   for (const Item& item : program_.items) {
     if (values && item.array && item.is_float && item.input != kNone &&
-        !all_finite(registers_.of<float>(item.input), count))
+        !all_finite({registers_.of<float>(item.input), count}))
       return {code, fmt::format("{}: '{}' of block {} is not finite", name_, item.name, number_of(first))};
     if (item.where == kNone) continue;
     const Stage stage = registers_.node(item.where).stage;

@@ -8,20 +8,13 @@
 #include <span>
 #include <string>
 
-#include "codec/int_sum/int_fields.h"
-#include "codec/sparse/select.h"
+#include "codec/shared/int_sum/int_fields.h"
+#include "codec/shared/sparse/select.h"
 #include "lang/run/codings.h"
 #include "lang/run/interpreter.h"
 #include "lang/run/reduce.h"
 
 namespace tithe::lang {
-
-inline bool all_finite(const float* v, std::size_t count) {
-  std::uint32_t peak = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    peak = std::max(peak, std::bit_cast<std::uint32_t>(v[i]) & 0x7fffffffU);
-  return peak < 0x7f800000U;
-}
 
 class Walk {
  public:

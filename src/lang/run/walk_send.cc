@@ -40,7 +40,7 @@ Result<std::size_t> Walk::encode_block(const Carry& in, std::size_t first, std::
   Status broken;
   runs(first, len, [&](std::size_t at, std::size_t count) {
     take(in, at, count);
-    const bool sound = all_finite(taken_now_, count);
+    const bool sound = all_finite({taken_now_, count});
     finite = finite && sound;
     registers_.compute_values(schedule_.send.value, given_, count);
     std::uint8_t* array = to;
@@ -48,7 +48,7 @@ Result<std::size_t> Walk::encode_block(const Carry& in, std::size_t first, std::
       const Item& item = program_.items[k];
       if (!item.in_block()) continue;
       if (item.array) {
-        if (item.is_float) finite = finite && all_finite(registers_.of<float>(item.value), count);
+        if (item.is_float) finite = finite && all_finite({registers_.of<float>(item.value), count});
         send_array(k, array, len, at - first, count);
       }
       array += item_bytes(item, len);

@@ -27,7 +27,7 @@ std::size_t Walk::encode_together(const Carry& in, std::size_t first, std::uint8
   given_.first = first;
   given_.at = 0;
   take(in, first, count);
-  if (!all_finite(taken_now_, count)) return 0;
+  if (!all_finite({taken_now_, count})) return 0;
   for (const Pass& pass : schedule_.passes) find_together(pass);
   if (!send_together(in, first)) return 0;
   write_together(first, payload, to);
@@ -90,7 +90,7 @@ bool Walk::send_together(const Carry& in, std::size_t first) {
   for (const Item& item : program_.items) {
     if (item.once || item.array) continue;
     const std::uint32_t* sent = numbers_.of<std::uint32_t>(item.value);
-    if (item.is_float && !all_finite(numbers_.of<float>(item.value), together_)) return false;
+    if (item.is_float && !all_finite({numbers_.of<float>(item.value), together_})) return false;
     if (item.input == kNone) continue;
     std::copy_n(sent, together_, numbers_.of<std::uint32_t>(item.input));
     spread(item.input);
@@ -100,7 +100,7 @@ bool Walk::send_together(const Carry& in, std::size_t first) {
   registers_.compute_values(schedule_.send.value, given_, count);
   for (const Item& item : program_.items) {
     if (!item.array) continue;
-    if (item.is_float && !all_finite(registers_.of<float>(item.value), count)) return false;
+    if (item.is_float && !all_finite({registers_.of<float>(item.value), count})) return false;
     if (item.input != kNone)
       std::copy_n(registers_.of<std::uint32_t>(item.value), count, registers_.of<std::uint32_t>(item.input));
   }
@@ -108,11 +108,11 @@ bool Walk::send_together(const Carry& in, std::size_t first) {
   if (!holds_together(Stage::kValue)) return false;
   if (program_.result == kNone) return true;  // only the last phase leaves
   const float* sent = registers_.of<float>(program_.result);
-  if (!all_finite(sent, count)) return false;
+  if (!all_finite({sent, count})) return false;
   if (in.residual_out != nullptr) {
     float rest[kRun];
     for (std::size_t i = 0; i < count; ++i) rest[i] = taken_now_[i] - sent[i];
-    if (!all_finite(rest, count)) return false;
+    if (!all_finite({rest, count})) return false;
     std::copy_n(rest, count, in.residual_out + first);
   }
   return true;

@@ -22,7 +22,7 @@ struct ObjectCall {
   const std::uint32_t* const* agreed;
   std::uint32_t agreed_ranks;  // that what was summed there is of
   std::uint32_t most_ranks;    // that a payload may count
-  // Int fields (codec/int_sum/int_fields.h): their bits in this call, and the library's kernels. `first` is a multiple
+  // Int fields (int_sum/int_fields.h): their bits in this call, and the library's kernels. `first` is a multiple
   // of 16.
   unsigned field_bits;
   void (*pack)(const std::uint32_t* numbers, std::size_t first, std::size_t count, unsigned bits,

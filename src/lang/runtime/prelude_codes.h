@@ -45,7 +45,7 @@ INL U draw_kept(T, Second, uint64_t key, uint64_t first, int bits, U& word) {
   if (!Second::value) return upper;
   return and_(xor_(word, upper), splat((uint32_t(1) << bits) - 1));
 }
-struct Steps {  // codec/common/block.h
+struct Steps {  // codec/shared/common/block.h
   float scale, lift, per;
   int fraction;
 };
@@ -63,7 +63,7 @@ INL I level_of(const Steps& s, F v, U random) {
   return select(le(abs_(held), splat(s.scale)), level, splat(int32_t(0)));
 }
 // The same of v that is never NaN or infinite. Adding 3 * 2^22 rounds to a whole number, which stands in the low bits
-// then (codec/common/block.h); without a scale everything is 0.
+// then (codec/shared/common/block.h); without a scale everything is 0.
 INL I level_of_number(const Steps& s, F v, U random) {
   float most = s.scale > 0.0f ? s.scale : 0.0f;
   F held = hold_(v, splat(-most), splat(most));

@@ -114,7 +114,7 @@ DEV U draw(uint64_t key, uint64_t at, int bits) {
   U upper = word >> (32 - bits);
   return (index & 16) == 0 ? upper : (word ^ upper) & ((U(1) << bits) - 1);
 }
-struct Steps {  // codec/common/block.h
+struct Steps {  // codec/shared/common/block.h
   F scale, lift, per;
   int fraction;
 };

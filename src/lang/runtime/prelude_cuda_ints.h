@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of kernels whose payloads are whole numbers that add up: codec/int_sum/int_fields.h, one word by one thread.
+// In front of kernels whose payloads are whole numbers that add up: int_sum/int_fields.h, one word by one thread.
 
 enum { kIntHead = 4, kWordsOf = 8 * kThreads };  // bytes in front of the words; words of a block of threads
 DEV uint64_t words_of(uint64_t n, U bits) {

@@ -16,7 +16,7 @@ struct State {
   U hist[kDigits];
 };
 
-// ---- A sample of the values (codec/sparse/select.h)
+// ---- A sample of the values (codec/shared/sparse/select.h)
 DEV uint64_t sample_lines(uint64_t n, D ratio, D share) {
   const D values = D(n), few = div_(32.0, ratio), many = div_(128.0, ratio);
   const D want = min_(values, max_(few, min_(mul(share, values), many)));

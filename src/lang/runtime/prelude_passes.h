@@ -299,7 +299,7 @@ struct Object {
   void (*decode)(const Call*, const uint8_t* const*, size_t, const float*, float, float*);
 };
 
-// ---- Int fields (codec/int_sum/int_fields.h): rows of sixteen, where blocks are made of them. One product finds a
+// ---- Int fields (int_sum/int_fields.h): rows of sixteen, where blocks are made of them. One product finds a
 // row's group, of up to 2^28 rows: `part` is 2^35 over the rows of a group, rounded up.
 struct Rows {
   uint64_t part;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "codec/common/block.h"
+#include "codec/shared/common/block.h"
 
 namespace tithe::lang {
 

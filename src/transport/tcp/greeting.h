@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "base/secret.h"
-#include "tithe/transport.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::tcp {
 

@@ -21,8 +21,8 @@
 
 #include "base/secret.h"
 #include "tithe/byte_view.h"
-#include "tithe/frame.h"
-#include "tithe/transport.h"
+#include "tithe/seam/frame.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::tcp {
 

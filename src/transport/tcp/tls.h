@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "tithe/byte_view.h"
+#include "tithe/seam/transport.h"
 #include "tithe/status.h"
-#include "tithe/transport.h"
 
 struct ssl_ctx_st;
 struct ssl_st;

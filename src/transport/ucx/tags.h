@@ -4,7 +4,7 @@
 // channel, a word of the transport itself, or the number of a long message's piece.
 #include <ucp/api/ucp.h>
 
-#include "tithe/transport.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::ucx {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/secret.h"
-#include "tithe/transport.h"
+#include "tithe/seam/transport.h"
 #include "transport/hello.h"
 #include "transport/ucx/watch.h"
 #include "transport/ucx/worker.h"

@@ -3,7 +3,7 @@
 // Learns from the kernel that processes of this machine have ended, killed ones not yet waited for included.
 #include <vector>
 
-#include "tithe/transport.h"
+#include "tithe/seam/transport.h"
 
 namespace tithe::ucx {
 

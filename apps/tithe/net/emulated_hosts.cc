@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulated_hosts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "base/text.h"
+
+namespace tithe::cli {
+namespace {
+
+constexpr std::size_t kMostShown = 300;
+constexpr int kLeft = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC;
+constexpr std::chrono::seconds kLinkUp{20};
+
+Status refused(std::string_view why) {
+  return {Code::kUnsupported,
+          fmt::format("emulated hosts cannot be had here: {}; run as root (in a container: --privileged), or "
+                      "take --link none",
+                      why)};
+}
+
+Status system_refused(std::string_view what) {
+  return refused(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+// Users' PATH often has no folder of the system's tools.
+void exec_tool(std::vector<char*>& argv) {
+  execvp(argv[0], argv.data());
+  for (const char* folder : {"/usr/sbin/", "/sbin/"})
+    execv((folder + std::string(argv[0])).c_str(), argv.data());
+}
+
+Status tool(std::vector<std::string> words) {
+  std::array<int, 2> told{};
+  if (pipe(told.data()) != 0) return system_refused("pipe");
+  const pid_t child = fork();
+  if (child < 0) return system_refused("fork");
+  if (child == 0) {
+    dup2(told[1], STDERR_FILENO);
+    dup2(told[1], STDOUT_FILENO);
+    close(told[0]);
+    close(told[1]);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    exec_tool(argv);
+    constexpr char kMissing[] = "not found: install iproute2";
+    static_cast<void>(!write(STDERR_FILENO, kMissing, sizeof kMissing - 1));
+    _exit(127);
+  }
+  close(told[1]);
+  std::string text;
+  char some[512];
+  for (ssize_t n = 0; (n = read(told[0], some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) text.append(some, static_cast<std::size_t>(n));
+  close(told[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status == 0) return {};
+  return refused(fmt::format("{}: {}", fmt::join(words, " "), printable(text, kMostShown)));
+}
+
+Status all_of(std::initializer_list<std::vector<std::string>> lines) {
+  for (const std::vector<std::string>& line : lines) TITHE_TRY(tool(line));
+  return {};
+}
+
+bool write_text(const char* path, std::string_view text) {
+  const int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool whole = write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(descriptor);
+  return whole;
+}
+
+// What may leave at once after a pause: half a millisecond of the link, so that the pauses of a training step earn no
+// free transfer, and at least four packets, so that the timer can keep the rate.
+double burst_bytes(const ShapedLink& link) { return std::max(6250.0, link.bytes_per_second * 0.0005); }
+
+// TCP hands down trains of packets, and tbf takes a train apart that is longer than its burst, headers included: each
+// packet then goes its own way through bridge and queues, which took most of the processor at 1 Gb/s.
+std::vector<std::string> short_trains(std::string_view device, const ShapedLink& link) {
+  const double bytes = std::min(65536.0, 0.9 * burst_bytes(link));
+  return {"ip", "link", "set", "dev", std::string(device), "gso_max_size", fmt::format("{:.0f}", bytes)};
+}
+
+std::vector<std::string> shape(std::string_view device, const ShapedLink& link) {
+  return {"tc",
+          "qdisc",
+          "add",
+          "dev",
+          std::string(device),
+          "root",
+          "tbf",
+          "rate",
+          fmt::format("{:.0f}bit", 8 * link.bytes_per_second),
+          "burst",
+          fmt::format("{:.0f}", burst_bytes(link)),
+          "limit",
+          std::to_string(link.queue_bytes)};
+}
+
+std::string read_word(const char* path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+std::string port(int host) { return fmt::format("port{}", host); }
+
+const char* link_device(const ShapedLink& link) { return link.has_card() ? "wire0" : "eth0"; }
+
+}  // namespace
+
+CardMode card_mode(std::string_view word) {
+  const auto* at = std::find(std::begin(kCardModes), std::end(kCardModes), word);
+  return static_cast<CardMode>(at - std::begin(kCardModes));
+}
+
+std::string host_address(int host) { return fmt::format("10.77.{}.{}", (host + 1) / 256, (host + 1) % 256); }
+
+Status leave_network() {
+  int what = kLeft;
+  const uid_t user = geteuid();
+  const gid_t group = getegid();
+  if (user != 0) what |= CLONE_NEWUSER;
+  if (unshare(what) != 0) return system_refused("unshare");
+  if (user == 0) return {};
+  if (!write_text("/proc/self/setgroups", "deny") ||
+      !write_text("/proc/self/uid_map", fmt::format("0 {} 1", user)) ||
+      !write_text("/proc/self/gid_map", fmt::format("0 {} 1", group)))
+    return system_refused("a namespace of users");
+  return {};
+}
+
+Status join_network(pid_t other) {
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, other, 0));
+  if (descriptor < 0) return system_refused("pidfd_open");
+  std::error_code none;
+  const std::filesystem::path folder =
+      std::filesystem::current_path(none);  // a namespace of mounts begins at its root
+  const int done = setns(descriptor, kLeft);
+  Status s = done == 0 ? Status{} : system_refused("setns");
+  if (s.ok() && chdir(folder.c_str()) != 0) s = system_refused(folder.string());
+  close(descriptor);
+  return s;
+}
+
+Status make_switch() {
+  return all_of({{"ip", "link", "set", "lo", "up"},
+                 {"ip", "link", "add", "switch", "type", "bridge"},
+                 {"ip", "link", "set", "switch", "up"}});
+}
+
+Status plug_in(pid_t process, int host, const ShapedLink& link) {
+  const std::string ours = port(host);
+  return all_of({{"ip", "link", "add", ours, "type", "veth", "peer", "name", link_device(link), "netns",
+                  std::to_string(process)},
+                 {"ip", "link", "set", ours, "master", "switch", "up"},
+                 shape(ours, link)});
+}
+
+Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
+  if (!link.has_card()) return std::optional<pid_t>{};
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return system_refused("fork");
+  if (child > 0) return std::optional(child);
+  const Status s = join_network(process);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!s.ok() || getppid() != parent) _exit(1);
+  // What the card says at its end goes nowhere; why it could not begin, to the command's own error output.
+  const int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO);
+  const std::string delay = fmt::format("{}", link.delay_ms);
+  // Where it is only for the delay, no frame is long enough to be packed.
+  const char* least = link.card == CardMode::kNone ? "65535" : "64";
+  execl("/proc/self/exe", "tithe", "card", "--host", "eth0", "--wire", "wire0", "--delay-ms", delay.c_str(),
+        "--least", least, link.card == CardMode::kLossy ? "--lossy" : nullptr, nullptr);
+  _exit(1);
+}
+
+Status enter_host(int host, const ShapedLink& link) {
+  // What UCX and others look up under /sys is to be this namespace's.
+  if (mount("none", "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0 ||
+      mount("sysfs", "/sys", "sysfs", 0, nullptr) != 0)
+    return system_refused("/sys");
+  const std::string name = fmt::format("host{}", host);
+  if (sethostname(name.data(), name.size()) != 0) return system_refused("sethostname");
+  const auto begin = std::chrono::steady_clock::now();
+  const auto wait_until = [begin](const auto& is_so, std::string_view why) -> Status {
+    for (; !is_so(); std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+      if (std::chrono::steady_clock::now() - begin > kLinkUp) return refused(why);
+    return {};
+  };
+  TITHE_TRY(wait_until([] { return if_nametoindex("eth0") != 0; }, "the card makes no eth0"));
+  TITHE_TRY(all_of({{"ip", "address", "add", host_address(host) + "/16", "dev", "eth0"},
+                    {"ip", "link", "set", "lo", "up"},
+                    {"ip", "link", "set", "eth0", "up"},
+                    short_trains(link_device(link), link),
+                    shape(link_device(link), link)}));
+  // Fixed, so that machines with different defaults give comparable figures; left alone where it is not offered.
+  static_cast<void>(write_text("/proc/sys/net/ipv4/tcp_congestion_control", "cubic"));
+  // The kernel says some time later that a link is up, and UCX looks for interfaces that are.
+  return wait_until(
+      [&] {
+        return read_word(fmt::format("/sys/class/net/{}/operstate", link_device(link)).c_str()) == "up";
+      },
+      "the link does not come up");
+}
+
+void keep_ucx_on_link() {
+  setenv("UCX_TLS", "tcp,sm,self", 1);
+  setenv("UCX_NET_DEVICES", "eth0", 1);
+}
+
+Result<std::uint64_t> bytes_on_the_wire() {
+  const char* device = if_nametoindex("wire0") != 0 ? "wire0" : "eth0";
+  const std::string path = fmt::format("/sys/class/net/{}/statistics/tx_bytes", device);
+  std::ifstream file(path);
+  std::uint64_t bytes = 0;
+  if (!(file >> bytes)) return Status(Code::kIo, path + ": cannot be read");
+  return bytes;
+}
+
+}  // namespace tithe::cli

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe hosts: runs a command once per rank, on emulated hosts behind shaped links, with the variables that torchrun
+// sets. So a job shows on one machine what it would do on a slow network.
+#include "tithe/hosts.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "link_options.h"
+#include "rank_processes.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMasterPort = 29500;  // torchrun's own default
+constexpr auto kGrace = 5s;         // between SIGTERM and SIGKILL, once another rank has failed
+constexpr int kNoCommand = 127;     // as a shell says it
+
+struct HostsArgs {
+  std::vector<std::string> command;
+  std::string hosts = "4x1", link, card = kCardModes[0];
+  std::size_t queue_bytes = kSwitchQueueBytes;
+  double delay_ms = 0;
+  bool json = false;
+};
+
+void say(const char* name, int value) { setenv(name, std::to_string(value).c_str(), 1); }
+
+// As torchrun has it, with the first host as the master. A process of the command is no rank of this program.
+void set_variables(const Hosts& hosts, Rank me, int world) {
+  const int host = hosts.of_rank(me);
+  const std::vector<int> sharing = hosts.ranks(world)[static_cast<std::size_t>(host)];
+  say("RANK", me);
+  say("WORLD_SIZE", world);
+  say("LOCAL_RANK", static_cast<int>(std::find(sharing.begin(), sharing.end(), me) - sharing.begin()));
+  say("LOCAL_WORLD_SIZE", static_cast<int>(sharing.size()));
+  say("GROUP_RANK", host);
+  say("MASTER_PORT", kMasterPort);
+  setenv("MASTER_ADDR", host_address(0).c_str(), 1);
+  setenv("GLOO_SOCKET_IFNAME", "eth0", 1);
+  setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
+  unsetenv("TITHE_AS_RANK");
+  keep_ucx_on_link();
+}
+
+// The command in a process group of its own, to its end, or to that of the job where another rank fails.
+Status run_command(const HostsArgs& args, Rank me, SyncBoard& board) {
+  const pid_t child = fork();
+  if (child < 0) return {Code::kIo, fmt::format("fork: {}", std::strerror(errno))};
+  if (child == 0) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::signal(SIGINT, SIG_DFL);
+    std::vector<char*> words;
+    for (const std::string& word : args.command) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    if (args.json) dup2(STDERR_FILENO, STDOUT_FILENO);  // stdout is the report's
+    execvp(words[0], words.data());
+    _exit(kNoCommand);
+  }
+  std::optional<Clock::time_point> told;
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (!board.failure().ok()) {
+      if (!told.has_value()) kill(-child, SIGTERM);
+      told = told.value_or(Clock::now());
+      if (Clock::now() - *told > kGrace) kill(-child, SIGKILL);
+    }
+    std::this_thread::sleep_for(20ms);
+  }
+  if (told.has_value() || status == 0) return {};
+  if (WIFSIGNALED(status))
+    return {Code::kPeerLost, fmt::format("rank {}: the command was ended by signal {}", me, WTERMSIG(status)),
+            me};
+  if (WEXITSTATUS(status) == kNoCommand)
+    return {Code::kInvalid, fmt::format("{}: there is no such command", args.command[0])};
+  return {Code::kIo, fmt::format("rank {}: the command ended with status {}", me, WEXITSTATUS(status)), me};
+}
+
+Status be_one(const HostsArgs& args, const Hosts& hosts, const ShapedLink& link, Rank me, SyncBoard& board) {
+  const int host = hosts.of_rank(me);
+  if (hosts.ranks(board.world())[static_cast<std::size_t>(host)].front() == me)
+    TITHE_TRY(enter_host(host, link));
+  if (!board.meet()) return {};
+  set_variables(hosts, me, board.world());
+  TITHE_TRY(run_command(args, me, board));
+  if (!board.meet()) return {};
+  const Result<std::uint64_t> bytes = bytes_on_the_wire();
+  if (!bytes.ok()) return bytes.status();
+  board.of(me).wire_bytes = *bytes;
+  board.meet();
+  return {};
+}
+
+Result<Report> run_hosts(HostsArgs args, bool json) {
+  args.json = json;
+  int world = 0;
+  Result<Hosts> hosts = Hosts::parse("", 1);
+  for (int ranks = 1; ranks <= kMostRanks && world == 0; ++ranks)
+    if (Result<Hosts> fits = Hosts::parse(args.hosts, ranks); fits.ok()) {
+      world = ranks;
+      hosts = std::move(fits);
+    }
+  if (world == 0)
+    return Status(Code::kInvalid,
+                  fmt::format("--hosts: hosts and ranks of each, such as 4x1 or 3+1, of at most {} ranks; "
+                              "not '{}'",
+                              kMostRanks, args.hosts));
+  const int count = hosts->count(world);
+  if (count > kMostHosts) return Status(Code::kInvalid, fmt::format("--hosts: at most {}", kMostHosts));
+  const Result<std::optional<ShapedLink>> link =
+      shaped_link(args.link, false, args.queue_bytes, args.card, args.delay_ms);
+  if (!link.ok()) return link.status();
+  if (!link->has_value()) return Status(Code::kInvalid, "--link: give a rate: hosts without a link are one");
+  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
+    be_switch(*place, *hosts, **link);
+  if (const auto place = rank_place())
+    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
+      const auto begin = Clock::now();
+      TITHE_TRY(be_one(args, *hosts, **link, place->rank, board));
+      std::uint64_t most = 0;
+      for (Rank r = 0; r < world; ++r) most = std::max(most, board.of(r).wire_bytes);
+      const std::chrono::duration<double> seconds = Clock::now() - begin;
+      *answer = Json{{"seconds", seconds.count()}, {"wire_bytes_per_host", most}}.dump();
+      return Status{};
+    });
+  Result<SyncBoard> board = SyncBoard::create(world, 0);
+  if (!board.ok()) return board.status();
+  const Result<std::string> answer = run_ranks(*link, *board);
+  if (!answer.ok()) return answer.status();
+  const Json found = Json::parse(*answer, nullptr, false);
+  if (found.is_discarded()) return Status(Code::kIo, "rank 0 gave no whole answer");
+  Report report;
+  report.json = {{"hosts", count}, {"ranks", world}, {"link", args.link}, {"card", args.card}};
+  report.json.update(found);
+  report.text =
+      fmt::format("{} ranks on {} hosts behind {}: {:.3f} s; the busiest host sent {} bytes\n", world, count,
+                  args.link, double{found["seconds"]}, std::uint64_t{found["wire_bytes_per_host"]});
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<HostsArgs>();
+  app.add_option("command", args->command, "what each rank runs, behind --: -- python train.py")->required();
+  app.add_option("--hosts", args->hosts, "hosts and ranks of each: 4x1, 2x2, 3+1")->capture_default_str();
+  app.add_option("--link", args->link, "the rate of each host's link, e.g. 100Mb/s")->required();
+  add_queue_and_card(app, args->queue_bytes, args->card);
+  add_delay(app, args->delay_ms);
+  return [args, &app] { return run_hosts(*args, app.count("--json") > 0); };
+}
+
+}  // namespace
+
+const Verb hosts_verb = {
+    .name = "hosts",
+    .doc = "runs a command on hosts that are emulated on this machine, behind links of a rate",
+    .declare = declare};
+
+}  // namespace tithe::cli

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <thread>
+
+#include "engine/peers/chosen.h"
+#include "engine/program/program.h"
+#include "frame/checksum.h"
+#include "measure/codec_speed.h"
+#include "measure/links.h"
+#include "one_shot.h"
+#include "profile_probes.h"
+#include "rank_processes.h"
+#include "tithe/connect.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/machine.h"
+#include "transport/long_messages.h"
+
+namespace tithe::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using sim::measure_codec, sim::median_seconds, sim::profile_sizes, sim::thread_seconds;
+
+// What a rank leaves on the board for rank 0.
+struct Found {
+  double step, bucket, post, wake, slice, check_byte, copy_value, byte_cpu;
+  bench::FoundTogether together;
+  double spread;
+};
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
+constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
+
+class ProfileRank {
+ public:
+  ProfileRank(Rank me, const ProfileArgs& args, SyncBoard& board) : me_(me), args_(args), board_(board) {}
+
+  Status run(std::unique_ptr<Transport> transport, std::string* answer) {
+    sim::Profile profile;
+    TITHE_TRY(codecs(profile.costs));
+    Found& mine = found(me_);
+    alone(mine);
+    TITHE_TRY(steps(mine));
+    TITHE_TRY(links(*transport));
+    if (all_links_work()) TITHE_TRY(rounds(std::move(transport), mine));  // else no session can be opened
+    std::sort(spread_.begin(), spread_.end());
+    mine.spread = spread_.empty() ? 0 : spread_[spread_.size() / 2];
+    if (!board_.meet()) return stopped();
+    if (me_ == 0) {
+      gather(profile);
+      *answer = sim::to_json(profile);
+    }
+    return board_.meet() ? Status{} : stopped();
+  }
+
+ private:
+  static Status stopped() { return {Code::kCancelled, "another rank failed"}; }
+  Found& found(Rank r) {
+    return *reinterpret_cast<Found*>(&board_.numbers()[static_cast<std::size_t>(r) * kFound]);
+  }
+  static std::string why(const bench::FoundLink& l) {
+    if (!l.failed()) return {};
+    const auto code = static_cast<Code>(static_cast<int>(l.code));
+    return fmt::format("{}: a message did not get through", name(code));
+  }
+
+  Status codecs(sim::Costs& costs) {
+    std::vector<std::string> names = args_.codecs;
+    if (names.empty())
+      for (const Codec* c : all_codecs()) names.emplace_back(c->name);
+    const std::vector<std::size_t> sizes = profile_sizes(args_.most_values);
+    for (const std::string& name : names) {
+      if (!board_.meet()) return stopped();
+      const Result<Spec> spec = parse_spec(name);
+      if (!spec.ok()) return spec.status();
+      Result<sim::CodecCosts> measured = measure_codec(*spec, sizes, spread_);
+      if (!measured.ok()) return measured.status();
+      costs.codecs[to_string(*spec)] = std::move(*measured);
+      if (me_ == 0) ++board_.rounds_done();
+    }
+    costs_ = &costs;
+    return {};
+  }
+
+  // What needs no other rank.
+  void alone(Found& mine) {
+    constexpr std::size_t kBytes = std::size_t{1} << 22;
+    std::vector<std::uint8_t> bytes(kBytes, 7);
+    std::vector<float> to(kBytes / 4);
+    std::uint64_t sum = 0;
+    static_cast<void>(board_.meet());
+    mine.check_byte = median_seconds(
+                          9,
+                          [&] {
+                            const double begin = thread_seconds();
+                            sum += checksum(ByteView(bytes).first(56), bytes);
+                            return thread_seconds() - begin;
+                          },
+                          spread_) /
+                      kBytes;
+    mine.copy_value = median_seconds(
+                          9,
+                          [&] {
+                            const double begin = thread_seconds();
+                            std::copy_n(reinterpret_cast<const float*>(bytes.data()), to.size(), to.begin());
+                            return thread_seconds() - begin;
+                          },
+                          spread_) /
+                      static_cast<double>(to.size());
+    bytes[0] = static_cast<std::uint8_t>(sum);
+    mine.wake = seconds_to_wake();
+    static_cast<void>(board_.meet());
+    mine.slice = seconds_of_slice(board_.world());
+    static_cast<void>(board_.meet());
+  }
+
+  // ---- Steps and buckets, in a session of one rank: there are no messages
+
+  Status steps(Found& mine) {
+    const SessionOptions options{
+        .codec = "fp32", .strategy = "gather", .lanes = args_.lanes, .min_values = 0};
+    Result<std::unique_ptr<Session>> session = Session::open(std::move(open_loop(1)[0]), options);
+    if (!session.ok()) return session.status();
+    const Result<Choices> choices = engine::choices_of(options, 1);
+    if (!choices.ok()) return choices.status();
+    const PlanTensor one{"one", 1, 1};
+    const std::size_t per_part = engine::compile(make_plan({&one, 1}, *choices), {}, {}).steps.size();
+    // Parts of one value: a step has nothing to do. Twice as many, so that what a round costs drops out.
+    constexpr std::size_t kFew = 8, kMany = 264, kBuckets = 33;
+    double few = 0, many = 0, buckets = 0;
+    if (!board_.meet()) return stopped();
+    TITHE_TRY(measure(**session, "few", 1, kFew, 1, few));
+    TITHE_TRY(measure(**session, "many", 1, kMany, 1, many));
+    TITHE_TRY(measure(**session, "in buckets", kBuckets, kFew, 1, buckets));
+    const double part = std::max(0.0, many - few) / static_cast<double>(kMany - kFew);
+    mine.step = part / static_cast<double>(per_part);
+    mine.bucket = std::max(0.0, buckets - many) / static_cast<double>(kBuckets - 1);  // as many parts in all
+    return {};
+  }
+
+  // ---- Links, over the transport itself
+
+  Status links(Transport& transport) {
+    bench::LinkOptions options;
+    if (args_.link != "none") {
+      // Long enough that a link's bursts do not count, short enough for a slow one: for about a second.
+      const Result<Link> rate = parse_link(args_.link);
+      constexpr double kFor = 1, kLeast = 3, kMost = 60;
+      options.bulk_bytes = std::size_t{1} << 22;
+      options.bulk_messages = static_cast<int>(
+          std::clamp(kFor * rate->bytes_per_second / static_cast<double>(options.bulk_bytes), kLeast, kMost));
+    }
+    return bench::measure_links(
+        transport, options, [&] { return board_.meet(); }, room_, links_found(), found(me_).together);
+  }
+  // By sender and receiver.
+  std::span<bench::FoundLink> links_found() {
+    const auto world = static_cast<std::size_t>(board_.world());
+    return {reinterpret_cast<bench::FoundLink*>(&board_.numbers()[world * kFound]), world * world};
+  }
+  bool all_links_work() {
+    return std::ranges::none_of(links_found(), [](const bench::FoundLink& l) { return l.failed(); });
+  }
+
+  // ---- Steps and messages, over whole sessions
+
+  Status rounds(std::unique_ptr<Transport> transport, Found& mine) {
+    Result<std::unique_ptr<Session>> session = Session::open(
+        std::move(transport), {.codec = "fp32", .strategy = "gather", .lanes = args_.lanes, .min_values = 0});
+    if (!session.ok()) return session.status();
+    const auto others = static_cast<double>(board_.world() - 1);
+    // Parts of one value: steps and messages, and nothing else. Twice as many, so that what a round costs drops out.
+    double few = 0, many = 0, bytes_few = 0, bytes_many = 0;
+    constexpr std::size_t kFew = 8, kMany = 72, kLong = std::size_t{1} << 18;
+    TITHE_TRY(measure(**session, "few", 1, kFew, 1, few));
+    TITHE_TRY(measure(**session, "many", 1, kMany, 1, many));
+    const double part = std::max(0.0, many - few) / static_cast<double>(kMany - kFew);
+    // load, encode, store, unload; a part's messages are posted and completed, both ways.
+    constexpr double kSteps = 4;
+    mine.post = others > 0 ? std::max(0.0, part - kSteps * mine.step) / (4 * others) : 0;
+    // The work of kernel and transport per byte, beside codec and checksum.
+    TITHE_TRY(measure(**session, "short", 1, 2, kLong / 16, bytes_few));
+    TITHE_TRY(measure(**session, "long", 1, 2, kLong, bytes_many));
+    const double values = 2.0 * (static_cast<double>(kLong) - static_cast<double>(kLong) / 16);
+    const sim::CodecCosts* fp32 = fp32_costs();
+    const double each = static_cast<double>(kLong);
+    const double codec =
+        fp32 == nullptr
+            ? 0
+            : (fp32->encode.at(each) + fp32->store.at(each) + (others)*fp32->merge.at(each)) / each;
+    const double checks = 4 * mine.check_byte * (1 + others);
+    const double per_value = std::max(0.0, (bytes_many - bytes_few) / values - codec - checks);
+    mine.byte_cpu = others > 0 ? per_value / (4 * 2 * others) : 0;  // half to send, half to receive
+    return board_.meet() ? Status{} : stopped();
+  }
+  const sim::CodecCosts* fp32_costs() const {
+    const auto found = costs_->codecs.find("fp32");
+    return found == costs_->codecs.end() ? nullptr : &found->second;
+  }
+  // Processor seconds of a round of `buckets` buckets, each of `tensors` tensors of n values.
+  Status measure(Session& session, const std::string& name, std::size_t buckets, std::size_t tensors,
+                 std::size_t n, double& seconds) {
+    const std::size_t all = buckets * tensors;
+    std::vector<float> values(all * n, 1.0F);
+    std::vector<std::string> keys;
+    for (std::size_t k = 0; k < all; ++k) keys.push_back(fmt::format("{}{}", name, k));
+    std::vector<Tensor> list;
+    for (std::size_t k = 0; k < all; ++k) list.push_back({keys[k], values.data() + k * n, n});
+    std::vector<Ticket> tickets;
+    const auto round = [&]() -> Status {
+      tickets.clear();
+      for (std::size_t b = 0; b < buckets; ++b) {
+        const Result<Ticket> ticket = session.sync(std::span(list).subspan(b * tensors, tensors));
+        if (!ticket.ok()) return ticket.status();
+        tickets.push_back(*ticket);
+      }
+      for (const Ticket t : tickets) TITHE_TRY(session.wait(t));
+      return session.commit();
+    };
+    TITHE_TRY(round());
+    Status status;
+    seconds = median_seconds(
+        7,
+        [&] {
+          constexpr int kRounds = 4;
+          const double begin = process_seconds();
+          for (int k = 0; k < kRounds && status.ok(); ++k) status = round();
+          return (process_seconds() - begin) / kRounds;
+        },
+        spread_);
+    return status;
+  }
+
+  void gather(sim::Profile& p) {
+    const int world = board_.world();
+    p.tithe = TITHE_VERSION;
+    p.machine = sim::machine_name();
+    p.target = target();
+    p.date = today();
+    p.transport = args_.transport;
+    p.cores = static_cast<int>(std::thread::hardware_concurrency());
+    p.ranks = world;
+    p.lanes = args_.lanes;
+    p.one_machine = true;
+    const auto median_of = [&](auto number) {
+      std::vector<double> all;
+      for (Rank r = 0; r < world; ++r) all.push_back(number(found(r)));
+      std::sort(all.begin(), all.end());
+      return all[all.size() / 2];
+    };
+    const auto median = [&](double Found::*field) {
+      return median_of([&](const Found& f) { return f.*field; });
+    };
+    p.costs.step = median(&Found::step);
+    p.costs.wake = median(&Found::wake);
+    p.costs.bucket = median(&Found::bucket);
+    p.costs.slice = median(&Found::slice);
+    p.costs.move = seconds_of_tick();
+    p.costs.check_byte = median(&Found::check_byte);
+    p.costs.copy_value = median(&Found::copy_value);
+    const sim::Costs usual = sim::assumed_costs();
+    p.hosts = args_.hosts;
+    long_messages(p);
+    const double crowded = median_of([](const Found& f) { return f.together.crowded; });
+    p.costs.many_to_one = crowded > 0 ? std::min(1.0, crowded) : 1;  // two hosts: nobody has several senders
+    if (world > 1 && all_links_work()) {
+      p.costs.post = p.costs.complete = median(&Found::post);
+      p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
+      // Of a turn of a small message there and back, what is not handing over and taking: to sleep, and to wake.
+      p.costs.turn = median_of([](const Found& f) { return std::max(0.0, f.together.turn - 3 * f.post); });
+    } else {
+      for (const sim::CostField& f : sim::kCostFields)
+        if (f.number == &sim::Costs::post || f.number == &sim::Costs::complete ||
+            f.number == &sim::Costs::turn || f.number == &sim::Costs::send_byte ||
+            f.number == &sim::Costs::receive_byte) {
+          p.costs.*f.number = usual.*f.number;
+          p.assumed.emplace_back(f.in_profile);
+        }
+    }
+    p.spread = median(&Found::spread);
+    // A round is over when the last rank has its own.
+    p.together_bytes_per_second = found(0).together.rate;
+    for (Rank r = 1; r < world; ++r)
+      p.together_bytes_per_second = std::min(p.together_bytes_per_second, found(r).together.rate);
+    p.mutual_bytes_per_second = median_of([](const Found& f) { return f.together.mutual; });
+    for (Rank a = 0; a < world; ++a)
+      for (Rank b = 0; b < world; ++b) {
+        if (a == b) continue;
+        const auto row =
+            static_cast<std::size_t>(a) * static_cast<std::size_t>(world) + static_cast<std::size_t>(b);
+        const bench::FoundLink& l = links_found()[row];
+        p.links.push_back({.from = a,
+                           .to = b,
+                           .latency = l.latency,
+                           .bytes_per_second = l.bytes_per_second,
+                           .failed = why(l)});
+      }
+  }
+
+  // What the transport says of itself, unless a long message was seen to do otherwise. From which size on is its word.
+  void long_messages(sim::Profile& p) {
+    p.costs.long_messages = long_messages_of(args_.transport.substr(0, args_.transport.find(':')));
+    double late = 0;
+    for (Rank r = 0; r < board_.world(); ++r) late = std::max(late, found(r).together.late);
+    constexpr double kThere = 0.5;  // of its time: what had come before needs no more
+    LongMessages& rule = p.costs.long_messages;
+    if (late > 0 && late < kThere) {
+      rule = {};
+    } else if (late >= kThere && rule.leave == Leaves::kAtOnce) {
+      constexpr std::size_t kUsual = 8192;  // UCX, where it asks
+      rule = {Leaves::kAsked, kUsual};
+    }
+    if (rule.leave != Leaves::kAtOnce) p.assumed.emplace_back("eager_bytes");
+  }
+
+  const Rank me_;
+  const ProfileArgs& args_;
+  SyncBoard& board_;
+  const sim::Costs* costs_ = nullptr;
+  bench::LinkRoom room_;  // it outlives the transport
+  std::vector<double> spread_;
+};
+
+}  // namespace
+
+std::size_t profile_numbers(int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  return n * kFound + n * n * (sizeof(bench::FoundLink) / sizeof(double));
+}
+
+Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,
+                       SyncBoard& board, std::string* answer) {
+  if (link.has_value()) {
+    const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
+    if (!hosts.ok()) return hosts.status();
+    const int host = hosts->of_rank(me);
+    if (hosts->ranks(args.ranks)[static_cast<std::size_t>(host)].front() == me)
+      TITHE_TRY(enter_host(host, *link));
+    keep_ucx_on_link();
+    if (!board.meet()) return {Code::kCancelled, "another rank failed"};
+  }
+  Result<std::unique_ptr<Transport>> transport =
+      open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
+  if (!transport.ok()) return transport.status();
+  return ProfileRank(me, args, board).run(std::move(*transport), answer);
+}
+
+}  // namespace tithe::cli

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One rank of `tithe profile`: what it measures while all others measure the same.
+//
+//   together   every number is taken while all ranks are at it, so that what they share (cores, memory, links) counts
+//   own time   work is measured as processor time, since ranks of one machine wait for each other's cores; what is
+//              waited for, as wall time
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "advice/sim/profile.h"
+#include "emulated_hosts.h"
+#include "sync_board.h"
+#include "tithe/session.h"
+
+namespace tithe::cli {
+
+struct ProfileArgs {
+  int ranks = 4;
+  std::string link = "none";
+  double delay_ms = 0;  // of the way between two hosts
+  std::string hosts;    // which ranks share one; empty: each has its own
+  std::string transport;
+  std::string out = "profile.json";
+  std::string cluster;              // a file for the same as a cluster; empty: none
+  std::vector<std::string> codecs;  // empty: all
+  std::size_t most_values = std::size_t{1} << 23;
+  int lanes = 1;
+};
+
+// `answer`: of rank 0, the costs and links as a profile's JSON.
+Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,
+                       SyncBoard& board, std::string* answer);
+
+// Numbers on the board that the ranks need.
+std::size_t profile_numbers(int ranks);
+
+}  // namespace tithe::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// When to take a codec, as docs/choosing.md says it: its words come through choosing.def, which
+// tools/lint/choosing.py writes. A codec that the page does not speak of is described by its traits.
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tithe/seam/spec.h"
+
+namespace tithe::cli {
+
+inline constexpr std::size_t kSample = std::size_t{1} << 20;  // values over which bits and loss are told
+
+// One line. bits: per value, as the spec stands.
+std::string when_to_use(const Codec& codec, double bits);
+
+// What the study of optimizers found: (optimizer, "yes" or "no: by how much"). Of these settings, else of the defaults.
+std::vector<std::pair<std::string_view, std::string_view>> studied(const Spec& spec);
+
+// The part of the energy that one round may lose.
+double contraction(const Codec& codec, const Settings& settings);
+double contraction(const Codec& codec);
+
+}  // namespace tithe::cli

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// tithe plan: what to compress, with what, by whom and in which parts, decided from measured costs.
+#include <fmt/format.h>
+
+#include "advice/planner/why.h"
+#include "engine/peers/chosen.h"
+#include "file_io.h"
+#include "output.h"
+#include "plan_page.h"
+#include "progress.h"
+#include "simulate_setting.h"
+#include "verb.h"
+
+namespace tithe::cli {
+namespace {
+
+struct PlanArgs {
+  SimulateArgs scene;
+  std::vector<std::string> allow, compare;
+  std::string policy = "timeline", out, html;
+  bool why = false;
+};
+
+// Buckets as DistributedDataParallel fills them.
+planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
+  planner::Job job;
+  const double speed = speed_of(scene, scene.cluster), forward = scene.model.forward_ms / 1e3 / speed;
+  job.compute = forward + scene.model.backward_ms() / 1e3 / speed;
+  job.lanes = lanes;
+  constexpr std::size_t kFirstBucket = 1 << 20;
+  const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));
+  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, std::min(kFirstBucket, cap), cap)) {
+    for (const bench::ModelTensor& t : bucket)
+      job.tensors.push_back({t.name, t.values, t.row, forward + t.ready_ms / 1e3 / speed});
+    job.bucket_ends.push_back(job.tensors.size());
+  }
+  return job;
+}
+
+Result<planner::Question> question_of(const PlanArgs& args, const Scene& scene) {
+  planner::Question q{{}, scene.cluster, scene.costs, {}};
+  for (const std::string& text : args.allow) {
+    const Result<planner::Allowance> one = planner::parse_allowance(text);
+    if (!one.ok()) return Status(one.status().code(), "--allow: " + one.status().what());
+    q.allowed.push_back(*one);
+  }
+  q.job = job_of(scene, args.scene.bucket_cap_mb, args.scene.session.lanes);
+  return q;
+}
+
+Json json_of(const Rule& rule) {
+  Json out = {{"match", rule.match}};
+  if (const std::string size = size_text(rule); !size.empty()) out["size"] = size;
+  out["codec"] = to_string(*rule.codec);
+  out["strategy"] = rule.strategy;
+  out["part_values"] = rule.part_values;
+  if (rule.inside) out["inside"] = to_string(*rule.inside);
+  if (rule.priority != 0) out["priority"] = rule.priority;
+  if (!rule.group.empty()) out["group"] = rule.group;
+  return out;
+}
+
+std::string table_of(const planner::Planned& p, const planner::Question& q) {
+  std::string text =
+      fmt::format("{:<40} {:>14} {:<28} {:>10} {:>8}\n", "tensors", "values", "codec", "by", "parts of");
+  std::vector<std::size_t> tensors(p.rules.size()), values(p.rules.size());
+  SessionOptions options;
+  options.codec = "fp32";
+  options.rules = p.rules;
+  const Result<Choices> choices = engine::choices_of(options, q.cluster.world(), q.cluster.shared());
+  for (const planner::JobTensor& t : q.job.tensors) {
+    const std::size_t r = choices->rule_of(t.key, t.n);
+    ++tensors[r];
+    values[r] += t.n;
+  }
+  for (std::size_t r = 0; r < p.rules.size(); ++r) {
+    const Rule& rule = p.rules[r];
+    std::string which = rule.match == "*" ? size_text(rule) : rule.match;
+    if (which.empty()) which = "all";
+    std::string codec = to_string(*rule.codec);
+    if (rule.inside) codec += fmt::format(", {} inside", to_string(*rule.inside));
+    if (rule.priority != 0) codec += ", first";
+    text += fmt::format("{:<40} {:>14} {:<28} {:>10} {:>8}\n",
+                        fmt::format("{} of {} values", tensors[r], which), values[r], codec, rule.strategy,
+                        rule.group.empty() ? fmt::to_string(rule.part_values) : "group");
+  }
+  return text;
+}
+
+std::string_view bound_text(std::string_view by) {
+  if (by == "uplink" || by == "downlink" || by == "latency") return "the network";
+  if (by == "links inside hosts") return "the network inside hosts";
+  if (by == "the lanes") return "encoding and merging on the cores";
+  return by == "compute" ? "computing: communication is hidden" : "the engine";
+}
+
+// "144 of 589824 values, such as encoder.0.weight"
+std::string members_text(const planner::Question& q, const std::vector<std::size_t>& tensors) {
+  std::size_t least = kMostValues, most = 0;
+  for (const std::size_t t : tensors) {
+    least = std::min(least, q.job.tensors[t].n);
+    most = std::max(most, q.job.tensors[t].n);
+  }
+  const std::string& first = q.job.tensors[tensors[0]].key;
+  if (tensors.size() == 1) return fmt::format("{}, {} values", first, most);
+  return fmt::format("{} of {}{} values, such as {}", tensors.size(), least,
+                     least == most ? "" : fmt::format(" to {}", most), first);
+}
+
+Result<std::string> why_text(const planner::Question& q, const planner::Planned& p, Json& json) {
+  const Result<planner::Bounds> bounds = planner::bounds_of(q, p);
+  if (!bounds.ok()) return bounds.status();
+  const bool named = bounds->by == "uplink" || bounds->by == "downlink" || bounds->by == "latency";
+  std::string text = fmt::format(
+      "the step is bound by {}{}: {:.3f} ms; with twice the bandwidth {:.3f}, half the latency {:.3f}, twice "
+      "the cores "
+      "{:.3f}, without communication {:.3f}\n",
+      bound_text(bounds->by), named ? fmt::format(" ({})", bounds->by) : "", bounds->step * 1e3,
+      bounds->twice_bandwidth * 1e3, bounds->half_latency * 1e3, bounds->twice_cores * 1e3,
+      bounds->no_communication * 1e3);
+  json["bound_by"] = bounds->by;
+  json["twice_bandwidth_ms"] = bounds->twice_bandwidth * 1e3;
+  json["half_latency_ms"] = bounds->half_latency * 1e3;
+  json["twice_cores_ms"] = bounds->twice_cores * 1e3;
+  json["no_communication_ms"] = bounds->no_communication * 1e3;
+  const Result<planner::Reasons> reasons = planner::reasons_of(q, p);
+  if (!reasons.ok()) return reasons.status();
+  text +=
+      fmt::format("\nwhat the step would gain or lose, ms, if these tensors alone had another choice ({}):\n",
+                  p.estimated ? "estimated" : "simulated in the whole");
+  Json list = Json::array();
+  for (const planner::Reason& r : reasons->rows) {
+    text += fmt::format("{}: {}\n   ", members_text(q, r.tensors), r.choice);
+    Json alternatives = Json::array();
+    for (const planner::Alternative& a : r.alternatives) {
+      const bool far = a.step == sim::kNever;
+      const double change = (a.step - p.outcome.step) * 1e3;
+      alternatives.push_back({{"option", a.option},
+                              {"step_ms", far ? Json(nullptr) : Json(a.step * 1e3)},
+                              {"change_ms", far ? Json(nullptr) : Json(change)}});
+      text += far ? fmt::format(" {} more than {:+.3f} ", a.option, p.outcome.step * 1e3)
+                  : fmt::format(" {} {:+.3f} ", a.option, change);
+    }
+    text += r.alternatives.empty() ? " no other is allowed\n" : "\n";
+    std::size_t values = 0;
+    for (const std::size_t t : r.tensors) values += q.job.tensors[t].n;
+    list.push_back({{"tensors", r.tensors.size()},
+                    {"first", q.job.tensors[r.tensors[0]].key},
+                    {"values", values},
+                    {"choice", r.choice},
+                    {"alternatives", std::move(alternatives)}});
+  }
+  if (reasons->left_out > 0)
+    text += fmt::format("{} smaller tensors were not looked at\n", reasons->left_out);
+  json["why"] = std::move(list);
+  return text;
+}
+
+Result<Report> run_plan(const PlanArgs& args) {
+  const Result<Scene> scene = scene_of(args.scene);
+  if (!scene.ok()) return scene.status();
+  const Result<planner::Question> question = question_of(args, *scene);
+  if (!question.ok()) return question.status();
+  const ProgressLine line("tithe plan");
+  std::vector<std::string> policies{args.policy};
+  policies.insert(policies.end(), args.compare.begin(), args.compare.end());
+  std::vector<planner::Planned> plans;
+  for (std::size_t k = 0; k < policies.size(); ++k) {
+    progress("policies", k, policies.size());
+    Result<planner::Planned> p = planner::plan(*question, policies[k], k == 0 ? nullptr : plans.data());
+    if (!p.ok()) return Status(p.status().code(), fmt::format("{}: {}", policies[k], p.status().what()));
+    plans.push_back(std::move(*p));
+  }
+  const planner::Planned& best = plans[0];
+  Report report;
+  report.text =
+      best.verdict + "\n" +
+      fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
+                  scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
+                  scene->cluster.hosts().size(), scene->cluster.name(), scene->source);
+  report.json = {{"model", args.scene.model},
+                 {"cluster", scene->cluster.name()},
+                 {"costs_measured", scene->measured},
+                 {"costs", scene->source}};
+  if (args.allow.empty())
+    report.text +=
+        "allowed: fp32 and bf16 alone; --allow CODEC says what else may be lost (docs/choosing.md)\n";
+  if (args.why) {
+    Result<std::string> why = why_text(*question, best, report.json);
+    if (!why.ok()) return why.status();
+    report.text += *why;
+  }
+  report.text += "\n" + table_of(best, *question);
+  Json rules = Json::array();
+  for (const Rule& r : best.rules) rules.push_back(json_of(r));
+  Json list = Json::array();
+  for (const planner::Planned& p : plans)
+    list.push_back({{"policy", p.policy},
+                    {"step_ms", p.outcome.step * 1e3},
+                    {"bf16", p.bf16.name},
+                    {"bf16_ms", p.bf16.step * 1e3},
+                    {"fp32", p.fp32.name},
+                    {"fp32_ms", p.fp32.step * 1e3},
+                    {"single", p.single.name},
+                    {"single_ms", p.single.step * 1e3},
+                    {"lossless_ms", p.lossless * 1e3},
+                    {"gain", p.gain()},
+                    {"compute_ms", question->job.compute * 1e3},
+                    {"bytes_sent_per_rank", p.outcome.bytes[0]},
+                    {"simulated", p.simulated},
+                    {"judged", p.judged},
+                    {"estimated", p.estimated},
+                    {"verdict", p.verdict}});
+  report.json["plans"] = std::move(list);
+  report.json["rules"] = std::move(rules);
+  if (plans.size() > 1) {
+    report.text +=
+        fmt::format("\n{:<28} {:>12} {:>10} {:>14}\n", "policy", "step, ms", "of bf16", "sent, MB");
+    for (const planner::Planned& p : plans)
+      report.text += fmt::format("{:<28} {:>12.3f} {:>10.3f} {:>14.3f}\n", p.policy, p.outcome.step * 1e3,
+                                 p.outcome.step / p.bf16.step, p.outcome.bytes[0] / 1e6);
+  }
+  if (!args.html.empty()) {
+    const Result<std::string> page = plan_page(fmt::format("{} on {} ranks of {}", scene->model.model,
+                                                           scene->cluster.world(), scene->cluster.name()),
+                                               *question, best);
+    if (!page.ok()) return page.status();
+    TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page->data()), page->size()}));
+  }
+  if (!args.out.empty()) {
+    const std::string text = to_json(best.rules) + "\n";
+    TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+  }
+  return report;
+}
+
+Run declare(CLI::App& app) {
+  auto args = std::make_shared<PlanArgs>();
+  app.add_option("--model", args->scene.model,
+                 "a name of models/, or the path of such a file; :scale=0.1 behind it shrinks it")
+      ->required();
+  app.add_option("--cluster", args->scene.cluster, "a name of clusters/, or the path of a .toml file");
+  app.add_option("--link", args->scene.link,
+                 "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
+  app.add_option("--hosts", args->scene.hosts,
+                 "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
+  app.add_option("--ranks", args->scene.ranks, "so many of the cluster's ranks, or of its kind")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--profile", args->scene.profile, "what `tithe profile` wrote: costs of steps, and links");
+  app.add_flag("--foreign-profile", args->scene.foreign_profile,
+               "take a profile of another machine or version");
+  app.add_option("--lanes", args->scene.session.lanes, "compute threads per rank")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+  app.add_option("--policy", args->policy,
+                 "how to decide: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/plan.md)")
+      ->capture_default_str();
+  app.add_option("--compare", args->compare, "further policies, beside it");
+  app.add_option("--allow", args->allow,
+                 "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
+  app.add_flag("--why", args->why,
+               "what bounds the step, and what it would be with another choice for tensors that are alike");
+  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
+  add_output(app, "--html", args->html, "write its timeline as a page, beside the one without compression");
+  return [args] { return run_plan(*args); };
+}
+
+}  // namespace
+
+const Verb plan_verb = {.name = "plan",
+                        .doc = "what to compress, with what and how cut, from measured costs",
+                        .declare = declare};
+
+}  // namespace tithe::cli

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A codec turns a run of gradient values into bytes, and bytes back into values.
+//
+// What every codec promises, and tests/conformance/codec_suite.cc checks:
+//   pure      the same values, settings, seeds and keys give the same bytes with every impl
+//   bounded   encode writes at most bound(settings, n) bytes, and no byte after those it returns
+//   faithful  taken == sent + residual_out for each value; bit for bit if traits.exact_ledger is set
+//   additive  decoding N payloads onto a base gives base + p0 + p1 + ... in that order, then divided: bit for bit,
+//             unless traits.adds_transformed is set
+//   honest    decode answers any bytes with values or a Status, and never reads past them
+//   finite    encode and combine report a NaN or Inf among the taken values, a sum that overflows, and anything else
+//             that would put a NaN or Inf into a residual; the bytes are then unspecified. A payload that encode wrote
+//             without such a report decodes to finite values only, and so does any that check takes, but see there
+// A codec knows nothing of ranks, layers, sockets, streams or the environment.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "tithe/byte_view.h"
+#include "tithe/seam/hd.h"
+#include "tithe/seam/machine.h"
+#include "tithe/status.h"
+
+namespace tithe {
+
+namespace lang {
+struct LoadedProgram;
+}
+
+// The number of a codec, in frames and in codecs.def.
+enum class CodecId : std::uint16_t {};
+
+// ---- Parameters: the part of a spec string after the colon, `dgc:ratio=0.01,sample=0.02`
+
+inline constexpr std::size_t kMaxParams = 12;
+
+// What others than the codec know a parameter for.
+enum class Role : std::uint8_t {
+  kOwn,    // nothing
+  kRatio,  // the fraction of the values that is sent: schedules move it
+  kCols,   // the values of a row; 0: as the tensor's shape says
+};
+
+// One parameter of a codec. With choices, the value is the index of the chosen word.
+struct ParamSpec {
+  std::string_view name;
+  double fallback;  // the default
+  double low;       // low and high are allowed values
+  double high;
+  std::string_view doc;                            // one line, with the unit
+  std::span<const std::string_view> choices = {};  // empty: a number
+  Role role = Role::kOwn;
+};
+
+struct Codec;
+
+// The values of a codec's parameters, in the order of Codec::params, and the codec whose they are: a function of the
+// seam that serves several codecs knows by them which it is.
+struct Settings {
+  std::array<double, kMaxParams> value{};
+  const Codec* codec = nullptr;
+  double operator[](std::size_t i) const { return value[i]; }
+  friend bool operator==(const Settings&, const Settings&) = default;
+};
+
+// ---- The seam
+
+// The input of an encoder: the gradient, plus the residual of earlier rounds. Per value call take(i) any number of
+// times, then leave(i, sent) once. Plain pointers, so that it can be passed to a kernel by value.
+//   residual == residual_out == nullptr   no feedback: what is not sent is lost
+//   residual_out == residual              in place; otherwise the two must not overlap
+struct Carry {
+  const float* grad;
+  const float* residual;
+  float* residual_out;
+  std::size_t n;
+
+  TITHE_HD float take(std::size_t i) const { return residual ? grad[i] + residual[i] : grad[i]; }
+  TITHE_HD void leave(std::size_t i, float sent) const {
+    if (residual_out) residual_out[i] = take(i) - sent;
+  }
+};
+
+// How decode combines payloads with a base: out[i] = (base[i] + p0[i] + p1[i] + ...) / divide.
+//   base == nullptr   the sum starts with p0 (a value that a sparse payload lacks is +0)
+//   base == out       adds in place; any other base must not overlap out
+struct Merge {
+  const float* base = nullptr;
+  float divide = 1.0F;
+};
+
+// How payloads of several workers combine into one (docs/flow.md, "Phases and laws").
+enum class Law : std::uint8_t { kDecode, kSum, kMax, kConcat, kLeader };
+std::string_view name(Law law);  // "decode", "sum", ...
+
+// Everything besides the values that a payload depends on. Random numbers are counter-based: a draw depends on
+// (seed, round, tensor, chunk, phase, index) and on nothing else (base/rng.h).
+struct Call {
+  Settings settings;
+  std::uint64_t seed = 0;         // differs between ranks
+  std::uint64_t shared_seed = 0;  // equal on all ranks
+  std::uint32_t round = 0;
+  std::uint32_t tensor = 0;
+  std::uint16_t chunk = 0;
+  std::uint8_t phase = 0;
+  ByteView context = {};  // the combined payload of the phase before; empty in phase 0
+  // For combine, if payloads count ranks: the most ranks that acc and in may count together; 0: as many as the settings
+  // allow.
+  std::uint32_t ranks = 0;
+  Bytes scratch = {};  // scratch(settings, n) bytes or more, 64-byte aligned; nothing in it outlives the call
+  // For codecs with a memory: the memory after the last committed round, memory(settings, n) bytes, equal on all ranks.
+  // Empty or zeros: there was no such round.
+  ByteView memory = {};
+  // Only in the decode that makes the round's result: the memory after this round, memory(settings, n) bytes, all of
+  // which decode writes. Else empty.
+  Bytes next_memory = {};
+};
+
+struct Encoded {
+  std::size_t bytes = 0;
+  // false: some taken value is NaN, Inf, or too large for finite sent and residual values. The payload must not be
+  // used.
+  bool finite = true;
+};
+
+// The result of combine.
+struct Combined {
+  bool finite = true;  // false: a sum or a residual overflowed; neither acc nor residual_out may be used
+};
+
+// One implementation of a codec, for all its phases: call.phase selects one. All impls of a codec write the same bytes
+// and the same residuals. A caller chooses an impl once, by best() or reference(), and uses it for everything.
+struct Impl {
+  std::string_view name = {};
+  bool (*usable)(const Machine&) = nullptr;
+  // kTooSmall, and nothing is written, if out.size() < bound(settings, n) or scratch is too small.
+  Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out) = nullptr;
+  // kCorrupt, and nothing is written, if a payload is not one that encode writes for out.size() values.
+  Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
+                   std::span<float> out) = nullptr;
+  // kCorrupt unless encode could have written this payload for n values, but for a NaN or Inf in a dense run of floats
+  // (fp32, bf16, fp16, fp8, inceptionn, snap; docs/format.md). Reads no byte past it, and settings and phase of call.
+  Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
+  // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
+  // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the
+  // ledger holds. Reads settings, phase, context and ranks of the call. acc has passed check, or is this rank's own
+  // payload. kCorrupt if `in` is not what encode and combine write; kUnsupported if more workers come together than the
+  // settings allow; nothing is written then.
+  // If residual_out holds what encode left, Combined::finite depends on the payloads alone: all ranks decide alike.
+  Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in,
+                              float* residual_out) = nullptr;
+  // If traits.selects: sets values[i] to 0 for each index i for which a checked payload sends a value other than 0.
+  void (*clear_sent)(ByteView payload, float* values) = nullptr;
+};
+
+// One exchange between the workers. Most codecs have one phase.
+struct Phase {
+  std::string_view name;
+  std::span<const Law> laws;  // the laws by which its payloads may combine, the codec's preference first
+  // Payload bytes for n values: the most; if traits.fixed_size, the exact number.
+  std::size_t (*bound)(const Settings&, std::size_t n);
+
+  // Whether Impl::combine combines its payloads: one of its laws is kSum or kMax.
+  bool combines() const {
+    for (const Law law : laws)
+      if (law == Law::kSum || law == Law::kMax) return true;
+    return false;
+  }
+};
+
+struct Traits {
+  bool exact_ledger = false;  // taken == sent + residual_out holds bit for bit
+  bool lossless = false;      // sent == taken: residuals would be zeros, and none are kept
+  bool fixed_size = false;    // bound() is the size of every payload
+  // The payload is a list of indices and values (sparse/sparse.h); values that it does not name are left whole.
+  // Impl::clear_sent tells momentum masking the indices.
+  bool selects = false;
+  bool unbiased = false;          // E[sent] == taken
+  bool one_pass_feedback = true;  // feedback costs no second pass over memory
+  // Payloads add up in another domain (integers, spectra) and are transformed back once. So several payloads, decoded
+  // together or combined into one, give the sum of the single decodes only up to rounding: at most 2^-20 of the sum of
+  // their largest magnitudes.
+  bool adds_transformed = false;
+  // A payload counts as one rank, whatever its values are: a rank that has none must not make one.
+  bool votes = false;
+  // c in |x - C(x)|^2 <= c |x|^2, in expectation if C is random, for x well inside the range of normal floats. nullptr:
+  // 1. With c below 1 feedback converges (Stich et al., NeurIPS 2018).
+  double (*contraction)(const Settings&, std::size_t n) = nullptr;
+  // An upper bound of |x_i - C(x)_i|, up to rounding to a float, for x_i = value in a tensor whose largest magnitude is
+  // `largest`. Infinity or nullptr: there is no bound for single values.
+  double (*error)(const Settings&, double value, double largest) = nullptr;
+  // Whether n equal normal floats are sent bit for bit. nullptr: no.
+  bool (*exact_constants)(const Settings&) = nullptr;
+};
+
+struct Codec {
+  std::string_view name;
+  std::string_view doc;  // one line: what it sends, and its source
+  std::span<const ParamSpec> params;
+  std::span<const Phase> phases;
+  Traits traits;
+  // Bytes of scratch that encode and decode need.
+  std::size_t (*scratch)(const Settings&, std::size_t n);
+  // Bytes of memory that decode writes for the next round of the same n values; the contents depend only on what all
+  // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes
+  // neither.
+  std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
+  std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
+  const lang::LoadedProgram* program = nullptr;  // that it was made of; nullptr: it was written in C++
+
+  // Where in params the one of this role is; params.size(): nowhere.
+  std::size_t param(Role role) const {
+    std::size_t at = 0;
+    while (at < params.size() && params[at].role != role) ++at;
+    return at;
+  }
+  const Impl& reference() const { return impls.back(); }
+  const Impl& best(const Machine& machine) const {
+    for (const Impl& impl : impls)
+      if (impl.usable(machine)) return impl;
+    return impls.back();
+  }
+};
+
+// Settings of this codec with every parameter at its fallback.
+Settings defaults(const Codec& codec);
+
+}  // namespace tithe

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A Plan is a value: what happens to each slice of a bucket, and why. It is the choices (tithe/choices.h) applied to
+// the tensors of one bucket; the same on every rank (its hash travels in every frame), printable and comparable.
+//
+//   ordered    tensors of higher priority stand first; of equals, those of a group stand side by side, behind those
+//              that have parts of their own
+//   covers     parts lie back to back, in order, and cover the bucket
+//   aligned    a part starts at a tensor's first value, or inside a tensor larger than its part_values
+//   grouped    tensors of a group share parts of at most part_values. None is cut: a larger one has parts of its own
+//   shaped     a codec's parameter `cols`, where it is 0, becomes the values per row of the tensor, and that is cut
+//              between rows: what a codec finds in a matrix is in its rows and columns
+//   hosts      a strategy that treats hosts apart is the one that its hosts have among each other, where each rank has
+//              a host of its own; where there is one host, what its ranks send each other is all there is
+//   small      tensors below min_values that no rule takes are a group that travels raw (fp32): codecs do not pay there
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tithe/choices.h"
+#include "tithe/seam/graph.h"
+#include "tithe/seam/spec.h"
+#include "tithe/status.h"
+
+namespace tithe {
+
+struct Part {
+  std::size_t first = 0;  // offset in the bucket, values
+  std::size_t n = 0;      // values
+  Spec spec;
+  const Strategy* strategy = nullptr;
+  std::string why;
+  bool scheduled = false;           // its ratio is the one that the session's schedule moves
+  int priority = 0;                 // parts of higher priority run first, whichever bucket they are in
+  std::optional<Spec> inside = {};  // what ranks of one host send each other, if they are treated apart
+  friend bool operator==(const Part&, const Part&) = default;
+};
+
+// A tensor as a plan sees it.
+struct PlanTensor {
+  std::string_view key;
+  std::size_t n = 0;    // values; 0 is allowed
+  std::size_t row = 0;  // values per row; 0: not known
+};
+
+struct Plan {
+  std::vector<std::size_t> order;  // the bucket's tensors, by number, as they stand in the parts
+  std::vector<Part> parts;
+  // Everything that ranks must agree on: format version, world, sizes, specs, strategies; servers, and hosts where they
+  // matter.
+  std::uint64_t hash(int world, const Hosts& hosts = {}, int servers = 0) const;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices);
+
+bool has_cols(const Codec& codec);
+// The codec's parameter `cols`; 0 where it has none or it is not set.
+std::size_t cols_of(const Spec& spec);
+// Where n values are cut for the k-th time of `pieces`: 0 is their start, `pieces` their end. Between rows of `cols`
+// values, if there are several.
+std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t pieces);
+
+std::string to_string(const Plan& plan);
+
+}  // namespace tithe

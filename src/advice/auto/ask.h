@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a session knows when it asks for a plan, or for advice.
+#include "advice/auto/decide.h"
+#include "engine/session/advisor.h"
+
+namespace tithe::automatic {
+
+// All but the step, the job and the costs.
+Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<Allowance> allowed);
+
+// What these codecs cost here, at up to three sizes that the job's tensors reach. It takes some tenths of a second. All
+// else is assumed: what that gets wrong, the links' rate makes up for, since it is found with it (decide.h).
+Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs);
+
+}  // namespace tithe::automatic

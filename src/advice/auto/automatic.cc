@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The advisor of a session with codec "auto": facts of its rounds, when to plan (watch.h), what to plan (decide.h).
+//
+// Threads: handed() on the thread of sync(); round_over(), not_proposed() and restored() on that of commit(); planning
+//          aside; said() and decided() on any.
+// Locks    mutex_, then facts_mutex_. None is held while a plan is made.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "advice/auto/ask.h"
+#include "advice/auto/facts.h"
+#include "advice/sim/profile.h"
+#include "base/text.h"
+#include "engine/peers/chosen.h"
+#include "engine/session/advisor.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::automatic {
+namespace {
+
+constexpr std::size_t kMostText = 300;  // of what is said in one line
+
+class Automatic final : public engine::Advisor {
+ public:
+  Automatic(AutoSpec spec, engine::AdvisorSeat seat)
+      : spec_(std::move(spec)), seat_(std::move(seat)), watch_(plain(seat_.first)), rules_(seat_.first) {}
+
+  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+    const std::lock_guard lock(facts_mutex_);
+    facts_.handed(layout, bucket, at_ns);
+  }
+
+  std::string round_over(std::int64_t at_ns, const Proposal& last) override {
+    std::unique_lock lock(mutex_);
+    const Facts::Step step = end_step(at_ns);
+    if (proposed_) hear(last);
+    Watch::Next next = Watch::Next::kNothing;
+    if (step.whole) next = watch_.step(step.seconds, step.same);
+    if (plan_) {
+      next = take_plan(*plan_);
+      plan_.reset();
+    }
+    if (next == Watch::Next::kUnlike)
+      say(fmt::format("auto: {} steps, and no {} that hand over the same tensors together: stays with bf16",
+                      kMostUnlike, kFirst));
+    if (next == Watch::Next::kPlan) {
+      Asked asked = ask();
+      lock.unlock();
+      plan_aside(std::move(asked));  // without lanes it is made before this returns
+      return {};
+    }
+    if (next != Watch::Next::kPropose) return {};
+    if (watch_.gave_way())
+      say(fmt::format("auto: a step takes {:.1f} ms with this plan, more than before: goes back",
+                      1e3 * watch_.measured()));
+    proposed_ = true;
+    return watch_.wanted() == plain(planned_) ? to_json(planned_)
+                                              : watch_.wanted();  // with reasons, or without
+  }
+
+  void not_proposed(const Status& why) override {
+    const std::lock_guard lock(mutex_);
+    proposed_ = false;
+    watch_.refused();
+    say("auto: trouble: the plan was not taken: " + why.what());
+  }
+
+  std::string decided() const override {
+    const std::lock_guard lock(mutex_);
+    const bool watching = watch_.state() == Watch::State::kWatching;
+    return nlohmann::ordered_json{{"where", where()}, {"step_s", watching ? watch_.expected() : 0}}.dump();
+  }
+
+  void restored(const std::string& decided, std::span<const Rule> rules) override {
+    const std::lock_guard lock(mutex_);
+    rules_.assign(rules.begin(), rules.end());
+    const nlohmann::json was = nlohmann::json::parse(decided, nullptr, false);
+    const bool known = was.is_object() && was.contains("where") && was["where"].is_string() &&
+                       was.contains("step_s") && was["step_s"].is_number();
+    const double step = known ? was["step_s"].get<double>() : 0;
+    const std::string there = known ? was["where"].get<std::string>() : std::string();
+    if (known && there == where() && step > 0) {
+      watch_.resume(plain(rules_), step);
+      return;
+    }
+    watch_.restart(plain(rules_));
+    if (known && there != where())
+      say(fmt::format(
+          "auto: the state was decided on {}, this is {}: goes on with its rules and measures again",
+          printed(there), printed(where())));
+  }
+
+  std::vector<std::string> said() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(said_, {});
+  }
+
+ private:
+  struct Plan {
+    Result<Answer> answer;
+    std::int64_t began_ns = 0, ended_ns = 0;
+  };
+
+  // As Watch compares them.
+  static std::string plain(std::vector<Rule> rules) {
+    for (Rule& r : rules) r.why.clear();
+    return to_json(rules);
+  }
+  static std::string printed(const std::string& text) { return printable(text, kMostText); }
+  void say(std::string line) {
+    constexpr std::size_t kMostLines = 100;  // that nobody asks for
+    if (said_.size() < kMostLines) said_.push_back(std::move(line));
+  }
+
+  // On which hosts a decision holds.
+  std::string where() const {
+    return fmt::format("{} ranks on hosts {} of {}", seat_.usual.world,
+                       seat_.usual.hosts.text(seat_.usual.world), sim::machine_name());
+  }
+
+  Facts::Step end_step(std::int64_t at_ns) {
+    const std::lock_guard lock(facts_mutex_);
+    return facts_.over(at_ns);
+  }
+
+  // What became of what was proposed.
+  void hear(const Proposal& last) {
+    if (last.state == Proposal::State::kSwitched) {
+      proposed_ = false;
+      watch_.switched();
+      {
+        const std::lock_guard lock(facts_mutex_);
+        facts_.forget();
+      }
+      const Result<std::vector<Rule>> now = parse_rules(watch_.rules());
+      TITHE_ASSERT(now.ok());
+      rules_ = *now;
+    } else if (last.state == Proposal::State::kRefused) {
+      proposed_ = false;
+      watch_.refused();
+      say("auto: trouble: the plan was refused: " + last.why.what());
+    }
+  }
+
+  Watch::Next take_plan(const Plan& plan) {
+    if (!plan.answer.ok()) {
+      watch_.failed();
+      if (const std::string why = plan.answer.status().what(); why != trouble_)
+        say(fmt::format("auto: trouble: no plan can be made, and what is sent stays as it is: {}", why));
+      trouble_ = plan.answer.status().what();
+      return Watch::Next::kNothing;
+    }
+    trouble_.clear();
+    say("auto: " + plan.answer->verdict);
+    seat_.mark("auto: " + plan.answer->verdict, plan.began_ns, plan.ended_ns);
+    planned_ = plan.answer->rules;
+    return watch_.planned(plain(planned_), plan.answer->predicted);
+  }
+
+  Asked ask() {
+    Asked asked = automatic::ask(seat_, rules_, spec_.allowed);
+    {
+      const std::lock_guard lock(facts_mutex_);
+      asked.job = facts_.job(seat_.lanes);
+    }
+    asked.step = watch_.measured();
+    return asked;
+  }
+
+  void plan_aside(Asked asked) {
+    seat_.aside([this, asked = std::move(asked)]() mutable {
+      Plan plan{.answer = Answer{}, .began_ns = seat_.now_ns()};
+      try {
+        if (const Status s = measure_codecs(asked.job); s.ok()) {
+          asked.costs = *costs_;
+          plan.answer = decide(asked);
+        } else {
+          plan.answer = s;
+        }
+      } catch (const std::bad_alloc&) {
+        plan.answer = Status(Code::kIo, "there is no memory for a plan");
+      }
+      plan.ended_ns = seat_.now_ns();
+      const std::lock_guard lock(mutex_);
+      plan_ = std::move(plan);
+    });
+  }
+
+  Status measure_codecs(const planner::Job& job) {
+    if (costs_) return {};
+    std::vector<Spec> codecs{*parse_spec("fp32"), *parse_spec("bf16")};
+    for (const Allowance& a : spec_.allowed) codecs.push_back(a.codec);
+    Result<sim::Costs> measured = measured_costs(job, codecs);
+    if (!measured.ok()) return measured.status();
+    costs_ = std::move(*measured);
+    return {};
+  }
+
+  const AutoSpec spec_;
+  const engine::AdvisorSeat seat_;
+  std::optional<sim::Costs> costs_;  // of the work aside alone: measured once in a session
+
+  std::mutex facts_mutex_;  // taken by sync(), so held for a moment
+  Facts facts_;
+
+  mutable std::mutex mutex_;  // of all below
+  Watch watch_;
+  std::vector<Rule> rules_;    // in force
+  std::vector<Rule> planned_;  // by the last plan
+  std::optional<Plan> plan_;
+  bool proposed_ = false;
+  std::string trouble_;  // that was said last
+  std::vector<std::string> said_;
+};
+
+}  // namespace
+}  // namespace tithe::automatic
+
+namespace tithe::engine {
+
+std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorSeat seat) {
+  return std::make_unique<automatic::Automatic>(std::move(spec), std::move(seat));
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/auto/decide.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tithe::automatic {
+namespace {
+
+constexpr double kSlowest = 1e4;  // bytes per second: from here to kFastest a rate is looked for
+constexpr int kHalvings = 12;     // of its logarithm: to 0.4 %
+constexpr double kHidden = 1.03;  // a step of at most so many times its computing
+constexpr double kInside = 1e10;  // bytes per second between ranks of one host: assumed
+constexpr Seconds kInsideLatency = 2e-6;
+
+// But for their reasons.
+bool same(std::vector<Rule> a, std::vector<Rule> b) {
+  for (std::vector<Rule>* rules : {&a, &b})
+    for (Rule& r : *rules) r.why.clear();
+  return a == b;
+}
+
+}  // namespace
+
+std::string rate_text(double bytes_per_second) {
+  const double bits = 8 * bytes_per_second;
+  return bits >= 1e9 ? fmt::format("{:.2g} Gbit/s", bits / 1e9) : fmt::format("{:.3g} Mbit/s", bits / 1e6);
+}
+
+Result<planner::Question> question_at(const Asked& asked, double bytes_per_second) {
+  Result<sim::Cluster> cluster = cluster_at(asked, bytes_per_second);
+  if (!cluster.ok()) return cluster.status();
+  return planner::Question{asked.job, std::move(*cluster), asked.costs, asked.allowed};
+}
+
+Result<double> rate_of(const Asked& asked) {
+  const auto step_at = [&](double rate) -> Result<Seconds> {
+    const Result<planner::Question> question = question_at(asked, rate);
+    if (!question.ok()) return question.status();
+    const Result<sim::Outcome> out = planner::simulate(*question, asked.in_full);
+    if (!out.ok()) return out.status();
+    return out->step;
+  };
+  const Result<Seconds> least = step_at(kFastest);
+  if (!least.ok()) return least.status();
+  if (asked.step <= kHidden * std::max(*least, asked.job.compute)) return 0.0;
+  double slow = std::log(kSlowest), fast = std::log(kFastest);
+  for (int k = 0; k < kHalvings; ++k) {
+    const double middle = (slow + fast) / 2;
+    const Result<Seconds> step = step_at(std::exp(middle));
+    if (!step.ok()) return step.status();
+    (*step > asked.step ? slow : fast) = middle;
+  }
+  return std::exp((slow + fast) / 2);
+}
+
+bool loses(std::span<const Rule> rules) {
+  return std::any_of(rules.begin(), rules.end(),
+                     [](const Rule& r) { return r.codec.has_value() && !always_allowed(*r.codec); });
+}
+
+Result<sim::Cluster> cluster_at(const Asked& asked, double bytes_per_second) {
+  const int hosts = asked.hosts.count(asked.world);
+  const int cores = std::max(1, asked.cores);
+  // One machine: what ranks send each other is what there is of links.
+  if (hosts == 1) return sim::Cluster::flat(asked.world, bytes_per_second, asked.latency, cores, true);
+  if (hosts == asked.world) return sim::Cluster::flat(asked.world, bytes_per_second, asked.latency, cores);
+  std::string text = "name = \"as found\"\n";
+  for (const std::vector<int>& ranks : asked.hosts.ranks(asked.world))
+    text += fmt::format(
+        "[[hosts]]\ncount = 1\nranks = {}\ncores = {}\nrate = \"{:.6f}MB/s\"\nlatency = \"{:.3f}us\"\n"
+        "inside = \"{:.6f}MB/s\"\ninside_latency = \"{:.3f}us\"\n",
+        ranks.size(), cores, bytes_per_second / 1e6, asked.latency * 1e6, kInside / 1e6,
+        kInsideLatency * 1e6);
+  return sim::Cluster::parse(text, "hosts as found");
+}
+
+Result<Answer> decide(const Asked& asked) {
+  const Result<planner::Question> fastest = question_at(asked, kFastest);
+  if (!fastest.ok()) return fastest.status();
+  TITHE_TRY(planner::check(*fastest));
+  const Result<double> rate = rate_of(asked);
+  if (!rate.ok()) return rate.status();
+  const double step = asked.step * 1e3;
+  const bool lossy = loses(asked.rules);
+  if (*rate == 0) {
+    Answer out{.rules = lossy ? asked.first : asked.rules, .predicted = asked.step, .stays = !lossy};
+    out.verdict =
+        lossy ? fmt::format("step {:.1f} ms: communication is hidden, so nothing is compressed, and measured",
+                            step)
+              : fmt::format("stays with bf16: of a step of {:.1f} ms all communication is hidden", step);
+    return out;
+  }
+  const Result<planner::Question> question = question_at(asked, *rate);
+  if (!question.ok()) return question.status();
+  Result<planner::Planned> planned = planner::plan(*question, "timeline");
+  if (!planned.ok()) return planned.status();
+  Answer out{.rules = std::move(planned->rules),
+             .predicted = planned->outcome.step,
+             .bytes_per_second = *rate,
+             .verdict = {}};
+  const std::string links = "links of about " + rate_text(*rate);
+  if (!lossy && out.predicted > planner::kWorthIt * asked.step) {
+    out.stays = true;
+    out.rules = asked.rules;
+    out.predicted = asked.step;
+    out.verdict = fmt::format(
+        "stays with bf16: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);
+    return out;
+  }
+  if (same(out.rules, asked.rules)) {
+    out.stays = true;
+    out.verdict = fmt::format(
+        "keeps its plan: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);
+    return out;
+  }
+  out.verdict = fmt::format(
+      "a step of {:.1f} ms should take {:.1f} with this plan{}, {:.1f} with {}, the best bf16 ({})", step,
+      out.predicted * 1e3, planned->compresses ? "" : ", which does not compress", planned->bf16.step * 1e3,
+      planned->bf16.name, links);
+  return out;
+}
+
+}  // namespace tithe::automatic

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The advisor of a session that goes on as it is while TITHE_ADVISE names a file: after kFirst steps alike, what
+// step_advice.h has to say of them goes there, whole. Of several sessions of a process the first one to know writes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "advice/auto/ask.h"
+#include "advice/auto/facts.h"
+#include "advice/auto/step_advice.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::automatic {
+namespace {
+
+class Observer final : public engine::Advisor {
+ public:
+  Observer(engine::AdviceAsked what, engine::AdvisorSeat seat)
+      : what_(std::move(what)), seat_(std::move(seat)) {}
+
+  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+    const std::lock_guard lock(mutex_);
+    if (!over_) facts_.handed(layout, bucket, at_ns);
+  }
+
+  std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
+    Asked asked;
+    {
+      const std::lock_guard lock(mutex_);
+      if (over_) return {};
+      const Facts::Step step = facts_.over(at_ns);
+      ++seen_;
+      if (!step.same) steps_.clear();
+      if (step.whole && step.same) steps_.push_back(step.seconds);
+      over_ = steps_.size() >= kFirst || seen_ >= kMostUnlike;
+      if (!over_) return {};
+      if (steps_.size() >= kFirst) {
+        asked = ask(seat_, seat_.first, allowed());
+        asked.job = facts_.job(seat_.lanes);
+        asked.step = median({steps_.begin() + kSkip, steps_.end()});
+      }
+    }
+    seat_.aside([this, asked = std::move(asked)]() mutable {
+      try {
+        write(answer(asked));
+      } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: there is no memory for it\n", what_.path.c_str());
+      }
+    });
+    return {};
+  }
+
+  void not_proposed(const Status& /*why*/) override {}
+  std::string decided() const override { return {}; }
+  void restored(const std::string& /*decided*/, std::span<const Rule> rules) override {
+    const std::lock_guard lock(mutex_);
+    seat_.first.assign(rules.begin(), rules.end());
+  }
+  std::vector<std::string> said() override { return {}; }
+
+ private:
+  // What the job uses now its user has allowed, but for a momentum, which a plan cannot mix with other codecs.
+  std::vector<Allowance> allowed() const {
+    std::vector<Allowance> out = what_.allowed.allowed;
+    const auto add = [&](const Spec& spec) {
+      const Allowance one{"", spec};
+      if (!always_allowed(spec) && spec.feedback.kind != Feedback::kMomentum &&
+          std::find(out.begin(), out.end(), one) == out.end())
+        out.push_back(one);
+    };
+    if (seat_.first.empty()) add(seat_.usual.spec);
+    return out;
+  }
+
+  static std::string answer(Asked& asked) {
+    const auto trouble = [](const std::string& why) { return nlohmann::ordered_json{{"error", why}}.dump(); };
+    if (asked.job.tensors.empty())
+      return trouble(
+          fmt::format("in {} steps there were no {} in turn that hand over the same tensors together",
+                      kMostUnlike, kFirst));
+    std::vector<Spec> codecs{*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec(kHint)};
+    const auto add = [&](const Spec& spec) {
+      if (std::find(codecs.begin(), codecs.end(), spec) == codecs.end()) codecs.push_back(spec);
+    };
+    for (const Allowance& a : asked.allowed) add(a.codec);
+    for (const Rule& r : asked.in_full)
+      if (r.codec) add(*r.codec);
+    Result<sim::Costs> costs = measured_costs(asked.job, codecs);
+    if (!costs.ok()) return trouble(costs.status().what());
+    asked.costs = std::move(*costs);
+    const Result<Advice> advice = advise(asked);
+    return advice.ok() ? to_json(*advice, asked) : trouble(advice.status().what());
+  }
+
+  void write(const std::string& text) const {
+    const std::string beside = what_.path + ".part";
+    std::ofstream file(beside);
+    file << text << "\n" << std::flush;
+    int why = errno;  // where it failed, before anything else can
+    const bool good = file.good();
+    file.close();
+    if (good && file && std::rename(beside.c_str(), what_.path.c_str()) == 0) return;
+    if (good) why = errno;
+    std::remove(beside.c_str());
+    std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: cannot write there: %s\n", what_.path.c_str(),
+                 std::strerror(why));
+  }
+
+  const engine::AdviceAsked what_;
+  engine::AdvisorSeat seat_;
+  std::mutex mutex_;  // of all below, and of seat_.first
+  Facts facts_;
+  std::vector<Seconds> steps_;  // alike, in turn
+  std::size_t seen_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace
+}  // namespace tithe::automatic
+
+namespace tithe::engine {
+
+std::unique_ptr<Advisor> make_observer(AdviceAsked what, AdvisorSeat seat) {
+  return std::make_unique<automatic::Observer>(std::move(what), std::move(seat));
+}
+
+}  // namespace tithe::engine

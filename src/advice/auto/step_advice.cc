@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/auto/step_advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::automatic {
+namespace {
+
+std::string allowed_text(const Asked& asked) { return to_string(AutoSpec{asked.allowed}); }
+
+std::vector<std::string> lines_of(const Advice& a, const Asked& asked) {
+  const double now = a.step * 1e3, waits = std::max(0.0, a.step - a.compute) * 1e3;
+  std::vector<std::string> out;
+  if (a.bytes_per_second == 0) {
+    out.push_back(
+        fmt::format("Do not compress: communication is hidden. A step takes {:.1f} ms, its computing {:.1f}.",
+                    now, a.compute * 1e3));
+    out.emplace_back("Leave it as it is: to send fewer bytes would make no step shorter.");
+    out.emplace_back("A faster network would not help either. What would: less computing per step.");
+    return out;
+  }
+  const Seconds best = a.stays ? a.step : a.planned;
+  const bool hint = a.hinted > 0 && a.hinted < planner::kWorthLosing * best;
+  const std::string why = fmt::format(
+      "Of a step of {:.1f} ms, {:.1f} go by after the last gradient is ready: the links carry about {} each.",
+      now, waits, rate_text(a.bytes_per_second));
+  const std::string bf16 = fmt::format("{}, the best bf16, takes {:.1f} ms", a.bf16_by, a.bf16 * 1e3);
+  const std::string use =
+      a.stays
+          ? fmt::format("Leave it as it is: nothing that is allowed ({}) makes the step shorter by 2 %; {}.",
+                        allowed_text(asked), bf16)
+          : fmt::format(
+                "Use codec=\"{}\", or the plan as choices=FILE: {:.1f} ms, {:.2f} times as fast as now; {}.",
+                allowed_text(asked), a.planned * 1e3, a.step / a.planned, bf16);
+  // Whether to compress at all goes before how.
+  if (!a.compresses && !hint) {
+    out.push_back(fmt::format("Do not compress: it would not make the step shorter by 5 %. {}", use));
+    out.push_back(why);
+  } else {
+    out.push_back(why);
+    out.push_back(use);
+  }
+  std::string last = fmt::format("No network could bring it below {:.1f} ms.", a.no_network * 1e3);
+  if (hint)
+    last += fmt::format(" If {} may be used too (docs/choosing.md), {:.1f} ms.", kHint, a.hinted * 1e3);
+  out.push_back(std::move(last));
+  return out;
+}
+
+}  // namespace
+
+Result<Advice> advise(const Asked& asked) {
+  const Result<planner::Question> fastest = question_at(asked, kFastest);
+  if (!fastest.ok()) return fastest.status();
+  TITHE_TRY(planner::check(*fastest));
+  const Result<sim::Outcome> least = planner::simulate(*fastest, asked.in_full);
+  if (!least.ok()) return least.status();
+  const Result<double> rate = rate_of(asked);
+  if (!rate.ok()) return rate.status();
+  Advice out{.step = asked.step,
+             .compute = asked.job.compute,
+             .no_network = std::min(asked.step, least->step),
+             .bytes_per_second = *rate,
+             .rules = asked.rules,
+             .stays = true,
+             .compresses = loses(asked.rules)};
+  out.bf16 = out.planned = asked.step;
+  if (*rate == 0) return out;
+  Result<planner::Question> question = question_at(asked, *rate);
+  if (!question.ok()) return question.status();
+  Result<planner::Planned> planned = planner::plan(*question, "timeline");
+  if (!planned.ok()) return planned.status();
+  out.bf16 = planned->bf16.step;
+  out.bf16_by = planned->bf16.name;
+  out.planned = planned->outcome.step;
+  out.stays = out.planned > planner::kWorthIt * asked.step;
+  if (!out.stays) {
+    out.rules = std::move(planned->rules);
+    out.compresses = planned->compresses;
+  }
+  const Spec hint = *parse_spec(kHint);
+  if (std::any_of(asked.allowed.begin(), asked.allowed.end(),
+                  [&](const Allowance& a) { return a.codec == hint; }))
+    return out;
+  question->allowed.push_back({"", hint});
+  const Result<planner::Planned> more = planner::plan(*question, "timeline");
+  if (!more.ok()) return more.status();
+  out.hinted = more->outcome.step;
+  return out;
+}
+
+std::string to_json(const Advice& a, const Asked& asked) {
+  nlohmann::ordered_json out = {{"step_ms", a.step * 1e3},
+                                {"compute_ms", a.compute * 1e3},
+                                {"bf16", a.bf16_by},
+                                {"bf16_ms", a.bf16 * 1e3},
+                                {"plan_ms", a.planned * 1e3},
+                                {"no_network_ms", a.no_network * 1e3},
+                                {"bytes_per_second", a.bytes_per_second},
+                                {"ranks", asked.world},
+                                {"hosts", asked.hosts.text(asked.world)},
+                                {"allowed", allowed_text(asked)},
+                                {"stays", a.stays},
+                                {"rules", nlohmann::ordered_json::parse(tithe::to_json(a.rules))},
+                                {"lines", lines_of(a, asked)}};
+  if (a.hinted > 0) out["hint"] = {{"codec", kHint}, {"step_ms", a.hinted * 1e3}};
+  return out.dump();
+}
+
+}  // namespace tithe::automatic

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/auto/watch.h"
+
+#include <gtest/gtest.h>
+
+namespace tithe::automatic {
+namespace {
+
+using Next = Watch::Next;
+using State = Watch::State;
+
+// A job whose step takes so long under each set of rules, with one in seven late. What it asks for is answered as the
+// engine and a planner would, at once.
+struct Job {
+  std::map<std::string, Seconds> steps;      // by rules
+  std::map<std::string, Seconds> predicted;  // by rules; as it is where none is said
+  std::string plan = "plan";                 // what the planner says
+  Watch watch{"raw"};
+  int plans = 0, switches = 0;
+  int number = 0;
+
+  void step() {
+    const Seconds took = steps.at(watch.rules()) * (++number % 7 == 0 ? 1.5 : 1.0);
+    Next next = watch.step(took, true);
+    if (next == Next::kPlan) {
+      ++plans;
+      const auto said = predicted.find(plan);
+      next = watch.planned(plan, said != predicted.end() ? said->second : steps.at(plan));
+    }
+    if (next == Next::kPropose) {
+      ++switches;
+      watch.switched();
+    }
+  }
+  void run(std::size_t n) {
+    for (std::size_t k = 0; k < n; ++k) step();
+  }
+};
+
+TEST(Watch, MeasuresPlansAndSwitches) {
+  Job job{.steps = {{"raw", 0.1}, {"plan", 0.05}}, .predicted = {}};
+  job.run(kFirst - 1);
+  EXPECT_EQ(job.watch.state(), State::kMeasuring);
+  EXPECT_EQ(job.plans, 0);
+  job.step();
+  EXPECT_EQ(job.watch.rules(), "plan");
+  EXPECT_DOUBLE_EQ(job.watch.measured(), 0.1);  // late ones do not count
+  job.run(kSettle + kSkipNew);
+  EXPECT_EQ(job.watch.state(), State::kWatching);
+  EXPECT_DOUBLE_EQ(job.watch.expected(), 0.05);
+  job.run(1000);
+  EXPECT_EQ(job.plans, 1) << "nothing has changed";
+}
+
+TEST(Watch, FirstStepsDoNotCount) {
+  Watch watch("raw");
+  for (std::size_t k = 0; k < kFirst; ++k) (void)watch.step(k < kSkip ? 9.0 : 0.1, true);
+  EXPECT_DOUBLE_EQ(watch.measured(), 0.1);
+}
+
+TEST(Watch, ARuleSetThatIsPlannedAgainStays) {
+  Job job{.steps = {{"raw", 0.1}}, .predicted = {}, .plan = "raw"};
+  job.run(1000);
+  EXPECT_EQ(job.plans, 1);
+  EXPECT_EQ(job.switches, 0);
+  EXPECT_EQ(job.watch.state(), State::kWatching);
+}
+
+TEST(Watch, ALinkThatChangesIsAnswered) {
+  Job job{.steps = {{"raw", 0.1}, {"plan", 0.05}, {"other", 0.2}}, .predicted = {}};
+  job.run(200);
+  ASSERT_EQ(job.watch.rules(), "plan");
+  job.steps = {{"raw", 1.0}, {"plan", 0.4}, {"other", 0.2}};
+  job.plan = "other";
+  int took = 0;
+  for (; job.watch.rules() != "other" && took < 1000; ++took) job.step();
+  EXPECT_LE(took, static_cast<int>(kLeave));
+  EXPECT_DOUBLE_EQ(job.watch.measured(), 0.4);
+  job.run(kSettle + kSkipNew);
+  EXPECT_DOUBLE_EQ(job.watch.expected(), 0.2);
+  // And back.
+  job.steps = {{"raw", 0.1}, {"plan", 0.05}, {"other", 0.06}};
+  job.plan = "plan";
+  job.run(kLeave + kSettle + kSkipNew);
+  EXPECT_EQ(job.watch.rules(), "plan");
+}
+
+TEST(Watch, StepsThatWanderAreNoChange) {
+  Job job{.steps = {{"raw", 0.1}, {"plan", 0.05}}, .predicted = {}};
+  job.run(200);
+  for (int k = 0; k < 500; ++k) {  // half of them late by two thirds
+    job.steps["plan"] = k % 2 == 0 ? 0.05 : 0.083;
+    job.step();
+  }
+  job.steps["plan"] = 0.059;  // and 18 % are within what is expected
+  job.run(500);
+  EXPECT_EQ(job.plans, 1);
+}
+
+TEST(Watch, APlanThatIsSlowerThanWhatWasBeforeGivesWay) {
+  Job job{.steps = {{"raw", 0.1}, {"plan", 0.103}}, .predicted = {{"plan", 0.09}}};
+  job.run(kFirst + kSettle + kSkipNew);
+  EXPECT_EQ(job.watch.rules(), "raw");
+  job.run(1000);
+  EXPECT_EQ(job.watch.rules(), "raw");
+  EXPECT_EQ(job.switches, 2);
+  EXPECT_EQ(job.watch.state(), State::kWatching);
+}
+
+TEST(Watch, APredictionThatIsFarOffIsPlannedAgainOnce) {
+  Job job{.steps = {{"raw", 0.1}, {"plan", 0.08}}, .predicted = {{"plan", 0.03}}};
+  job.run(1000);
+  EXPECT_EQ(job.plans, 2);
+  EXPECT_EQ(job.watch.rules(), "plan");
+}
+
+TEST(Watch, EndsWhateverThePlannerSays) {
+  Job job{.steps = {{"raw", 0.1}}, .predicted = {}};
+  for (int k = 0; k < 50; ++k) job.steps["plan" + std::to_string(k)] = 0.1 - 0.001 * (k % 10);
+  for (int k = 0; k < 3000; ++k) {
+    job.plan = "plan" + std::to_string(job.plans % 50);
+    job.step();
+  }
+  EXPECT_LE(job.switches, 3);
+  EXPECT_EQ(job.watch.state(), State::kWatching);
+}
+
+TEST(Watch, OtherBucketsAreMeasuredAnew) {
+  Watch watch("raw");
+  for (std::size_t k = 0; k + 1 < kFirst; ++k) EXPECT_EQ(watch.step(0.1, true), Next::kNothing);
+  EXPECT_EQ(watch.step(0.1, false), Next::kNothing);
+  for (std::size_t k = 0; k + 2 < kFirst; ++k) EXPECT_EQ(watch.step(0.2, true), Next::kNothing);
+  EXPECT_EQ(watch.step(0.2, true), Next::kPlan);
+  EXPECT_DOUBLE_EQ(watch.measured(), 0.2);
+  EXPECT_EQ(watch.step(0.2, false), Next::kNothing);  // while it is planned: the plan is for other buckets
+  EXPECT_EQ(watch.planned("plan", 0.1), Next::kNothing);
+  EXPECT_EQ(watch.state(), State::kMeasuring);
+}
+
+TEST(Watch, BucketsThatAreNeverAlikeAreToldOnce) {
+  Watch watch("raw");
+  int told = 0;
+  for (int k = 0; k < 2000; ++k) told += watch.step(0.1, k % 2 == 0) == Next::kUnlike ? 1 : 0;
+  EXPECT_EQ(told, 1);
+}
+
+TEST(Watch, WhatIsRefusedIsNotProposedForEver) {
+  Watch watch("raw");
+  int plans = 0, proposals = 0;
+  for (int k = 0; k < 1000; ++k) {
+    Next next = watch.step(0.1, true);
+    if (next == Next::kPlan) {
+      ++plans;
+      next = watch.planned("plan", 0.05);
+    }
+    if (next != Next::kPropose) continue;
+    ++proposals;
+    watch.refused();
+  }
+  EXPECT_EQ(plans, 1);
+  EXPECT_EQ(proposals, 1);
+  EXPECT_EQ(watch.rules(), "raw");
+  Watch other("raw");
+  for (std::size_t k = 0; k < kFirst; ++k) (void)other.step(0.1, true);
+  other.failed();
+  EXPECT_EQ(other.state(), State::kWatching);
+}
+
+TEST(Watch, GoesOnFromAState) {
+  Watch watch("raw");
+  watch.resume("plan", 0.05);
+  int plans = 0;
+  for (int k = 0; k < 500; ++k) plans += watch.step(0.052, true) == Next::kPlan ? 1 : 0;
+  EXPECT_EQ(plans, 0) << "it begins with what was decided";
+  EXPECT_EQ(watch.rules(), "plan");
+  for (std::size_t k = 0; k < kLeave && plans == 0; ++k)
+    plans += watch.step(0.2, true) == Next::kPlan ? 1 : 0;
+  EXPECT_EQ(plans, 1);
+  watch.restart("plan");
+  EXPECT_EQ(watch.state(), State::kMeasuring);
+  EXPECT_EQ(watch.expected(), 0);
+}
+
+}  // namespace
+}  // namespace tithe::automatic

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategy "auto" beside every strategy that it may take, in the simulator: clusters x models x codecs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "advice/planner/question.h"
+#include "plan/ways.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+namespace {
+
+struct Net {
+  int hosts, ranks;
+  double gbit;
+  std::string text() const { return fmt::format("{}x{} at {} Gbit/s", hosts, ranks, gbit); }
+};
+
+std::vector<Net> nets(std::initializer_list<double> rates) {
+  std::vector<Net> out;
+  for (const auto& [hosts, ranks] : {std::pair{2, 1}, {3, 1}, {4, 1}, {16, 1}, {2, 2}, {4, 8}})
+    for (const double gbit : rates) out.push_back({hosts, ranks, gbit});
+  return out;
+}
+
+struct Model {
+  const char* name;
+  std::vector<std::size_t> sizes;
+};
+
+// Few large tensors; blocks of a transformer; many small ones between those of a convnet.
+std::vector<Model> models() {
+  Model mlp{"mlp", {4'000'000, 2000, 4'000'000, 2000, 20'000, 10}};
+  Model blocks{"blocks", {}}, convnet{"convnet", {}};
+  for (int k = 0; k < 6; ++k)
+    for (const std::size_t n : {2'400'000U, 3072U, 2'400'000U, 768U, 600'000U, 768U, 1'800'000U, 2304U, 768U})
+      blocks.sizes.push_back(n);
+  for (int k = 0; k < 24; ++k)
+    for (const std::size_t n : {65'536U, 256U, 256U, 147'456U, 64U}) convnet.sizes.push_back(n);
+  return {mlp, blocks, convnet};
+}
+
+constexpr std::size_t kBucketValues = 6'250'000;
+
+// The step without computing, in which all is ready at once: what is left is what strategies differ in.
+Result<Seconds> step(const Net& net, const Model& model, const char* codec, std::string_view strategy,
+                     bool link) {
+  const double rate = net.gbit * 1e9 / 8;
+  const sim::Cluster cluster =
+      sim::Cluster::flat(net.hosts, sim::Cluster::Inside{.ranks = net.ranks}, rate, 25e-6, 8 * net.ranks);
+  Usual usual{.spec = *parse_spec(codec),
+              .strategy = find_strategy(strategy),
+              .world = cluster.world(),
+              .hosts = cluster.shared()};
+  if (link) usual.link.bytes_per_second = rate;
+  const Choices choices = Choices::of(usual);
+  sim::Workload work;
+  work.lanes = 2;
+  std::vector<PlanTensor> bucket;
+  std::size_t values = 0, number = 0;
+  std::vector<std::string> keys;
+  for (std::size_t t = 0; t < model.sizes.size(); ++t) keys.push_back(std::to_string(t));
+  for (const std::size_t n : model.sizes) {
+    bucket.push_back({keys[number++], n, 0});
+    values += n;
+    if (values < kBucketValues && number < model.sizes.size()) continue;
+    work.buckets.push_back({0, make_plan(bucket, choices)});
+    bucket.clear();
+    values = 0;
+  }
+  const Result<sim::Outcome> out = sim::run(cluster, sim::assumed_costs(), work, false, sim::Extent::kFew);
+  if (!out.ok()) return out.status();
+  return out->step;
+}
+
+// How much longer it takes than the best of the strategies that it may take, by cell of the grid, in order.
+std::vector<double> ratios(std::initializer_list<double> rates, bool link) {
+  std::vector<double> out;
+  for (const char* codec : {"fp32", "fp8", "onebit", "topk:ratio=0.01"})
+    for (const Net& net : nets(rates))
+      for (const Model& model : models()) {
+        const sim::Cluster cluster =
+            sim::Cluster::flat(net.hosts, sim::Cluster::Inside{.ranks = net.ranks}, 1e9, 0, 8);
+        const Usual usual{.spec = *parse_spec(codec), .world = cluster.world(), .hosts = cluster.shared()};
+        const Seconds own = *step(net, model, codec, "auto", link);
+        Seconds best = own;
+        std::string_view by = "auto";
+        for (const Way& way : plan::ways_of(usual.spec, false, usual))
+          if (const Seconds other = *step(net, model, codec, way.strategy->name, link); other < best) {
+            best = other;
+            by = way.strategy->name;
+          }
+        out.push_back(own / best);
+        if (own > 1.1 * best)
+          fmt::print("{:.2f}: {} {} {}: {:.2f} ms, {} {:.2f}\n", own / best, net.text(), model.name, codec,
+                     own * 1e3, by, best * 1e3);
+      }
+  std::ranges::sort(out);
+  return out;
+}
+
+double share_within(const std::vector<double>& sorted, double bound) {
+  return static_cast<double>(std::ranges::upper_bound(sorted, bound) - sorted.begin()) /
+         static_cast<double>(sorted.size());
+}
+
+TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
+  const auto rings = [](std::string_view codec, int world) {
+    const Usual usual{.spec = *parse_spec(codec), .world = world};
+    return std::ranges::any_of(plan::ways_of(usual.spec, false, usual),
+                               [](const Way& way) { return way.strategy->name == "ring"; });
+  };
+  EXPECT_TRUE(rings("fp8", 15));  // docs/strategies.md
+  EXPECT_FALSE(rings("fp8", 16));
+  EXPECT_TRUE(rings("fp8:format=e5m2", 3));
+  EXPECT_FALSE(rings("fp8:format=e5m2", 4));
+}
+
+TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
+  const std::vector<double> slow = ratios({0.1, 1}, true);
+  EXPECT_LE(slow.back(), 1.12);
+  // Convnets of small tensors on fast links: how many of these share a part decides more than who sends to whom.
+  const std::vector<double> fast = ratios({10, 25}, true);
+  EXPECT_LE(fast.back(), 1.45);
+  EXPECT_GE(share_within(fast, 1.1), 0.8);
+}
+
+// Nobody has said what the link is, so one of 1 Gbit/s is assumed.
+TEST(AutoStrategy, IsNearTheBestOnSlowLinksWhereNothingIsSaid) {
+  const std::vector<double> slow = ratios({0.1, 1}, false);
+  EXPECT_LE(slow.back(), 1.5);
+  EXPECT_GE(share_within(slow, 1.1), 0.8);
+}
+
+}  // namespace
+}  // namespace tithe::planner

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/confirm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "advice/planner/alike.h"
+
+namespace tithe::planner {
+namespace {
+
+constexpr double kWorthRules = 0.995;  // of a step: what is less of an improvement is not worth further rules
+constexpr double kFar = 1.3;           // times as long, as estimated: what is so far off is not simulated
+constexpr int kFew = 64;               // ranks of which every setting is simulated, however it is estimated
+constexpr std::size_t kWorthSteps = 1'500'000;  // of programs that neighbours are tried with: some seconds
+constexpr std::size_t kRows = 6, kEach = 2;     // of tensors that are alike, and other choices for each
+
+}  // namespace
+
+bool too_many(const Question& question) { return question.job.tensors.size() > kMostConfirmed; }
+
+Result<sim::Outcome> step_of(Board& board, const Assignment& assignment, Seconds limit) {
+  const Question& q = board.question();
+  if (!too_many(q)) return simulate(q, board.rules(assignment, {}), false, limit);
+  sim::Outcome out;
+  out.step = board.judge(assignment);
+  out.exposed = out.step - q.job.compute;
+  out.bytes = {board.last_times().up * q.cluster.rates()[0] / q.cluster.hosts()[0].ranks};
+  out.busiest = "host 0 up";
+  return out;
+}
+
+Confirm::Confirm(Board& board) : board_(board) {
+  constexpr std::size_t kWorth = 12'000;  // tensors that are simulated in all
+  most_ = std::clamp<std::size_t>(kWorth / board.question().job.tensors.size(), 12, 40);
+}
+
+Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment, bool whole) {
+  Candidate fresh{std::move(label), assignment, {}};
+  for (std::size_t t = 0; t < assignment.size(); ++t) {
+    fresh.compresses = fresh.compresses || board_.option(assignment[t].option).lossy;
+    fresh.allowed = fresh.allowed && board_.allowed(t, assignment[t].option);
+  }
+  Seconds limit = sim::kNever;
+  for (std::size_t c = 0; c < seen_.size(); ++c) {
+    if (seen_[c].assignment == assignment && (!whole || seen_[c].step() < sim::kNever)) return c;
+    const bool rival = seen_[c].allowed && (fresh.compresses || !seen_[c].compresses);
+    if (!whole && rival) limit = std::min(limit, seen_[c].step());
+  }
+  if (limit < sim::kNever && board_.judge(assignment) > kFar * limit) {
+    fresh.outcome.step = sim::kNever;
+    seen_.push_back(std::move(fresh));
+    return seen_.size() - 1;
+  }
+  Result<sim::Outcome> out = step_of(board_, assignment, limit);
+  if (!out.ok()) return out.status();
+  steps_ += out->steps;
+  fresh.outcome = std::move(*out);
+  seen_.push_back(std::move(fresh));
+  return seen_.size() - 1;
+}
+
+std::size_t Confirm::shortest(bool lossy_too) const {
+  std::size_t at = seen_.size();
+  for (std::size_t c = 0; c < seen_.size(); ++c) {
+    if (!seen_[c].allowed || (seen_[c].compresses && !lossy_too)) continue;
+    if (at == seen_.size() || seen_[c].step() < seen_[at].step()) at = c;
+  }
+  return at;
+}
+
+Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
+  struct Guess {
+    bool differ;  // ranks do, so that many are to be simulated
+    Seconds judged, least;
+    int option;
+    bool inside;
+  };
+  std::vector<Guess> guesses;
+  for (std::size_t o = 0; o < board_.options().size(); ++o) {
+    const Option& option = board_.options()[o];
+    if (!(option.spec == spec)) continue;
+    for (const bool inside : {false, true}) {
+      if (inside && (option.strategy->between == nullptr || spec.codec->name == "fp32")) continue;
+      if (!option.searched && too_many(board_.question())) continue;
+      const int number = static_cast<int>(o);
+      guesses.push_back({!option.alike, board_.judge(board_.setting(number, inside)),
+                         board_.least_step(number, inside), number, inside});
+    }
+  }
+  // What one rank stands for first: it is quick, and what takes long is then not followed far.
+  std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
+  std::optional<std::size_t> best;
+  Seconds judged = 0;  // of the best: the estimate may be off for all of them alike
+  Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
+  for (const Guess& g : guesses) {
+    const bool far = g.judged > kFar * std::max(limit, judged);
+    if (g.least >= limit || (far && g.differ && board_.question().cluster.world() > kFew)) continue;
+    const Assignment all = board_.setting(g.option, g.inside);
+    Result<sim::Outcome> out = step_of(board_, all, limit);
+    if (!out.ok()) {  // what no session takes, such as a codec that masks momentum where hosts are shared
+      refused = out.status();
+      continue;
+    }
+    if (out->step >= limit) {
+      if (!g.inside) beaten_.insert(g.option);
+      continue;
+    }
+    bool lossy = false, allowed = true;
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      lossy = lossy || board_.option(all[t].option).lossy;
+      allowed = allowed && board_.allowed(t, all[t].option);
+    }
+    best = seen_.size();
+    limit = out->step;
+    judged = g.judged;
+    seen_.push_back({to_string(board_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all,
+                     std::move(*out), lossy, allowed});
+  }
+  if (limit == sim::kNever) return refused;
+  return best.value_or(seen_.size());
+}
+
+Baseline Confirm::baseline(std::size_t candidate) const {
+  const Candidate& c = seen_[candidate];
+  return {c.label, c.step(), board_.rules(c.assignment, {})};
+}
+
+Status Confirm::others() {
+  const std::pair<const Policy*, const char*> all[] = {{&secopa_policy, ""},
+                                                       {&dragonn_policy, ""},
+                                                       {&threshold_policy, "256KB"},
+                                                       {&threshold_policy, "1MB"},
+                                                       {&threshold_policy, "4MB"}};
+  for (const auto& [policy, argument] : all) {
+    const Result<Assignment> decided = policy->decide(board_, argument);
+    if (!decided.ok()) return decided.status();
+    const Result<std::size_t> at = add(std::string(policy->name), *decided);
+    if (!at.ok()) return at.status();
+  }
+  return {};
+}
+
+Status Confirm::uniform() {
+  struct Guess {
+    Seconds step;
+    std::size_t option;
+    Assignment assignment;
+  };
+  std::vector<Guess> guesses;
+  const bool alike = board_.like_settings(1 - kWorthRules);
+  for (std::size_t o = 0; o < board_.options().size(); ++o) {
+    if (!board_.options()[o].searched || (alike && beaten_.contains(static_cast<int>(o)))) continue;
+    Assignment a = board_.uniform(static_cast<int>(o), kUsualPartValues);
+    guesses.push_back({board_.judge(a), o, std::move(a)});
+  }
+  std::stable_sort(guesses.begin(), guesses.end(),
+                   [](const Guess& a, const Guess& b) { return a.step < b.step; });
+  for (const Guess& g : guesses) {
+    if (seen_.size() >= most_ * 2 / 3) return {};
+    const Result<std::size_t> at = add(to_string(board_.options()[g.option]), g.assignment);
+    if (!at.ok()) return at.status();
+  }
+  return {};
+}
+
+void Confirm::allot() {
+  until_ = seen_.size() + most_ / 2;
+  worth_ = steps_ + kWorthSteps;
+}
+
+Result<bool> Confirm::better(std::size_t& of, std::string label, const Assignment& other) {
+  const Result<std::size_t> at = add(std::move(label), other);
+  if (!at.ok()) return at.status();
+  const bool better = seen_[*at].allowed && seen_[*at].step() < kWorthRules * seen_[of].step();
+  if (better) of = *at;
+  return better;
+}
+
+Result<std::size_t> Confirm::neighbours(std::size_t of) {
+  if (seen_[of].outcome.steps > kWorthSteps / 4) return of;  // where ranks differ: some seconds for each
+  allot();
+  for (bool moved = true; moved && !spent();) {
+    moved = false;
+    for (const auto& [label, change] : changes()) {
+      if (spent()) return of;
+      Assignment other = seen_[of].assignment;
+      for (std::size_t t = 0; t < other.size(); ++t) change(t, other[t]);
+      const Result<bool> now = better(of, seen_[of].label + label, other);
+      if (!now.ok()) return now.status();
+      moved = moved || *now;
+    }
+  }
+  if (too_many(board_.question())) return of;
+  const std::vector<Alike> rows = alike(board_, seen_[of].assignment);
+  for (std::size_t r = 0; r < std::min(kRows, rows.size()); ++r) {
+    const std::vector<Assignment> others = alternatives(board_, seen_[of].assignment, rows[r]);
+    for (std::size_t k = 0; k < std::min(kEach, others.size()); ++k) {
+      if (spent()) return of;
+      const Result<bool> now = better(of, seen_[of].label + ", some otherwise", others[k]);
+      if (!now.ok()) return now.status();
+      if (*now) break;
+    }
+  }
+  return of;
+}
+
+std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
+  std::vector<std::pair<std::string, Change>> out;
+  for (const char* strategy : {"server", "ring", "gather", "hosts", "hosts_ring"})
+    out.emplace_back(fmt::format(", by {}", strategy), [this, strategy](std::size_t, Decision& d) {
+      const int o = board_.find(board_.option(d.option).spec, strategy);
+      if (!d.grouped && board_.option(o).searched && board_.option(o).strategy->name == strategy)
+        d.option = o;
+    });
+  for (const std::size_t part : {std::size_t{1} << 20, std::size_t{1} << 18})
+    out.emplace_back(fmt::format(", parts of {}", part), [part](std::size_t, Decision& d) {
+      if (!d.grouped) d.part_values = part;
+    });
+  const std::vector<JobTensor>& tensors = board_.question().job.tensors;
+  // What 16 bits are enough for between hosts, they are inside of one.
+  if (static_cast<int>(board_.question().cluster.hosts().size()) < board_.question().cluster.world())
+    out.emplace_back(", bf16 inside", [this](std::size_t t, Decision& d) {
+      if (board_.option(d.option).strategy->between != nullptr && !d.grouped)
+        d.rounded_inside = board_.base(t).codec->name == "bf16";
+    });
+  const std::size_t large = std::ranges::max(tensors, {}, &JobTensor::n).n;
+  out.emplace_back(", large first", [&tensors, large](std::size_t t, Decision& d) {
+    d.early = !d.grouped && tensors[t].n >= large / 4;
+  });
+  for (const std::size_t small : {std::size_t{1} << 14, std::size_t{1} << 16})
+    out.emplace_back(fmt::format(", groups below {}", small),
+                     [this, &tensors, small](std::size_t t, Decision& d) {
+                       if (tensors[t].n < small) d = board_.grouped(t);
+                     });
+  return out;
+}
+
+}  // namespace tithe::planner

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+namespace {
+
+constexpr double kHidden = 0.01;  // of a step: what is exposed of it is nothing
+
+std::string ms(Seconds seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
+
+// "2.27 times as fast as bf16@hosts, the best bf16 here; 3.90 of fp32@ring, the best fp32; ..."
+std::string compared(const Planned& p) {
+  const auto times = [&](Seconds other) { return other / p.outcome.step; };
+  std::string text =
+      fmt::format("{:.2f} times as fast as {}, the best bf16 here; {:.2f} of {}, the best fp32",
+                  times(p.bf16.step), p.bf16.name, times(p.fp32.step), p.fp32.name);
+  if (p.single.name != p.bf16.name && p.single.name != p.fp32.name)
+    text += fmt::format("; {:.2f} of {}, the best single setting", times(p.single.step), p.single.name);
+  // A plan of fp32 and bf16 alone may be better than either.
+  if (p.lossless < kWorthIt * std::min(p.bf16.step, p.fp32.step))
+    text += fmt::format("; {:.2f} of the best plan that loses nothing", times(p.lossless));
+  return text;
+}
+
+std::string beside(const Planned& p) {
+  return fmt::format("{} takes {}, the best bf16 here; {} {}, the best fp32", p.bf16.name, ms(p.bf16.step),
+                     p.fp32.name, ms(p.fp32.step));
+}
+
+std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
+  const std::string step = fmt::format("step {} ms{}", ms(p.outcome.step), p.estimated ? ", estimated" : "");
+  if (p.compresses && p.outcome.step <= kWorthLosing * p.lossless)
+    return fmt::format("{}: {}", step, compared(p));
+  if (p.compresses)
+    return fmt::format(
+        "do not compress: this plan's {} is {:.2f} times as fast as the best without, {} ms; {}", step,
+        p.gain(), ms(p.lossless), beside(p));
+  if (p.outcome.exposed <= kHidden * p.outcome.step)
+    return fmt::format("do not compress: communication is hidden, nothing more can be gained; {}; {}", step,
+                       beside(p));
+  if (!searched) return fmt::format("{}, nothing is compressed; {}", step, beside(p));
+  if (!may_compress)
+    return fmt::format("{}, nothing is compressed: fp32 and bf16 alone are allowed; {}", step, beside(p));
+  const double gain = p.compressed > 0 && p.compressed < sim::kNever ? p.outcome.step / p.compressed : 0;
+  return fmt::format("do not compress: what is allowed {}; {}; {}",
+                     gain > 1
+                         ? fmt::format("would make the step {:.2f} times as fast, and 1.05 is the least that "
+                                       "is worth a loss",
+                                       gain)
+                         : "makes the step no shorter",
+                     step, beside(p));
+}
+
+// The baselines, as candidates.
+struct Bases {
+  std::size_t fp32, bf16, single;
+};
+Result<Bases> bases_of(Board& board, Confirm& confirm) {
+  const Result<std::size_t> fp32 = confirm.setting(*parse_spec("fp32"));
+  if (!fp32.ok()) return fp32.status();
+  const Result<std::size_t> bf16 = confirm.setting(*parse_spec("bf16"));
+  if (!bf16.ok()) return bf16.status();
+  const auto shorter = [&](std::size_t a, std::size_t b) {
+    return confirm.seen()[b].step() < confirm.seen()[a].step() ? b : a;
+  };
+  Bases out{*fp32, *bf16, shorter(*bf16, *fp32)};
+  const std::vector<JobTensor>& tensors = board.question().job.tensors;
+  std::vector<Spec> tried;
+  for (std::size_t o = 0; o < board.options().size(); ++o) {
+    const Spec& spec = board.options()[o].spec;
+    if (!board.options()[o].lossy || std::ranges::find(tried, spec) != tried.end()) continue;
+    tried.push_back(spec);
+    bool all = true;
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      all = all && (tensors[t].n < kUsualMinValues || board.allowed(t, static_cast<int>(o)));
+    if (!all) continue;
+    const Result<std::size_t> at = confirm.setting(spec, confirm.seen()[out.single].step());
+    if (at.ok() && *at < confirm.seen().size()) out.single = *at;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside) {
+  std::string_view argument;
+  const Result<const Policy*> found = find_policy(policy, argument);
+  if (!found.ok()) return found.status();
+  Result<Board> made = Board::make(question);
+  if (!made.ok()) return made.status();
+  Board& board = *made;
+  const Result<Assignment> decided = (*found)->decide(board, argument);
+  if (!decided.ok()) return decided.status();
+
+  Planned out;
+  out.policy = std::string(policy);
+  Confirm confirm(board);
+  if (beside == nullptr) {
+    const Result<Bases> bases = bases_of(board, confirm);
+    if (!bases.ok()) return bases.status();
+    out.fp32 = confirm.baseline(bases->fp32);
+    out.bf16 = confirm.baseline(bases->bf16);
+    out.single = confirm.baseline(bases->single);
+    out.bases = confirm.seen();
+  } else {
+    confirm.seen() = out.bases = beside->bases;
+    out.fp32 = beside->fp32;
+    out.bf16 = beside->bf16;
+    out.single = beside->single;
+  }
+  const Result<std::size_t> own = confirm.add(std::string(policy), *decided, true);
+  if (!own.ok()) return own.status();
+  std::size_t best = *own;
+  const bool searches = *found == &timeline_policy;
+  const bool may =
+      std::ranges::any_of(question.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
+  if (*found == &bf16_policy || *found == &raw_policy) {
+    const std::string& name = *found == &bf16_policy ? out.bf16.name : out.fp32.name;
+    for (std::size_t c = 0; c < out.bases.size(); ++c)
+      if (out.bases[c].allowed && out.bases[c].label == name &&
+          confirm.seen()[c].step() <= confirm.seen()[best].step())
+        best = c;
+  }
+  if (searches) {
+    TITHE_TRY(confirm.others());
+    TITHE_TRY(confirm.uniform());
+    // What loses nothing is searched as well: what compression brings is counted from there.
+    if (may) {
+      board.without_loss(true);
+      const Result<Assignment> none = timeline_policy.decide(board, {});
+      if (!none.ok()) return none.status();
+      const Result<std::size_t> at = confirm.add("timeline without compression", *none);
+      if (!at.ok()) return at.status();
+      const Result<std::size_t> near = confirm.neighbours(confirm.shortest(false));
+      board.without_loss(false);
+      if (!near.ok()) return near.status();
+    }
+    const Result<std::size_t> at_best = confirm.neighbours(confirm.shortest(true));
+    if (!at_best.ok()) return at_best.status();
+    best = *at_best;
+    // What loses nothing stays, unless compressing is worth it.
+    const std::size_t lossless = confirm.shortest(false);
+    if (confirm.seen()[best].compresses &&
+        confirm.seen()[best].step() > kWorthLosing * confirm.seen()[lossless].step())
+      best = lossless;
+  }
+  const std::size_t lossless = confirm.shortest(false);
+  const Candidate& chosen = confirm.seen()[best];
+  out.compresses = chosen.compresses;
+  const bool counted = lossless < confirm.seen().size() && (chosen.compresses || !searches);
+  out.lossless = counted ? confirm.seen()[lossless].step() : chosen.step();
+  for (const Candidate& c : confirm.seen())
+    if (c.compresses && c.allowed && (out.compressed == 0 || c.step() < out.compressed))
+      out.compressed = c.step();
+  out.assignment = chosen.assignment;
+  out.judged = board.judged;
+  out.rules = board.rules(out.assignment, {});
+  out.outcome = chosen.outcome;
+  out.estimated = too_many(question);
+  out.simulated = confirm.seen().size();
+  out.verdict = verdict_of(out, searches, may);
+  return out;
+}
+
+}  // namespace tithe::planner

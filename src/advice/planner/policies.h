@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A policy decides for each tensor of a question what it is sent as, and by whom. What is known of it is on the board.
+//
+//   compared   every policy groups small tensors alike and sends what it does not compress as bf16, or fp32 where that
+//              alone is allowed: what differs between two policies is what they compress
+//   allowed    no policy gives a tensor a codec that its user did not allow
+#include <span>
+#include <string_view>
+
+#include "advice/planner/board.h"
+
+namespace tithe::planner {
+
+struct Policy {
+  std::string_view name;
+  std::string_view doc;       // one line
+  std::string_view argument;  // what stands behind the name and a colon; empty: nothing does
+  Result<Assignment> (*decide)(Board& board, std::string_view argument);
+};
+
+std::span<const Policy* const> all_policies();  // in the order of policies.def
+// "timeline", "threshold:1MB". kInvalid for an unknown name, with the nearest, and for an argument that is none of its.
+Result<const Policy*> find_policy(std::string_view text, std::string_view& argument);
+
+#define TITHE_POLICY(name) extern const Policy name##_policy;
+#include "advice/planner/policies.def"
+#undef TITHE_POLICY
+
+}  // namespace tithe::planner

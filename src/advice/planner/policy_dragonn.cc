@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// dragonn: DRAGONN's tensor selection (Wang et al., ICML 2022, 3.3). A tensor of d values over K ranks is compressed
+// where
+//   T_comp(d) < T_full(d) - T_spr(d)
+//   T_full = 2 (K - 1) (latency + d A / (K B))       a ring of what is not compressed, A bytes per value
+//   T_spr  = (K - 1) (latency + payload(d) / B)      every payload to every rank
+//   T_comp = T_enc(d) + T_dec(d), both as profiled
+// The difference of the two is (K - 1) (latency + (2 / K) d A / B - payload / B); the paper prints 1 / K.
+#include "advice/planner/policies.h"
+#include "advice/planner/tensor_costs.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+namespace {
+
+Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
+  const Question& q = board.question();
+  const TensorCosts at(q);
+  const double others = at.ranks - 1;
+  Assignment out = board.uniform(board.find(*parse_spec("bf16"), "ring"), kUsualPartValues);
+  for (std::size_t t = 0; t < out.size(); ++t) {
+    const Spec* lossy = board.lossy(t);
+    if (lossy == nullptr) continue;
+    const auto n = static_cast<double>(q.job.tensors[t].n);
+    const sim::CodecCosts& codec = codec_costs(q, *lossy);
+    const Seconds full = 2 * others * at.send(payload_bytes(q, board.base(t), n) / at.ranks);
+    const Seconds sparse = others * at.send(payload_bytes(q, *lossy, n));
+    const Seconds compute = codec.encode.at(n) + codec.store.at(n) + others * codec.merge.at(n);
+    if (compute < full - sparse) out[t] = {board.find(*lossy, "gather"), kUsualPartValues, false};
+  }
+  return out;
+}
+
+}  // namespace
+
+const Policy dragonn_policy = {
+    .name = "dragonn", .doc = "DRAGONN's tensor selection (ICML 2022)", .argument = {}, .decide = decide};
+
+}  // namespace tithe::planner

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// raw: all values as they are, fp32, by the strategy that the estimate says is best. What compression is compared with
+// where nothing else is known.
+#include "advice/planner/policies.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+namespace {
+
+Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
+  Assignment out = board.best_uniform(*parse_spec("fp32"));
+  const int small = board.find(*parse_spec("fp32"), "server");
+  for (Decision& d : out)
+    if (d.grouped) d.option = small;
+  return out;
+}
+
+}  // namespace
+
+const Policy raw_policy = {
+    .name = "raw", .doc = "all tensors as fp32, by the best strategy", .argument = {}, .decide = decide};
+
+}  // namespace tithe::planner

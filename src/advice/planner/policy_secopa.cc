@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// secopa: HiPress' selective compression and partitioning (Bai et al., SOSP 2021, 3.3). A tensor of m bytes in K
+// partitions, over N ranks, r what compression leaves of it:
+//   raw         a T_send(m / K)                                               (1)
+//   compressed  a T_send(r m / K) + b T_enc(m / K) + c T_dec(m / K)           (2)
+//   ring        a = 2 (N - 1), b = N, c = N
+//   server      a = 2 (N - 1), b = K, c = N   (each rank is one, as they measured)
+// Compressed where the least of (2) over K = 1..N and both strategies is below the least of (1).
+//
+// The public code differs, and this does not: T_dec is of the values that are decoded, not of the bytes that came;
+// curves are measured, not written down; and (1) is least at the largest K whatever the tensor, so K cuts nothing here:
+// the strategies cut each part into N chunks as they are.
+#include <limits>
+
+#include "advice/planner/policies.h"
+#include "advice/planner/tensor_costs.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+namespace {
+
+struct Least {
+  Seconds seconds = std::numeric_limits<double>::infinity();
+  const char* strategy = "server";
+};
+
+Least least(const Question& q, const TensorCosts& at, const Spec& spec, double n, bool compressed) {
+  const sim::CodecCosts& codec = codec_costs(q, spec);
+  const double ranks = at.ranks, a = 2 * (ranks - 1);
+  Least best;
+  for (const char* strategy : {"server", "ring"})
+    for (int k = 1; k <= at.ranks; ++k) {
+      const double values = std::max(1.0, n / k);
+      Seconds t = a * at.send(payload_bytes(q, spec, values));
+      if (compressed) {
+        const double encodes = strategy == std::string_view("ring") ? ranks : k;
+        t += encodes * codec.encode.at(values) + ranks * codec.merge.at(values);
+      }
+      if (t < best.seconds) best = {t, strategy};
+    }
+  return best;
+}
+
+Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
+  const Question& q = board.question();
+  const TensorCosts at(q);
+  Assignment out = board.uniform(board.find(*parse_spec("bf16"), "server"), kUsualPartValues);
+  for (std::size_t t = 0; t < out.size(); ++t) {
+    const auto n = static_cast<double>(q.job.tensors[t].n);
+    const Least raw = least(q, at, board.base(t), n, false);
+    if (!out[t].grouped) out[t].option = board.find(board.base(t), raw.strategy);
+    const Spec* lossy = board.lossy(t);
+    if (lossy == nullptr) continue;
+    if (const Least small = least(q, at, *lossy, n, true); small.seconds < raw.seconds)
+      out[t] = {board.find(*lossy, small.strategy), kUsualPartValues, false};
+  }
+  return out;
+}
+
+}  // namespace
+
+const Policy secopa_policy = {.name = "secopa",
+                              .doc = "HiPress' equations, tensor by tensor (SOSP 2021)",
+                              .argument = {},
+                              .decide = decide};
+
+}  // namespace tithe::planner

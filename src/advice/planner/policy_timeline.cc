@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// timeline: what counts is the time that computing does not hide. All tensors are judged together, by a list schedule
+// of compute lane, uplink and downlink (list_schedule.h).
+//
+//   1  starts: each option for all tensors of at least so many values, the base below, over the sizes that there are
+//   2  descent: sizes from the largest on (of equals those that are ready first), each option and cut that makes the
+//      step shorter is taken; twice
+//   3  back: what is sent before a gap of the links gains nothing from compression (Espresso, EuroSys 2023), so each
+//      bucket, first to last, returns to what needs no permission where the step stays as short
+// The number of judgements follows from the number of tensors alone: no clock decides.
+#include <algorithm>
+#include <set>
+
+#include "advice/planner/policies.h"
+
+namespace tithe::planner {
+namespace {
+
+constexpr double kBetter = 0.9995;   // of a step: what is less of an improvement is none
+constexpr double kAsShort = 1.0005;  // of the step that descent has found
+constexpr std::size_t kParts[] = {kUsualPartValues, std::size_t{1} << 20, std::size_t{1} << 18};
+
+class Search {
+ public:
+  explicit Search(Board& board) : board_(board), tensors_(board.question().job.tensors) {
+    constexpr std::size_t kWorth = 800'000;  // tensors that are looked at in all
+    most_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 60, 4000);
+  }
+
+  Assignment run() {
+    starts();
+    descend();
+    back();
+    return std::move(best_);
+  }
+
+ private:
+  bool spent() const { return board_.judged - before_ >= most_judged_; }
+  bool take(const Assignment& other, double factor = kBetter) {
+    const Seconds step = board_.judge(other);
+    if (!best_.empty() && step >= factor * step_) return false;
+    best_ = other;
+    step_ = step;
+    return true;
+  }
+
+  // At most `most` sizes, from among those that there are, evenly.
+  std::vector<std::size_t> sizes(std::size_t most) const {
+    std::set<std::size_t> all;
+    for (const JobTensor& t : tensors_) all.insert(t.n);
+    const std::vector<std::size_t> sorted(all.begin(), all.end());
+    std::vector<std::size_t> out;
+    const std::size_t count = std::min(most, sorted.size());
+    for (std::size_t k = 0; k < count; ++k) out.push_back(sorted[k * sorted.size() / count]);
+    return out;
+  }
+
+  void starts() {
+    const std::size_t options = board_.options().size();
+    for (std::size_t o = 0; o < options; ++o)
+      for (const std::size_t small : {kUsualMinValues, std::size_t{1} << 16})
+        if (board_.options()[o].searched) take(board_.uniform(static_cast<int>(o), kUsualPartValues, small));
+    const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
+    for (std::size_t o = 0; o < options; ++o) {
+      if (!board_.options()[o].lossy || !board_.options()[o].searched) continue;
+      for (const std::size_t least : sizes(std::min<std::size_t>(each, 12))) {
+        if (spent()) return;
+        Assignment some = board_.uniform(static_cast<int>(o), kUsualPartValues);
+        for (std::size_t t = 0; t < some.size(); ++t)
+          if (tensors_[t].n < least && !some[t].grouped)
+            some[t].option = board_.base_option(t, static_cast<int>(o));
+        take(some);
+      }
+    }
+  }
+
+  void descend() {
+    std::vector<std::size_t> classes = sizes(32);
+    std::reverse(classes.begin(), classes.end());
+    for (int turn = 0; turn < 2; ++turn) {
+      std::size_t above = static_cast<std::size_t>(-1);
+      for (const std::size_t least : classes) {
+        for (std::size_t o = 0; o < board_.options().size(); ++o)
+          for (const std::size_t part : kParts) {
+            if (spent()) return;
+            if (!board_.options()[o].searched) continue;
+            Assignment other = best_;
+            bool differs = false;
+            for (std::size_t t = 0; t < other.size(); ++t) {
+              if (tensors_[t].n < least || tensors_[t].n >= above || other[t].grouped) continue;
+              if (!board_.allowed(t, static_cast<int>(o))) continue;
+              const Decision now{static_cast<int>(o), part, false};
+              differs = differs || other[t] != now;
+              other[t] = now;
+            }
+            if (differs) take(other);
+          }
+        above = least;
+      }
+    }
+  }
+
+  void back() {
+    const Seconds most = step_ * kAsShort;
+    std::size_t first = 0;
+    for (const std::size_t end : board_.question().job.bucket_ends) {
+      Assignment other = best_;
+      bool lossy = false;
+      for (std::size_t t = first; t < end; ++t)
+        if (board_.option(other[t].option).lossy) {
+          lossy = true;
+          other[t].option = board_.base_option(t, other[t].option);
+        }
+      first = end;
+      if (!lossy) continue;
+      if (const Seconds step = board_.judge(other); step <= most) {
+        best_ = other;
+        step_ = step;
+      }
+    }
+  }
+
+  Board& board_;
+  const std::vector<JobTensor>& tensors_;
+  std::size_t most_judged_;
+  const std::size_t before_ = board_.judged;
+  Assignment best_;
+  Seconds step_ = 0;
+};
+
+Result<Assignment> decide(Board& board, std::string_view /*argument*/) { return Search(board).run(); }
+
+}  // namespace
+
+const Policy timeline_policy = {.name = "timeline",
+                                .doc = "what computing does not hide, all tensors together",
+                                .argument = {},
+                                .decide = decide};
+
+}  // namespace tithe::planner

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/question.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/peers/chosen.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+
+std::vector<Spec> codecs_for(const Question& question, std::string_view key) {
+  return tithe::codecs_for(question.allowed, key);
+}
+
+Status check(const Question& question) {
+  const Job& job = question.job;
+  if (job.tensors.empty())
+    return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
+  if (question.cluster.world() < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  for (const Allowance& a : question.allowed) {
+    if (const auto known = question.costs.of(a.codec); !known.ok()) return known.status();
+    if (a.match.empty()) continue;
+    const bool met = std::any_of(job.tensors.begin(), job.tensors.end(),
+                                 [&](const JobTensor& t) { return matches(a.match, t.key); });
+    if (!met)
+      return Status(
+          Code::kInvalid,
+          fmt::format("allowed '{}: {}': no tensor of the model has such a key, and the first is '{}'",
+                      a.match, to_string(a.codec), job.tensors[0].key));
+  }
+  for (const char* base : {"fp32", "bf16"})
+    if (const auto known = question.costs.of(*parse_spec(base)); !known.ok()) return known.status();
+  return {};
+}
+
+Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules) {
+  SessionOptions options;
+  options.codec = "fp32";
+  options.rules = std::vector<Rule>(rules.begin(), rules.end());
+  options.lanes = question.job.lanes;
+  const Result<Choices> choices =
+      engine::choices_of(options, question.cluster.world(), question.cluster.shared());
+  if (!choices.ok()) return choices.status();
+  sim::Workload work;
+  work.compute = question.job.compute;
+  work.lanes = question.job.lanes;
+  std::size_t first = 0;
+  for (const std::size_t end : question.job.bucket_ends) {
+    std::vector<PlanTensor> bucket;
+    for (std::size_t t = first; t < end; ++t) {
+      const JobTensor& tensor = question.job.tensors[t];
+      bucket.push_back({tensor.key, tensor.n, tensor.row});
+    }
+    work.buckets.push_back({question.job.tensors[end - 1].ready, make_plan(bucket, *choices)});
+    first = end;
+  }
+  return work;
+}
+
+Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events,
+                              Seconds limit) {
+  const Result<sim::Workload> work = workload_of(question, rules);
+  if (!work.ok()) return work.status();
+  return sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit);
+}
+
+}  // namespace tithe::planner

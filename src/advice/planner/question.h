@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the planner is asked: a training step of a model, on a cluster whose costs are known, with the codecs that its
+// user allows.
+//
+//   allowed   nothing that loses more than bf16 without a word of the user (plan/allowance.h)
+//   same      the same question has the same answer on every machine: fp64, no clock, nothing random
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "advice/sim/world.h"
+#include "plan/allowance.h"
+#include "tithe/choices.h"
+
+namespace tithe::planner {
+
+using sim::Seconds;
+
+struct JobTensor {
+  std::string key;
+  std::size_t n = 0;    // values
+  std::size_t row = 0;  // values per row
+  Seconds ready = 0;    // since the step began
+};
+
+// A step of training, the same on all ranks.
+struct Job {
+  std::vector<JobTensor> tensors;        // in the order in which they become ready
+  std::vector<std::size_t> bucket_ends;  // tensors up to this one are handed over with the last of them
+  Seconds compute = 0;                   // forward and backward
+  int lanes = 1;                         // compute lanes of a rank
+};
+
+using tithe::Allowance, tithe::always_allowed, tithe::parse_allowance;
+
+struct Question {
+  Job job;
+  sim::Cluster cluster;
+  sim::Costs costs;
+  std::vector<Allowance> allowed;
+};
+
+// kInvalid, with the cure, for what no plan can answer: no tensors, an allowance that takes no tensor, a codec whose
+// costs nobody knows.
+Status check(const Question& question);
+
+// The codecs that a tensor may have: fp32, bf16, then the others in the order in which they are allowed.
+std::vector<Spec> codecs_for(const Question& question, std::string_view key);
+
+// What ranks would do under these rules: the step that the simulator runs.
+Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules);
+// `limit`: as sim::run has it.
+Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events = false,
+                              Seconds limit = sim::kNever);
+
+}  // namespace tithe::planner

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/why.h"
+
+#include <algorithm>
+
+#include "advice/planner/alike.h"
+
+namespace tithe::planner {
+namespace {
+
+constexpr std::size_t kMostRows = 10, kMostEach = 4;
+constexpr std::size_t kWorthSteps = 3'000'000;  // of programs, in all alternatives
+constexpr double kFar = 2;                      // times as long as the plan: how much longer plays no part
+
+std::string name_of(const Board& board, const Decision& d) {
+  if (d.grouped) return tithe::to_string(board.option(d.option).spec) + " in a group";
+  return to_string(board.option(d.option)) + (d.rounded_inside ? ", bf16 inside" : "");
+}
+
+}  // namespace
+
+Result<Bounds> bounds_of(const Question& question, const Planned& planned) {
+  Bounds out;
+  out.step = planned.outcome.step;
+  out.no_communication = question.job.compute;
+  const auto with = [&](const sim::Cluster& cluster) -> Result<Seconds> {
+    Question other = question;
+    other.cluster = cluster;
+    if (!planned.estimated) {
+      const Result<sim::Outcome> o = simulate(other, planned.rules);
+      return o.ok() ? Result<Seconds>(o->step) : o.status();
+    }
+    Result<Board> board = Board::make(other);
+    if (!board.ok()) return board.status();
+    return board->judge(planned.assignment);
+  };
+  struct Help {
+    Seconds* step;
+    std::string name;
+    sim::Cluster cluster;
+  };
+  const std::string& busiest = planned.outcome.busiest;
+  const std::string link = busiest.ends_with("down") ? "downlink" : "uplink";
+  const Help helps[] = {
+      {&out.twice_bandwidth, link, question.cluster.with_rate(2 * question.cluster.rates()[0])},
+      {&out.half_latency, "latency", question.cluster.with_latency(0.5)},
+      {&out.twice_cores, "the lanes", question.cluster.with_cores(2)}};
+  constexpr double kHelps = 0.97, kHidden = 0.01, kMuch = 0.5;
+  const bool inside = busiest.ends_with("inside") && planned.outcome.carried_most > kMuch * out.step;
+  out.by = inside ? "links inside hosts" : "the engine";
+  Seconds least = kHelps * out.step;
+  for (const Help& h : helps) {
+    const Result<Seconds> step = with(h.cluster);
+    if (!step.ok()) return step.status();
+    *h.step = *step;
+    if (*step >= least) continue;
+    least = *step;
+    out.by = h.name;
+  }
+  if (planned.outcome.exposed <= kHidden * out.step) out.by = "compute";
+  return out;
+}
+
+Result<Reasons> reasons_of(const Question& question, const Planned& planned) {
+  Result<Board> board = Board::make(question);
+  if (!board.ok()) return board.status();
+  Reasons out;
+  const std::vector<Alike> rows = alike(*board, planned.assignment);
+  const std::size_t most = std::clamp<std::size_t>(
+      kWorthSteps / std::max<std::size_t>(1, planned.outcome.steps), kMostEach, kMostRows * kMostEach);
+  const std::size_t looked_at = std::min({rows.size(), kMostRows, std::max<std::size_t>(1, most / 2)});
+  const std::size_t each = std::clamp<std::size_t>(most / looked_at, 2, kMostEach);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (r >= looked_at) {
+      out.left_out += rows[r].size();
+      continue;
+    }
+    const std::size_t first = rows[r][0];
+    Reason row{rows[r], name_of(*board, planned.assignment[first]), {}};
+    std::vector<Assignment> others = alternatives(*board, planned.assignment, rows[r]);
+    others.resize(std::min(others.size(), each));
+    for (Assignment& other : others) {
+      const Result<sim::Outcome> step = step_of(*board, other, kFar * planned.outcome.step);
+      if (!step.ok()) return step.status();
+      row.alternatives.push_back({name_of(*board, other[first]), std::move(other), step->step});
+    }
+    std::ranges::stable_sort(row.alternatives, {}, &Alternative::step);
+    out.rows.push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace tithe::planner

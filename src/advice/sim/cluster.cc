@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/sim/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace tithe::sim {
+namespace {
+
+constexpr int kPerHost = 3;  // links: up, down, inside
+
+}  // namespace
+
+Cluster Cluster::flat(int hosts, double bytes_per_second, Seconds latency, int cores, bool shared) {
+  return flat(hosts, {1, bytes_per_second, latency}, bytes_per_second, latency, cores, shared);
+}
+
+Cluster Cluster::flat(int hosts, const Inside& inside, double bytes_per_second, Seconds latency, int cores,
+                      bool shared) {
+  Cluster c;
+  c.shared_cores_ = shared ? cores : 0;
+  c.name_ = "flat";
+  c.switches_.push_back({});
+  c.kinds_.push_back({.count = hosts,
+                      .ranks = inside.ranks,
+                      .cores = cores,
+                      .rate = bytes_per_second,
+                      .inside_rate = inside.bytes_per_second,
+                      .latency = latency,
+                      .inside_latency = inside.latency});
+  c.build(std::numeric_limits<int>::max());
+  return c;
+}
+
+// Hosts, in the order of the file, until there are so many ranks.
+void Cluster::build(int most_ranks) {
+  hosts_.clear();
+  kind_of_.clear();
+  host_of_.clear();
+  machine_cores_.clear();
+  rates_.clear();
+  world_ = 0;
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
+    for (int i = 0; i < kind.count && world_ < most_ranks; ++i) {
+      Host host;
+      host.ranks = std::min(kind.ranks, most_ranks - world_);
+      host.first_rank = world_;
+      host.machine = shared_cores_ > 0 ? 0 : static_cast<int>(hosts_.size());
+      if (static_cast<std::size_t>(host.machine) == machine_cores_.size())
+        machine_cores_.push_back(shared_cores_ > 0 ? shared_cores_ : kind.cores);
+      host_of_.insert(host_of_.end(), static_cast<std::size_t>(host.ranks), static_cast<int>(hosts_.size()));
+      world_ += host.ranks;
+      hosts_.push_back(host);
+      kind_of_.push_back(static_cast<int>(k));
+      rates_.insert(rates_.end(), {kind.rate, kind.rate, kind.inside_rate});
+    }
+  }
+  shared_ = {};
+  if (world_ > static_cast<int>(hosts_.size())) {
+    const std::vector<std::uint64_t> numbers(host_of_.begin(), host_of_.end());
+    shared_ = tithe::Hosts::of(numbers);
+  }
+  for (const Switch& s : switches_) {
+    // The top has nothing above it; its links are never used.
+    const double rate = s.up < 0 ? 1 : s.rate;
+    rates_.insert(rates_.end(), {rate, rate});
+  }
+}
+
+Cluster Cluster::with_rate(double bytes_per_second) const {
+  Cluster c = *this;
+  const double factor = bytes_per_second / kinds_[0].rate;
+  for (Kind& k : c.kinds_) k.rate *= factor;
+  for (Switch& s : c.switches_) s.rate *= factor;
+  c.build(world_);
+  return c;
+}
+
+Cluster Cluster::with_latency(double factor) const {
+  Cluster c = *this;
+  for (Kind& k : c.kinds_) {
+    k.latency *= factor;
+    k.inside_latency *= factor;
+  }
+  for (Switch& s : c.switches_) s.latency *= factor;
+  return c;
+}
+
+Cluster Cluster::with_cores(int factor) const {
+  Cluster c = *this;
+  c.shared_cores_ *= factor;
+  for (Kind& k : c.kinds_) k.cores *= factor;
+  c.build(world_);
+  return c;
+}
+
+Result<Cluster> Cluster::sized(int ranks) const {
+  if (ranks < 1) return Status(Code::kInvalid, fmt::format("{} ranks: at least one is needed", ranks));
+  Cluster c = *this;
+  const auto per_turn = [&] {
+    long long sum = 0;
+    for (const Kind& k : c.kinds_) sum += static_cast<long long>(k.count) * k.ranks;
+    return sum;
+  };
+  // More than the file has: as many of each kind again.
+  const long long turns = (ranks + per_turn() - 1) / per_turn();
+  for (Kind& k : c.kinds_) k.count = static_cast<int>(k.count * turns);
+  c.build(ranks);
+  return c;
+}
+
+Seconds Cluster::compute(std::string_view model) const {
+  const auto found = compute_.find(model);
+  return found == compute_.end() ? 0 : found->second;
+}
+
+Costs Cluster::costs(Costs others) const {
+  for (const auto& [number, seconds] : numbers_) others.*number = seconds;
+  // A size alone is that up to which nobody is asked.
+  if (eager_bytes_) others.long_messages = {Leaves::kAsked, *eager_bytes_};
+  if (many_to_one_) others.many_to_one = *many_to_one_;
+  if (leave_) others.long_messages.leave = *leave_;
+  if (const auto any = codecs_.find("*"); any != codecs_.end())
+    for (auto& [name, costs] : others.codecs) costs = any->second;
+  for (const auto& [name, costs] : codecs_)
+    if (name != "*") others.codecs[name] = costs;
+  return others;
+}
+
+std::string Cluster::link_name(int link) const {
+  constexpr std::string_view kOfHost[] = {"up", "down", "inside"};
+  const int host_links = kPerHost * static_cast<int>(hosts_.size());
+  if (link < host_links)
+    return fmt::format("host {} {}", link / kPerHost, kOfHost[static_cast<std::size_t>(link % kPerHost)]);
+  return fmt::format("switch {} {}", (link - host_links) / 2, (link - host_links) % 2 == 0 ? "up" : "down");
+}
+
+Seconds Cluster::way(Rank from, Rank to, std::vector<int>& links) const {
+  links.clear();
+  const int a = host_of(from), b = host_of(to);
+  const Kind& of_a = kinds_[static_cast<std::size_t>(kind_of_[static_cast<std::size_t>(a)])];
+  if (a == b) {
+    links.push_back(kPerHost * a + 2);
+    return of_a.inside_latency;
+  }
+  const Kind& of_b = kinds_[static_cast<std::size_t>(kind_of_[static_cast<std::size_t>(b)])];
+  const int first_switch = kPerHost * static_cast<int>(hosts_.size());
+  Seconds latency = (of_a.latency + of_b.latency) / 2;
+  links.push_back(kPerHost * a);
+  const auto depth = [&](int s) {
+    int d = 0;
+    for (; switches_[static_cast<std::size_t>(s)].up >= 0; s = switches_[static_cast<std::size_t>(s)].up) ++d;
+    return d;
+  };
+  int x = of_a.at, y = of_b.at;
+  std::vector<int> down;
+  const auto climb = [&](int& s, int direction) {
+    const Switch& at = switches_[static_cast<std::size_t>(s)];
+    (direction == 0 ? links : down).push_back(first_switch + 2 * s + direction);
+    latency += at.latency;
+    s = at.up;
+  };
+  for (int d = depth(x) - depth(y); d > 0; --d) climb(x, 0);
+  for (int d = depth(y) - depth(x); d > 0; --d) climb(y, 1);
+  while (x != y) {
+    climb(x, 0);
+    climb(y, 1);
+  }
+  links.insert(links.end(), down.rbegin(), down.rend());
+  links.push_back(kPerHost * b + 1);
+  return latency;
+}
+
+}  // namespace tithe::sim

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/sim/cluster.h"
+
+#include <gtest/gtest.h>
+
+namespace tithe::sim {
+namespace {
+
+constexpr std::string_view kTwoOffices = R"(
+name = "two offices"
+about = "4 hosts of 2 devices, 100 Mbit/s between the offices"
+[[switch]]
+name = "wan"
+[[switch]]
+name = "north"
+up = "wan"
+rate = "100Mb/s"
+latency = "10ms"
+[[switch]]
+name = "south"
+up = "wan"
+rate = "100Mb/s"
+latency = "15ms"
+[[hosts]]
+at = "north"
+count = 3
+ranks = 2
+cores = 8
+rate = "1Gb/s"
+latency = "50us"
+inside = "10GB/s"
+[[hosts]]
+at = "south"
+rate = "1Gb/s"
+)";
+
+TEST(Cluster, WayGoesUpAndDown) {
+  const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
+  ASSERT_TRUE(c.ok()) << c.status().what();
+  EXPECT_EQ(c->world(), 7);
+  EXPECT_EQ(c->hosts().size(), 4U);
+  std::vector<int> links;
+  EXPECT_DOUBLE_EQ(c->way(0, 1, links), 2e-6);
+  ASSERT_EQ(links.size(), 1U);
+  EXPECT_DOUBLE_EQ(c->rates()[static_cast<std::size_t>(links[0])], 1e10);
+  EXPECT_DOUBLE_EQ(c->way(0, 2, links), 50e-6);
+  EXPECT_EQ(links.size(), 2U);
+  EXPECT_DOUBLE_EQ(c->way(0, 6, links), 25e-6 + 25e-3);
+  ASSERT_EQ(links.size(), 4U);
+  EXPECT_EQ(c->link_name(links[0]), "host 0 up");
+  EXPECT_EQ(c->link_name(links[1]), "switch 1 up");
+  EXPECT_EQ(c->link_name(links[2]), "switch 2 down");
+  EXPECT_EQ(c->link_name(links[3]), "host 3 down");
+  EXPECT_DOUBLE_EQ(c->rates()[static_cast<std::size_t>(links[1])], 100e6 / 8);
+}
+
+TEST(Cluster, SizedTakesTheFirstOrAsManyAgain) {
+  const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
+  ASSERT_TRUE(c.ok());
+  const Result<Cluster> five = c->sized(5);
+  ASSERT_TRUE(five.ok());
+  EXPECT_EQ(five->world(), 5);
+  EXPECT_EQ(five->hosts().size(), 3U);
+  const Result<Cluster> many = c->sized(100);
+  ASSERT_TRUE(many.ok());
+  EXPECT_EQ(many->world(), 100);
+  EXPECT_FALSE(c->sized(0).ok());
+}
+
+struct Wrong {
+  const char* text;
+  const char* said;
+};
+
+class ClusterRefuses : public testing::TestWithParam<Wrong> {};
+
+TEST_P(ClusterRefuses, WithFileLineAndCure) {
+  const Result<Cluster> c = Cluster::parse(GetParam().text, "my.toml");
+  ASSERT_FALSE(c.ok());
+  EXPECT_EQ(c.status().code(), Code::kInvalid);
+  EXPECT_NE(c.status().what().find(GetParam().said), std::string::npos) << c.status().what();
+  EXPECT_EQ(c.status().what().rfind("my.toml:", 0), 0U) << c.status().what();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ClusterRefuses,
+    testing::Values(
+        Wrong{"name = ", "my.toml:1"}, Wrong{"name = \"x\"", "no hosts"},
+        Wrong{"[[hosts]]\ncount = 2", "rate is missing"},
+        Wrong{"[[hosts]]\nrate = \"0Gb/s\"", "my.toml:2: rate: a rate above 0"},
+        Wrong{"[[hosts]]\nrate = \"1e400Gb/s\"", "my.toml:2: rate: a rate above 0"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nranks = 2\ninside = \"0GB/s\"",
+              "my.toml:4: inside: a rate above 0"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nlatency = \"1e400s\"", "my.toml:3: latency: a time"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nlatency = \"-1us\"", "my.toml:3: latency: a time"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\ncount = 9223372036854775808", "my.toml:3"},
+        Wrong{"speed = 0\n[[hosts]]\nrate = \"1Gb/s\"", "my.toml:1: speed: a number above 0"},
+        Wrong{"speed = inf\n[[hosts]]\nrate = \"1Gb/s\"", "my.toml:1: speed: a number above 0"},
+        Wrong{"[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\nup = \"a\"\nrate = \"0Mb/s\"",
+              "my.toml:6: rate: a rate above 0"},
+        Wrong{"[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\nup = \"a\"", "my.toml:3: rate is missing"},
+        Wrong{"[[switch]]\nname = \"a\"\nup = \"a\"\nrate = \"1Gb/s\"",
+              "my.toml:1: this switch is above itself"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s+5us\"", "a rate above 0"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nranks = 2", "inside is missing"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nlatency = \"5\"", "a time is needed"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\ncount = 0", "a whole number from 1"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\ncount = 1048577", "a whole number from 1"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\ncount = 1048576\nranks = 2\ninside = \"1GB/s\"",
+              "ranks: at most"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nrank = 2", "'rank' is not known here"},
+        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nat = \"x\"", "there is no such switch"},
+        Wrong{"[hosts]\nrate = \"1Gb/s\"", "write [[hosts]]"},
+        Wrong{"[[switch]]\nname = \"a\"\nup = \"b\"\nrate = \"1Gb/s\"", "there is no such switch"},
+        Wrong{"[[switch]]\nname = \"a\"\nup = \"b\"\nrate = \"1Gb/s\"\n[[switch]]\nname = \"b\"\nup = "
+              "\"a\"\nrate = \"1Gb/s\"",
+              "make a cycle"},
+        Wrong{"[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"", "no way to the first one"},
+        Wrong{"[[switch]]\nname = \"a\"\n[[switch]]\nname = \"a\"", "two switches 'a'"},
+        Wrong{"[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\nup = \"a\"\nrate = "
+              "\"1Gb/s\"\n[[hosts]]\nrate = \"1Gb/s\"",
+              "`at` is missing"}));
+
+}  // namespace
+}  // namespace tithe::sim

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Inside world.h: how long a step lasts at least, so that one that cannot end before a limit is given up at once.
+//
+//   at least   what links have still to carry takes its time at their full rate, and what a rank has still to compute
+//              keeps its lanes busy: nothing ends before both are over
+//   ready      what a bucket brings cannot begin before the bucket is ready
+#include <map>
+#include <vector>
+
+#include "advice/sim/classes.h"
+#include "advice/sim/script.h"
+
+namespace tithe::sim {
+
+// Links of host 0, where few ranks stand for all.
+inline constexpr int kUpOfFew = 0, kDownOfFew = 1, kInsideOfFew = 2;
+// The links of a message from a rank that is simulated, as the world counts them, and its latency.
+Seconds way_of(const Cluster& cluster, const Classes& classes, Rank from, Rank to, std::vector<int>& links);
+
+class Outlook {
+ public:
+  Outlook(const Cluster& cluster, const Classes& classes, const std::vector<double>& rates, int lanes)
+      : cluster_(cluster),
+        classes_(classes),
+        rates_(rates),
+        lanes_(lanes),
+        all_{std::vector<double>(rates.size()),
+             std::vector<Seconds>(static_cast<std::size_t>(classes.seats()))} {}
+
+  // Parts in the order in which their buckets are ready.
+  void add(const Script& script, Seconds ready);
+  // When the step ends at the earliest, before it has begun.
+  Seconds at_start() const;
+  // Of a link: since `now`, when it had carried so many bytes. Of a rank: since `now`, when it had begun so many
+  // seconds of its computing.
+  Seconds of_link(int link, double carried, Seconds now) const;
+  Seconds of_seat(Rank seat, Seconds computed, Seconds now) const;
+
+ private:
+  struct Load {
+    std::vector<double> bytes;       // by link
+    std::vector<Seconds> computing;  // by seat
+  };
+  struct Waiting {
+    const Load* load;
+    Seconds ready;
+  };
+  const Load& of(const Script& script);
+  // The light steps of a rank run on its communication lane.
+  double lanes() const { return lanes_ + 1; }
+
+  const Cluster& cluster_;
+  const Classes& classes_;
+  const std::vector<double>& rates_;
+  const int lanes_;
+  Load all_;
+  std::vector<Waiting> parts_;
+  std::map<const Script*, Load> known_;
+};
+
+}  // namespace tithe::sim

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Inside world.h: what the ranks that are simulated do for a part, with what it costs and who meets whom. Parts
+// that are equal share one.
+//
+//   matched    a send and the receive that it meets know each other (graph.h, "matched"): nothing is looked up
+//              while the world runs
+//   unverified programs say nothing of who made a frame: nobody checks that here, and it needs the graphs of all ranks
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "advice/sim/classes.h"
+#include "advice/sim/costs.h"
+#include "engine/program/program.h"
+#include "engine/program/template.h"
+
+namespace tithe::sim {
+
+struct Met {
+  int seat = -1, step = -1;
+};
+
+struct Role {  // of one seat
+  engine::Program program;
+  Priced price;
+  std::vector<Met> met;  // by step: of a send, the receive that it meets; of a receive, the send
+};
+
+struct Script {
+  std::vector<Role> roles;  // by seat
+};
+
+// Writes them, and remembers what strategies draw.
+class Scripts {
+ public:
+  // `servers`: as in Workload.
+  Scripts(const Cluster& cluster, const Costs& costs, const Classes& classes, int servers)
+      : cluster_(cluster),
+        costs_(costs),
+        classes_(classes),
+        servers_(servers),
+        templates_(static_cast<std::size_t>(classes.seats())) {}
+
+  // Draws a strategy for all ranks that are simulated, once. kInvalid: they have more steps than memory can hold.
+  Status draw(const Strategy& strategy);
+  // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws, its strategy is drawn.
+  Result<std::shared_ptr<const Script>> of(const Part& part, bool copies);
+  // By part of a bucket, whose strategies are drawn: all parts up to this one are over before it begins
+  // (engine/program/window.h).
+  std::vector<int> begins_after(const Plan& plan, bool copies);
+
+ private:
+  struct Drawn {
+    std::deque<Graph> graphs;  // by seat
+    bool any_merge = false;
+    StrategyCost cost{};
+  };
+  Status foresee(const Strategy& strategy) const;
+  Place place(Rank me) const { return {me, cluster_.world(), &cluster_.shared(), servers_}; }
+  const Drawn& drawn(const Strategy& strategy) const { return drawn_.at(&strategy); }
+  void match(Script& script, const Strategy& strategy) const;
+  std::vector<std::vector<int>> payloads(const Script& script) const;
+
+  const Cluster& cluster_;
+  const Costs& costs_;
+  const Classes& classes_;
+  const int servers_;
+  std::vector<engine::Templates> templates_;  // by seat
+  std::map<const Strategy*, Drawn> drawn_;
+  std::map<std::string, std::shared_ptr<const Script>> known_;
+};
+
+}  // namespace tithe::sim

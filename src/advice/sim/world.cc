@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/sim/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "advice/sim/seats.h"
+#include "engine/program/laws.h"
+
+namespace tithe::sim {
+namespace {
+
+constexpr std::size_t kClockSteps = 512;  // between two looks at what is left
+
+// Links: where one rank stands for all, those of host 0, as much of them as is a rank's when all of the host send;
+// where the ranks of a host do, those of host 0.
+std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
+  std::vector<double> out(cluster.rates().begin(), cluster.rates().end());
+  if (classes.seats() == classes.world()) return out;
+  constexpr std::size_t kOfHost = 3;
+  out.resize(kOfHost);
+  if (classes.by_rank())
+    for (double& rate : out) rate /= classes.ranks_of_host();
+  return out;
+}
+
+}  // namespace
+
+World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Classes classes)
+    : cluster_(cluster),
+      costs_(costs),
+      work_(work),
+      events_(events),
+      classes_(std::move(classes)),
+      rates_(link_rates(cluster, classes_)),
+      flows_(rates_, cluster.mutual()) {
+  seats_.resize(static_cast<std::size_t>(classes_.seats()));
+  // Where opposite flows are looked at, what they lose is not lost twice: many_to_one was measured among such.
+  const bool all = classes_.seats() == classes_.world();
+  const double share = std::min(1.0, costs.many_to_one / (all ? cluster.mutual() : 1));
+  for (std::size_t h = 0; h < (all ? cluster.hosts().size() : 1); ++h)
+    flows_.crowd(cluster.down_link(static_cast<int>(h)), share);
+  if (classes_.seats() == classes_.world()) {
+    for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
+  } else {
+    const bool shared = cluster.machine_cores().size() == 1;
+    cores_.emplace_back(cluster.machine_cores()[0],
+                        (shared ? classes_.world() : classes_.ranks_of_host()) / classes_.seats());
+  }
+}
+
+// One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over
+// gives its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
+Status World::build() {
+  Scripts scripts(cluster_, costs_, classes_, work_.servers);
+  for (const Exchange& e : work_.buckets)
+    for (const Part& p : e.plan.parts) {
+      if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
+      TITHE_TRY(scripts.draw(*p.strategy));
+    }
+  constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
+  std::size_t steps = 0;
+  for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
+    const Exchange& e = work_.buckets[b];
+    first_job_.push_back(runs_.size());
+    out_.scripts_.emplace_back();
+    const std::vector<int> after = scripts.begins_after(e.plan, e.copies);
+    for (std::size_t p = 0; p < e.plan.parts.size(); ++p) {
+      Result<std::shared_ptr<const Script>> script = scripts.of(e.plan.parts[p], e.copies);
+      if (!script.ok()) return script.status();
+      Run run{.script = *script,
+              .bucket = static_cast<int>(b),
+              .part = static_cast<int>(p),
+              .after = static_cast<std::size_t>(after[p] + 1),
+              .mail = {},
+              .posted = {},
+              .left = seats_.size()};
+      for (const Role& role : (*script)->roles) steps += role.program.steps.size();
+      out_.steps = steps;
+      if (steps > kMostSteps)
+        return Status(
+            Code::kInvalid,
+            fmt::format("more than {} steps, of {} ranks that are not alike or have very many parts: ask "
+                        "for fewer ranks (--ranks), a model of fewer values, or a strategy by which ranks "
+                        "are alike",
+                        kMostSteps, cluster_.world()));
+      for (std::size_t s = 0; s < seats_.size(); ++s) {
+        const engine::Program& program = (*script)->roles[s].program;
+        run.mail.emplace_back(program.steps.size(), kNone);
+        if (costs_.long_messages.leave == Leaves::kPosted)
+          run.posted.emplace_back(program.steps.size(), Seconds{0});
+        seats_[s].queue.add(program).agreed = true;
+      }
+      runs_.push_back(std::move(run));
+      out_.scripts_.back().push_back(std::move(*script));
+    }
+    for (Rank r = 0; r < classes_.seats(); ++r) later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
+  }
+  first_job_.push_back(runs_.size());
+  for (Seat& seat : seats_) {
+    seat.begun.resize(work_.buckets.size());
+    seat.ended.resize(runs_.size());
+    seat.lanes.resize(static_cast<std::size_t>(std::max(1, work_.lanes)));
+    for (Lane& lane : seat.lanes) lane.taken.resize(kMostTaken);
+  }
+  return {};
+}
+
+Result<Outcome> World::run(Seconds limit) {
+  TITHE_TRY(build());
+  left_ = work_.buckets.empty() ? 0 : seats_.size();
+  Outlook outlook(cluster_, classes_, rates_, work_.lanes);
+  if (limit < kNever)
+    for (const Run& r : runs_)
+      outlook.add(*r.script, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
+  bool longer = outlook.at_start() > limit;
+  const std::size_t look_each = kClockSteps + rates_.size() + seats_.size();
+  for (std::size_t k = 1; left_ > 0 && !longer && now_ <= limit; ++k) {
+    if (!step_clock())
+      return Status(Code::kInvalid,
+                    "nothing more would happen, and the round is not over: a mistake of the simulator");
+    if (limit < kNever && k % look_each == 0) longer = too_long(outlook, limit);
+  }
+  if (!events_) out_.scripts_.clear();  // nobody asks for what they are of
+  if (left_ > 0) {
+    out_.step = out_.exposed = kNever;
+    return std::move(out_);
+  }
+  // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller,
+  // who has it tell the others; and again, when all have.
+  Seconds last = work_.compute;
+  for (Rank a = 0; a < classes_.seats() && !work_.buckets.empty(); ++a) {
+    const auto others = static_cast<double>(cluster_.world() - 1);
+    const Seconds told =
+        std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
+    last = std::max(last, told);
+    std::vector<int> links;
+    for (Rank b = 0; b < cluster_.world(); ++b)
+      if (b != a)
+        last = std::max(
+            last, told + cluster_.way(a, b, links) + costs_.turn + others * costs_.complete + costs_.wake);
+  }
+  out_.step = last;
+  out_.exposed = last - work_.compute;
+  for (const Seat& s : seats_) {
+    out_.bytes.push_back(s.bytes);
+    out_.computed.push_back(s.computed);
+  }
+  out_.ranks = seats_.size();
+  for (const Cores& c : cores_) out_.processor += c.used() / static_cast<double>(out_.ranks);
+  out_.encoded = seats_[0].encoded;
+  out_.merged = seats_[0].merged;
+  for (std::size_t l = 0; l < rates_.size(); ++l) {
+    const double seconds = flows_.carried(static_cast<int>(l)) / rates_[l];
+    if (seconds > out_.carried_most) {
+      out_.carried_most = seconds;
+      out_.busiest = cluster_.link_name(static_cast<int>(l));
+    }
+  }
+  return std::move(out_);
+}
+
+bool World::too_long(const Outlook& outlook, Seconds limit) const {
+  for (std::size_t l = 0; l < rates_.size(); ++l) {
+    const int link = static_cast<int>(l);
+    if (outlook.of_link(link, flows_.carried(link), flows_.now()) > limit) return true;
+  }
+  for (std::size_t s = 0; s < seats_.size(); ++s)
+    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, now_) > limit) return true;
+  return false;
+}
+
+// Moves to what happens next. Of what happens at the same time: timers, then flows, then cores, each in order.
+bool World::step_clock() {
+  Seconds next = timers_.empty() ? kNever : timers_.top().at;
+  const Seconds flow = flows_.next_end();
+  next = std::min(next, flow);
+  std::size_t machine = cores_.size();
+  for (std::size_t m = 0; m < cores_.size(); ++m)
+    if (cores_[m].next_end() < next) {
+      next = cores_[m].next_end();
+      machine = m;
+    }
+  if (next == kNever) return false;
+  now_ = std::max(now_, next);
+  if (machine < cores_.size()) {
+    const auto ended = cores_[machine].advance(next);
+    const std::vector<std::uint64_t> tags(ended.begin(), ended.end());
+    for (const std::uint64_t t : tags) {
+      const auto number = static_cast<std::uint32_t>(t & 0xffffffffffULL);
+      const std::uint64_t lane = t >> 40 & 0xfffff;
+      if (static_cast<Whose>(t >> 60) == Whose::kMessage)
+        part_done(number);
+      else if (static_cast<Whose>(t >> 60) == Whose::kCaller)
+        hand_over(static_cast<Rank>(number));
+      else if (lane == 0)
+        communicated(static_cast<Rank>(number));
+      else
+        lane_done(static_cast<Rank>(number), lane - 1);
+    }
+    return true;
+  }
+  if (flow <= next) {
+    const auto ended = flows_.advance(flow);
+    const std::vector<std::uint64_t> tags(ended.begin(), ended.end());
+    for (const std::uint64_t t : tags) {
+      const auto number = static_cast<std::uint32_t>(t);
+      Pair& p = pair_of(messages_[number]);
+      p.busy = false;
+      next_message(p);
+      part_done(number);
+    }
+    return true;
+  }
+  const Timer timer = timers_.top();
+  timers_.pop();
+  switch (timer.what) {
+    case What::kBucket:
+      cores_of(static_cast<Rank>(timer.number)).start(costs_.bucket, tag(Whose::kCaller, timer.number), now_);
+      break;
+    case What::kGrant:
+      grant(timer.number);
+      break;
+    case What::kArrive:
+      arrive(timer.number);
+      break;
+  }
+  return true;
+}
+
+const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
+  const Script& script = *scripts_[static_cast<std::size_t>(bucket)][static_cast<std::size_t>(part)];
+  return script.roles[static_cast<std::size_t>(rank)].program;
+}
+
+Status check_ranks(const Cluster& cluster) {
+  if (cluster.world() <= kMostRanks) return {};
+  return {Code::kInvalid, fmt::format("{} ranks: at most {} are simulated; ask for fewer (--ranks)",
+                                      cluster.world(), kMostRanks)};
+}
+
+Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
+                    Extent extent, Seconds limit) {
+  TITHE_TRY(check_ranks(cluster));
+  constexpr int kSmall = 16;
+  const bool small = cluster.world() <= kSmall;
+  // Hosts that share a machine get its cores one after the other, so they are alike only on the average.
+  const bool one_machine = cluster.machine_cores().size() == 1 && cluster.hosts().size() > 1;
+  const bool all = extent == Extent::kAll || work.servers > 0 ||
+                   (extent == Extent::kNeeded && small && (events || one_machine));
+  std::vector<const Strategy*> strategies;
+  for (const Exchange& e : work.buckets)
+    for (const Part& p : e.plan.parts) strategies.push_back(p.strategy);
+  const Classes classes = all ? Classes::none(cluster) : Classes::of(cluster, strategies);
+  constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
+  if (classes.seats() > kMostSeats)
+    return Status(
+        Code::kInvalid,
+        fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
+                    "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
+                    classes.seats(), kMostSeats));
+  return World(cluster, costs, work, events, classes).run(limit);
+}
+
+}  // namespace tithe::sim

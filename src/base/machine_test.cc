@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/seam/machine.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <string>
+
+namespace tithe {
+namespace {
+
+std::string lower(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+TEST(Target, TheEnvironmentIsFollowed) {
+  ASSERT_TRUE(check_environment().ok()) << check_environment().what();
+  const char* asked = std::getenv("TITHE_TARGET");
+  EXPECT_EQ(target(), asked != nullptr && *asked != '\0' ? lower(asked) : targets().front());
+}
+
+TEST(Target, AWrongNameIsRefusedWithTheListAndChangesNothing) {
+  const std::string before = target();
+  const Status refused = use_target("avx9");
+  EXPECT_EQ(refused.code(), Code::kInvalid);
+  for (const std::string& name : targets())
+    EXPECT_NE(refused.what().find(name), std::string::npos) << refused.what();
+  EXPECT_EQ(target(), before);
+}
+
+// The best of a target's own and all lesser ones is what Highway then takes.
+TEST(Target, EachHoldsTheKernelsToIt) {
+  const std::string before = target();
+  for (const std::string& name : targets()) {
+    ASSERT_TRUE(use_target(name).ok());
+    EXPECT_EQ(target(), name);
+    const std::int64_t remaining = hwy::SupportedTargets();
+    EXPECT_EQ(lower(hwy::TargetName(remaining & -remaining)), name);
+  }
+  ASSERT_TRUE(use_target(before).ok());
+}
+
+}  // namespace
+}  // namespace tithe

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// eden: a random rotation makes the values of a block nearly normal; each becomes one of 2^bits levels that suit a
+// normal value, and the block gets one scale (Vargaftik et al., "DRIVE", NeurIPS 2021, and "EDEN", ICML 2022).
+//
+//   rotate   codec/shared/rotation/rotation.h, with signs that are equal on all ranks and new in each round
+//   round    to the nearest level. Levels and the borders between them are small whole numbers (kLevels), within 1 % of
+//            the least error (Lloyd and Max). A rotated value is first rounded to 1/2048 of a deviation
+//   scale    what a unit of the levels stands for, rounded to a bf16. scale=fit: s = <r, q> / <q, q>, the least error,
+//            for use with feedback. scale=unbiased: s = |r|^2 / <r, q>, as published, for use without. r is the rotated
+//            block, q its levels
+//   back     payloads are added as scale times level and rotated back once, however many they are
+//
+// A lone payload decodes to scale times whole numbers, which floats hold exactly: scales have 8 bits and sums of levels
+// 16. So a payload's values do not depend on the order of additions.
+//
+// kBlock values make a block. What remains is cut into blocks of half that width, a quarter and so on; zeros extend the
+// last one if a quarter of it or less is missing (Block::at). Up to kMostRaw values at the end are sent as they are.
+// Nothing is sent of a block whose values are all below kDust. Of a block with a norm above kLarge, 2^-40 is sent, so
+// that neither its values nor its residuals overflow.
+//
+// Differs from the published form: feedback and the scale that suits it; blocks instead of whole tensors; steps, which
+// change <r, q> by less than 2^-11 of it.
+//
+// Layout   u64 key of the signs | u8 bits | u8 0, then per block
+//          bf16 scale | codes (put_code), or values as f32
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "codec/shared/rotation/rotation.h"
+#include "tithe/seam/codec.h"
+
+namespace tithe {
+extern const Codec eden_codec;
+}
+
+namespace tithe::eden {
+
+inline constexpr std::size_t kBlock = 1024;
+inline constexpr std::size_t kLeastWidth = 8;  // of a block, so that codes fill bytes
+inline constexpr std::size_t kMostRaw = 4;
+inline constexpr std::size_t kHead = 10;
+inline constexpr std::size_t kScaleBytes = 2;
+
+inline constexpr float kDust = 0x1p-100F;
+inline constexpr double kLarge = 0x1.8p127;        // a fitted scale keeps what is sent below the norm
+inline constexpr double kLargeUnbiased = 0x1p100;  // what is sent may be larger than that
+inline constexpr double kShrink = 0x1p-40;
+// The least scale that a reader takes besides 0, and the most with which no codes stand for a value beyond the floats.
+inline constexpr float kLeastScale = 0x1p-126F;
+inline constexpr float kSafeScale = 0x1p112F;
+// The squares' sums that need no help: neither too large for a float nor so small that squares vanish.
+inline constexpr float kLeastEnergy = 0x1p-80F;
+inline constexpr float kMostEnergy = 0x1p120F;
+
+// A code is the number of a level, by size, and above it one bit for minus.
+struct Levels {
+  unsigned bits;
+  std::array<std::uint8_t, 8> size;  // of the levels
+  std::array<std::uint8_t, 7> from;  // where the next level begins, in cells of 64 steps; 255: there is none
+
+  unsigned code(int steps) const {
+    const int cell = (steps < 0 ? ~steps : steps) / 64;
+    unsigned k = 0;
+    for (const int border : from) k += cell >= border ? 1 : 0;
+    return k | (steps < 0 ? 1U << (bits - 1) : 0U);
+  }
+  int level(unsigned code) const {
+    const unsigned minus = 1U << (bits - 1);
+    return (code & minus) != 0 ? -size[code & (minus - 1)] : size[code];
+  }
+};
+inline constexpr std::array<Levels, 4> kLevels = {{
+    {1, {1}, {255, 255, 255, 255, 255, 255, 255}},
+    {2, {3, 10}, {31, 255, 255, 255, 255, 255, 255}},
+    {3, {3, 9, 16, 26}, {16, 33, 56, 255, 255, 255, 255}},
+    {4, {2, 6, 10, 15, 20, 26, 33, 43}, {8, 16, 25, 35, 46, 59, 76}},
+}};
+
+// The mean loss of one round, over the signs, of any block. A rotated value z, in deviations, is a sum of the
+// block's values with random signs: E z^2 = 1, E z^4 <= 3, E z^6 <= 15, as of a normal one. The scale of least error
+// loses no more than any other s, hence at most E (z - s q)^2. For the s below, (z - s q)^2 is nowhere above
+// a + b z^2 + c z^4 + d z^6, so the mean is at most a + b + 3 c + 15 d. One bit loses 1 - (E |z|)^2, and
+// E |z| >= 1 / sqrt(2) (Szarek 1976). Normal values lose 0.364, 0.118, 0.0346, 0.0096.
+struct Majorant {
+  double s, a, b, c, d;
+  constexpr double mean() const { return a + b + 3 * c + 15 * d; }
+};
+inline constexpr std::array<Majorant, 3> kMajorants = {
+    {{0.14911, 0.2004, 0.07583, 0, 0.00194},
+     {0.08319, 0.06246, 0.02184, 0.0033, 0.00055},
+     {0.06255, 0.02146, 0.00523, 0, 0.00041}}};  // from 2 bits on
+inline constexpr double kLosesOneBit = 0.5;
+
+// A rotated value in steps of 1/2048 deviation; 16 deviations are the most that is told apart.
+inline constexpr float kSteps = 2048;
+inline int steps_of(float rotated, float steps_per_unit) {
+  return static_cast<int>(std::clamp(std::nearbyint(rotated * steps_per_unit), -32768.0F, 32767.0F));
+}
+
+// A run of values that share a scale. width 0: no scale, the values are sent as they are.
+struct Block {
+  std::size_t first;  // index of its first value in the chunk
+  std::size_t values;
+  std::size_t width;  // zeros extend the values to as many
+
+  static Block at(std::size_t first, std::size_t n) {
+    const std::size_t remain = n - first;
+    if (remain >= kBlock) return {first, kBlock, kBlock};
+    if (remain <= kMostRaw) return {first, remain, 0};
+    const std::size_t above = std::max(kLeastWidth, std::bit_ceil(remain));
+    const std::size_t width = above == kLeastWidth || 4 * remain > 3 * above ? above : above / 2;
+    return {first, std::min(remain, width), width};
+  }
+  std::size_t bytes(unsigned bits) const { return width == 0 ? 4 * values : kScaleBytes + width * bits / 8; }
+};
+
+// Calls use(block, offset in the payload) for each block of n values, but for the first `done` whole ones; returns the
+// payload's bytes.
+template <typename Use>
+std::size_t each_block(unsigned bits, std::size_t n, std::size_t done, const Use& use) {
+  std::size_t offset = kHead + done * Block{0, kBlock, kBlock}.bytes(bits);
+  for (std::size_t first = done * kBlock; first < n;) {
+    const Block block = Block::at(first, n);
+    use(block, offset);
+    first += block.values;
+    offset += block.bytes(bits);
+  }
+  return offset;
+}
+
+// Codes are cut into fields of 4, 2 or 1 bits; 3 bits are a field of 2, and after all of those one of 1. The fields of
+// a block of w codes stand in B = w f / 8 bytes: that of code i in byte i mod B, from bit f (i / B) on. So vectors of
+// any size pack codes that are B apart, without moving a byte.
+template <typename Use>
+void each_field(unsigned bits, std::size_t width, const Use& use) {
+  const unsigned low = bits == 3 ? 2 : bits;
+  use(0U, low, std::size_t{0});
+  if (bits == 3) use(2U, 1U, width * 2 / 8);
+}
+// All bits of the block's codes must be 0 before.
+inline void put_code(std::uint8_t* codes, const Levels& levels, std::size_t width, std::size_t i,
+                     unsigned code) {
+  each_field(levels.bits, width, [&](unsigned from, unsigned field, std::size_t offset) {
+    const std::size_t bytes = width * field / 8;
+    std::uint8_t& byte = codes[offset + i % bytes];
+    byte = static_cast<std::uint8_t>(byte | (code >> from & ((1U << field) - 1)) << (field * (i / bytes)));
+  });
+}
+inline unsigned get_code(const std::uint8_t* codes, const Levels& levels, std::size_t width, std::size_t i) {
+  unsigned code = 0;
+  each_field(levels.bits, width, [&](unsigned from, unsigned field, std::size_t offset) {
+    const std::size_t bytes = width * field / 8;
+    code |= (codes[offset + i % bytes] >> (field * (i / bytes)) & ((1U << field) - 1)) << from;
+  });
+  return code;
+}
+
+// The settings and keys that all blocks of a payload share.
+struct Coder {
+  Levels levels;
+  bool unbiased;
+  std::uint64_t key;  // of the signs
+  std::uint64_t own;  // of the rounding of unbiased scales
+};
+
+// Whole numbers that the scale is made of: <r, q> in steps, and <q, q>.
+struct Products {
+  std::int64_t with_values = 0;
+  std::int64_t with_itself = 0;
+};
+// The scale as sent, for a block of this norm.
+std::uint16_t scale_of(const Coder& coder, const Block& block, double norm, const Products& products);
+
+// The reference, for one block that has a scale; `at` and `offset` are where it begins. in: the block's own values.
+// out: the whole chunk. encode_block returns whether all taken values are finite.
+bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at);
+void decode_block(const Coder& coder, const Block& block, std::size_t offset,
+                  std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
+
+// Both process whole blocks from the first on and return how many: the SIMD kernels all, the reference kernels none.
+// The caller does the rest block by block. Sets `finite` to false if a taken value is not finite.
+struct Kernels {
+  std::size_t (*encode)(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite);
+  std::size_t (*decode)(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
+                        std::span<float> out);
+};
+extern const Kernels kReference;
+extern const Kernels kSimd;  // eden_simd.cc
+
+}  // namespace tithe::eden

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block is read from memory once. Levels are found 8 bits at a time, many values to a vector, and the sums that the
+// scale is made of are whole numbers, so their order does not matter.
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/fold.h"
+#include "codec/eden/eden.h"
+#include "codec/shared/common/block.h"
+#include "codec/shared/common/kernels.h"
+#include "codec/shared/floats/bf16_format.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/eden/eden_simd.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include "codec/shared/rotation/rotation_simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::eden::HWY_NAMESPACE {
+namespace {
+#if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does all
+
+std::size_t encode(const Coder&, const Carry&, std::uint8_t*, bool&) { return 0; }
+std::size_t decode(const Coder&, std::span<const ByteView>, const Merge&, std::span<float>) { return 0; }
+
+#else
+using namespace rotation::HWY_NAMESPACE;
+
+using Shorts = hn::Repartition<std::int16_t, Floats>;
+using Octs = hn::Repartition<std::int8_t, Floats>;
+using UOcts = hn::Repartition<std::uint8_t, Floats>;
+using VI = hn::Vec<Ints>;
+using VS = hn::Vec<Shorts>;
+using VO = hn::Vec<Octs>;
+using VU = hn::Vec<UOcts>;
+constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // values whose codes fill a vector
+
+// ---- From rotated values to codes
+
+// 16 bytes, in every 16 of a vector.
+template <typename Of>
+HWY_INLINE VO table(Of of) {
+  HWY_ALIGN std::int8_t each[16];
+  for (unsigned k = 0; k < 16; ++k) each[k] = static_cast<std::int8_t>(of(k));
+  return hn::LoadDup128(Octs(), each);
+}
+
+// Two vectors as one of bytes, held at their ends; every 16 bytes hold 8 of a, then 8 of b.
+HWY_INLINE VO as_octets(VS a, VS b) {
+#if HWY_TARGET == HWY_AVX2
+  return VO{_mm256_packs_epi16(a.raw, b.raw)};
+#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return VO{_mm512_packs_epi16(a.raw, b.raw)};
+#else
+  const hn::Half<Octs> half;
+  return hn::Combine(Octs(), hn::DemoteTo(half, b), hn::DemoteTo(half, a));
+#endif
+}
+
+// Brings what as_octets made of four vectors into the order of the values.
+class InOrder {
+ public:
+  HWY_INLINE InOrder() {
+    constexpr std::size_t kBlocks = kOcts / 16;
+    HWY_ALIGN std::int32_t from[hn::MaxLanes(Ints())];
+    for (std::size_t k = 0; k < hn::MaxLanes(Ints()); ++k)
+      from[k] = static_cast<std::int32_t>(k % kBlocks * 4 + k / kBlocks);
+    from_ = hn::Load(Ints(), from);
+  }
+  HWY_INLINE VO operator()(VO v) const {
+    return hn::BitCast(Octs(),
+                       hn::TableLookupLanes(hn::BitCast(Ints(), v), hn::IndicesFromVec(Ints(), from_)));
+  }
+
+ private:
+  VI from_;
+};
+
+// The number of a level's size, from a cell's.
+template <unsigned kBits>
+class Borders {
+ public:
+  HWY_INLINE explicit Borders(const Levels& levels) {
+    for (std::size_t k = 0; k < kCount; ++k)
+      below_[k] = hn::Set(Octs(), static_cast<std::int8_t>(levels.from[k] - 1));
+  }
+  HWY_INLINE VO number(VO cell) const {
+    VO k = hn::Zero(Octs());
+    for (std::size_t j = 0; j < kCount; ++j) k = hn::Sub(k, hn::VecFromMask(Octs(), hn::Gt(cell, below_[j])));
+    return k;
+  }
+
+ private:
+  static constexpr std::size_t kCount = (1U << (kBits - 1)) - 1;
+  VO below_[kCount + 1];
+};
+
+// A sum of products of whole numbers.
+class Sum {
+ public:
+  HWY_INLINE Sum() : even_(hn::Zero(Ints())), odd_(hn::Zero(Ints())) {}
+  HWY_INLINE void add(VS a, VS b) { even_ = hn::ReorderWidenMulAccumulate(Ints(), a, b, even_, odd_); }
+  HWY_INLINE VI all() const { return hn::Add(even_, odd_); }
+
+ private:
+  VI even_;
+  VI odd_;
+};
+HWY_INLINE std::int64_t total(const Sum& a, const Sum& b) {  // at most 2^15 43 kBlock
+  return hn::GetLane(hn::SumOfLanes(Ints(), hn::Add(a.all(), b.all())));
+}
+
+// Writes codes and levels of the rotated values in x.
+template <unsigned kBits>
+HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, float steps_per_unit,
+                          std::uint8_t* HWY_RESTRICT codes, std::int8_t* HWY_RESTRICT level) {
+  const VF per = hn::Set(Floats(), steps_per_unit);
+  const Borders<kBits> borders(levels);
+  const VO sizes = table([&](unsigned k) { return k < levels.size.size() ? levels.size[k] : 0; });
+  const VO minus = hn::Set(Octs(), static_cast<std::int8_t>(1U << (kBits - 1)));
+  const InOrder in_order;
+  Sum with_values[2], with_itself[2];
+  for (std::size_t i = 0; i < kBlock; i += kOcts) {
+    VI steps[4];
+    for (std::size_t k = 0; k < 4; ++k)
+      steps[k] = hn::NearestInt(hn::Mul(hn::Load(Floats(), x + i + k * lanes()), per));
+    const VS a = hn::ReorderDemote2To(Shorts(), steps[0], steps[1]);
+    const VS b = hn::ReorderDemote2To(Shorts(), steps[2], steps[3]);
+    const VO cell = as_octets(hn::ShiftRight<6>(a), hn::ShiftRight<6>(b));
+    const VO negative = hn::BroadcastSignBit(cell);
+    const VO number = borders.number(hn::Xor(cell, negative));
+    const VO q = hn::Sub(hn::Xor(hn::TableLookupBytes(sizes, number), negative), negative);
+    hn::Store(in_order(hn::Or(number, hn::And(negative, minus))), Octs(),
+              reinterpret_cast<std::int8_t*>(codes) + i);
+    hn::Store(in_order(q), Octs(), level + i);
+    const VO none = hn::Zero(Octs());
+    const VS qa = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveLower(Octs(), none, q)));
+    const VS qb = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveUpper(Octs(), none, q)));
+    with_values[0].add(a, qa);
+    with_values[1].add(b, qb);
+    with_itself[0].add(qa, qa);
+    with_itself[1].add(qb, qb);
+  }
+  return {total(with_values[0], with_values[1]), total(with_itself[0], with_itself[1])};
+}
+
+// ---- Fields: each_field of eden.h, for whole blocks
+
+HWY_INLINE VU octets_at(const std::uint8_t* p) { return hn::LoadU(UOcts(), p); }
+HWY_INLINE VU down(VU v, std::size_t bits) {
+  const hn::RebindToUnsigned<Shorts> d;
+  return hn::BitCast(UOcts(), hn::ShiftRightSame(hn::BitCast(d, v), static_cast<int>(bits)));
+}
+HWY_INLINE VU up(VU v, std::size_t bits) {
+  const hn::RebindToUnsigned<Shorts> d;
+  return hn::BitCast(UOcts(), hn::ShiftLeftSame(hn::BitCast(d, v), static_cast<int>(bits)));
+}
+HWY_INLINE VU low_bits(VU v, unsigned bits) {
+  return hn::And(v, hn::Set(UOcts(), static_cast<std::uint8_t>((1U << bits) - 1)));
+}
+
+// Packs bits kFrom .. kFrom + kField - 1 of each code.
+template <unsigned kFrom, unsigned kField, unsigned kBits>
+HWY_INLINE void pack_field(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_RESTRICT out) {
+  constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
+  for (std::size_t j = 0; j < kBytes; j += kOcts) {
+    VU packed = hn::Zero(UOcts());
+    for (std::size_t k = 0; k < kFields; ++k) {
+      VU code = octets_at(codes + k * kBytes + j);
+      if (kFrom > 0) code = down(code, kFrom);  // with bits of the next code above
+      if (kField < kBits) code = low_bits(code, kField);
+      packed = hn::Or(packed, up(code, k * kField));
+    }
+    hn::StoreU(packed, UOcts(), out + j);
+  }
+}
+template <unsigned kBits>
+HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
+  if constexpr (kBits == 3) {
+    pack_field<0, 2, 3>(codes, out);
+    pack_field<2, 1, 3>(codes, out + kBlock / 4);
+  } else {
+    pack_field<0, kBits, kBits>(codes, out);
+  }
+}
+
+// The levels of a block's codes.
+template <unsigned kBits>
+HWY_INLINE void levels_of(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
+                          std::int8_t* HWY_RESTRICT level) {
+  constexpr unsigned kField = kBits == 3 ? 2 : kBits;
+  constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
+  for (std::size_t k = 0; k < kFields; ++k)
+    for (std::size_t j = 0; j < kBytes; j += kOcts) {
+      const std::size_t i = k * kBytes + j;
+      VU code = low_bits(down(octets_at(codes + j), k * kField), kField);
+      if (kBits == 3) {
+        constexpr std::size_t kHigh = kBlock / 8;  // bytes
+        const VU high = low_bits(down(octets_at(codes + kBytes + i % kHigh), i / kHigh), 1);
+        code = hn::Or(code, up(high, 2));
+      }
+      hn::Store(hn::TableLookupBytes(of_code, hn::BitCast(Octs(), code)), Octs(), level + i);
+    }
+}
+
+// ---- Encode
+
+HWY_INLINE VF level_at(const std::int8_t* level, std::size_t i) {
+  const hn::Rebind<std::int8_t, Floats> d;
+  return hn::ConvertTo(Floats(), hn::PromoteTo(Ints(), hn::Load(d, level + i)));
+}
+
+template <bool kResidual>
+bool is_dust(const Carry& in) {
+  VW most = hn::Zero(Words());
+  for (std::size_t i = 0; i < kBlock; i += lanes()) most = hn::Max(most, magnitude(take<kResidual>(in, i)));
+  return hn::AllTrue(Words(), hn::Lt(most, bits(hn::Set(Floats(), kDust))));
+}
+
+// Sends nothing.
+template <bool kResidual>
+void keep(const Carry& in, std::size_t bytes, std::uint8_t* at) {
+  std::fill_n(at, bytes, std::uint8_t{0});
+  for (std::size_t i = 0; in.residual_out && i < kBlock; i += lanes())
+    hn::StoreU(take<kResidual>(in, i), Floats(), in.residual_out + i);
+}
+
+template <unsigned kBits, bool kResidual>
+bool encode_one(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at) {
+  constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
+  HWY_ALIGN float x[kBlock];
+  HWY_ALIGN std::uint8_t codes[kBlock];
+  HWY_ALIGN std::int8_t level[kBlock];
+  const Signs signs(coder.key, block.first);
+  VF squares[kSums];
+  for (VF& s : squares) s = hn::Zero(Floats());
+  begin(x, [&](std::size_t i, std::size_t k) HWY_ATTR {
+    const VF v = take<kResidual>(in, i);
+    squares[k % kSums] = hn::Add(squares[k % kSums], hn::Mul(v, v));
+    return signs.turned(v, i);
+  });
+  for (std::size_t half = kSums / 2; half > 0; half /= 2)
+    for (std::size_t k = 0; k < half; ++k) squares[k] = hn::Add(squares[k], squares[k + half]);
+  const float energy = block::HWY_NAMESPACE::total(Floats(), squares[0]);
+  if (!(energy >= kLeastEnergy && energy <= kMostEnergy)) {
+    if (!is_dust<kResidual>(in)) return encode_block(coder, block, in, at);
+    keep<kResidual>(in, block.bytes(kBits), at);
+    return true;
+  }
+  finish(x, [&x](std::size_t i, VF v) HWY_ATTR { hn::Store(v, Floats(), x + i); });
+  const double norm = std::sqrt(static_cast<double>(energy));
+  const Products products = round<kBits>(coder.levels, x, static_cast<float>(kSteps / norm), codes, level);
+  pack<kBits>(codes, at + kScaleBytes);
+  const std::uint16_t scale = scale_of(coder, block, norm, products);
+  wire::put(at, scale);
+  if (!in.residual_out) return true;
+  const VF unit = hn::Set(Floats(), bf16::Format::unpack(scale));
+  begin(x, [&](std::size_t i, std::size_t) HWY_ATTR { return hn::Mul(level_at(level, i), unit); });
+  finish(x, [&](std::size_t i, VF v) HWY_ATTR {
+    hn::StoreU(hn::Sub(take<kResidual>(in, i), signs.turned(v, i)), Floats(), in.residual_out + i);
+  });
+  return true;
+}
+
+template <unsigned kBits>
+std::size_t encode_as(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite) {
+  const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+  std::size_t first = 0;
+  for (std::uint8_t* at = out + kHead; first + kBlock <= in.n; first += kBlock, at += bytes) {
+    const Block block{first, kBlock, kBlock};
+    const Carry part = block::part(in, first, kBlock);
+    finite = (in.residual ? encode_one<kBits, true>(coder, block, part, at)
+                          : encode_one<kBits, false>(coder, block, part, at)) &&
+             finite;
+  }
+  return first / kBlock;
+}
+
+std::size_t encode(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite) {
+  switch (coder.levels.bits) {
+    case 1:
+      return encode_as<1>(coder, in, out, finite);
+    case 2:
+      return encode_as<2>(coder, in, out, finite);
+    case 3:
+      return encode_as<3>(coder, in, out, finite);
+    default:
+      return encode_as<4>(coder, in, out, finite);
+  }
+}
+
+// ---- Decode
+
+constexpr std::size_t kAtOnce = 4;  // payloads
+
+// The sum of at most kAtOnce payloads' rotated blocks, vector by vector; onto what x holds where `onto` is set.
+class Rotated {
+ public:
+  template <unsigned kBits>
+  HWY_INLINE void take(std::span<const ByteView> payloads, std::size_t offset, VO of_code) {
+    count_ = payloads.size();
+    for (std::size_t p = 0; p < count_; ++p) {
+      const std::uint8_t* at = &payloads[p][offset];
+      unit_[p] = bf16::Format::unpack(wire::get<std::uint16_t>(at));
+      levels_of<kBits>(of_code, at + kScaleBytes, level_[p]);
+    }
+  }
+  // Products of a level and a scale are exact, so nothing is rounded but the sum.
+  HWY_INLINE VF onto(VF sum, std::size_t i) const {
+    for (std::size_t p = 0; p < count_; ++p)
+      sum = hn::MulAdd(level_at(level_[p], i), hn::Set(Floats(), unit_[p]), sum);
+    return sum;
+  }
+
+ private:
+  std::size_t count_ = 0;
+  float unit_[kAtOnce];
+  HWY_ALIGN std::int8_t level_[kAtOnce][kBlock];
+};
+
+template <unsigned kBits>
+std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
+                      std::span<float> out) {
+  const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+  const VO of_code = table([&](unsigned k) { return k < (1U << kBits) ? coder.levels.level(k) : 0; });
+  const VF by = hn::Set(Floats(), how.divide);
+  const bool divides = how.divide != 1.0F;
+  const bool past_caches = goes_past_caches(how, out);
+  HWY_ALIGN float x[kBlock];
+  Rotated rotated;
+  std::size_t first = 0;
+  for (std::size_t offset = kHead; first + kBlock <= out.size(); first += kBlock, offset += bytes) {
+    std::span<const ByteView> remain = payloads;
+    bool some = false;
+    for (; remain.size() > kAtOnce; remain = remain.subspan(kAtOnce), some = true) {
+      rotated.take<kBits>(remain.first(kAtOnce), offset, of_code);
+      for (std::size_t i = 0; i < kBlock; i += lanes())
+        hn::Store(rotated.onto(some ? hn::Load(Floats(), x + i) : hn::Zero(Floats()), i), Floats(), x + i);
+    }
+    rotated.take<kBits>(remain, offset, of_code);
+    begin(x, [&](std::size_t i, std::size_t)
+                 HWY_ATTR { return rotated.onto(some ? hn::Load(Floats(), x + i) : hn::Zero(Floats()), i); });
+    const Signs signs(coder.key, first);
+    float* to = out.data() + first;
+    const float* base = how.base ? how.base + first : nullptr;
+    finish(x, [&](std::size_t i, VF v) HWY_ATTR {
+      VF sum = signs.turned(v, i);
+      if (base) sum = hn::Add(load(base + i), sum);
+      store(divides ? hn::Div(sum, by) : sum, to + i, past_caches);
+    });
+  }
+  if (past_caches) hwy::FlushStream();
+  return first / kBlock;
+}
+
+std::size_t decode(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
+                   std::span<float> out) {
+  switch (coder.levels.bits) {
+    case 1:
+      return decode_as<1>(coder, payloads, how, out);
+    case 2:
+      return decode_as<2>(coder, payloads, how, out);
+    case 3:
+      return decode_as<3>(coder, payloads, how, out);
+    default:
+      return decode_as<4>(coder, payloads, how, out);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace tithe::eden::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tithe::eden {
+TITHE_KERNELS(const Kernels kSimd, encode, decode);
+}  // namespace tithe::eden
+#endif

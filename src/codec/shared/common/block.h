@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Shared by codecs that work block by block. A block fits in the L1 cache: a first pass computes its statistics, a
+// second one writes the payload and residual_out, and memory is read once.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/fold.h"
+#include "base/rng.h"
+#include "codec/shared/common/payload.h"
+#include "tithe/seam/codec.h"
+
+namespace tithe::block {
+
+inline Carry part(const Carry& in, std::size_t first, std::size_t len) {
+  return {in.grad + first, in.residual ? in.residual + first : nullptr,
+          in.residual_out ? in.residual_out + first : nullptr, len};
+}
+
+inline std::uint32_t magnitude_bits(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
+
+// Statistics of a block's taken values.
+struct Stats {
+  std::uint32_t peak = 0;  // bits of the largest magnitude
+  float sum = 0;           // sum of magnitudes in the order of base/fold.h; 0 if it was not asked for
+
+  bool finite() const { return peak < 0x7f800000U; }
+  float most() const { return std::bit_cast<float>(peak); }
+  // The mean magnitude of n values. A sum that overflowed counts as the largest float: the mean of finite values is
+  // finite.
+  float mean(std::size_t n) const {
+    return n == 0 ? 0.0F : std::min(sum, std::numeric_limits<float>::max()) / static_cast<float>(n);
+  }
+};
+
+inline Stats stats_of(const Carry& in) {
+  Stats stats;
+  Fold<float> sum;
+  for (std::size_t i = 0; i < in.n; ++i) {
+    const float v = in.take(i);
+    stats.peak = std::max(stats.peak, magnitude_bits(v));
+    sum.add(i, std::fabs(v));
+  }
+  stats.sum = sum.total();
+  return stats;
+}
+
+// Encodes block by block: blocks of `len` values, `bytes` bytes each. Calls send(stats, first, values, to), or
+// nothing(values, to) for a block with a value that is not finite. True: all taken values are finite.
+template <typename Send, typename Nothing>
+bool each(const Carry& in, std::size_t len, std::size_t bytes, std::uint8_t* out, const Send& send,
+          const Nothing& nothing) {
+  bool finite = true;
+  for (std::size_t first = 0; first < in.n; first += len) {
+    const Carry values = part(in, first, std::min(len, in.n - first));
+    std::uint8_t* to = out + first / len * bytes;
+    const Stats stats = stats_of(values);
+    if (stats.finite()) {
+      send(stats, first, values, to);
+    } else {
+      finite = false;
+      nothing(values, to);
+    }
+  }
+  return finite;
+}
+
+// Stochastic rounding to `levels` even steps on each side of 0, for terngrad and qsgd:
+//   rounded(v, draw) = floor(v levels / scale + draw / 2^fraction), -levels .. levels
+// for |v| <= scale, and exactly +-levels at +-scale. v levels / scale is first rounded to a multiple of 2^-fraction,
+// that is, to an integer below 2^22 in those units: the product is off by less than 1/2, and adding 3 * 2^22 to it
+// gives a float with that integer in its low bits (which the SIMD code uses).
+// The reciprocal of a tiny scale overflows, so `lift`, a power of two, first multiplies scale and value; the SIMD code
+// leaves such a block to the reference. With scale 0 all levels are 0.
+struct Steps {
+  int fraction;
+  float lift = 1;
+  float per = 0;
+
+  // bits: of a level with its sign; levels < 2^(bits - 1).
+  Steps(float scale, std::uint32_t levels, unsigned bits) : fraction(fraction_of(bits)) {
+    if (!(scale > 0.0F)) return;
+    if (scale < 0x1p-100F) lift = 0x1p100F;
+    per = static_cast<float>(levels << fraction) / (scale * lift);
+  }
+  static constexpr int fraction_of(unsigned bits) { return 23 - static_cast<int>(bits); }
+  int rounded(float v, std::uint32_t draw) const {
+    const auto whole = static_cast<std::int32_t>(std::nearbyint(v * lift * per));
+    return (whole + static_cast<std::int32_t>(draw)) >> fraction;
+  }
+};
+
+inline std::uint64_t key(const Call& call) {
+  return rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
+}
+
+// ---- The impls of codecs with one phase and payloads of a fixed size
+
+struct Kernels {
+  bool (*encode)(const Call&, const Carry&, std::uint8_t* out);  // true: all taken values are finite
+  void (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float>);
+};
+
+template <const Codec& kCodec, const Kernels& kWith>
+Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  const std::size_t bytes = kCodec.phases[0].bound(call.settings, in.n);
+  TITHE_TRY(codec::check_room(kCodec.name, out.size(), bytes));
+  return Encoded{bytes, kWith.encode(call, in, out.data())};
+}
+
+template <codec::Check kCheck, const auto& kWith>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
+  TITHE_TRY(codec::check_all(kCheck, call, payloads, out.size()));
+  kWith.decode(call, payloads, how, out);
+  return {};
+}
+
+template <const Codec& kCodec, codec::Check kCheck, const Kernels& kWith>
+constexpr Impl kImpl = {.encode = encode<kCodec, kWith>, .decode = decode<kCheck, kWith>, .check = kCheck};
+
+// Whether these bits are a scale that a decoder accepts: a finite float, +0 or above.
+inline bool is_scale(std::uint32_t bits) { return bits < 0x7f800000U; }
+
+}  // namespace tithe::block

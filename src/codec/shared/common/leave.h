@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// For codecs that know which indices they send before they see the values: all values go to residual_out, segment by
+// segment, and the sent ones are picked from the segment while it is in the cache.
+#include <algorithm>
+#include <cstddef>
+
+#include "tithe/seam/codec.h"
+
+namespace tithe::codec {
+
+// Values per segment: few enough for the L1 cache, and for picking to be so short that memory stays busy.
+inline constexpr std::size_t kSegment = 1024;
+
+// Leaves all values whole: residual_out, unless it is nullptr, becomes the taken values. True if all are finite.
+bool leave_all(const Carry& in);
+
+// leave_all, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it
+// as taken_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
+template <typename Pick>
+bool leave_and_pick(const Carry& in, Pick pick) {
+  bool finite = true;
+  for (std::size_t start = 0; start < in.n; start += kSegment) {
+    const std::size_t end = std::min(start + kSegment, in.n);
+    finite = leave_all({.grad = in.grad + start,
+                        .residual = in.residual ? in.residual + start : nullptr,
+                        .residual_out = in.residual_out ? in.residual_out + start : nullptr,
+                        .n = end - start}) &&
+             finite;
+    pick(end);
+  }
+  return finite;
+}
+// The taken value i, after leave_all.
+inline float taken_value(const Carry& in, std::size_t i) {
+  return in.residual_out ? in.residual_out[i] : in.take(i);
+}
+
+}  // namespace tithe::codec

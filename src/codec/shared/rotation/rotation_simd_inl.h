@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIMD version of codec/shared/rotation/rotation.h, for blocks of kBlock values: the same sums and differences, in the
+// same order. A block goes through memory two or three times, a few stages each, and the first and the last time take
+// along what stands before and behind the transform.
+#if defined(TITHE_CODEC_ROTATION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TITHE_CODEC_ROTATION_SIMD_INL_H_
+#undef TITHE_CODEC_ROTATION_SIMD_INL_H_
+#else
+#define TITHE_CODEC_ROTATION_SIMD_INL_H_
+#endif
+
+#include "codec/shared/common/block_simd_inl.h"
+#include "codec/shared/rotation/rotation.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tithe::rotation::HWY_NAMESPACE {
+using namespace block::HWY_NAMESPACE;
+
+constexpr std::size_t kBlock = 1024;
+template <typename T>
+using Tag = hn::Rebind<T, Floats>;
+
+// ---- Signs
+
+// The signs of a block, which begins at value `first` of its chunk.
+class Signs {
+ public:
+  HWY_INLINE Signs(std::uint64_t key, std::size_t first) {
+    const auto low = hn::Set(Words(), static_cast<std::uint32_t>(key));
+    const auto high = hn::Set(Words(), static_cast<std::uint32_t>(key >> 32));
+    for (std::size_t k = 0; k < kWords; k += lanes()) {
+      const VW index = hn::Iota(Words(), static_cast<std::uint32_t>(first / 32 + k));
+      hn::Store(mix(hn::Xor(low, mix(hn::Xor(index, high)))), Words(), word_ + k);
+    }
+  }
+  // A vector of values from index i of the block on, with their signs.
+  HWY_INLINE VF turned(VF v, std::size_t i) const {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    const Mask minus = hn::LoadMaskBits(Floats(), reinterpret_cast<const std::uint8_t*>(word_) + i / 8);
+    return from_bits(hn::IfThenElse(hn::RebindMask(Words(), minus),
+                                    hn::Xor(bits(v), hn::Set(Words(), 0x80000000U)), bits(v)));
+#else
+    const VW up = hn::Sub(hn::Set(Words(), static_cast<std::uint32_t>(31 - i % 32)), hn::Iota(Words(), 0U));
+    const VW sign = hn::And(hn::Shl(hn::Set(Words(), word_[i / 32]), up), hn::Set(Words(), 0x80000000U));
+    return from_bits(hn::Xor(bits(v), sign));
+#endif
+  }
+
+ private:
+  static constexpr std::size_t kWords = kBlock / 32;
+  static HWY_INLINE VW mix(VW x) {  // mix32 of base/rng.h
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(Words(), 0x7feb352dU));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(Words(), 0x846ca68bU));
+    return hn::Xor(x, hn::ShiftRight<16>(x));
+  }
+  HWY_ALIGN std::uint32_t word_[kWords];
+};
+
+// ---- The transform
+
+#if HWY_TARGET != HWY_SCALAR
+// Each lane's partner in a stage inside a vector.
+template <std::size_t kHalf, typename V>
+HWY_INLINE V partner(V v) {
+  if constexpr (kHalf == 1) return hn::Shuffle2301(v);
+  if constexpr (kHalf == 2) return hn::Shuffle1032(v);
+  if constexpr (kHalf == 4) return hn::SwapAdjacentBlocks(v);
+  if constexpr (kHalf == 8) return hn::ConcatLowerUpper(hn::DFromV<V>(), v, v);
+}
+
+// partner + v in the lanes that come first, partner - v in the others.
+template <std::size_t kHalf>
+HWY_INLINE VF plus_or_minus(VF v, VF other) {
+  const VW second = hn::ShiftLeft<31 - hwy::FloorLog2(kHalf)>(hn::Iota(Words(), 0U));
+  const VW sign = hn::And(second, hn::Set(Words(), 0x80000000U));
+  const VF one = from_bits(hn::Or(sign, bits(hn::Set(Floats(), 1.0F))));
+  return hn::MulAdd(v, one, other);  // the product is exact, so nothing is rounded but the sum
+}
+template <std::size_t kHalf>
+HWY_INLINE hn::Vec<Ints> plus_or_minus(hn::Vec<Ints> v, hn::Vec<Ints> other) {
+  const auto second = hn::TestBit(hn::Iota(Ints(), 0), hn::Set(Ints(), static_cast<std::int32_t>(kHalf)));
+  return hn::IfThenElse(second, hn::Sub(other, v), hn::Add(v, other));
+}
+#endif
+
+template <std::size_t kHalf, typename V>
+HWY_INLINE V stages_within(V v) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kHalf < hn::MaxLanes(Floats()))
+    return stages_within<2 * kHalf>(plus_or_minus<kHalf>(v, partner<kHalf>(v)));
+#endif
+  return v;
+}
+
+// kStages stages between vectors.
+template <std::size_t kStages, typename V>
+HWY_INLINE void stages_across(V* HWY_RESTRICT v) {
+  constexpr std::size_t kVectors = std::size_t{1} << kStages;
+  for (std::size_t apart = 1; apart < kVectors; apart *= 2)
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      if ((k & apart) != 0) continue;
+      const V a = v[k], b = v[k + apart];
+      v[k] = hn::Add(a, b);
+      v[k + apart] = hn::Sub(a, b);
+    }
+}
+
+constexpr std::size_t kFirstStages = 3;
+constexpr std::size_t kOtherStages =
+    hwy::FloorLog2(kBlock) - hwy::FloorLog2(hn::MaxLanes(Floats())) - kFirstStages;
+constexpr std::size_t kLastStages = kOtherStages <= 3 ? kOtherStages : 2;
+constexpr std::size_t kMiddleStages = kOtherStages - kLastStages;
+
+// The first stages of a block. get(i, k): the vector of values from index i on, the k-th of those that are done
+// together; called in the order of i.
+template <typename T, typename Get>
+HWY_INLINE void begin(T* HWY_RESTRICT x, Get get) {
+  constexpr std::size_t kVectors = std::size_t{1} << kFirstStages;
+  for (std::size_t i = 0; i < kBlock; i += kVectors * lanes()) {
+    hn::Vec<Tag<T>> v[kVectors];
+    for (std::size_t k = 0; k < kVectors; ++k) v[k] = stages_within<1>(get(i + k * lanes(), k));
+    stages_across<kFirstStages>(v);
+    for (std::size_t k = 0; k < kVectors; ++k) hn::Store(v[k], Tag<T>(), x + i + k * lanes());
+  }
+}
+
+template <std::size_t kStages, typename T, typename Put>
+HWY_INLINE void go_on(T* HWY_RESTRICT x, std::size_t half, Put put) {
+  constexpr std::size_t kVectors = std::size_t{1} << kStages;
+  for (std::size_t first = 0; first < kBlock; first += kVectors * half)
+    for (std::size_t i = first; i < first + half; i += lanes()) {
+      hn::Vec<Tag<T>> v[kVectors];
+      for (std::size_t k = 0; k < kVectors; ++k) v[k] = hn::Load(Tag<T>(), x + i + k * half);
+      stages_across<kStages>(v);
+      for (std::size_t k = 0; k < kVectors; ++k) put(i + k * half, v[k]);
+    }
+}
+
+// The stages that remain after begin. put(i, v): takes the finished values from index i on; each i once, in no order.
+template <typename T, typename Put>
+HWY_INLINE void finish(T* HWY_RESTRICT x, Put put) {
+  std::size_t half = lanes() << kFirstStages;
+  if constexpr (kMiddleStages > 0) {
+    go_on<kMiddleStages>(x, half, [x](std::size_t i, auto v) HWY_ATTR { hn::Store(v, Tag<T>(), x + i); });
+    half <<= kMiddleStages;
+  }
+  go_on<kLastStages>(x, half, put);
+}
+
+}  // namespace tithe::rotation::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // TITHE_CODEC_ROTATION_SIMD_INL_H_

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A session's choices: how they come from its options, what ranks show each other of them, and which rules were met.
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tithe/choices.h"
+#include "tithe/schedule.h"
+#include "tithe/seam/frame.h"
+#include "tithe/session.h"
+
+namespace tithe::engine {
+
+// The programs among the codecs, each once with its settings.
+std::vector<Spec> programs_of(const Choices& choices);
+// Whether their codec is "auto".
+bool automatic(const SessionOptions& options);
+
+// Their codecs are prepared: programs are compiled where they can be.
+// kInvalid for what the options get wrong, and where a codec and its strategy share no law; kUnsupported for what no
+// session of this build can do.
+Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts = {});
+// The same for rules alone, where the rest is known.
+Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual);
+// kInvalid where a session that has `now` cannot go on with `next`: they differ in the momentum of the step.
+Status check_change(const Choices& now, const Choices& next);
+// kInvalid, with the cure, unless all payloads are plain floats (codec fp32): for checksums over headers alone.
+// `automatic`: the codec is chosen while the job runs.
+Status check_plain(const Choices& choices, bool automatic = false);
+
+// What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
+// `automatic`: the codec that was asked for, where that is "auto". And of checksums, where they cover headers alone.
+std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {},
+                      Cover checksum = Cover::kFrame);
+// What it says of the strategy, and of hosts where these matter.
+std::string strategy_text(const Choices& choices);
+// "codec A instead of B", or the first rule that differs.
+std::string card_difference(std::string_view is, std::string_view should);
+
+// What a state says of codec and choices.
+std::string state_text(const Choices& choices);
+// kInvalid, with the cure, where the state was saved under others.
+Status check_state_text(std::string_view saved, const Choices& choices);
+// Those that such a text stands for, where the rest is as `usual` says.
+Result<Choices> choices_in(std::string_view saved, const Usual& usual);
+
+// Of a bucket: what happens to each tensor, and why.
+std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices);
+
+// Which rules have taken a tensor.
+class RulesMet {
+ public:
+  explicit RulesMet(const Choices& choices) : met_(choices.rules().size()) {}
+  void meet(const Choices& choices, std::span<const Tensor> bucket);
+  void meet(const Choices& choices, std::string_view key, std::size_t n);
+  // After a round: kInvalid for a rule that names a key which no bucket had.
+  Status check(const Choices& choices) const;
+  // After a round: rules that took nothing, in words.
+  std::vector<std::string> unmet(const Choices& choices) const;
+
+ private:
+  std::vector<bool> met_;
+  std::set<std::string, std::less<>> keys_;  // all that were seen
+};
+
+}  // namespace tithe::engine

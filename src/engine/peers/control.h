@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What ranks say to each other on the control channel, each in one frame of at most kControlBytes
+// (docs/format.md, "Control"):
+//   card       before the first round of a layout: everything that ranks must agree on
+//   farewell   the session is over: why, and which rank is to blame
+//   evidence   right before a farewell: how this rank knows, and whom it does not hear
+//   ask        a rank that waits wants to know how the other is; it says how it is itself
+//   here       the answer to an ask
+//   done       all work of this rank for the round is complete
+//   fragment   a piece of the choices that rank 0 proposes (engine/peers/proposing.h)
+//   answer     whether this rank can serve them
+//   decision   when all ranks take them, or that none does
+//   echo       to one who does not hear a rank that this one hears: that rank's farewell and evidence; or that this one
+//              does not hear it either
+#include <string>
+#include <vector>
+
+#include "engine/peers/verdict.h"
+#include "frame/tagger.h"
+#include "tithe/seam/transport.h"
+
+namespace tithe::engine {
+
+inline constexpr std::size_t kControlBytes = 1024;
+inline constexpr std::size_t kMostControlText = 400;
+inline constexpr std::size_t kMostEchoText = 300;
+inline constexpr std::size_t kMostUnheard = 256;
+inline constexpr std::size_t kMostFragment = 900;  // bytes of a text
+
+enum class ControlKind : std::uint8_t {
+  kCard = 0,
+  kFarewell = 1,
+  kEvidence = 2,
+  kAsk = 3,
+  kHere = 4,
+  kDone = 5,
+  kFragment = 6,
+  kAnswer = 7,
+  kDecision = 8,
+  kEcho = 9
+};
+
+struct Card {
+  std::uint32_t number = 0;  // of the layout, counted from 0 on every rank
+  std::uint32_t world = 0;
+  std::uint64_t run = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t values = 0;
+  std::uint64_t layout = 0;  // hash of keys, sizes and types
+  std::uint64_t plan = 0;    // Plan::hash
+  std::uint64_t round = 0;
+  std::uint8_t average = 0;
+  std::string codec;  // codec, schedule and choices (engine/peers/chosen.h)
+  std::string strategy;
+  friend bool operator==(const Card&, const Card&) = default;
+};
+
+// How a rank is, as it says in `ask` and `here`.
+struct Report {
+  enum class State : std::uint8_t { kIdle = 0, kWorks = 1, kWaits = 2 };
+  std::uint32_t number = 0;  // of the ask; an answer repeats it
+  std::uint32_t round = 0;
+  State state = State::kIdle;        // idle: the application has handed nothing over
+  Rank waits_for = Status::kNoPeer;  // the one who is told, where it owes something; else the first that does
+  std::uint64_t received = 0,
+                sent = 0;  // payload bytes of this session's frames, from and to the one who is told
+  std::uint32_t told = 0;  // control messages to the one who is told, before this one
+};
+
+struct Farewell {
+  Code code{};
+  Rank blamed = Status::kNoPeer;
+  std::uint32_t round = 0;  // the first that its sender has not committed
+  std::string what;
+};
+
+struct Evidence {
+  Finding finding{};
+  Rank witness = Status::kNoPeer;
+  std::vector<Rank> unheard;
+};
+
+struct Echo {
+  Rank of = 0;
+  bool spoke = false;  // what it said is known
+  Testimony testimony;
+};
+
+struct Fragment {
+  std::uint32_t number = 0;  // of the proposal, counted from 1
+  std::uint32_t first = 0;   // where it stands in the text
+  std::uint32_t whole = 0;   // bytes of the text
+  std::string piece;         // kMostFragment of them, the last one fewer
+};
+
+struct Answer {
+  std::uint32_t number = 0;
+  std::uint64_t hash = 0;  // Choices::hash, as this rank reads them
+  Code code{};             // kOk: it is ready
+  std::string why = {};
+};
+
+struct Decision {
+  std::uint32_t number = 0;
+  // The choices count once so many rounds have ended since the session began; 0: they never will.
+  std::uint64_t after = 0;
+  Code code{};  // why not
+  Rank blamed = Status::kNoPeer;
+  std::string why = {};
+};
+
+struct Control {
+  ControlKind kind{};
+  Card card = {};
+  Farewell farewell = {};
+  Evidence evidence = {};
+  Echo echo = {};
+  Report report = {};
+  std::uint64_t ended = 0;  // of done: rounds whose work the sender has ended since the session began
+  Fragment fragment = {};
+  Answer answer = {};
+  Decision decision = {};
+};
+
+// Who writes or reads: its messages carry tags where there are any.
+struct Voice {
+  Rank me = 0;
+  int world = 1;
+  Tags* tags = nullptr;
+};
+
+// Texts that are too long are cut. Returns the bytes of the frame.
+std::size_t write_card(const Card& card, const Voice& voice, Bytes out);
+std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out);
+std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes out);
+std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out);
+std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice,
+                         Bytes out);  // kAsk or kHere
+std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out);
+std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out);
+std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out);
+std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out);
+
+// Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
+class Numbers {
+ public:
+  bool take(std::uint64_t number);  // false: it was used, or is too old to tell
+
+ private:
+  std::uint64_t top_ = 0;   // the highest that was taken
+  std::uint64_t seen_ = 1;  // bit k: top_ - k was taken
+};
+
+// What `peer` said. Where there are tags, kCorrupt without a peer for a message that has not the right one, that names
+// another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt that names
+// `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
+Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used);
+
+// Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie
+// goes to the side of the lowest rank.
+Status compare_cards(const std::vector<Card>& cards);
+
+}  // namespace tithe::engine

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/peers/control.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::size_t kCode = kFrameHeaderBytes, kBlamed = kCode + 1;
+const Farewell kGone{.code = Code::kPeerLost, .blamed = 2, .round = 7, .what = "rank 2 is gone"};
+
+std::vector<std::uint8_t> farewell(const Farewell& f, const Voice& voice) {
+  std::vector<std::uint8_t> frame(kControlBytes);
+  frame.resize(write_farewell(f, voice, frame));
+  return frame;
+}
+
+Status read(ByteView frame, const Voice& voice = {.me = 0, .world = 4}, Rank peer = 1) {
+  Numbers numbers;
+  return read_control(frame, voice, peer, numbers).status();
+}
+
+// The same fields with others in between, and the checksum of that.
+std::vector<std::uint8_t> changed(std::size_t at, std::initializer_list<std::uint8_t> bytes) {
+  std::vector<std::uint8_t> frame = farewell(kGone, {.me = 1, .world = 4});
+  std::copy(bytes.begin(), bytes.end(), frame.begin() + static_cast<std::ptrdiff_t>(at));
+  FrameHeader h = parse_frame(farewell(kGone, {.me = 1, .world = 4}))->header;
+  EXPECT_TRUE(seal_frame(h, frame).ok());
+  return frame;
+}
+
+TEST(Control, a_farewell_says_only_what_a_peer_may_say) {
+  EXPECT_TRUE(read(changed(kCode, {6})).ok());
+  EXPECT_TRUE(read(changed(kCode, {9})).ok()) << "it leaves between rounds";
+  for (const int code : {0, 10, 255}) {
+    const Status s = read(changed(kCode, {static_cast<std::uint8_t>(code)}));
+    EXPECT_EQ(s.code(), Code::kCorrupt) << code;
+    EXPECT_EQ(s.peer(), 1);
+  }
+}
+
+TEST(Control, blamed_is_a_rank_or_nobody) {
+  EXPECT_TRUE(read(changed(kBlamed, {0xff, 0xff, 0xff, 0xff})).ok());
+  EXPECT_TRUE(read(changed(kBlamed, {3, 0, 0, 0})).ok());
+  EXPECT_FALSE(read(changed(kBlamed, {4, 0, 0, 0})).ok());
+  EXPECT_FALSE(read(changed(kBlamed, {0, 0, 0, 0x80})).ok());
+  EXPECT_FALSE(read(changed(kBlamed, {0xfe, 0xff, 0xff, 0xff})).ok());
+}
+
+TEST(Control, texts_of_peers_are_printable) {
+  Numbers numbers;
+  const auto control =
+      read_control(changed(kBlamed + 10, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
+  ASSERT_TRUE(control.ok()) << control.status().what();
+  EXPECT_EQ(control->farewell.what, "?[?  2 is gone");
+  Farewell longer = kGone;
+  longer.what = std::string(399, 'a') + "\u65e5";
+  EXPECT_TRUE(read(farewell(longer, {.me = 1, .world = 4})).ok());
+}
+
+TEST(Control, a_peer_speaks_for_itself) {
+  const Status s = read(farewell(kGone, {.me = 2, .world = 4}));
+  EXPECT_EQ(s.code(), Code::kCorrupt);
+  EXPECT_EQ(s.peer(), 1);
+}
+
+TEST(Control, a_forged_message_is_nobodys) {
+  Tags mine(Secret{1}, 1), theirs(Secret{1}, 1), strangers(Secret{2}, 1);
+  const Voice reader{.me = 0, .world = 4, .tags = &mine};
+  EXPECT_TRUE(read(farewell(kGone, {.me = 1, .world = 4, .tags = &theirs}), reader).ok());
+  for (Tags* by : {&strangers, static_cast<Tags*>(nullptr)}) {
+    const Status s = read(farewell(kGone, {.me = 1, .world = 4, .tags = by}), reader);
+    EXPECT_FALSE(s.ok());
+    EXPECT_EQ(s.peer(), Status::kNoPeer);
+  }
+  EXPECT_FALSE(
+      read(farewell(kGone, {.me = 2, .world = 4, .tags = &theirs}), reader).ok());  // on rank 1's line
+}
+
+TEST(Control, a_message_counts_once) {
+  Tags mine(Secret{1}, 1), theirs(Secret{1}, 1);
+  const Voice reader{.me = 0, .world = 4, .tags = &mine};
+  const auto first = farewell(kGone, {.me = 1, .world = 4, .tags = &theirs});
+  const auto second = farewell(kGone, {.me = 1, .world = 4, .tags = &theirs});
+  Numbers numbers;
+  EXPECT_TRUE(read_control(second, reader, 1, numbers).ok());
+  EXPECT_TRUE(read_control(first, reader, 1, numbers).ok());  // overtaken
+  EXPECT_FALSE(read_control(first, reader, 1, numbers).ok());
+  EXPECT_FALSE(read_control(second, reader, 1, numbers).ok());
+}
+
+TEST(Numbers, each_is_taken_once_and_old_ones_never) {
+  Numbers n;
+  EXPECT_FALSE(n.take(0));
+  for (const std::uint64_t k : {1, 3, 2, 200, 150, 137}) EXPECT_TRUE(n.take(k)) << k;
+  for (const std::uint64_t k : {1, 2, 3, 200, 150, 137, 136, 4}) EXPECT_FALSE(n.take(k)) << k;
+}
+
+}  // namespace
+}  // namespace tithe::engine

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/program/bucket.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "tithe/limits.h"
+
+namespace tithe::engine {
+
+std::uint64_t layout_hash(std::span<const Tensor> bucket) {
+  std::uint64_t h = mix64(bucket.size());
+  for (const Tensor& t : bucket) {
+    for (const char c : t.key) h = mix64(h ^ static_cast<unsigned char>(c));
+    h = mix64(h ^ t.n) + static_cast<std::uint64_t>(t.dtype);
+    h = mix64(h ^ t.row);
+  }
+  return h;
+}
+
+bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket) {
+  return bucket.size() == layout.size() &&
+         std::all_of(layout.begin(), layout.end(), [&](const TensorLayout& l) {
+           const Tensor& t = bucket[l.index];
+           return t.key == l.key && t.n == l.n && t.dtype == l.dtype && t.row == l.row;
+         });
+}
+
+Status check_bucket(std::span<const Tensor> bucket) {
+  std::size_t values = 0;
+  for (const Tensor& t : bucket) {
+    if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
+    if (t.n > kMostValues || (values += t.n) > kMostValues)
+      return {Code::kInvalid, fmt::format("tensor '{}' of {} values: a bucket holds at most {} in all", t.key,
+                                          t.n, kMostValues)};
+    if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
+    if (t.row > 0 && t.n % t.row != 0)
+      return {Code::kInvalid,
+              fmt::format("tensor '{}': {} values are no whole number of rows of {}", t.key, t.n, t.row)};
+    const std::uintptr_t align = t.dtype == DType::kF32 ? 4 : 2;
+    if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0)
+      return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
+  }
+  return {};
+}
+
+Status check_keys(std::span<const Tensor> bucket) {
+  std::vector<std::string_view> keys;
+  for (const Tensor& t : bucket) keys.push_back(t.key);
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
+    return {Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice)};
+  return {};
+}
+
+Plan plan_of(std::span<const Tensor> bucket, const Choices& choices) {
+  std::vector<PlanTensor> tensors;
+  for (const Tensor& t : bucket) tensors.push_back({t.key, t.n, t.row});
+  return make_plan(tensors, choices);
+}
+
+std::vector<TensorLayout> lay_out(std::span<const Tensor> bucket, std::span<const std::size_t> order) {
+  std::vector<TensorLayout> layout;
+  std::size_t first = 0;
+  for (const std::size_t k : order) {
+    const Tensor& t = bucket[k];
+    layout.push_back({std::string(t.key), t.n, t.dtype, first, k, t.row});
+    first += t.n;
+  }
+  return layout;
+}
+
+}  // namespace tithe::engine

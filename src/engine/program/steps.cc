@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bodies of a unit's steps: what is the same under every law. What is not stands in laws.cc.
+//
+// Threads: a step runs on whatever compute lane takes it, with that lane's scratch, views and tagger. It holds no lock.
+// Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's share of the carry. The graph
+// says who comes first: two steps that touch the same chunk or slot wait for each other, so no two of them run at the
+// same time, and the second sees what the first wrote (the runner's mutex lies between). All share finite_ and
+// excessive_: they are atomic, and within a round the one only falls and the other only rises.
+// Failure: a step that returns a Status ends the session, and what it has half written is not looked at again. A value
+// that is not finite is no failure: the chunk is poisoned, its frames travel flagged, and all ranks drop the round.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/finite.h"
+#include "base/rng.h"
+#include "carry/store.h"
+#include "codec/shared/common/magnitude.h"
+#include "engine/program/unit.h"
+
+namespace tithe::engine {
+namespace {
+
+// Values of a piece that is gone through more than once while it is in the nearest cache.
+constexpr std::size_t kBlock = kPieceBytes / sizeof(float);
+
+}  // namespace
+
+Where Unit::where(const Step& step) {
+  const auto p = static_cast<std::size_t>(step.part);
+  const PartLayout& layout = program_.parts[p];
+  const std::size_t n = layout.size(step.chunk);
+  const bool inside = step.stage == Stage::kInside;
+  return {plan_.parts[p],
+          layout,
+          row_of(inside ? Law::kDecode : layout.laws[step.phase]),
+          chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
+          flat_.values(step.part).subspan(layout.at(step.chunk), n),
+          n,
+          inside || std::size_t{step.phase} + 1 == layout.laws.size(),
+          layout.turn(step.chunk),
+          codec::is_plain(inside ? *plan_.parts[p].inside->codec : *plan_.parts[p].spec.codec)};
+}
+
+Call Unit::call(const Step& step, const Where& w, int lane) {
+  return {.settings = settings(step),
+          .seed = mix64(member_.seed ^ mix64(static_cast<std::uint64_t>(member_.me) + 1)),
+          .shared_seed = member_.seed,
+          .round = round_,
+          .tensor = draws_[static_cast<std::size_t>(step.part)],
+          .chunk = static_cast<std::uint16_t>(step.chunk),
+          .phase = step.phase,
+          .context = w.chunk.context,
+          .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes},
+          .memory = step.stage == Stage::kInside ? ByteView{} : carry_.memory(step.part, step.chunk)};
+}
+
+FrameHeader Unit::header(const Step& step, const Where& w) const {
+  return {.codec = coding(step).id,
+          .run = member_.run,
+          .round = round_,
+          .tensor = first_part_ + static_cast<std::uint32_t>(step.part),
+          .chunk = static_cast<std::uint16_t>(step.chunk),
+          .phase = step.phase,
+          .source = static_cast<std::uint16_t>(member_.me),
+          .values = w.n,
+          .plan = round_hash_,
+          .checksum = member_.tagging.checksum};
+}
+
+Status Unit::run(const Step& step, int lane) {
+  if (step.loads) load(step);
+  switch (step.kind) {
+    case StepKind::kLoad:
+      load(step);
+      return {};
+    case StepKind::kOwn:
+      return own(step, lane);
+    case StepKind::kEncode:
+      return encode(step, lane);
+    case StepKind::kCheck:
+      return check(step, lane);
+    case StepKind::kMerge:
+      return merge(step, lane);
+    case StepKind::kStore:
+      return store(step, lane);
+    case StepKind::kSend:
+    case StepKind::kRecv:
+      break;
+  }
+  TITHE_ASSERT(false);
+  return {};
+}
+
+// A chunk, or all of a part.
+void Unit::load(const Step& step) {
+  const PartLayout& layout = program_.parts[static_cast<std::size_t>(step.part)];
+  const bool whole = step.chunk == kWholePart;
+  const Chunk begin = whole ? 0 : step.chunk, end = whole ? layout.chunks : step.chunk + 1;
+  const std::size_t first = layout.at(begin), n = layout.at(end) - first;
+  const std::span<float> values = flat_.values(step.part).subspan(first, n);
+  flat_.load(step.part, first, n);
+  if (!member_.place().works()) std::ranges::fill(values, 0.0F);
+  const float* source = carry_.load(step.part, first, values);
+  for (Chunk c = begin; c < end; ++c)
+    chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
+        source + (layout.at(c) - first);
+}
+
+// ---- Frames that leave
+
+Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
+  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
+  Result<Encoded> done = impl(step).encode(call(step, w, lane), carry, out);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+  if (!done->finite)
+    w.chunk.poisoned = true;
+  else if (w.last_phase)
+    carry_.settle(step.part, step.chunk, impl(step), out.first(done->bytes));
+  return done;
+}
+
+Status Unit::own(const Step& step, int lane) {
+  const Where w = where(step);
+  if (w.chunk.poisoned || !leads(w)) return {};
+  const Result<Encoded> done = encode_into(step, w, lane, frames_.room(step.own_slot));
+  if (!done.ok()) return done.status();
+  w.chunk.own_bytes = done->bytes;
+  w.chunk.present = true;
+  frames_[step.own_slot] = {.bytes = kFrameHeaderBytes + done->bytes};
+  return {};
+}
+
+Result<Made> Unit::encode_values(const Step& step, const Where& w, int lane) {
+  if (!leads(w)) return Made{.flags = kFlagEmpty};
+  const Result<Encoded> done = encode_into(step, w, lane, frames_.room(step.slot));
+  if (!done.ok()) return done.status();
+  return done->finite ? Made{.bytes = done->bytes} : Made{.flags = kFlagNonFinite};
+}
+
+Status Unit::encode(const Step& step, int lane) {
+  const Where w = where(step);
+  Made made{.flags = kFlagNonFinite};
+  if (!w.chunk.poisoned) {
+    const Result<Made> done =
+        step.direct ? encode_values(step, w, lane) : (this->*w.law.encode_merged)(step, w, lane);
+    if (!done.ok()) return done.status();
+    made = *done;
+  }
+  FrameHeader h = header(step, w);
+  h.flags = made.flags;
+  h.parts = made.parts;
+  h.payload_bytes = made.bytes;
+  const Bytes frame = frames_.memory(step.slot);
+  Tags* const tags = member_.tags.get();
+  const auto known = made.flags == 0 && !step.direct ? w.chunk.checksum : std::nullopt;
+  if (known)
+    TITHE_TRY(tags == nullptr ? seal_frame(h, frame, *known)
+                              : seal_frame(h, frame, *known, tags->lane(lane), tags->next(), step.cover));
+  else
+    TITHE_TRY(tags == nullptr ? seal_frame(h, frame)
+                              : seal_frame(h, frame, tags->lane(lane), tags->next(), step.cover));
+  frames_[step.slot] = {made.flags, made.parts, step.makers, kFrameHeaderBytes + made.bytes};
+  return {};
+}
+
+// ---- Frames that arrive
+
+Status Unit::check(const Step& step, int lane, const EachPiece* each) {
+  const Where w = where(step);
+  const ByteView bytes = frames_.whole(step.slot);
+  Tagger* const tagger = member_.tags == nullptr ? nullptr : &member_.tags->lane(lane);
+  const Result<ParsedFrame> parsed = parse_frame(
+      bytes,
+      Reading{.tagger = tagger, .least = step.cover, .checksum = member_.tagging.checksum, .each = each});
+  if (!parsed.ok()) {
+    // Where strangers may send, a frame says nothing without its tag about who sent it.
+    const Rank sender = member_.strangers ? parsed.status().peer() : step.peer;
+    return Status(parsed.status().code(), parsed.status().what(), sender);
+  }
+  if (member_.tags != nullptr && !frames_.take_number(step.slot, parsed->number))
+    return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round",
+            member_.strangers ? Status::kNoPeer : step.peer};
+  const FrameHeader& h = parsed->header;
+  const Rank maker = list(step.makers)[0];
+  if (h.source != maker)
+    return {Code::kCorrupt,
+            fmt::format("frame from rank {}: it calls itself rank {}'s, where rank {}'s is due", step.peer,
+                        h.source, maker),
+            member_.strangers ? Status::kNoPeer : step.peer};
+  if (h.plan != round_hash_ && round_hash_ != plan_hash_ && h.run == member_.run)
+    return {Code::kMismatch,
+            fmt::format(
+                "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
+                h.source),
+            h.source};
+  if (Status wrong = check_frame(h, header(step, w), frames_.room(step.slot).size()); !wrong.ok()) {
+    // A tagged frame in a wrong place is a right one of another place that somebody sent again.
+    const bool moved = member_.tags != nullptr && wrong.code() == Code::kCorrupt;
+    return moved ? Status(wrong.code(), wrong.what()) : wrong;
+  }
+  const bool odd = (h.flags == kFlagConcat && !w.law.joins) || (h.flags == kFlagEmpty && !w.law.one_leads) ||
+                   (w.law.joins && h.flags != kFlagNonFinite && h.parts != step.makers.count);
+  if (odd)
+    return {Code::kCorrupt,
+            fmt::format("frame from rank {}: flags {} with {} parts under the {} law", h.source, h.flags,
+                        h.parts, name(w.law.law)),
+            maker};
+  frames_[step.slot] = {h.flags, h.parts, step.makers, kFrameHeaderBytes + parsed->payload.size()};
+  return {};
+}
+
+// Whether one of them says that some rank was not finite, or one before has said so.
+bool Unit::meets_nonfinite(std::span<const int> frames, const Where& w) {
+  for (const int f : frames)
+    if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
+  return w.chunk.poisoned;
+}
+
+Status Unit::check_frames(std::span<const int> frames, int lane) {
+  for (const int f : frames)
+    if (const int check_of = program_.check_of[static_cast<std::size_t>(f)];
+        check_of >= 0 && !frames_[f].known)
+      TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane));
+  return {};
+}
+
+bool Unit::reads_at_once(const Where& w, int frame) const {
+  return w.plain && w.n > 0 && program_.check_of[static_cast<std::size_t>(frame)] >= 0 &&
+         !frames_[frame].known && frames_[frame].bytes == kFrameHeaderBytes + sizeof(float) * w.n;
+}
+
+Status Unit::merge(const Step& step, int lane) {
+  const Where w = where(step);
+  w.chunk.checksum.reset();
+  if (step.onto) return merge_onto(step, w, lane);
+  TITHE_TRY(check_frames(list(step.frames), lane));
+  return meets_nonfinite(list(step.frames), w) ? Status{} : (this->*w.law.merge_frames)(step, w, lane);
+}
+
+Status Unit::store(const Step& step, int lane) {
+  const Where w = where(step);
+  const std::span<const int> frames = list(step.frames);
+  if (frames.size() == 1 && w.last_phase && !w.chunk.poisoned && reads_at_once(w, frames[0]))
+    return store_at_once(step, w, lane);
+  TITHE_TRY(check_frames(frames, lane));
+  std::span<const ByteView> payloads;
+  if (!meets_nonfinite(frames, w)) TITHE_TRY((this->*w.law.result_of)(step, w, lane, payloads));
+  if (w.chunk.poisoned) {
+    finite_ = false;
+    return {};
+  }
+  if (!w.last_phase) {
+    w.chunk.context = payloads[0];
+    w.chunk.own_bytes = 0;
+    w.chunk.present = false;
+    return {};
+  }
+  bool finite = true;
+  TITHE_TRY(write(step, w, lane, payloads, finite));
+  if (!finite) {
+    w.chunk.poisoned = true;
+    finite_ = false;
+    return {};
+  }
+  flat_.unload(step.part, w.layout.at(step.chunk), w.n);
+  return {};
+}
+
+// As store(), in one pass.
+Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
+  const int frame = list(step.frames)[0];
+  const ByteView payload = frames_.payload(frame);
+  const Call c = call(step, w, lane);
+  bool finite = true;
+  Status decoded;
+  const auto each = [&](std::size_t at, std::size_t bytes) {
+    const ByteView piece = payload.subspan(at, bytes);
+    const std::span<float> values = w.values.subspan(at / sizeof(float), bytes / sizeof(float));
+    if (Status s = impl(step).decode(c, {&piece, 1}, {.divide = member_.divide}, values); !s.ok())
+      decoded = std::move(s);
+    finite = see_result(values) && finite;
+  };
+  const EachPiece pieces = std::ref(each);
+  const int check_of = program_.check_of[static_cast<std::size_t>(frame)];
+  TITHE_TRY(check(program_.checks[static_cast<std::size_t>(check_of)], lane, &pieces));
+  if (!decoded.ok()) return Status(decoded.code(), decoded.what(), frames_.maker(frame));
+  if (!finite) {
+    w.chunk.poisoned = true;
+    finite_ = false;
+    return {};
+  }
+  flat_.unload(step.part, w.layout.at(step.chunk), w.n);
+  return {};
+}
+
+// Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. Of a plain codec it is
+// looked for block by block, while the values are in the nearest cache.
+Status Unit::write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                   bool& finite) {
+  const Merge merge{.divide = member_.divide};
+  const bool by_block = w.plain && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
+  if (!by_block) {
+    TITHE_TRY(decode(step, w, lane, payloads, merge));
+    finite = see_result(w.values);
+    return {};
+  }
+  const Call c = call(step, w, lane);
+  for (std::size_t at = 0; at < w.n; at += kBlock) {
+    const std::span<float> block = w.values.subspan(at, std::min(kBlock, w.n - at));
+    const ByteView payload = payloads[0].subspan(sizeof(float) * at, sizeof(float) * block.size());
+    if (const Status s = impl(step).decode(c, {&payload, 1}, merge, block); !s.ok())
+      return Status(s.code(), s.what(), culprit(step, w, payloads));
+    finite = see_result(block) && finite;
+  }
+  return {};
+}
+
+bool Unit::see_result(std::span<const float> values) {
+  const float largest = codec::largest_magnitude(values);
+  if (largest <= carry::kMostCarried) return true;
+  excessive_ = true;
+  return is_finite(largest);
+}
+
+// ---- What a codec is asked, and whom a refusal names
+
+Result<ByteView> Unit::own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room) {
+  const std::size_t bytes = sizeof(float) * carry.n;
+  if (carry.residual == nullptr) return ByteView(reinterpret_cast<const std::uint8_t*>(carry.grad), bytes);
+  const Result<Encoded> done = by.encode(call, carry, room.first(bytes));
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+  return ByteView(room.first(bytes));
+}
+
+Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                    const Merge& merge) {
+  Call c = call(step, w, lane);
+  if (step.kind == StepKind::kStore) c.next_memory = carry_.next_memory(step.part, step.chunk);
+  const Status s = impl(step).decode(c, payloads, merge, w.values);
+  return s.ok() ? s : Status(s.code(), s.what(), culprit(step, w, payloads));
+}
+
+Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
+                     float* rounding) {
+  Call c = call(step, w, 0);
+  c.ranks =
+      static_cast<std::uint32_t>(static_cast<std::size_t>(w.turn.payloads) - after);  // each has one more
+  const Result<Combined> done = impl(step).combine(c, w.n, acc, frames_.payload(frame), rounding);
+  if (!done.ok()) return Status(done.status().code(), done.status().what(), frames_.maker(frame));
+  if (!done->finite) w.chunk.poisoned = true;
+  return {};
+}
+
+// A payload by itself, before others are added to it.
+Status Unit::sound(const Step& step, const Where& w, int frame) {
+  const Call c{.settings = settings(step), .phase = step.phase};
+  const Status s = impl(step).check(c, w.n, frames_.payload(frame));
+  return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
+}
+
+// Whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is named.
+Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
+  const Impl& by = impl(step);
+  const Call c{.settings = settings(step), .phase = step.phase};
+  std::size_t k = 0;
+  for (const int f : list(step.frames))
+    for (const Rank r : frames_.makers(f)) {
+      if (k == payloads.size()) return Status::kNoPeer;  // added up before: each passed by itself
+      if (!by.check(c, w.n, payloads[k++]).ok()) return r;
+    }
+  return step.frames.count == 1 ? frames_.maker(list(step.frames)[0]) : Status::kNoPeer;
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/program/template.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "engine/program/laws.h"
+
+namespace tithe::engine {
+namespace {
+
+class Drawer {
+ public:
+  Drawer(const TemplateKey& key, const Place& at, const Graph& graph)
+      : key_(key), at_(at), graph_(graph), count_(static_cast<std::size_t>(graph.chunks())) {}
+
+  Template run() {
+    set_turns();
+    read_graph();
+    loaded_.assign(count_, key_.clips);
+    // By chunk: the step after which a phase may touch it.
+    std::vector<int> ready(count_, key_.clips ? add(StepKind::kLoad, {Stage::kBetween, 0}, kWholePart) : -1);
+    if (key_.inside) add_exchange({Stage::kInside, 0}, ready);
+    for (std::size_t phase = 0; phase < key_.laws.size(); ++phase)
+      add_exchange({Stage::kBetween, phase}, ready);
+    link();
+    return std::move(out_);
+  }
+
+ private:
+  struct Draft {
+    std::vector<int> after, frames;
+  };
+  // An exchange: a phase of the codec of a stage.
+  struct Exchange {
+    Stage stage;
+    std::size_t phase;
+  };
+
+  static Step step_of(StepKind kind, Exchange exchange, Chunk c) {
+    Step s;
+    s.kind = kind;
+    s.stage = exchange.stage;
+    s.phase = static_cast<std::uint8_t>(exchange.phase);
+    s.chunk = c;
+    return s;
+  }
+  int add(StepKind kind, Exchange exchange, Chunk c) {
+    out_.steps.push_back(step_of(kind, exchange, c));
+    drafts_.emplace_back();
+    return static_cast<int>(drafts_.size()) - 1;
+  }
+  Step& at(int step) { return out_.steps[static_cast<std::size_t>(step)]; }
+  Draft& draft(int step) { return drafts_[static_cast<std::size_t>(step)]; }
+  void follow(int step, int before) {
+    if (before >= 0) draft(step).after.push_back(before);
+  }
+  int add_slot(Exchange exchange, Chunk c, bool joined) {
+    out_.rooms.push_back({exchange_of(key_.inside, exchange.stage, exchange.phase), c, joined});
+    out_.check_of.push_back(-1);
+    return static_cast<int>(out_.rooms.size()) - 1;
+  }
+  int add_user(StepKind kind, Exchange exchange, Chunk c);
+  void set_turns();
+  void read_graph();
+  void add_exchange(Exchange exchange, std::vector<int>& ready);
+  void link();
+
+  const TemplateKey& key_;
+  const Place at_;
+  const Graph& graph_;
+  const std::size_t count_;  // chunks
+  Template out_;
+  std::vector<Draft> drafts_;                // by step
+  std::vector<int> readers_;                 // by node: how often its frame is read
+  std::vector<bool> sent_;                   // by node: its frame leaves
+  std::vector<bool> at_once_;                // by node: who reads its frame goes through it in order
+  std::vector<bool> loaded_;                 // by chunk
+  std::unordered_map<Rank, int> last_send_;  // sends to one peer leave in order
+};
+
+// A step that reads or writes its chunk. If it is the first, it brings the values in. Where it waits for a message and
+// that is more than a glance, they come in meanwhile.
+int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
+  const bool first = !loaded_[static_cast<std::size_t>(c)];
+  loaded_[static_cast<std::size_t>(c)] = true;
+  const bool waits = kind == StepKind::kMerge || kind == StepKind::kStore;
+  const int load = first && waits && key_.much ? add(StepKind::kLoad, exchange, c) : -1;
+  const int step = add(kind, exchange, c);
+  at(step).loads = first && load < 0;
+  follow(step, load);
+  return step;
+}
+
+// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do.
+void Drawer::set_turns() {
+  out_.turns.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
+  for (const Node& n : graph_.nodes())
+    if (n.op == Op::kEncode && n.stage == Stage::kBetween && at_.works())
+      out_.turns[static_cast<std::size_t>(n.arg)].at = at_.me;
+  if (!key_.inside) return;
+  for (Turn& t : out_.turns)
+    t = {t.at < 0 ? -1 : at_.host_of(at_.me), at_.hosts->count(at_.world), at_.hosts->count(at_.world)};
+}
+
+void Drawer::read_graph() {
+  readers_.resize(graph_.nodes().size());
+  sent_.resize(graph_.nodes().size());
+  at_once_.resize(graph_.nodes().size());
+  for (const Node& n : graph_.nodes()) {
+    if (n.op == Op::kMerge ? !n.frames.empty() : n.op == Op::kStore && n.frames.size() == 1)
+      at_once_[static_cast<std::size_t>(n.frames[0])] = true;
+    for (const int f : n.frames) {
+      ++readers_[static_cast<std::size_t>(f)];
+      if (n.op == Op::kSend) sent_[static_cast<std::size_t>(f)] = true;
+    }
+  }
+}
+
+void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
+  const bool inside = exchange.stage == Stage::kInside;
+  const LawRow& law = row_of(inside ? Law::kDecode : key_.laws[exchange.phase]);
+  const bool plain = key_.plain && !inside;
+  const bool small = key_.small[exchange_of(key_.inside, exchange.stage, exchange.phase)];
+  const auto nodes = graph_.nodes();
+  const auto takes_part = [&](const Node& n) { return n.stage == exchange.stage; };
+
+  std::vector<std::vector<int>> merged(count_);
+  for (const Node& n : nodes)
+    if (n.op == Op::kMerge && takes_part(n))
+      for (const int f : n.frames) merged[static_cast<std::size_t>(n.arg)].push_back(f);
+
+  std::vector<int> step_of_node(nodes.size(), -1);  // what others wait for
+  std::vector<int> slot_of(nodes.size(), -1);
+  std::vector<int> own(count_, -1), own_slot(count_, -1), encode_slot(count_, -1);
+  std::vector<int> stored = ready;
+  const auto slots = [&](const std::vector<int>& frames) {
+    std::vector<int> s;
+    s.reserve(frames.size());
+    for (const int f : frames) s.push_back(slot_of[static_cast<std::size_t>(f)]);
+    return s;
+  };
+  // The own payload first: others' payloads come to it.
+  const auto need_own = [&](Chunk c) {
+    const auto i = static_cast<std::size_t>(c);
+    if (own[i] >= 0 || !law.own_first) return;
+    encode_slot[i] = add_slot(exchange, c, law.joins);
+    own_slot[i] = law.joins ? add_slot(exchange, c, false) : encode_slot[i];
+    own[i] = add_user(StepKind::kOwn, exchange, c);
+    at(own[i]).slot = encode_slot[i];
+    at(own[i]).own_slot = own_slot[i];
+    follow(own[i], ready[i]);
+  };
+
+  for (std::size_t k = 0; k < nodes.size(); ++k) {
+    const Node& node = nodes[k];
+    if (!takes_part(node)) continue;
+    const Chunk c = graph_.chunk_of(node.op == Op::kSend ? node.frames[0] : static_cast<int>(k));
+    const auto i = static_cast<std::size_t>(c);
+    int step = -1;
+    switch (node.op) {
+      case Op::kEncode:
+        if (!merged[i].empty()) need_own(c);
+        if (encode_slot[i] < 0) encode_slot[i] = add_slot(exchange, c, false);
+        step = add_user(StepKind::kEncode, exchange, c);
+        at(step).direct = own[i] < 0;
+        at(step).slot = slot_of[k] = encode_slot[i];
+        at(step).own_slot = own_slot[i];
+        out_.rooms[static_cast<std::size_t>(encode_slot[i])].made = static_cast<int>(k);
+        if (law.joins) draft(step).frames = slots(merged[i]);
+        follow(step, own[i] >= 0 ? own[i] : ready[i]);
+        if (inside) stored[i] = step;  // what comes back is of the other stage
+        break;
+      case Op::kMerge: {
+        const bool onto = plain && own[i] < 0 && encode_slot[i] < 0 && !node.frames.empty() &&
+                          !sent_[static_cast<std::size_t>(node.frames[0])];
+        if (!onto) need_own(c);
+        step = add_user(StepKind::kMerge, exchange, c);
+        follow(step, own[i] >= 0 ? own[i] : ready[i]);
+        if (onto) {
+          own[i] = step;
+          encode_slot[i] = own_slot[i] = slot_of[static_cast<std::size_t>(node.frames[0])];
+        }
+        at(step).onto = onto;
+        at(step).slot = encode_slot[i];
+        draft(step).frames = slots(node.frames);
+        for ([[maybe_unused]] const int f : node.frames)
+          TITHE_ASSERT(!law.adds || readers_[static_cast<std::size_t>(f)] == 1);
+        if (inside) stored[i] = step;
+        break;
+      }
+      case Op::kStore:
+        step = add_user(StepKind::kStore, exchange, c);
+        draft(step).frames = slots(node.frames);
+        if (node.frames.size() > 1 && law.adds && !plain)
+          at(step).slot = add_slot(exchange, c, false);  // to combine them
+        follow(step, ready[i]);
+        stored[i] = step;
+        break;
+      case Op::kSend: {
+        step = add(StepKind::kSend, exchange, c);
+        at(step).peer = node.arg;
+        at(step).slot = slot_of[static_cast<std::size_t>(node.frames[0])];
+        int& last = last_send_.try_emplace(node.arg, -1).first->second;
+        follow(step, last);
+        last = step;
+        break;
+      }
+      case Op::kRecv: {
+        const int recv = add(StepKind::kRecv, exchange, c);
+        slot_of[k] = add_slot(exchange, c, law.joins);
+        out_.rooms.back().received = static_cast<int>(k);
+        at(recv).slot = slot_of[k];
+        at(recv).peer = node.arg;
+        for (const int a : node.after) follow(recv, step_of_node[static_cast<std::size_t>(a)]);
+        Step check = step_of(StepKind::kCheck, exchange, c);
+        check.slot = slot_of[k];
+        check.peer = node.arg;
+        // What others are to read is checked before it leaves, so that nobody is blamed for what he passed on.
+        if ((small || (plain && at_once_[k])) && !sent_[k] && readers_[k] == 1) {
+          out_.check_of[static_cast<std::size_t>(slot_of[k])] = static_cast<int>(out_.checks.size());
+          out_.checks.push_back(check);
+          step = recv;
+        } else {
+          step = add(StepKind::kCheck, exchange, c);
+          at(step) = check;
+          follow(step, recv);
+        }
+        break;
+      }
+    }
+    if (node.op != Op::kRecv)
+      for (const int a : node.after) follow(step, step_of_node[static_cast<std::size_t>(a)]);
+    step_of_node[k] = step;
+    out_.most_views = std::max(out_.most_views, std::max(node.frames.size(), merged[i].size() + 1) *
+                                                    static_cast<std::size_t>(at_.world));
+  }
+  ready = std::move(stored);
+}
+
+// Successor lists from predecessor lists. Steps stand in an order in which they can run, so those that follow one have
+// higher numbers.
+void Drawer::link() {
+  for (std::size_t s = 0; s < drafts_.size(); ++s) {
+    std::vector<int>& after = drafts_[s].after;
+    std::sort(after.begin(), after.end());
+    after.erase(std::unique(after.begin(), after.end()), after.end());
+    out_.steps[s].waits = static_cast<int>(after.size());
+    if (after.empty()) out_.first.push_back(static_cast<int>(s));
+    for (const int a : after) ++out_.steps[static_cast<std::size_t>(a)].next.count;
+    out_.steps[s].frames = {static_cast<std::uint32_t>(out_.indices.size()),
+                            static_cast<std::uint32_t>(drafts_[s].frames.size())};
+    out_.indices.insert(out_.indices.end(), drafts_[s].frames.begin(), drafts_[s].frames.end());
+  }
+  auto at_index = static_cast<std::uint32_t>(out_.indices.size());
+  for (Step& s : out_.steps) {
+    s.next.first = at_index;
+    at_index += s.next.count;
+  }
+  out_.indices.resize(at_index);
+  std::vector<std::uint32_t> filled(out_.steps.size());
+  for (std::size_t s = 0; s < drafts_.size(); ++s)
+    for (const int a : drafts_[s].after) {
+      const auto before = static_cast<std::size_t>(a);
+      out_.indices[out_.steps[before].next.first + filled[before]++] = static_cast<int>(s);
+    }
+  out_.leads.resize(out_.steps.size());
+  for (std::size_t s = out_.steps.size(); s-- > 0;)
+    for (std::uint32_t k = 0; k < out_.steps[s].next.count; ++k) {
+      const auto next = static_cast<std::size_t>(out_.indices[out_.steps[s].next.first + k]);
+      if (out_.leads[next] || out_.steps[next].kind == StepKind::kSend) out_.leads[s] = true;
+    }
+}
+
+}  // namespace
+
+Template make_template(const TemplateKey& key, const Place& at, const Graph& graph) {
+  return Drawer(key, at, graph).run();
+}
+
+}  // namespace tithe::engine

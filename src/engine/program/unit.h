@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A Unit is one bucket layout ready to run: its program, the memory for its frames, what the carry keeps of its
+// tensors, and the steps' bodies. It knows no threads and no transport: the runner decides who runs what, when.
+//
+//   once      every step of a program runs once per round, after all steps that it waits for
+//   apart     steps that do not wait for each other may run at the same time, each with its own lane number
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "carry/buffers.h"
+#include "codec/plain.h"
+#include "engine/program/bucket.h"
+#include "engine/program/flat.h"
+#include "engine/program/frames.h"
+#include "engine/program/laws.h"
+#include "engine/program/program.h"
+#include "frame/pieces.h"
+#include "frame/tagger.h"
+#include "tithe/seam/frame.h"
+
+namespace tithe::engine {
+
+// What does not change while a session lives.
+struct Member {
+  Rank me = 0;
+  int world = 1;
+  Hosts hosts = {};
+  int servers = 0;
+  float divide = 1.0F;
+  std::uint64_t seed = 0;
+  std::uint64_t run = 0;
+  bool force_reference = false;
+  int workers = 1;  // lane numbers are 0..workers-1: compute lanes, then the communication lane
+  Tagging tagging = {};
+  std::shared_ptr<Tags> tags = {};                                        // null: frames are not tagged
+  std::shared_ptr<KnownMakers> makers = std::make_shared<KnownMakers>();  // of all its layouts
+  bool strangers = false;  // bytes without a right tag may be a stranger's: they accuse nobody
+  Place place() const { return {me, world, &hosts, servers}; }
+};
+
+// A chunk in the round that is under way.
+struct ChunkState {
+  const float* source = nullptr;  // what encode reads as gradient
+  bool poisoned = false;          // some frame for it was not finite
+  bool present = false;           // leader law: a payload is there
+  std::size_t own_bytes = 0;      // of the own payload, once others' may come to it
+  std::optional<std::uint64_t> checksum =
+      {};  // of the frame that it leaves in, where adding has found it out
+  ByteView context;
+};
+
+// What a step works on, by reference.
+struct Where {
+  const Part& part;
+  const PartLayout& layout;
+  const LawRow& law;
+  ChunkState& chunk;
+  std::span<float> values;
+  std::size_t n;
+  bool last_phase;
+  Turn turn;
+  bool plain;  // the codec is
+};
+
+class Unit {
+ public:
+  // ratios: all that use_ratio() may be given. comes: carry::Buffers.
+  Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
+       std::span<const carry::Own> comes = {});
+  // What one needs, in words, with the tensor that is the largest: for where there was no memory for it.
+  static std::string needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
+                           std::span<const double> ratios);
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  const Program& program() const { return program_; }
+  const Plan& plan() const { return plan_; }
+  std::uint64_t plan_hash() const { return plan_hash_; }
+  std::span<const TensorLayout> tensors() const { return tensors_; }
+  std::size_t values() const { return values_; }
+  // Before its first round: the number of its part 0 among those of all units, which names its channels and frames.
+  void use_channels(std::uint32_t first_part) { first_part_ = first_part; }
+  Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
+
+  // For the rounds to come: the ratio of every part that follows the schedule. All ranks must use the same.
+  void use_ratio(double ratio);
+  // Touches all memory that a round will use, so that none pays for it. `bucket`: tensors of the layout, which are not
+  // looked at, only where they lie.
+  void touch(std::span<const Tensor> bucket);
+  // Where the tensors of the last round lay, in the caller's order.
+  std::vector<Tensor> last_bucket() const { return flat_.bucket(); }
+  // A round begins: where this round's gradients lie, in the caller's order.
+  void begin(std::span<const Tensor> bucket, std::uint32_t round);
+  // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
+  Status run(const Step& step, int lane);
+  // The bytes of a send or recv step.
+  ByteView outgoing(const Step& step) const { return frames_.whole(step.slot); }
+  Bytes incoming(const Step& step) { return frames_.memory(step.slot); }
+  void received(const Step& step, std::size_t bytes) { frames_.received(step.slot, bytes); }
+  // All steps have run: fills the bucket with NaN where some rank was not finite.
+  void end();
+  bool finite() const { return finite_; }
+  // Whether some value of the result is beyond what is carried on (carry::kMostCarried).
+  bool excessive() const { return excessive_; }
+
+  // What the carry keeps moves on (keep), or stays as it was and the bucket is filled with NaN.
+  void commit(bool keep);
+  carry::Buffers& carry() { return carry_; }
+
+ private:
+  friend const LawRow& row_of(Law law);
+
+  Where where(const Step& step);
+  // A codec at work for a part.
+  struct Coding {
+    const Impl* impl = nullptr;
+    CodecId id{};
+    Settings settings;  // as of this round
+  };
+  const Coding& coding(const Step& step) const {
+    return (step.stage == Stage::kInside ? inside_ : codings_)[static_cast<std::size_t>(step.part)];
+  }
+  const Impl& impl(const Step& step) const { return *coding(step).impl; }
+  const Settings& settings(const Step& step) const { return coding(step).settings; }
+  std::span<const int> list(Range r) const { return std::span(program_.indices).subspan(r.first, r.count); }
+  bool leads(const Where& w) const {
+    return !w.law.one_leads ||
+           round_ % static_cast<std::uint32_t>(w.turn.of) == static_cast<std::uint32_t>(w.turn.at);
+  }
+  // Only the last phase settles what is left.
+  float* residual_out(const Step& step, const Where& w) {
+    return w.last_phase ? carry_.residual_out(step.part, step.chunk) : nullptr;
+  }
+  std::span<const ByteView> only(ByteView payload, int lane) {
+    std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
+    views[0] = payload;
+    return std::span<const ByteView>(views).first(1);
+  }
+  Call call(const Step& step, const Where& w, int lane);
+  FrameHeader header(const Step& step, const Where& w) const;
+
+  // Steps (steps.cc).
+  void load(const Step& step);
+  Status own(const Step& step, int lane);
+  Status encode(const Step& step, int lane);
+  Status check(const Step& step, int lane, const EachPiece* each = nullptr);
+  Status check_frames(std::span<const int> frames, int lane);  // those that no step of their own has checked
+  Status merge(const Step& step, int lane);
+  Status store(const Step& step, int lane);
+
+  // What they are made of.
+  Result<Encoded> encode_into(const Step& step, const Where& w, int lane, Bytes out);
+  Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                const Merge& merge);
+  // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
+  Status combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after, float* rounding);
+  Status sound(const Step& step, const Where& w, int frame);
+  // Not checked yet, of values of a plain codec: who reads it may check it on the way.
+  bool reads_at_once(const Where& w, int frame) const;
+  // Of a plain codec: a piece of what this rank sends of the chunk. It lies in `room` where it is not there already.
+  Result<ByteView> own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room);
+  // The result, as finite as it says.
+  Status store_at_once(const Step& step, const Where& w, int lane);
+  Status write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads, bool& finite);
+  // Looks at values of the result; false where some are not finite.
+  bool see_result(std::span<const float> values);
+  bool meets_nonfinite(std::span<const int> frames, const Where& w);
+  Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
+
+  Result<Made> encode_values(const Step& step, const Where& w, int lane);
+
+  // What they mean under a law (laws.cc).
+  Result<Made> encode_own(const Step& step, const Where& w, int lane);
+  Result<Made> encode_joined(const Step& step, const Where& w, int lane);
+  Status merge_values(const Step& step, const Where& w, int lane);
+  Status merge_arrays(const Step& step, const Where& w, int lane);
+  Status merge_onto(const Step& step, const Where& w, int lane);
+  Status merge_leader(const Step& step, const Where& w, int lane);
+  Status merge_nothing(const Step& step, const Where& w, int lane);
+  Status all_payloads(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);
+  Status one_array(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);
+  Status leaders_payload(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);
+
+  const Member member_;
+  const std::vector<TensorLayout> tensors_;
+  const Plan plan_;
+  const std::uint64_t plan_hash_;
+  std::uint64_t round_hash_;  // plan_hash_, and with a schedule the round's ratio
+  std::uint32_t first_part_ = 0;
+  const Program program_;
+  std::size_t values_ = 0;
+  std::vector<std::uint32_t> draws_;  // by part: the number of its random draws, from its first key
+  std::vector<Coding> codings_;       // by part: of the codec between hosts
+  std::vector<Coding> inside_;        // by part: of the one inside; nothing where there is none
+
+  std::vector<Arena> scratch_;                // by lane
+  std::vector<std::vector<ByteView>> views_;  // by lane
+  Frames frames_;
+  Flat flat_;
+  carry::Buffers carry_;
+  std::vector<ChunkState> chunks_;
+  std::uint32_t round_ = 0;
+  std::atomic<bool> finite_{true};
+  std::atomic<bool> excessive_{false};
+};
+
+}  // namespace tithe::engine

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is alive: the clocks of those that owe this rank something.
+//
+// Two clocks per peer that is awaited:
+//   silence    since anything expected was heard: bytes of frames as they arrive, cards and done messages that this
+//              rank waits for, answers to its own asks, and the news that the peer has received more of what this
+//              rank sent. After `timeout` the peer is silent. What nobody asked for stops no clock.
+//   standstill since anything was gained: the same without answers. A peer that answers is alive; after `patience`
+//              the one at the end of the chain of those that wait for each other is named.
+// A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
+// hears. Bytes that are on the way while nothing moves for `timeout` are a link that is stuck, and nobody's fault.
+// Where others' bytes come in, a peer has twice the timeout for a word: all share this rank's link, and a queue there
+// may be as long as a timeout.
+// Time in which this rank did not look (it was frozen, or computed without a lane) counts against nobody.
+#include "engine/run/liveness.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tithe::engine {
+namespace {
+
+using std::chrono::nanoseconds;
+
+std::string spell(nanoseconds t) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(t).count();
+  return ms < 10'000 ? fmt::format("{} ms", ms) : fmt::format("{} s", (ms + 500) / 1000);
+}
+
+std::string spell_bytes(std::uint64_t n) {
+  if (n < 10'000) return fmt::format("{} bytes", n);
+  return n < 10'000'000 ? fmt::format("{:.1f} KB", static_cast<double>(n) / 1e3)
+                        : fmt::format("{:.1f} MB", static_cast<double>(n) / 1e6);
+}
+
+}  // namespace
+
+Liveness::Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
+                   const Rounds& rounds, Transport& transport)
+    : member_(member),
+      limits_(limits),
+      peers_(peers),
+      queue_(queue),
+      rounds_(rounds),
+      transport_(transport),
+      awaited_(static_cast<std::size_t>(member.world)) {}
+
+void Liveness::hear(Peer& peer, bool gained, Instant now) {
+  peer.heard = now;
+  peer.unanswered.reset();
+  if (gained) peer.gained = now;
+}
+
+void Liveness::take(Peer& peer, const Report& report) {
+  // More of what was sent to it has arrived there: news that can come only so often.
+  if (report.received > peer.report.received && report.received <= peer.sent) hear(peer, true);
+  peer.report = report;
+  if (report.waits_for < 0 || report.waits_for >= member_.world) peer.report.waits_for = Status::kNoPeer;
+  const Instant now = transport_.now();
+  count_bytes(now);
+  if (report.sent <= peer.received)
+    peer.on_the_way.reset();
+  else if (!peer.on_the_way)
+    peer.on_the_way = now;
+}
+
+void Liveness::count_bytes(Instant now) {
+  for (Rank r = 0; r < member_.world; ++r) {
+    if (r == member_.me) continue;
+    Peer& p = at(r);
+    const std::uint64_t all = transport_.bytes_received(r);
+    if (all < p.control_bytes + p.received + 1) continue;
+    p.received = all - p.control_bytes;
+    p.on_the_way.reset();
+    hear(p, true, now);
+    arrived_ = now;
+  }
+}
+
+void Liveness::begin() {
+  const Instant now = transport_.now();
+  floor_ = looked_ = now;
+  next_look_ = now + limits_.timeout / 8;
+  for (Peer& p : peers_) {
+    p.unanswered.reset();
+    p.on_the_way.reset();
+    p.began = now;
+    p.received_before = p.received;
+    if (p.gone || p.leaves) next_look_ = now;
+  }
+}
+
+std::vector<Rank> Liveness::unheard() const {
+  std::vector<Rank> out;
+  for (Rank r = 0; r < member_.world; ++r) {
+    const Peer& p = at(r);
+    if (r == member_.me) continue;
+    const bool silent = p.unanswered && transport_.now() - *p.unanswered >= limits_.timeout / 2;
+    if (p.gone ? lost(p.why_gone) == Finding::kSilent : silent) out.push_back(r);
+  }
+  return out;
+}
+
+// Who owes this rank something, and since when.
+void Liveness::await() {
+  std::fill(awaited_.begin(), awaited_.end(), Awaited{});
+  const auto add = [&](Rank r, Instant since, bool owed, bool says) {
+    Awaited& a = awaited_[static_cast<std::size_t>(r)];
+    if ((owed && !a.owed) || (owed == a.owed && (since < a.since || !(a.owed || a.takes)))) a.since = since;
+    a.owed |= owed;
+    a.says |= says;
+    a.takes |= !owed;
+  };
+  for (const auto& job : queue_.jobs()) {
+    if (job->state == Job::State::kAwaitsCards)
+      for (Rank r = 0; r < member_.world; ++r)
+        if (r != member_.me && at(r).first_card + at(r).cards.size() <= job->number)
+          add(r, job->began, true, true);
+    if (job->state != Job::State::kRuns) continue;
+    const auto& steps = job->unit->program().steps;
+    for (std::size_t s = 0; s < steps.size(); ++s)
+      if (job->posted_ns[s] != 0)
+        add(steps[s].peer, Instant(nanoseconds(job->posted_ns[s])), steps[s].kind == StepKind::kRecv, false);
+  }
+  if (rounds_.waits())
+    for (Rank r = 0; r < member_.world; ++r)
+      if (r != member_.me && at(r).done < rounds_.ended()) add(r, rounds_.since(), true, true);
+}
+
+// What this rank tells a peer about itself.
+Report Liveness::report_to(Rank peer, std::uint32_t number) {
+  Report r{
+      .number = number, .round = rounds_.uncommitted(), .received = at(peer).received, .sent = at(peer).sent};
+  if (!needed()) return r;
+  r.state = Report::State::kWorks;
+  await();
+  for (const bool owed : {true, false}) {
+    for (Rank k = 0; k < member_.world && r.waits_for == Status::kNoPeer; ++k) {
+      const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);  // the one who is told comes first
+      const Awaited& a = awaited_[static_cast<std::size_t>(q)];
+      if (owed ? a.owed : a.takes) r.waits_for = q;
+    }
+  }
+  if (r.waits_for != Status::kNoPeer) r.state = Report::State::kWaits;
+  return r;
+}
+
+// Time in which this rank did not look.
+void Liveness::forgive(Instant now) {
+  const nanoseconds away = now - looked_;
+  looked_ = now;
+  if (away <= limits_.timeout / 4) return;
+  const auto later = [&](Instant& t) { t = std::min(now, t + away); };
+  for (Peer& p : peers_) {
+    later(p.heard);
+    later(p.gained);
+    if (p.unanswered) later(*p.unanswered);
+    if (p.on_the_way) later(*p.on_the_way);
+  }
+}
+
+std::optional<Trouble> Liveness::look() {
+  const Instant now = transport_.now();
+  const nanoseconds quarter = limits_.timeout / 4;
+  forgive(now);
+  count_bytes(now);
+  await();
+  Instant next = now + limits_.timeout / 8;
+  bool ask = false;
+  for (Rank r = 0; r < member_.world; ++r) {
+    const Awaited& a = awaited_[static_cast<std::size_t>(r)];
+    if (!a.owed && !a.takes) continue;
+    at(r).heard = std::max({at(r).heard, a.since, floor_});
+    at(r).gained = std::max({at(r).gained, a.since, floor_});
+    if (auto trouble = look_at(r, a, now)) return trouble;
+    ask = ask || now - std::max(a.since, floor_) >= quarter;
+    next = std::min(next, at(r).heard + limits_.timeout);
+  }
+  if (ask)
+    for (Rank r = 0; r < member_.world; ++r) {
+      Peer& p = at(r);
+      if (r == member_.me || p.gone || now - p.asked < quarter) continue;
+      p.asked = now;
+      p.owes_ask = true;
+      if (!p.unanswered) p.unanswered = now;
+    }
+  next_look_ = std::max(next, now + std::chrono::microseconds(100));
+  return std::nullopt;
+}
+
+std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant now) const {
+  const Peer& p = at(peer);
+  // Between two buckets of a round it leaves with all sent that it had begun. That may be on its way still; what it had
+  // not begun never comes.
+  if (p.leaves && (a.says || now - p.gained >= limits_.timeout / 4))
+    return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
+  if ((a.says || p.withdrew) && p.gone)
+    return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
+  // While bytes of others come in, its words may be queued behind them: this rank's own link is busy.
+  const nanoseconds limit = limits_.timeout * (now - arrived_ < limits_.timeout / 2 ? 2 : 1);
+  if (const nanoseconds quiet = now - p.heard;
+      quiet >= limit && p.unanswered && now - *p.unanswered >= limits_.timeout / 4)
+    return Trouble{Finding::kSilent,
+                   {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limit)), peer}};
+  // Nothing moves: not from it, not to it, and nothing else to this rank.
+  if (a.owed && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
+      p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
+    const std::uint64_t came = p.received - p.received_before;
+    const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());
+    return Trouble{
+        Finding::kStuck,
+        {Code::kTimeout,
+         fmt::format(
+             "the link from rank {} to rank {} is stuck or too slow: {} of {} came in {} ({:.3g} Mbit/s), "
+             "and nothing more for {}; both ranks are alive",
+             peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
+             spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
+             spell(now - std::max(p.gained, p.began)))}};
+  }
+  if (const nanoseconds waited = now - p.gained; waited >= limits_.patience && p.answers > 0)
+    return idle(waited);
+  return std::nullopt;
+}
+
+// Ranks that answer and give nothing: the lowest that waits for nobody is the one that all wait for in the end.
+Trouble Liveness::idle(nanoseconds waited) const {
+  for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
+    for (Rank r = 0; r < member_.world; ++r)
+      if (r != member_.me && at(r).answers > 0 && at(r).report.state == state)
+        return {Finding::kIdle,
+                {Code::kTimeout,
+                 state == Report::State::kIdle
+                     ? fmt::format(
+                           "rank {} is alive, but has not handed over its buckets or ended the round for {}",
+                           r, spell(waited))
+                     : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
+                 r}};
+  return {Finding::kIdle,
+          {Code::kTimeout,
+           fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "
+                       "over the same buckets in the same order?",
+                       spell(waited))}};
+}
+
+}  // namespace tithe::engine

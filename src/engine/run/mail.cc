@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communication lane: hands what is ready to the transport, and takes what that completes.
+//
+// Threads: the communication lane alone (or the caller that waits, without lanes), under the runner's mutex, which is
+// let go of while the transport takes a batch of messages and while it polls.
+// Owners: the memory of a message is its unit's, lent to the transport until it completes the operation.
+// Failure: what the transport says of a step's message ends the session; what is in flight is cancelled by part().
+#include <algorithm>
+
+#include "engine/run/operations.h"
+#include "engine/run/runner.h"
+
+namespace tithe::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+}  // namespace
+
+// A peer that is gone is found out by what is awaited from it.
+std::size_t Runner::show_card(Job& job) {
+  std::size_t shown = 0;
+  const ByteView card(job.card_frame.get(), job.card_bytes);
+  for (Rank r = 0; r < member_.world; ++r)
+    if (r != member_.me && transport_->send(r, kControlChannel, card, control_op(kTell, r)).ok()) ++shown;
+  return shown;
+}
+
+// Hands what is ready to the transport, in order.
+void Runner::post(Hold& hold) {
+  while (!queue_.cards().empty() && parting_.open()) {
+    Job& job = *queue_.cards().pop();
+    for (Peer& p : peers_) ++p.told;
+    hold.let_go();
+    const std::size_t shown = show_card(job);
+    hold.take();
+    shown_ += shown;
+  }
+  while ((!queue_.post().empty() || pacer_.has_next()) && parting_.open()) post_batch(hold);
+}
+
+Task Runner::task_of(OpId op) const { return {&queue_.job(op >> 32), static_cast<int>(op & 0xffffffffU)}; }
+
+Pacer::Send Runner::paced(const Task& task) const {
+  const Job& job = *task.job;
+  const Step& step = task.what();
+  return {.urgency = job.program->mail_levels[step.level].urgency,
+          .order = std::uint64_t{job.order} << 32 | static_cast<std::uint64_t>(step.part),
+          .op = step_op(job, task.step),
+          .peer = step.peer,
+          .bytes = job.unit->outgoing(step).size()};
+}
+
+void Runner::post_batch(Hold& hold) {
+  const Instant now = instant();
+  posted_.clear();
+  const auto add = [&](const Task& task) {
+    task.job->posted_ns[static_cast<std::size_t>(task.step)] = in_ns(now);
+    posted_.push_back({task});
+  };
+  while (!queue_.post().empty() && posted_.size() < kMostPosts) {
+    const Task task = queue_.post().pop();
+    if (pacer_.on() && task.what().kind == StepKind::kSend)
+      pacer_.offer(paced(task));
+    else
+      add(task);
+  }
+  while (posted_.size() < kMostPosts) {
+    const std::optional<Pacer::Send> send = pacer_.next();
+    if (!send) break;
+    add(task_of(send->op));
+  }
+  hold.let_go();
+  for (Posted& p : posted_) {
+    const Step& step = p.task.what();
+    Unit& unit = *p.task.job->unit;
+    const OpId op = step_op(*p.task.job, p.task.step);
+    const Channel channel = unit.channel(step.part);
+    if (recorder_.on()) p.task.job->posted_ns[static_cast<std::size_t>(p.task.step)] = now_ns();
+    if (step.kind == StepKind::kSend) {
+      const ByteView out = unit.outgoing(step);
+      p.bytes = out.size();
+      p.status = transport_->send(step.peer, channel, out, op);
+    } else {
+      p.status = transport_->recv(step.peer, channel, unit.incoming(step), op);
+    }
+  }
+  hold.take();
+  SessionStats& stats = recorder_.stats();
+  queue_.at(trace_ns());
+  for (Posted& p : posted_) {
+    const Step& step = p.task.what();
+    if (!p.status.ok()) {
+      complete({step_op(*p.task.job, p.task.step), 0, std::move(p.status)}, now);
+    } else if (step.kind == StepKind::kSend) {
+      at(step.peer).sent += p.bytes;
+      ++stats.frames_sent;
+      stats.bytes_sent += p.bytes;
+      if (parting_.open()) queue_.posted(p.task);
+    }
+  }
+  hand_over();
+}
+
+// One turn of the communication lane: posts, waits for the transport, takes what it completed.
+void Runner::turn(Hold& hold, nanoseconds wait) {
+  do {  // both let go of the lock: what came meanwhile woke nobody
+    post(hold);
+    build(hold);
+    send_notes(hold);
+  } while (parting_.open() &&
+           (has_mail() || notes_ || proposing_.has_work() || (runs_itself() && run_some(hold, lanes_))));
+  if (parting_.parting()) {
+    if (part()) return;
+    wait = std::min<nanoseconds>(wait, milliseconds(10));
+  } else if (watching()) {
+    wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
+  }
+  if (stop_) return;
+  polling_ = true;
+  hold.let_go();
+  const std::size_t count = transport_->poll(completions_, wait);
+  hold.take();
+  polling_ = false;
+  const Instant now = instant();
+  for (std::size_t k = 0; k < count; ++k) complete(completions_[k], recorder_.on() ? instant() : now);
+  hand_over();
+  if (!watching() || now < liveness_.next_look()) return;
+  if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
+  notes_ = true;  // it may want to ask
+}
+
+void Runner::complete(const Completion& done, Instant now) {
+  queue_.at(in_ns(now));
+  if ((done.op & kControlBit) != 0) return complete_control(done);
+  const Task task = task_of(done.op);
+  const Step& step = task.what();
+  const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
+  if (!parting_.open()) return;
+  // This rank cancels nothing before it parts: its peer has withdrawn a message, and parts itself. Whom it blames comes
+  // on the control channel; until then this message is one that did not come.
+  if (done.status.code() == Code::kCancelled) {
+    task.job->posted_ns[static_cast<std::size_t>(task.step)] = begin;
+    at(step.peer).withdrew = true;
+    return liveness_.look_soon();  // no operation would tell if it went without a word
+  }
+  if (!done.status.ok()) {
+    if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
+      return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
+    const bool too_long = done.status.code() == Code::kTooSmall;
+    // Where strangers may send, a frame that is too long to be looked at may be anybody's.
+    const Rank sender = too_long && member_.strangers ? Status::kNoPeer : step.peer;
+    return fail(
+        {Finding::kAccused, {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender}});
+  }
+  if (step.kind == StepKind::kRecv) {
+    task.job->unit->received(step, done.bytes);
+    Liveness::hear(at(step.peer), true, now);
+  }
+  if (pacer_.on() && step.kind == StepKind::kSend) pacer_.done(paced(task));
+  recorder_.note(task, rounds_.round(), 0, begin, in_ns(now));
+  finish(task);
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The runner runs the programs of many units at once: a communication lane talks to the transport, compute
+// lanes run the steps between, but for those that weigh little. Without lanes, whoever waits does both.
+//
+//   free      a step runs as soon as the steps it waits for have run; units do not wait for each other
+//   ordered   sends to one peer on one channel leave in the order of the graph, whatever finishes first
+//   asleep    a lane without work sleeps
+//   alive     the communication lane answers other ranks' asks, whatever the application does
+//   agreed    no rank commits a round that another one reports as failed (agree)
+//   named     the first trouble ends the session: what is in flight is cancelled, and before anybody hears of it
+//             the ranks tell each other whom they blame, so that all survivors name the same rank
+//   batched   the lock is taken once for several steps that weigh little, for all messages that are ready, and for all
+//             that a poll completes; the communication lane is woken once for all that a batch has made ready
+//
+// Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, agree.
+// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. Who takes
+//          several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps run, the
+//          transport polls or takes messages, a caller's own question is asked, and somebody is woken; the transport
+//          has locks of its own, and never calls back.
+// Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
+//          operation, so it is destroyed before them. Each part below says what it owns.
+// Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
+//          looked at. Then the communication lane parts (parting.h), and all callers get the verdict.
+//
+// The parts: Queue what there is to do, Pacer what leaves when, Rounds where rounds begin and end, Liveness who is
+// alive, Parting the end, Proposing other choices, Recorder numbers. The runner is the scheduler: it alone has threads,
+// the lock and the transport. runner.cc is jobs, callers and steps, mail.cc the communication lane, hearing.cc what the
+// control channel brings, changes.cc what other choices need.
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "engine/peers/proposing.h"
+#include "engine/run/aside.h"
+#include "engine/run/liveness.h"
+#include "engine/run/pacer.h"
+#include "engine/run/parting.h"
+#include "engine/run/recorder.h"
+
+namespace tithe::engine {
+
+// What a session does for choices that are proposed, without the runner's mutex: on a thread of its own, or without
+// lanes on the caller's.
+struct Builder {
+  std::function<Answer(std::uint32_t number, const std::string& text)> build;
+  std::function<void(std::uint32_t number)> discard;
+};
+
+class Runner {
+ public:
+  Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
+         const Pacing& pacing, Builder builder);
+  ~Runner();
+
+  // A layout that is new to this rank; card.number is filled in.
+  Job& add(std::unique_ptr<Unit> unit, Card card);
+  // Its card is shown at once, and not only when its first round begins.
+  void show(Job& job);
+  // A layout that is gone: its last round is committed, and all ranks forget it after the same round. Its unit is the
+  // caller's to destroy.
+  std::unique_ptr<Unit> forget(Job& job);
+  // Begins a round of an idle job.
+  Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
+  // Blocks until the job is done. The Status of the session where it failed.
+  Status wait(Job& job);
+  // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
+  // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
+  // where the session fails meanwhile.
+  Status agree();
+  Status status() const;   // ok while the session lives
+  Status present() const;  // and no peer has gone without a word
+  void cancel();
+
+  // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.
+  Status propose(std::string text, std::uint64_t after);
+  Proposing::News proposed() const;
+  // Work that no step waits for, without the lock; without lanes it is done before this returns.
+  void aside(std::function<void()> work);
+
+  SessionStats stats() const;
+  // began_ns: its commit. True: what was proposed counts from the next round on.
+  bool end_round(bool dropped, std::int64_t began_ns);
+  Recorder& recorder() { return recorder_; }
+  void mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns);
+  // By the transport's clock.
+  std::int64_t now_ns() const { return in_ns(instant()); }
+
+ private:
+  // Whom to wake, once the lock is let go of: who wakes under it must wait for it at once.
+  struct Calls {
+    bool news = false;      // callers that wait
+    bool poll = false;      // the communication lane
+    std::size_t lanes = 0;  // compute lanes
+  };
+  // mutex_, held from the beginning; makes the calls that are due whenever it lets go.
+  class Hold {
+   public:
+    explicit Hold(Runner& runner) : runner_(runner), lock_(runner.mutex_) {}
+    ~Hold() {
+      if (lock_.owns_lock()) let_go();
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    void let_go();
+    void take() {
+      if (!lock_.owns_lock()) lock_.lock();
+    }
+    // Until somebody calls, or the time has come; it may return before.
+    void sleep(std::condition_variable& until, const Instant* at_most = nullptr);
+
+   private:
+    Runner& runner_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  static constexpr std::size_t kMostPosts =
+      64;  // that are handed to the transport before the lane looks around
+  // A message on its way to the transport.
+  struct Posted {
+    Task task;
+    std::size_t bytes = 0;
+    Status status = {};
+  };
+  // By the transport's clock, everything: a simulated one passes at once.
+  Instant instant() const { return transport_->now(); }
+  // Of a moment that the trace alone asks for.
+  std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
+  Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
+  Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }
+  bool watching() const { return parting_.open() && liveness_.needed(); }
+
+  // All below hold mutex_; those that are given the hold let go of it on the way.
+  void match_cards();  // of layouts that are not agreed on, in order
+  void release(Job& job);
+  void finish(const Task& task);
+  void done(const Job& job);
+  void hand_over(bool runs_on = false);  // whoever has work now is to be woken
+  void nudge();                          // the communication lane has news
+  void tell_callers() { calls_.news = true; }
+  void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
+  bool interrupted(Hold& hold);
+  bool run_some(Hold& hold, int lane);
+  bool runs_itself() const;  // the communication lane, what is ready now
+  Status run(std::span<const Task> tasks, int lane, std::uint32_t round);  // without the lock
+  void compute(int lane);
+  void communicate();
+  // Does what a lane does next. Where there is no memory for it, the session ends and the process does not.
+  template <typename Next>
+  void guarded(Hold& hold, Next next);
+  void stop();
+  void fail(const Trouble& trouble);
+  void withdraw();
+  bool part();  // true: the session is over
+
+  // mail.cc
+  std::size_t show_card(Job& job);  // to so many peers
+  void post(Hold& hold);
+  bool has_mail() const { return queue_.has_mail() || pacer_.has_next(); }
+  void post_batch(Hold& hold);
+  Task task_of(OpId op) const;
+  Pacer::Send paced(const Task& task) const;
+  void turn(Hold& hold, std::chrono::nanoseconds wait);
+  void complete(const Completion& done, Instant now);
+
+  // hearing.cc
+  void listen(Rank peer);
+  void complete_control(const Completion& done);
+  void take(Rank peer, Control& control);
+  void take_done(Rank peer, std::uint64_t ended);
+  void take_card(Rank peer, Card& card);
+  void take_report(Rank peer, const Control& control);
+  void take_farewell(Rank peer, const Farewell& farewell);
+  void take_echo(Rank peer, const Echo& echo);
+  void learn_of_commit(std::uint32_t uncommitted);
+  Report report_to(Rank peer, std::uint32_t number);
+  void end_work();          // of a round that closes, if all its jobs are done
+  void settle_round();      // it is agreed, if all ranks have ended it
+  bool owes_notes() const;  // the end of a round, to somebody
+  void send_notes(Hold& hold);
+
+  // changes.cc
+  void build(Hold& hold);  // what was proposed
+  void build_now(const Proposing::Work& work);
+  void take_proposal(Rank peer, Control& control);
+
+  const Member member_;
+  const int lanes_;
+  const Patience limits_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_, news_;
+  std::vector<Peer> peers_;  // by rank
+  Queue queue_;
+  Pacer pacer_;
+  Rounds rounds_;
+  Parting parting_;
+  Proposing proposing_;
+  std::unique_ptr<Transport>
+      transport_;  // after what lends it memory: it goes first, and with it all use of that
+  Liveness liveness_;
+  Recorder recorder_;
+  std::vector<Completion> completions_;   // of a poll
+  std::vector<Posted> posted_;            // a batch
+  std::vector<std::vector<Task>> taken_;  // by compute lane: the steps that it runs
+  Calls calls_;
+  int running_ = 0;          // lanes that run steps
+  int idle_ = 0;             // compute lanes that sleep
+  bool polling_ = false;     // and nobody has woken the poll yet
+  bool notes_ = false;       // some peer is to be told something
+  std::size_t shown_ = 0;    // cards that the transport has
+  std::size_t matched_ = 0;  // layouts that all ranks agree on: the first ones
+  bool stop_ = false;
+  bool starved_ = false;  // there was no memory for something, and nobody has been told yet
+  const Builder builder_;
+  Aside aside_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tithe::engine

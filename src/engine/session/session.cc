@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "engine/session/session_impl.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/machine.h"
+
+namespace tithe {
+namespace {
+
+using carry::Kept;
+using engine::Job;
+using engine::Unit;
+
+constexpr std::uint64_t kRoundsToForget = 16;
+
+// What a call does. Where there is no memory for it, the session ends.
+template <typename Impl, typename Call>
+Status unless_starved(Impl& impl, const char* what, Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return impl.no_memory(what);
+  }
+}
+
+}  // namespace
+
+Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
+  const std::uint64_t hash = engine::layout_hash(bucket);
+  for (const auto& e : entries_)
+    if (e->hash == hash && engine::same_layout(e->job->unit->tensors(), bucket)) return e.get();
+
+  TITHE_TRY(engine::check_keys(bucket));
+  for (const Tensor& t : bucket)
+    if (const Kept* kept = store_.find(t.key); kept != nullptr && kept->n != t.n)
+      return Status(Code::kInvalid,
+                    fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n));
+
+  auto entry = std::make_unique<Entry>();
+  entry->hash = hash;
+  entry->job = &add(unit_of(bucket, *choices_), hash);
+  for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
+    entry->kept.push_back(&store_.of(t.key));
+    entry->kept.back()->n = t.n;
+    norms_.know(t.key);
+  }
+  met_.meet(*choices_, bucket);
+  entries_.push_back(std::move(entry));
+  open_.reserve(entries_.size());
+  return entries_.back().get();
+}
+
+std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, const Choices& choices,
+                                             std::span<const carry::Own> comes) const {
+  Plan plan = engine::plan_of(bucket, choices);
+  std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
+  std::vector<carry::Own> in_order;
+  for (std::size_t k = 0; k < comes.size(); ++k) in_order.push_back(comes[plan.order[k]]);
+  return std::make_unique<Unit>(member_, std::move(layout), std::move(plan), schedule_.ratios(), in_order);
+}
+
+// A layout that is new, under the choices that count.
+Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
+  unit->use_channels(next_part_);
+  next_part_ += static_cast<std::uint32_t>(unit->plan().parts.size());
+  engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
+                    .run = member_.run,
+                    .seed = member_.seed,
+                    .tensors = unit->tensors().size(),
+                    .values = unit->values(),
+                    .layout = layout,
+                    .plan = unit->plan_hash(),
+                    .round = round_,
+                    .average = options_.average,
+                    .codec = engine::card_text(*choices_, schedule_, automatic_, member_.tagging.checksum),
+                    .strategy = engine::strategy_text(*choices_)};
+  return runner_.add(std::move(unit), std::move(card));
+}
+
+// A round's results are final at its commit, so the next one does not begin by itself.
+Status Session::Impl::meets_open_round(const Entry& e) const {
+  for (std::size_t i = 0; i < e.kept.size(); ++i)
+    if (e.kept[i]->used == round_ + 1)
+      return {Code::kInvalid,
+              fmt::format("tensor '{}' is part of round {} already: commit() ends that round, call it first",
+                          e.job->unit->tensors()[i].key, round_)};
+  if (e.open)
+    return {Code::kInvalid, fmt::format("this bucket is part of round {} already: commit() first", round_)};
+  return {};
+}
+
+Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
+  TITHE_TRY(runner_.status());
+  TITHE_TRY(engine::check_bucket(bucket));
+  const std::lock_guard lock(mutex_);
+  TITHE_TRY(broken_);
+  if (round_over_ && !met_all_) TITHE_TRY(met_.check(*choices_));
+  met_all_ = round_over_;
+  Result<Entry*> found = entry_of(bucket);
+  if (!found.ok()) return found.status();
+  Entry& e = **found;
+  TITHE_TRY(meets_open_round(e));
+  for (std::size_t i = 0; i < e.kept.size(); ++i) {
+    e.kept[i]->move_to(e.job->unit->carry(), e.job->unit->tensors()[i].slice());
+    e.kept[i]->used = round_ + 1;
+  }
+  if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
+  const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
+  last_handed_ns_ = runner_.now_ns();
+  if (first) first_handed_ns_ = last_handed_ns_;
+  for (const Tensor& t : bucket) {
+    gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
+    if (norms_.due(round_ + 1)) norms_.take(t);
+  }
+  TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
+  e.ticket = ++last_ticket_;
+  e.used = round_ + 1;
+  e.waited = false;
+  e.open = true;
+  if (advisor_ != nullptr) advisor_->handed(e.hash, bucket, runner_.now_ns());
+  return e.ticket;
+}
+
+Status Session::Impl::wait(Ticket ticket) {
+  Job* job = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& e : entries_)
+      if (e->ticket == ticket && !e->waited) {
+        e->waited = true;
+        if (!e->open) return runner_.status();  // commit() has waited for it
+        job = e->job;
+      }
+  }
+  if (job == nullptr)
+    return {Code::kInvalid, fmt::format("ticket {} was never given, or was waited for", ticket)};
+  return runner_.wait(*job);
+}
+
+Status Session::Impl::commit() {
+  const std::lock_guard one_at_a_time(commit_mutex_);
+  bool ended = false;
+  const Status s = commit_round(ended);
+  if (ended && advisor_ != nullptr) advise();
+  return s;
+}
+
+Status Session::Impl::commit_round(bool& ended) {
+  const std::int64_t began = runner_.now_ns();
+  {
+    const std::lock_guard lock(mutex_);
+    open_.clear();
+    for (const auto& e : entries_)
+      if (e->open) open_.push_back(e.get());
+  }
+  TITHE_TRY(runner_.status());
+  if (open_.empty()) return {};
+  TITHE_TRY(runner_.agree());
+  const std::lock_guard lock(mutex_);
+  const bool finite =
+      std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
+  const bool excessive =
+      std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
+  for (Entry* e : open_) {
+    e->job->unit->commit(finite);
+    for (Kept* kept : e->kept) kept->commit();
+    e->open = false;
+    if (auto spent = e->job->unit->carry().take_spent(); !spent.empty())
+      runner_.aside([freed = std::move(spent)] {});
+  }
+  last_round_dropped_ = !finite;
+  round_over_ = true;
+  const bool changes = runner_.end_round(!finite, began);
+  ++round_;
+  ++committed_;
+  ended = true;
+  committed_choices_ = choices_;
+  if (!finite)
+    norms_.drop();
+  else if (norms_.due(round_))
+    norms_.commit(round_, [&](std::string_view key) { return store_.find(key)->residual(); });
+  const std::int64_t now = runner_.now_ns();
+  exchange_ns_ += static_cast<std::uint64_t>(now - first_handed_ns_);
+  exposed_ns_ += static_cast<std::uint64_t>(now - last_handed_ns_);
+  forget_gone();
+  let_go(finite, excessive);
+  if (changes) switch_over();
+  return finite ? Status{} : check_carry();
+}
+
+// A layout is gone once all of its tensors were synchronised through others, so many rounds after its own last one:
+// frameworks regroup buckets, and do not come back. What was synchronised when is the same on all ranks, so all of them
+// forget it after the same round; should it come back, it is new to all.
+void Session::Impl::forget_gone() {
+  std::erase_if(entries_, [&](const std::unique_ptr<Entry>& e) {
+    const bool gone = !e->kept.empty() && std::all_of(e->kept.begin(), e->kept.end(), [&](const Kept* kept) {
+      return kept->used >= e->used + kRoundsToForget;
+    });
+    if (gone) (void)runner_.forget(*e->job);
+    return gone;
+  });
+}
+
+Result<std::vector<std::uint8_t>> Session::Impl::state() {
+  // A session that is over has its last commit still: steps of a round write beside it.
+  if (const Status s = commit(); !s.ok() && runner_.status().ok()) return s;
+  const std::lock_guard lock(mutex_);
+  const std::string codec = engine::state_text(*committed_choices_);
+  const std::string opened = engine::state_text(*opened_choices_);
+  return engine::save({.rank = member_.me,
+                       .world = member_.world,
+                       .round = round_,
+                       .codec = codec,
+                       .opened = codec == opened ? std::string() : opened,
+                       .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
+                       .schedule = schedule_.text(),
+                       .told = schedule_.told()},
+                      store_);
+}
+
+Status Session::Impl::restore(ByteView bytes) {
+  engine::SavedHead head;
+  carry::Store::Map saved;
+  TITHE_TRY(engine::load(bytes, head, saved));
+  if (head.world != member_.world)
+    return {Code::kInvalid,
+            fmt::format("state was saved by {0} ranks, this job has {1}: resume with {0} ranks, or start "
+                        "without the state (what was left unsent is then lost)",
+                        head.world, member_.world)};
+  if (head.rank != member_.me)
+    return {Code::kInvalid, fmt::format("state of rank {0}, this is rank {1}: give each rank the state that "
+                                        "it saved itself",
+                                        head.rank, member_.me)};
+  Result<std::shared_ptr<const Choices>> choices = choices_of(head);
+  if (!choices.ok()) return choices.status();
+  if (head.schedule != schedule_.text())
+    return {Code::kInvalid,
+            fmt::format("state was saved with schedule '{0}', this session has '{1}': open it "
+                        "with schedule '{0}'",
+                        head.schedule, schedule_.text())};
+  TITHE_TRY(check_allowed(**choices, saved));
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, from] : saved)
+    if (const Kept* kept = store_.find(key); kept != nullptr && kept->n != from.n)
+      return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
+                                          key, from.n, kept->n)};
+  store_.restore(std::move(saved));
+  if (*choices != choices_) take(*choices, nullptr);
+  committed_choices_ = choices_;
+  round_ = head.round;
+  schedule_.restore(head.told);
+  if (advisor_ != nullptr) advisor_->restored(head.decided, choices_->rules());
+  return {};
+}
+
+Status Session::Impl::evaluated(double loss) {
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  schedule_.evaluated(loss);
+  return {};
+}
+
+Status Session::Impl::learning_rate(double rate) {
+  TITHE_TRY(commit());
+  const std::lock_guard lock(mutex_);
+  return schedule_.learning_rate(rate);
+}
+
+double Session::Impl::ratio() const {
+  const std::lock_guard lock(mutex_);
+  return schedule_.active() ? schedule_.ratio(round_) : 0;
+}
+
+Status Session::Impl::residual(std::string_view key, std::span<float> out) const {
+  const std::lock_guard lock(mutex_);
+  const Kept* kept = store_.find(key);
+  if (kept == nullptr) return {Code::kInvalid, fmt::format("no tensor '{}' in this session", key)};
+  if (kept->n != out.size())
+    return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, kept->n, out.size())};
+  const std::span<const float> residual = kept->residual();
+  if (residual.empty())
+    std::fill(out.begin(), out.end(), 0.0F);
+  else
+    std::copy(residual.begin(), residual.end(), out.begin());
+  return {};
+}
+
+std::string Session::Impl::plan_text() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Unit& unit = *entries_[i]->job->unit;
+    std::vector<PlanTensor> tensors;
+    for (const engine::TensorLayout& t : unit.tensors()) tensors.push_back({t.key, t.n, t.row});
+    fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
+                   unit.values(), engine::to_text(unit.plan(), tensors, *choices_));
+  }
+  for (const Spec& spec : engine::programs_of(*choices_))
+    fmt::format_to(std::back_inserter(out), "{}: {}\n", to_string(spec), how_it_runs(spec));
+  if (round_over_)
+    for (const std::string& rule : met_.unmet(*choices_)) out += rule + "\n";
+  return out;
+}
+
+Status Session::Impl::write_trace() {
+  const std::lock_guard lock(trace_mutex_);
+  return trace_ == nullptr ? Status{} : trace_->write(runner_.recorder());
+}
+
+// ---- The public face
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
+                                                     const SessionOptions& options) {
+  TITHE_TRY(check_environment());
+  if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
+  if (options.lanes < 0 || options.lanes > 256)
+    return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
+  if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
+  if (options.patience < options.timeout)
+    return Status(Code::kInvalid,
+                  fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
+                              "for ranks that answer",
+                              options.patience.count(), options.timeout.count()));
+  Result<Hosts> hosts = transport->hosts();
+  if (!options.hosts.empty()) hosts = Hosts::parse(options.hosts, transport->world());
+  if (!hosts.ok()) return hosts.status();
+  if (options.servers < 0 || options.servers >= transport->world())
+    return Status(Code::kInvalid, fmt::format("servers={}: of {} ranks at least one must work",
+                                              options.servers, transport->world()));
+  Result<Choices> choices = engine::choices_of(options, transport->world(), *hosts);
+  if (!choices.ok()) return choices.status();
+  Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
+  if (!schedule.ok()) return schedule.status();
+  const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
+  if (!authenticate.ok()) return authenticate.status();
+  const Result<Cover> checksum = engine::parse_checksum(options.checksum, *authenticate);
+  if (!checksum.ok()) return checksum.status();
+  if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
+  const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
+  if (!pacing.ok()) return pacing.status();
+  if (!advice_asked().empty() && !advice_allows().empty())
+    if (const Result<AutoSpec> allowed = parse_auto(advice_allows()); !allowed.ok())
+      return Status(allowed.status().code(), "TITHE_ADVISE_ALLOW: " + allowed.status().what());
+  std::unique_ptr<engine::TraceFile> trace;
+  if (const std::string asked = options.trace.empty() ? trace_asked() : options.trace; !asked.empty()) {
+    Result<std::unique_ptr<engine::TraceFile>> opened =
+        engine::TraceFile::open(asked, *transport, options.run);
+    if (!opened.ok()) return opened.status();
+    trace = std::move(*opened);
+  }
+  return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
+      std::move(transport), options, std::move(*choices), *schedule,
+      engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
+}
+
+// The others hear that the transport is gone.
+Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options) {
+  const Rank me = transport == nullptr ? Status::kNoPeer : transport->rank();
+  try {
+    return Impl::open(std::move(transport), options);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kIo, fmt::format("rank {} has no memory to open a session", me), me);
+  } catch (const std::system_error& error) {
+    return Status(Code::kIo,
+                  fmt::format("rank {} cannot start the threads of a session: {}", me, error.what()), me);
+  }
+}
+
+int Session::rank() const { return impl_->member().me; }
+int Session::world() const { return impl_->member().world; }
+Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
+  try {
+    return impl_->sync(bucket);
+  } catch (const std::bad_alloc&) {
+    return impl_->no_memory(impl_->needs(bucket));
+  }
+}
+Status Session::wait(Ticket ticket) {
+  return unless_starved(*impl_, "a wait", [&] { return impl_->told(impl_->wait(ticket)); });
+}
+Status Session::commit() {
+  return unless_starved(*impl_, "the choices that all ranks have agreed on",
+                        [&] { return impl_->told(impl_->commit()); });
+}
+Status Session::present() const { return impl_->runner().present(); }
+void Session::cancel() { impl_->runner().cancel(); }
+Status Session::evaluated(double loss) {
+  return unless_starved(*impl_, "the end of a round", [&] { return impl_->evaluated(loss); });
+}
+Status Session::learning_rate(double rate) {
+  return unless_starved(*impl_, "the end of a round", [&] { return impl_->learning_rate(rate); });
+}
+double Session::ratio() const { return impl_->ratio(); }
+Status Session::propose(std::string_view choices, std::uint64_t round) {
+  return impl_->user_proposes(choices, round);
+}
+Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
+  return impl_->user_proposes(to_json(rules), round);
+}
+Proposal Session::proposal() const { return impl_->proposal(); }
+std::string Session::choices() const { return impl_->choices(); }
+std::vector<std::string> Session::said() { return impl_->said(); }
+bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
+Result<std::vector<std::uint8_t>> Session::state() {
+  try {
+    return impl_->state();
+  } catch (const std::bad_alloc&) {  // nothing has changed
+    return Status(Code::kIo,
+                  "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
+  }
+}
+Status Session::restore(ByteView state) {
+  const Status s = [&]() -> Status {
+    try {
+      return impl_->restore(state);
+    } catch (const std::bad_alloc&) {
+      return impl_->no_memory(fmt::format("what a state of {} bytes holds", state.size()));
+    }
+  }();
+  constexpr std::size_t kMostText = 2000;  // it may quote what stands in the state
+  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
+}
+Status Session::residual(std::string_view key, std::span<float> out) const {
+  return impl_->residual(key, out);
+}
+SessionStats Session::stats() const { return impl_->stats(); }
+std::vector<TensorStats> Session::tensor_stats() const { return impl_->tensor_stats(); }
+std::string Session::plan_text() const { return impl_->plan_text(); }
+void Session::trace(bool on) { impl_->runner().recorder().trace(on); }
+std::vector<TraceEvent> Session::take_trace() { return impl_->runner().recorder().take_trace(); }
+bool Session::tracing() const { return impl_->runner().recorder().on(); }
+Status Session::write_trace() { return impl_->write_trace(); }
+void Session::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
+  impl_->runner().mark(op, begin_ns, end_ns);
+}
+
+}  // namespace tithe

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a session's choices change while it runs: Session::propose, and a state that has others than the session.
+//
+// Threads: build() and discard() on the runner's thread aside (without lanes on the caller's), under no lock but for
+// moments; switch_over() in commit(), on all ranks after the same round (engine/peers/proposing.h says why).
+// Owners: what is built belongs to `built_` until its round, then to the runner. What the old layouts held is freed
+//          aside.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/text.h"
+#include "engine/session/session_impl.h"
+
+namespace tithe {
+
+using carry::Kept;
+using engine::Unit;
+
+std::string_view name(Proposal::State state) {
+  constexpr std::string_view kNames[] = {"none", "under_way", "agreed", "switched", "refused"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+// ---- Rank 0 proposes
+
+Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
+  TITHE_TRY(runner_.status());
+  if (member_.me != 0)
+    return {Code::kInvalid,
+            fmt::format("rank {} proposes choices: rank 0 alone does, and they reach all ranks from "
+                        "there; call propose() where rank is 0",
+                        member_.me)};
+  if (choices.size() > kMostChoicesBytes)
+    return {Code::kInvalid, fmt::format("choices: {} bytes, at most {}", choices.size(), kMostChoicesBytes)};
+  if (choices.empty()) choices = "{}";
+  const Result<Choices> parsed = checked(choices);
+  if (!parsed.ok()) return parsed.status();
+  std::uint64_t after = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    TITHE_TRY(broken_);
+    const auto names = [](const Rule& r) { return names_one_key(r.match); };
+    if (!round_over_ && std::ranges::any_of(parsed->rules(), names))
+      return {Code::kInvalid,
+              "choices: a rule names a tensor, and before a round is committed it is not known which there "
+              "are: propose after the first commit()"};
+    if (round > 0 && round <= round_)
+      return {Code::kInvalid,
+              fmt::format("choices from round {} on: that is over or may have begun; the first that can be "
+                          "is {}, and 0 stands for as soon as all ranks are ready",
+                          round, round_ + 1)};
+    if (round > 0) after = committed_ + (round - round_);
+  }
+  return runner_.propose(std::string(choices), after);  // without lanes it builds, and asks this session
+}
+
+Proposal Session::Impl::proposal() const {
+  const std::lock_guard lock(mutex_);
+  const engine::Proposing::News news = runner_.proposed();
+  Proposal out{.state = news.state, .why = news.why};
+  using enum Proposal::State;
+  if (const Status s = runner_.status(); !s.ok() && (news.state == kUnderWay || news.state == kAgreed))
+    return {.state = kRefused, .why = s};
+  if (news.state == kAgreed || news.state == kSwitched) out.round = round_ + (news.after - committed_);
+  return out;
+}
+
+std::string Session::Impl::choices() const {
+  const std::lock_guard lock(mutex_);
+  return choices_->text();
+}
+
+Status Session::Impl::user_proposes(std::string_view choices, std::uint64_t round) {
+  if (!automatic_.empty())
+    return {Code::kInvalid,
+            fmt::format("a session with codec {} proposes by itself: open it with another codec to propose",
+                        automatic_)};
+  return propose(choices, round);
+}
+
+// ---- Codec "auto" proposes
+
+std::string Session::Impl::automatic_text(const SessionOptions& options) {
+  return engine::automatic(options) ? to_string(*parse_auto(options.codec)) : std::string();
+}
+
+void Session::Impl::seat_advisor() {
+  if (member_.me != 0 || member_.world == 1) return;
+  engine::AdvisorSeat seat{.usual = choices_->usual(),
+                           .first = {choices_->rules().begin(), choices_->rules().end()},
+                           .lanes = options_.lanes,
+                           .aside = [this](std::function<void()> work) { runner_.aside(std::move(work)); },
+                           .now_ns = [this] { return runner_.now_ns(); },
+                           .mark = [this](std::string_view op, std::int64_t begin,
+                                          std::int64_t end) { runner_.mark(op, begin, end); }};
+  if (!automatic_.empty()) {
+    advisor_ = engine::make_advisor(*parse_auto(automatic_), std::move(seat));
+    return;
+  }
+  const Result<AutoSpec> allowed = parse_auto(advice_allows().empty() ? "auto" : advice_allows());
+  TITHE_ASSERT(allowed.ok());  // open() has looked
+  advisor_ = engine::make_observer({advice_asked(), *allowed}, std::move(seat));
+}
+
+void Session::Impl::advise() {
+  const std::string rules = advisor_->round_over(runner_.now_ns(), proposal());
+  if (rules.empty()) return;
+  if (const Status s = propose(rules, 0); !s.ok()) advisor_->not_proposed(s);
+}
+
+// A state's rules came from a plan under what was allowed then.
+Status Session::Impl::check_allowed(const Choices& choices, const carry::Store::Map& saved) const {
+  if (automatic_.empty()) return {};
+  const Result<AutoSpec> spec = parse_auto(automatic_);
+  for (const auto& [key, from] : saved) {
+    const Spec& codec = choices.choice(key, from.n).spec;
+    const std::vector<Spec> allowed = codecs_for(spec->allowed, key);
+    if (std::find(allowed.begin(), allowed.end(), codec) == allowed.end())
+      return {
+          Code::kInvalid,
+          fmt::format("the state's plan sends tensor '{}' by {}, which {} does not allow: open it with what "
+                      "was allowed then, or start without the state (what was left unsent is then lost)",
+                      printable(key, 200), to_string(codec), automatic_)};
+  }
+  return {};
+}
+
+// ---- Every rank builds
+
+Result<Choices> Session::Impl::checked(std::string_view text) const {
+  Result<std::vector<Rule>> rules = parse_rules(text);
+  if (!rules.ok()) return rules.status();
+  std::shared_ptr<const Choices> now;
+  std::vector<std::pair<std::string, std::size_t>> keys;
+  {
+    const std::lock_guard lock(mutex_);
+    now = choices_;
+    if (round_over_)
+      for (const auto& [key, kept] : store_.all()) keys.emplace_back(key, kept.n);
+  }
+  Result<Choices> next = engine::choices_of(std::move(*rules), now->usual());
+  if (!next.ok()) return next;
+  TITHE_TRY(engine::check_change(*now, *next));
+  if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
+  engine::RulesMet met(*next);
+  for (const auto& [key, n] : keys) met.meet(*next, key, n);
+  if (!keys.empty()) TITHE_TRY(met.check(*next));
+  return next;
+}
+
+// Where a layout's tensors lay last tells what has to be staged; they are not read.
+Session::Impl::Seen Session::Impl::seen(const Entry& e) const {
+  Unit& unit = *e.job->unit;
+  Seen out;
+  out.job = e.job->number;
+  out.bucket = unit.last_bucket();
+  out.keys.resize(out.bucket.size());
+  out.gives.resize(out.bucket.size());
+  for (const engine::TensorLayout& t : unit.tensors()) {
+    out.keys[t.index] = t.key;
+    out.gives[t.index] = unit.carry().gives(t.slice());
+    Tensor& mine = out.bucket[t.index];  // of a layout that has had no round it holds nothing
+    mine.n = t.n;
+    mine.dtype = t.dtype;
+    mine.row = t.row;
+  }
+  for (std::size_t i = 0; i < out.keys.size(); ++i) out.bucket[i].key = out.keys[i];
+  return out;
+}
+
+engine::Answer Session::Impl::build(std::uint32_t number, const std::string& text) {
+  try {
+    Result<Choices> next = checked(text);
+    if (!next.ok()) return {.number = number, .code = next.status().code(), .why = next.status().what()};
+    Built built{.number = number, .choices = std::make_shared<const Choices>(std::move(*next)), .units = {}};
+    std::vector<Seen> layouts;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& e : entries_) layouts.push_back(seen(*e));
+    }
+    for (const Seen& s : layouts) {
+      auto unit = unit_of(s.bucket, *built.choices, s.gives);
+      unit->touch(s.bucket);
+      built.units.emplace(s.job, std::move(unit));
+    }
+    const engine::Answer ready{.number = number, .hash = built.choices->hash(), .code = Code::kOk};
+    const std::lock_guard lock(mutex_);
+    built_ = std::move(built);
+    return ready;
+  } catch (const std::bad_alloc&) {
+    return {
+        .number = number, .code = Code::kIo, .why = "there is not enough memory for what these choices need"};
+  }
+}
+
+void Session::Impl::discard(std::uint32_t number) {
+  std::optional<Built> gone;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  if (built_ && built_->number == number) gone.swap(built_);
+}
+
+// ---- All ranks change
+
+void Session::Impl::switch_over() {
+  TITHE_ASSERT(built_.has_value());
+  const auto built = std::make_shared<Built>(std::move(*built_));
+  built_.reset();
+  take(built->choices, built.get());
+  runner_.aside([built] {});  // and with it what layouts needed that are gone by now
+}
+
+// No round is open. `built`: units that are there already; the others are built here. Layouts keep their order, so
+// their jobs have the same numbers on all ranks.
+void Session::Impl::take(std::shared_ptr<const Choices> choices, Built* built) {
+  choices_ = std::move(choices);
+  met_ = engine::RulesMet(*choices_);
+  for (const auto& [key, kept] : store_.all()) met_.meet(*choices_, key, kept.n);
+  met_all_ = false;
+  const auto old = std::make_shared<std::vector<std::unique_ptr<Unit>>>();
+  for (const auto& e : entries_) {
+    engine::Job& before = *e->job;
+    std::unique_ptr<Unit> unit;
+    if (built != nullptr)
+      if (const auto at = built->units.find(before.number); at != built->units.end())
+        unit = std::move(at->second);
+    const Seen layout = seen(*e);
+    if (unit == nullptr) unit = unit_of(layout.bucket, *choices_);
+    const std::span<const engine::TensorLayout> now = unit->tensors(), was = before.unit->tensors();
+    std::vector<std::size_t> lay(was.size());  // by the caller's order: where it stood
+    for (std::size_t i = 0; i < was.size(); ++i) lay[was[i].index] = i;
+    std::vector<Kept*> kept(now.size());
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const std::size_t from = lay[now[i].index];
+      Kept& k = *(kept[i] = e->kept[from]);
+      const bool counts = k.in == &before.unit->carry();  // else it lies in another layout, or loose
+      const bool came =
+          unit->carry().take_over(now[i].slice(), before.unit->carry(), was[from].slice(), counts);
+      if (counts && came)
+        k.settle_in(unit->carry(), now[i].slice());
+      else if (counts)
+        k.move_to(unit->carry(), now[i].slice());
+    }
+    unit->carry().complete();
+    e->kept = std::move(kept);
+    e->job = &add(std::move(unit), e->hash);
+    old->push_back(runner_.forget(before));
+  }
+  for (const auto& e : entries_) runner_.show(*e->job);
+  runner_.aside([old] {});
+}
+
+// A state goes on with the choices of its last commit, wherever the session was opened as that one was, or with them.
+Result<std::shared_ptr<const Choices>> Session::Impl::choices_of(const engine::SavedHead& head) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& mine : {choices_, opened_choices_})
+    if (engine::check_state_text(head.codec, *mine).ok()) return mine;
+  TITHE_TRY(engine::check_state_text(head.opened.empty() ? head.codec : head.opened, *opened_choices_));
+  Result<Choices> next = engine::choices_in(head.codec, opened_choices_->usual());
+  if (!next.ok())
+    return Status(next.status().code(),
+                  fmt::format("the state's choices, which came by a proposal: {}", next.status().what()));
+  TITHE_TRY(engine::check_change(*choices_, *next));
+  if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
+  return std::make_shared<const Choices>(std::move(*next));
+}
+
+}  // namespace tithe

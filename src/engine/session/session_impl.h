@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a Session is inside. session.cc is rounds, states and the public face, session_changes.cc how choices change,
+// session_limits.cc what becomes of values and memory that are too large.
+#include <map>
+
+#include "base/environment.h"
+#include "carry/store.h"
+#include "engine/peers/chosen.h"
+#include "engine/program/bucket.h"
+#include "engine/run/runner.h"
+#include "engine/session/advisor.h"
+#include "engine/session/norms.h"
+#include "engine/session/saved_state.h"
+#include "engine/session/trace_file.h"
+
+namespace tithe {
+
+class Session::Impl {
+ public:
+  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Choices choices, Schedule schedule,
+       const engine::Tagging& tagging, const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace)
+      : trace_(std::move(trace)),
+        options_(std::move(options)),
+        member_{.me = transport->rank(),
+                .world = transport->world(),
+                .hosts = choices.usual().hosts,
+                .servers = options_.servers,
+                .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
+                .seed = options_.seed,
+                .run = options_.run,
+                .force_reference = options_.force_reference,
+                .workers = options_.lanes + 1,
+                .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
+                .tags = transport->key().empty()
+                            ? nullptr
+                            : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
+                .strangers = engine::strangers_may_speak(*transport)},
+        automatic_(automatic_text(options_)),
+        schedule_(schedule),
+        choices_(std::make_shared<const Choices>(std::move(choices))),
+        runner_(std::move(transport), member_, options_.lanes,
+                {options_.timeout, options_.patience, options_.interrupted}, pacing,
+                {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
+                 [this](std::uint32_t number) { discard(number); }}) {
+    if (trace_ != nullptr) runner_.recorder().keep();
+    if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
+  }
+  static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options);
+  ~Impl() { (void)write_trace(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Result<Ticket> sync(std::span<const Tensor> bucket);
+  Status wait(Ticket ticket);
+  Status commit();
+  Result<std::vector<std::uint8_t>> state();
+  Status restore(ByteView bytes);
+  Status residual(std::string_view key, std::span<float> out) const;
+  std::string plan_text() const;
+  SessionStats stats() const;
+  std::vector<TensorStats> tensor_stats() const;
+  Status evaluated(double loss);
+  Status learning_rate(double rate);
+  double ratio() const;
+  Status propose(std::string_view choices, std::uint64_t round);
+  Status user_proposes(std::string_view choices, std::uint64_t round);
+  Proposal proposal() const;
+  std::vector<std::string> said();
+  std::string choices() const;
+  // What the layout of this bucket takes, in words.
+  std::string needs(std::span<const Tensor> bucket) const;
+  // Ends the session, since this rank cannot take part.
+  Status no_memory(const std::string& what);
+  Status write_trace();
+  // What a call returns that may have met the end of the session.
+  Status told(Status s) {
+    if (!s.ok() && !runner_.status().ok()) (void)write_trace();
+    return s;
+  }
+
+  const engine::Member& member() const { return member_; }
+  engine::Runner& runner() { return runner_; }
+  bool last_round_dropped() const {
+    const std::lock_guard lock(mutex_);
+    return last_round_dropped_;
+  }
+
+ private:
+  struct Entry {  // a layout that was seen
+    std::uint64_t hash = 0;
+    engine::Job* job = nullptr;
+    std::vector<carry::Kept*> kept;  // by tensor of the unit
+    Ticket ticket = 0;               // of its last round
+    std::uint64_t used = 0;          // 1 + the round of it
+    bool waited = true;
+    bool open = false;  // part of the open round
+  };
+
+  // What a proposal needs, built while the rounds go on.
+  struct Built {
+    std::uint32_t number = 0;  // of the proposal
+    std::shared_ptr<const Choices> choices;
+    std::map<std::uint32_t, std::unique_ptr<engine::Unit>> units;  // by the job that they take over from
+  };
+  // A layout, as it is when a proposal comes.
+  struct Seen {
+    std::uint32_t job = 0;
+    std::vector<std::string> keys;
+    std::vector<Tensor> bucket;     // in the caller's order, where its tensors lay last
+    std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
+  };
+
+  Result<Entry*> entry_of(std::span<const Tensor> bucket);
+  // comes: in the caller's order.
+  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, const Choices& choices,
+                                        std::span<const carry::Own> comes = {}) const;
+  engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
+  Status meets_open_round(const Entry& e) const;
+  Status commit_round(bool& ended);
+  Status check_carry();
+  void let_go(bool finite, bool excessive);
+  void forget_gone();
+
+  // session_changes.cc
+  static std::string automatic_text(const SessionOptions& options);
+  void seat_advisor();
+  void advise();  // a round has ended
+  Status check_allowed(const Choices& choices, const carry::Store::Map& saved) const;
+  Result<Choices> checked(std::string_view text) const;
+  engine::Answer build(std::uint32_t number, const std::string& text);
+  void discard(std::uint32_t number);
+  Seen seen(const Entry& e) const;
+  void switch_over();
+  void take(std::shared_ptr<const Choices> choices, Built* built);
+  Result<std::shared_ptr<const Choices>> choices_of(const engine::SavedHead& head) const;
+
+  std::mutex trace_mutex_;
+  const std::unique_ptr<engine::TraceFile> trace_;  // null: none is asked for
+  const SessionOptions options_;
+  const engine::Member member_;
+  const std::string automatic_;  // codec "auto" as it was asked for; empty: another one
+  std::unique_ptr<engine::Advisor>
+      advisor_;  // of rank 0, with codec "auto" or TITHE_ADVISE; outlives the work aside
+
+  std::mutex commit_mutex_;   // taken before mutex_
+  mutable std::mutex mutex_;  // of all below; the runner has its own
+  Schedule schedule_;
+  carry::Store store_;
+  std::shared_ptr<const Choices> choices_;  // of the next round
+  std::shared_ptr<const Choices> opened_choices_ = choices_, committed_choices_ = choices_;
+  std::optional<Built> built_;
+  engine::RulesMet met_{*choices_};
+  bool met_all_ = false;  // so far as a round can tell
+  engine::Norms norms_{options_.measure};
+  // Of the open round: when its first and its last bucket came. Of all rounds: how long they took.
+  std::int64_t first_handed_ns_ = 0, last_handed_ns_ = 0;
+  std::uint64_t gradient_bytes_ = 0, exchange_ns_ = 0, exposed_ns_ = 0;
+  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<Entry*> open_;  // reused by commit()
+  Status broken_;             // not ok: what this rank is owed cannot be sent
+  std::uint64_t round_ = 0;
+  std::uint64_t committed_ = 0;  // rounds, in this session
+  Ticket last_ticket_ = 0;
+  std::uint32_t next_part_ = 0;
+  bool last_round_dropped_ = false;
+  bool round_over_ = false;  // one, in this session
+  std::uint64_t values_let_go_ = 0;
+  double sum_let_go_ = 0;
+  std::vector<std::string> lines_;  // for said()
+  engine::Runner runner_;           // last: its lanes stop before what they use goes
+};
+
+}  // namespace tithe

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session does where numbers are too large to be carried, and where memory is not to be had.
+#include <fmt/format.h>
+
+#include "base/finite.h"
+#include "engine/session/session_impl.h"
+
+namespace tithe {
+namespace {
+
+constexpr std::uint64_t kRoundsToLook = 64;
+constexpr std::size_t kMostLines = 1000;  // that nobody has asked for yet
+
+}  // namespace
+
+// A finite gradient of 3e38, once, stays in a residual that no later round can send: sums of it are no floats, or it
+// takes hundreds of rounds to come down. So it is let go after the first round that shows it. A codec that sends no
+// value beyond its range shows nothing; so each tensor is looked at every kRoundsToLook rounds, in turns. That is a
+// function of the residuals, the round and its result: a job that resumes from a state goes on alike, and what other
+// ranks get does not depend on who lets go.
+void Session::Impl::let_go(bool finite, bool excessive) {
+  std::uint64_t turn = round_;
+  for (auto& [key, kept] : store_.all()) {
+    if (turn++ % kRoundsToLook != 0 && finite && !excessive) continue;
+    const carry::LetGo gone = kept.let_go();
+    if (gone.largest == 0) continue;
+    values_let_go_ += gone.values;
+    sum_let_go_ += gone.sum;
+    if (lines_.size() < kMostLines)
+      lines_.push_back(fmt::format(
+          "round {}{}: what rank {} had left unsent of tensor '{}' reached {:.2g} and is let go ({} values, "
+          "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/footguns.md",
+          round_ - 1, finite ? "" : " was dropped", member_.me, key, gone.largest, gone.values, gone.sum));
+  }
+}
+
+std::vector<std::string> Session::Impl::said() {
+  std::vector<std::string> lines = advisor_ == nullptr ? std::vector<std::string>() : advisor_->said();
+  const std::lock_guard lock(mutex_);
+  lines.insert(lines.end(), lines_.begin(), lines_.end());
+  lines_.clear();
+  return lines;
+}
+
+// Encoders and sums report what is not finite before it is left unsent, so this finds a mistake of ours. It is looked
+// for where it would show: such a residual drops every round to come.
+Status Session::Impl::check_carry() {
+  for (const auto& [key, kept] : store_.all())
+    if (!all_finite(kept.residual()) || !all_finite(kept.velocity())) {
+      TITHE_ASSERT(false);
+      return broken_ = {
+                 Code::kCorrupt,
+                 fmt::format(
+                     "what rank {} still owes of tensor '{}' is not finite, which is a bug in codec {}: "
+                     "resume from an earlier state, and please report it",
+                     member_.me, key, choices_->choice(key, kept.n).spec.codec->name),
+                 member_.me};
+    }
+  return {};
+}
+
+std::string Session::Impl::needs(std::span<const Tensor> bucket) const {
+  const std::lock_guard lock(mutex_);
+  const Plan plan = engine::plan_of(bucket, *choices_);
+  return engine::Unit::needs(member_, engine::lay_out(bucket, plan.order), plan, schedule_.ratios());
+}
+
+// The others cannot go on without this rank, so they hear of it now.
+Status Session::Impl::no_memory(const std::string& what) {
+  runner_.cancel();
+  return {Code::kIo, fmt::format("rank {} has no memory for {} (docs/flow.md, 'Memory')", member_.me, what),
+          member_.me};
+}
+
+}  // namespace tithe

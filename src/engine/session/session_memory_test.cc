@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session holds: docs/flow.md, "Memory".
+#include <gtest/gtest.h>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "engine/program/convert.h"
+#include "support/held.h"
+#include "support/ranks.h"
+
+namespace tithe {
+namespace {
+
+using testing::Ranks;
+using testing::text;
+
+constexpr int kRoundsToForget = 16;  // as session.h says
+
+using Floats = std::vector<float>;
+
+Floats wave(std::size_t n, int salt) {
+  Floats v(n);
+  for (std::size_t i = 0; i < n; ++i) v[i] = std::sin(static_cast<float>(5 * i) + static_cast<float>(salt));
+  return v;
+}
+
+struct Named {
+  std::string key;
+  Floats values;
+};
+
+Status round_of(Session& session, std::vector<Named*> bucket) {
+  std::vector<Tensor> tensors;
+  for (Named* t : bucket) tensors.push_back({.key = t->key, .data = t->values.data(), .n = t->values.size()});
+  const Result<Ticket> ticket = session.sync(tensors);
+  if (!ticket.ok()) return ticket.status();
+  TITHE_TRY(session.wait(*ticket));
+  return session.commit();
+}
+
+std::size_t layouts(const Session& session) {
+  const std::string plan = session.plan_text();
+  std::size_t count = 0;
+  for (std::size_t at = plan.find("layout "); at != std::string::npos; at = plan.find("layout ", at + 1))
+    ++count;
+  return count;
+}
+
+// Bytes that a world holds for n values per rank, beside the gradients; every kind of memory has been asked for.
+double held_by(const SessionOptions& options, int world, std::size_t n) {
+  std::vector<Named> gradients;
+  for (Rank r = 0; r < world; ++r) gradients.push_back({"w", wave(n, r)});
+  const std::int64_t before = testing::held_bytes();
+  Ranks ranks(open_loop(world), options);
+  ranks.each([&](Rank r) {
+    for (int k = 0; k < 3; ++k)
+      ASSERT_TRUE(round_of(ranks[r], {&gradients[static_cast<std::size_t>(r)]}).ok());
+  });
+  return static_cast<double>(testing::held_bytes() - before);
+}
+
+// Residuals twice, as the last commit left them and as the open round leaves them; and the frames of a round.
+TEST(SessionMemory, PerValueIsWhatFlowSays) {
+  struct Row {
+    const char *codec, *strategy;
+    double residual, payload;  // bytes per value
+    double frames;             // payloads of the whole part, for 4 ranks
+  };
+  constexpr Row kRows[] = {
+      {"fp32", "server", 0, 4, 3 - 3.0 / 4},
+      {"fp32", "ring", 0, 4, 2 - 1.0 / 4},
+      {"fp8", "server", 8, 1, 3 - 2.0 / 4},
+      {"bf16", "ring", 8, 2, 3 - 2.0 / 4},
+      {"fp8", "gather", 8, 1, 4},
+      {"fp8:feedback=none", "server", 0, 1, 3 - 2.0 / 4},
+  };
+  for (const Row& row : kRows) {
+    const SessionOptions options{.codec = row.codec, .strategy = row.strategy, .min_values = 0};
+    const double few = held_by(options, 4, 200'000);
+    const double per_value = (held_by(options, 4, 600'000) - few) / 4 / 400'000;
+    EXPECT_LE(per_value, row.residual + row.frames * row.payload + 0.2)
+        << row.codec << " by " << row.strategy;
+    EXPECT_GE(per_value, 0.5 * row.payload) << "it is counted";
+  }
+}
+
+// Frames are of the parts that are under way: a bucket that is larger than their window needs no more of them.
+TEST(SessionMemory, FramesAreOfWhatIsUnderWay) {
+  constexpr std::size_t kPart = std::size_t{1} << 21;  // 16 MiB of frames for two ranks, so four of them
+  for (const char* strategy : {"server", "gather"}) {
+    const SessionOptions options{
+        .codec = "fp32", .strategy = strategy, .lanes = 2, .min_values = 0, .part_values = kPart};
+    const double few = held_by(options, 2, 5 * kPart);
+    const double per_value = (held_by(options, 2, 9 * kPart) - few) / 2 / (4 * kPart);
+    EXPECT_LE(per_value, 0.1) << strategy;
+    EXPECT_GE(few, 2 * 3 * 8 * kPart) << "they are counted";
+  }
+}
+
+#ifdef MADV_PAGEOUT
+std::int64_t kilobytes(const std::string& what) {
+  std::ifstream sums("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(sums, line);)
+    if (line.starts_with(what + ":")) return std::stoll(line.substr(what.size() + 1));
+  return -1;
+}
+
+// The system does this of itself where memory is short: pages that were lent are gone. Others stay, without swap.
+void take_pages() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char minus = 0;
+    std::istringstream(line) >> std::hex >> begin >> minus >> end;
+    if (end - begin >= std::uintptr_t{4} << 20 && line.find(" rw-p ") != std::string::npos)
+      (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
+  }
+}
+
+// Between rounds a session needs one residual of the two, and no frames; it goes on alike where the rest was taken.
+TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
+  if (kilobytes("LazyFree") < 0) GTEST_SKIP() << "this kernel does not say what was lent";
+  constexpr std::size_t kN = 5'000'000;
+  constexpr std::int64_t kCopy = kN * sizeof(float) / 1024, kHuge = 4096;  // KiB
+  for (const std::string codec : {"fp8", "topk:ratio=0.01,feedback=momentum"}) {
+    const int copies = codec == "fp8" ? 1 : 2;
+    const auto run = [&](bool takes) {
+      std::vector<Floats> seen;
+      Ranks ranks(open_loop(2), {.codec = codec, .min_values = 0});
+      for (int k = 0; k < 4; ++k) {
+        std::vector<Named> mine = {{"w", wave(kN, k)}, {"w", wave(kN, k + 10)}};
+        if (k == 2) mine[1].values[7] = NAN;  // a round that is dropped lends what it wrote
+        ranks.each(
+            [&](Rank r) { EXPECT_TRUE(round_of(ranks[r], {&mine[static_cast<std::size_t>(r)]}).ok()); });
+        seen.push_back(std::move(mine[0].values));
+        if (!takes) continue;
+        const std::int64_t more = kilobytes("LazyFree"), resident = kilobytes("Rss");
+        EXPECT_GE(more, 2 * copies * (kCopy - kHuge)) << codec << ", round " << k;
+        take_pages();
+        EXPECT_LE(kilobytes("Rss"), resident - more / 2)
+            << codec << ", round " << k << ": it was not to be had";
+      }
+      for (Rank r = 0; r < 2; ++r) EXPECT_TRUE(ranks[r].residual("w", seen.emplace_back(kN)).ok());
+      return seen;
+    };
+    const std::vector<Floats> want = run(false), got = run(true);
+    for (std::size_t k = 0; k < want.size(); ++k)
+      EXPECT_TRUE(std::memcmp(got[k].data(), want[k].data(), sizeof(float) * kN) == 0) << codec << ", " << k;
+  }
+}
+#endif
+
+// Copies too, and what is computed in memory that an earlier part had is what it is elsewhere.
+TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {
+  constexpr std::size_t kPart = std::size_t{1} << 20, kN = 9 * kPart + 12'345;
+  for (const char* strategy : {"server", "gather", "ring"}) {
+    Ranks ranks(open_loop(2), {.codec = "bf16",
+                               .strategy = strategy,
+                               .lanes = 2,
+                               .average = false,
+                               .min_values = 0,
+                               .part_values = kPart});
+    ranks.each([&](Rank r) {
+      for (int round = 0; round < 2; ++round) {
+        std::vector<std::uint16_t> halves(kN);
+        const auto at = [&](std::size_t i, Rank rank) {
+          return static_cast<float>((i / 1000 + static_cast<std::size_t>(rank + round)) % 100);
+        };
+        for (std::size_t i = 0; i < kN; ++i) halves[i] = engine::to_bf16(at(i, r));
+        const Tensor t{.key = "w", .data = halves.data(), .n = kN, .dtype = DType::kBF16};
+        const Result<Ticket> ticket = ranks[r].sync({&t, 1});
+        ASSERT_TRUE(ticket.ok());
+        ASSERT_TRUE(ranks[r].wait(*ticket).ok());
+        ASSERT_TRUE(ranks[r].commit().ok());
+        for (std::size_t i = 0; i < kN; i += 97)
+          ASSERT_EQ(engine::from_bf16(halves[i]), at(i, 0) + at(i, 1)) << strategy << ", value " << i;
+      }
+    });
+  }
+}
+
+// DistributedDataParallel groups its buckets anew after the first round.
+TEST(SessionMemory, NothingOfALayoutThatIsGone) {
+  constexpr std::size_t kN = 100'000;
+  const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
+  const auto held = [&](int rounds_before, std::size_t* seen, std::array<Floats, 2>* owed) {
+    std::vector<std::array<Named, 2>> all(2);
+    for (int r = 0; r < 2; ++r)
+      all[static_cast<std::size_t>(r)] = {Named{"a", wave(kN, r)}, {"b", wave(kN, r + 2)}};
+    const std::int64_t before = testing::held_bytes();
+    Ranks ranks(open_loop(2), options);
+    ranks.each([&](Rank r) {
+      auto& [a, b] = all[static_cast<std::size_t>(r)];
+      for (int k = 0; k < rounds_before; ++k) ASSERT_TRUE(round_of(ranks[r], {&a, &b}).ok());
+      for (int k = 0; k < kRoundsToForget - 1; ++k) ASSERT_TRUE(round_of(ranks[r], {&b, &a}).ok());
+      EXPECT_EQ(layouts(ranks[r]), rounds_before > 0 ? 2U : 1U) << "it may come back";
+      ASSERT_TRUE(round_of(ranks[r], {&b, &a}).ok());
+      EXPECT_EQ(layouts(ranks[r]), 1U);
+    });
+    *seen = static_cast<std::size_t>(testing::held_bytes() - before);
+    ranks.each([&](Rank r) {
+      auto& [a, b] = all[static_cast<std::size_t>(r)];
+      if (r == 0) {
+        (*owed)[0].resize(kN);
+        (*owed)[1].resize(kN);
+        EXPECT_TRUE(ranks[r].residual("a", (*owed)[0]).ok());
+        EXPECT_TRUE(ranks[r].residual("b", (*owed)[1]).ok());
+      }
+      // Should it come back, it is new to all ranks, and what was owed comes along.
+      a.values.assign(kN, 0.0F);
+      b.values.assign(kN, 0.0F);
+      const Status s = round_of(ranks[r], {&a, &b});
+      EXPECT_TRUE(s.ok()) << text(s);
+    });
+    double sum = 0;
+    for (const float v : all[0][0].values) sum += std::fabs(v);
+    EXPECT_GT(sum, 0) << "the residuals were sent";
+    EXPECT_EQ(all[0][0].values, all[1][0].values);
+  };
+  std::size_t fresh = 0, regrouped = 0;
+  std::array<Floats, 2> owed_fresh, owed_regrouped;
+  held(0, &fresh, &owed_fresh);
+  held(2, &regrouped, &owed_regrouped);
+  EXPECT_GT(fresh, 2 * 2 * kN * sizeof(float)) << "residuals are counted";
+  EXPECT_LE(regrouped, fresh + 16'384) << "nothing per layout that is gone";
+  double owed = 0;
+  for (const float v : owed_regrouped[0]) owed += std::fabs(v);
+  EXPECT_GT(owed, 0) << "the ledger goes on";
+}
+
+// Layouts that take turns stay: none of them is away for long.
+TEST(SessionMemory, LayoutsThatTakeTurnsAreKept) {
+  Ranks ranks(open_loop(2), {.codec = "onebit", .min_values = 0});
+  ranks.each([&](Rank r) {
+    Named a{"a", wave(500, r)}, b{"b", wave(700, r)};
+    for (int k = 0; k < 3 * kRoundsToForget; ++k) {
+      const bool turned = k % 8 >= 4;
+      ASSERT_TRUE(round_of(ranks[r], turned ? std::vector{&b, &a} : std::vector{&a, &b}).ok());
+    }
+    EXPECT_EQ(layouts(ranks[r]), 2U);
+  });
+}
+
+// A tensor that no other layout has: what it is owed waits in its own.
+TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
+  Ranks ranks(open_loop(2), {.codec = "onebit", .min_values = 0});
+  ranks.each([&](Rank r) {
+    Named a{"a", wave(500, r)}, b{"b", wave(700, r)};
+    ASSERT_TRUE(round_of(ranks[r], {&a, &b}).ok());
+    Floats owed(700), later(700);
+    ASSERT_TRUE(ranks[r].residual("b", owed).ok());
+    for (int k = 0; k < 2 * kRoundsToForget; ++k) ASSERT_TRUE(round_of(ranks[r], {&a}).ok());
+    EXPECT_EQ(layouts(ranks[r]), 2U);
+    ASSERT_TRUE(ranks[r].residual("b", later).ok());
+    EXPECT_EQ(owed, later);
+    EXPECT_NE(owed, Floats(700)) << "there is something to keep";
+  });
+}
+
+// What is left unsent, and then the copies that the first round makes of values in another type.
+TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
+  struct Case {
+    const char* codec;
+    DType dtype;
+    std::size_t most;  // bytes that can be had at once
+  };
+  for (const Case& c :
+       {Case{"onebit", DType::kF32, 100'000}, {"onebit:feedback=none", DType::kF16, 1'000'000}}) {
+    Ranks ranks(open_loop(2), {.codec = c.codec, .timeout = std::chrono::seconds(5)});
+    Floats weight(500'000), bias(10);
+    const Tensor bucket[] = {
+        {.key = "bias", .data = bias.data(), .n = bias.size()},
+        {.key = "layer.weight", .data = weight.data(), .n = weight.size(), .dtype = c.dtype}};
+    Status status;
+    {
+      const testing::LittleMemory little(c.most);
+      status = ranks[0].sync(bucket).status();
+    }
+    EXPECT_EQ(status.code(), Code::kIo) << text(status);
+    EXPECT_EQ(status.peer(), 0);
+    for (const char* word : {"rank 0", "no memory", "'layer.weight'", "500000 values", " MB"})
+      EXPECT_NE(status.what().find(word), std::string::npos) << word << ": " << text(status);
+    EXPECT_FALSE(ranks[0].sync(bucket).ok()) << "the session is over";
+    EXPECT_TRUE(ranks[0].state().ok());
+    const Result<Ticket> other = ranks[1].sync(bucket);  // it need not wait to hear of it
+    const Status heard = other.ok() ? ranks[1].wait(*other) : other.status();
+    EXPECT_EQ(heard.peer(), 0) << text(heard);
+  }
+}
+
+// References allocate where a step runs. The exception once left the lane, and ended the process.
+TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
+  for (const int lanes : {0, 1, 2})
+    for (const std::size_t most : {std::size_t{100'000}, std::size_t{0}}) {
+      Ranks ranks(open_loop(1), {.codec = "topk:ratio=0.01",
+                                 .lanes = lanes,
+                                 .min_values = 0,
+                                 .timeout = std::chrono::seconds(5),
+                                 .force_reference = true});
+      Named w{"layer.weight", wave(500'000, 1)};
+      ASSERT_TRUE(round_of(ranks[0], {&w}).ok());
+      const Tensor t{.key = w.key, .data = w.values.data(), .n = w.values.size()};
+      Status status;
+      std::thread later;  // memory is to be had again, in time for the verdict
+      if (most == 0)
+        later = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          testing::have_at_most(SIZE_MAX);
+        });
+      {
+        const testing::LittleMemory little(most);
+        const Result<Ticket> ticket = ranks[0].sync({&t, 1});
+        status = ticket.ok() ? ranks[0].wait(*ticket) : ticket.status();
+      }
+      if (later.joinable()) later.join();
+      EXPECT_EQ(status.code(), Code::kIo) << lanes << " lanes: " << text(status);
+      EXPECT_EQ(status.peer(), 0);
+      EXPECT_NE(status.what().find("rank 0 has no memory"), std::string::npos) << text(status);
+      if (most > 0) {
+        EXPECT_NE(status.what().find("'layer.weight'"), std::string::npos) << text(status);
+      }
+      EXPECT_FALSE(ranks[0].sync({&t, 1}).ok()) << "the session is over";
+      EXPECT_TRUE(ranks[0].state().ok());
+    }
+}
+
+TEST(SessionMemory, ASessionThatThereIsNoMemoryForIsRefused) {
+  auto transports = open_loop(1);
+  const testing::LittleMemory little(2'000);
+  const auto session = Session::open(std::move(transports[0]), {.codec = "fp32"});
+  EXPECT_EQ(session.status().code(), Code::kIo) << text(session.status());
+  EXPECT_NE(session.status().what().find("no memory to open a session"), std::string::npos);
+}
+
+TEST(SessionMemory, AStateThatThereIsNoMemoryForCanBeHadLater) {
+  Ranks ranks(open_loop(1), {.codec = "topk:ratio=0.01"});
+  Named w{"w", wave(500'000, 1)};
+  ASSERT_TRUE(round_of(ranks[0], {&w}).ok());
+  {
+    const testing::LittleMemory little(100'000);
+    EXPECT_EQ(ranks[0].state().status().code(), Code::kIo);
+  }
+  EXPECT_TRUE(ranks[0].state().ok());
+}
+
+}  // namespace
+}  // namespace tithe

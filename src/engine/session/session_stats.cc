@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session tells of itself in numbers; recorder.h has what lanes add up.
+#include <algorithm>
+#include <map>
+
+#include "engine/session/session_impl.h"
+
+namespace tithe {
+
+SessionStats Session::Impl::stats() const {
+  SessionStats s = runner_.stats();
+  const std::lock_guard lock(mutex_);
+  s.values_let_go = values_let_go_;
+  s.sum_let_go = sum_let_go_;
+  s.gradient_bytes = gradient_bytes_;
+  s.exchange_ns = exchange_ns_;
+  s.exposed_ns = exposed_ns_;
+  s.measured_rounds = norms_.committed();
+  const engine::Norms::Pair norms = norms_.total();
+  s.gradient_norm = norms.gradient;
+  s.residual_norm = norms.residual;
+  return s;
+}
+
+std::vector<TensorStats> Session::Impl::tensor_stats() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string_view, TensorStats> by_key;
+  for (const auto& e : entries_) {
+    const engine::Unit& unit = *e->job->unit;
+    for (std::size_t i = 0; i < unit.tensors().size(); ++i) {
+      const engine::TensorLayout& t = unit.tensors()[i];
+      if (e->used < e->kept[i]->used) continue;  // it came in another layout since
+      const auto part =
+          std::ranges::upper_bound(unit.plan().parts, t.first, {}, [](const Part& p) { return p.first; });
+      const bool none = t.n == 0 || part == unit.plan().parts.begin();  // no values, so no part
+      const engine::Norms::Pair norms = norms_.of(t.key);
+      by_key[t.key] = {t.key, t.n, none ? std::string() : to_string(std::prev(part)->spec), norms.gradient,
+                       norms.residual};
+    }
+  }
+  std::vector<TensorStats> all;
+  for (auto& [key, t] : by_key) all.push_back(std::move(t));
+  return all;
+}
+
+}  // namespace tithe
