@@ -76,12 +76,11 @@ class Results(study_results.Results):
             "data": about,
             "ranks": study_cells.RANKS,
             "strategy": study_cells.STRATEGY,
-            "frozen": study_cells.FROZEN_AT,
             "steps": steps,
             "shapes": {name: list(shape) for name, shape in study_arms.SHAPES.items()},
             "rates": {", ".join(key): rate for key, rate in study_arms.RATES.items()},
         }
-        same = ("data", "ranks", "strategy", "frozen", "steps")
+        same = ("data", "ranks", "strategy", "steps")
         super().__init__(folder, "study_adam", details, same, resume)
 
     @staticmethod

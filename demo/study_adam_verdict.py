@@ -4,6 +4,7 @@
 import statistics
 
 from study_arms import FACTORS, PARTS, TUNED_ON, Arm, all_arms
+from study_variances import Frozen
 from study_verdict import markdown
 
 FLOOR = {"nats": 0.02, "%": 0.3}  # within noise: |mean| and two standard errors together stay below
@@ -127,12 +128,13 @@ def times(study: Study) -> str:
 PAGE = """# What AdamW and SGD lose with few bits
 
 {ranks} ranks in one process, strategy {strategy}; rates rise over a tenth of the steps and fall to zero. `AdamW` and
-`SGD 0.9` are torch's with gradients from the codec; `AdamW split` is `tithe.torch.optim.AdamW`, whose exchange of parts
-is in the bytes; `AdamW frozen` divides by what it had after {frozen} steps. `torch-eden:B` is a stand-in for a rotated
-codec of B bits (`demo/study_eden.py`). Seeds are paired: the same first values and the same data in the same order.
-Differences are in nats per byte or word, and in points of accuracy (convnet); below 0 is worse; after the ± stand two
-standard errors. *Within noise*: |mean| and two standard errors are together below {floor[nats]} nats or {floor[%]}
-points.
+`SGD 0.9` are torch's with gradients from the codec; *tithe's AdamW* is `tithe.torch.optim.AdamW`, whose exchange of
+parts is in the bytes. `AdamW frozen` divides by squares of its first {frozen} steps, `growing` by those of steps that
+grow rarer, `local` by ((W - 1) m^2 + mean of g^2) / W (`demo/study_variances.py`); all three learn these squares
+exactly, and that is in the bytes. A codec with a semicolon: what follows is for the tensors it names. Seeds are
+paired: the same first values and the same data in the same order. Differences are in nats per byte or word, and in
+points of accuracy (convnet); below 0 is worse; after the ± stand two standard errors. *Within noise*: |mean| and two
+standard errors are together below {floor[nats]} nats or {floor[%]} points.
 
 `{command}` on {machine}; commits {commits}.
 {data}.
@@ -159,4 +161,4 @@ def page(details: dict) -> str:
     commits = ", ".join(dict.fromkeys(run["commit"] for run in details["runs"]))
     factors = ", ".join(f"{f:g}" for f in FACTORS)
     tables = {f.__name__: f(study) for f in (references, table, tuned, times)}
-    return PAGE.format(**details, commits=commits, factors=factors, floor=FLOOR, **tables)
+    return PAGE.format(**details, commits=commits, factors=factors, floor=FLOOR, frozen=Frozen.FIRST, **tables)

@@ -5,9 +5,10 @@ compared with its reference, which is the plain optimizer with fp32, seed by see
 import dataclasses
 from dataclasses import dataclass
 
-from study_cells import Cell
+import study_variances
+from study_cells import TIED, Cell
 
-SHAPES = {"bytes": (8, 1000), "convnet": (8, 1000), "words": (32, 1000), "large": (8, 2000)}  # batch per rank, steps
+SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (32, 1000), "large": (2, 2000)}  # batch per rank, steps
 RATES = {  # suits fp32: `PARTS=rates make study-adam`
     ("bytes", "AdamW"): 2e-3,
     ("bytes", "SGD 0.9"): 0.3,
@@ -19,7 +20,7 @@ RATES = {  # suits fp32: `PARTS=rates make study-adam`
     ("words", "SGD 0.9"): 1.0,
     ("large", "AdamW"): 1e-3,
 }
-FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a rate, where an arm is tuned
+FACTORS = (1 / 2, 1, 2)  # of a rate, where an arm is tuned
 TUNED_ON = 100  # a seed apart from those that are compared
 
 
@@ -51,7 +52,7 @@ class Arm:
 
 def base(optimizer: str) -> str:
     """As users write it."""
-    return "AdamW" if optimizer.startswith("AdamW") else optimizer
+    return "AdamW" if "AdamW" in optimizer else optimizer
 
 
 def arms(model: str, optimizer: str, *codecs: str) -> list[Arm]:
@@ -64,40 +65,48 @@ def controls(model: str) -> list[Arm]:
 
 
 FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs that need it
+MIXED = {  # 2 bits, and 1 for a third of the values or more: 16 times fewer bytes than fp32, with what goes beside
+    "bytes": "eden:bits=2; *.wide.weight: eden:bits=1",
+    "convnet": "eden:bits=2; >= 50000: eden:bits=1",
+    "words": "eden:bits=2; words.*: eden:bits=1",
+}
+OTHERS = tuple(study_variances.RULES)
 PARTS = {
     "adamw": [
-        *arms("bytes", "AdamW", "fp32", "torch-eden:2", "torch-eden:4"),
-        *arms("bytes", "AdamW split", "torch-eden:2", "torch-eden:4", "torch-eden:1.6", "torch-eden:1"),
+        *arms("bytes", "AdamW", "fp32", "fp8", "eden", "eden:bits=2"),
+        *arms("bytes", TIED, "eden", "eden:bits=2", MIXED["bytes"], "eden:bits=1"),
         *controls("bytes"),
     ],
-    "adamw more": [
-        *arms("bytes", "AdamW split", "minmax", "onebit", "qtopk", "nuqsgd", "fp8"),
-        *arms("bytes", "AdamW", "torch-eden:1.6", "torch-eden:1", "minmax", "nuqsgd", "fp8"),
-        *arms("bytes", "AdamW frozen", "fp32", "torch-eden:2"),
-    ],
-    "sgd": [
-        *arms("bytes", "SGD 0.9", "fp32", "torch-eden:2", "torch-eden:1.6", "torch-eden:1", "minmax"),
-        *arms("bytes", "SGD 0.9", "onebit", f"onebit:{FEW}", "topk", f"topk:{FEW}"),
-        *arms("bytes", "Nesterov 0.9", "fp32", "torch-eden:2"),
-    ],
+    "sgd": arms("bytes", "SGD 0.9", "fp32", "eden:bits=2", MIXED["bytes"], "eden:bits=1"),
     "convnet": [
-        *arms("convnet", "AdamW", "fp32", "torch-eden:2", "torch-eden:1"),
-        *arms("convnet", "AdamW split", "torch-eden:2", "torch-eden:1.6", "torch-eden:1"),
-        *arms("convnet", "AdamW frozen", "fp32"),
+        *arms("convnet", "AdamW", "fp32", "fp8", "eden", "eden:bits=2"),
+        *arms("convnet", TIED, "eden", "eden:bits=2", MIXED["convnet"], "eden:bits=1"),
         *controls("convnet"),
-        *arms("convnet", "SGD 0.9", "fp32", "torch-eden:2", "torch-eden:1", "onebit", f"onebit:{FEW}"),
-        *arms("convnet", "Nesterov 0.9", "fp32", "torch-eden:2"),
+        *arms("convnet", "SGD 0.9", "fp32", "eden:bits=2", MIXED["convnet"], "eden:bits=1"),
+        *arms("convnet", "Nesterov 0.9", "fp32", "eden:bits=2", "eden:bits=1"),
     ],
     "words": [
-        *arms("words", "AdamW", "fp32", "torch-eden:2", "torch-eden:1"),
-        *arms("words", "AdamW split", "torch-eden:2", "torch-eden:1.6", "torch-eden:1"),
-        *arms("words", "AdamW frozen", "fp32"),
+        *arms("words", "AdamW", "fp32", "fp8", "eden", "eden:bits=2"),
+        *arms("words", TIED, "eden", "eden:bits=2", MIXED["words"], "eden:bits=1"),
         *controls("words"),
-        *arms("words", "SGD 0.9", "fp32", "torch-eden:2", "torch-eden:1"),
+        *arms("words", "SGD 0.9", "fp32", "eden:bits=2", MIXED["words"], "eden:bits=1"),
+    ],
+    "variances": [
+        arm
+        for model in ("bytes", "convnet", "words")
+        for optimizer in OTHERS
+        for arm in arms(model, optimizer, "fp32", "eden:bits=2")
+    ],
+    "more": [
+        *arms("bytes", "AdamW", "eden:bits=3", "eden:bits=1", "nuqsgd", "minmax"),
+        *arms("bytes", TIED, "eden:bits=3", "minmax", "onebit", "qtopk"),
+        *arms("bytes", "SGD 0.9", "onebit", f"onebit:{FEW}", "topk", f"topk:{FEW}", f"eden:bits=1,{FEW}"),
+        *arms("bytes", "Nesterov 0.9", "fp32", "eden:bits=2"),
+        *arms("convnet", "SGD 0.9", "onebit", f"onebit:{FEW}"),
     ],
     "large": [
-        *arms("large", "AdamW", "fp32", "torch-eden:2"),
-        *arms("large", "AdamW split", "torch-eden:2", "torch-eden:1.6"),
+        *arms("large", "AdamW", "fp32", "eden"),
+        *arms("large", TIED, "eden:bits=2", MIXED["bytes"]),
     ],
 }
 

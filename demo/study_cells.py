@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-import study_eden
+import study_variances
 import tithe
 import tithe.torch
 from study_models import Task
@@ -17,7 +17,7 @@ from tithe._torch_squares import Squares
 RANKS = 4
 STRATEGY = "server"  # the hook's default
 MOMENTUM = 0.9
-FROZEN_AT = 100  # steps
+TIED = "tithe's AdamW"
 
 
 @dataclass(frozen=True)
@@ -50,34 +50,13 @@ CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key
 
 
 def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer:
-    kinds = {"AdamW": torch.optim.AdamW, "AdamW split": tithe.torch.optim.AdamW, "AdamW frozen": Frozen}
+    kinds = {"AdamW": torch.optim.AdamW, TIED: tithe.torch.optim.AdamW, **study_variances.RULES}
     if cell.optimizer in kinds:
         return kinds[cell.optimizer](model.parameters(), lr=cell.rate)
     # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
     momentum = 0.0 if "feedback=momentum" in codec else MOMENTUM
     nesterov = momentum > 0 and cell.optimizer.startswith("Nesterov")
     return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum, nesterov=nesterov)
-
-
-class Frozen(torch.optim.AdamW):
-    """Divides by what the mean of squares was after FROZEN_AT steps, as the 1-bit Adam of Tang et al. does (2021)."""
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                state = self.state[p]
-                if not state or state["step"] < FROZEN_AT:
-                    continue
-                if state["step"] == FROZEN_AT:
-                    state["root"] = (state["exp_avg_sq"] / (1 - beta2**FROZEN_AT)).sqrt_().add_(group["eps"])
-                state["step"] += 1
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                state["exp_avg"].lerp_(p.grad, 1 - beta1)
-                p.addcdiv_(state["exp_avg"], state["root"], value=-group["lr"] / (1 - beta1 ** state["step"].item()))
-                p.grad = None  # so that torch's step leaves it alone
-        super().step()
 
 
 def learning_rate(cell: Cell, step: int) -> float:
@@ -87,10 +66,12 @@ def learning_rate(cell: Cell, step: int) -> float:
 
 
 class Ranks:
-    """The sessions of all ranks, and one thread each."""
+    """The sessions of all ranks, and one thread each. codec: a spec; rules may follow, each after a semicolon."""
 
     def __init__(self, codec: str, seed: int):
-        self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0)
+        codec, *rules = (word.strip() for word in codec.split(";"))
+        choices = dict(tuple(word.strip() for word in rule.split(": ")) for rule in rules)
+        self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0, choices=choices)
         self.threads = ThreadPoolExecutor(RANKS)
 
     def average(self, buckets: list[dict[str, np.ndarray]]) -> None:
@@ -114,8 +95,8 @@ class Ranks:
 
 
 class Parts:
-    """The squares of tithe.torch.optim.AdamW (tithe._torch_squares) where all ranks are in this process: their
-    mean products are the product with their mean gradient."""
+    """The squares of tithe's AdamW (tithe._torch_squares) where all ranks are in this process: their mean products are
+    the product with their mean gradient."""
 
     def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]]):
         self.parameters = [p for _, p in named]
@@ -125,7 +106,7 @@ class Parts:
 
     def before(self, gradients: list[list[torch.Tensor]]) -> None:
         if (leaving := self.squares.leaves()) is not None:
-            self.bytes_sent += 2 * (RANKS - 1) / RANKS * leaving[1].nbytes
+            self.bytes_sent += leaving[1].nbytes
         mean = [torch.stack(parts).mean(0).flatten() for parts in zip(*gradients, strict=True)]
         self.squares.gives(self.parameters, torch.cat(mean))
 
@@ -139,10 +120,11 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
     model = task.make()
     names, parameters = zip(*model.named_parameters(), strict=True)
     optimizer = make_optimizer(cell, model, codec)
-    parts = Parts(optimizer, list(model.named_parameters())) if cell.optimizer == "AdamW split" else None
+    parts = Parts(optimizer, list(model.named_parameters())) if cell.optimizer == TIED else None
+    rule = optimizer if isinstance(optimizer, study_variances.Rule) else None
     inputs, targets = task.train
     random = np.random.default_rng([seed, 0])
-    with study_eden.Ranks(codec, RANKS) if codec.startswith(study_eden.NAME) else Ranks(codec, seed) as ranks:
+    with Ranks(codec, seed) as ranks:
         for step in range(cell.steps):
             chosen = torch.from_numpy(random.integers(len(inputs), size=(RANKS, cell.batch)))
             gradients = []
@@ -151,6 +133,8 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
                 gradients.append([g.contiguous() for g in torch.autograd.grad(loss, parameters)])
             if parts is not None:
                 parts.before(gradients)
+            if rule is not None:
+                rule.sees(gradients)
             ranks.average([dict(zip(names, (g.numpy() for g in mine), strict=True)) for mine in gradients])
             if parts is not None:
                 parts.after(gradients[0])
@@ -159,7 +143,8 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(cell, step)
             optimizer.step()
-        sent = (ranks.bytes_sent() + (parts.bytes_sent if parts is not None else 0)) / cell.steps
+        beside = sum(extra.bytes_sent for extra in (parts, rule) if extra is not None)
+        sent = (ranks.bytes_sent() + 2 * (RANKS - 1) / RANKS * beside) / cell.steps
     bits = [[gradient.view(torch.int32) for gradient in mine] for mine in gradients]  # NaNs, too, are the same
     if not all(torch.equal(a, b) for mine in bits[1:] for a, b in zip(bits[0], mine, strict=True)):
         raise RuntimeError(f"{codec}: ranks ended with different bits")

@@ -16,10 +16,10 @@ from torch import nn
 from study_models import CHARACTERS, Task, Transformer, windows
 
 CONTEXT = 128  # bytes that the transformer sees
-WORDS = 4096  # rows; the last one is all words that are rarer
+WORDS = 2048  # rows; the last one is all words that are rarer
 BEFORE = 8  # words that the next one is told from
 HELD_OUT = 10  # of a hundred files
-TESTED = 1000  # windows of bytes, and 8 times as many words
+TESTED = 500  # windows of bytes, and 32 times as many words
 WORD = re.compile(rb"[A-Za-z_]+|[^\sA-Za-z_]")
 
 
@@ -34,7 +34,7 @@ def large_transformer() -> nn.Module:
 class Words(nn.Module):
     """The next word from the mean of those before."""
 
-    def __init__(self, width: int = 64):
+    def __init__(self, width: int = 48):
         super().__init__()
         self.words, self.wide, self.head = nn.Embedding(WORDS, width), nn.Linear(width, width), nn.Linear(width, WORDS)
 
@@ -74,7 +74,7 @@ class Texts:
         self.by_name = {
             "bytes": Task(transformer, *text, "nats"),
             "large": Task(large_transformer, *text, "nats"),
-            "words": Task(Words, told[0], spread(told[1], 8 * TESTED), "nats"),
+            "words": Task(Words, told[0], spread(told[1], 32 * TESTED), "nats"),
         }
         self.about = (
             f"bytes, large, words: Python's library, {len(train)} bytes to train and {len(test)} to test, CRC-32"

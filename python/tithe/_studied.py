@@ -58,7 +58,7 @@ STUDIED = {
     "nuqsgd": {
         "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
-        "AdamW": "yes",
+        "AdamW": "no: 0.01 nats (transformer)",
     },
     "onebit": {
         "SGD 0.5, tuned rate": "yes",

@@ -193,9 +193,10 @@ def test_max_norm_is_torchs_clipping():
 
 
 def spike(rank, world, codec, ours):
-    """Norms of what came, before it was clipped, and whether ranks agree; the spike is rank 1's, in step 10."""
+    """Norms of what came, before it was clipped, and whether ranks agree; the spike is rank 1's, in step 10. Else norms
+    are about 1, and below the limit of 3."""
     model = DDP(net())
-    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3, max_norm=1.0 if ours else 0)
+    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3, max_norm=3.0 if ours else 0)
     tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)
     norms = []
     for step in range(40):
@@ -205,7 +206,7 @@ def spike(rank, world, codec, ours):
         (loss * (1e5 if (rank, step) == (1, 10) else 1)).backward()
         norms.append(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item())
         if not ours:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 3.0)
         optimizer.step()
     return norms, bits(model.parameters())
 
