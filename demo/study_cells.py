@@ -46,6 +46,7 @@ _RATES = {
     ("transformer", "SGD 0.9"): 0.4,
     ("transformer", "AdamW"): 8e-3,
 }
+_RATES |= {(model, TIED): rate for (model, optimizer), rate in _RATES.items() if optimizer == "AdamW"}
 CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key, rate in _RATES.items())}
 
 

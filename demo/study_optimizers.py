@@ -8,7 +8,7 @@ loses the runs at hand; RESUME=1 goes on.
 Environment:
     SEEDS=3
     CODECS="a b"          spec strings; all codecs if unset
-    OPTIMIZERS="a, b"     of SGD 0.9, AdamW; both if unset
+    OPTIMIZERS="a, b"     of SGD 0.9, AdamW, tithe's AdamW; all if unset
     FP32_SEEDS=8          of the reference: its spread is the noise that others are measured by
     JOBS=2                processes
     RESUME=1              keeps what OUT/study_optimizers.json holds and trains only what is missing
@@ -35,6 +35,7 @@ import study_verdict
 import tithe
 from run import machine
 from study_models import Tasks
+from study_verdict import OWN
 
 FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a cell's rate, for RATES
 RATES_SEED = 100  # apart from the seeds that are compared
@@ -80,6 +81,10 @@ def jobs_of(codecs: list[str], cells: list[study_cells.Cell]) -> list[tuple[stud
     for seed in range(max(seeds, plain)):
         for codec in codecs:
             fits = [c for c in cells if codec not in MOMENTUM_CODECS or c.optimizer == "SGD 0.9"]
+            if codec == "fp32":  # tithe's own optimizers are compared with those that users have
+                fits = list(
+                    dict.fromkeys(study_cells.CELLS[f"{c.model}, {OWN.get(c.optimizer, c.optimizer)}"] for c in fits)
+                )
             if seed < (plain if codec == "fp32" else seeds):
                 out += [(cell, codec, seed) for cell in fits]
     return out

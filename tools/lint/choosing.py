@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE / "demo"))
 
 import study_verdict  # noqa: E402
 
-OPTIMIZERS = ("SGD 0.9", "AdamW")
+OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
