@@ -65,10 +65,11 @@ def controls(model: str) -> list[Arm]:
 
 
 FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs that need it
-MIXED = {  # 2 bits, and 1 for a third of the values or more: 16 times fewer bytes than fp32, with what goes beside
-    "bytes": "eden:bits=2; *.wide.weight: eden:bits=1",
-    "convnet": "eden:bits=2; >= 50000: eden:bits=1",
-    "words": "eden:bits=2; words.*: eden:bits=1",
+SMALL = "< 4096: fp8 in a group"
+MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not raw: 16 times fewer bytes than fp32
+    "bytes": f"eden:bits=2; *.wide.weight: eden:bits=1; {SMALL}",
+    "convnet": f"eden:bits=2; >= 50000: eden:bits=1; {SMALL}",
+    "words": f"eden:bits=2; words.*: eden:bits=1; {SMALL}",
 }
 PARTS = {
     "adamw": [

@@ -67,11 +67,16 @@ def learning_rate(cell: Cell, step: int) -> float:
 
 
 class Ranks:
-    """The sessions of all ranks, and one thread each. codec: a spec; rules may follow, each after a semicolon."""
+    """The sessions of all ranks, and one thread each. codec: a spec; rules may follow, each after a semicolon, and one
+    that ends in "in a group" is for all its tensors together."""
 
     def __init__(self, codec: str, seed: int):
         codec, *rules = (word.strip() for word in codec.split(";"))
-        choices = dict(tuple(word.strip() for word in rule.split(": ")) for rule in rules)
+        choices = {}
+        for rule in rules:
+            match, spec = rule.split(": ")
+            alone = spec.removesuffix(" in a group")
+            choices[match] = alone if alone == spec else {"codec": alone, "group": "small ones"}
         self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0, choices=choices)
         self.threads = ThreadPoolExecutor(RANKS)
 
@@ -107,7 +112,9 @@ class Parts:
 
     def before(self, gradients: list[list[torch.Tensor]]) -> None:
         if (leaving := self.squares.leaves()) is not None:
-            self.bytes_sent += leaving[1].nbytes
+            frame = tithe.encode(self.squares.codec, leaving[1].numpy())
+            leaving[1].copy_(torch.from_numpy(tithe.decode(frame)))
+            self.bytes_sent += len(frame)
         mean = [torch.stack(parts).mean(0).flatten() for parts in zip(*gradients, strict=True)]
         self.squares.gives(self.parameters, torch.cat(mean))
 

@@ -106,3 +106,8 @@ STUDIED = {
         "AdamW": "no: 0.30 nats (transformer)",
     },
 }
+DEFAULTS = {
+    "SGD 0.9": "fp8",
+    "tithe's AdamW": "fp8",
+}
+OWN = "tithe's AdamW"

@@ -22,7 +22,7 @@ class AdamW(torch.optim.AdamW):
     Adam divides by the root of the mean squared gradient. Of a compressed gradient that holds the codec's error too, so
     that steps come out too small where gradients are small beside their neighbours. variance="split" takes the error
     out: each rank multiplies its own gradient by the mean that was sent, and which part of the mean square these
-    products are is exchanged in bf16 with steps 2, 4, 8, ..., 64 and every hundredth: 0.16 bits per value and step. At
+    products are is exchanged as fp8 with steps 2, 4, 8, ..., 64 and every hundredth: 0.08 bits per value and step. At
     least a twentieth stays. variance="sent" divides as torch does.
 
     Before attach(), with codecs that lose nothing, and in the exact steps it is torch.optim.AdamW, bit for bit.

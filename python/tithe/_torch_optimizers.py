@@ -10,7 +10,7 @@ import torch
 
 from tithe import _core
 from tithe._choices import is_lossless
-from tithe._studied import STUDIED
+from tithe._studied import DEFAULTS, OWN, STUDIED
 from tithe._torch_adamw import AdamW
 from tithe._torch_checks import some
 from tithe._torch_clips import Clips
@@ -113,14 +113,33 @@ def _has_momentum(optimizer: torch.optim.Optimizer) -> bool:
 
 def moves(codec: str) -> bool:
     """Whether SGD's momentum goes before this codec: where behind it the table refuses the pair, and where nobody
-    knows."""
-    return studied(codec).get("SGD 0.9") != "yes"
+    knows. Not with a clip, which is for gradients and would meet velocities."""
+    return "clip=" not in codec and studied(codec).get("SGD 0.9") != "yes"
 
 
 def studied(codec: str) -> dict[str, str]:
     """By optimizer, of a spec or else of its codec at its defaults."""
     spec = _core.check_codec(codec)
     return STUDIED.get(spec, STUDIED.get(spec.partition(":")[0], {}))
+
+
+def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> str:
+    """Without a word the codec that DEFAULTS name for all of the optimizers, else that of all sessions; for "auto" what
+    the table says yes to under each of them."""
+    columns = {_column(each)[0] for each in optimizers}
+    if codec is None:
+        named = {DEFAULTS.get(column) for column in columns}
+        return named.pop() if len(named) == 1 and None not in named else _core.Options().codec
+    if codec != "auto" or not columns:
+        return codec
+    near = [
+        spec
+        for spec, found in STUDIED.items()
+        if all(found.get("AdamW" if column == OWN else column) == "yes" for column in columns)
+        and spec not in ("bf16", "fp16")
+        and "feedback=momentum" not in spec
+    ]
+    return f"auto:allow={'+'.join(near)}" if near else codec
 
 
 def warn(optimizer: torch.optim.Optimizer, codec: str) -> None:
@@ -145,6 +164,8 @@ def warn(optimizer: torch.optim.Optimizer, codec: str) -> None:
 def _column(optimizer: torch.optim.Optimizer) -> tuple[str | None, str]:
     """Of the table, and what to do instead."""
     safe = f"leave codec= out for {_core.Options().codec}"
+    if isinstance(optimizer, AdamW):
+        return OWN, safe
     if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
         return "AdamW", f"take tithe.torch.optim.AdamW, or {safe}"
     if isinstance(optimizer, torch.optim.SGD):

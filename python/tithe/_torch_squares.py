@@ -4,7 +4,7 @@
 Adam squares what was sent, and so the codec's error as well. Here each rank multiplies its own gradient, which it knows
 exactly, by the mean that all ranks got, and keeps the mean of these products with the weights of Adam's own. Averaged
 over the ranks they are the true mean gradient times the one that was sent: an error is in it once, with either sign,
-and not squared. What that is of Adam's mean of squares is exchanged now and then, in bf16, with the first bucket of a
+and not squared. What that is of Adam's mean of squares is exchanged now and then, as fp8, with the first bucket of a
 step. With a codec that loses nothing it is all of it.
 """
 
@@ -31,7 +31,7 @@ def is_due(step: int) -> bool:
 class Squares(Tie):
     """This rank's mean products, float32, on the host, flat as in DDP's buckets."""
 
-    kind, suffix, codec = "squares", " (squares)", "bf16:feedback=none"
+    kind, suffix, codec = "squares", " (squares)", "fp8:feedback=none"
     optimizer: "AdamW"
 
     def __init__(self, optimizer: "AdamW", names: Names) -> None:
@@ -52,8 +52,8 @@ class Squares(Tie):
         self._travelling = None
         if not is_due(steps_done(self.optimizer) + 1) or not self.means:
             return None
-        self._travelling = torch.cat([self._part(number, p) for number, (_, p) in self.names.items()]).bfloat16()
-        return self.layout("bfloat16"), self._travelling
+        self._travelling = torch.cat([self._part(number, p) for number, (_, p) in self.names.items()])
+        return self.layout("float32"), self._travelling
 
     def _part(self, number: int, p: torch.Tensor) -> torch.Tensor:
         """What this rank has of them, of Adam's mean of squares; 1 where nothing was sent so far."""

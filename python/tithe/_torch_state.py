@@ -27,7 +27,7 @@ from tithe._torch_fit import check_fit, check_place, laid_out_like, say_what_dif
 from tithe._torch_gather import gather_states, labelled, own_state, unlabelled
 from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
 from tithe._torch_live import Live
-from tithe._torch_optimizers import Ties, optimizers_of
+from tithe._torch_optimizers import Ties
 from tithe._torch_trace import Backward
 from tithe._torch_watch import watch
 
@@ -101,10 +101,10 @@ class State(_Slots):
         self._ties: Ties | None = None
         self._unused = watch(self)
 
-    def _tie(self, optimizer: Any) -> None:
+    def _tie(self, optimizers: list[torch.optim.Optimizer]) -> None:
         """Before open(). Choices get what the ties send, and those of the exact steps where there are any."""
         says = dist.get_rank(self._group()) == 0
-        ties = Ties(optimizers_of(optimizer, self._names), self._names, self.codec, self._choices(), says)
+        ties = Ties(optimizers, self._names, self.codec, self._choices(), says)
         if not ties.all and ties.exact is None:
             return
         final = before(ties.rules(), self._choices())
