@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import study_variances
 from study_cells import TIED, Cell
 
-SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (32, 1000), "large": (2, 2000)}  # batch per rank, steps
+SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (16, 1000), "large": (2, 2000)}  # batch per rank, steps
 RATES = {  # suits fp32: `PARTS=rates make study-adam`
-    ("bytes", "AdamW"): 2e-3,
+    ("bytes", "AdamW"): 4e-3,
     ("bytes", "SGD 0.9"): 0.3,
     ("bytes", "Nesterov 0.9"): 0.3,
     ("convnet", "AdamW"): 4e-3,

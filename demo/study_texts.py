@@ -15,7 +15,7 @@ from torch import nn
 
 from study_models import CHARACTERS, Task, Transformer, windows
 
-CONTEXT = 128  # bytes that the transformer sees
+CONTEXT = 64  # bytes that the transformer sees
 WORDS = 2048  # rows; the last one is all words that are rarer
 BEFORE = 8  # words that the next one is told from
 HELD_OUT = 10  # of a hundred files

@@ -136,7 +136,7 @@ def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> 
         spec
         for spec, found in STUDIED.items()
         if all(found.get("AdamW" if column == OWN else column) == "yes" for column in columns)
-        and spec not in ("bf16", "fp16")
+        and spec != "bf16"
         and "feedback=momentum" not in spec
     ]
     return f"auto:allow={'+'.join(near)}" if near else codec
