@@ -113,8 +113,9 @@ def _has_momentum(optimizer: torch.optim.Optimizer) -> bool:
 
 def moves(codec: str) -> bool:
     """Whether SGD's momentum goes before this codec: where behind it the table refuses the pair, and where nobody
-    knows. Not with a clip, which is for gradients and would meet velocities."""
-    return "clip=" not in codec and studied(codec).get("SGD 0.9") != "yes"
+    knows. Not where it was found to bring nothing (docs/optimizers.md), and not with a clip, which is for gradients and
+    would meet velocities."""
+    return not codec.startswith("eden") and "clip=" not in codec and studied(codec).get("SGD 0.9") != "yes"
 
 
 def studied(codec: str) -> dict[str, str]:

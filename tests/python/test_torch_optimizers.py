@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
 import tithe.torch
+from tithe._studied import DEFAULTS, STUDIED
+from tithe._torch_optimizers import moves, suitable
 
 CASES = {"adamw": "minmax", "exact": "minmax", "sgd": "onebit"}
 
@@ -258,6 +260,9 @@ def refused(rank, world):
     model = both()
     with pytest.raises((ValueError, tithe.Error), match="leave it out of SGD"):
         attach(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True), "onebit", model=model)
+    model = DDP(torch.nn.Embedding(10, 4, sparse=True))
+    with pytest.raises((ValueError, tithe.Error), match="sparse"):
+        attach(tithe.torch.optim.AdamW(model.parameters()), model=model)
     model = both()
     optimizer = tithe.torch.optim.AdamW(model.parameters())
     attach(optimizer, model=model)
@@ -342,6 +347,7 @@ def warned(rank, world, kind, codec):
         "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
         "SGD 0.9": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
         "RMSprop": lambda p: torch.optim.RMSprop(p),
+        "Muon": lambda p: torch.optim.Muon([each for each in p if each.dim() == 2]),
         "ours": lambda p: tithe.torch.optim.AdamW(p),
     }[kind](model.parameters())
     tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)
@@ -359,7 +365,9 @@ def warned(rank, world, kind, codec):
         ("SGD 0.9", "onebit", None),  # momentum moves
         ("SGD", "onebit", None),
         ("RMSprop", "onebit", "under SGD 0.9 no: diverged"),
-        ("RMSprop", "nuqsgd", None),
+        ("RMSprop", "fp8", None),
+        ("Muon", "onebit", "under SGD 0.9 no: diverged"),
+        ("Muon", "fp8", None),
     ],
 )
 def test_a_pair_that_the_table_refuses_gets_one_warning(kind, codec, says):
@@ -368,4 +376,58 @@ def test_a_pair_that_the_table_refuses_gets_one_warning(kind, codec, says):
     assert len(warnings) == (says is not None)
     assert says is None or says in warnings[0]
     assert not [text for level, text in texts[1] if level == "WARNING"]  # rank 0 alone
-    assert (kind == "RMSprop") == any("left as it is" in text for _, text in texts[0])
+    assert (kind in ("RMSprop", "Muon")) == any("left as it is" in text for _, text in texts[0])
+
+
+# ---- What is sent without a word
+
+
+def optimizers():
+    parameters = list(net().parameters())
+    return {
+        "SGD 0.9": torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        "AdamW": torch.optim.AdamW(parameters),
+        "tithe's AdamW": tithe.torch.optim.AdamW(parameters),
+        "unknown": torch.optim.RMSprop(parameters),
+    }
+
+
+def test_an_optimizer_has_a_codec_of_its_own_if_all_that_were_given_have_the_same():
+    default, known = tithe._core.Options().codec, optimizers()
+    assert suitable(None, []) == suitable(None, [known["unknown"]]) == suitable(None, [known["AdamW"]]) == default
+    for name in DEFAULTS:
+        assert suitable(None, [known[name]]) == DEFAULTS[name]
+        assert suitable(None, [known[name], known["unknown"]]) == default
+        assert suitable("onebit", [known[name]]) == "onebit"
+
+
+def test_auto_may_use_what_the_table_says_yes_to():
+    known = optimizers()
+    allowed = {name: suitable("auto", [each]).removeprefix("auto:allow=").split("+") for name, each in known.items()}
+    assert allowed["unknown"] == ["auto"] == [suitable("auto", [])]
+    assert allowed["tithe's AdamW"] == allowed["AdamW"]  # with "auto" it divides as torch's does
+    for name in ("AdamW", "SGD 0.9"):
+        assert "fp8" in allowed[name] and "bf16" not in allowed[name]
+        assert all(STUDIED[spec][name] == "yes" for spec in allowed[name])
+    both = suitable("auto", [known["AdamW"], known["SGD 0.9"]])
+    assert set(both.removeprefix("auto:allow=").split("+")) == set(allowed["AdamW"]) & set(allowed["SGD 0.9"])
+    assert suitable("auto:allow=onebit", [known["AdamW"]]) == "auto:allow=onebit"
+
+
+def automatic(rank, world):
+    model = DDP(net())
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = tithe.torch.attach(model, optimizer=optimizer, codec="auto", **OPTIONS)
+    train(model, optimizer, rank, range(3))
+    plain = DDP(net())
+    return state.codec, tithe.torch.attach(plain, optimizer=make("sgd", plain), **OPTIONS).codec
+
+
+def test_attach_takes_them():
+    for auto, without_a_word in run_ranks(2, automatic):
+        assert auto.startswith("auto:allow=") and "fp8" in auto
+        assert without_a_word == DEFAULTS["SGD 0.9"]
+
+
+def test_with_a_clip_momentum_stays_behind_the_codec():
+    assert moves("onebit") and not moves("onebit:clip=1.0") and not moves("fp8") and not moves("eden:bits=1")
