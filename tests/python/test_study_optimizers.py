@@ -41,7 +41,7 @@ def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
         optimizer.step()
     assert run["score"] == pytest.approx(task.score(model), abs=1e-3)
     assert run["values"] == sum(p.numel() for p in model.parameters())
-    assert 4 < run["bytes_per_step"] / run["values"] < 6.5  # 3/4 twice, of four bytes, and headers
+    assert 4 < run["bytes_per_step"] / run["values"] < 7  # 3/4 twice, of four bytes, headers, and parts of squares
 
 
 def test_momentum_that_a_codec_has_is_not_applied_twice():
