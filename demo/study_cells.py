@@ -66,17 +66,22 @@ def learning_rate(cell: Cell, step: int) -> float:
     return cell.rate * min((step + 1) / rise, (cell.steps - step) / (cell.steps - rise + 1))
 
 
+def parsed(codec: str) -> tuple[str, dict]:
+    """A spec, and choices: rules may follow it, each after a semicolon, and one that ends in "in a group" is for all
+    its tensors together."""
+    spec, *rules = (word.strip() for word in codec.split(";"))
+    choices = {}
+    for match, of in (rule.split(": ") for rule in rules):
+        alone = of.removesuffix(" in a group")
+        choices[match] = of if alone == of else {"codec": alone, "group": "small ones"}
+    return spec, choices
+
+
 class Ranks:
-    """The sessions of all ranks, and one thread each. codec: a spec; rules may follow, each after a semicolon, and one
-    that ends in "in a group" is for all its tensors together."""
+    """The sessions of all ranks, and one thread each."""
 
     def __init__(self, codec: str, seed: int):
-        codec, *rules = (word.strip() for word in codec.split(";"))
-        choices = {}
-        for rule in rules:
-            match, spec = rule.split(": ")
-            alone = spec.removesuffix(" in a group")
-            choices[match] = alone if alone == spec else {"codec": alone, "group": "small ones"}
+        codec, choices = parsed(codec)
         self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0, choices=choices)
         self.threads = ThreadPoolExecutor(RANKS)
 
