@@ -152,7 +152,7 @@ study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= 
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/study_optimizers.py
 
-study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tithe's own optimizers add: PARTS= ARMS= SEEDS= STEPS= JOBS= RESUME= OUT=
+study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tithe's own optimizers add: PARTS= ARMS= SEEDS= SHARE= JOBS= RESUME= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/study_adam.py

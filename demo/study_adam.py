@@ -10,14 +10,13 @@ Environment:
                           rates: fp32 at rates around each; tuned: then all arms of the parts at their own best rates
     ARMS=text             only arms whose name holds the text
     SEEDS=5
-    STEPS=                fewer steps, to try it: such runs are not kept with others
+    SHARE=1               of the steps: with 0.4 it takes less than half as long; such runs are not kept with others
     JOBS=2                processes
     RESUME=1              keeps what OUT/study_adam.json holds and trains only what is missing
     DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=bench/results
 """
 
-import dataclasses
 import os
 import shlex
 import subprocess
@@ -39,7 +38,7 @@ from study_arms import FACTORS, PARTS, TUNED_ON, Arm
 from study_models import Tasks
 from study_texts import Texts
 
-SHOWN = ("PARTS", "ARMS", "SEEDS", "STEPS")
+SHOWN = ("PARTS", "ARMS", "SEEDS", "SHARE")
 
 _tasks: dict = {}
 
@@ -56,19 +55,18 @@ def start_worker(folder: str) -> None:
     read(folder)
 
 
-def work(job: tuple[Arm, int, int | None]) -> dict | str:
-    arm, seed, steps = job
-    cell = arm.cell if steps is None else dataclasses.replace(arm.cell, steps=steps)
+def work(job: tuple[Arm, int, float]) -> dict | str:
+    arm, seed, share = job
     begin = time.monotonic()
     try:
-        run = study_cells.train(cell, arm.codec, seed, _tasks[arm.model])
+        run = study_cells.train(arm.part(share), arm.codec, seed, _tasks[arm.model])
     except (tithe.Error, RuntimeError, ValueError) as trouble:
         return f"{arm.name}, seed {seed}: {trouble}"
     return {"arm": arm.name, **run, "seconds": round(time.monotonic() - begin, 1)}
 
 
 class Results(study_results.Results):
-    def __init__(self, folder: Path, about: str, steps: int | None, resume: bool):
+    def __init__(self, folder: Path, about: str, share: float, resume: bool):
         given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
         details = {
             "machine": machine(),
@@ -76,11 +74,11 @@ class Results(study_results.Results):
             "data": about,
             "ranks": study_cells.RANKS,
             "strategy": study_cells.STRATEGY,
-            "steps": steps,
+            "share": share,
             "shapes": {name: list(shape) for name, shape in study_arms.SHAPES.items()},
             "rates": {", ".join(key): rate for key, rate in study_arms.RATES.items()},
         }
-        same = ("data", "ranks", "strategy", "steps")
+        same = ("data", "ranks", "strategy", "share")
         super().__init__(folder, "study_adam", details, same, resume)
 
     @staticmethod
@@ -113,11 +111,11 @@ def chosen(results: Results) -> list[tuple[Arm, int]]:
     return [(arm, seed) for seed in range(seeds) for arm in needed]
 
 
-def run_all(pool, todo: list, results: Results, steps: int | None) -> int:
+def run_all(pool, todo: list, results: Results, share: float) -> int:
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     commit = done.stdout.strip()
     begin, status = time.monotonic(), 0
-    for at, run in enumerate(pool.imap_unordered(work, [(*job, steps) for job in todo]), 1):
+    for at, run in enumerate(pool.imap_unordered(work, [(*job, share) for job in todo]), 1):
         if isinstance(run, str):
             status = 1
             print(f"study: {run}", file=sys.stderr, flush=True)
@@ -132,10 +130,10 @@ def run_all(pool, todo: list, results: Results, steps: int | None) -> int:
 
 def main() -> int:
     folder = os.environ.get("DATA") or idx.DEBIAN
-    steps = int(os.environ["STEPS"]) if os.environ.get("STEPS") else None
     try:
+        share = float(os.environ.get("SHARE") or 1)
         out = Path(os.environ.get("OUT") or "bench/results")
-        results = Results(out, read(folder), steps, os.environ.get("RESUME") == "1")
+        results = Results(out, read(folder), share, os.environ.get("RESUME") == "1")
         if os.environ.get("PARTS") == "list":
             print(study_adam_verdict.times(study_adam_verdict.Study(results.details)))
             return 0
@@ -147,7 +145,7 @@ def main() -> int:
     status = 0
     with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
         try:
-            status = run_all(pool, todo, results, steps)
+            status = run_all(pool, todo, results, share)
         except KeyboardInterrupt:
             status = 130
             print("study: stopped; RESUME=1 goes on from here")

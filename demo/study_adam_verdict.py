@@ -16,6 +16,7 @@ def unit(arm: Arm) -> str:
 
 class Study:
     def __init__(self, details: dict):
+        self.share = details["share"]
         self.scores: dict[str, dict[int, float | None]] = {}
         self.sent: dict[str, float] = {}
         self.seconds: dict[str, list[float]] = {}
@@ -110,7 +111,7 @@ def references(study: Study) -> str:
                 shown = (
                     f"{statistics.fmean(known):.2f} %" if unit(arm) == "%" else f"{-statistics.fmean(known):.3f} nats"
                 )
-                rows.append([arm.cell.about, shown, deviation, str(len(known))])
+                rows.append([arm.part(study.share).about, shown, deviation, str(len(known))])
     return markdown(["reference", "fp32", "deviation between seeds", "seeds"], rows, 0)
 
 

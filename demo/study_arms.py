@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import study_variances
 from study_cells import TIED, Cell
 
-SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (16, 1000), "large": (2, 2000)}  # batch per rank, steps
+SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (16, 4000), "large": (2, 2000)}  # batch per rank, steps
 RATES = {  # suits fp32: `PARTS=rates make study-adam`
     ("bytes", "AdamW"): 4e-3,
     ("bytes", "SGD 0.9"): 0.3,
@@ -38,6 +38,10 @@ class Arm:
     def cell(self) -> Cell:
         rate = RATES[self.model, base(self.optimizer)] * self.factor
         return Cell(self.model, self.optimizer, rate, *SHAPES[self.model])
+
+    def part(self, share: float) -> Cell:
+        """With so much of the steps."""
+        return dataclasses.replace(self.cell, steps=max(1, round(share * self.cell.steps)))
 
     @property
     def name(self) -> str:

@@ -54,6 +54,7 @@ STUDIED = {
         "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
         "AdamW": "yes",
+        "tithe's AdamW": "yes",
     },
     "fp8_shared": {
         "SGD 0.5, tuned rate": "yes",
@@ -69,6 +70,7 @@ STUDIED = {
         "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
         "AdamW": "no: 0.29 nats (transformer)",
+        "tithe's AdamW": "no: 0.06 nats (transformer)",
     },
     "natural": {
         "SGD 0.5, tuned rate": "yes",
@@ -79,11 +81,13 @@ STUDIED = {
         "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
         "AdamW": "no: 0.01 nats (transformer)",
+        "tithe's AdamW": "yes",
     },
     "onebit": {
         "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "no: diverged",
         "AdamW": "no: 0.33 nats (transformer)",
+        "tithe's AdamW": "no: 0.21 nats (transformer)",
     },
     "powersgd": {
         "SGD 0.5, tuned rate": "yes",
@@ -104,6 +108,7 @@ STUDIED = {
         "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "no: 1.3 points (mlp)",
         "AdamW": "no: 0.18 nats (transformer)",
+        "tithe's AdamW": "no: 0.43 nats (transformer)",
     },
     "rangefloat": {
         "SGD 0.5, tuned rate": "yes",

@@ -83,7 +83,7 @@ def test_rules_divide_by_what_they_say():
     assert squares("AdamW local", [(1.0, 3.0)] * 30) == pytest.approx([(0.25 + 5.0) / 2] * 30)  # (1 + 9) / 2 = 5
 
 
-def details(differences, steps=None):
+def details(differences):
     runs = []
     for arm, offsets in zip(PAIR, (differences, [0.0] * len(differences)), strict=True):
         for seed, offset in enumerate(offsets):
@@ -91,7 +91,7 @@ def details(differences, steps=None):
             runs.append(
                 {"arm": arm.name, "seed": seed, "score": score, "bytes_per_step": 1.0, "values": 1, "seconds": 1}
             )
-    return {"runs": runs}
+    return {"share": 1, "runs": runs}
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_control_that_does_not_fall_short_is_told(differences, says):
 
 
 def test_runs_of_other_lengths_are_kept_apart(tmp_path):
-    results = study_adam.Results(tmp_path, "some data", 400, False)
+    results = study_adam.Results(tmp_path, "some data", 0.4, False)
     results.add({"arm": PAIR[0].name, "seed": 0, "score": 1.0, "commit": "0"})
-    assert (PAIR[0].name, 0) in study_adam.Results(tmp_path, "some data", 400, True).known
-    with pytest.raises(ValueError, match="'steps' differs"):
-        study_adam.Results(tmp_path, "some data", None, True)
+    assert (PAIR[0].name, 0) in study_adam.Results(tmp_path, "some data", 0.4, True).known
+    with pytest.raises(ValueError, match="'share' differs"):
+        study_adam.Results(tmp_path, "some data", 1, True)
