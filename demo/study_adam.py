@@ -11,6 +11,7 @@ Environment:
     ARMS=text             only arms whose name holds the text
     SEEDS=5
     SHARE=1               of the steps: with 0.4 it takes less than half as long; such runs are not kept with others
+    RANKS=4
     JOBS=2                processes
     RESUME=1              keeps what OUT/study_adam.json holds and trains only what is missing
     DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
@@ -38,7 +39,7 @@ from study_arms import FACTORS, PARTS, TUNED_ON, Arm
 from study_models import Tasks
 from study_texts import Texts
 
-SHOWN = ("PARTS", "ARMS", "SEEDS", "SHARE")
+SHOWN = ("PARTS", "ARMS", "SEEDS", "SHARE", "RANKS")
 
 _tasks: dict = {}
 

@@ -2,6 +2,7 @@
 """A run of the study of optimizers: one cell (a model with an optimizer as users write it), one codec, one seed. The
 ranks live in this process; each has its own part of the batch and its own session, as if it had its own process."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import tithe.torch
 from study_models import Task
 from tithe._torch_squares import Squares
 
-RANKS = 4
+RANKS = int(os.environ.get("RANKS") or 4)
 STRATEGY = "server"  # the hook's default
 MOMENTUM = 0.9
 TIED = "tithe's AdamW"
