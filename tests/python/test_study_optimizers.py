@@ -41,7 +41,7 @@ def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
         optimizer.step()
     assert run["score"] == pytest.approx(task.score(model), abs=1e-3)
     assert run["values"] == sum(p.numel() for p in model.parameters())
-    assert 4 < run["bytes_per_step"] / run["values"] < 6.5  # 3/4 twice, of four bytes, and headers
+    assert 4 < run["bytes_per_step"] / run["values"] < 7  # 3/4 twice, of four bytes, headers, and parts of squares
 
 
 def test_momentum_that_a_codec_has_is_not_applied_twice():
@@ -134,6 +134,7 @@ def tree(tmp_path):
     for name in (
         *("docs/choosing.md", "include/tithe/session.h", "include/tithe/codecs.def", "apps/tithe/codec/choosing.def"),
         *("bench/results/study_optimizers.json", "bench/results/study_optimizers.md", "bench/results/study.json"),
+        "python/tithe/_studied.py",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
