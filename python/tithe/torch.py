@@ -76,11 +76,12 @@ except ModuleNotFoundError as error:
 from tithe._exchange import together
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
 from tithe._torch_copies import take_over
+from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
 
-__all__ = ["Gathered", "State", "attach", "hook", "record_model"]
+__all__ = ["Gathered", "LocalSteps", "State", "attach", "hook", "record_model"]
 
 
 def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:
