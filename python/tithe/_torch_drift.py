@@ -117,16 +117,21 @@ class Fragment:
             if entry.base is not None:
                 entry.base = entry.anchor().clone()
 
-    def step(self, divisor: float) -> None:
-        """The outer step along what has arrived. divisor: the mean weight of the ranks; 0 where nobody sent any."""
+    def step(self, divisor: float, closing: bool) -> None:
+        """The outer step along what has arrived. divisor: the mean weight of the ranks; 0 where nobody sent any.
+
+        closing: what is left at the end is averaged, whatever the outer optimizer: its momentum is of whole windows.
+        """
         if divisor == 0.0:
             return
         if divisor != 1.0:
             for entry in self.entries:
                 entry.out.div_(divisor)
-        self.outer.step([entry for entry in self.entries if entry.trained])
+        by_optimizer = [entry for entry in self.entries if entry.trained and not closing]
+        if by_optimizer:
+            self.outer.step(by_optimizer)
         for entry in self.entries:
-            if not entry.trained:
+            if closing or not entry.trained:
                 entry.outer.sub_(entry.out)
 
     def merge(self, replace: bool) -> None:

@@ -33,8 +33,8 @@ class Exchange:
     def begin(
         cls, session: Session, fragments: list[Fragment], kind: int, number: int, weights: Sequence[float], behind: bool
     ) -> "Exchange":
-        """Hands over what the fragments have in out. weights: of all fragments of the model. behind: it is waited for on
-        a thread of its own."""
+        """Hands over what the fragments have in out. weights: of all of the model's fragments. behind: a thread of its
+        own waits."""
         entries = [entry for fragment in fragments for entry in fragment.entries]
         high, low = divmod(digest(entries), _HALF)
         rows = torch.zeros(session.world, 4 + len(weights), dtype=torch.float32)
@@ -65,6 +65,10 @@ class Exchange:
         self._ticket = -1
         if self._error is not None:
             raise self._error
+
+    @property
+    def closing(self) -> bool:
+        return float(self.rows[0, 0]) == CLOSING
 
     def weight(self, fragment: Fragment) -> float:
         """The mean weight of the ranks."""

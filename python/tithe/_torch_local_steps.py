@@ -6,6 +6,7 @@ What happens when is in _torch_windows, the drift in _torch_drift, a round in _t
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from tithe._exchange import all_gather_bytes, together
-from tithe._stats import summed_up
+from tithe._stats import by_tensor, summed_up
 from tithe._torch_checks import check_group, usable_timeout
 from tithe._torch_dense_start import Averaging, Scaled
 from tithe._torch_device import device_of
@@ -73,7 +74,7 @@ class LocalSteps:
     process_group: the ranks; None is the default group. options: choices, strategy, link, hosts, lanes, min_values,
     part_values, timeout, patience, seed, run, transport and so on (tithe.Session).
 
-    Leaving without an exception exchanges what is left of the window: then all ranks have the same parameters. Steps
+    Leaving without an exception averages what is left of the window: then all ranks have the same parameters. Steps
     outside the context are a rank's own, and nothing is exchanged.
     A rank whose drift is not finite sends nothing in that exchange, goes on from the outer parameters, and begins the
     optimizer's state anew where that is not finite. ValueError for settings; tithe.Error with `peer` for other ranks.
@@ -330,23 +331,26 @@ class LocalSteps:
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What this rank's codec has left unsent of a parameter's weighted drift, float32, in its shape."""
-        windows = self._running()
-        windows.wait()
-        for entry in windows.entries():
-            if entry.live is parameter:
-                return torch.from_numpy(windows.session.residual(entry.key, entry.out.numel())).view_as(entry.outer)
-        raise ValueError("the parameter is none of those that are exchanged")
+        unsent = self._running().residual(parameter)
+        if unsent is None:
+            raise ValueError("the parameter is none of those that are exchanged")
+        return unsent
 
     def stats(self) -> dict[str, Any]:
-        """What tithe.Session.stats() has of the exchanges; also after the end. Beside it iterations, exchanges, steps,
-        start_bytes_sent (of the dense start; 0 where it is DDP's), windows_late (ended by the deadline), windows_lost
-        (not finite), and steps_dropped: by late="drop", merge="replace" and lost windows.
+        """What tithe.Session.stats() has of the exchanges, with norms of the drift; also after the end.
+
+        Beside it iterations, exchanges, steps, start_bytes_sent (of the dense start; 0 where it is DDP's), windows_late
+        (ended by the deadline), windows_lost (not finite), steps_dropped (by late="drop", merge="replace", lost ones).
         """
         return self._sums() if self._at_end is None else dict(self._at_end)
 
     def _sums(self) -> dict[str, Any]:
         windows = self._running()
         sums = {**summed_up(windows.session._core), **windows.booked}
+        moved = [told for key, told in by_tensor(windows.session._core).items() if not key.startswith(BESIDE)]
+        for norm in ("gradient_norm", "residual_norm"):
+            sums[norm] = math.hypot(*(told[norm] for told in moved))
+        sums["relative_error"] = sums["residual_norm"] / sums["gradient_norm"] if sums["gradient_norm"] > 0 else 0.0
         if windows.averaging is not None:
             sums["start_bytes_sent"] += windows.averaging.session.stats()["bytes_sent"]
         return {**sums, "iterations": windows.iterations, "exchanges": windows.exchanges}

@@ -146,7 +146,7 @@ class Windows:
         say_where_ranks_differ(exchange.rows.tolist(), self.session.rank)
         replace = self.settings.merge == "replace"
         for fragment in exchange.fragments:
-            fragment.step(exchange.weight(fragment))
+            fragment.step(exchange.weight(fragment), exchange.closing)
             if replace and not fragment.late:
                 self._drop(fragment, fragment.steps)
                 fragment.steps = 0
@@ -178,6 +178,17 @@ class Windows:
     def _drop(self, fragment: Fragment, steps: int) -> None:
         """Books steps that nobody will see; those of a fragment count by its share of the model."""
         self.booked["steps_dropped"] += steps * fragment.values / sum(f.values for f in self.fragments)
+
+    def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor | None:
+        self.wait()
+        for fragment in self.fragments:
+            for entry in fragment.entries:
+                if entry.live is not parameter:
+                    continue
+                if fragment.number >= self._begun:  # it has never travelled
+                    return torch.zeros_like(entry.outer)
+                return torch.from_numpy(self.session.residual(entry.key, entry.out.numel())).view_as(entry.outer)
+        return None
 
     # ---- checkpoints
 
