@@ -42,7 +42,8 @@ def bits(network):
 
 
 def values(network):
-    return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+    """Of all parameters, as an array: tensors would be shared between processes, and go with them."""
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy()
 
 
 def inner(network, kind="adamw"):
