@@ -190,8 +190,12 @@ def _booked(rank, world, cases):
                 pending = local._windows._pending
                 flying = {e.key for f in pending.fragments for e in f.entries} if pending is not None else set()
                 # What has arrived and is not merged: every rank's share of it is the mean.
-                arrived = -torch.cat([(e.out if e.key in flying else 0 * e.out).reshape(-1) for e in entries])
-                counted = torch.cat([(e.base - e.outer if e.key in flying else 0 * e.out).reshape(-1) for e in entries])
+                arrived = -torch.cat(
+                    [(e.out if e.key in flying else torch.zeros_like(e.out)).reshape(-1) for e in entries]
+                )
+                counted = torch.cat(
+                    [(e.base - e.outer if e.key in flying else torch.zeros_like(e.out)).reshape(-1) for e in entries]
+                )
                 carry = -torch.cat([local.residual(p).reshape(-1) for p in network.parameters()])
                 rows.append([t.double().numpy() for t in (moved, outer, here - counted, arrived, carry)])
         results.append(rows)
