@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One exchange of LocalSteps: a round of its session, in which the drift of some fragments travels.
+"""One exchange of LocalSteps: a round of its session, in which the drift of a fragment travels.
 
 Beside the drift goes what each rank tells of itself, as a row of numbers in a place of its own: the others put zeros
 there, so that the sum is every rank's row. It travels raw, and the numbers are whole and small, so they arrive exactly.
 """
 
 import threading
-from collections.abc import Sequence
 
 import torch
 
@@ -21,9 +20,9 @@ WINDOW, CLOSING = 0, 1  # what a rank exchanges for: the next steps, or to end
 class Exchange:
     """A round under way, or what came of it."""
 
-    def __init__(self, fragments: list[Fragment], rows: torch.Tensor) -> None:
-        self.fragments = fragments
-        self.rows = rows  # one per rank: kind, round, digest in two halves, then the weight of each fragment
+    def __init__(self, fragment: Fragment, rows: torch.Tensor) -> None:
+        self.fragment = fragment
+        self.rows = rows  # one per rank: kind, round, digest in two halves, weight
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -31,18 +30,16 @@ class Exchange:
 
     @classmethod
     def begin(
-        cls, session: Session, fragments: list[Fragment], kind: int, number: int, weights: Sequence[float], behind: bool
+        cls, session: Session, fragment: Fragment, kind: int, number: int, weight: float, behind: bool
     ) -> "Exchange":
-        """Hands over what the fragments have in out. weights: of all of the model's fragments. behind: a thread of its
-        own waits."""
-        entries = [entry for fragment in fragments for entry in fragment.entries]
-        high, low = divmod(digest(entries), _HALF)
-        rows = torch.zeros(session.world, 4 + len(weights), dtype=torch.float32)
-        rows[session.rank] = torch.tensor([kind, number % _HALF, high, low, *weights])
+        """Hands over what the fragment has in out. behind: a thread of its own waits."""
+        high, low = divmod(digest(fragment.entries), _HALF)
+        rows = torch.zeros(session.world, 5, dtype=torch.float32)
+        rows[session.rank] = torch.tensor([kind, number % _HALF, high, low, weight])
         rows.mul_(session.world)  # the mean comes back
-        made = cls(fragments, rows)
+        made = cls(fragment, rows)
         made._session = session
-        made._ticket = session.sync({**{entry.key: entry.out for entry in entries}, _TOLD: rows})
+        made._ticket = session.sync({**{entry.key: entry.out for entry in fragment.entries}, _TOLD: rows})
         if behind:
             made._thread = threading.Thread(target=made._run, name="tithe-exchange", daemon=True)
             made._thread.start()
@@ -70,7 +67,7 @@ class Exchange:
     def closing(self) -> bool:
         return float(self.rows[0, 0]) == CLOSING
 
-    def weight(self, fragment: Fragment) -> float:
+    def weight(self) -> float:
         """The mean weight of the ranks."""
-        weights = self.rows[:, 4 + fragment.number].tolist()
+        weights = self.rows[:, 4].tolist()
         return sum(weights) / len(weights)

@@ -51,7 +51,7 @@ class Windows:
         self._optimizers = list(optimizers)
         self._since = 0  # iterations since the last sending
         self._began = time.monotonic()  # the window
-        self._begun = 0  # exchanges that were sent, but for the closing one
+        self._begun = 0  # exchanges that were sent
         self._pending: Exchange | None = None
 
     @property
@@ -80,8 +80,7 @@ class Windows:
         late = self.settings.deadline is not None and time.monotonic() - self._began >= self.settings.deadline
         if self._since == self.settings.slot or late:
             self.merge()
-            self._send([self.fragments[self._begun % len(self.fragments)]], WINDOW)
-            self._begun += 1
+            self._send(WINDOW)
             if self.settings.delay == 0:
                 self.merge()
             self._began = time.monotonic()  # waiting for others is no part of a window
@@ -101,8 +100,9 @@ class Windows:
         """Exchanges what is left, so that all ranks end alike."""
         self.merge()
         if self._since > 0 or len(self.fragments) > 1 or self.settings.deadline is not None:
-            self._send(self.fragments, CLOSING)
-            self.merge()
+            for _ in self.fragments:  # in turn, so that a rank which goes on meets what it expects, and sees who ends
+                self._send(CLOSING)
+                self.merge()
 
     def wait(self) -> None:
         """Until nothing is under way; what has arrived is merged when its time comes."""
@@ -111,31 +111,30 @@ class Windows:
 
     # ---- an exchange
 
-    def _send(self, fragments: list[Fragment], kind: int) -> None:
+    def _send(self, kind: int) -> None:
         check_unchanged(self._known, self._parameters())
+        fragment = self.fragments[self._begun % len(self.fragments)]
         short = self._since < self.settings.slot and kind == WINDOW
-        for fragment in self.fragments:
-            fragment.planned += self.settings.slot if kind == WINDOW else self._since
+        for each in self.fragments:
+            each.planned += self.settings.slot if kind == WINDOW else self._since
         self.booked["windows_late"] += short
-        weights = [0.0 for _ in self.fragments]
         goes_on = self.settings.delay > 0 and kind == WINDOW
+        weight = 0.0
         if short and self.settings.late != "send":
-            for fragment in fragments:
-                if self.settings.late == "drop":
-                    self._drop(fragment, fragment.steps)
-                fragment.send_nothing(keep=self.settings.late == "next")
+            if self.settings.late == "drop":
+                self._drop(fragment)
+            fragment.send_nothing(keep=self.settings.late == "next")
         else:
-            for fragment in fragments:
-                weights[fragment.number] = self.settings.weight(fragment.steps, fragment.planned)
-            if not all(fragment.send(weights[fragment.number], goes_on) for fragment in fragments):
-                weights = [0.0 for _ in self.fragments]
-                self._lose(fragments)
-        for fragment in fragments:
-            if not fragment.late:
-                fragment.steps = 0
-            fragment.planned = 0
+            weight = self.settings.weight(fragment.steps, fragment.planned)
+            if not fragment.send(weight, goes_on):
+                weight = 0.0
+                self._lose(fragment)
+        if not fragment.late:
+            fragment.steps = 0
+        fragment.planned = 0
         self._since = 0
-        self._pending = Exchange.begin(self.session, fragments, kind, self._begun, weights, goes_on)
+        self._pending = Exchange.begin(self.session, fragment, kind, self._begun, weight, goes_on)
+        self._begun += 1
 
     def merge(self) -> None:
         """Brings what is under way into the model."""
@@ -144,25 +143,21 @@ class Windows:
         self._pending.wait()
         exchange, self._pending = self._pending, None
         say_where_ranks_differ(exchange.rows.tolist(), self.session.rank)
-        replace = self.settings.merge == "replace"
-        for fragment in exchange.fragments:
-            fragment.step(exchange.weight(fragment), exchange.closing)
-            if replace and not fragment.late:
-                self._drop(fragment, fragment.steps)
-                fragment.steps = 0
-                fragment.planned -= self._since
-            fragment.merge(replace)
+        fragment, replace = exchange.fragment, self.settings.merge == "replace"
+        fragment.step(exchange.weight(), exchange.closing)
+        if replace and not fragment.late:
+            self._drop(fragment)
+            fragment.planned -= self._since
+        fragment.merge(replace)
         self.exchanges += 1
 
-    def _lose(self, sending: list[Fragment]) -> None:
+    def _lose(self, sending: Fragment) -> None:
         """This rank's parameters are not finite: it goes on from the outer ones, and so do all its fragments."""
         self.booked["windows_lost"] += 1
         for fragment in self.fragments:
-            self._drop(fragment, fragment.steps)
+            self._drop(fragment)
             fragment.restore()
-            fragment.steps = 0
-        for fragment in sending:
-            fragment.send_nothing(keep=False)
+        sending.send_nothing(keep=False)
         begun_anew = 0
         for optimizer in self._optimizers:
             for parameter, kept in list(optimizer.state.items()):
@@ -175,9 +170,10 @@ class Windows:
             self.session.rank, self._begun, begun_anew,
         )  # fmt: skip
 
-    def _drop(self, fragment: Fragment, steps: int) -> None:
-        """Books steps that nobody will see; those of a fragment count by its share of the model."""
-        self.booked["steps_dropped"] += steps * fragment.values / sum(f.values for f in self.fragments)
+    def _drop(self, fragment: Fragment) -> None:
+        """Books its steps as seen by nobody; they count by the fragment's share of the model."""
+        self.booked["steps_dropped"] += fragment.steps * fragment.values / sum(f.values for f in self.fragments)
+        fragment.steps = 0
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor | None:
         self.wait()
@@ -217,9 +213,9 @@ class Windows:
             "live": {entry.key: fingerprint(entry.live) for entry in self.entries()},
             "base": {entry.key: entry.base.clone() for entry in self.entries() if entry.base is not None},
             "arrived": None if pending is None else {
-                "fragments": [fragment.number for fragment in pending.fragments],
+                "fragment": pending.fragment.number,
                 "rows": pending.rows.clone(),
-                "out": {e.key: e.out.clone() for fragment in pending.fragments for e in fragment.entries},
+                "out": {entry.key: entry.out.clone() for entry in pending.fragment.entries},
             },
             "session": session,
             "start": start,
@@ -244,8 +240,6 @@ class Windows:
             entry.base = None if base is None else base.clone()
         arrived = state["arrived"]
         if arrived is not None:
-            fragments = [self.fragments[number] for number in arrived["fragments"]]
-            self._pending = Exchange(fragments, arrived["rows"].clone())
-            for fragment in self._pending.fragments:
-                for entry in fragment.entries:
-                    entry.out.copy_(arrived["out"][entry.key])
+            self._pending = Exchange(self.fragments[arrived["fragment"]], arrived["rows"].clone())
+            for entry in self._pending.fragment.entries:
+                entry.out.copy_(arrived["out"][entry.key])

@@ -188,7 +188,7 @@ def _booked(rank, world, cases):
                 here = torch.from_numpy(values(network)) - torch.cat([e.outer.reshape(-1) for e in entries])
                 local._windows.wait()
                 pending = local._windows._pending
-                flying = {e.key for f in pending.fragments for e in f.entries} if pending is not None else set()
+                flying = {e.key for e in pending.fragment.entries} if pending is not None else set()
                 # What has arrived and is not merged: every rank's share of it is the mean.
                 arrived = -torch.cat(
                     [(e.out if e.key in flying else torch.zeros_like(e.out)).reshape(-1) for e in entries]
