@@ -35,7 +35,7 @@ from tithe._torch_windows import Windows
 
 _log = logging.getLogger("tithe.torch")
 
-_FEW_ROUNDS, _FEW_STEPS = 100, 8  # momentum multiplies a steady drift by 7: with fewer it overshoots
+_FEW_EXCHANGES, _FEW_STEPS = 100, 8  # momentum multiplies a steady drift by 7: with fewer it overshoots
 _DOING = "tithe.torch.LocalSteps"
 
 
@@ -176,14 +176,20 @@ class LocalSteps:
         check_no_other_ddp([p for _, p in named], self._ddp)
         if self._settings.fragments > len(named):
             raise ValueError(f"fragments={self._settings.fragments}, and the model has {len(named)} parameters")
-        rounds = ((self._settings.steps or 0) - self._settings.start_length) // self._settings.every
-        if self._settings.outer == "nesterov" and self._settings.steps and dist.get_rank(self._group()) == 0:
-            if rounds < _FEW_ROUNDS or self._settings.every < _FEW_STEPS:
-                _log.warning(
-                    "outer='nesterov' for %d exchanges of %d steps: its momentum wants %d of at least %d; outer='mean' "
-                    "is safe (docs/local_steps.md)", rounds, self._settings.every, _FEW_ROUNDS, _FEW_STEPS,
-                )  # fmt: skip
+        if dist.get_rank(self._group()) == 0:
+            self._say_what_is_unwise()
         return named
+
+    def _say_what_is_unwise(self) -> None:
+        settings = self._settings
+        if settings.outer != "nesterov" or settings.steps is None:
+            return
+        exchanges = (settings.steps - settings.start_length) // settings.every
+        if exchanges < _FEW_EXCHANGES or settings.every < _FEW_STEPS:
+            _log.warning(
+                "outer='nesterov' for %d exchanges of %d steps: its momentum wants %d of at least %d; outer='mean' is "
+                "safe (docs/local_steps.md)", exchanges, settings.every, _FEW_EXCHANGES, _FEW_STEPS,
+            )  # fmt: skip
 
     def _cut(self, named: Named) -> list[Fragment]:
         runs = cut([Entry(name, p, trained=True) for name, p in named], self._settings.fragments)
