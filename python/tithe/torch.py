@@ -10,6 +10,10 @@ or the standard pair, where a hook is registered by hand:
 
     model.register_comm_hook(State(), hook)
 
+or, where the link is slow and far, an exchange every so many steps:
+
+    with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):     # docs/local_steps.md
+
 Trainers have modules of their own, which attach at the right moment and save every rank's residuals with the trainer's
 checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's `DDPStrategy(ddp_comm_hook=...)`
 registers hooks on CUDA alone: on other devices it trains as if there were none.)
