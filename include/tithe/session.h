@@ -13,8 +13,8 @@
 //             end of wait(), the others by the end of commit()
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
-//   steady    after the first round of a layout, sync() and wait() allocate nothing; but for codecs that are programs,
-//             each call of which does
+//   steady    after the first round of a layout, sync() and wait() allocate nothing, whatever the codec is: a program
+//             in the codec language, too
 //   threads   one thread at a time calls a session, with exceptions: sync(), stats(), propose() and proposal() may run
 //             beside a wait() or commit() of another thread, and cancel() beside anything
 //   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is

@@ -23,7 +23,7 @@ OPTIMIZERS = ("SGD 0.9", "AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
-CODEC = re.compile(r"^TITHE_CODEC\((\w+),", re.MULTILINE)
+CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
 DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
 
 
