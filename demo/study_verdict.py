@@ -73,7 +73,7 @@ class Study:
         return True
 
     def behind(self, cell: str, codec: str) -> bool:
-        """Within the floor, and yet below fp32 by more than two standard errors of enough seeds: small, and no chance."""
+        """Within the floor, and yet below fp32 by more than two standard errors of enough seeds."""
         found = self.differences(cell, codec)
         if len(found) < SURE or None in found or not self.near(cell, codec):
             return False

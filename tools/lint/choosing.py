@@ -30,7 +30,7 @@ DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
 
 
 def said(study: study_verdict.Study, codec: str, optimizer: str) -> str:
-    """Within noise under an optimizer, nearly, or by how much it falls short where it is worst, in units of the noise."""
+    """Within noise under an optimizer, nearly, or by how much it falls short where it is worst, in units of noise."""
     safe = study.safe(codec, optimizer)
     if safe is None:
         return ""
