@@ -194,6 +194,7 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --allow 'encodr.*: onebit'", ["no tensor of the model has such a key"]),
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),
+        ("plan --model hdc --link 1Gb/s --ranks 1000000", ["1000000 ranks", "--ranks"]),
         (f"{SLOW} -o /nowhere/plan.json", ["/nowhere/plan.json"]),
     ],
 )

@@ -106,6 +106,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   if (!cluster.ok()) return cluster.status();
   if (args.ranks > 0) cluster = cluster->sized(args.ranks);
   if (!cluster.ok()) return cluster.status();
+  TITHE_TRY(sim::check_ranks(*cluster));  // before a strategy is looked for
   scene.cluster = std::move(*cluster);
   scene.source = "assumed, not measured here: give a --profile (tithe profile) of the machines";
   if (profile) {
