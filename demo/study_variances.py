@@ -23,8 +23,8 @@ class Rule(torch.optim.AdamW):
     def take(self, state: dict, gradients: torch.Tensor) -> None:
         raise NotImplementedError
 
-    def square(self, state: dict) -> torch.Tensor:
-        """What is divided by, before the root."""
+    def square(self, state: dict, mean: torch.Tensor) -> torch.Tensor:
+        """What is divided by, before the root. mean: Adam's mean of gradients, corrected."""
         raise NotImplementedError
 
     def parameters(self) -> list[torch.nn.Parameter]:

@@ -21,21 +21,25 @@ STUDIED = {
         "AdamW": "no: 0.34 nats (transformer)",
     },
     "eden": {
+        "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
         "AdamW": "yes",
         "tithe's AdamW": "yes",
     },
     "eden:bits=1": {
+        "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "no: 0.12 nats (transformer)",
         "AdamW": "no: 0.07 nats (transformer)",
         "tithe's AdamW": "no: 0.07 nats (transformer)",
     },
     "eden:bits=2": {
+        "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
         "AdamW": "no: 0.03 nats (transformer)",
         "tithe's AdamW": "yes",
     },
     "eden:bits=3": {
+        "SGD 0.5, tuned rate": "yes",
         "SGD 0.9": "yes",
         "AdamW": "yes",
         "tithe's AdamW": "yes",
@@ -132,7 +136,8 @@ STUDIED = {
     },
 }
 DEFAULTS = {
-    "SGD 0.9": "eden:bits=3",
+    "SGD 0.5, tuned rate": "eden:bits=2",
+    "SGD 0.9": "eden:bits=2",
     "tithe's AdamW": "eden:bits=2",
 }
 OWN = "tithe's AdamW"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which optimizer gets which tie, and what is said where a codec does not suit an optimizer."""
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,7 +64,7 @@ class Ties:
                     "again. Leave feedback=momentum out, and attach(optimizer=) puts it where it suits the codec"
                 )
             if says:
-                warn(each, codec)
+                warn(each, codec, choices)
             if _core.is_auto(codec) or is_lossless(codec, choices):
                 continue
             if isinstance(each, AdamW):
@@ -143,32 +144,47 @@ def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> 
     return f"auto:allow={'+'.join(near)}" if near else codec
 
 
-def warn(optimizer: torch.optim.Optimizer, codec: str) -> None:
+def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
     """One warning, with the cure, where a codec is known to end behind fp32 under the optimizer."""
-    kind = type(optimizer).__name__
-    if isinstance(optimizer, AdamW) or _core.is_auto(codec):
-        return
-    found = studied(codec)
-    column, cure = _column(optimizer)
+    kind, (column, cure) = type(optimizer).__name__, _column(optimizer)
     if column is None:
-        said = "; ".join(f"under {name} {verdict}" for name, verdict in found.items() if verdict.startswith("no"))
         _log.info("optimizer %s: its gradients are compressed, and it is left as it is", kind)
-    elif column == "SGD 0.9" and moves(codec):
+    if _core.is_auto(codec):
         return
-    else:
-        verdict = found.get(column, "")
-        said = f"under {column} {verdict}" if verdict.startswith("no") else ""
-    if said:
-        _log.warning("codec %s does not suit optimizer %s (%s): %s (docs/choosing.md)", codec, kind, said, cure)
+    for each in dict.fromkeys([codec, *_named_in(choices)]):
+        if said := _refusal(column, each):
+            _log.warning("codec %s does not suit optimizer %s (%s): %s (docs/choosing.md)", each, kind, said, cure)
+            return
+
+
+def _refusal(column: str | None, codec: str) -> str:
+    """What the table says where it says no; of an optimizer that it does not know, all of that."""
+    found = studied(codec)
+    if column is None:
+        return "; ".join(f"under {name} {said}" for name, said in found.items() if name != OWN and said != "yes")
+    moved = column == "SGD 0.9" and moves(codec)
+    said = found.get(column, "yes")
+    return "" if moved or said == "yes" else f"under {column} {said}"
+
+
+def _named_in(choices: str) -> list[str]:
+    """Codecs of rules, in either form. Choices that are wrong are refused elsewhere."""
+    try:
+        given = json.loads(choices) if choices else {}
+        rules = given["rules"] if isinstance(given.get("rules"), list) else given.values()
+        named = [rule if isinstance(rule, str) else rule.get("codec", "") for rule in rules]
+        return [_core.check_codec(codec) for codec in named if codec]
+    except (AttributeError, TypeError, ValueError):
+        return []
 
 
 def _column(optimizer: torch.optim.Optimizer) -> tuple[str | None, str]:
     """Of the table, and what to do instead."""
-    safe = f"leave codec= out for {_core.Options().codec}"
+    column, better = None, ""
     if isinstance(optimizer, AdamW):
-        return OWN, safe
-    if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
-        return "AdamW", f"take tithe.torch.optim.AdamW, or {safe}"
-    if isinstance(optimizer, torch.optim.SGD):
-        return ("SGD 0.9" if _has_momentum(optimizer) else "SGD 0.5, tuned rate"), safe
-    return None, safe
+        column = OWN
+    elif isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+        column, better = "AdamW", "take tithe.torch.optim.AdamW, or "
+    elif isinstance(optimizer, torch.optim.SGD):
+        column = "SGD 0.9" if _has_momentum(optimizer) else "SGD 0.5, tuned rate"
+    return column, f"{better}leave codec= out for {DEFAULTS.get(column, _core.Options().codec)}"

@@ -336,7 +336,7 @@ class Told(logging.Handler):
         self.texts.append((record.levelname, record.getMessage()))
 
 
-def warned(rank, world, kind, codec):
+def warned(rank, world, kind, codec, choices=None):
     told = Told()
     log = logging.getLogger("tithe.torch")
     log.setLevel(logging.INFO)
@@ -350,7 +350,7 @@ def warned(rank, world, kind, codec):
         "Muon": lambda p: torch.optim.Muon([each for each in p if each.dim() == 2]),
         "ours": lambda p: tithe.torch.optim.AdamW(p),
     }[kind](model.parameters())
-    tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)
+    tithe.torch.attach(model, optimizer=optimizer, codec=codec, choices=choices, **OPTIONS)
     train(model, optimizer, rank, range(3))
     return told.texts
 
@@ -363,6 +363,9 @@ def warned(rank, world, kind, codec):
         ("AdamW", "fp8", None),
         ("AdamW", "dct", None),  # the study has not looked at it
         ("SGD 0.9", "onebit", None),  # momentum moves
+        ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=2"),
+        ("ours", "onebit", "leave codec= out for eden:bits=2"),
+        ("ours", "eden:bits=2", None),
         ("SGD", "onebit", None),
         ("RMSprop", "onebit", "under SGD 0.9 no: diverged"),
         ("RMSprop", "fp8", None),
@@ -385,6 +388,7 @@ def test_a_pair_that_the_table_refuses_gets_one_warning(kind, codec, says):
 def optimizers():
     parameters = list(net().parameters())
     return {
+        "SGD 0.5, tuned rate": torch.optim.SGD(parameters, lr=0.1),
         "SGD 0.9": torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
         "AdamW": torch.optim.AdamW(parameters),
         "tithe's AdamW": tithe.torch.optim.AdamW(parameters),
@@ -431,3 +435,11 @@ def test_attach_takes_them():
 
 def test_with_a_clip_momentum_stays_behind_the_codec():
     assert moves("onebit") and not moves("onebit:clip=1.0") and not moves("fp8") and not moves("eden:bits=1")
+
+
+@pytest.mark.parametrize(
+    "choices", [{"*weight": "onebit"}, {"version": 1, "rules": [{"match": "*weight", "codec": "onebit"}]}]
+)
+def test_a_rule_that_the_table_refuses_is_told_as_well(choices):
+    texts = run_ranks(2, warned, "AdamW", "fp8", choices)
+    assert [text for level, text in texts[0] if level == "WARNING" and "codec onebit does not suit" in text]
