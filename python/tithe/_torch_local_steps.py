@@ -369,7 +369,7 @@ class LocalSteps:
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, between two iterations: what is outer, what is unsent, and what is under way, which is
-        waited for. For torch.save() or torch.distributed.checkpoint, under a key of the rank's own.
+        waited for. For torch.save(), under a key of the rank's own.
 
         Save on every rank, beside that rank's own model and inner optimizer: within a window ranks differ.
         """
