@@ -9,7 +9,7 @@ or under torchrun, on one machine. One process per rank; all arms one after the 
 Environment:
     SEEDS=3           runs of an arm, each with the same beginning and data in all arms
     STEPS=400         of a run
-    ARMS="a b"        by the beginning of their names; all if unset
+    ARMS="a; b*"      by their names; all if unset
     TIMES=1           few steps of each arm, and how long one takes beside one without communication
     OUT=file.json
 """
@@ -19,6 +19,7 @@ import os
 import statistics
 import time
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -39,10 +40,14 @@ class Arm:
     codec: str
     start: float = 0.1
     outer: str = "mean"
+    rate: float = 1.0  # times RATE
+
+
+ALONE = Arm("alone", -1, "")
 
 
 def arms() -> list[Arm]:
-    all_arms = [Arm("alone", -1, ""), Arm("every step, fp32", 0, "fp32"), Arm("every step, bf16", 0, "bf16")]
+    all_arms = [ALONE, Arm("every step, fp32", 0, "fp32"), Arm("every step, bf16", 0, "bf16")]
     all_arms.append(Arm("every step, eden 4 bits", 0, "eden"))
     for every in (10, 30, 100):
         for name, codec in (("fp32", "fp32"), ("eden 4 bits", "eden"), ("sparse with decay", SPARSE)):
@@ -50,8 +55,11 @@ def arms() -> list[Arm]:
     all_arms += [Arm(f"H 30, eden 4 bits, start {start:g}", 30, "eden", start) for start in (0, 0.25)]
     all_arms.append(Arm("H 30, eden 2 bits", 30, "eden:bits=2"))
     all_arms.append(Arm("H 10, eden 4 bits, nesterov", 10, "eden", outer="nesterov"))
-    wanted = os.environ.get("ARMS", "").split()
-    return [arm for arm in all_arms if not wanted or any(arm.name.startswith(name) for name in wanted)]
+    all_arms += [Arm(f"rate {f:g}, every step, fp32", 0, "fp32", rate=f) for f in (0.5, 2)]
+    all_arms += [Arm(f"rate {f:g}, H 30, eden 4 bits", 30, "eden", rate=f) for f in (0.5, 2)]
+    all_arms.append(Arm("H 1, fp32", 1, "fp32"))
+    wanted = [name.strip() for name in os.environ.get("ARMS", "").split(";") if name.strip()]
+    return [arm for arm in all_arms if not wanted or any(fnmatchcase(arm.name, name) for name in wanted)]
 
 
 def learning_rate(step: int, steps: int) -> float:
@@ -76,7 +84,7 @@ class Run:
         for step in range(self.steps):
             began = time.perf_counter()
             for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate(step, self.whole)
+                group["lr"] = self.arm.rate * learning_rate(step, self.whole)
             chosen = torch.randint(len(inputs), (BATCH,), generator=self.draws)
             self.optimizer.zero_grad()
             self.task.loss(model, inputs[chosen], targets[chosen]).backward()
@@ -114,17 +122,16 @@ def main() -> None:
     runs: list[dict] = []
     for seed in range(1 if times else seeds):
         for arm in arms():
-            if not times and arm.every < 0 and "alone" not in os.environ.get("ARMS", ""):
-                continue
-            run = Run(arm, seed, max(60, 2 * arm.every + arm.every // 3) if times else steps, task, steps)
-            sent = run.train()
-            told = {
-                "arm": arm.name,
-                "seed": seed,
-                "steps": run.steps,
-                **sent,
-                "step_seconds": _step_seconds(run, times),
-            }
+            length = max(60, 2 * arm.every + arm.every // 3) if times else steps
+            told = {"arm": arm.name, "seed": seed, "steps": length}
+            if times:  # beside it, since what else runs on the machine changes
+                alone = Run(ALONE, seed, 60, task, steps)
+                dist.barrier()
+                alone.train()
+                told["alone_seconds"] = _step_seconds(alone)
+            run = Run(arm, seed, length, task, steps)
+            dist.barrier()
+            told |= run.train() | {"step_seconds": _step_seconds(run)}
             if not times:
                 told["loss"] = -task.score(run.model)
             runs.append(told)
@@ -133,17 +140,13 @@ def main() -> None:
                 out.write_text(
                     json.dumps({"machine": machine(), "ranks": dist.get_world_size(), "runs": runs}, indent=1)
                 )
-            dist.barrier()
     dist.destroy_process_group()
 
 
-def _step_seconds(run: Run, times: bool) -> float:
-    """The mean over whole windows, so that exchanges are in it; else the median."""
-    if not times:
-        return statistics.median(run.seconds)
+def _step_seconds(run: Run) -> float:
+    """The mean over whole windows of the second half, so that exchanges are in it."""
     window = max(1, run.arm.every)
-    windows_at_end = run.seconds[-(len(run.seconds) // (2 * window) or 1) * window :]
-    return statistics.fmean(windows_at_end)
+    return statistics.fmean(run.seconds[-(len(run.seconds) // (2 * window) or 1) * window :])
 
 
 if __name__ == "__main__":
