@@ -92,23 +92,23 @@ class Run:
             self.seconds.append(time.perf_counter() - began)
 
     def train(self) -> dict:
-        """Bytes that a rank sent, in the dense start and after it."""
+        """Bytes that a rank sent in the dense start and after it, and how long the start was."""
         arm = self.arm
         if arm.every < 0:
             self._iterate(self.model)
-            return {"bytes": 0, "start_bytes": 0}
+            return {"bytes": 0, "start_bytes": 0, "start_steps": 0}
         if arm.every == 0:
             model = torch.nn.parallel.DistributedDataParallel(self.model)
             state = tithe.torch.attach(model, codec=arm.codec)
             self._iterate(model)
             state.close()
-            return {"bytes": state.stats()["bytes_sent"], "start_bytes": 0}
+            return {"bytes": state.stats()["bytes_sent"], "start_bytes": 0, "start_steps": 0}
         settings = {"every": arm.every, "codec": arm.codec, "outer": arm.outer, "delay": arm.every // 3}
         start = round(arm.start * self.whole) if self.steps == self.whole else 0
         with tithe.torch.LocalSteps(self.model, self.optimizer, start=start, start_codec="bf16", **settings) as local:
             self._iterate(self.model)
         told = local.stats()
-        return {"bytes": told["bytes_sent"], "start_bytes": told["start_bytes_sent"]}
+        return {"bytes": told["bytes_sent"], "start_bytes": told["start_bytes_sent"], "start_steps": start}
 
 
 def main() -> None:
