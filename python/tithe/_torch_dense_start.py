@@ -72,19 +72,27 @@ class Scaled:
         self, scaler: Any, optimizers: list[Any], unscale: Callable[[], None], updated: Callable[[], None]
     ) -> None:
         self._scaler = scaler
-        inner_unscale, inner_update = scaler.unscale_, scaler.update
+        inner_unscale, inner_step, inner_update = scaler.unscale_, scaler.step, scaler.update
+
+        def ours(which: Any) -> bool:
+            return any(which is one for one in optimizers)
 
         def unscale_(which: Any) -> None:
-            if any(which is one for one in optimizers):
+            if ours(which):
                 unscale()
             inner_unscale(which)
+
+        def step(which: Any, *arguments: Any, **given: Any) -> Any:
+            if ours(which):  # a fused optimizer unscales by itself
+                unscale()
+            return inner_step(which, *arguments, **given)
 
         def update(*arguments: Any, **given: Any) -> None:
             inner_update(*arguments, **given)
             updated()
 
-        scaler.unscale_, scaler.update = unscale_, update
+        scaler.unscale_, scaler.step, scaler.update = unscale_, step, update
 
     def let_go(self) -> None:
-        for name in ("unscale_", "update"):
+        for name in ("unscale_", "step", "update"):
             self._scaler.__dict__.pop(name, None)

@@ -144,6 +144,13 @@ class LocalSteps:
         """What entering does, for trainers that leave no place for a context. Collective."""
         if self._windows is not None:
             raise ValueError("this LocalSteps has been entered before: make another one")
+        try:
+            self._open()
+        except BaseException:
+            self._undo.close()
+            raise
+
+    def _open(self) -> None:
         group = self._group()
         rank, world = dist.get_rank(group), dist.get_world_size(group)
         named = together(group, usable_timeout(dict(self._settings.options)), f"{_DOING}()", self._prepare)
@@ -290,8 +297,10 @@ class LocalSteps:
             self._averaged = True
             self._windows.averaging.average()
 
-    def _after_step(self, *_: Any) -> None:
-        self._windows.stepped()
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        found = getattr(optimizer, "found_inf", None)  # a fused one is called, and steps or not
+        if found is None or float(found) == 0.0:
+            self._windows.stepped()
         if self._scaler is None:
             self._iterated()
 
@@ -363,13 +372,15 @@ class LocalSteps:
 
     def plan(self) -> str:
         """What happens to each part of the fragments seen so far, and why."""
-        return self._running().session.plan_text()
+        windows = self._running()
+        windows.wait()
+        return windows.session.plan_text()
 
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, between two iterations: what is outer, what is unsent, and what is under way, which is
-        waited for. For torch.save() or torch.distributed.checkpoint, under a key of the rank's own.
+        waited for. For torch.save(), under a key of the rank's own.
 
         Save on every rank, beside that rank's own model and inner optimizer: within a window ranks differ.
         """
