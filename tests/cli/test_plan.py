@@ -41,6 +41,18 @@ def test_what_is_allowed_is_used_where_it_pays():
     assert all(steps["timeline"] <= 1.02 * step for step in steps.values())
 
 
+@pytest.mark.parametrize("optimizer", ["AdamW", "SGD 0.9"])
+def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
+    answer = told(f"{SLOW} --optimizer '{optimizer}'")
+    page = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/choosing.md").read_text(), re.MULTILINE)
+    column = {"SGD 0.9": 2, "AdamW": 3}[optimizer]
+    near = {codec for codec, row in page if row.split("|")[column].strip() == "yes"}
+    assert set(answer["allowed"]) == {codec for codec in near if codec != "bf16"}
+    assert "fp8" in answer["allowed"] and "topk" not in answer["allowed"]
+    assert {rule["codec"] for rule in answer["rules"]} <= {"fp32", "bf16", *answer["allowed"]}
+    assert f"trains like fp32 under {optimizer}" in run(f"{SLOW} --optimizer '{optimizer}'").stdout
+
+
 def test_the_file_is_what_replay_and_simulate_take(tmp_path):
     step = told(f"{SLOW} --allow onebit -o plan.json", tmp_path)["plans"][0]["step_ms"]
     rules = json.loads((tmp_path / "plan.json").read_text())
@@ -55,7 +67,7 @@ def test_an_exception_by_key_holds():
         told_of = [row["choice"], *(a["option"] for a in row["alternatives"])]
         codecs = {option.replace("@", " ").split(" ")[0] for option in told_of}
         special = row["first"].startswith("bert.embeddings.")
-        assert codecs <= ({"fp8", "fp32"} if special else {"onebit", "fp32", "bf16"})
+        assert codecs <= ({"fp8", "fp32", "zip"} if special else {"onebit", "fp32", "bf16", "zip"})
         if row["first"] == "bert.embeddings.word_embeddings.weight":
             assert row["choice"].startswith("fp8@")
 
@@ -183,9 +195,11 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --policy timelime", ["unknown policy 'timelime'", "timeline"]),
         (f"{SLOW} --policy threshold", ["give bytes", "threshold:1MB"]),
         (f"{SLOW} --allow onbit", ["--allow", "onebit"]),
+        (f"{SLOW} --optimizer AdamV", ["--optimizer", "AdamW", "SGD 0.9"]),
         (f"{SLOW} --allow 'encodr.*: onebit'", ["no tensor of the model has such a key"]),
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),
+        ("plan --model hdc --link 1Gb/s --ranks 1000000", ["1000000 ranks", "--ranks"]),
         (f"{SLOW} -o /nowhere/plan.json", ["/nowhere/plan.json"]),
     ],
 )
