@@ -101,6 +101,11 @@ PARTS = {
         for optimizer in study_variances.RULES
         for arm in arms(model, optimizer, "fp32", "eden:bits=2")
     ],
+    "local": [
+        arm
+        for model in ("convnet", "bytes", "words")
+        for arm in arms(model, "AdamW local", "eden:bits=2", MIXED[model], "eden:bits=1", "fp32")
+    ],
     "more": [
         *arms("bytes", "AdamW", "fp8", "eden:bits=3", "eden:bits=1", "nuqsgd", "minmax"),
         *arms("bytes", TIED, "eden", "eden:bits=3", "minmax", "onebit", "qtopk"),
