@@ -9,7 +9,7 @@ import report
 NEAR_POINTS = 1.0  # what a codec may lose against fp32 before the table says so
 SHOWN_POINTS = 2.0  # the picture's lower end, below fp32: rows further down stand on its edge
 FAMILIES = {
-    "casts": ("#3d4451", "fp32 bf16 fp16 fp8 fp8_shared"),
+    "casts": ("#3d4451", "fp32 zip bf16 fp16 fp8 fp8_shared"),
     "signs and few bits": (
         "#c2255c",
         "onebit sign tbq terngrad terngrad_shared minmax qsgd qsgd_shared natural nuqsgd thc eden",

@@ -5,6 +5,7 @@ the documents' tables can be checked without torch."""
 import statistics
 
 FLOOR = {"%": 0.3, "nats": 0.01}  # what is called noise at any rate, per unit of the score
+SURE = 7  # seeds from which on a difference within the floor is told as one
 OWN = {"tithe's AdamW": "AdamW"}  # tithe's own optimizers, and whose with fp32 they are compared with
 GUESSING = {"%": 10.0, "nats": -4.852}  # the score of one who has learnt nothing: ten classes, 128 characters
 
@@ -70,6 +71,13 @@ class Study:
             if statistics.fmean(found) < -2 * statistics.stdev(found) / len(found) ** 0.5:
                 return False
         return True
+
+    def behind(self, cell: str, codec: str) -> bool:
+        """Within the floor, and yet below fp32 by more than two standard errors of enough seeds."""
+        found = self.differences(cell, codec)
+        if len(found) < SURE or None in found or not self.near(cell, codec):
+            return False
+        return statistics.fmean(found) < -2 * statistics.stdev(found) / len(found) ** 0.5
 
     def has(self, cell: str, codec: str) -> bool:
         return bool(self.differences(cell, codec))

@@ -122,6 +122,7 @@ struct SessionStats {
   // that were not zero, and their sum.
   std::uint64_t values_let_go = 0;
   double sum_let_go = 0;
+  double sum_forgotten = 0;  // by feedback=decay: of all that it took from residuals in committed rounds
   std::uint64_t values = 0;  // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included

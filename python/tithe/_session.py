@@ -83,8 +83,8 @@ class Session:
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
     servers=2 makes the last 2 ranks sum for the others (docs/strategies.md).
-    codec="auto", or "auto:allow=onebit+fp8" with what may be used beside fp32 and bf16, measures and plans while the
-    job runs (docs/plan.md); said() tells what it found.
+    codec="auto", or "auto:allow=onebit+fp8" with what may be used beside fp32, bf16 and zip, measures and plans while
+    the job runs (docs/plan.md); said() tells what it found.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
@@ -229,7 +229,7 @@ class Session:
         1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
         groups: the same norms for each codec's tensors, by the codec's name.
         values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
-        spike").
+        spike"). sum_forgotten: by feedback=decay, of all that it took from residuals.
         """
         return summed_up(self._core)
 

@@ -47,8 +47,9 @@ class State(_Slots):
 
     process_group: the ranks to average over; None is the default group at the first use.
     codec, strategy: as `tithe codecs` and `tithe.strategies()` list them; the defaults suit any optimizer
-    (docs/choosing.md). codec="auto", or "auto:allow=onebit+*.bias: fp32" with what may be used beside fp32 and bf16,
-    measures the first steps, plans, and measures again when steps change (docs/plan.md); rank 0 logs what it decides.
+    (docs/choosing.md). codec="auto", or "auto:allow=onebit+*.bias: fp32" with what may be used beside fp32, bf16 and
+    zip, measures the first steps, plans, and measures again when steps change (docs/plan.md); rank 0 logs what it
+    decides.
     parameters: (name, parameter) pairs, e.g. model.named_parameters(), to key residuals by name; without them the model
     that registered the State is asked.
     loss_scale: a function that gives the factor by which the loss is scaled (GradScaler.get_scale).

@@ -39,7 +39,7 @@ std::string to_string(const Allowance& allowance) {
   return (allowance.match.empty() ? std::string() : allowance.match + ": ") + to_string(allowance.codec);
 }
 
-bool always_allowed(const Spec& spec) { return spec.codec->name == "fp32" || spec.codec->name == "bf16"; }
+bool always_allowed(const Spec& spec) { return spec.codec->traits.lossless || spec.codec->name == "bf16"; }
 
 std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key) {
   std::vector<Spec> named, general;
@@ -54,6 +54,7 @@ std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_vie
   }
   std::vector<Spec> out{*parse_spec("fp32")};
   if (!taken) out.push_back(*parse_spec("bf16"));
+  out.push_back(*parse_spec("zip"));
   for (const Spec& s : taken ? named : general)
     if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
   return out;
@@ -74,7 +75,7 @@ Result<AutoSpec> parse_auto(std::string_view codec) {
     return Status(
         Code::kInvalid,
         fmt::format("codec 'auto:{}': auto has one parameter, allow; write auto:allow=onebit+fp8 with "
-                    "what may be used beside fp32 and bf16",
+                    "what may be used beside fp32, bf16 and zip",
                     printable(list, kMostShown)));
   list.remove_prefix(kAllow.size());
   for (bool more = true; more;) {

@@ -2,8 +2,8 @@
 #pragma once
 // Which codecs a user allows for which tensors: the constraint of a plan (docs/plan.md), and of codec "auto".
 //
-//   allowed   fp32 and bf16 always are, and nothing else without a word of the user. Entries with a pattern are
-//             exceptions: a tensor that such a pattern takes may use what these entries say, and fp32, alone
+//   allowed   fp32, bf16 and zip always are, and nothing else without a word of the user. Entries with a pattern are
+//             exceptions: a tensor that such a pattern takes may use what these entries say, fp32 and zip, alone
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,9 +23,9 @@ struct Allowance {
 Result<Allowance> parse_allowance(std::string_view text);
 std::string to_string(const Allowance& allowance);
 
-// The codecs that a tensor may have: fp32, bf16, then the others in the order in which they are allowed.
+// The codecs that a tensor may have: fp32, bf16, zip, then the others in the order in which they are allowed.
 std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key);
-// Whether it keeps 16 bits of a value or more, so that no one needs to be asked.
+// Whether it loses nothing, or keeps 16 bits of a value, so that no one needs to be asked.
 bool always_allowed(const Spec& spec);
 
 // Codec "auto" of a session: "auto", or "auto:allow=onebit+*.bias: fp32", what is allowed with a plus between.

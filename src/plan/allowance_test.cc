@@ -37,9 +37,9 @@ TEST(Auto, BeginsWithWhatNobodyNeedsToAllow) {
   for (const Rule& r : rules) EXPECT_EQ(to_string(*r.codec), "fp32");
   EXPECT_EQ(to_string(*first_spec("auto:allow=onebit")), "bf16");
   EXPECT_EQ(to_string(*first_spec("fp8")), "fp8");
-  EXPECT_EQ(codecs_for(spec.allowed, "body.weight").size(), 3U);  // fp32, bf16, onebit
-  EXPECT_EQ(codecs_for(spec.allowed, "body.bias").size(), 2U);    // fp32, fp8
-  EXPECT_EQ(codecs_for(spec.allowed, "head").size(), 1U);
+  EXPECT_EQ(codecs_for(spec.allowed, "body.weight").size(), 4U);  // fp32, bf16, zip, onebit
+  EXPECT_EQ(codecs_for(spec.allowed, "body.bias").size(), 3U);    // fp32, zip, fp8
+  EXPECT_EQ(codecs_for(spec.allowed, "head").size(), 2U);
 }
 
 }  // namespace

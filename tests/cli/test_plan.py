@@ -67,7 +67,7 @@ def test_an_exception_by_key_holds():
         told_of = [row["choice"], *(a["option"] for a in row["alternatives"])]
         codecs = {option.replace("@", " ").split(" ")[0] for option in told_of}
         special = row["first"].startswith("bert.embeddings.")
-        assert codecs <= ({"fp8", "fp32"} if special else {"onebit", "fp32", "bf16"})
+        assert codecs <= ({"fp8", "fp32", "zip"} if special else {"onebit", "fp32", "bf16", "zip"})
         if row["first"] == "bert.embeddings.word_embeddings.weight":
             assert row["choice"].startswith("fp8@")
 
@@ -194,6 +194,7 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --allow 'encodr.*: onebit'", ["no tensor of the model has such a key"]),
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),
+        ("plan --model hdc --link 1Gb/s --ranks 1000000", ["1000000 ranks", "--ranks"]),
         (f"{SLOW} -o /nowhere/plan.json", ["/nowhere/plan.json"]),
     ],
 )

@@ -127,7 +127,7 @@ def test_wrong_bytes_and_wrong_calls():
     with pytest.raises(ValueError, match="holds 10 values, not 11"):
         tithe.decode(frame, 11)
     with pytest.raises(ValueError, match="unknown codec"):
-        tithe.encode("zip", gaussian(1))
+        tithe.encode("gzip", gaussian(1))
     with pytest.raises(ValueError, match="unknown strategy 'star': known: auto, ring"):
         tithe.Session.loop(1, strategy="star")
     with pytest.raises(ValueError, match="unknown option 'codecs': did you mean 'codec'"):

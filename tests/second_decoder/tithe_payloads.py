@@ -40,6 +40,43 @@ def read_snap(payload: bytes, n: int) -> list[float]:
     return f32_array(payload, 0, n)
 
 
+def read_zip(payload: bytes, n: int) -> list[float]:
+    lengths = [min(1024, n - first) for first in range(0, n, 1024)]
+    must(len(payload) >= 4 * len(lengths), "zip: heads")
+    words, at = [], 4 * len(lengths)
+    for block, length in enumerate(lengths):
+        kind, first, escapes = struct.unpack_from("<BBH", payload, 4 * block)
+        width, lower, plane = kind & 15, not kind & 16, (length + 7) // 8
+        must(kind < 32 and width in (0, 2, 3, 4, 8), "zip: width")
+        must(width not in (0, 8) or first == escapes == 0, "zip: a window that is not used")
+        if width == 0:
+            must(lower, "zip: zeros")
+            words += [0] * length
+            continue
+        escape = 2**width - 1
+        code_bytes = length if width == 8 else width * plane
+        end = at + code_bytes + escapes + (3 if lower else 1) * length
+        must(end <= len(payload), "zip: length")
+        exponents = list(payload[at : at + length])
+        if width < 8:
+            must(first + escape <= 256, "zip: window")
+            planes = [int.from_bytes(payload[at + k * plane : at + (k + 1) * plane], "little") for k in range(width)]
+            must(all(p >> length == 0 for p in planes), "zip: a bit past the last value")
+            codes = [sum((p >> i & 1) << k for k, p in enumerate(planes)) for i in range(length)]
+            escaped = payload[at + code_bytes : at + code_bytes + escapes]
+            must(codes.count(escape) == escapes, "zip: escapes")
+            must(not any(first <= e < first + escape for e in escaped), "zip: an escape within its window")
+            others = iter(escaped)
+            exponents = [next(others) if c == escape else first + c for c in codes]
+        middle = payload[at + code_bytes + escapes :]
+        low = struct.unpack_from(f"<{length}H", middle, length) if lower else [0] * length
+        for e, m, rest in zip(exponents, middle, low, strict=False):
+            words.append((m & 1) << 31 | e << 23 | m >> 1 << 16 | rest)
+        at = end
+    must(at == len(payload), "zip: length")
+    return list(struct.unpack(f"<{n}f", struct.pack(f"<{n}I", *words)))
+
+
 def read_fp16(payload: bytes, n: int) -> list[float]:
     must(len(payload) == 2 * n, "fp16: length")
     return list(struct.unpack(f"<{n}e", payload))
@@ -197,4 +234,5 @@ READERS = {
     32: (read_majority_votes, read_sign_majority),
     33: read_snap,
     34: read_eden,
+    35: read_zip,
 }

@@ -30,18 +30,20 @@ DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
 
 
 def said(study: study_verdict.Study, codec: str, optimizer: str) -> str:
-    """Within noise under an optimizer, or by how much it falls short where it is worst, in units of the noise."""
+    """Within noise under an optimizer, nearly, or by how much it falls short where it is worst, in units of noise."""
     safe = study.safe(codec, optimizer)
     if safe is None:
         return ""
-    if safe:
+    cells = [cell for cell, v in study.cells.items() if v["optimizer"] == optimizer]
+    short = [cell for cell in cells if (study.behind if safe else lambda *at: not study.near(*at))(cell, codec)]
+    if not short:
         return "yes"
-    cells = [c for c, v in study.cells.items() if v["optimizer"] == optimizer and not study.near(c, codec)]
-    if any(study.gap(cell, codec) is None for cell in cells):
+    if any(study.gap(cell, codec) is None for cell in short):
         return "no: diverged"
-    worst = min(cells, key=lambda cell: study.gap(cell, codec) / study.tolerance(cell, codec))
-    amount = f"{-study.gap(worst, codec):.2f} nats" if study_verdict.unit(worst) == "nats" else ""
-    return f"no: {amount or f'{-study.gap(worst, codec):.1f} points'} ({study.cells[worst]['model']})"
+    worst = min(short, key=lambda cell: study.gap(cell, codec) / study.tolerance(cell, codec))
+    digits, unit = (2, "nats") if study_verdict.unit(worst) == "nats" else (1, "points")
+    amount = f"{-study.gap(worst, codec):.{digits + safe}f} {unit} ({study.cells[worst]['model']})"
+    return f"nearly: {amount}" if safe else f"no: {amount}"
 
 
 def first_study(path: Path) -> dict[str, str]:

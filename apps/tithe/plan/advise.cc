@@ -169,7 +169,7 @@ Run declare(CLI::App& app) {
   app.add_option("command", args->command, "what trains, behind --: -- torchrun --nproc-per-node 4 train.py")
       ->required();
   app.add_option("--allow", args->allow,
-                 "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
+                 "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
   app.add_flag("--keep", args->keep, "let the command go on to its end; else it is stopped");
   return [args] { return run_advise(*args); };

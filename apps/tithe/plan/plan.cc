@@ -198,7 +198,7 @@ Result<Report> run_plan(const PlanArgs& args) {
                                args.optimizer, report.json["allowed"].dump());
   else if (args.allow.empty())
     report.text +=
-        "allowed: fp32 and bf16 alone; --allow CODEC or --optimizer NAME says what else may be lost "
+        "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
         "(docs/choosing.md)\n";
   if (args.why) {
     Result<std::string> why = why_text(*question, best, report.json);
@@ -275,7 +275,7 @@ Run declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--compare", args->compare, "further policies, beside it");
   app.add_option("--allow", args->allow,
-                 "a codec that may be used beside fp32 and bf16; 'PATTERN: CODEC' for tensors by key");
+                 "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
   app.add_option(
       "--optimizer", args->optimizer,
       "what the job trains with, as docs/choosing.md names it, such as AdamW: what trains like fp32 "

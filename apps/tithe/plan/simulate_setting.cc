@@ -14,6 +14,7 @@
 #include "engine/peers/chosen.h"
 #include "file_io.h"
 #include "measure/cluster_files.h"
+#include "simulate_windows.h"
 #include "tithe/connect.h"
 
 namespace tithe::cli {
@@ -106,6 +107,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   if (!cluster.ok()) return cluster.status();
   if (args.ranks > 0) cluster = cluster->sized(args.ranks);
   if (!cluster.ok()) return cluster.status();
+  TITHE_TRY(sim::check_ranks(*cluster));  // before a strategy is looked for
   scene.cluster = std::move(*cluster);
   scene.source = "assumed, not measured here: give a --profile (tithe profile) of the machines";
   if (profile) {
@@ -192,6 +194,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
 
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events) {
+  if (args.every > 0) return simulate_windows(scene, setting, cluster, args);
   const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> outcome = sim::run(cluster, scene.costs, *work, events);

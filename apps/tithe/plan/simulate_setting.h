@@ -19,6 +19,8 @@ struct SimulateArgs {
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: those of the cluster
+  int every = 0, fragments = 1,
+      delay = 0;  // of local steps (simulate_windows.h); 0: every step is synchronised
   double bucket_cap_mb = 25;
   bool foreign_profile = false;
 };
@@ -54,6 +56,7 @@ struct Answer {
   double compute = 0;  // seconds
   sim::Outcome outcome;
   std::vector<Spec> specs = {};  // of its parts, each once
+  double exchange = 0;           // of local steps: seconds that the longest exchange takes
   double efficiency() const { return outcome.step > 0 ? compute / outcome.step : 1; }
 };
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,

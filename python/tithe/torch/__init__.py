@@ -10,6 +10,10 @@ or the standard pair, where a hook is registered by hand:
 
     model.register_comm_hook(State(), hook)
 
+or, where the link is slow and far, an exchange every so many steps:
+
+    with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):     # docs/local_steps.md
+
 Trainers have modules of their own, which attach at the right moment and save every rank's residuals with the trainer's
 checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's `DDPStrategy(ddp_comm_hook=...)`
 registers hooks on CUDA alone: on other devices it trains as if there were none.)
@@ -77,13 +81,14 @@ from tithe._exchange import together
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
 from tithe._torch_copies import take_over
 from tithe._torch_keys import by_name
+from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
 from tithe._torch_optimizers import optimizers_of, suitable
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
 
-__all__ = ["Gathered", "State", "attach", "hook", "optim", "record_model"]
+__all__ = ["Gathered", "LocalSteps", "State", "attach", "hook", "optim", "record_model"]
 
 
 def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:

@@ -57,6 +57,7 @@ Result<Board> Board::make(const Question& question) {
   TITHE_TRY(check(question));
   Board board(question);
   std::vector<Spec> all{*parse_spec("fp32"), *parse_spec("bf16")};
+  if (const Spec zip = *parse_spec("zip"); question.costs.of(zip).ok()) all.push_back(zip);
   for (const Allowance& a : question.allowed)
     if (std::find(all.begin(), all.end(), a.codec) == all.end()) all.push_back(a.codec);
   const std::vector<Way> ways = ways_of(question);

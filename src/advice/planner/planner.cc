@@ -22,7 +22,7 @@ std::string compared(const Planned& p) {
                   times(p.bf16.step), p.bf16.name, times(p.fp32.step), p.fp32.name);
   if (p.single.name != p.bf16.name && p.single.name != p.fp32.name)
     text += fmt::format("; {:.2f} of {}, the best single setting", times(p.single.step), p.single.name);
-  // A plan of fp32 and bf16 alone may be better than either.
+  // A plan of fp32, bf16 and zip alone may be better than either.
   if (p.lossless < kWorthIt * std::min(p.bf16.step, p.fp32.step))
     text += fmt::format("; {:.2f} of the best plan that loses nothing", times(p.lossless));
   return text;
@@ -46,7 +46,8 @@ std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
                        beside(p));
   if (!searched) return fmt::format("{}, nothing is compressed; {}", step, beside(p));
   if (!may_compress)
-    return fmt::format("{}, nothing is compressed: fp32 and bf16 alone are allowed; {}", step, beside(p));
+    return fmt::format("{}, nothing is compressed: fp32, bf16 and zip alone are allowed; {}", step,
+                       beside(p));
   const double gain = p.compressed > 0 && p.compressed < sim::kNever ? p.outcome.step / p.compressed : 0;
   return fmt::format("do not compress: what is allowed {}; {}; {}",
                      gain > 1

@@ -30,7 +30,7 @@ struct Planned {
   sim::Outcome outcome;     // of a step under it
   Baseline fp32, bf16;      // the best of each
   Baseline single;          // the best codec and strategy for all tensors, of those that all of them may have
-  Seconds lossless = 0;     // the best step that was found without compression: fp32 and bf16 alone
+  Seconds lossless = 0;     // the best step that was found without a loss that needs to be allowed: fp32, bf16 and zip
   Seconds compressed = 0;   // the best that was found with it; 0: there is none
   bool compresses = false;  // the plan does
   std::vector<Candidate> bases;  // these, as they were tried

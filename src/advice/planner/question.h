@@ -46,7 +46,7 @@ struct Question {
 // costs nobody knows.
 Status check(const Question& question);
 
-// The codecs that a tensor may have: fp32, bf16, then the others in the order in which they are allowed.
+// The codecs that a tensor may have: fp32, bf16, zip, then the others in the order in which they are allowed.
 std::vector<Spec> codecs_for(const Question& question, std::string_view key);
 
 // What ranks would do under these rules: the step that the simulator runs.

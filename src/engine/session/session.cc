@@ -169,7 +169,7 @@ Status Session::Impl::commit_round(bool& ended) {
   const bool excessive =
       std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
   for (Entry* e : open_) {
-    e->job->unit->commit(finite);
+    sum_forgotten_ += e->job->unit->commit(finite);
     for (Kept* kept : e->kept) kept->commit();
     e->open = false;
     if (auto spent = e->job->unit->carry().take_spent(); !spent.empty())

@@ -168,6 +168,7 @@ class Session::Impl {
   bool round_over_ = false;  // one, in this session
   std::uint64_t values_let_go_ = 0;
   double sum_let_go_ = 0;
+  double sum_forgotten_ = 0;
   std::vector<std::string> lines_;  // for said()
   engine::Runner runner_;           // last: its lanes stop before what they use goes
 };
