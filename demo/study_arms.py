@@ -78,20 +78,20 @@ MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not 
 PARTS = {
     "adamw": [
         *arms("bytes", "AdamW", "fp32", "eden", "eden:bits=2"),
-        *arms("bytes", TIED, "eden:bits=2", MIXED["bytes"], "eden:bits=1"),
+        *arms("bytes", TIED, "eden:bits=3", "eden:bits=2", MIXED["bytes"], "eden:bits=1"),
         *controls("bytes"),
     ],
     "sgd": arms("bytes", "SGD 0.9", "fp32", "eden:bits=2", "eden:bits=1"),
     "convnet": [
         *arms("convnet", "AdamW", "fp32", "eden", "eden:bits=2"),
-        *arms("convnet", TIED, "eden:bits=2", MIXED["convnet"], "eden:bits=1"),
+        *arms("convnet", TIED, "eden:bits=3", "eden:bits=2", MIXED["convnet"], "eden:bits=1"),
         *controls("convnet"),
         *arms("convnet", "SGD 0.9", "fp32", "eden:bits=2", "eden:bits=1"),
         *arms("convnet", "Nesterov 0.9", "fp32", "eden:bits=2", "eden:bits=1"),
     ],
     "words": [
         *arms("words", "AdamW", "fp32", "eden", "eden:bits=2"),
-        *arms("words", TIED, "eden:bits=2", MIXED["words"], "eden:bits=1"),
+        *arms("words", TIED, "eden:bits=3", "eden:bits=2", MIXED["words"], "eden:bits=1"),
         *controls("words"),
         *arms("words", "SGD 0.9", "fp32", "eden:bits=2", "eden:bits=1"),
     ],
@@ -101,9 +101,14 @@ PARTS = {
         for optimizer in study_variances.RULES
         for arm in arms(model, optimizer, "fp32", "eden:bits=2")
     ],
+    "local": [
+        arm
+        for model in ("convnet", "bytes", "words")
+        for arm in arms(model, "AdamW local", "eden:bits=2", MIXED[model], "eden:bits=1", "fp32")
+    ],
     "more": [
         *arms("bytes", "AdamW", "fp8", "eden:bits=3", "eden:bits=1", "nuqsgd", "minmax"),
-        *arms("bytes", TIED, "eden", "eden:bits=3", "minmax", "onebit", "qtopk"),
+        *arms("bytes", TIED, "eden", "minmax", "onebit", "qtopk"),
         *arms("bytes", "SGD 0.9", "onebit", f"onebit:{FEW}", "topk", f"topk:{FEW}", f"eden:bits=1,{FEW}"),
         *arms("bytes", "Nesterov 0.9", "fp32", "eden:bits=2"),
         *arms("convnet", "SGD 0.9", "onebit", f"onebit:{FEW}"),

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+import tithe
+from tithe._torch_squares import Squares, is_due
+
 Gradients = list[list[torch.Tensor]]  # by rank, by parameter: as they were before the exchange
 
 
@@ -90,22 +93,20 @@ class Growing(Refreshed):
 
 
 class Local(Rule):
-    """((W - 1) m^2 + mean of the ranks' own squares) / W, the mean taken every so many steps, in 16 bits."""
+    """((W - 1) m^2 + mean of the ranks' own squares) / W; that mean is exchanged in the steps in which tithe's AdamW
+    exchanges its parts, and as these by fp8."""
 
-    EVERY = 20
-
-    def sees(self, gradients: Gradients) -> None:
-        super().sees(gradients)
-        self.ranks = len(gradients)
-        if self.steps % self.EVERY == 1:
-            self.bytes_sent += 2 * sum(p.numel() for p in self.parameters())
+    def due(self) -> bool:
+        return self.steps == 1 or is_due(self.steps)
 
     def take(self, state: dict, gradients: torch.Tensor) -> None:
-        beta = self.param_groups[0]["betas"][1]
+        beta, self.ranks = self.param_groups[0]["betas"][1], len(gradients)
         own = state.setdefault("own", torch.zeros_like(gradients[0]))
         own.mul_(beta).add_(gradients.square().mean(0), alpha=1 - beta)
-        if self.steps % self.EVERY == 1:
-            state["shared"] = own / (1 - beta**self.steps)
+        if self.due():
+            frame = tithe.encode(Squares.codec, (own / (1 - beta**self.steps)).numpy())
+            state["shared"] = torch.from_numpy(tithe.decode(frame)).view_as(own)
+            self.bytes_sent += len(frame)
 
     def square(self, state: dict, mean: torch.Tensor) -> torch.Tensor:
         return ((self.ranks - 1) * mean.square() + state["shared"]) / self.ranks

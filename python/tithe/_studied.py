@@ -136,8 +136,8 @@ STUDIED = {
     },
 }
 DEFAULTS = {
-    "SGD 0.5, tuned rate": "eden:bits=2",
-    "SGD 0.9": "eden:bits=2",
-    "tithe's AdamW": "eden:bits=2",
+    "SGD 0.5, tuned rate": "eden:bits=3",
+    "SGD 0.9": "eden:bits=3",
+    "tithe's AdamW": "eden:bits=3",
 }
 OWN = "tithe's AdamW"

@@ -363,8 +363,8 @@ def warned(rank, world, kind, codec, choices=None):
         ("AdamW", "fp8", None),
         ("AdamW", "dct", None),  # the study has not looked at it
         ("SGD 0.9", "onebit", None),  # momentum moves
-        ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=2"),
-        ("ours", "onebit", "leave codec= out for eden:bits=2"),
+        ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=3"),
+        ("ours", "onebit", "leave codec= out for eden:bits=3"),
         ("ours", "eden:bits=2", None),
         ("SGD", "onebit", None),
         ("RMSprop", "onebit", "under SGD 0.9 no: diverged"),

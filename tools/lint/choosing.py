@@ -22,7 +22,7 @@ import study_verdict  # noqa: E402
 OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
 # What attach(optimizer=...) sends without a word: the fewest bytes that hold here and in bench/results/study_adam.md.
-DEFAULTS = {FIRST: "eden:bits=2", "SGD 0.9": "eden:bits=2", "tithe's AdamW": "eden:bits=2"}
+DEFAULTS = {FIRST: "eden:bits=3", "SGD 0.9": "eden:bits=3", "tithe's AdamW": "eden:bits=3"}
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
 CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
