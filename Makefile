@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-auto study study-optimizers clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-strategies bench-auto study study-optimizers study-adam clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -139,6 +139,10 @@ bench-truth: build ## is the simulator right? predicted beside measured steps on
 	@$(PY) bench/truth.py $(if $(LINKS),--links $(LINKS)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(MODELS),--models $(MODELS)) \
 	  $(if $(CODECS),--codecs $(CODECS)) $(if $(RESUME),--resume) $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
 
+bench-strategies: core ## strategy auto beside those that it may take, on emulated hosts, as root: PLACES=2,2x2 LINKS= CODECS= MB= ROUNDS= OUT=
+	@$(PY) bench/strategies.py $(if $(PLACES),--places $(PLACES)) $(if $(LINKS),--links $(LINKS)) $(if $(CODECS),--codecs $(CODECS)) \
+	  $(if $(MB),--megabytes $(MB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--write $(OUT))
+
 bench-auto: core ## codec auto: steps until a plan, and until a link that changes is answered, on emulated hosts, as root: CASES= STEPS= ALLOW= OUT=
 	@$(PY) bench/auto.py $(if $(CASES),--cases $(CASES)) $(if $(STEPS),--steps $(STEPS)) $(if $(ALLOW),--allow $(ALLOW)) $(if $(OUT),--write $(OUT))
 
@@ -151,6 +155,11 @@ study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= 
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) demo/study_optimizers.py
+
+study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tithe's own optimizers add: PARTS= ARMS= SEEDS= SHARE= JOBS= RESUME= OUT=
+	@tools/setup.sh demo
+	@$(MAKE) --no-print-directory core
+	@exec $(PY) demo/study_adam.py
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) build-wheel python/tithe/*.so

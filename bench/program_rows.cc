@@ -65,7 +65,11 @@ void add_pair(std::vector<Row>& rows, const std::string& program, const std::str
 class Interpreted final : public Case {
  public:
   Interpreted(const Spec& spec, std::size_t n)
-      : spec_(spec), grad_(n), residual_(n), payload_(spec.codec->phases[0].bound(spec.settings, n)) {}
+      : spec_(spec),
+        grad_(n),
+        residual_(n),
+        payload_(spec.codec->phases[0].bound(spec.settings, n)),
+        scratch_(spec.codec->scratch(spec.settings, n)) {}
   void fresh(std::uint64_t draw) override {
     fill_values(grad_.span(), 1e-3F, draw);
     fill_values(residual_.span(), 5e-4F, ~draw);
@@ -75,21 +79,20 @@ class Interpreted final : public Case {
 
  private:
   void encode(const Impl& impl) {
-    const Call call{.settings = spec_.settings};
+    const Call call{.settings = spec_.settings, .scratch = scratch_.span()};
     const Result<Encoded> e =
         impl.encode(call, {grad_.data(), residual_.data(), residual_.data(), grad_.size()}, payload_.span());
     if (!e.ok()) fail(e.status());
   }
   const Spec spec_;
   Buffer<float> grad_, residual_;
-  Buffer<std::uint8_t> payload_;
+  Buffer<std::uint8_t> payload_, scratch_;
 };
 
 }  // namespace
 
 void add_program_rows(std::vector<Row>& rows) {
-  for (const char* both :
-       {"onebit", "sign", "bf16", "fp16", "tbq", "terngrad", "natural", "qsgd", "minmax", "fp8"})
+  for (const char* both : {"bf16", "fp16", "tbq", "terngrad", "natural", "qsgd", "minmax", "fp8"})
     add_pair(rows, both, both, kBlockGoal);
   add_pair(rows, "tbq_literal", "tbq:mode=literal", kBlockGoal);
   add_pair(rows, "rangefloat", "rangefloat:mantissa=4", kBlockGoal);

@@ -1,44 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of codecs/ as a part of the library: a small tool, linked from the library's own objects, writes their C++,
-# which is compiled once for each level (src/lang/cpp/object_cache.h). So they need no compiler where they run.
+# The programs of codecs/ as a part of the library. The text of those that are codecs of the library is written as
+# strings into one source (this file, run as a script: cmake -DFROM=... -DTO=... -DNAMES=... -P programs.cmake). A small
+# tool, linked from the library's own objects, writes the C++ of these and of twins, which is compiled once for each
+# level (src/lang/cpp/object_cache.h). So they need no compiler where they run.
 # Not where what is built here cannot run, and not for other processors than these.
-set(TITHE_LEVELS 0)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  set(TITHE_LEVELS 1 2)
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(texts)
+  foreach(name IN LISTS NAMES)
+    file(READ ${FROM}/${name}.codec text)
+    string(APPEND texts "    {\"${name}\", R\"codec(${text})codec\"},\n")
+  endforeach()
+  list(LENGTH NAMES count)
+  file(WRITE ${TO} "// Made by cmake/programs.cmake.\n#include <array>\n\n#include \"lang/library.h\"\n\nnamespace tithe::lang {\n\n"
+    "std::span<const ProgramText> program_texts() {\n  static constexpr std::array<ProgramText, ${count}> kAll = {{\n"
+    "${texts}  }};\n  return kAll;\n}\n\n}  // namespace tithe::lang\n")
+  return()
 endif()
-set(march_1 -march=x86-64-v3)
-set(march_2 -march=x86-64-v4)
+
+# The names in lines of a list: those of `macro`, each once.
+function(tithe_names file macro out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} lines REGEX "^${macro}\\(")
+  list(TRANSFORM lines REPLACE "^${macro}\\(([a-z0-9_]+),.*" "\\1")
+  list(REMOVE_DUPLICATES lines)
+  set(${out} ${lines} PARENT_SCOPE)
+endfunction()
+tithe_names(${PROJECT_SOURCE_DIR}/include/tithe/codecs.def TITHE_CODEC_PROGRAM own_programs)
+tithe_names(${PROJECT_SOURCE_DIR}/codecs/programs.def TITHE_PROGRAM twins)
+
 set(folder ${PROJECT_BINARY_DIR}/programs)
-set(made)
-if(CMAKE_CROSSCOMPILING)
-  file(WRITE ${folder}/built_in.cc
-    "#include \"lang/cpp/object_cache.h\"\nstd::span<const tithe::lang::BuiltIn> tithe::lang::built_in() { return {}; }\n")
-else()
-  add_executable(emit_programs codecs/emit_programs.cc $<TARGET_OBJECTS:tithe_objects>)
-  target_include_directories(emit_programs PRIVATE include src codecs)
-  target_link_libraries(emit_programs PRIVATE tithe_flags Threads::Threads ${TITHE_NEEDS} ${CMAKE_DL_LIBS})
-  file(STRINGS codecs/programs.def lines REGEX "^TITHE_PROGRAM")
-  set(names)
-  foreach(line ${lines})
-    string(REGEX REPLACE "^TITHE_PROGRAM\\(([a-z0-9_]+),.*" "\\1" name "${line}")
-    list(APPEND names ${name})
-  endforeach()
-  list(REMOVE_DUPLICATES names)
-  set(read)
-  foreach(name ${names})
-    list(APPEND read ${PROJECT_SOURCE_DIR}/codecs/${name}.codec)
-    foreach(level ${TITHE_LEVELS})
-      list(APPEND made ${folder}/${name}_${level}.cc)
-      # As for a program that is compiled where it runs (src/lang/cpp/cpp_compiler.cc).
-      set_source_files_properties(${folder}/${name}_${level}.cc PROPERTIES COMPILE_OPTIONS
-        "-w;-O2;${march_${level}};-fno-math-errno;-fno-trapping-math;-fwrapv;-fno-strict-aliasing")
+file(MAKE_DIRECTORY ${folder})
+set(TITHE_PROGRAM_TEXTS ${folder}/texts.cc)
+list(TRANSFORM own_programs PREPEND ${PROJECT_SOURCE_DIR}/codecs/ OUTPUT_VARIABLE own_files)
+list(TRANSFORM own_files APPEND .codec)
+add_custom_command(OUTPUT ${TITHE_PROGRAM_TEXTS}
+  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/codecs -DTO=${TITHE_PROGRAM_TEXTS} "-DNAMES=${own_programs}"
+    -P ${PROJECT_SOURCE_DIR}/cmake/programs.cmake
+  DEPENDS ${own_files} ${PROJECT_SOURCE_DIR}/cmake/programs.cmake VERBATIM COMMENT "Texts of the codecs that are programs")
+
+# What is compiled of them, into `tithe_programs`. After `tithe_objects`.
+function(tithe_compile_programs)
+  set(levels 0)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set(levels 1 2)
+  endif()
+  set(march_1 -march=x86-64-v3)
+  set(march_2 -march=x86-64-v4)
+  set(made)
+  if(CMAKE_CROSSCOMPILING)
+    file(WRITE ${folder}/built_in.cc
+      "#include \"lang/cpp/object_cache.h\"\nstd::span<const tithe::lang::BuiltIn> tithe::lang::built_in() { return {}; }\n")
+  else()
+    add_executable(emit_programs codecs/emit_programs.cc $<TARGET_OBJECTS:tithe_objects>)
+    target_include_directories(emit_programs PRIVATE include src codecs)
+    target_link_libraries(emit_programs PRIVATE tithe_flags Threads::Threads ${TITHE_NEEDS} ${CMAKE_DL_LIBS})
+    set(names ${own_programs} ${twins})
+    list(REMOVE_DUPLICATES names)
+    set(read)
+    foreach(name IN LISTS names)
+      list(APPEND read ${PROJECT_SOURCE_DIR}/codecs/${name}.codec)
+      foreach(level IN LISTS levels)
+        list(APPEND made ${folder}/${name}_${level}.cc)
+        # As for a program that is compiled where it runs (src/lang/cpp/cpp_compiler.cc).
+        set_source_files_properties(${folder}/${name}_${level}.cc PROPERTIES COMPILE_OPTIONS
+          "-w;-O2;${march_${level}};-fno-math-errno;-fno-trapping-math;-fwrapv;-fno-strict-aliasing")
+      endforeach()
     endforeach()
-  endforeach()
-  file(MAKE_DIRECTORY ${folder})
-  add_custom_command(OUTPUT ${folder}/built_in.cc ${made}
-    COMMAND ${CMAKE_COMMAND} -E env TITHE_CXX=none $<TARGET_FILE:emit_programs> ${PROJECT_SOURCE_DIR}/codecs ${folder} ${TITHE_LEVELS}
-    DEPENDS emit_programs ${read} VERBATIM COMMENT "C++ of the programs of codecs/")
-endif()
-add_library(tithe_programs OBJECT ${folder}/built_in.cc ${made})
-target_include_directories(tithe_programs PRIVATE include src)
-target_link_libraries(tithe_programs PRIVATE tithe_flags)
+    add_custom_command(OUTPUT ${folder}/built_in.cc ${made}
+      COMMAND ${CMAKE_COMMAND} -E env TITHE_CXX=none $<TARGET_FILE:emit_programs> ${PROJECT_SOURCE_DIR}/codecs ${folder} ${levels}
+      DEPENDS emit_programs ${read} VERBATIM COMMENT "C++ of the programs of codecs/")
+  endif()
+  add_library(tithe_programs OBJECT ${folder}/built_in.cc ${made})
+  target_include_directories(tithe_programs PRIVATE include src)
+  target_link_libraries(tithe_programs PRIVATE tithe_flags)
+endfunction()

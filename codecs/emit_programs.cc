@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run by the build: the programs of this folder as C++, phase by phase, in the settings that programs.def names, for
-// the levels that this kind of processor has. emit_programs FROM TO LEVEL...; writes TO/NAME_LEVEL.cc for each of them,
-// and TO/built_in.cc.
+// Run by the build: the programs of this folder as C++, phase by phase, for the levels that this kind of processor has:
+// codecs of the library in all their settings, twins in those that programs.def names.
+// emit_programs FROM TO LEVEL...; writes TO/NAME_LEVEL.cc for each of them, and TO/built_in.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,11 +9,10 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "lang/cpp/emit_cpp.h"
 #include "lang/cpp/object_cache.h"
-#include "lang/loader.h"
+#include "lang/library.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::lang {
@@ -22,14 +21,40 @@ std::span<const BuiltIn> built_in() { return {}; }  // they are about to be made
 
 namespace {
 
-struct Program {
+struct Twin {
   const char* file;
   const char* settings;
 };
-constexpr Program kPrograms[] = {
+constexpr Twin kTwins[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings},
 #include "programs.def"
 #undef TITHE_PROGRAM
+};
+
+// Of one program.
+struct Made {
+  std::vector<CppBody> bodies;
+  std::vector<int>
+      object_of;  // per combination and phase the body that runs it; of a codec of the library alone
+
+  // Where the body of a phase is; -1: it has none.
+  int add(const Combination& of) {
+    if (by_kernels(of) || only_interpreted(of.program) != nullptr) return -1;
+    CppBody body = emit_cpp(of.program, of.schedule);
+    const auto same = [&](const CppBody& b) { return b.key == body.key; };
+    const auto at = std::find_if(bodies.begin(), bodies.end(), same) - bodies.begin();
+    if (at == std::ssize(bodies)) bodies.push_back(std::move(body));
+    return static_cast<int>(at);
+  }
+  void add_all(const LoadedProgram& program) {
+    const std::size_t phases = program.phases.size();
+    object_of.resize(program.combinations.size() * phases);
+    for (std::size_t c = 0; c < program.combinations.size(); ++c) {
+      const Combination* phase = &program.combinations[c];
+      for (std::size_t p = phases; p-- > 0; phase = phase->before.get())
+        object_of[c * phases + p] = add(*phase);
+    }
+  }
 };
 
 // What is there already stays, so that nothing is compiled again.
@@ -39,39 +64,46 @@ void write(const std::string& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
 }
 
+std::string built_in_text(const std::map<std::string, Made>& all, std::span<char*> levels) {
+  std::string declared, listed;
+  for (const auto& [name, made] : all) {
+    if (!made.object_of.empty())
+      declared +=
+          fmt::format("constexpr std::int16_t k_{}[] = {{{}}};\n", name, fmt::join(made.object_of, ", "));
+    for (const char* level : levels) {
+      const std::string symbol = fmt::format("program_of_tithe_{}_{}", name, level);
+      declared += fmt::format("extern \"C\" const Object {}[];\n", symbol);
+      const std::string own = made.object_of.empty() ? "" : fmt::format(", \"{0}\", k_{0}", name);
+      listed += fmt::format("    {{Level{{{}}}, {}{}}},\n", level, symbol, own);
+    }
+  }
+  return fmt::format(
+      "// Made by codecs/emit_programs.cc.\n#include \"lang/cpp/object_cache.h\"\n\nnamespace tithe::lang "
+      "{{\n"
+      "{}\nstd::span<const BuiltIn> built_in() {{\n  static const BuiltIn kAll[] = {{\n{}  }};\n"
+      "  return kAll;\n}}\n\n}}  // namespace tithe::lang\n",
+      declared, listed);
+}
+
 int emit(const std::string& from, const std::string& to, std::span<char*> levels) {
-  std::map<std::string, std::vector<CppBody>> all;
-  for (const Program& p : kPrograms) {
-    std::vector<CppBody>& bodies = all[p.file];
-    const std::string path = from + "/" + p.file + std::string(kEnding);
-    const Result<Spec> spec = parse_spec(path + (*p.settings == 0 ? "" : ":") + p.settings);
+  std::map<std::string, Made> all;
+  for (const ProgramText& own : program_texts())
+    all[std::string(own.name)].add_all(*find_codec(own.name)->program);
+  for (const Twin& twin : kTwins) {
+    const std::string path = from + "/" + twin.file + std::string(kEnding);
+    const Result<Spec> spec = parse_spec(path + (*twin.settings == 0 ? "" : ":") + twin.settings);
     if (!spec.ok()) {
       std::cerr << spec.status().what() << "\n";
       return 1;
     }
-    for (std::size_t phase = 0; phase < spec->codec->phases.size(); ++phase) {
-      const Combination& of = spec->codec->program->of(spec->settings, phase);
-      if (by_kernels(of) || only_interpreted(of.program) != nullptr) continue;
-      CppBody body = emit_cpp(of.program, of.schedule);
-      const auto same = [&](const CppBody& b) { return b.key == body.key; };
-      if (std::none_of(bodies.begin(), bodies.end(), same)) bodies.push_back(std::move(body));
-    }
+    for (std::size_t phase = 0; phase < spec->codec->phases.size(); ++phase)
+      all[twin.file].add(spec->codec->program->of(spec->settings, phase));
   }
-  std::string declared, listed;
-  for (const auto& [name, bodies] : all)
-    for (const char* level : levels) {
-      const std::string symbol =
-          fmt::format("program_of_tithe_{}_{}", name, level);  // not shown: cmake/shared.map
-      write(fmt::format("{}/{}_{}.cc", to, name, level), cpp_file(bodies, symbol));
-      declared += fmt::format("extern \"C\" const Object {}[];\n", symbol);
-      listed += fmt::format("    {{Level{{{}}}, {}}},\n", level, symbol);
-    }
-  write(to + "/built_in.cc", fmt::format("// Made by codecs/emit_programs.cc.\n#include "
-                                         "\"lang/cpp/object_cache.h\"\n\nnamespace tithe::lang {{\n"
-                                         "{}\nstd::span<const BuiltIn> built_in() {{\n  static const BuiltIn "
-                                         "kAll[] = {{\n{}  }};\n  return kAll;\n}}\n\n"
-                                         "}}  // namespace tithe::lang\n",
-                                         declared, listed));
+  for (const auto& [name, made] : all)
+    for (const char* level : levels)  // the symbol is not shown: cmake/shared.map
+      write(fmt::format("{}/{}_{}.cc", to, name, level),
+            cpp_file(made.bodies, fmt::format("program_of_tithe_{}_{}", name, level)));
+  write(to + "/built_in.cc", built_in_text(all, levels));
   return 0;
 }
 

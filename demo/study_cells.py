@@ -2,18 +2,23 @@
 """A run of the study of optimizers: one cell (a model with an optimizer as users write it), one codec, one seed. The
 ranks live in this process; each has its own part of the batch and its own session, as if it had its own process."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+import study_variances
 import tithe
+import tithe.torch
 from study_models import Task
+from tithe._torch_squares import Squares
 
-RANKS = 4
+RANKS = int(os.environ.get("RANKS") or 4)
 STRATEGY = "server"  # the hook's default
 MOMENTUM = 0.9
+TIED = "tithe's AdamW"
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,18 @@ _RATES = {
     ("transformer", "SGD 0.9"): 0.4,
     ("transformer", "AdamW"): 8e-3,
 }
+_RATES |= {(model, TIED): rate for (model, optimizer), rate in _RATES.items() if optimizer == "AdamW"}
 CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key, rate in _RATES.items())}
 
 
 def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer:
-    if cell.optimizer == "AdamW":
-        return torch.optim.AdamW(model.parameters(), lr=cell.rate)
+    kinds = {"AdamW": torch.optim.AdamW, TIED: tithe.torch.optim.AdamW, **study_variances.RULES}
+    if cell.optimizer in kinds:
+        return kinds[cell.optimizer](model.parameters(), lr=cell.rate)
     # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
     momentum = 0.0 if "feedback=momentum" in codec else MOMENTUM
-    return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum)
+    nesterov = momentum > 0 and cell.optimizer.startswith("Nesterov")
+    return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum, nesterov=nesterov)
 
 
 def learning_rate(cell: Cell, step: int) -> float:
@@ -59,11 +67,23 @@ def learning_rate(cell: Cell, step: int) -> float:
     return cell.rate * min((step + 1) / rise, (cell.steps - step) / (cell.steps - rise + 1))
 
 
+def parsed(codec: str) -> tuple[str, dict]:
+    """A spec, and choices: rules may follow it, each after a semicolon, and one that ends in "in a group" is for all
+    its tensors together."""
+    spec, *rules = (word.strip() for word in codec.split(";"))
+    choices = {}
+    for match, of in (rule.split(": ") for rule in rules):
+        alone = of.removesuffix(" in a group")
+        choices[match] = of if alone == of else {"codec": alone, "group": "small ones"}
+    return spec, choices
+
+
 class Ranks:
     """The sessions of all ranks, and one thread each."""
 
     def __init__(self, codec: str, seed: int):
-        self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0)
+        codec, choices = parsed(codec)
+        self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0, choices=choices)
         self.threads = ThreadPoolExecutor(RANKS)
 
     def average(self, buckets: list[dict[str, np.ndarray]]) -> None:
@@ -74,6 +94,9 @@ class Ranks:
         session.wait(session.sync(bucket))
         session.commit()
 
+    def bytes_sent(self) -> int:
+        return self.sessions[0].stats()["bytes_sent"]
+
     def __enter__(self) -> "Ranks":
         return self
 
@@ -83,12 +106,36 @@ class Ranks:
         self.threads.shutdown()
 
 
+class Parts:
+    """The squares of tithe's AdamW (tithe._torch_squares) where all ranks are in this process: their mean products are
+    the product with their mean gradient."""
+
+    def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]]):
+        self.parameters = [p for _, p in named]
+        self.squares = Squares(optimizer, {id(p): (name, p) for name, p in named})
+        self.squares.opened(None)
+        self.bytes_sent = 0.0
+
+    def before(self, gradients: list[list[torch.Tensor]]) -> None:
+        if (leaving := self.squares.leaves()) is not None:
+            frame = tithe.encode(self.squares.codec, leaving[1].numpy())
+            leaving[1].copy_(torch.from_numpy(tithe.decode(frame)))
+            self.bytes_sent += len(frame)
+        mean = [torch.stack(parts).mean(0).flatten() for parts in zip(*gradients, strict=True)]
+        self.squares.gives(self.parameters, torch.cat(mean))
+
+    def after(self, mean: list[torch.Tensor]) -> None:
+        self.squares.gets(self.parameters, torch.cat([g.flatten() for g in mean]))
+
+
 def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
     """Score on the test data, bytes that a rank sent per step, and whether all stayed finite."""
     torch.manual_seed(seed)
     model = task.make()
     names, parameters = zip(*model.named_parameters(), strict=True)
     optimizer = make_optimizer(cell, model, codec)
+    parts = Parts(optimizer, list(model.named_parameters())) if cell.optimizer == TIED else None
+    rule = optimizer if isinstance(optimizer, study_variances.Rule) else None
     inputs, targets = task.train
     random = np.random.default_rng([seed, 0])
     with Ranks(codec, seed) as ranks:
@@ -98,13 +145,20 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
             for rank in range(RANKS):
                 loss = task.loss(model, inputs[chosen[rank]], targets[chosen[rank]])
                 gradients.append([g.contiguous() for g in torch.autograd.grad(loss, parameters)])
+            if parts is not None:
+                parts.before(gradients)
+            if rule is not None:
+                rule.sees(gradients)
             ranks.average([dict(zip(names, (g.numpy() for g in mine), strict=True)) for mine in gradients])
+            if parts is not None:
+                parts.after(gradients[0])
             for parameter, gradient in zip(parameters, gradients[0], strict=True):
                 parameter.grad = gradient
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(cell, step)
             optimizer.step()
-        sent = ranks.sessions[0].stats()["bytes_sent"] / cell.steps
+        beside = sum(extra.bytes_sent for extra in (parts, rule) if extra is not None)
+        sent = (ranks.bytes_sent() + 2 * (RANKS - 1) / RANKS * beside) / cell.steps
     bits = [[gradient.view(torch.int32) for gradient in mine] for mine in gradients]  # NaNs, too, are the same
     if not all(torch.equal(a, b) for mine in bits[1:] for a, b in zip(bits[0], mine, strict=True)):
         raise RuntimeError(f"{codec}: ranks ended with different bits")

@@ -54,9 +54,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Predicts the next character at each place."""
 
-    def __init__(self, width: int = 64, heads: int = 4, blocks: int = 2):
+    def __init__(self, width: int = 64, heads: int = 4, blocks: int = 2, context: int = CONTEXT):
         super().__init__()
-        self.characters, self.places = nn.Embedding(CHARACTERS, width), nn.Embedding(CONTEXT, width)
+        self.characters, self.places = nn.Embedding(CHARACTERS, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, CHARACTERS)
 
@@ -101,10 +101,11 @@ def read_texts(folder: str) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.from_numpy(np.concatenate(part).astype(np.int64)) for part in (train, test))
 
 
-def windows(text: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets: every step-th window of CONTEXT characters, and the same one character on."""
-    all_windows = text.unfold(0, CONTEXT + 1, step)
-    return all_windows[:, :-1].contiguous(), all_windows[:, 1:].contiguous()
+def windows(text: torch.Tensor, step: int, context: int = CONTEXT) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets: every step-th window of `context` characters, and the same one character on. Views, where
+    every place begins one: as values they would be `context` times the text."""
+    all_windows = text.unfold(0, context + 1, step)
+    return all_windows[:, :-1], all_windows[:, 1:]
 
 
 class Tasks:

@@ -8,7 +8,7 @@ loses the runs at hand; RESUME=1 goes on.
 Environment:
     SEEDS=3
     CODECS="a b"          spec strings; all codecs if unset
-    OPTIMIZERS="a, b"     of SGD 0.9, AdamW; both if unset
+    OPTIMIZERS="a, b"     of SGD 0.9, AdamW, tithe's AdamW; all if unset
     FP32_SEEDS=8          of the reference: its spread is the noise that others are measured by
     JOBS=2                processes
     RESUME=1              keeps what OUT/study_optimizers.json holds and trains only what is missing
@@ -18,7 +18,6 @@ Environment:
 """
 
 import dataclasses
-import json
 import os
 import shlex
 import subprocess
@@ -31,10 +30,12 @@ import torch
 
 import idx
 import study_cells
+import study_results
 import study_verdict
 import tithe
 from run import machine
 from study_models import Tasks
+from study_verdict import OWN
 
 FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a cell's rate, for RATES
 RATES_SEED = 100  # apart from the seeds that are compared
@@ -80,65 +81,45 @@ def jobs_of(codecs: list[str], cells: list[study_cells.Cell]) -> list[tuple[stud
     for seed in range(max(seeds, plain)):
         for codec in codecs:
             fits = [c for c in cells if codec not in MOMENTUM_CODECS or c.optimizer == "SGD 0.9"]
+            if codec == "fp32":  # tithe's own optimizers are compared with those that users have
+                fits = list(
+                    dict.fromkeys(study_cells.CELLS[f"{c.model}, {OWN.get(c.optimizer, c.optimizer)}"] for c in fits)
+                )
             if seed < (plain if codec == "fp32" else seeds):
                 out += [(cell, codec, seed) for cell in fits]
     return out
 
 
-class Results:
+class Results(study_results.Results):
     """OUT: the runs so far."""
 
     def __init__(self, folder: Path, about: str, resume: bool):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file, self.page = folder / "study_optimizers.json", folder / "study_optimizers.md"
         given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
-        self.details = {
+        details = {
             "machine": machine(),
             "command": " ".join([*given, "make study-optimizers"]),
             "data": about,
             "ranks": study_cells.RANKS,
             "strategy": study_cells.STRATEGY,
             "cells": {name: dataclasses.asdict(cell) for name, cell in study_cells.CELLS.items()},
-            "runs": [],
         }
-        if resume and self.file.exists():
-            old = json.loads(self.file.read_text())
-            for key in ("data", "ranks", "strategy", "cells"):
-                if old[key] != self.details[key]:
-                    raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
-            self.details["runs"] = old["runs"]
-            self.details["command"] = old["command"]
-        self.known = {self._key(run) for run in self.details["runs"]}
+        super().__init__(folder, "study_optimizers", details, ("data", "ranks", "strategy", "cells"), resume)
 
     @staticmethod
-    def _key(run: dict) -> tuple:
+    def key(run: dict) -> tuple:
         return run["cell"], run["codec"], run["seed"]
 
     def has(self, job: tuple[study_cells.Cell, str, int]) -> bool:
         cell, codec, seed = job
         return (cell.name, codec, seed) in self.known
 
-    def add(self, run: dict) -> None:
-        self.known.add(self._key(run))
-        self.details["runs"].append(run)
-        self.write()
-
-    def write(self) -> None:
-        """A run per line: the file stays readable, and a difference between two of them too."""
+    def place(self, run: dict) -> tuple:
         order = {codec["name"]: at for at, codec in enumerate(tithe.codecs())}
         cells = list(self.details["cells"])
-        self.details["runs"].sort(
-            key=lambda run: (order[run["codec"].split(":")[0]], run["codec"], cells.index(run["cell"]), run["seed"])
-        )
-        head = json.dumps({k: v for k, v in self.details.items() if k != "runs"}, indent=1)
-        runs = ",\n".join(f"  {json.dumps(run)}" for run in self.details["runs"])
-        partial = self.file.with_name(".study_optimizers.json")
-        partial.write_text(f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n')
-        partial.replace(self.file)
+        return order[run["codec"].split(":")[0]], run["codec"], cells.index(run["cell"]), run["seed"]
 
-    def publish(self) -> None:
-        self.write()
-        self.page.write_text(study_verdict.page(self.details))
+    def page(self) -> str:
+        return study_verdict.page(self.details)
 
 
 def print_rates(pool, cells: list[study_cells.Cell]) -> None:
@@ -189,7 +170,7 @@ def main() -> int:
     if results and results.details["runs"]:
         results.publish()
         print(study_verdict.text(results.details))
-        print(f"study: {results.file}, {results.page}")
+        print(f"study: {results.file}, {results.file.with_suffix('.md')}")
     return status
 
 

@@ -63,7 +63,7 @@ INCEPTIONN = "INCEPTIONN (MICRO 2018), from 100 iterations on a Titan Xp"
 def models() -> dict[str, Model]:
     vgg16, vgg19 = vgg([2, 2, 3, 3, 3]), vgg([2, 2, 4, 4, 4])
     whole, light = ugatit(light=False), ugatit(light=True)
-    words, patches = transformer(), vit()
+    words, patches, large = transformer(), vit(), gpt2(24, 2048)
     deeper = round(85 * products(vgg19) / products(vgg16), 3)
     lighter = round(434 * products(light) / products(whole), 3)
     published = f"forward and backward as published by {INCEPTIONN}; within backward {PROPORTION.split(';')[0]}"
@@ -93,6 +93,13 @@ def models() -> dict[str, Model]:
             traced(211),
             gpt2(),
             211,
+        ),
+        "gpt_1b": Model(
+            "GPT-2's layers with H=2048, 24 layers, V=50257: 1.3 billion values",
+            "by formula, in GPT-3 XL's width and depth",
+            assumed.format("8192 tokens"),
+            large,
+            at_v100(large, 8192),
         ),
         "hdc": Model(
             "handwritten digits: 5 dense layers of 500 on MNIST", "INCEPTIONN (MICRO 2018)", published, hdc(), 0.7, 0.8

@@ -13,8 +13,8 @@
 //             end of wait(), the others by the end of commit()
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
-//   steady    after the first round of a layout, sync() and wait() allocate nothing; but for codecs that are programs,
-//             each call of which does
+//   steady    after the first round of a layout, sync() and wait() allocate nothing, whatever the codec is: a program
+//             in the codec language, too
 //   threads   one thread at a time calls a session, with exceptions: sync(), stats(), propose() and proposal() may run
 //             beside a wait() or commit() of another thread, and cancel() beside anything
 //   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is
@@ -122,6 +122,7 @@ struct SessionStats {
   // that were not zero, and their sum.
   std::uint64_t values_let_go = 0;
   double sum_let_go = 0;
+  double sum_forgotten = 0;  // by feedback=decay: of all that it took from residuals in committed rounds
   std::uint64_t values = 0;  // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included

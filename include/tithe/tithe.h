@@ -133,6 +133,7 @@ typedef struct tithe_stats {
   double gradient_norm, residual_norm;
   uint64_t values_let_go; /* of residuals beyond 2^63, which no later round could send; and their sum */
   double sum_let_go;
+  double sum_forgotten; /* by feedback=decay, of all that it took from residuals in committed rounds */
 } tithe_stats;
 int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
 

@@ -12,6 +12,7 @@ nb::dict to_dict(const SessionStats& s) {
   d["rounds_dropped"] = s.rounds_dropped;
   d["values_let_go"] = s.values_let_go;
   d["sum_let_go"] = s.sum_let_go;
+  d["sum_forgotten"] = s.sum_forgotten;
   d["values"] = s.values;
   d["frames_sent"] = s.frames_sent;
   d["bytes_sent"] = s.bytes_sent;

@@ -38,6 +38,20 @@ def choices_text(given: Choices) -> str:
         raise ValueError(f"choices={os.fspath(given)!r}: {wrong}; give a dict, JSON text, or a file's path") from None
 
 
+def before(rules: Mapping[str, Any], text: str) -> str:
+    """Choices with rules in front, in their short form. ValueError where the text is no JSON."""
+    if not rules:
+        return text
+    try:
+        given = json.loads(text) if text else {}
+    except ValueError as wrong:
+        raise ValueError(f"choices: not JSON: {wrong}") from None
+    if not isinstance(given, dict) or isinstance(given.get("rules"), list):
+        long = [{"match": match, "codec": codec} for match, codec in rules.items()]
+        return json.dumps({**given, "rules": [*long, *given["rules"]]}) if isinstance(given, dict) else text
+    return json.dumps({**rules, **given})
+
+
 def is_lossless(codec: str, choices: Choices = None) -> bool:
     """Whether nothing is ever left unsent, whatever the tensor."""
     return _core.is_lossless(codec, choices_text(choices))

@@ -229,7 +229,7 @@ class Session:
         1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
         groups: the same norms for each codec's tensors, by the codec's name.
         values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
-        spike").
+        spike"). sum_forgotten: by feedback=decay, of all that it took from residuals.
         """
         return summed_up(self._core)
 

@@ -41,6 +41,13 @@ def laid_out_like(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return shaped.permute([order.index(d) for d in range(parameter.dim())]), flat
 
 
+def flat_of(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Float32 copies of a parameter-shaped tensor's values, as they lie in the parameter's bucket."""
+    shaped, flat = laid_out_like(parameter)
+    shaped.copy_(tensor)
+    return flat
+
+
 def check_place(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) -> None:
     """ValueError where a state was saved by another number of ranks, or by another rank and that matters."""
     if saved["world"] != world:

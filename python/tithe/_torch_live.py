@@ -5,12 +5,10 @@ import contextlib
 import logging
 import os
 import queue
-import signal
-import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,107 +17,18 @@ from torch.autograd.profiler import record_function
 
 from tithe import _core
 from tithe._schedule import Evaluations
-from tithe._torch_checks import DTYPES, scale_of
-from tithe._torch_device import Passage, Passages, check_device
+from tithe._torch_checks import DTYPES
+from tithe._torch_device import Passages, check_device
 from tithe._torch_giving_up import give_up, interrupted, left, never_came
+from tithe._torch_job import Job
 from tithe._torch_keys import Keys
+from tithe._torch_tie import Tie
 from tithe._torch_trace import Backward
 
 _log = logging.getLogger("tithe.torch")
 
 _NEWS, _TROUBLE = "auto: ", "auto: trouble: "  # so begin the lines of codec "auto": include/tithe/session.h
-_LOOK = 0.1  # seconds between looks for Ctrl-C
 _GONE = ("peer_lost", "timeout", "cancelled")  # codes of an end after which ranks do not meet again
-
-
-class Job:
-    """One bucket on its way."""
-
-    __slots__ = (
-        "done", "error", "future", "last", "layout", "loss_scale", "passage", "place", "scale", "tensor", "ticket"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        place: int,
-        layout: _core.Layout,
-        tensor: torch.Tensor,
-        last: bool,
-        loss_scale: Callable[[], float] | None,
-        passage: Passage | None,
-    ) -> None:
-        self.place = place
-        self.layout = layout
-        self.tensor = tensor
-        self.last = last
-        self.loss_scale = loss_scale
-        self.scale = 1.0
-        self.passage = passage  # of a bucket on an accelerator
-        self.ticket = -1
-        devices = [] if passage is None else [tensor.device]
-        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-
-    def sync(self, session: _core.Session) -> None:
-        """Hands the values to the session. Those of an accelerator are waited for."""
-        values = self.tensor if self.passage is None else self.passage.come()
-        self.scale = scale_of(self.loss_scale)
-        if self.scale != 1.0:
-            values.div_(self.scale)  # on the host also for an accelerator, whose division may round otherwise
-        with record_function("tithe::sync"):
-            self.ticket = session.sync_at(self.layout, values.detach())
-
-    def settle(self) -> None:
-        """After the commit: brings the values back to where and what they were."""
-        values = self.tensor if self.passage is None else self.passage.host
-        if self.scale != 1.0:
-            values.mul_(self.scale)
-        if self.passage is not None:
-            self.passage.back(self.tensor)
-
-    def end(self, error: BaseException | None) -> None:
-        self.error = error
-        try:
-            # On the thread that called settle(): its stream is that of the copy back, and the future takes its event.
-            self.future.set_result(self.tensor if error is None else None)
-        except Exception as failed:
-            self.error = failed
-        self.passage = None  # who keeps the future keeps no pinned memory
-        self.done.set()
-
-    def wait(self) -> None:
-        """Returns when the step is over. Raises only what the handler of a signal does."""
-        if self.tensor.is_cpu or not _for_main_thread():
-            self.done.wait()
-        else:
-            _core.hold_interrupt()
-            try:
-                while not self.done.wait(_LOOK) and not _core.held_interrupt():
-                    pass
-            finally:
-                came = _core.release_interrupt()
-            if came:
-                raise KeyboardInterrupt
-
-    def value(self, _: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-        """For Future.then(): raises there what went wrong, so that it reaches DDP as an error."""
-        if self.error is not None:
-            raise self.error
-        return self.tensor
-
-
-def _for_main_thread() -> bool:
-    """Whether the main thread waits in backward for this one, so that Ctrl-C would come when all is over.
-
-    For an accelerator PyTorch ends backward on a thread of its own. The main one is in C++ meanwhile, where Python
-    runs no handler. A program that handles SIGINT by itself is left alone.
-    """
-    main = threading.main_thread()
-    if threading.current_thread() is main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return False
-    frame = sys._current_frames().get(main.ident)
-    return frame is not None and frame.f_code is torch.autograd.graph._engine_run_backward.__code__
 
 
 class Mark:
@@ -169,7 +78,7 @@ def _work(
         try:
             job = jobs.get(timeout=patience if step else None)
         except queue.Empty:
-            late = never_came([each.place for each in step], unseen(), patience)
+            late = never_came(sorted({each.place for each in step}), unseen(), patience)
             give_up(session, causes, late)
             _end(step, late)
             continue
@@ -306,6 +215,7 @@ class Live:
         self.crew = Crew(session, patience, keys.unseen)
         self.open = False  # a step is: its first bucket has come, and its backward has not come to its end
         self.backward: Backward | None = None  # while something is traced
+        self.ties: Sequence[Tie] = ()
         # Runs when the State goes away or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.crew.stop, False)
 
@@ -363,18 +273,27 @@ class Live:
         if buffer.layout != torch.strided:
             raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
         with self.crew.starting():
-            layout = self.layout(bucket, buffer)
+            first = not self.open
+            parameters = bucket.parameters()
+            layout = self.layout(bucket, parameters, buffer)
             passage = None
             if not buffer.is_cpu:
                 self.crew.feed()
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
+            for tie in self.ties if first else ():
+                tie.meet()
+                if (leaves := tie.leaves()) is not None:
+                    self._send(Job(bucket.index(), *leaves, False, None, None))
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
-            job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage)
-            if self.crew.feeder is None:
-                job.sync(self.session)
-            self.crew.put(job)
+            job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters)
+            self._send(job)
         return job
+
+    def _send(self, job: Job) -> None:
+        if self.crew.feeder is None:
+            job.sync(self.session)
+        self.crew.put(job)
 
     def finish(self, job: Job) -> None:
         """Returns when the step is over whose last bucket the job is; raises what went wrong.
@@ -387,9 +306,18 @@ class Live:
         if job.error is not None:
             raise job.error
 
-    def layout(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> _core.Layout:
+    def average(self, layout: _core.Layout, values: torch.Tensor) -> None:
+        """All ranks' values to their mean, in place: a round of its own, between steps. Collective."""
+        job = Job(0, layout, values, True, None, None)
+        with self.crew.starting():
+            self._send(job)
+        with self.crew.waiting():
+            job.wait()
+        if job.error is not None:
+            raise job.error
+
+    def layout(self, bucket: dist.GradBucket, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout:
         """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
-        parameters = bucket.parameters()
         walk = torch._C._current_graph_task_id()
         if self.keys.begin(bucket.index(), parameters, walk):
             raise left()

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import Choices, choices_text, clipped, is_lossless, say_what_travels_raw
+from tithe._choices import Choices, before, choices_text, clipped, is_lossless, say_what_travels_raw
 from tithe._choices import check_model as check_choices
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
@@ -27,6 +27,7 @@ from tithe._torch_fit import check_fit, check_place, laid_out_like, say_what_dif
 from tithe._torch_gather import gather_states, labelled, own_state, unlabelled
 from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
 from tithe._torch_live import Live
+from tithe._torch_optimizers import Ties
 from tithe._torch_trace import Backward
 from tithe._torch_watch import watch
 
@@ -38,7 +39,7 @@ DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 class _Slots:
     # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
-    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_unused")
+    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_ties", "_unused")
 
 
 class State(_Slots):
@@ -98,7 +99,25 @@ class State(_Slots):
         self._settled = False
         self._live: Live | None = None
         self._at_close: dict[str, Any] | None = None
+        self._ties: Ties | None = None
         self._unused = watch(self)
+
+    def _tie(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Before open(). Choices get what the ties send, and those of the exact steps where there are any."""
+        says = dist.get_rank(self._group()) == 0
+        ties = Ties(optimizers, self._names, self.codec, self._choices(), says)
+        if not ties.all and ties.exact is None:
+            return
+        final = before(ties.rules(), self._choices())
+        first = final
+        if ties.exact is not None:
+            options = self._session_options()[1]
+            make_options({"codec": self.codec, "strategy": self.strategy, **self.options, "choices": final})
+            first = before(ties.rules(), json.dumps({f">= {options.min_values}": ties.exact.warmup_codec}))
+            ties.begin_exactly(self._names, final)
+        self.options = {**self.options, "choices": first}
+        self._session_options()
+        self._ties = ties
 
     def _session_options(self) -> tuple[str, _core.Options]:
         rest = dict(self.options)
@@ -127,7 +146,7 @@ class State(_Slots):
                     "tithe.torch.attach(model, ...), or State(parameters=model.named_parameters(), ...)"
                 )
             trained = [(name, p) for name, p in self._names.values() if p.requires_grad]
-            check_choices(settings[1], trained)
+            check_choices(settings[1], [*trained, *(self._ties.sends() if self._ties else ())])
             if rank == 0:
                 say_what_travels_raw(settings[1], trained)
             return settings
@@ -150,6 +169,10 @@ class State(_Slots):
             self._restore(session, evaluations, keys, self._saved)
             self._saved = None
         self._live = Live(session, evaluations, keys, opened_choices, options.patience)
+        if self._ties is not None:
+            self._live.ties = self._ties.all
+            for tie in self._ties.all:
+                tie.opened(self._live)
         self._watch_backward()
 
     def close(self) -> None:
@@ -162,6 +185,19 @@ class State(_Slots):
             with contextlib.suppress(ValueError):  # closed already
                 self._at_close = summed_up(self._live.session)
             self._live.close()
+
+    def detach(self) -> None:
+        """Gives the optimizers that attach(optimizer=...) took back as torch has them. Between steps, collective.
+
+        Velocities become torch's momentum, tithe.torch.optim.AdamW steps as torch's; gradients go on being compressed.
+        """
+        if self._ties is None or self._live is None:
+            return
+        self._live.between_steps()
+        self._live.ties = ()
+        for tie in self._ties.all:
+            tie.detach(self._live.average)
+        self._ties = None
 
     def _together(self, doing: str, body: Callable[[], Any]) -> Any:
         return together(self._group(), self._session_options()[1].patience, doing, body)
@@ -286,6 +322,7 @@ class State(_Slots):
             "parameters": self._live.keys.table(),
             "evaluates": self._live.evaluations.kind,
             "session": torch.frombuffer(bytearray(self._live.session.state()), dtype=torch.uint8),
+            **({"optimizer": self._ties.state_dict()} if self._ties is not None else {}),
         }
 
     def gathered_state_dict(self) -> dict[str, Any]:
@@ -353,6 +390,8 @@ class State(_Slots):
         session.restore(state["session"].contiguous().numpy().tobytes())
         evaluations.kind = state["evaluates"]
         keys.saved = dict(state["parameters"])
+        if self._ties is not None:
+            self._ties.load_state_dict(state.get("optimizer", {}))
 
     # ---- copies
 

@@ -40,7 +40,7 @@ _DEFAULT = _core.Options()
 def attach(
     accelerator: Any,
     model: torch.nn.Module,
-    codec: str = _DEFAULT.codec,
+    codec: str | None = None,
     strategy: str = _DEFAULT.strategy,
     *,
     per_rank: bool = True,

@@ -40,6 +40,7 @@ Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::spa
         memory += bytes(p.spec.settings, p.starts[c + 1] - p.starts[c]);
     }
     s.memory.push_back(memory);
+    if (p.spec.feedback.kind == Feedback::kDecay) s.forgotten.resize(p.starts.size() - 1);
     parts_.push_back(std::move(s));
   }
   for (std::vector<std::uint8_t>& m : memory_) m.assign(memory, 0);
@@ -107,7 +108,7 @@ void Buffers::settle(int part, int chunk, const Impl& impl, ByteView payload) {
   const FeedbackPolicy& policy = piece(part).spec.feedback;
   const Slice c = chunk_of(part, chunk);
   if (policy.kind == Feedback::kDecay && state(part).carries)
-    decay(policy, {residual_out(part, chunk), c.n});
+    state(part).forgotten[static_cast<std::size_t>(chunk)] = decay(policy, {residual_out(part, chunk), c.n});
   else if (policy.mask && state(part).keeps_velocity)
     mask_velocity(impl, payload, at(&Holding::velocity, 1 - now_, part, c.first));
 }
@@ -124,14 +125,17 @@ Bytes Buffers::next_memory(int part, int chunk) {
   return std::span(next).subspan(static_cast<std::size_t>(v.data() - next.data()), v.size());
 }
 
-void Buffers::commit() {
+double Buffers::commit() {
   now_ = 1 - now_;
+  double forgotten = 0;
   for (PartState& p : parts_) {
+    for (double& sum : p.forgotten) forgotten += std::exchange(sum, 0);
     if (!p.adopted) continue;  // else a lossless codec sent all of it
     p.carries = p.adopted = false;
     for (LargeFloats& r : holdings_[p.holding].residual)
       if (!r.empty()) spent_.push_back(std::exchange(r, {}));
   }
+  return forgotten;
 }
 
 void Buffers::lend_next() {

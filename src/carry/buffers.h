@@ -7,7 +7,7 @@
 //
 //   load          the gradient is clipped and gets its momentum          what encode reads as gradient
 //   view          gradient and residual of one chunk, as encode sees them
-//   settle        after encode: decay forgets, masking clears
+//   settle        after encode: decay forgets, which is booked, masking clears
 //   commit        what the round left is what is kept
 //
 //   undone   nothing changes before commit(); without it the next round reads what this one read
@@ -57,7 +57,7 @@ class Buffers {
   void settle(int part, int chunk, const Impl& impl, ByteView payload);
   ByteView memory(int part, int chunk) const { return at(memory_[now_], part, chunk); }
   Bytes next_memory(int part, int chunk);
-  void commit();
+  double commit();  // the sum of what decay has forgotten in the round
   // Between rounds: the copies that the next round writes are the system's for the asking.
   void lend_next();
 
@@ -90,6 +90,7 @@ class Buffers {
     bool adopted = false;                  // it reads them alone, and only until what it adopted is sent
     std::size_t holding = 0;               // its values'
     std::vector<std::size_t> memory = {};  // of chunk c within memory_, bytes; chunks + 1 entries
+    std::vector<double> forgotten = {};    // of chunk c in the open round; empty without decay
   };
   Holding* find(Slice tensor);   // nullptr for a tensor without values
   Holding* alone(Slice tensor);  // nullptr where others share it

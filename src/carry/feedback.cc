@@ -32,9 +32,15 @@ void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad
   for (std::size_t i = 0; i < grad.size(); ++i) next[i] = mu * velocity[i] + s * grad[i];
 }
 
-void decay(const FeedbackPolicy& policy, std::span<float> residual) {
+double decay(const FeedbackPolicy& policy, std::span<float> residual) {
   const auto beta = static_cast<float>(policy.beta);
-  for (float& v : residual) v *= beta;
+  Fold<double> forgotten;
+  for (std::size_t i = 0; i < residual.size(); ++i) {
+    const float kept = beta * residual[i];
+    forgotten.add(i, double{residual[i]} - double{kept});
+    residual[i] = kept;
+  }
+  return forgotten.total();
 }
 
 }  // namespace tithe::carry

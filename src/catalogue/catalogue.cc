@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/nearest.h"
@@ -10,9 +11,12 @@
 #include "catalogue/codecs.h"
 #include "catalogue/programs.h"
 #include "codec/params.h"
+#include "lang/library.h"
 #include "lang/prepare.h"
 
 namespace tithe {
+
+const Codec& catalogue::program(std::string_view name) { return lang::library_program(name).codec; }
 
 const Codec* find_codec(std::string_view name) {
   for (const Codec* c : all_codecs())
@@ -25,6 +29,13 @@ const Codec* find_codec(CodecId id) {
     if (catalogue::ids()[i] == id) return all_codecs()[i];
   return catalogue::find_program([&](const Codec&, CodecId of) { return of == id; }).codec;
 }
+
+namespace {
+
+// Of codecs.def.
+bool is_own(const Codec& codec) { return std::ranges::find(all_codecs(), &codec) != all_codecs().end(); }
+
+}  // namespace
 
 CodecId id_of(const Codec& codec) {
   for (std::size_t i = 0; i < all_codecs().size(); ++i)
@@ -64,6 +75,7 @@ void prepare(const Spec& spec) {
 
 std::string how_it_runs(const Spec& spec) {
   if (spec.codec->program == nullptr) return {};
+  if (is_own(*spec.codec) && lang::is_built_in(*spec.codec->program, spec.settings)) return {};
   return lang::how_it_runs(*spec.codec->program, spec.settings);
 }
 

@@ -9,4 +9,7 @@ namespace tithe::catalogue {
 
 std::span<const CodecId> ids();  // of all_codecs(), in their order
 
+const Codec& program(
+    std::string_view name);  // a TITHE_CODEC_PROGRAM; made anew with each call, and stays for ever
+
 }  // namespace tithe::catalogue

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "support/scratch.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/spec.h"
 
@@ -124,8 +125,10 @@ TEST_F(Loader, HundredsOfProgramsEachSendTheirOwn) {
     const Codec& codec = all[static_cast<std::size_t>(k)]->codec;
     float sent = -1;
     const Bytes out(reinterpret_cast<std::uint8_t*>(&sent), sizeof sent);
-    const auto done =
-        codec.reference().encode({.settings = defaults(codec)}, {&zero, nullptr, nullptr, 1}, out);
+    const Settings settings = defaults(codec);
+    const ScratchForTest scratch(codec, settings, 1);
+    const auto done = codec.reference().encode({.settings = settings, .scratch = scratch},
+                                               {&zero, nullptr, nullptr, 1}, out);
     ASSERT_TRUE(done.ok()) << done.status().what();
     EXPECT_EQ(sent, static_cast<float>(k));
   }

@@ -53,7 +53,7 @@ void fill_params(LoadedProgram& p) {
         p.words[k].push_back(from.words.empty() ? fmt::format("{}", values[v])
                                                 : std::string(from.words[v].text));
       p.choices[k].assign(p.words[k].begin(), p.words[k].end());
-      to.fallback = from.words.empty() ? from.fallback - from.low : 0;
+      to.fallback = from.words.empty() ? from.fallback - from.low : from.fallback;
       to.low = 0;
       to.high = static_cast<double>(values.size() - 1);
       to.choices = p.choices[k];
@@ -140,17 +140,49 @@ std::size_t code_lines(const Source& source) {
   return count;
 }
 
+namespace {
+
+bool holds(const LoadedProgram::Claimed& claim, std::size_t at, const Settings& settings, std::size_t n) {
+  return claim.made && (claim.where.empty() || plan_truth(claim.where[at], settings, n));
+}
+
+LoadedProgram::Claimed claimed(const File& file, std::string_view name,
+                               const std::vector<std::vector<Checked>>& checked, Problems& problems) {
+  LoadedProgram::Claimed claim;
+  const Claim* const from = claim_of(file, name);
+  claim.made = from != nullptr;
+  for (const std::vector<Checked>& of : checked) {
+    if (claim.made && from->value)
+      claim.value.emplace_back(check_claim(file, *from, false, of[0], problems), 0);
+    if (claim.made && from->where)
+      claim.where.emplace_back(check_claim(file, *from, true, of[0], problems), 0);
+  }
+  return claim;
+}
+
+}  // namespace
+
+bool LoadedProgram::sends_constants(const Settings& settings) const {
+  return holds(constants, index_of(settings), settings, 0);
+}
+
+double LoadedProgram::error_of(const Settings& settings, double value, double largest) const {
+  const std::size_t at = index_of(settings);
+  if (!holds(error, at, settings, 0)) return std::numeric_limits<double>::infinity();
+  return plan_value(error.value[at], settings, 0, {value, largest});
+}
+
 // Of pairs whose values are rounded less is sent than the author knows of.
 double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) const {
-  if (contractions.empty()) return std::numeric_limits<double>::infinity();
-  const Combination& claim = contractions[index_of(settings)];
-  const double claimed = plan_value(claim.program, claim.schedule, claim.program.result, settings, n);
+  const std::size_t at = index_of(settings);
+  if (!holds(contraction, at, settings, n)) return std::numeric_limits<double>::infinity();
+  const double claimed = plan_value(contraction.value[at], settings, n);
   if (!file.phases[0].pairs) return claimed;
   const sparse::Form form = sparse::form_of(settings, file.params.size());
   return 1 - (1 - claimed) * sparse::kKeptEnergy[static_cast<std::size_t>(form.values)];
 }
 
-std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
+std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::string_view name) {
   auto p = std::make_unique<LoadedProgram>();
   p->source = std::move(source);
   p->file = parse(p->source, problems);
@@ -169,8 +201,9 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   const bool one_pass = p->file.phases.size() == 1 && !looks && (first.passes == 0 || first.block != 0);
   const bool lists = first.sends_pairs, pairs = lists && !first.sends_indices;
   const bool adds = checked[0].back().adds();
-  if (const Claim* c = claim_of(p->file, "contraction"))
-    for (const auto& of : checked) p->contractions.emplace_back(check_claim(p->file, *c, of[0], problems), 0);
+  p->contraction = claimed(p->file, "contraction", checked, problems);
+  p->error = claimed(p->file, "error", checked, problems);
+  p->constants = claimed(p->file, "constants", checked, problems);
   const bool varies = std::any_of(checked.begin(), checked.end(), [](const std::vector<Checked>& phases) {
     return std::any_of(phases.begin(), phases.end(),
                        [](const Checked& of) { return of.varies() || of.adds() || of.sends_pairs; });
@@ -178,7 +211,7 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
   for (std::vector<Checked>& phases : checked)
     p->combinations.push_back(chained(std::move(phases), p->file.params.size()));
   p->hash = XXH3_64bits(p->source.text.data(), p->source.text.size());
-  p->name = fmt::format("{}@{:012x}", p->file.name.text, p->hash >> 16);
+  p->name = name.empty() ? fmt::format("{}@{:012x}", p->file.name.text, p->hash >> 16) : std::string(name);
   p->doc = std::string(p->file.doc);
   fill_phases(*p);
   const bool combines = std::ranges::any_of(p->phases, &Phase::combines);
@@ -193,7 +226,9 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems) {
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,
                          .adds_transformed = adds,
-                         .contraction = seam::contraction},
+                         .contraction = seam::contraction,
+                         .error = p->error.made ? seam::error : nullptr,
+                         .exact_constants = p->constants.made ? seam::sends_constants : nullptr},
               .scratch = seam::scratch,
               .impls = p->impls,
               .program = p.get()};

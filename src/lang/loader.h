@@ -24,8 +24,10 @@ struct LoadedProgram {
   const Combination& of(const Settings& settings) const { return combinations[index_of(settings)]; }
   const Combination& of(const Settings& settings, std::size_t phase) const;
   std::size_t index_of(const Settings& settings) const;
-  // As claimed; infinity where nothing is.
+  // As claimed; infinity where nothing is, and no constants.
   double contraction_of(const Settings& settings, std::size_t n) const;
+  double error_of(const Settings& settings, double value, double largest) const;
+  bool sends_constants(const Settings& settings) const;
 
   std::uint64_t hash = 0;  // of its text
   std::string name, doc;
@@ -35,9 +37,14 @@ struct LoadedProgram {
   std::vector<std::string> docs;
   std::vector<std::vector<Law>> laws;  // of each phase
   std::vector<Phase> phases;
-  std::vector<Impl> impls;                // compiled, and the interpreter
-  std::vector<std::size_t> counts;        // per parameter: its values; 0: it is real
-  std::vector<Combination> contractions;  // what is claimed of each combination; none: nothing is
+  std::vector<Impl> impls;          // compiled, and the interpreter
+  std::vector<std::size_t> counts;  // per parameter: its values; 0: it is real
+  // What is claimed, where anything is, of each combination, and where it holds; no `where`: everywhere.
+  struct Claimed {
+    bool made = false;
+    std::vector<Combination> value, where;
+  };
+  Claimed contraction, error, constants;
 
   LoadedProgram() = default;
   LoadedProgram(const LoadedProgram&) = delete;
@@ -50,7 +57,8 @@ Result<Source> read_source(const std::string& path);
 // Lines that are neither empty nor a comment alone.
 std::size_t code_lines(const Source& source);
 
-// From text to a program; nullptr where `problems` has any. Its codec is not known to anybody else.
-std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems);
+// From text to a program; nullptr where `problems` has any. Its codec is not known to anybody else. Without a name it
+// is called by that of its first line and its content's hash.
+std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::string_view name = {});
 
 }  // namespace tithe::lang

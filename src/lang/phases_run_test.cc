@@ -10,6 +10,7 @@
 #include "lang/cpp/cpp_compiler.h"
 #include "lang/loader.h"
 #include "lang/prepare.h"
+#include "support/scratch.h"
 
 namespace tithe::lang {
 namespace {
@@ -48,7 +49,10 @@ struct Ranks {
   Payload sent(const Floats& grad, float* left = nullptr) {
     Payload payload(codec.phases[call.phase].bound(call.settings, grad.size()));
     call.context = context;
+    const ScratchForTest scratch(codec, call.settings, grad.size());
+    call.scratch = scratch;
     const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, left, grad.size()}, payload);
+    call.scratch = {};
     EXPECT_TRUE(done.ok() && done->finite) << done.status().what();
     payload.resize(done.ok() ? done->bytes : 0);
     EXPECT_TRUE(impl.check(call, grad.size(), payload).ok());
@@ -213,7 +217,10 @@ TEST(LangPhases, AContextThatIsNoneIsRefused) {
     if (k == good.size()) bad[3] ^= 1;  // `code`
     ranks.call.context = bad;
     Payload out(ranks.codec.phases[1].bound(ranks.call.settings, 100), 0x5a);
-    const auto done = ranks.impl.encode(ranks.call, {all[0].data(), nullptr, nullptr, 100}, out);
+    const ScratchForTest scratch(ranks.codec, ranks.call.settings, 100);
+    Call call = ranks.call;
+    call.scratch = scratch;
+    const auto done = ranks.impl.encode(call, {all[0].data(), nullptr, nullptr, 100}, out);
     EXPECT_EQ(done.status().code(), Code::kCorrupt) << k;
     EXPECT_EQ(out, Payload(out.size(), 0x5a));
   }
@@ -282,6 +289,8 @@ std::string outcome_of(const Ranks& who, const Floats& x, const Payload& context
   Call call = who.call;
   call.context = context;
   Payload out(who.codec.phases[call.phase].bound(call.settings, x.size()), 0x5a);
+  const ScratchForTest scratch(who.codec, call.settings, x.size());
+  call.scratch = scratch;
   const auto done = who.impl.encode(call, {x.data(), nullptr, nullptr, x.size()}, out);
   const std::string bytes(out.begin(), out.end());
   if (done.ok()) return done->finite ? bytes : "not finite";

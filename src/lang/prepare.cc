@@ -8,7 +8,6 @@
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/object_cache.h"
 #include "lang/lists/pairs.h"
-#include "tithe/seam/machine.h"
 
 namespace tithe::lang {
 
@@ -18,6 +17,27 @@ void prepare(const LoadedProgram& program, const Settings& settings) {
   const std::lock_guard lock(one_at_a_time);
   for (std::size_t phase = 0; phase < program.phases.size(); ++phase)
     prepare_phase(program.of(settings, phase), settings, level_in_use());
+}
+
+namespace {
+
+const Object* built_in_of(const Combination& of) {
+  return of.running->built_in[static_cast<std::size_t>(level_in_use())];
+}
+
+std::string how_of(const Combination& of) {
+  if (by_kernels(of)) return "by the library's kernels for lists of values";
+  return built_in_of(of) != nullptr ? compiled_with_tithe(level_in_use()) : of.running->how;
+}
+
+}  // namespace
+
+bool is_built_in(const LoadedProgram& program, const Settings& settings) {
+  for (std::size_t phase = 0; phase < program.phases.size(); ++phase) {
+    const Combination& of = program.of(settings, phase);
+    if (!by_kernels(of) && built_in_of(of) == nullptr) return false;
+  }
+  return true;
 }
 
 std::string how_it_runs(const LoadedProgram& program, const Settings& settings) {
@@ -31,14 +51,13 @@ std::string how_it_runs(const LoadedProgram& program, const Settings& settings) 
   prepare(program, settings);
   bool alike = true;
   std::string each;
+  const std::string last_runs = how_of(of);
   for (std::size_t phase = 0; phase < program.phases.size(); ++phase) {
-    const Combination& one = program.of(settings, phase);
-    const std::string how =
-        by_kernels(one) ? "by the library's kernels for lists of values" : one.running->how;
-    alike = alike && how == of.running->how;
+    const std::string how = how_of(program.of(settings, phase));
+    alike = alike && how == last_runs;
     each += fmt::format("{}{}: {}", phase == 0 ? "" : "; ", program.phases[phase].name, how);
   }
-  return alike ? of.running->how : each;
+  return alike ? last_runs : each;
 }
 
 }  // namespace tithe::lang

@@ -11,6 +11,9 @@ namespace tithe::lang {
 // now. Where they cannot, the interpreter runs them. Safe from any thread.
 void prepare(const LoadedProgram& program, const Settings& settings);
 
+// Whether they were compiled with tithe itself, as a codec of the library, or run by its kernels of lists.
+bool is_built_in(const LoadedProgram& program, const Settings& settings);
+
 // One line: "compiled for avx3, from the cache", "interpreted: there is no compiler here (c++, g++, clang++)".
 std::string how_it_runs(const LoadedProgram& program, const Settings& settings);
 

@@ -10,6 +10,7 @@
 #include "lang/lists/indices_fast.h"
 #include "lang/lists/pairs.h"
 #include "lang/loader.h"
+#include "lang/run/walk.h"
 
 namespace tithe::lang::seam {
 namespace {
@@ -21,9 +22,6 @@ const LoadedProgram& program(const Settings& settings) {
 
 std::string_view name(const Call& call) { return program(call.settings).file.name.text; }
 const Combination& phase_of(const Call& call) { return program(call.settings).of(call.settings, call.phase); }
-
-// The object that runs a combination, if there is one.
-const Object* object_of(const Combination& of) { return of.running->object.load(std::memory_order_acquire); }
 
 bool of_indices(const Combination& of) { return of.program.sends_indices || of.program.sends_values; }
 
@@ -41,7 +39,12 @@ Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
   return lang::encode_pairs(program(call.settings).of(call.settings), call, in, out);
 }
 
+Status check_scratch(const Call& call, std::size_t n) {
+  return codec::check_scratch(name(call), call.scratch.size(), scratch(call.settings, n));
+}
+
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(check_scratch(call, in.n));
   return lang::encode(phase_of(call), name(call), call, in, out);
 }
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
@@ -56,6 +59,7 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 }
 
 Result<Encoded> encode_compiled(const Call& call, const Carry& in, Bytes out) {
+  TITHE_TRY(check_scratch(call, in.n));
   const Combination& c = phase_of(call);
   if (of_indices(c)) return lang::encode_indices_fast(c, name(call), call, in, out);
   if (c.program.sends_pairs) return lang::encode_pairs_as(c, name(call), call, in, out, encode_plain);
@@ -87,11 +91,16 @@ Result<Combined> combine_compiled(const Call& call, std::size_t n, Bytes acc, By
 const std::array<Bound, kMostPhases> kBounds = bounds(std::make_index_sequence<kMostPhases>());
 
 double contraction(const Settings& s, std::size_t n) { return program(s).contraction_of(s, n); }
+double error(const Settings& s, double value, double largest) {
+  return program(s).error_of(s, value, largest);
+}
+bool sends_constants(const Settings& s) { return program(s).sends_constants(s); }
 
 std::size_t scratch(const Settings& s, std::size_t n) {
   std::size_t most = 0;
   for (const Combination* c = &program(s).of(s); c != nullptr; c = c->before.get())
-    most = std::max(most, lang::scratch(*c, s, n));
+    most = std::max(most, by_kernels(*c) ? list_scratch(*c, s, n)
+                                         : std::max(walk_bytes(*c, s, n), compiled_bytes(*c, s, n)));
   return most;
 }
 

@@ -12,6 +12,8 @@ namespace tithe::lang::seam {
 using Bound = std::size_t (*)(const Settings&, std::size_t n);
 extern const std::array<Bound, kMostPhases> kBounds;  // of each phase
 double contraction(const Settings& settings, std::size_t n);
+double error(const Settings& settings, double value, double largest);
+bool sends_constants(const Settings& settings);
 std::size_t scratch(const Settings& settings, std::size_t n);
 
 // What runs a program where prepare() was asked for it, and the interpreter. `combines`, `pairs`: whether a phase

@@ -9,6 +9,7 @@
 #include "catalogue/programs.h"
 #include "lang/cpp/cpp_compiler.h"
 #include "lang/prepare.h"
+#include "support/scratch.h"
 
 namespace tithe::lang {
 namespace {
@@ -46,8 +47,11 @@ void expect_same_compiled(const std::string& program, const Call& call, const Fl
   const std::size_t n = grad.size();
   Payload payload(codec.phases[0].bound(call.settings, n));
   Floats left(n), decoded(n);
+  const ScratchForTest scratch(codec, call.settings, n);
+  Call with_scratch = call;
+  with_scratch.scratch = scratch;
   const Result<Encoded> done =
-      codec.impls[0].encode(call, {grad.data(), residual.data(), left.data(), n}, payload);
+      codec.impls[0].encode(with_scratch, {grad.data(), residual.data(), left.data(), n}, payload);
   ASSERT_TRUE(done.ok() && done->finite);
   payload.resize(done->bytes);
   ASSERT_EQ(payload, want.payload) << n;
@@ -61,8 +65,9 @@ void expect_same_compiled(const std::string& program, const Call& call, const Fl
 Outcome outcome_of(const std::string& program, const Settings& settings, const Floats& grad,
                    const Floats& residual) {
   const Codec& codec = codec_of(program);
-  const Call call{.settings = settings, .seed = 1};
   const std::size_t n = grad.size();
+  const ScratchForTest scratch(codec, settings, n);
+  const Call call{.settings = settings, .seed = 1, .scratch = scratch};
   Outcome o{.payload = Payload(codec.phases[0].bound(settings, n)), .left = Floats(n), .decoded = Floats(n)};
   const Result<Encoded> done =
       codec.reference().encode(call, {grad.data(), residual.data(), o.left.data(), n}, o.payload);

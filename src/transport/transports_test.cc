@@ -69,6 +69,29 @@ TEST(Transports, who_cannot_connect_says_why) {
   }
 }
 
+// Whatever rank cannot open its own end: the others hear what it met, not that it left.
+TEST(Transports, who_cannot_open_says_why) {
+  if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
+  for (const Rank odd : {0, 2}) {
+    testing::ThreadGather gather(3);
+    Status said[3];
+    testing::run_ranks(3, [&](Rank me) {
+      const ConnectOptions options{.rank = me, .world = 3, .all_gather = gather.of(me), .timeout = 8s};
+      said[me] = open_transport(
+                     me == odd ? "ucx:transports=tcp,devices=no_such_device" : "ucx:transports=tcp", options)
+                     .status();
+    });
+    for (const Status& s : said) {
+      EXPECT_EQ(s.code(), Code::kIo) << s.what();
+      EXPECT_NE(s.what().find("no_such_device"), std::string::npos) << s.what();
+    }
+    for (const Rank me : {0, 1, 2})
+      if (me != odd) {
+        EXPECT_EQ(said[me].peer(), odd) << said[me].what();
+      }
+  }
+}
+
 TEST(Transports, options_stand_behind_a_colon) {
   EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", "", ""}));
   EXPECT_EQ(chosen("tcp:trust=10.0.0.0/8,fd00::/8,streams=4"),

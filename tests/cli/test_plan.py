@@ -41,6 +41,18 @@ def test_what_is_allowed_is_used_where_it_pays():
     assert all(steps["timeline"] <= 1.02 * step for step in steps.values())
 
 
+@pytest.mark.parametrize("optimizer", ["AdamW", "SGD 0.9"])
+def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
+    answer = told(f"{SLOW} --optimizer '{optimizer}'")
+    page = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/choosing.md").read_text(), re.MULTILINE)
+    column = {"SGD 0.9": 2, "AdamW": 3}[optimizer]
+    near = {codec for codec, row in page if row.split("|")[column].strip() == "yes"}
+    assert set(answer["allowed"]) == {codec for codec in near if codec != "bf16"}
+    assert "fp8" in answer["allowed"] and "topk" not in answer["allowed"]
+    assert {rule["codec"] for rule in answer["rules"]} <= {"fp32", "bf16", *answer["allowed"]}
+    assert f"trains like fp32 under {optimizer}" in run(f"{SLOW} --optimizer '{optimizer}'").stdout
+
+
 def test_the_file_is_what_replay_and_simulate_take(tmp_path):
     step = told(f"{SLOW} --allow onebit -o plan.json", tmp_path)["plans"][0]["step_ms"]
     rules = json.loads((tmp_path / "plan.json").read_text())
@@ -96,7 +108,8 @@ def settings(where, folder):
     compare = " ".join(f"--compare {name}" for name in names[1:])
     out = told(f"simulate {where} --codec fp32 --strategy ring {compare}", folder)["settings"]
     steps = {setting["setting"]: setting["step_ms"] for setting in out}
-    for strategy in ("hosts", "hosts_ring", "hosts_gather"):
+    apart = steps["bf16@hosts"] != steps["bf16@server"]  # else each rank has a host of its own: nothing is inside
+    for strategy in ("hosts", "hosts_ring", "hosts_gather") if apart else ():
         rule = {"match": "*", "size": "> 4095", "codec": "bf16", "strategy": strategy, "inside": "bf16"}
         (folder / "inside.json").write_text(json.dumps({"version": 1, "rules": [rule]}))
         done = run(f"simulate {where} --codec fp32 --choices inside.json --json", folder)
@@ -115,10 +128,14 @@ def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
         plan = told(f"plan {where} --allow fp8", tmp_path)["plans"][0]
         for codec in ("fp32", "bf16"):
             least = min(ms for name, ms in steps.items() if name.startswith(f"{codec}@"))
+            if plan[codec].endswith(" on the devices"):  # a network library's, which copies nothing
+                assert plan[f"{codec}_ms"] < least
+                continue
             assert plan[f"{codec}_ms"] == pytest.approx(least, rel=1e-9), (model, codec)
             assert steps[plan[codec]] == pytest.approx(least, rel=1e-9)
-        assert plan["single_ms"] <= min(plan["bf16_ms"], plan["fp32_ms"])
-        assert plan["step_ms"] <= 1.0001 * plan["lossless_ms"] <= 1.0002 * plan["bf16_ms"]
+            assert plan["single_ms"] <= plan[f"{codec}_ms"]
+            assert plan["lossless_ms"] <= 1.0001 * plan[f"{codec}_ms"]
+        assert plan["step_ms"] <= 1.0001 * plan["lossless_ms"]
 
 
 @pytest.mark.parametrize("cluster", ["hipress_ec2", "cloud_25g", "office_1g"])
@@ -134,7 +151,7 @@ def test_without_a_word_a_plan_is_not_faster_than_itself(cluster):
 
 def test_what_does_not_pay_is_said_first():
     done = run("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")
-    assert done.stdout.startswith("do not compress: "), done.stdout
+    assert done.stdout.startswith("do not compress"), done.stdout
     assert "the best bf16 here" in done.stdout.splitlines()[0]
     rules = told("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")["rules"]
     assert {rule["codec"] for rule in rules} <= {"fp32", "bf16"}
@@ -178,9 +195,11 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --policy timelime", ["unknown policy 'timelime'", "timeline"]),
         (f"{SLOW} --policy threshold", ["give bytes", "threshold:1MB"]),
         (f"{SLOW} --allow onbit", ["--allow", "onebit"]),
+        (f"{SLOW} --optimizer AdamV", ["--optimizer", "AdamW", "SGD 0.9"]),
         (f"{SLOW} --allow 'encodr.*: onebit'", ["no tensor of the model has such a key"]),
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),
+        ("plan --model hdc --link 1Gb/s --ranks 1000000", ["1000000 ranks", "--ranks"]),
         (f"{SLOW} -o /nowhere/plan.json", ["/nowhere/plan.json"]),
     ],
 )

@@ -36,7 +36,7 @@ def refused(line, code, *words, folder=ROOT):
 
 
 def test_less_bytes_take_less_time_where_the_link_is_all():
-    line = "simulate --model vgg19 --cluster office_1g --codec fp32 --compare bf16 --compare onebit"
+    line = "simulate --model vgg19 --cluster office_1g --strategy server --codec fp32 --compare bf16 --compare onebit"
     settings = told(line)["settings"]
     steps = [s["step_ms"] for s in settings]
     assert steps == sorted(steps, reverse=True)
@@ -128,6 +128,25 @@ def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):
         assert answer["ranks_simulated"] == simulated, strategy
 
 
+def test_local_steps_are_their_exchanges_spread_over_a_window():
+    line = "simulate --model resnet50 --cluster eight_sites --codec eden --compare bf16"
+    each = told(f"{line} --every 1")["settings"]
+    for alone in each:
+        assert alone["step_ms"] == pytest.approx(alone["compute_ms"] + alone["exchange_ms"])
+    for every, fragments, delay in [(30, 1, 0), (30, 1, 29), (30, 3, 0), (30, 3, 2)]:
+        windows = told(f"{line} --every {every} --fragments {fragments} --delay {delay}")["settings"]
+        for alone, mean in zip(each, windows, strict=True):
+            assert mean["compute_ms"] == alone["compute_ms"]
+            assert mean["bytes_sent_per_rank"] == pytest.approx(alone["bytes_sent_per_rank"] / every, rel=0.01)
+            if fragments == 1:
+                waits = max(0.0, alone["exchange_ms"] - delay * alone["compute_ms"])
+                assert mean["exposed_ms"] == pytest.approx(waits / every)
+            else:
+                assert alone["exchange_ms"] / 3 < mean["exchange_ms"] < alone["exchange_ms"] / 2
+                assert mean["exposed_ms"] <= fragments * mean["exchange_ms"] / every
+            assert mean["step_ms"] == pytest.approx(mean["compute_ms"] + mean["exposed_ms"])
+
+
 def test_the_trace_is_one_that_viewers_open(tmp_path):
     told("simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 --trace t.json", tmp_path)
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
@@ -164,6 +183,12 @@ def test_the_trace_is_one_that_viewers_open(tmp_path):
         ("--model torn.json --cluster office_1g", ("torn.json:3", "whole?")),
         ("--model hdc:scale=1e999 --cluster office_1g", ("above 0 and at most 1",)),
         ("--model hdc --cluster office_1g --bucket-cap-mb 1e999", ("--bucket-cap-mb",)),
+        ("--model hdc --cluster wan --every 30 --fragments 4", ("--fragments 4 does not divide --every 30",)),
+        ("--model hdc --cluster wan --every 30 --fragments 3 --delay 10", ("--delay 10", "at most 9")),
+        ("--model hdc --cluster wan --every 22 --fragments 11", ("--fragments 11: hdc has 10 tensors",)),
+        ("--model hdc --cluster wan --every 0", ("--every",)),
+        ("--model hdc --cluster wan --delay 2", ("--fragments, --delay: of local steps",)),
+        ("--model hdc --cluster wan --every 3 --trace x.json", ("--trace", "--every")),
         ("--model gpt2 --cluster office_1g --strategy aggregator --ranks 1048576", ("1048576 ranks", "--ranks")),
     ],
 )

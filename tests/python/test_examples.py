@@ -38,6 +38,20 @@ def test_train_ddp_under_torchrun():
     assert 0 < unsent < 10
 
 
+def test_local_steps_under_torchrun():
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    out = subprocess.run(
+        [*run, ROOT / "examples" / "local_steps.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert out.returncode == 0, out.stderr
+    first, last, exchanges = re.search(r"loss (\S+) -> (\S+), (\d+) exchanges", out.stdout).groups()
+    assert float(last) < 0.4 * float(first) and exchanges == "9"
+    sent, dense = re.search(
+        r"(\S+) bytes per step after the dense start, instead of (\S+) as fp32", out.stdout
+    ).groups()
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 200
+
+
 def test_average_numpy(tmp_path):
     ranks = [
         subprocess.Popen(

@@ -32,7 +32,10 @@ HIPRESS = {
 }
 # INCEPTIONN speaks of 5 layers of 500 on MNIST, and of 5 MB.
 HDC = (10, 784 * 500 + 3 * 500 * 500 + 500 * 10 + 4 * 500 + 10, 784 * 500)
-NAMES = sorted([*PUBLISHED, *HIPRESS, "hdc"])
+# By the formula of such layers: 12 squares of the width in matrices, 13 widths in vectors; two embeddings, one norm.
+WIDTH = 2048
+GPT_1B = (24 * 12 + 4, 24 * (12 * WIDTH**2 + 13 * WIDTH) + (50257 + 1024 + 2) * WIDTH, 50257 * WIDTH)
+NAMES = sorted([*PUBLISHED, *HIPRESS, "gpt_1b", "hdc"])
 
 
 def listed(model):
@@ -76,6 +79,10 @@ def test_as_large_as_in_the_paper_of_hipress(model):
 
 def test_hdc_is_five_dense_layers():
     assert (len(sizes("hdc")), sum(sizes("hdc")), max(sizes("hdc"))) == HDC
+
+
+def test_gpt_1b_is_as_large_as_its_formula():
+    assert (len(sizes("gpt_1b")), sum(sizes("gpt_1b")), max(sizes("gpt_1b"))) == GPT_1B
 
 
 @pytest.mark.parametrize("model", NAMES)

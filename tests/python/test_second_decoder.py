@@ -58,12 +58,14 @@ def test_reads_golden_frame(path):
 
 def test_every_codec_has_a_sample_to_read_and_every_frame_a_line():
     assert set(LISTED) == {path.stem for path in FRAMES}
-    codecs = re.findall(r"^TITHE_CODEC\((\w+),", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE)
+    codecs = re.findall(r"^TITHE_CODEC\w*\((\w+),", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE)
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {f"{codec}_odd" for codec in codecs}
 
 
 def test_knows_every_codec_of_the_list():
-    listed = re.findall(r"^TITHE_CODEC\((\w+), (\d+)\)", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^TITHE_CODEC\w*\((\w+), (\d+)\)", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE
+    )
     assert listed
     assert {int(number) for _, number in listed} == set(READERS)
     for name, number in listed:

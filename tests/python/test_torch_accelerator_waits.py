@@ -13,7 +13,7 @@ from test_torch_accelerator import order
 
 import tithe.torch
 
-DEVICE, LIVE = "tithe._torch_device", "tithe._torch_live"
+DEVICE, JOB = "tithe._torch_device", "tithe._torch_job"
 # What is missing: module, its text, what stands there instead.
 WAITS = {
     "the copy to the host is to wait until the bucket is filled": (
@@ -24,7 +24,7 @@ WAITS = {
         DEVICE, "self._copied.synchronize()\n        torch.", "torch."),
     "the copy is to say when it is there": (
         DEVICE, "self._copied.record(self.stream)\n\n    def come", "\n    def come"),
-    "DDP's stream is to wait for the copy back": (LIVE, "else [tensor.device]", "else []"),
+    "DDP's stream is to wait for the copy back": (JOB, "else [tensor.device]", "else []"),
 }  # fmt: skip
 LIFETIMES = {
     "pinned memory is to stay until no copy uses it": (
@@ -57,9 +57,11 @@ def without(name, text, instead):
     source = inspect.getsource(module)
     assert source.count(text) == 1, f"{text!r} stands {source.count(text)} times in {name}"
     exec(compile(source.replace(text, instead), module.__file__, "exec"), vars(module))
-    live = importlib.import_module(LIVE)
+    live = importlib.import_module("tithe._torch_live")
     if name == DEVICE:
         live.Passages = module.Passages
+    else:
+        live.Job = module.Job
     importlib.import_module("tithe._torch_state").Live = live.Live
 
 

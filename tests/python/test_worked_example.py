@@ -52,7 +52,7 @@ def suite(tmp_path_factory):
 
     # The small list stands in for the tree's own; the page's line is appended to it as the page says.
     codecs = tree / "include/tithe/codecs.def"
-    codecs.write_text("".join(line for line in codecs.open() if "TITHE_CODEC(" not in line or "(fp32," in line))
+    codecs.write_text("".join(line for line in codecs.open() if not line.startswith("TITHE_") or "(fp32," in line))
     blocks = BLOCK.findall((ROOT / "HACKING.md").read_text())
     assert [kind for kind, _, _ in blocks] == ["file", "append"]
     for kind, name, text in blocks:

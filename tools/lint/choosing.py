@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
 studies (study_optimizers.json and, for one column, study.json); what `tithe codecs NAME` says, from that page
-(apps/tithe/codec/choosing.def); and that the default of sessions cannot be told from fp32 there. --write puts all of
-it in place; else it is compared."""
+(apps/tithe/codec/choosing.def); what tithe.torch.attach() knows of it (python/tithe/_studied.py); and that the default
+of sessions cannot be told from fp32 there. --write puts all of it in place; else it is compared."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ sys.path.insert(0, str(HERE / "demo"))
 
 import study_verdict  # noqa: E402
 
-OPTIMIZERS = ("SGD 0.9", "AdamW")
+OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
+# What attach(optimizer=...) sends without a word: the fewest bytes that hold here and in bench/results/study_adam.md.
+DEFAULTS = {FIRST: "eden:bits=3", "SGD 0.9": "eden:bits=3", "tithe's AdamW": "eden:bits=3"}
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
-CODEC = re.compile(r"^TITHE_CODEC\((\w+),", re.MULTILINE)
+CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
 DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
 
 
 def said(study: study_verdict.Study, codec: str, optimizer: str) -> str:
-    """Within noise under an optimizer, or by how much it falls short where it is worst, in units of the noise."""
+    """Within noise under an optimizer, nearly, or by how much it falls short where it is worst, in units of noise."""
     safe = study.safe(codec, optimizer)
     if safe is None:
         return ""
-    if safe:
+    cells = [cell for cell, v in study.cells.items() if v["optimizer"] == optimizer]
+    short = [cell for cell in cells if (study.behind if safe else lambda *at: not study.near(*at))(cell, codec)]
+    if not short:
         return "yes"
-    cells = [c for c, v in study.cells.items() if v["optimizer"] == optimizer and not study.near(c, codec)]
-    if any(study.gap(cell, codec) is None for cell in cells):
+    if any(study.gap(cell, codec) is None for cell in short):
         return "no: diverged"
-    worst = min(cells, key=lambda cell: study.gap(cell, codec) / study.tolerance(cell, codec))
-    amount = f"{-study.gap(worst, codec):.2f} nats" if study_verdict.unit(worst) == "nats" else ""
-    return f"no: {amount or f'{-study.gap(worst, codec):.1f} points'} ({study.cells[worst]['model']})"
+    worst = min(short, key=lambda cell: study.gap(cell, codec) / study.tolerance(cell, codec))
+    digits, unit = (2, "nats") if study_verdict.unit(worst) == "nats" else (1, "points")
+    amount = f"{-study.gap(worst, codec):.{digits + safe}f} {unit} ({study.cells[worst]['model']})"
+    return f"nearly: {amount}" if safe else f"no: {amount}"
 
 
 def first_study(path: Path) -> dict[str, str]:
@@ -88,6 +92,22 @@ def definitions(page: str, codecs: list[str], study: study_verdict.Study, first:
     return "\n".join(lines) + "\n"
 
 
+def module(study: study_verdict.Study, first: dict[str, str]) -> str:
+    """The same for tithe.torch.attach(optimizer=...)."""
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""How codecs do under optimizers (docs/choosing.md). Written by tools/lint/choosing.py --write."""',
+        "",
+        "STUDIED = {",
+    ]
+    for codec in sorted(study.codecs):
+        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
+        if codec != "fp32":
+            lines += [f'    "{codec}": {{', *(f'        "{k}": "{v}",' for k, v in told.items() if v), "    },"]
+    chosen = [f'    "{optimizer}": "{codec}",' for optimizer, codec in DEFAULTS.items()]
+    return "\n".join([*lines, "}", "DEFAULTS = {", *chosen, "}", f'OWN = "{OPTIMIZERS[-1]}"']) + "\n"
+
+
 def check(root: Path, write: bool) -> Iterator[Problem]:
     page, results = root / "docs/choosing.md", root / "bench/results/study_optimizers.md"
     header = root / "include/tithe/session.h"
@@ -98,6 +118,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
         page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
         results: study_verdict.page(details),
         root / "apps/tithe/codec/choosing.def": definitions(page.read_text(), codecs, study, first),
+        root / "python/tithe/_studied.py": module(study, first),
     }
     for path, text in new.items():
         if write:
@@ -110,6 +131,9 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
         yield header, line, f"the default codec '{default[1]}' is not within noise of fp32 in all cells of the study"
     elif not study.strictly_safe(default[1]):
         yield header, line, f"the default codec '{default[1]}' can be told from fp32 in the study"
+    for optimizer, codec in DEFAULTS.items():
+        if (first.get(codec) if optimizer == FIRST else said(study, codec, optimizer)) != "yes":
+            yield page, 1, f"the default under {optimizer}, '{codec}', is not within noise of fp32 in the study"
     if f"`{default[1]}`" not in page.read_text().split("## ")[0]:
         yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/session.h)"
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "measure/codec_speed.h"
 
 namespace tithe::cli {
 
@@ -90,8 +91,11 @@ bool Subject::agree(std::span<const Floats> ranks, const Floats& residual, std::
       Payload& own = sent.emplace_back(phase.bound(settings_, grad.size()));
       told.seed = 7 + sent.size();
       told.context = context_;
+      const sim::Scratch scratch(codec_.scratch(settings_, grad.size()));
+      told.scratch = scratch.all();
       const Result<Encoded> done =
           impl_.encode(told, {grad.data(), residual.data(), nullptr, grad.size()}, own);
+      told.scratch = {};
       laws_.bounded.expect(done.ok() && done->finite && done->bytes <= own.size(), phase_text(told.phase));
       if (!done.ok() || !done->finite) return false;
       own.resize(done->bytes);
@@ -122,8 +126,11 @@ bool Subject::combine(const Call& told, std::size_t n, std::vector<Payload>& sen
 
 Sent Subject::encode(const Floats& grad, const Floats& residual, std::uint32_t round) const {
   Sent sent{Payload(last_phase().bound(settings_, grad.size())), Floats(grad.size()), true};
+  const sim::Scratch scratch(codec_.scratch(settings_, grad.size()));
+  Call told = call(round);
+  told.scratch = scratch.all();
   const Result<Encoded> done =
-      impl_.encode(call(round), {grad.data(), residual.data(), sent.left.data(), grad.size()}, sent.payload);
+      impl_.encode(told, {grad.data(), residual.data(), sent.left.data(), grad.size()}, sent.payload);
   sent.finite = done.ok() && done->finite;
   if (done.ok()) sent.payload.resize(done->bytes);
   if (!done.ok()) note(done.status());

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
+
 namespace tithe::cli {
 namespace {
 
@@ -82,6 +84,19 @@ std::vector<std::pair<std::string_view, std::string_view>> studied(const Spec& s
       if (row.spec == name) found.emplace_back(row.optimizer, row.verdict);
     if (!found.empty()) break;
   }
+  return found;
+}
+
+Result<std::vector<std::string_view>> within_noise(std::string_view optimizer) {
+  std::vector<std::string_view> known, found;
+  for (const Studied& row : kStudied) {
+    if (std::find(known.begin(), known.end(), row.optimizer) == known.end()) known.push_back(row.optimizer);
+    if (row.optimizer == optimizer && row.verdict == "yes" &&
+        row.spec.find("feedback=momentum") == std::string_view::npos)
+      found.push_back(row.spec);
+  }
+  if (found.empty())
+    return Status(Code::kInvalid, fmt::format("'{}': {}", optimizer, suggest(optimizer, known)));
   return found;
 }
 

@@ -20,6 +20,10 @@ std::string when_to_use(const Codec& codec, double bits);
 // What the study of optimizers found: (optimizer, "yes" or "no: by how much"). Of these settings, else of the defaults.
 std::vector<std::pair<std::string_view, std::string_view>> studied(const Spec& spec);
 
+// Codecs that this study found within noise of fp32 under an optimizer, but for those that change the step's momentum.
+// kInvalid for an optimizer that it did not look at, with those that it did.
+Result<std::vector<std::string_view>> within_noise(std::string_view optimizer);
+
 // The part of the energy that one round may lose.
 double contraction(const Codec& codec, const Settings& settings);
 double contraction(const Codec& codec);

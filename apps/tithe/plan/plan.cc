@@ -10,6 +10,7 @@
 #include "progress.h"
 #include "simulate_setting.h"
 #include "verb.h"
+#include "when.h"
 
 namespace tithe::cli {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 struct PlanArgs {
   SimulateArgs scene;
   std::vector<std::string> allow, compare;
-  std::string policy = "timeline", out, html;
+  std::string optimizer, policy = "timeline", out, html;
   bool why = false;
 };
 
@@ -44,6 +45,14 @@ Result<planner::Question> question_of(const PlanArgs& args, const Scene& scene) 
     if (!one.ok()) return Status(one.status().code(), "--allow: " + one.status().what());
     q.allowed.push_back(*one);
   }
+  if (!args.optimizer.empty()) {
+    const Result<std::vector<std::string_view>> near = within_noise(args.optimizer);
+    if (!near.ok()) return Status(near.status().code(), "--optimizer: " + near.status().what());
+    for (const std::string_view spec : *near)
+      if (Result<planner::Allowance> one = planner::parse_allowance(spec);
+          one.ok() && !always_allowed(one->codec))
+        q.allowed.push_back(*std::move(one));
+  }
   q.job = job_of(scene, args.scene.bucket_cap_mb, args.scene.session.lanes);
   return q;
 }
@@ -67,6 +76,7 @@ std::string table_of(const planner::Planned& p, const planner::Question& q) {
   SessionOptions options;
   options.codec = "fp32";
   options.rules = p.rules;
+  options.link = q.cluster.link_text(q.costs);
   const Result<Choices> choices = engine::choices_of(options, q.cluster.world(), q.cluster.shared());
   for (const planner::JobTensor& t : q.job.tensors) {
     const std::size_t r = choices->rule_of(t.key, t.n);
@@ -182,9 +192,15 @@ Result<Report> run_plan(const PlanArgs& args) {
                  {"cluster", scene->cluster.name()},
                  {"costs_measured", scene->measured},
                  {"costs", scene->source}};
-  if (args.allow.empty())
+  report.json["allowed"] = Json::array();
+  for (const planner::Allowance& one : question->allowed) report.json["allowed"].push_back(to_string(one));
+  if (!args.optimizer.empty())
+    report.text += fmt::format("allowed: what trains like fp32 under {}, as docs/choosing.md has it: {}\n",
+                               args.optimizer, report.json["allowed"].dump());
+  else if (args.allow.empty())
     report.text +=
-        "allowed: fp32, bf16 and zip alone; --allow CODEC says what else may be lost (docs/choosing.md)\n";
+        "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
+        "(docs/choosing.md)\n";
   if (args.why) {
     Result<std::string> why = why_text(*question, best, report.json);
     if (!why.ok()) return why.status();
@@ -261,6 +277,10 @@ Run declare(CLI::App& app) {
   app.add_option("--compare", args->compare, "further policies, beside it");
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
+  app.add_option(
+      "--optimizer", args->optimizer,
+      "what the job trains with, as docs/choosing.md names it, such as AdamW: what trains like fp32 "
+      "under it may be used");
   app.add_flag("--why", args->why,
                "what bounds the step, and what it would be with another choice for tensors that are alike");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");

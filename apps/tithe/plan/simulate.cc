@@ -11,6 +11,7 @@
 #include "output.h"
 #include "progress.h"
 #include "simulate_setting.h"
+#include "simulate_windows.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -40,7 +41,8 @@ Json json_of(const Answer& a) {
           {"cpu_s_per_rank", a.outcome.processor},
           {"busiest_link", a.outcome.busiest},
           {"busiest_link_ms", a.outcome.carried_most * 1e3},
-          {"ranks_simulated", a.outcome.ranks}};
+          {"ranks_simulated", a.outcome.ranks},
+          {"exchange_ms", a.exchange > 0 ? Json(a.exchange * 1e3) : Json()}};  // of local steps
 }
 
 std::string line_of(const Answer& a) {
@@ -123,7 +125,7 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
   }
   report.json["settings"] = std::move(list);
   report.json["assumed_sizes"] = assumed_sizes(scene, answers);
-  report.text += notes(scene, answers);
+  report.text += windows_text(args, answers) + notes(scene, answers);
   const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
   TITHE_TRY(show(
       args, [&] { return compare_figure(answers); },
@@ -192,7 +194,7 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
                  {"costs_measured", scene.measured},
                  {"sweep", args.sweep},
                  {"points", list}};
-  report.text += notes(scene, sweep.answers.back());
+  report.text += windows_text(args, sweep.answers.back()) + notes(scene, sweep.answers.back());
   const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
   TITHE_TRY(show(
       args, [&] { return sweep_figure(sweep); },
@@ -203,6 +205,7 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
 Result<Report> simulate(const SimulateArgs& args) {
   if (!args.trace.empty() && !args.sweep.empty())
     return Status(Code::kInvalid, "--trace: of one step, not of a --sweep");
+  TITHE_TRY(check_windows(args));
   if (!args.png.empty() && !can_png()) return to_png({}).status();
   const Result<Scene> scene = scene_of(args);
   if (!scene.ok()) return scene.status();
@@ -222,6 +225,8 @@ Run declare(CLI::App& app) {
                  "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
   app.add_option("--hosts", args->hosts,
                  "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
+  app.add_option("--tell-link", args->tell_link,
+                 "what sessions are told as link=; without it what the cluster has; none: nothing");
   app.add_option("--transport", args->transport,
                  "when long messages leave, as this one has it; without it the profile's or ucx's over TCP");
   app.add_option("--ranks", args->ranks, "so many of the cluster's ranks, or of its kind")
@@ -237,6 +242,14 @@ Run declare(CLI::App& app) {
   app.add_option("--servers", args->session.servers, "so many ranks, the last ones, only sum for the others")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
+  app.add_option("--every", args->every,
+                 "local steps: iterations between two exchanges of a fragment (docs/local_steps.md)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--fragments", args->fragments,
+                 "with --every: parts of the model, exchanged one after the other")
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("--delay", args->delay, "with --every: iterations that an exchange runs behind")
+      ->check(CLI::Range(0, 1'000'000));
   app.add_option("--bucket-cap-mb", args->bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();

@@ -14,12 +14,14 @@
 #include "engine/peers/chosen.h"
 #include "file_io.h"
 #include "measure/cluster_files.h"
+#include "simulate_windows.h"
 #include "tithe/connect.h"
 
 namespace tithe::cli {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
+constexpr std::string_view kNone = "none";
 
 Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
@@ -106,6 +108,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   if (!cluster.ok()) return cluster.status();
   if (args.ranks > 0) cluster = cluster->sized(args.ranks);
   if (!cluster.ok()) return cluster.status();
+  TITHE_TRY(sim::check_ranks(*cluster));  // before a strategy is looked for
   scene.cluster = std::move(*cluster);
   scene.source = "assumed, not measured here: give a --profile (tithe profile) of the machines";
   if (profile) {
@@ -166,11 +169,13 @@ double speed_of(const Scene& scene, const sim::Cluster& cluster) {
 }
 
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
-                                  double bucket_cap_mb) {
+                                  double bucket_cap_mb, const std::string& tell_link) {
   if (setting.session.servers >= cluster.world())
     return Status(Code::kInvalid, fmt::format("--servers {}: of {} ranks at least one must work",
                                               setting.session.servers, cluster.world()));
-  const Result<Choices> choices = engine::choices_of(setting.session, cluster.world(), cluster.shared());
+  SessionOptions session = setting.session;
+  if (tell_link != kNone) session.link = tell_link.empty() ? cluster.link_text(scene.costs) : tell_link;
+  const Result<Choices> choices = engine::choices_of(session, cluster.world(), cluster.shared());
   if (!choices.ok())
     return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
   TITHE_TRY(check_parts(scene, *choices));
@@ -192,7 +197,8 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
 
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events) {
-  const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb);
+  if (args.every > 0) return simulate_windows(scene, setting, cluster, args);
+  const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb, args.tell_link);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> outcome = sim::run(cluster, scene.costs, *work, events);
   if (!outcome.ok())

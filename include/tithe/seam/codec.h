@@ -142,7 +142,7 @@ struct Impl {
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
   // kCorrupt unless encode could have written this payload for n values, but for a NaN or Inf in a dense run of floats
-  // (fp32, bf16, fp16, fp8, inceptionn, snap; docs/format.md). Reads no byte past it, and settings and phase of call.
+  // (fp32, bf16, fp16, fp8, inceptionn, snap; docs/format.md). Reads no byte past it, and settings and phase.
   Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
   // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
   // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the
@@ -202,7 +202,7 @@ struct Codec {
   std::span<const ParamSpec> params;
   std::span<const Phase> phases;
   Traits traits;
-  // Bytes of scratch that encode and decode need.
+  // Bytes of scratch that encode and decode need; check and combine take it where it is there, else they may allocate.
   std::size_t (*scratch)(const Settings&, std::size_t n);
   // Bytes of memory that decode writes for the next round of the same n values; the contents depend only on what all
   // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes

@@ -166,23 +166,23 @@ Status Unit::merge_values(const Step& step, const Where& w, int lane) {
 
 // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to the
 // first of them, where it was received.
-Status Unit::merge_arrays(const Step& step, const Where& w, int) {
+Status Unit::merge_arrays(const Step& step, const Where& w, int lane) {
   const Bytes acc = frames_.room(step.slot).first(w.chunk.own_bytes);
   const std::span<const int> frames = list(step.frames);
   const auto before = static_cast<std::size_t>(step.before);
   std::size_t after = frames.size();
   if (before > 1) {
-    TITHE_TRY(sound(step, w, frames[0]));
+    TITHE_TRY(sound(step, w, lane, frames[0]));
     const Bytes lower = frames_.payload(frames[0]);
     for (const int f : frames.subspan(1, before - 1)) {
-      TITHE_TRY(combine(step, w, lower, f, --after, residual_out(step, w)));
+      TITHE_TRY(combine(step, w, lane, lower, f, --after, residual_out(step, w)));
       if (w.chunk.poisoned) return {};  // what they make is no payload now
     }
-    TITHE_TRY(combine(step, w, acc, frames[0], --after, residual_out(step, w)));
+    TITHE_TRY(combine(step, w, lane, acc, frames[0], --after, residual_out(step, w)));
   }
   for (const int f : frames.subspan(before > 1 ? before : 0)) {
     if (w.chunk.poisoned) return {};
-    TITHE_TRY(combine(step, w, acc, f, --after, residual_out(step, w)));
+    TITHE_TRY(combine(step, w, lane, acc, f, --after, residual_out(step, w)));
   }
   return {};
 }
@@ -198,7 +198,7 @@ Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
   TITHE_TRY(check_frames(others, lane));
   if (meets_nonfinite(others, w))
     return at_once ? check(program_.checks[static_cast<std::size_t>(check_of)], lane) : Status{};
-  for (const int f : others) TITHE_TRY(sound(step, w, f));
+  for (const int f : others) TITHE_TRY(sound(step, w, lane, f));
 
   const Bytes acc = frames_.payload(frames[0]);
   const auto before = static_cast<std::size_t>(step.before);
@@ -241,12 +241,12 @@ Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
   return {};
 }
 
-Status Unit::merge_leader(const Step& step, const Where& w, int) {
+Status Unit::merge_leader(const Step& step, const Where& w, int lane) {
   for (const int f : list(step.frames)) {
     if (frames_[f].flags == kFlagEmpty) continue;
     const Rank maker = frames_.maker(f);
     if (w.chunk.present) return {Code::kCorrupt, fmt::format("rank {} leads too", maker), maker};
-    TITHE_TRY(sound(step, w, f));  // from here on it travels in this rank's name
+    TITHE_TRY(sound(step, w, lane, f));  // from here on it travels in this rank's name
     const ByteView p = frames_.payload(f);
     if (!p.empty()) std::memcpy(frames_.room(step.slot).data(), p.data(), p.size());
     w.chunk.own_bytes = p.size();
@@ -279,9 +279,9 @@ Status Unit::one_array(const Step& step, const Where& w, int lane, std::span<con
   if (step.slot < 0 && frames.size() > 1) return all_payloads(step, w, lane, payloads);  // decode adds them
   ByteView whole = frames_.payload(frames[0]);
   if (step.slot < 0) {
-    if (!w.last_phase) TITHE_TRY(sound(step, w, frames[0]));
+    if (!w.last_phase) TITHE_TRY(sound(step, w, lane, frames[0]));
   } else {
-    TITHE_TRY(sound(step, w, frames[0]));  // what others add to it must not make it good
+    TITHE_TRY(sound(step, w, lane, frames[0]));  // what others add to it must not make it good
     const Bytes room = frames_.room(step.slot);
     if (whole.size() > room.size())
       return {Code::kCorrupt, "payload longer than its bound", frames_.maker(frames[0])};
@@ -289,7 +289,7 @@ Status Unit::one_array(const Step& step, const Where& w, int lane, std::span<con
     if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
     std::size_t after = frames.size() - 1;
     for (const int f : frames.subspan(1))
-      TITHE_TRY(combine(step, w, acc, f, --after, w.turn.at == 0 ? residual_out(step, w) : nullptr));
+      TITHE_TRY(combine(step, w, lane, acc, f, --after, w.turn.at == 0 ? residual_out(step, w) : nullptr));
     whole = acc;
   }
   payloads = only(whole, lane);
@@ -303,7 +303,7 @@ Status Unit::leaders_payload(const Step& step, const Where& w, int lane,
   for (const int f : frames)
     if (frames_[f].flags != kFlagEmpty) source = f;
   if (frames_[source].flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", frames_.maker(source)};
-  TITHE_TRY(sound(step, w, source));
+  TITHE_TRY(sound(step, w, lane, source));
   payloads = only(frames_.payload(source), lane);
   return {};
 }

@@ -43,6 +43,10 @@ Where Unit::where(const Step& step) {
           codec::is_plain(inside ? *plan_.parts[p].inside->codec : *plan_.parts[p].spec.codec)};
 }
 
+Bytes Unit::scratch(int lane) const {
+  return {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes};
+}
+
 Call Unit::call(const Step& step, const Where& w, int lane) {
   return {.settings = settings(step),
           .seed = mix64(member_.seed ^ mix64(static_cast<std::uint64_t>(member_.me) + 1)),
@@ -52,7 +56,7 @@ Call Unit::call(const Step& step, const Where& w, int lane) {
           .chunk = static_cast<std::uint16_t>(step.chunk),
           .phase = step.phase,
           .context = w.chunk.context,
-          .scratch = {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes},
+          .scratch = scratch(lane),
           .memory = step.stage == Stage::kInside ? ByteView{} : carry_.memory(step.part, step.chunk)};
 }
 
@@ -342,9 +346,9 @@ Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const 
   return s.ok() ? s : Status(s.code(), s.what(), culprit(step, w, payloads));
 }
 
-Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after,
+Status Unit::combine(const Step& step, const Where& w, int lane, Bytes acc, int frame, std::size_t after,
                      float* rounding) {
-  Call c = call(step, w, 0);
+  Call c = call(step, w, lane);
   c.ranks =
       static_cast<std::uint32_t>(static_cast<std::size_t>(w.turn.payloads) - after);  // each has one more
   const Result<Combined> done = impl(step).combine(c, w.n, acc, frames_.payload(frame), rounding);
@@ -354,8 +358,8 @@ Status Unit::combine(const Step& step, const Where& w, Bytes acc, int frame, std
 }
 
 // A payload by itself, before others are added to it.
-Status Unit::sound(const Step& step, const Where& w, int frame) {
-  const Call c{.settings = settings(step), .phase = step.phase};
+Status Unit::sound(const Step& step, const Where& w, int lane, int frame) {
+  const Call c{.settings = settings(step), .phase = step.phase, .scratch = scratch(lane)};
   const Status s = impl(step).check(c, w.n, frames_.payload(frame));
   return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
 }

@@ -115,14 +115,13 @@ void Unit::end() {
   if (!finite_) flat_.fill_with_nan();
 }
 
-void Unit::commit(bool keep) {
-  if (keep)
-    carry_.commit();
-  else if (finite_)
-    flat_.fill_with_nan();
+double Unit::commit(bool keep) {
+  const double forgotten = keep ? carry_.commit() : 0;
+  if (!keep && finite_) flat_.fill_with_nan();
   carry_.lend_next();
   frames_.lend();
   flat_.lend();
+  return forgotten;
 }
 
 }  // namespace tithe::engine

@@ -107,8 +107,9 @@ class Unit {
   // Whether some value of the result is beyond what is carried on (carry::kMostCarried).
   bool excessive() const { return excessive_; }
 
-  // What the carry keeps moves on (keep), or stays as it was and the bucket is filled with NaN.
-  void commit(bool keep);
+  // What the carry keeps moves on (keep), or stays as it was and the bucket is filled with NaN. Returns the sum of what
+  // decay has forgotten.
+  double commit(bool keep);
   carry::Buffers& carry() { return carry_; }
 
  private:
@@ -140,6 +141,7 @@ class Unit {
     views[0] = payload;
     return std::span<const ByteView>(views).first(1);
   }
+  Bytes scratch(int lane) const;
   Call call(const Step& step, const Where& w, int lane);
   FrameHeader header(const Step& step, const Where& w) const;
 
@@ -157,8 +159,9 @@ class Unit {
   Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                 const Merge& merge);
   // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
-  Status combine(const Step& step, const Where& w, Bytes acc, int frame, std::size_t after, float* rounding);
-  Status sound(const Step& step, const Where& w, int frame);
+  Status combine(const Step& step, const Where& w, int lane, Bytes acc, int frame, std::size_t after,
+                 float* rounding);
+  Status sound(const Step& step, const Where& w, int lane, int frame);
   // Not checked yet, of values of a plain codec: who reads it may check it on the way.
   bool reads_at_once(const Where& w, int frame) const;
   // Of a plain codec: a piece of what this rank sends of the chunk. It lies in `room` where it is not there already.

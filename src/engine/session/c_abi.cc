@@ -264,6 +264,7 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
           .gradient_norm = s.gradient_norm,
           .residual_norm = s.residual_norm,
           .values_let_go = s.values_let_go,
-          .sum_let_go = s.sum_let_go};
+          .sum_let_go = s.sum_let_go,
+          .sum_forgotten = s.sum_forgotten};
   return report({}, error);
 }

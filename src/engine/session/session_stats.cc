@@ -12,6 +12,7 @@ SessionStats Session::Impl::stats() const {
   const std::lock_guard lock(mutex_);
   s.values_let_go = values_let_go_;
   s.sum_let_go = sum_let_go_;
+  s.sum_forgotten = sum_forgotten_;
   s.gradient_bytes = gradient_bytes_;
   s.exchange_ns = exchange_ns_;
   s.exposed_ns = exposed_ns_;

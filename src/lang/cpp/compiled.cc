@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -29,6 +28,8 @@ ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
           .n = n,
           .key = key(call.seed),
           .shared_key = key(call.shared_seed),
+          .block = of.program.block,
+          .known = of.known.data(),
           .agreed = agreed == nullptr ? nullptr : agreed->numbers(),
           .agreed_ranks = agreed == nullptr ? 1 : agreed->ranks(),
           .most_ranks = of.program.counts ? most_ranks(of, call.settings) : 0,
@@ -37,37 +38,43 @@ ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
           .unpack = int_fields::kSimd.unpack};
 }
 
-using Memory = std::unique_ptr<std::uint8_t[]>;
+constexpr std::size_t kAtOnce = 16, kFlatAtOnce = 4;  // payloads that are decoded in one go
 
-// For so many flat payloads (lang/cpp/flat_payload.h); of programs that have none it is empty.
-Memory flat_memory(const Checked& program, std::size_t n, std::size_t payloads) {
-  if (!program.varies()) return nullptr;
-  return std::make_unique_for_overwrite<std::uint8_t[]>(payloads * flat_bytes(program, n) + 1);
+// Of so many flat payloads (lang/cpp/flat_payload.h); of programs that have none: 0.
+std::size_t flat_memory(const Checked& program, std::size_t n, std::size_t payloads) {
+  return program.varies() ? payloads * flat_bytes(program, n) : 0;
 }
 
 // The context, by what the phase in front is checked with.
 Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
   if (of.before == nullptr) return {};
   const Call front = in_front(call);
-  const Object* object = of.before->running->object.load(std::memory_order_acquire);
+  const Object* object = object_of(*of.before);
   if (object != nullptr) return check_compiled(*object, *of.before, name, front, n, call.context);
   return check(*of.before, name, front, n, call.context, int_fields::kSimd);
 }
 
 }  // namespace
 
+std::size_t compiled_bytes(const Combination& of, const Settings& settings, std::size_t n) {
+  CallMemory flat;
+  flat.take<std::uint8_t>(flat_memory(of.program, n, kFlatAtOnce));
+  return agreed_bytes(of, settings, n) + flat.used();
+}
+
 Result<Encoded> encode_compiled(const Object& object, const Combination& of, std::string_view name,
                                 const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
   TITHE_TRY(check_context(of, name, call, in.n));
-  const Agreed agreed(of, name, call, in.n);
+  CallMemory memory(call.scratch, compiled_bytes(of, call.settings, in.n));
+  const Agreed agreed(of, name, call, in.n, memory);
   const ObjectCall told = object_call(of, call, in.n, &agreed);
   const bool adds = of.program.adds(), varies = of.program.varies();
   std::size_t bytes = adds ? int_fields::bytes(in.n, told.field_bits) : payload_bytes(of.program, in.n);
-  const Memory flat = flat_memory(of.program, in.n, 1);
+  std::uint8_t* const flat = memory.take<std::uint8_t>(flat_memory(of.program, in.n, 1));
   if (adds) int_fields::put_head(out.data(), {1, told.field_bits});
   ObjectAnswer answer{.finite = 1, .broken = 0, .block = 0};
-  object.encode(&told, in.grad, in.residual, in.residual_out, varies ? flat.get() : out.data(), &answer);
+  object.encode(&told, in.grad, in.residual, in.residual_out, varies ? flat : out.data(), &answer);
   if (answer.broken != 0) {
     const Item& item = of.program.items[answer.broken - 1];
     const bool once = of.program.node(item.where).stage == Stage::kAll;
@@ -75,7 +82,7 @@ Result<Encoded> encode_compiled(const Object& object, const Combination& of, std
                   fmt::format("{}: '{}'{} is not what its 'where' says", name, item.name,
                               once ? std::string() : fmt::format(" of block {}", answer.block)));
   }
-  if (varies) bytes = to_payload(of.program, flat.get(), in.n, out.data());
+  if (varies) bytes = to_payload(of.program, flat, in.n, out.data());
   return Encoded{bytes, answer.finite != 0};
 }
 
@@ -84,8 +91,9 @@ Status check_compiled(const Object& object, const Combination& of, std::string_v
   if (of.program.adds()) return check(of, name, call, n, payload, int_fields::kSimd);
   const ObjectCall told = object_call(of, call, n);
   if (of.program.varies()) {
-    const Memory flat = flat_memory(of.program, n, 1);
-    if (to_flat(of.program, payload, n, flat.get()) && object.check(&told, flat.get()) != 0) return {};
+    CallMemory memory(call.scratch, compiled_bytes(of, call.settings, n));
+    std::uint8_t* const flat = memory.take<std::uint8_t>(flat_memory(of.program, n, 1));
+    if (to_flat(of.program, payload, n, flat) && object.check(&told, flat) != 0) return {};
   } else if (payload.size() == payload_bytes(of.program, n) && object.check(&told, payload.data()) != 0) {
     return {};
   }
@@ -94,24 +102,24 @@ Status check_compiled(const Object& object, const Combination& of, std::string_v
 
 Status decode_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
                        std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
-  constexpr std::size_t kAtOnce = 16, kFlatAtOnce = 4;
   if (payloads.empty() || object.decode == nullptr)
     return decode(of, name, call, payloads, merge, out, int_fields::kSimd);
   for (const ByteView p : payloads) TITHE_TRY(check_compiled(object, of, name, call, out.size(), p));
   TITHE_TRY(check_context(of, name, call, out.size()));
   if (of.program.adds()) TITHE_TRY(check_widths(of, name, call, payloads));
-  const Agreed agreed(of, name, call, out.size());
+  CallMemory memory(call.scratch, compiled_bytes(of, call.settings, out.size()));
+  const Agreed agreed(of, name, call, out.size(), memory);
   const ObjectCall told = object_call(of, call, out.size(), &agreed);
   const std::uint8_t* all[kAtOnce];
   const bool varies = of.program.varies();
   const std::size_t at_once = varies ? std::min(kFlatAtOnce, payloads.size()) : kAtOnce;
-  const std::size_t flat_size = varies ? flat_bytes(of.program, out.size()) : 0;
-  const Memory flat = flat_memory(of.program, out.size(), at_once);
+  const std::size_t size = flat_memory(of.program, out.size(), 1);
+  std::uint8_t* const flat = memory.take<std::uint8_t>(at_once * size);
   codec::merge_in_groups(at_once, payloads, merge, out,
                          [&](std::span<const ByteView> some, const Merge& how, std::span<float> to) {
                            for (std::size_t p = 0; p < some.size(); ++p) {
-                             all[p] = varies ? flat.get() + p * flat_size : some[p].data();
-                             if (varies) to_flat(of.program, some[p], to.size(), flat.get() + p * flat_size);
+                             all[p] = varies ? flat + p * size : some[p].data();
+                             if (varies) to_flat(of.program, some[p], to.size(), flat + p * size);
                            }
                            object.decode(&told, all, some.size(), how.base, how.divide, to.data());
                          });
@@ -270,8 +278,14 @@ bool same_as_interpreter(const Object& object, const Combination& of, const Sett
 
 // ---- From a text to an object
 
+const Object* object_of(const Combination& of) {
+  const Object* own = of.running->built_in[static_cast<std::size_t>(level_in_use())];
+  return own != nullptr ? own : of.running->object.load(std::memory_order_acquire);
+}
+
 void prepare_phase(const Combination& of, const Settings& settings, Level level) {
   Running& running = *of.running;
+  if (running.built_in[static_cast<std::size_t>(level)] != nullptr) return;
   if (by_kernels(of) || (running.asked && running.level == level)) return;
   Found found;
   if (const char* why = only_interpreted(of.program)) {

@@ -20,11 +20,17 @@ Status check_compiled(const Object& object, const Combination& of, std::string_v
 Status decode_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
                        std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 
+// Scratch that they need; check takes it where it is there.
+std::size_t compiled_bytes(const Combination& of, const Settings& settings, std::size_t n);
+
 // Of so many kinds of values: 1 where an object was checked before, kAllKinds where it is new. Behind another phase:
 // under what one, three and many ranks agree on.
 inline constexpr unsigned kAllKinds = 6;
 bool same_as_interpreter(const Object& object, const Combination& of, const Settings& settings,
                          unsigned kinds);
+
+// What runs a phase now, at the level in use; nullptr: the interpreter.
+const Object* object_of(const Combination& of);
 
 // Sees to it that a phase runs as fast as it can at this level, and says how in Running::how. One call at a time.
 void prepare_phase(const Combination& of, const Settings& settings, Level level);

@@ -66,6 +66,7 @@ class Emitter : ItemText {
     line("float* const l = {};", decodes() ? "left == nullptr ? nullptr : left + first" : "nullptr");
     places("uint8_t*");
     line("U peak = splat(0U);");
+    line("F odd = splat(0.0f);");
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) pass(schedule_.passes[p], p == 0);
     encode_numbers();
     if (sends_each()) encode_values();
@@ -93,10 +94,10 @@ class Emitter : ItemText {
     });
     define_all(schedule_.read.block);
     for (std::size_t k = 0; k < program_.items.size(); ++k)
-      if (of_block(program_.items[k])) {
+      if (of_block(program_.items[k]) && !always(program_.items[k].where)) {
         open(fmt::format("if (finite && !({}))", text_.number(program_.items[k].where)));
         line("answer->broken = {};", k + 1);
-        line("answer->block = {};", program_.block == 0 ? "0" : fmt::format("first / {}", program_.block));
+        line("answer->block = number;");
         line("return;");
         close();
       }
@@ -116,9 +117,9 @@ class Emitter : ItemText {
     open("if (l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("store_as(tail, l + i, rest, count);");
-    line("peak = max_(peak, select(here, size_bits(rest), splat(0U)));");
+    line("odd = seen(odd, select(here, rest, splat(0.0f)));");
     close("} else {");
-    line("  peak = max_(peak, select(here, size_bits(sent), splat(0U)));");
+    line("  odd = seen(odd, select(here, sent, splat(0.0f)));");
     line("}}");
   }
 
@@ -141,13 +142,17 @@ class Emitter : ItemText {
 
   // Sends, decodes what is sent, and leaves the rest.
   void encode_values() {
-    condition_masks();
+    condition_masks(true);
     open("");
     const std::size_t table = looked_up_item();
-    const bool ahead =
-        !schedule_.passes.empty() && program_.block >= kLeastAhead && program_.block <= kMostAhead;
+    const bool ahead = !schedule_.passes.empty() &&
+                       (block_is_told() || (program_.block >= kLeastAhead && program_.block <= kMostAhead));
     if (table != kNoTable) look_up_table(table);
-    if (ahead) line("const size_t ahead = ahead_of(first + {}, n);", program_.block + kAhead);
+    const std::string fits =
+        block_is_told()
+            ? fmt::format("block_length < {} || block_length > {} ? n : ", kLeastAhead, kMostAhead)
+            : "";
+    if (ahead) line("const size_t ahead = ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
     const Nodes& read = table != kNoTable ? schedule_.check.value : schedule_.read.value;
     Nodes both;
     std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
@@ -167,7 +172,7 @@ class Emitter : ItemText {
       receive_values(item);
     });
     define_all(read);
-    look_at_conditions();
+    look_at_conditions(true);
     if (decodes())
       leave(table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
                               : text_.values(program_.result));
@@ -175,12 +180,12 @@ class Emitter : ItemText {
     end_of_floors();
     run_over_block();
     close();
-    line("finite = finite && all_finite(peak);");
+    line("finite = finite && all_finite(peak) && none_odd(odd);");
     each(false, [&](std::size_t k, const Item& item) {
-      if (!of_values(item)) return;
+      if (!of_values(item) || always(item.where)) return;
       open(fmt::format("if (finite && any_of(w{}))", k));
       line("answer->broken = {};", k + 1);
-      line("answer->block = {};", program_.block == 0 ? "0" : fmt::format("first / {}", program_.block));
+      line("answer->block = number;");
       line("return;");
       close();
     });
@@ -293,8 +298,7 @@ class Emitter : ItemText {
       if (item.table) tables_of_block += item_bytes(item, 1);
     });
     line("size_t at = {};", once_bytes(program_));
-    if (tables_of_block != 0)
-      line("at += (n + {}) / {} * {};", program_.block - 1, program_.block, tables_of_block);
+    if (tables_of_block != 0) line("at += (n + {0} - 1) / {0} * {1};", block_length(), tables_of_block);
     open_blocks();
     line("size_t end = 0;");
     open("for (size_t begin = 0; begin < len; begin = end)");
@@ -305,8 +309,11 @@ class Emitter : ItemText {
     line("size_t p = 0;");
     line("if (onto == nullptr) put_first(begin, end, to, reader(p++)), onto = to;");
     line("for (; p + 4 <= payload_count; p += 4, onto = to)");
-    line("  add_all(begin, end, onto, to, reader(p), reader(p + 1), reader(p + 2), reader(p + 3));");
-    line("for (; p < payload_count; ++p, onto = to) add_all(begin, end, onto, to, reader(p));");
+    const bool two = std::any_of(program_.items.begin(), program_.items.end(), [&](const Item& item) {
+      return item.array && item.input != kNone && node(item.input).type == Type::kBool;
+    });
+    line("  add_all<{}>(begin, end, onto, to, reader(p), reader(p + 1), reader(p + 2), reader(p + 3));", two);
+    line("for (; p < payload_count; ++p, onto = to) add_all<{}>(begin, end, onto, to, reader(p));", two);
     line("if (divide != 1.0f) divide_all(to + begin, end - begin, divide);");
     close();
     std::string bytes = "0";
@@ -337,8 +344,10 @@ class Emitter : ItemText {
     read_numbers(schedule_.read);
     if (table != kNoTable) look_up_table(table);
     if (table == kNoTable) before_loop(schedule_.read.value);
-    open("return [=](auto tail, size_t i, size_t count) __attribute__((always_inline))");
-    each(false, [&](std::size_t k, const Item& item) { unpack(k, item); });
+    open(
+        "return [=](auto tail, auto second, Words& words, size_t i, size_t count) "
+        "__attribute__((always_inline))");
+    each(false, [&](std::size_t k, const Item& item) { unpack(k, item, true); });
     if (table != kNoTable) {
       line("return {};", looked_up(table, text_.values(program_.items[table].input)));
     } else {

@@ -176,7 +176,8 @@ void expect_same(const LoadedProgram& program, const Settings& settings) {
   const Codec& codec = program.codec;
   for (const Values kind : {Values::kEven, Values::kFar, Values::kZeros, Values::kTiny})
     for (const std::size_t n : {1, 16, 47, 64, 97, 1000, 4096}) {
-      Call call{.settings = settings, .seed = 3};
+      const ScratchForTest scratch(codec, settings, n);
+      Call call{.settings = settings, .seed = 3, .scratch = scratch};
       std::vector<Payload> payloads;
       for (std::uint64_t peer = 0; peer < 9; ++peer) {
         const Floats grad = values_of(kind, n, peer);

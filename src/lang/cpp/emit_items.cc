@@ -20,15 +20,20 @@ std::string ItemText::tables(const char* type, std::string from) {
   each(false, [&](std::size_t k, const Item& item) {
     if (!item.table) return;
     line("{} const t{} = {};", type, k, from);
-    from =
-        fmt::format("t{} + (n + {}) / {} * {}", k, program_.block - 1, program_.block, item_bytes(item, 1));
+    from = fmt::format("t{0} + (n + {1} - 1) / {1} * {2}", k, block_length(), item_bytes(item, 1));
   });
   return from;
 }
 
 std::string ItemText::place(std::size_t k, const Item& item) const {
-  return item.table ? fmt::format("t{} + first / {} * {}", k, program_.block, item_bytes(item, 1))
-                    : fmt::format("o{}", k);
+  return item.table ? fmt::format("t{} + number * {}", k, item_bytes(item, 1)) : fmt::format("o{}", k);
+}
+
+// A number that follows from the settings is told with the call: one text serves those that differ in nothing else.
+std::string ItemText::known_bits(std::size_t k, const Item& item) const {
+  return item.once && item.input == kNone && node(item.value).op == Op::kConst
+             ? fmt::format("call->known[{}]", k)
+             : fmt::format("raw({})", text_.number(item.value));
 }
 
 void ItemText::write_once() {
@@ -36,8 +41,8 @@ void ItemText::write_once() {
     line("put(block, 1U, {});", kCountBytes);
     line("block += {};", kCountBytes);
   }
-  each(true, [&](std::size_t, const Item& item) {
-    const std::string bits = fmt::format("raw({})", text_.number(item.value));
+  each(true, [&](std::size_t k, const Item& item) {
+    const std::string bits = known_bits(k, item);
     line("put(block, {}, {});", bits, item_bytes(item, 1));
     line("block += {};", item_bytes(item, 1));
     if (item.is_float) line("finite = finite && is_finite({});", text_.number(item.value));
@@ -84,7 +89,9 @@ void ItemText::read_once(const std::string& from) {
 
 void ItemText::check_number(const Item& item, const std::string& bits) {
   if (item.is_float) line("if (!is_finite(float_({}))) return 0;", bits);
-  if (item.input == kNone) line("if ({} != raw({})) return 0;", bits, text_.number(item.value));
+  if (item.input == kNone)
+    line("if ({} != {}) return 0;", bits,
+         known_bits(static_cast<std::size_t>(&item - program_.items.data()), item));
   if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
 }
 
@@ -117,7 +124,7 @@ void ItemText::read_numbers(const Pass& of) {
   define_all(of.block);
 }
 
-void ItemText::unpack(std::size_t k, const Item& item) {
+void ItemText::unpack(std::size_t k, const Item& item, bool in_reader) {
   if (item.input == kNone || !item.array) return;
   if (item.coding == Coding::kInts) {
     line("const U v{} = {};", item.input,
@@ -129,7 +136,15 @@ void ItemText::unpack(std::size_t k, const Item& item) {
   const std::string at = fmt::format("o{} + i * {} / 8", k, item.bits);
   std::string v = fmt::format("unpack_as<{}>(tail, {}, count)", item.bits, at);
   if (type == Type::kF32) v = fmt::format("float_({})", v);
-  if (type == Type::kBool) v = fmt::format("unpack_mask_as(tail, {}, count)", at);
+  if (type == Type::kBool) {
+    const auto masks =
+        std::count_if(program_.items.begin(), program_.items.begin() + static_cast<std::ptrdiff_t>(k),
+                      [&](const Item& other) {
+                        return other.array && other.input != kNone && node(other.input).type == Type::kBool;
+                      });
+    v = in_reader ? fmt::format("unpack_mask_in<{}>(tail, second, words, {}, count)", masks, at)
+                  : fmt::format("unpack_mask_as(tail, {}, count)", at);
+  }
   line("const {} v{} = {};", text_.value_type(item.input), item.input, v);
   known(item.input);
 }
@@ -148,15 +163,48 @@ void ItemText::pack(std::size_t k, const Item& item) {
   if (item.is_float) line("peak = max_(peak, select(here, size_bits({}), splat(0U)));", v);
 }
 
-void ItemText::condition_masks() {
+int ItemText::sent(int k) const {
+  for (const Item& item : program_.items)
+    if (item.input == k && item.value != kNone && node(item.value).type == node(k).type) return item.value;
+  return k;
+}
+
+// Whether b holds where a does.
+bool ItemText::implies(int a, int b) const {
+  a = sent(a), b = sent(b);
+  const Node& n = node(a);
+  return a == b || (n.op == Op::kBitAnd && (implies(n.in[0], b) || implies(n.in[1], b)));
+}
+
+bool ItemText::always(int k) const {
+  const Node& n = node(sent(k));
+  if (n.range.constant()) return n.range.low != 0;
+  const auto [a, b, c] = n.in;
+  switch (n.op) {
+    case Op::kBitAnd:
+      return always(a) && always(b);
+    case Op::kBitOr:
+      return always(a) || always(b) || (node(a).op == Op::kLogicNot && implies(node(a).in[0], b)) ||
+             (node(b).op == Op::kLogicNot && implies(node(b).in[0], a));
+    case Op::kLessEqual:
+      return is_whole(node(a).type) && node(sent(a)).range.high <= node(sent(b)).range.low;
+    case Op::kLess:
+      return is_whole(node(a).type) && node(sent(a)).range.high < node(sent(b)).range.low;
+    default:
+      return false;
+  }
+}
+
+void ItemText::condition_masks(bool sending) {
   each(false, [&](std::size_t k, const Item& item) {
-    if (of_values(item)) line("M w{} = splat(false);", k);
+    if (of_values(item) && !(sending && always(item.where))) line("M w{} = splat(false);", k);
   });
 }
 
-void ItemText::look_at_conditions() {
+void ItemText::look_at_conditions(bool sending) {
   each(false, [&](std::size_t k, const Item& item) {
-    if (of_values(item)) line("w{0} = or_(w{0}, and_(here, not_({1})));", k, text_.values(item.where));
+    if (of_values(item) && !(sending && always(item.where)))
+      line("w{0} = or_(w{0}, and_(here, not_({1})));", k, text_.values(item.where));
   });
 }
 

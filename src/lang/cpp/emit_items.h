@@ -38,7 +38,8 @@ class ItemText : public PassText {
   void receive_number(const Item& item, const std::string& bits);
   void receive_values(const Item& item);
   void read_numbers(const Pass& of);
-  void unpack(std::size_t k, const Item& item);
+  // `in_reader`: where words of 32 values are at hand.
+  void unpack(std::size_t k, const Item& item, bool in_reader = false);
   void pack(std::size_t k, const Item& item);
   // A number's bits in `bits`: whether they are finite, known, and no more than there is room for.
   void check_number(const Item& item, const std::string& bits);
@@ -49,8 +50,10 @@ class ItemText : public PassText {
     return item.where != kNone && node(item.where).stage == Stage::kValue;
   }
   bool of_block(const Item& item) const { return item.where != kNone && !of_all(item) && !of_values(item); }
-  void condition_masks();
-  void look_at_conditions();
+  // What encode sends need not be looked at where it always holds.
+  bool always(int k) const;
+  void condition_masks(bool sending = false);
+  void look_at_conditions(bool sending = false);
 
   // What decode makes of codes of at most 4 bits, where that follows from them and the block's numbers alone: found
   // once for a block, and looked up. kNoTable: it is computed of each value.
@@ -60,6 +63,10 @@ class ItemText : public PassText {
   std::string looked_up(std::size_t k, const std::string& code) const;
 
  private:
+  std::string known_bits(std::size_t k, const Item& item) const;
+  // In encode an item is what was sent.
+  int sent(int k) const;
+  bool implies(int a, int b) const;
   std::string codes_in_order(const Item& item) const;
   std::string sent_number(const Item& item, const std::string& bits) const;
 };

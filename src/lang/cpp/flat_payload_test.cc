@@ -4,11 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "base/rng.h"
 #include "lang/run/codings.h"
 
 namespace tithe::lang {
 namespace {
+
+using Codes = std::vector<std::uint32_t>;
 
 using Payload = std::vector<std::uint8_t>;
 

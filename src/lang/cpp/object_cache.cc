@@ -17,7 +17,6 @@
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/cpp_compiler.h"
 #include "lang/cpp/seal.h"
-#include "tithe/seam/machine.h"
 
 namespace tithe::lang {
 
@@ -119,11 +118,6 @@ Result<const Object*> make(int folder, const std::string& path, const std::strin
 
 }  // namespace
 
-Level level_in_use() {
-  const std::string target = tithe::target();
-  return target.starts_with("avx3") ? Level::kAvx512 : target == "avx2" ? Level::kAvx2 : Level::kBase;
-}
-
 const char* flag_of(Level level) {
   constexpr const char* kFlags[] = {"", "-march=x86-64-v3", "-march=x86-64-v4"};
   return kFlags[static_cast<int>(level)];
@@ -151,10 +145,14 @@ void trim_cache(const std::string& path, std::size_t most) {
   }
 }
 
+std::string compiled_with_tithe(Level level) {
+  return fmt::format("compiled for {}, with tithe itself", level_name(level));
+}
+
 Found find_object(const CppBody& body, Level level, const Check& check) {
   const std::string compiled = fmt::format("compiled for {}", level_name(level));
   const auto interpreted = [](const std::string& why) { return Found{nullptr, "interpreted: " + why}; };
-  if (const Object* own = find_built_in(body.key, level)) return {own, compiled + ", with tithe itself"};
+  if (const Object* own = find_built_in(body.key, level)) return {own, compiled_with_tithe(level)};
   const Result<Compiler> compiler = find_compiler();
   if (!compiler.ok()) return interpreted(compiler.status().what());
   const Result<std::string> path = cache_folder();

@@ -14,15 +14,17 @@
 //   TITHE_CACHE  the folder; unless set, tithe in $XDG_CACHE_HOME or ~/.cache
 //   TITHE_CXX    the compiler; unless set, the first of c++, g++, clang++; none: no compiler, on purpose
 #include <functional>
+#include <span>
+#include <string_view>
 
 #include "lang/cpp/emit_cpp.h"
+#include "lang/run/interpreter.h"
 #include "lang/runtime/object.h"
 
 namespace tithe::lang {
 
-// What the compiler may use: few levels, so that a shared home directory serves different machines.
-enum class Level : std::uint8_t { kBase, kAvx2, kAvx512 };
-Level level_in_use();  // of tithe/seam/machine.h's target
+// The level of what kernels run on: tithe/seam/machine.h, or the test. As cheap as a call of a kernel.
+Level level_in_use();
 const char* flag_of(Level level);
 
 struct Found {
@@ -46,7 +48,12 @@ void trim_cache(const std::string& path, std::size_t most);
 struct BuiltIn {
   Level level;
   const Object* objects;  // up to one without a key
+  // Of a codec of the library (lang/library.h) its name, and for each combination and phase which object runs it, -1:
+  // none does.
+  std::string_view library = {};
+  std::span<const std::int16_t> object_of = {};
 };
 std::span<const BuiltIn> built_in();
+std::string compiled_with_tithe(Level level);  // how these run
 
 }  // namespace tithe::lang

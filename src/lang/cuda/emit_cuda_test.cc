@@ -105,11 +105,13 @@ struct Functions {
 // What both directions are told; memory that they work in comes with it.
 struct Told {
   KernelCall kernel = {};
+  CallMemory memory;
   Agreed agreed;
   std::vector<std::uint64_t> scratch = {};
 
   Told(const Functions& of, const Combination& combination, const Call& call, std::size_t n)
-      : agreed(combination, "test", call, n) {
+      : memory({}, agreed_bytes(combination, call.settings, n)),
+        agreed(combination, "test", call, n, memory) {
     const auto key = [&](std::uint64_t seed) {
       return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
     };
@@ -177,8 +179,11 @@ Payload context_before(const Codec& codec, Call call, std::size_t phase, const F
     call.phase = static_cast<std::uint8_t>(p);
     call.context = context;
     Payload own(codec.phases[p].bound(call.settings, grad.size()));
+    const ScratchForTest scratch(codec, call.settings, grad.size());
+    call.scratch = scratch;
     const Result<Encoded> done =
         codec.reference().encode(call, {grad.data(), residual, nullptr, grad.size()}, own);
+    call.scratch = {};
     EXPECT_TRUE(done.ok()) << done.status().what();
     if (!done.ok() || !done->finite) return {};
     own.resize(done->bytes);
@@ -215,6 +220,8 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         if (phase() > 0 && context.empty()) continue;
         call.phase = static_cast<std::uint8_t>(phase());
         call.context = context;
+        const ScratchForTest scratch(codec, call.settings, n);
+        call.scratch = scratch;
         const std::size_t bound = codec.phases[phase()].bound(call.settings, n);
         Payload want(bound);
         Floats left(n), out(n);

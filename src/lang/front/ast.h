@@ -40,11 +40,12 @@ struct Name {
   Span at;
 };
 
-// param NAME: real = 0.01 in 1e-6 .. 1 "doc"  |  param NAME: int = 4 in 2 .. 8 "doc"  |  param NAME: one of a, b "doc"
+// param NAME: real = 0.01 in 1e-6 .. 1 "doc"  |  param NAME: int = 4 in 2 .. 8 "doc"
+// param NAME: one of a, b = b "doc"
 struct Param {
   Name name;
   bool whole = false;
-  double fallback = 0;  // with words: the index of the first
+  double fallback = 0;  // with words: the index of one
   double low = 0;
   double high = 0;
   std::vector<Name> words = {};
@@ -93,9 +94,12 @@ struct SendPairs {
   ExprPtr keep = nullptr;
 };
 
+// claim unbiased  |  claim exact  |  claim contraction EXPR where EXPR  |  claim error EXPR where EXPR
+// claim constants where EXPR
 struct Claim {
-  Name name;  // unbiased, exact, contraction
+  Name name;
   ExprPtr value = nullptr;
+  ExprPtr where = nullptr;
 };
 
 // phase NAME by LAW, and what stands below it. A file without one has a single phase, with no name here.

@@ -189,10 +189,11 @@ struct Checked {
   bool sends_indices = false;  // the pairs without their values, by kLeader
   bool sends_values = false;   // those at the indices that the phase in front of it sent, by kSum
   Pairs pairs;
-  int result = kNone;          // f32, value: what is decoded
-  std::size_t block = 0;       // values; 0: all
-  unsigned passes = 0;         // over a block before it is sent
-  std::vector<double> params;  // the combination; of real ones their fallback
+  int result = kNone;            // f32, value: what is decoded
+  std::size_t block = 0;         // values; 0: all
+  bool block_of_params = false;  // a parameter says it: other settings have other blocks
+  unsigned passes = 0;           // over a block before it is sent
+  std::vector<double> params;    // the combination; of real ones their fallback
 
   const Node& node(int k) const { return nodes[static_cast<std::size_t>(k)]; }
   // Whether a payload's size depends on the values.

@@ -51,9 +51,19 @@ class Checker : Sending {
     return std::move(program());
   }
 
-  Checked run_claim(const Claim& claim) {
+  Checked run_claim(const Claim& claim, bool where) {
     plan();
-    const Value v = build_.as(expr(*claim.value, Part::kPlan), Type::kF64, "what is claimed");
+    if (claim.name.text == "error" && !where) {
+      constexpr double kMost = std::numeric_limits<float>::max();
+      for (const unsigned k : {0U, 1U})
+        names_.push_back(
+            {.name = {k == 0 ? "x" : "largest", claim.name.at},
+             .value = build_.input(
+                 {.op = Op::kArgument, .type = Type::kF64, .index = k, .range = {k == 0 ? -kMost : 0, kMost}},
+                 claim.name.at)});
+    }
+    const Value v = build_.as(expr(where ? *claim.where : *claim.value, Part::kPlan),
+                              where ? Type::kBool : Type::kF64, "what is claimed");
     program().result = v.node;
     return std::move(program());
   }
@@ -83,6 +93,7 @@ class Checker : Sending {
       build_.bad(file_.block->at, fmt::format("the length of a block is a constant, 1 .. {}", kMostBlock));
     else
       program().block = static_cast<std::size_t>(r.low);
+    program().block_of_params = file_.block->kind != ExprKind::kNumber;
   }
 
   // What the phase in front of this one agreed on, but for what all know anyway.
@@ -223,19 +234,21 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
       if (problems.any()) return {};
     }
   }
+  constexpr std::string_view kTested[] = {"unbiased", "exact", "constants", "contraction", "error"};
   for (const Claim& claim : file.claims) {
-    if (claim.name.text != "unbiased" && claim.name.text != "exact" && claim.name.text != "contraction")
+    if (std::find(std::begin(kTested), std::end(kTested), claim.name.text) == std::end(kTested))
       problems.add(claim.name.at, fmt::format("nobody tests '{}'", claim.name.text),
-                   "claim unbiased, exact, or contraction and a bound");
-    else if (claim.value)
-      for (std::size_t c = 0; c < all.size() && !problems.any(); ++c)
-        check_claim(file, claim, all[c][0], problems);
+                   "claim unbiased, exact, constants, or contraction or error and a bound");
+    for (std::size_t c = 0; c < all.size(); ++c) {
+      if (claim.value && !problems.any()) check_claim(file, claim, false, all[c][0], problems);
+      if (claim.where && !problems.any()) check_claim(file, claim, true, all[c][0], problems);
+    }
   }
   return all;
 }
 
-Checked check_claim(const File& file, const Claim& claim, const Checked& of, Problems& problems) {
-  return Checker(file, 0, of.params, problems).run_claim(claim);
+Checked check_claim(const File& file, const Claim& claim, bool where, const Checked& of, Problems& problems) {
+  return Checker(file, 0, of.params, problems).run_claim(claim, where);
 }
 
 }  // namespace tithe::lang

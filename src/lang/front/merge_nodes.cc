@@ -47,6 +47,8 @@ Checked with_merged_nodes(Checked program) {
   for (std::size_t k = 0; k < now.size(); ++k) {
     Node& node = program.nodes[k];
     for (int& from : node.in) follow(from);
+    while (node.op == Op::kSelect && program.node(node.in[0]).op == Op::kLogicNot)
+      node.in = {program.node(node.in[0]).in[0], node.in[2], node.in[1]};
     if (!stays[k] && is_known(node))
       node = {.op = Op::kConst,
               .type = node.type,

@@ -118,18 +118,30 @@ class Parser : ExprParser {
     here().result = expr();
   }
 
+  Name word() {
+    if (now().kind != TokenKind::kName && now().kind != TokenKind::kNumber)
+      fail(fmt::format("a word that it may be belongs here, not {}", found()));
+    const Token t = take();
+    return {t.text, t.at};
+  }
+
   void param() {
     Param p;
     p.name = name("the parameter");
     expect(":");
     if (accept("one")) {
       expect("of");
-      do {
-        if (now().kind != TokenKind::kName && now().kind != TokenKind::kNumber)
-          fail(fmt::format("a word that it may be belongs here, not {}", found()));
-        const Token t = take();
-        p.words.push_back({t.text, t.at});
-      } while (accept(",") && !lost());
+      do p.words.push_back(word());
+      while (accept(",") && !lost());
+      if (accept("=")) {
+        const Name given = word();
+        const auto same = [&](const Name& w) { return w.text == given.text; };
+        const auto at = std::find_if(p.words.begin(), p.words.end(), same);
+        if (at == p.words.end() && !lost())
+          problems_.add(given.at, fmt::format("'{}' is none of its words", given.text));
+        else
+          p.fallback = static_cast<double>(at - p.words.begin());
+      }
       p.whole = true;
       p.high = static_cast<double>(p.words.size()) - 1;
     } else {
@@ -172,7 +184,8 @@ class Parser : ExprParser {
   void claim() {
     Claim c;
     c.name = name("what is claimed");
-    if (c.name.text == "contraction") c.value = expr();
+    if (c.name.text == "contraction" || c.name.text == "error") c.value = expr();
+    if (c.name.text != "unbiased" && c.name.text != "exact" && accept("where")) c.where = expr();
     file_.claims.push_back(std::move(c));
   }
 

@@ -11,8 +11,9 @@ namespace {
 
 // Bytes of a table's memory among a program's registers.
 std::size_t table_memory(const Node& node, std::size_t block) {
-  const std::size_t entries = node.op == Op::kSort || node.op == Op::kOrder ? block : node.index;
-  return (4 * entries + 63) / 64 * 64;
+  std::size_t memory = 4 * (node.op == Op::kSort || node.op == Op::kOrder ? block : node.index);
+  if (node.op == Op::kOrder) memory += 8 * block + 4;  // behind it, while it is sorted
+  return (memory + 63) / 64 * 64;
 }
 
 bool reduces(Op op) { return op >= Op::kSum; }
@@ -100,6 +101,8 @@ Schedule::Schedule(const Checked& program) {
   }
   all = of_all(program, false);
   all_read = of_all(program, true);
+  for (const std::vector<Pass>* some : {&look, &passes})
+    for (const Pass& pass : *some) most_found = std::max(most_found, pass.reduce.size());
   for (const Item& item : program.items)
     widths.push_back(item.width == kNone ? Pass{} : in_lists(program, {item.width}));
   send = in_lists(program, sent);
@@ -114,7 +117,10 @@ Schedule::Schedule(const Checked& program) {
   };
   for (std::size_t k = 0; k < count; ++k) {
     const Node& node = program.nodes[k];
+    plan_offset.push_back(8 * plan.size());
     if (node.stage == Stage::kPlan) plan.push_back(static_cast<int>(k));
+    if (node.op == Op::kTaken) taken.push_back(static_cast<int>(k));
+    if (node.op == Op::kGrad) grad.push_back(static_cast<int>(k));
     if (node.stage == Stage::kValue || (reduces(node.op) && node.op != Op::kThreshold)) fill_operands(node);
     offset.push_back(bytes);
     bytes += is_table(node.op) ? table_memory(node, program.block) : kRun * (node.type == Type::kF64 ? 8 : 4);

@@ -25,19 +25,22 @@ struct Pass {
 
 struct Schedule {
   Nodes plan;
+  Nodes taken, grad;       // the nodes that are these
   std::vector<Pass> look;  // over each block, before the first one is sent
   Pass looked;             // then once for a block; `reduce`: what is found of all blocks
   Nodes all;               // of that, once for a call
   Nodes all_read;          // of what was sent once
   std::vector<Pass> passes;
-  Pass send;                        // the last pass over a block; nothing is reduced
-  Pass read;                        // what was sent to values; with what must hold of it
-  Pass check;                       // what must hold of what was sent, alone
-  std::vector<Pass> widths;         // per item: the bits of each of its codes
-  std::vector<bool> filled;         // per node: its array is filled
-  std::vector<std::size_t> offset;  // per node: bytes to its array
-  std::size_t bytes = 0;            // of all arrays
-  std::size_t run = kRun;           // values that a run has at most
+  std::size_t most_found = 0;            // by one pass
+  Pass send;                             // the last pass over a block; nothing is reduced
+  Pass read;                             // what was sent to values; with what must hold of it
+  Pass check;                            // what must hold of what was sent, alone
+  std::vector<Pass> widths;              // per item: the bits of each of its codes
+  std::vector<bool> filled;              // per node: its array is filled
+  std::vector<std::size_t> offset;       // per node: bytes to its array
+  std::vector<std::size_t> plan_offset;  // the same of the plan alone, whose nodes take 8 bytes each
+  std::size_t bytes = 0;                 // of all arrays
+  std::size_t run = kRun;                // values that a run has at most
 
   explicit Schedule(const Checked& program);
 };

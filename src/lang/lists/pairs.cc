@@ -10,6 +10,7 @@
 #include "codec/shared/sparse/largest.h"
 #include "codec/shared/sparse/select_fast.h"
 #include "lang/lists/indices_fast.h"
+#include "lang/run/walk.h"
 
 namespace tithe::lang {
 
@@ -46,8 +47,8 @@ struct Sampled {
 Sampled sampled(const Combination& of, int least, const Settings& settings, std::size_t n) {
   const Node& node = of.program.nodes[static_cast<std::size_t>(least)];
   if (node.op != Op::kThreshold) return {};
-  const double ratio = plan_value(of.program, of.schedule, node.in[0], settings, n);
-  const double share = plan_value(of.program, of.schedule, node.in[1], settings, n);
+  const double ratio = plan_value(of, node.in[0], settings, n);
+  const double share = plan_value(of, node.in[1], settings, n);
   return {.sample = select::plan_sample(n, ratio, share), .ratio = ratio};
 }
 
@@ -101,9 +102,10 @@ std::size_t plain_scratch(const Combination& of, const Settings& settings, std::
   return own_scratch(of, settings, n, limits_of(of, settings, n));
 }
 
-std::size_t scratch(const Combination& of, const Settings& settings, std::size_t n) {
-  if (of.program.sends_indices || of.program.sends_values) return indices_scratch(of, settings, n);
-  if (!of.program.sends_pairs || n == 0) return 0;
+std::size_t list_scratch(const Combination& of, const Settings& settings, std::size_t n) {
+  if (of.program.sends_values) return 0;
+  if (plan_pairs(of.program).kind == PairsKind::kOther) return walk_bytes(of, settings, n);
+  if (of.program.sends_indices) return indices_scratch(of, settings, n);
   const PairsLimits limits = limits_of(of, settings, n);
   return sparse::scratch(sparse::form_of(settings, of.form), own_scratch(of, settings, n, limits),
                          limits.most);
@@ -118,7 +120,7 @@ Result<Encoded> encode_pairs_as(const Combination& of, std::string_view name, co
   TITHE_TRY(sparse::check_values(name, in.n));
   const sparse::Form form = sparse::form_of(call.settings, of.form);
   TITHE_TRY(codec::check_room(name, out.size(), sparse::bound(form, limits.most, in.n)));
-  TITHE_TRY(codec::check_scratch(name, call.scratch.size(), scratch(of, call.settings, in.n)));
+  TITHE_TRY(codec::check_scratch(name, call.scratch.size(), list_scratch(of, call.settings, in.n)));
   if (form.plain()) return plain(call, in, out);
   return sparse::encode_packed(call, of.form, in, own_scratch(of, call.settings, in.n, limits), plain, out);
 }
@@ -143,7 +145,7 @@ Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Carr
     least = select::threshold_simd(from.sample, key, select::threshold_rank(from.sample, from.ratio), in,
                                    lists.work);
   } else {
-    const float told = plan_float(of.program, of.schedule, plan.least, call.settings, in.n);
+    const float told = plan_float(of, plan.least, call.settings, in.n);
     least = told > 0 ? std::max<std::uint32_t>(1, sparse::magnitude(told)) : 1;
   }
   if (limits.most >= in.n) return encode_all(least, in, lists, out);

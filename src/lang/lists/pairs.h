@@ -19,8 +19,8 @@ PairsPlan plan_pairs(const Checked& program);
 
 // What encode_pairs needs.
 std::size_t plain_scratch(const Combination& of, const Settings& settings, std::size_t n);
-// Codec::scratch, of a phase of any program.
-std::size_t scratch(const Combination& of, const Settings& settings, std::size_t n);
+// Codec::scratch, of a phase that is by_kernels().
+std::size_t list_scratch(const Combination& of, const Settings& settings, std::size_t n);
 
 // In plain form; not of kOther. Room and scratch are there.
 Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Carry& in, Bytes out);

@@ -10,9 +10,10 @@ namespace tithe::lang {
 
 namespace {
 
-// ---- Codes with widths of their own
+// ---- std::span<const std::uint32_t> with widths of their own
 
-std::uint8_t* put_widths(const Codes& codes, const Codes& widths, std::uint8_t* to) {
+std::uint8_t* put_widths(std::span<const std::uint32_t> codes, std::span<const std::uint32_t> widths,
+                         std::uint8_t* to) {
   std::uint64_t word = 0;
   unsigned held = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -23,7 +24,8 @@ std::uint8_t* put_widths(const Codes& codes, const Codes& widths, std::uint8_t* 
   return to;
 }
 
-std::optional<std::size_t> get_widths(ByteView from, const Codes& widths, Codes& codes) {
+std::optional<std::size_t> get_widths(ByteView from, std::span<const std::uint32_t> widths,
+                                      std::span<std::uint32_t> codes) {
   std::uint64_t bits = 0;
   for (const std::uint32_t w : widths) bits += w;
   if ((bits + 7) / 8 > from.size()) return {};
@@ -48,7 +50,7 @@ constexpr std::uint32_t kFirstRun = 243;    // two bytes of ones
 constexpr std::uint32_t kLongestRun = 255;  // fourteen
 constexpr std::size_t kLongest = 14;
 
-std::uint32_t byte_of(const Codes& codes, std::size_t first) {
+std::uint32_t byte_of(std::span<const std::uint32_t> codes, std::size_t first) {
   std::uint32_t byte = 0;
   for (std::size_t i = first; i < first + kDigits; ++i) byte = 3 * byte + (i < codes.size() ? codes[i] : 1);
   return byte;
@@ -61,7 +63,7 @@ std::uint8_t* put_run(std::size_t length, std::uint8_t* to) {
   return to;
 }
 
-std::uint8_t* put_trits(const Codes& codes, std::uint8_t* to) {
+std::uint8_t* put_trits(std::span<const std::uint32_t> codes, std::uint8_t* to) {
   std::size_t run = 0;
   for (std::size_t first = 0; first < codes.size(); first += kDigits) {
     const std::uint32_t byte = byte_of(codes, first);
@@ -76,7 +78,7 @@ std::uint8_t* put_trits(const Codes& codes, std::uint8_t* to) {
   return put_run(run, to);
 }
 
-std::optional<std::size_t> get_trits(ByteView from, Codes& codes) {
+std::optional<std::size_t> get_trits(ByteView from, std::span<std::uint32_t> codes) {
   std::size_t at = 0, i = 0;
   bool ends_run = false;  // no byte of ones may follow: it would have been a part of the run
   while (i < codes.size()) {
@@ -105,18 +107,23 @@ std::optional<std::size_t> get_trits(ByteView from, Codes& codes) {
 
 // ---- Places
 
-std::uint8_t* put_places(const Item& item, const Codes& codes, std::uint8_t* to) {
-  Codes places;
-  for (std::size_t i = 0; i < codes.size(); ++i)
-    if (codes[i] != 0) places.push_back(static_cast<std::uint32_t>(i));
-  for (unsigned k = 0; k < count_bytes(item.full); ++k)
-    *to++ = static_cast<std::uint8_t>(places.size() >> (8 * k));
+std::uint8_t* put_places(const Item& item, std::span<const std::uint32_t> codes, std::uint8_t* to) {
+  const auto count = static_cast<std::size_t>(
+      std::count_if(codes.begin(), codes.end(), [](std::uint32_t code) { return code != 0; }));
+  for (unsigned k = 0; k < count_bytes(item.full); ++k) *to++ = static_cast<std::uint8_t>(count >> (8 * k));
   const unsigned bits = place_bits(item.full);
-  pack(places.data(), places.size(), bits, to);
-  return to + (places.size() * bits + 7) / 8;
+  std::uint64_t word = 0;
+  unsigned held = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    if (codes[i] == 0) continue;
+    word |= std::uint64_t{i} << held;
+    for (held += bits; held >= 8; held -= 8, word >>= 8) *to++ = static_cast<std::uint8_t>(word);
+  }
+  if (held > 0) *to++ = static_cast<std::uint8_t>(word);
+  return to;
 }
 
-std::optional<std::size_t> get_places(const Item& item, ByteView from, Codes& codes) {
+std::optional<std::size_t> get_places(const Item& item, ByteView from, std::span<std::uint32_t> codes) {
   const std::size_t head = count_bytes(item.full);
   const unsigned bits = place_bits(item.full);
   if (from.size() < head) return {};
@@ -124,20 +131,27 @@ std::optional<std::size_t> get_places(const Item& item, ByteView from, Codes& co
   for (std::size_t k = 0; k < head; ++k) count |= std::size_t{from[k]} << (8 * k);
   if (count > codes.size()) return {};
   const std::size_t bytes = (count * bits + 7) / 8;
-  if (from.size() - head < bytes || !ends_clean(from.data() + head, count, bits, bytes)) return {};
-  Codes places(count);
-  unpack(from.data() + head, count, bits, places.data());
+  const std::uint8_t* at = from.data() + head;
+  if (from.size() - head < bytes || !ends_clean(at, count, bits, bytes)) return {};
   std::fill(codes.begin(), codes.end(), 0U);
-  for (std::size_t k = 0; k < count; ++k) {
-    if (places[k] >= codes.size() || (k > 0 && places[k] <= places[k - 1])) return {};
-    codes[places[k]] = 1;
+  std::uint64_t word = 0;
+  unsigned held = 0;
+  for (std::size_t k = 0, least = 0; k < count; ++k) {
+    for (; held < bits; held += 8) word |= std::uint64_t{*at++} << held;
+    const std::size_t place = word & ((std::uint64_t{1} << bits) - 1);
+    word >>= bits;
+    held -= bits;
+    if (place >= codes.size() || place < least) return {};
+    codes[place] = 1;
+    least = place + 1;
   }
   return head + bytes;
 }
 
 }  // namespace
 
-std::uint8_t* put_codes(const Item& item, const Codes& codes, const Codes& widths, std::uint8_t* to) {
+std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
+                        std::span<const std::uint32_t> widths, std::uint8_t* to) {
   if (item.coding == Coding::kWidths) return put_widths(codes, widths, to);
   if (item.coding == Coding::kTrits) return put_trits(codes, to);
   if (item.coding == Coding::kPlaces) return put_places(item, codes, to);
@@ -147,7 +161,8 @@ std::uint8_t* put_codes(const Item& item, const Codes& codes, const Codes& width
   return to + bytes;
 }
 
-std::optional<std::size_t> get_codes(const Item& item, ByteView from, const Codes& widths, Codes& codes) {
+std::optional<std::size_t> get_codes(const Item& item, ByteView from, std::span<const std::uint32_t> widths,
+                                     std::span<std::uint32_t> codes) {
   if (item.coding == Coding::kWidths) return get_widths(from, widths, codes);
   if (item.coding == Coding::kTrits) return get_trits(from, codes);
   if (item.coding == Coding::kPlaces) return get_places(item, from, codes);

@@ -9,20 +9,20 @@
 //            14 each, as go into it (3LC's quartic and zero-run encodings: Lim, Andersen, Kaminsky, MLSys 2019)
 //   places   how many are 1, in count_bytes(block) bytes; then where each of them stands, in place_bits(block) bits
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "lang/front/passes.h"
 #include "tithe/byte_view.h"
 
 namespace tithe::lang {
 
-using Codes = std::vector<std::uint32_t>;
-
 // Writes the bytes of a block's codes; behind the last of them. `widths` is read of kWidths alone.
-std::uint8_t* put_codes(const Item& item, const Codes& codes, const Codes& widths, std::uint8_t* to);
+std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
+                        std::span<const std::uint32_t> widths, std::uint8_t* to);
 
 // Reads codes.size() of them from the beginning of `from`: the bytes that they took. Nothing: there are not so many
 // bytes, or they are not what put_codes writes.
-std::optional<std::size_t> get_codes(const Item& item, ByteView from, const Codes& widths, Codes& codes);
+std::optional<std::size_t> get_codes(const Item& item, ByteView from, std::span<const std::uint32_t> widths,
+                                     std::span<std::uint32_t> codes);
 
 }  // namespace tithe::lang

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <vector>
 
 namespace tithe::lang {
 namespace {
+
+using Codes = std::vector<std::uint32_t>;
 
 using Payload = std::vector<std::uint8_t>;
 

@@ -11,8 +11,7 @@ namespace tithe::lang {
 namespace {
 
 // Items whose places follow from n alone.
-void read_fixed(const Checked& program, ByteView payload, std::size_t n,
-                const std::vector<std::uint32_t*>& to) {
+void read_fixed(const Checked& program, ByteView payload, std::size_t n, std::span<std::uint32_t* const> to) {
   const std::size_t length = program.block == 0 ? n : program.block;
   std::size_t at = program.counts ? kCountBytes : 0;
   for (std::size_t k = 0; k < to.size(); ++k) {
@@ -40,32 +39,42 @@ void read_fixed(const Checked& program, ByteView payload, std::size_t n,
   }
 }
 
-}  // namespace
-
-Agreed::Agreed(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
-  if (of.program.before.empty()) return;
+// Where the numbers of each item will stand.
+std::span<std::uint32_t*> lay_out(const Combination& of, std::size_t n, CallMemory& memory) {
   const Checked& front = of.before->program;
   const std::size_t blocks = front.block == 0 ? 1 : (n + front.block - 1) / front.block;
-  std::vector<std::size_t> counts;
-  std::size_t all = 0;
-  for (const Item& item : of.program.before) {
-    const std::size_t there = item.once ? 1 : item.array ? n : blocks;
-    counts.push_back(item.input == kNone ? 0 : std::max<std::size_t>(there, 1));
-    all += counts.back();
+  const std::vector<Item>& items = of.program.before;
+  std::uint32_t** const all = memory.take<std::uint32_t*>(items.size());
+  for (std::size_t k = 0; k < items.size(); ++k) {
+    const std::size_t there = items[k].once ? 1 : items[k].array ? n : blocks;
+    std::uint32_t* numbers = nullptr;
+    if (items[k].input != kNone) numbers = memory.take<std::uint32_t>(std::max<std::size_t>(there, 1));
+    if (numbers != nullptr) *numbers = 0;
+    if (all != nullptr) all[k] = numbers;
   }
-  memory_ = std::make_unique_for_overwrite<std::uint32_t[]>(all);
-  if (n == 0) std::fill_n(memory_.get(), all, 0U);
-  std::uint32_t* next = memory_.get();
-  for (std::size_t k = 0; k < counts.size(); ++k) {
-    numbers_.push_back(of.program.before[k].input == kNone ? nullptr : next);
-    next += counts[k];
-  }
+  return {all, all == nullptr ? 0 : items.size()};
+}
+
+}  // namespace
+
+std::size_t agreed_bytes(const Combination& of, const Settings& settings, std::size_t n) {
+  if (of.program.before.empty()) return 0;
+  CallMemory measure;
+  lay_out(of, n, measure);
+  return measure.used() + (of.before->program.varies() ? walk_bytes(*of.before, settings, n) : 0);
+}
+
+Agreed::Agreed(const Combination& of, std::string_view name, const Call& call, std::size_t n,
+               CallMemory& memory) {
+  if (of.program.before.empty()) return;
+  const Checked& front = of.before->program;
+  numbers_ = lay_out(of, n, memory);
   if (front.adds()) {
     const int_fields::Head head = int_fields::head_of(call.context);
     ranks_ = head.added;
     int_fields::kSimd.unpack(call.context.data(), 0, n, head.bits, numbers_[0]);
   } else if (front.varies()) {
-    Walk(*of.before, name, in_front(call), n).read_all(call.context, numbers_);
+    Walk(*of.before, name, in_front(call), n, memory).read_all(call.context, numbers_);
   } else {
     read_fixed(front, call.context, n, numbers_);
   }

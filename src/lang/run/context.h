@@ -8,17 +8,17 @@
 //
 // Each in 32 bits, as it stood in the payload: floats by their bits, truths 0 or 1, int fields as they add up. There is
 // room for one at least, so that a kernel may look at one of no values.
-#include <memory>
-#include <vector>
+#include <span>
 
+#include "lang/run/call_memory.h"
 #include "lang/run/interpreter.h"
 
 namespace tithe::lang {
 
 class Agreed {
  public:
-  // Reads call.context, which has passed its check. A first phase has none.
-  Agreed(const Combination& of, std::string_view name, const Call& call, std::size_t n);
+  // Reads call.context, which has passed its check. A first phase has none. Uses agreed_bytes() of the memory.
+  Agreed(const Combination& of, std::string_view name, const Call& call, std::size_t n, CallMemory& memory);
 
   // ObjectCall::agreed.
   const std::uint32_t* const* numbers() const { return numbers_.data(); }
@@ -26,9 +26,10 @@ class Agreed {
   unsigned ranks() const { return ranks_; }
 
  private:
-  std::vector<std::uint32_t*> numbers_;
-  std::unique_ptr<std::uint32_t[]> memory_;
+  std::span<std::uint32_t*> numbers_;
   unsigned ranks_ = 1;
 };
+
+std::size_t agreed_bytes(const Combination& of, const Settings& settings, std::size_t n);
 
 }  // namespace tithe::lang

@@ -372,14 +372,14 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
   static_cast<void>(done);
 }
 
-void Registers::compute_values(const Nodes& nodes, const Given& given, std::size_t count) const {
+void Registers::compute_values(std::span<const int> nodes, const Given& given, std::size_t count) const {
   for (const int k : nodes) compute(k, given, count);
 }
 
 void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills) const {
   for (const int k : nodes) {
     compute(k, given, 1);
-    if (fills && schedule_.filled[static_cast<std::size_t>(k)]) fill(k);
+    if (fills && schedule_->filled[static_cast<std::size_t>(k)]) fill(k);
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 // What each operator of the language does, on arrays: the meaning of docs/language.md in C++. Every float operation
 // rounds by itself, in the program's order; nothing is fused or reordered.
+#include <span>
+
 #include "lang/front/passes.h"
 #include "tithe/seam/codec.h"
 
@@ -23,25 +25,29 @@ struct Given {
 class Registers {
  public:
   Registers(const Checked& program, const Schedule& schedule, std::uint8_t* memory)
-      : program_(program), schedule_(schedule), memory_(memory) {}
+      : program_(program), schedule_(&schedule), offset_(schedule.offset), memory_(memory) {}
+  // Of the plan alone, eight bytes for each of its nodes.
+  Registers(const Checked& program, const std::vector<std::size_t>& plan_offset, std::uint64_t* memory)
+      : program_(program), offset_(plan_offset), memory_(reinterpret_cast<std::uint8_t*>(memory)) {}
 
   const Node& node(int k) const { return program_.nodes[static_cast<std::size_t>(k)]; }
   const Folding& folding(unsigned k) const { return program_.foldings[k]; }
   template <typename T>
   T* of(int k) const {
-    return reinterpret_cast<T*>(memory_ + schedule_.offset[static_cast<std::size_t>(k)]);
+    return reinterpret_cast<T*>(memory_ + offset_[static_cast<std::size_t>(k)]);
   }
   // Nodes that are given in arrays (what is taken, what was sent) must be there already.
-  void compute_values(const Nodes& nodes, const Given& given, std::size_t count) const;
+  void compute_values(std::span<const int> nodes, const Given& given, std::size_t count) const;
   // Once for a call or a block; `fills`: whether values will read them.
   void compute_once(const Nodes& nodes, const Given& given, bool fills = true) const;
-  void fill(int k) const { fill(k, schedule_.run); }
+  void fill(int k) const { fill(k, schedule_->run); }
   void fill(int k, std::size_t count) const;
 
  private:
   void compute(int k, const Given& given, std::size_t count) const;
   const Checked& program_;
-  const Schedule& schedule_;
+  const Schedule* schedule_ = nullptr;
+  std::span<const std::size_t> offset_;
   std::uint8_t* memory_;
 };
 

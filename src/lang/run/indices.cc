@@ -45,8 +45,9 @@ Result<Encoded> encode_indices(const Combination& of, std::string_view name, con
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i)
     finite = finite && sparse::magnitude(in.take(i)) < sparse::kFirstNonFinite;
-  const std::vector<std::uint32_t> picked =
-      Walk(of, name, call, in.n).pick(in, limits_of(of, call.settings, in.n));
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, in.n));
+  const std::span<const std::uint32_t> picked =
+      Walk(of, name, call, in.n, memory).pick(in, limits_of(of, call.settings, in.n));
   return Encoded{.bytes = sparse::write_indices(a.form, in.n, picked, out), .finite = finite};
 }
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <memory>
 
@@ -15,29 +17,47 @@ namespace tithe::lang {
 
 namespace {
 
-using Memory = std::unique_ptr<std::uint8_t[]>;
-Memory memory_of(const Schedule& schedule) {
-  return std::make_unique_for_overwrite<std::uint8_t[]>(schedule.bytes + 64);
-}
-
+// Bounds are asked for without scratch: what most plans need lies on the stack.
 template <typename T>
-T plan_number(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
-              std::size_t n) {
-  const Memory memory = memory_of(schedule);
-  const Registers registers(program, schedule, memory.get());
+T plan_number(const Combination& of, int node, const Settings& settings, std::size_t n,
+              std::array<double, 2> arguments = {}) {
+  const Checked& program = of.program;
+  const Schedule& schedule = of.schedule;
+  std::array<std::uint64_t, 256> usual;
+  const std::size_t count = schedule.plan.size();
+  const auto more = count > usual.size() ? std::make_unique_for_overwrite<std::uint64_t[]>(count) : nullptr;
+  const Registers registers(program, schedule.plan_offset, more == nullptr ? usual.data() : more.get());
+  for (const int k : schedule.plan)
+    if (const Node& given = program.node(k); given.op == Op::kArgument)
+      *registers.of<double>(k) = arguments[given.index];
   registers.compute_once(schedule.plan, {.settings = &settings, .n = n}, false);
   return *registers.of<T>(node);
 }
 
 }  // namespace
 
-double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
-                  std::size_t n) {
-  return plan_number<double>(program, schedule, node, settings, n);
+Combination::Combination(Checked of, std::size_t form_at)
+    : program(std::move(of)), schedule(program), form(form_at) {
+  for (const Item& item : program.items) {
+    const bool follows = item.value != kNone && program.node(item.value).op == Op::kConst;
+    const double number = follows ? program.node(item.value).number : 0;
+    known.push_back(item.is_float ? std::bit_cast<std::uint32_t>(static_cast<float>(number))
+                                  : static_cast<std::uint32_t>(static_cast<std::int64_t>(number)));
+  }
 }
-float plan_float(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
-                 std::size_t n) {
-  return plan_number<float>(program, schedule, node, settings, n);
+
+double plan_value(const Combination& of, int node, const Settings& settings, std::size_t n) {
+  return plan_number<double>(of, node, settings, n);
+}
+float plan_float(const Combination& of, int node, const Settings& settings, std::size_t n) {
+  return plan_number<float>(of, node, settings, n);
+}
+double plan_value(const Combination& claim, const Settings& settings, std::size_t n,
+                  std::array<double, 2> arguments) {
+  return plan_number<double>(claim, claim.program.result, settings, n, arguments);
+}
+bool plan_truth(const Combination& claim, const Settings& settings, std::size_t n) {
+  return plan_number<std::uint32_t>(claim, claim.program.result, settings, n) != 0;
 }
 
 std::uint32_t slots_of(const PairsLimits& limits, std::size_t length) {
@@ -47,12 +67,11 @@ std::uint32_t slots_of(const PairsLimits& limits, std::size_t length) {
 PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n) {
   const auto count = [&](int node, std::size_t otherwise) {
     if (node == kNone) return otherwise;
-    const double v = plan_value(of.program, of.schedule, node, settings, n);
+    const double v = plan_value(of, node, settings, n);
     return v > 0 ? static_cast<std::size_t>(std::min(v, static_cast<double>(otherwise))) : 0;
   };
   if (const Pairs& pairs = of.program.pairs; pairs.slots != kNone) {
-    PairsLimits limits{
-        .most = 0, .keep = 0, .slots = plan_value(of.program, of.schedule, pairs.slots, settings, n)};
+    PairsLimits limits{.most = 0, .keep = 0, .slots = plan_value(of, pairs.slots, settings, n)};
     const auto of_table = [&](std::size_t length) {
       return std::min<std::size_t>(length, slots_of(limits, length));
     };
@@ -112,7 +131,8 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   if (of.program.sends_pairs) TITHE_TRY(sparse::check_values(name, in.n));
   TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
   TITHE_TRY(check_context(of, name, call, in.n, with));
-  Walk walk(of, name, call, in.n);
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, in.n));
+  Walk walk(of, name, call, in.n, memory);
   walk.begin(of, call, with);
   if (of.program.sends_pairs) {
     const PairsLimits limits = limits_of(of, call.settings, in.n);
@@ -151,7 +171,8 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
   if (!of.program.varies()) TITHE_TRY(codec::check_size(name, payload.size(), payload_bytes(of.program, n)));
   std::size_t at = head_bytes(of.program, n);
   if (payload.size() < at) return codec::check_size(name, payload.size(), at);
-  Walk walk(of, name, call, n);
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, n));
+  Walk walk(of, name, call, n, memory);
   TITHE_TRY(walk.check_head(payload));
   TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
     const Result<std::size_t> bytes = walk.check_block(payload, at, first, len);
@@ -176,8 +197,10 @@ Status decode(const Combination& of, std::string_view name, const Call& call,
   if (payloads.empty())
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = merge.base ? merge.base[i] : 0.0F;
   const float* base = merge.base;
+  CallMemory memory(call.scratch, walk_bytes(of, call.settings, out.size()));
   for (const ByteView payload : payloads) {
-    Walk walk(of, name, call, out.size());
+    memory.begin_again();
+    Walk walk(of, name, call, out.size(), memory);
     walk.begin(of, call, with);
     if (of.program.adds()) walk.begin_sum(int_fields::head_of(payload), payload.data(), nullptr, with);
     TITHE_TRY(walk.check_head(payload));

@@ -7,6 +7,7 @@
 //             rest
 //   check     the size, what the receiver knows, finite floats, no bit past an array, and every `where`
 //   decode    the same nodes as encode's own decoding, so that what is left is what was not received
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -19,11 +20,15 @@
 namespace tithe::lang {
 
 struct Object;
-enum class Level : std::uint8_t;
+
+// What the compiler may use: few levels, so that a shared home directory serves different machines.
+enum class Level : std::uint8_t { kBase, kAvx2, kAvx512 };
+inline constexpr std::size_t kLevels = 3;
 
 // What runs a combination besides the interpreter (lang/cpp/compiled.h).
 struct Running {
-  std::atomic<const Object*> object{nullptr};  // none: the interpreter alone
+  std::array<const Object*, kLevels> built_in{};  // of a codec of the library (lang/library.h)
+  std::atomic<const Object*> object{nullptr};     // none: the interpreter alone
   bool asked = false;
   Level level{};
   std::string how;
@@ -36,8 +41,9 @@ struct Combination {
   std::size_t form = 0;
   std::unique_ptr<Combination> before = nullptr;  // the phase in front of this one
   std::unique_ptr<Running> running = std::make_unique<Running>();
+  std::vector<std::uint32_t> known = {};  // per item: its bits, where they follow from the settings
 
-  Combination(Checked of, std::size_t form_at) : program(std::move(of)), schedule(program), form(form_at) {}
+  Combination(Checked of, std::size_t form_at);
 };
 
 // A list of values, or one of the phases of one: by the library's kernels (lang/lists/pairs.h, lang/run/indices.h).
@@ -86,9 +92,11 @@ std::uint32_t slots_of(const PairsLimits& limits, std::size_t length);
 PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n);
 
 // The value of a plan node, of type f64 or f32.
-float plan_float(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
-                 std::size_t n);
-double plan_value(const Checked& program, const Schedule& schedule, int node, const Settings& settings,
-                  std::size_t n);
+double plan_value(const Combination& of, int node, const Settings& settings, std::size_t n);
+float plan_float(const Combination& of, int node, const Settings& settings, std::size_t n);
+// Of what is claimed, which is the result: a number, for these arguments, or whether it holds.
+double plan_value(const Combination& claim, const Settings& settings, std::size_t n,
+                  std::array<double, 2> arguments = {});
+bool plan_truth(const Combination& claim, const Settings& settings, std::size_t n);
 
 }  // namespace tithe::lang

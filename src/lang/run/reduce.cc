@@ -87,7 +87,7 @@ void Reduction::add(const Registers& registers, int k, std::size_t count, std::s
       if (type == Type::kU32) add_ends(truth, which, count, largest, best_unsigned_);
       break;
     case Op::kReduce:
-      if (running_ == nullptr) running_ = std::make_unique<RunningFold>();
+      if (!running_) running_.emplace();
       running_->add(registers, k, count);
       break;
     case Op::kHistogram:
@@ -135,7 +135,7 @@ void Reduction::finish(const Registers& registers, int k) {
       if (node.type == Type::kU32) *registers.of<std::uint32_t>(k) = best_unsigned_;
       break;
     case Op::kReduce:
-      if (running_ == nullptr) running_ = std::make_unique<RunningFold>();
+      if (!running_) running_.emplace();
       return running_->finish(registers, k);
     case Op::kHistogram:
     case Op::kSort:

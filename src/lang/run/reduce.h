@@ -8,7 +8,7 @@
 //   largest, smallest   the first of equals (of +0 and -0, too); what is no number is passed over; 0 of none
 //   count, any, all     of conditions
 //   tables, and reductions by a function of the program: lang/run/tables.h
-#include <memory>
+#include <optional>
 
 #include "base/fold.h"
 #include "lang/run/tables.h"
@@ -40,8 +40,8 @@ class Reduction {
   double best64_ = 0;
   std::int32_t best_signed_ = 0;
   std::uint32_t best_unsigned_ = 0;
-  bool found_ = false;                    // an end
-  std::unique_ptr<RunningFold> running_;  // of kReduce
+  bool found_ = false;                  // an end
+  std::optional<RunningFold> running_;  // of kReduce
   bool any_ = false;
   bool all_ = true;
 };

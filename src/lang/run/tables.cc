@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
-#include <vector>
 
 namespace tithe::lang {
 
@@ -51,10 +49,11 @@ void finish_table(const Registers& registers, int k, std::size_t seen) {
     std::sort(table, table + seen);
     for (std::size_t i = 0; i < seen; ++i) table[i] = value_of(node.type, table[i]);
   } else {
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> all;
-    for (std::size_t i = 0; i < seen; ++i) all.emplace_back(table[i], static_cast<std::uint32_t>(i));
-    std::sort(all.begin(), all.end());
-    for (std::size_t i = 0; i < seen; ++i) table[all[i].second] = static_cast<std::uint32_t>(i);
+    auto* all = reinterpret_cast<std::uint64_t*>(table + (seen + 1) / 2 * 2);  // behind the table
+    for (std::size_t i = 0; i < seen; ++i) all[i] = std::uint64_t{table[i]} << 32 | i;
+    std::sort(all, all + seen);
+    for (std::size_t i = 0; i < seen; ++i)
+      table[static_cast<std::uint32_t>(all[i])] = static_cast<std::uint32_t>(i);
   }
 }
 

@@ -30,8 +30,9 @@ struct Outcome {
 };
 
 Outcome outcome_of(const Codec& codec, const Impl& impl, const Floats& grad, const Floats& residual) {
-  const Call call{.settings = defaults(codec), .seed = 1};
   const std::size_t n = grad.size();
+  const ScratchForTest scratch(codec, defaults(codec), n);
+  const Call call{.settings = defaults(codec), .seed = 1, .scratch = scratch};
   Outcome o{
       .payload = Payload(codec.phases[0].bound(call.settings, n)), .left = Floats(n), .decoded = Floats(n)};
   const Result<Encoded> done = impl.encode(call, {grad.data(), residual.data(), o.left.data(), n}, o.payload);
@@ -245,7 +246,8 @@ TEST(LangTables, ShortBlocksAreTold) {
   const auto encoded = [&](const Floats& grad) {
     Floats left(grad.size());
     Payload payload(codec.phases[0].bound(defaults(codec), grad.size()));
-    return codec.reference().encode({.settings = defaults(codec)},
+    const ScratchForTest scratch(codec, defaults(codec), grad.size());
+    return codec.reference().encode({.settings = defaults(codec), .scratch = scratch},
                                     {grad.data(), nullptr, left.data(), grad.size()}, payload);
   };
   Floats grad(4001, 0.5F);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "base/finite.h"
 #include "base/rng.h"
@@ -21,42 +23,70 @@ std::uint64_t key_of(const Call& call, std::uint64_t seed) {
 
 }  // namespace
 
-Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n)
+WalkMemory::WalkMemory(CallMemory& memory, const Combination& of, const Settings& settings, std::size_t n) {
+  const Checked& program = of.program;
+  const Schedule& schedule = of.schedule;
+  const std::size_t items = program.items.size(), block = program.block == 0 ? n : std::min(program.block, n);
+  registers = memory.take<std::uint8_t>(schedule.bytes);
+  if (n >= kRun && blocks_together(program) != 0) numbers = memory.take<std::uint8_t>(schedule.bytes);
+  found = memory.take<Reduction>(schedule.most_found);
+  looked = memory.take<Reduction>(schedule.looked.reduce.size());
+  looked_numbers = memory.take<std::uint64_t>(kRun * schedule.looked.reduce.size());
+  codes = memory.take<std::uint32_t*>(items);
+  widths = memory.take<std::uint32_t*>(items);
+  lengths = memory.take<std::uint64_t>(items);
+  for (std::size_t k = 0; k < items && program.varies(); ++k) {
+    const Item& item = program.items[k];
+    if (!item.array || !item.in_block()) continue;
+    std::uint32_t* const held = memory.take<std::uint32_t>(block);
+    std::uint32_t* const wide = item.coding == Coding::kWidths ? memory.take<std::uint32_t>(block) : nullptr;
+    if (codes == nullptr) continue;
+    codes[k] = held;
+    widths[k] = wide;
+  }
+  const bool samples = std::any_of(program.nodes.begin(), program.nodes.end(),
+                                   [](const Node& node) { return node.op == Op::kThreshold; });
+  if (program.sends_pairs || samples) picked = memory.take<std::uint32_t>(n);
+  if (!program.sends_pairs) return;
+  values = memory.take<float>(n);
+  if (program.pairs.slots != kNone)
+    slots = memory.take<std::uint32_t>(slots_of(limits_of(of, settings, n), std::min(program.pairs.per, n)));
+}
+
+std::size_t walk_bytes(const Combination& of, const Settings& settings, std::size_t n) {
+  CallMemory measure;
+  WalkMemory(measure, of, settings, n);
+  if (!of.program.before.empty()) {
+    measure.take<Walk>(1);
+    WalkMemory(measure, *of.before, settings, n);
+  }
+  return measure.used();
+}
+
+Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n, CallMemory& memory)
     : program_(of.program),
       schedule_(of.schedule),
       name_(name),
-      memory_(std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
-      registers_(program_, schedule_, memory_.get()),
+      memory_(memory),
+      own_(memory, of, call.settings, n),
+      registers_(program_, schedule_, own_.registers),
       together_(n >= kRun ? blocks_together(program_) : 0),
-      numbers_memory_(together_ == 0 ? nullptr
-                                     : std::make_unique_for_overwrite<std::uint8_t[]>(schedule_.bytes + 64)),
-      numbers_(program_, schedule_, numbers_memory_.get()),
+      numbers_(program_, schedule_, own_.numbers),
       varies_(program_.varies()),
-      codes_(program_.items.size()),
-      widths_(program_.items.size()),
-      lengths_(program_.items.size()),
       most_ranks_(program_.counts || program_.adds() ? most_ranks(of, call.settings) : 0) {
   given_ = {.settings = &call.settings,
             .n = n,
             .key = key_of(call, call.seed),
             .shared_key = key_of(call, call.shared_seed)};
   registers_.compute_once(schedule_.plan, given_);
-  for (std::size_t k = 0; k < program_.nodes.size(); ++k) {
-    if (program_.nodes[k].op == Op::kTaken) taken_.push_back(static_cast<int>(k));
-    if (program_.nodes[k].op == Op::kGrad) grad_.push_back(static_cast<int>(k));
-  }
-  std::size_t at = once_bytes(program_);
-  for (const Item& item : program_.items) {
-    table_.push_back(at);
-    at += table_bytes(item, program_, n);
-  }
+  std::fill_n(own_.lengths, program_.items.size(), std::uint64_t{0});
 }
 
 // ---- What the phase in front of this one agreed on
 
 void Walk::begin(const Combination& of, const Call& call, const int_fields::Kernels& with) {
   if (program_.before.empty()) return;
-  before_ = std::make_unique<Walk>(*of.before, name_, in_front(call), given_.n);
+  before_ = new (memory_.take<Walk>(1)) Walk(*of.before, name_, in_front(call), given_.n, memory_);
   context_ = call.context;
   if (before_->program_.adds()) {
     const int_fields::Head head = int_fields::head_of(context_);
@@ -110,7 +140,8 @@ bool Walk::find(const std::vector<Pass>& passes, const Carry& in, std::size_t fi
   bool finite = true;
   for (const Pass& pass : passes) {
     registers_.compute_once(pass.block, given_);
-    std::vector<Reduction> reductions(pass.reduce.size());
+    const std::span reductions(own_.found, pass.reduce.size());
+    std::uninitialized_default_construct(reductions.begin(), reductions.end());
     runs(first, len, [&](std::size_t at, std::size_t count) {
       take(in, at, count);
       finite = finite && (!looks || all_finite({taken_now_, count}));
@@ -136,18 +167,18 @@ bool Walk::find(const std::vector<Pass>& passes, const Carry& in, std::size_t fi
 bool Walk::look(const Carry& in) {
   bool finite = true;
   const Nodes& found = schedule_.looked.reduce;
-  std::vector<Reduction> reductions(found.size());
-  std::vector<std::vector<std::uint64_t>> numbers(found.size());
+  const std::span reductions(own_.looked, found.size());
+  std::uninitialized_default_construct(reductions.begin(), reductions.end());
+  std::size_t count = 0;  // of numbers that wait
   const auto width = [&](std::size_t r) {
     return registers_.node(registers_.node(found[r]).in[0]).type == Type::kF64 ? 8 : 4;
   };
   const auto end_run = [&](std::size_t r) {
     const int from = registers_.node(found[r]).in[0];
     std::uint8_t* to = registers_.of<std::uint8_t>(from);
-    for (std::size_t b = 0; b < numbers[r].size(); ++b)
-      std::memcpy(to + b * width(r), &numbers[r][b], width(r));
-    reductions[r].add(registers_, found[r], numbers[r].size());
-    numbers[r].clear();
+    for (std::size_t b = 0; b < count; ++b)
+      std::memcpy(to + b * width(r), &own_.looked_numbers[r * kRun + b], width(r));
+    reductions[r].add(registers_, found[r], count);
   };
   static_cast<void>(blocks([&](std::size_t first, std::size_t len) {
     finite = finite && find(schedule_.look, in, first, len, true);
@@ -156,14 +187,15 @@ bool Walk::look(const Carry& in) {
     for (std::size_t r = 0; r < found.size(); ++r) {
       std::uint64_t bits = 0;
       std::memcpy(&bits, registers_.of<std::uint8_t>(registers_.node(found[r]).in[0]), width(r));
-      numbers[r].push_back(bits);
+      own_.looked_numbers[r * kRun + count] = bits;
     }
-    for (std::size_t r = 0; r < found.size(); ++r)
-      if (numbers[r].size() == kRun) end_run(r);
+    if (++count < kRun) return Status{};
+    for (std::size_t r = 0; r < found.size(); ++r) end_run(r);
+    count = 0;
     return Status{};
   }));
   for (std::size_t r = 0; r < found.size(); ++r) {
-    if (!numbers[r].empty()) end_run(r);
+    if (count > 0) end_run(r);
     reductions[r].finish(registers_, found[r]);
     if (schedule_.filled[static_cast<std::size_t>(found[r])]) registers_.fill(found[r]);
   }
@@ -173,11 +205,12 @@ bool Walk::look(const Carry& in) {
 // ---- Values
 
 void Walk::take(const Carry& in, std::size_t at, std::size_t count) {
-  float* to = taken_.empty() ? own_ : registers_.of<float>(taken_[0]);
+  const Nodes& taken = schedule_.taken;
+  float* to = taken.empty() ? unread_ : registers_.of<float>(taken[0]);
   for (std::size_t i = 0; i < count; ++i) to[i] = in.take(at + i);
   taken_now_ = to;
-  for (std::size_t k = 1; k < taken_.size(); ++k) std::copy_n(to, count, registers_.of<float>(taken_[k]));
-  for (const int k : grad_) std::copy_n(in.grad + at, count, registers_.of<float>(k));
+  for (std::size_t k = 1; k < taken.size(); ++k) std::copy_n(to, count, registers_.of<float>(taken[k]));
+  for (const int k : schedule_.grad) std::copy_n(in.grad + at, count, registers_.of<float>(k));
 }
 
 // False: something that is not finite would be sent or left.
@@ -240,12 +273,14 @@ void Walk::threshold(const Carry& in, int k) const {
   const Node& node = registers_.node(k);
   const double ratio = *registers_.of<double>(node.in[0]), share = *registers_.of<double>(node.in[1]);
   const select::Sample sample = select::plan_sample(in.n, ratio, share);
-  *registers_.of<std::uint32_t>(k) = select::threshold_ref(sample, given_.key, ratio, in);
+  *registers_.of<std::uint32_t>(k) = select::threshold_ref(sample, given_.key, ratio, in, own_.picked);
 }
 
 std::size_t Walk::entry(const Item& item, std::size_t first) const {
-  const auto k = static_cast<std::size_t>(&item - program_.items.data());
-  return table_[k] + first / (item.per != 0 ? item.per : program_.block) * item_bytes(item, 1);
+  std::size_t table = once_bytes(program_);
+  for (const Item* in_front = program_.items.data(); in_front != &item; ++in_front)
+    table += table_bytes(*in_front, program_, given_.n);
+  return table + first / (item.per != 0 ? item.per : program_.block) * item_bytes(item, 1);
 }
 
 Status Walk::corrupt(const std::string& what) const {
@@ -254,46 +289,53 @@ Status Walk::corrupt(const std::string& what) const {
 
 // ---- Pairs
 
-// Of the candidates that share a slot the last one.
-void Walk::keep_last(const PairsLimits& limits, std::vector<std::uint32_t>& picked) const {
+// Of the candidates that share a slot the last one: how many stay.
+std::size_t Walk::keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const {
   const std::size_t per = program_.pairs.per;
   const auto key = static_cast<std::uint32_t>(mix64(given_.key) >> 32);
   std::size_t kept = 0;
   for (std::size_t k = 0; k < picked.size();) {
     const std::size_t first = picked[k] / per * per;
     const std::uint32_t slots = slots_of(limits, std::min(per, given_.n - first));
-    std::vector<std::uint32_t> table(slots);
     std::size_t end = k;
     for (; end < picked.size() && picked[end] < first + per; ++end)
-      table[dragonn::slot_of(picked[end], key, slots)] = picked[end];
+      own_.slots[dragonn::slot_of(picked[end], key, slots)] = picked[end];
     for (; k < end; ++k)
-      if (table[dragonn::slot_of(picked[k], key, slots)] == picked[k]) picked[kept++] = picked[k];
+      if (own_.slots[dragonn::slot_of(picked[k], key, slots)] == picked[k]) picked[kept++] = picked[k];
   }
-  picked.resize(kept);
+  return kept;
 }
 
-std::vector<std::uint32_t> Walk::pick(const Carry& in, const PairsLimits& limits) {
+std::span<std::uint32_t> Walk::pick(const Carry& in, const PairsLimits& limits) {
   given_.length = given_.n;
   find(schedule_.passes, in, 0, in.n, false);
   registers_.compute_once(schedule_.send.block, given_);
-  std::vector<std::uint32_t> picked;
+  std::size_t picked = 0;
   runs(0, in.n, [&](std::size_t at, std::size_t count) {
     take(in, at, count);
     registers_.compute_values(schedule_.send.value, given_, count);
     const std::uint32_t* goes = registers_.of<std::uint32_t>(program_.pairs.where);
     for (std::size_t i = 0; i < count; ++i)
-      if (goes[i] != 0) picked.push_back(static_cast<std::uint32_t>(at + i));
+      if (goes[i] != 0) own_.picked[picked++] = static_cast<std::uint32_t>(at + i);
   });
-  if (program_.pairs.slots != kNone)
-    keep_last(limits, picked);
-  else if (picked.size() > limits.most)
-    select::keep_largest(limits.keep, select::taken(in), picked);
-  return picked;
+  const std::span<std::uint32_t> all(own_.picked, picked);
+  if (program_.pairs.slots != kNone) return all.first(keep_last(limits, all));
+  if (picked <= limits.most) return all;
+  for (std::size_t i = 0; i < in.n; ++i) own_.values[i] = in.take(i);
+  return all.first(select::keep_largest(limits.keep, {own_.values, in.n}, all));
 }
 
 Encoded Walk::encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out) {
-  const std::vector<std::uint32_t> picked = pick(in, limits);
-  return select::send_ref(form, in, select::taken(in), picked, out);
+  const std::span<const std::uint32_t> picked = pick(in, limits);
+  for (std::size_t k = 0; k < picked.size(); ++k) own_.values[k] = in.take(picked[k]);
+  bool finite = true;
+  for (std::size_t i = 0; i < in.n; ++i) {
+    finite = finite && is_finite(in.take(i));
+    in.leave(i, 0.0F);
+  }
+  for (const std::uint32_t i : picked)
+    if (in.residual_out != nullptr) in.residual_out[i] = 0.0F;
+  return {.bytes = sparse::write(form, in.n, picked, own_.values, in.residual_out, out), .finite = finite};
 }
 
 }  // namespace tithe::lang

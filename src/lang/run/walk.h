@@ -4,21 +4,40 @@
 // payload. interpreter.cc asks it for one block after the other.
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <span>
 #include <string>
 
 #include "codec/shared/int_sum/int_fields.h"
 #include "codec/shared/sparse/select.h"
+#include "lang/run/call_memory.h"
 #include "lang/run/codings.h"
 #include "lang/run/interpreter.h"
 #include "lang/run/reduce.h"
 
 namespace tithe::lang {
 
+// What a walk needs of a call's memory.
+struct WalkMemory {
+  WalkMemory(CallMemory& memory, const Combination& of, const Settings& settings, std::size_t n);
+
+  std::uint8_t* registers;
+  std::uint8_t* numbers = nullptr;  // of encode_together: of each number as many as there are blocks
+  Reduction* found;                 // of a pass at work
+  Reduction* looked;                // of all blocks
+  std::uint64_t* looked_numbers;    // kRun for each of these: one of each block
+  std::uint32_t** codes;            // per item, of a block, where its bytes depend on them
+  std::uint32_t** widths;
+  std::uint64_t* lengths;  // per item: bytes of the blocks that this entry of its table is about
+  // Of pairs. picked: also where a threshold's sample is sorted
+  std::uint32_t* picked = nullptr;
+  std::uint32_t* slots = nullptr;
+  float* values = nullptr;
+};
+
 class Walk {
  public:
-  Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n);
+  // `memory` goes on to be used until the walk is over: walk_bytes() of it at the most.
+  Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n, CallMemory& memory);
 
   // Reads what the phase in front of this one agreed on, which has passed its check. Once, before all else.
   void begin(const Combination& of, const Call& call, const int_fields::Kernels& with);
@@ -51,7 +70,7 @@ class Walk {
   std::size_t encode_together(const Carry& in, std::size_t first, std::uint8_t* payload, std::uint8_t* to);
   Encoded encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
   // The indices that encode_pairs would send.
-  std::vector<std::uint32_t> pick(const Carry& in, const PairsLimits& limits);
+  std::span<std::uint32_t> pick(const Carry& in, const PairsLimits& limits);
 
   // ---- Check and decode
   Status check_head(ByteView payload);
@@ -72,8 +91,6 @@ class Walk {
   }
 
  private:
-  using Memory = std::unique_ptr<std::uint8_t[]>;
-
   // Calls of(at, count) for each run of a block.
   template <typename Of>
   void runs(std::size_t first, std::size_t len, const Of& of) {
@@ -94,7 +111,7 @@ class Walk {
   std::size_t nothing(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* to, bool& finite);
   bool find(const std::vector<Pass>& passes, const Carry& in, std::size_t first, std::size_t len, bool looks);
   bool look(const Carry& in);
-  void keep_last(const PairsLimits& limits, std::vector<std::uint32_t>& picked) const;
+  std::size_t keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const;
   void threshold(const Carry& in, int k) const;
 
   // Of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
@@ -108,7 +125,7 @@ class Walk {
   void send_numbers(std::uint8_t* payload, std::uint8_t* to, std::size_t first, std::size_t len,
                     bool& finite);
   void send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::size_t at, std::size_t count);
-  std::size_t send_codes(std::uint8_t* to);
+  std::size_t send_codes(std::uint8_t* to, std::size_t len);
   void add_lengths(std::uint8_t* payload, std::size_t first, std::size_t bytes) const;
 
   Result<std::size_t> read_block(ByteView payload, std::size_t at, std::size_t first, std::size_t len,
@@ -133,20 +150,16 @@ class Walk {
   const Checked& program_;
   const Schedule& schedule_;
   std::string_view name_;
-  Memory memory_;
+  CallMemory& memory_;
+  WalkMemory own_;
   Registers registers_;
-  std::size_t together_;   // blocks that are encoded at a time; 0: each alone
-  Memory numbers_memory_;  // of encode_together: of each number as many as there are blocks
+  std::size_t together_;  // blocks that are encoded at a time; 0: each alone
   Registers numbers_;
   Given given_;
   bool varies_;
-  std::vector<std::size_t> table_;      // per item: where its table begins
-  std::vector<Codes> codes_, widths_;   // per item, of a block, where its bytes depend on them
-  std::vector<std::uint64_t> lengths_;  // per item: bytes of the blocks that this entry of its table is about
-  std::vector<int> taken_, grad_;
   const float* taken_now_ = nullptr;
-  float own_[kRun];               // where the program does not read what is taken
-  std::unique_ptr<Walk> before_;  // reads the context, beside this one
+  float unread_[kRun];      // where the program does not read what is taken
+  Walk* before_ = nullptr;  // reads the context, beside this one
   ByteView context_;
   std::size_t context_at_ = 0, context_next_ = 0;  // where its block begins, and the next one
   unsigned most_ranks_;                            // of a sum, or of maxima in front of one
@@ -155,5 +168,8 @@ class Walk {
   const std::uint8_t* fields_in_ = nullptr;
   std::uint8_t* fields_out_ = nullptr;
 };
+
+// For a walk of n values, and for one of the phase in front of it that reads what was agreed on.
+std::size_t walk_bytes(const Combination& of, const Settings& settings, std::size_t n);
 
 }  // namespace tithe::lang

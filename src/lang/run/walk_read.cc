@@ -89,8 +89,7 @@ Result<std::size_t> Walk::read_codes(ByteView block, std::size_t first, std::siz
       continue;
     }
     if (item.coding == Coding::kWidths) find_widths(k, first, len);
-    codes_[k].resize(len);
-    const auto bytes = get_codes(item, block.subspan(at), widths_[k], codes_[k]);
+    const auto bytes = get_codes(item, block.subspan(at), {own_.widths[k], len}, {own_.codes[k], len});
     if (!bytes)
       return corrupt(fmt::format("'{}' of block {} is not as it is written", item.name, number_of(first)));
     at += *bytes;
@@ -102,14 +101,12 @@ void Walk::find_widths(std::size_t k, std::size_t first, std::size_t len) {
   const Pass& pass = schedule_.widths[k];
   const int width = program_.items[k].width;
   registers_.compute_once(pass.block, given_);
-  widths_[k].clear();
   runs(first, len, [&](std::size_t at, std::size_t count) {
     for (std::size_t j = 0; j < k; ++j)
       if (program_.items[j].array && program_.items[j].in_block())
-        receive(program_.items[j], codes_[j].data() + (at - first), count);
+        receive(program_.items[j], own_.codes[j] + (at - first), count);
     registers_.compute_values(pass.value, given_, count);
-    const std::uint32_t* found = registers_.of<std::uint32_t>(width);
-    widths_[k].insert(widths_[k].end(), found, found + count);
+    std::copy_n(registers_.of<std::uint32_t>(width), count, own_.widths[k] + (at - first));
   });
 }
 
@@ -123,7 +120,7 @@ void Walk::read_run(const std::uint8_t* block, std::size_t len, std::size_t at, 
         fields_->unpack(fields_in_, given_.first, count, field_bits_,
                         registers_.of<std::uint32_t>(item.input));
       else if (varies_)
-        receive(item, codes_[k].data() + at, count);
+        receive(item, own_.codes[k] + at, count);
       else
         unpack(block + at * item.bits / 8, count, item.bits, registers_.of<std::uint32_t>(item.input));
     }
@@ -157,9 +154,10 @@ bool Walk::lengths_hold(ByteView payload, std::size_t first, std::size_t len, st
   for (std::size_t k = 0; k < program_.items.size(); ++k) {
     const Item& item = program_.items[k];
     if (item.coding != Coding::kBytes) continue;
-    lengths_[k] = (first % item.per == 0 ? 0 : lengths_[k]) + bytes;
+    std::uint64_t& length = own_.lengths[k];
+    length = (first % item.per == 0 ? 0 : length) + bytes;
     const bool ends = first + len == given_.n || (first + len) % item.per == 0;
-    if (ends && lengths_[k] != get_number(item, payload.data() + entry(item, first))) return false;
+    if (ends && length != get_number(item, payload.data() + entry(item, first))) return false;
   }
   return true;
 }

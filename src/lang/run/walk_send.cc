@@ -35,8 +35,6 @@ Result<std::size_t> Walk::encode_block(const Carry& in, std::size_t first, std::
   registers_.compute_once(schedule_.read.block, given_);
   for (const Pass& pass : schedule_.widths) registers_.compute_once(pass.block, given_);
   if (finite) TITHE_TRY(holds(Stage::kBlock, 1, Code::kUnsupported, first));
-  for (Codes& codes : codes_) codes.clear();
-  for (Codes& widths : widths_) widths.clear();
   Status broken;
   runs(first, len, [&](std::size_t at, std::size_t count) {
     take(in, at, count);
@@ -58,7 +56,7 @@ Result<std::size_t> Walk::encode_block(const Carry& in, std::size_t first, std::
     finite = leave(in, at, count) && finite;
   });
   TITHE_TRY(broken);
-  const std::size_t bytes = varies_ ? send_codes(to) : block_bytes(program_, len);
+  const std::size_t bytes = varies_ ? send_codes(to, len) : block_bytes(program_, len);
   add_lengths(payload, first, bytes);
   return bytes;
 }
@@ -93,24 +91,24 @@ void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::siz
     if (at + count == len) std::fill_n(to + used, item_bytes(item, len) - used, std::uint8_t{0});
     return receive(item, values, count);
   }
-  Codes& codes = codes_[k];
-  codes.insert(codes.end(), values, values + count);
+  std::uint32_t* const codes = own_.codes[k] + at;
+  std::copy_n(values, count, codes);
   if (item.coding == Coding::kWidths) {  // what does not fit is not sent
     registers_.compute_values(schedule_.widths[k].value, given_, count);
     const std::uint32_t* widths = registers_.of<std::uint32_t>(item.width);
-    widths_[k].insert(widths_[k].end(), widths, widths + count);
+    std::copy_n(widths, count, own_.widths[k] + at);
     for (std::size_t i = 0; i < count; ++i)
-      codes[at + i] &= static_cast<std::uint32_t>((std::uint64_t{1} << widths[i]) - 1);
+      codes[i] &= static_cast<std::uint32_t>((std::uint64_t{1} << widths[i]) - 1);
   }
-  receive(item, codes.data() + at, count);
+  receive(item, codes, count);
 }
 
-std::size_t Walk::send_codes(std::uint8_t* to) {
+std::size_t Walk::send_codes(std::uint8_t* to, std::size_t len) {
   std::uint8_t* const begin = to;
   for (std::size_t k = 0; k < program_.items.size(); ++k) {
     const Item& item = program_.items[k];
     if (!item.in_block()) continue;
-    to = item.array ? put_codes(item, codes_[k], widths_[k], to)
+    to = item.array ? put_codes(item, {own_.codes[k], len}, {own_.widths[k], len}, to)
                     : put_number(item, *registers_.of<std::uint32_t>(item.value), to);
   }
   return static_cast<std::size_t>(to - begin);

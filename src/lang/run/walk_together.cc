@@ -36,7 +36,7 @@ std::size_t Walk::encode_together(const Carry& in, std::size_t first, std::uint8
 
 void Walk::find_numbers(const Nodes& nodes) {
   for (const int k : nodes) {
-    numbers_.compute_values({k}, given_, together_);
+    numbers_.compute_values({&k, 1}, given_, together_);
     if (registers_.node(k).op == Op::kLength) numbers_.fill(k, together_);
     spread(k);
   }

@@ -9,13 +9,15 @@
 
 namespace tithe::lang {
 
-inline constexpr std::uint32_t kObjectInterface = 2;
+inline constexpr std::uint32_t kObjectInterface = 3;
 
 struct ObjectCall {
   const double* settings;
   std::uint64_t n;
-  std::uint64_t key;         // of this rank's draws
-  std::uint64_t shared_key;  // of all ranks' draws
+  std::uint64_t key;           // of this rank's draws
+  std::uint64_t shared_key;    // of all ranks' draws
+  std::uint64_t block;         // values of a block; 0: all
+  const std::uint32_t* known;  // of each item that is sent once and follows from the settings: its bits
   // ---- Of programs of several phases
   // What the phase in front agreed on (context.h): of each of its items the bits of one number, of one for each
   // block, or of one for each value; nullptr where nothing reads them.

@@ -36,12 +36,15 @@ ONE(U, F, half_bits, (VU)_mm256_cvtepu16_epi32(_mm256_cvtps_ph((__m256)a.v[k], 8
 ONE(F, U, from_half_bits,
     (VF)_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128((__m256i)a.v[k]),
                                          _mm256_extracti128_si256((__m256i)a.v[k], 1))))
-INL M bits_mask(uint32_t b) {
+// The sixteen bits from kFirst on.
+template <int kFirst>
+INL M bits_mask_from(uint32_t b) {
   M r;
-  VU own = {1, 2, 4, 8, 16, 32, 64, 128}, each = all<VU>(b);
+  VU own = VU{1, 2, 4, 8, 16, 32, 64, 128} << kFirst, each = all<VU>(b);
   EACH(r.v[k] = ((each & (own << (8 * k))) == (own << (8 * k))));
   return r;
 }
+INL M bits_mask(uint32_t b) { return bits_mask_from<0>(b); }
 INL __m256i narrowed16(U u) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)u.v[0], (__m256i)u.v[1]), 0xd8);
 }

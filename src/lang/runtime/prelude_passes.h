@@ -155,6 +155,26 @@ INL U size_bits(F v) { return and_(bits_(v), splat(0x7fffffffU)); }
 INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_i(sizes))); }
 INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
+// Whether all numbers that were seen() are finite: 0 times one that is not is none.
+INL F seen(F odd, F v) {
+#if W == 64
+  odd.v[0] = (VF)_mm512_fmadd_ps((__m512)v.v[0], _mm512_setzero_ps(), (__m512)odd.v[0]);
+#elif W == 32
+  EACH(odd.v[k] = (VF)_mm256_fmadd_ps((__m256)v.v[k], _mm256_setzero_ps(), (__m256)odd.v[k]));
+#else
+  odd = add(odd, mul(v, splat(0.0f)));
+#endif
+  return odd;
+}
+INL bool none_odd(F odd) { return !any_of(ne(odd, odd)); }
+// Value by value, where a sum does not tell.
+template <int kResidual>
+static __attribute__((noinline, cold)) bool are_finite(const float* g, const float* r, size_t len) {
+  for (size_t i = 0; i < len; ++i)
+    if (!is_finite(kResidual ? g[i] + r[i] : g[i])) return false;
+  return true;
+}
+
 // ---- Floats in place of doubles that are rounded down (emit_floors.h)
 // Whether all are further than `near` from whole numbers; NaN is not.
 INL bool clear(F s, F near) { return mask_bits(lt(near, abs_(sub(s, round_(s))))) == 0xffff; }
@@ -214,22 +234,47 @@ INL void ask_for(const float* g, const float* r) {
   __builtin_prefetch(g);
   if (kResidual) __builtin_prefetch(r);
 }
+// Bits of 32 values, a word for each array of them: read with the first sixteen values, and there for the others.
+struct Words {
+  uint32_t of[4];
+};
 // The first payload's values; and what several payloads' values add to `onto`.
 template <class Reader>
 INL void put_first(size_t begin, size_t end, float* to, const Reader& reader) {
-  auto body = [&](auto tail, auto, size_t i, size_t count) __attribute__((always_inline)) {
-    store_as(tail, to + i, reader(tail, i, count), count);
+  Words words;
+  auto body = [&](auto tail, auto second, size_t i, size_t count) __attribute__((always_inline)) {
+    store_as(tail, to + i, reader(tail, second, words, i, count), count);
   };
-  by_sixteen(begin, end, body);
+  by_pairs(begin, end, body);
 }
-template <class... Readers>
+template <class Reader>
+INL void add_two(F& a, F& b, size_t i, const Reader& reader) {
+  Words words;
+  a = add(a, reader(No(), No(), words, i, 16));
+  b = add(b, reader(No(), Yes(), words, i + 16, 16));
+}
+// kTwo: by 32, where words are read; else two sums at a time take more registers than there are.
+template <bool kTwo, class... Readers>
 INL void add_all(size_t begin, size_t end, const float* onto, float* to, const Readers&... readers) {
-  auto body = [&](auto tail, auto, size_t i, size_t count) __attribute__((always_inline)) {
-    F v = load_as(tail, onto + i, count);
-    ((v = add(v, readers(tail, i, count))), ...);
-    store_as(tail, to + i, v, count);
-  };
-  by_sixteen(begin, end, body);
+  size_t i = begin;
+  for (; kTwo && i + 32 <= end; i += 32) {
+    F a = load(onto + i), b = load(onto + i + 16);
+    (add_two(a, b, i, readers), ...);
+    store(to + i, a);
+    store(to + i + 16, b);
+  }
+  Words words;
+  for (; !kTwo && i + 16 <= end; i += 16) {
+    F v = load(onto + i);
+    ((v = add(v, readers(No(), No(), words, i, 16))), ...);
+    store(to + i, v);
+  }
+  for (; i < end; i += 16) {
+    const size_t count = end - i < 16 ? end - i : 16;
+    F v = load_some(onto + i, count);
+    ((v = add(v, readers(Yes(), No(), words, i, count))), ...);
+    store_some(to + i, v, count);
+  }
 }
 template <int kBits, class T>
 INL void pack_as(T, U u, uint8_t* to, size_t count) {
@@ -266,6 +311,20 @@ INL M unpack_mask_as(T, const uint8_t* from, size_t count) {
   else
     return unpack_mask(from);
 }
+// The mask of array kOf in a reader, whose words are those of 32 values.
+template <int kOf, class T, class S>
+INL M unpack_mask_in(T tail, S, Words& words, const uint8_t* from, size_t count) {
+  if constexpr (T::value || W == 64 || kOf >= 4) {
+    return unpack_mask_as(tail, from, count);
+#if W != 64
+  } else if constexpr (S::value) {
+    return bits_mask_from<16>(words.of[kOf]);
+  } else {
+    __builtin_memcpy(&words.of[kOf], from, 4);
+    return bits_mask(words.of[kOf]);
+#endif
+  }
+}
 // A block that holds what is not finite: nothing of it is sent.
 static inline void send_nothing(const float* g, const float* r, float* left, size_t len, uint8_t* out,
                                 size_t bytes) {
@@ -280,7 +339,8 @@ static inline void divide_all(float* out, size_t len, float by) {
 }
 struct Call {
   const double* settings;
-  uint64_t n, key, shared_key;
+  uint64_t n, key, shared_key, block;
+  const uint32_t* known;
   const uint32_t* const* agreed;
   uint32_t agreed_ranks, most_ranks;
   unsigned field_bits;

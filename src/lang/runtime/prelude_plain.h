@@ -48,11 +48,14 @@ INL uint32_t mask_bits(M m) {
   for (int j = 0; j < 16; ++j) b |= uint32_t(m.v[j / kLanes][j % kLanes] & 1) << j;
   return b;
 }
-INL M bits_mask(uint32_t b) {
+template <int kFirst>
+INL M bits_mask_from(uint32_t b) {
   M r;
+  b >>= kFirst;
   for (int j = 0; j < 16; ++j) r.v[j / kLanes][j % kLanes] = (b >> j & 1U) ? -1 : 0;
   return r;
 }
+INL M bits_mask(uint32_t b) { return bits_mask_from<0>(b); }
 INL void narrow8(U u, uint64_t* to) {
   uint8_t b[16];
   for (int j = 0; j < 16; ++j) b[j] = uint8_t(u.v[j / kLanes][j % kLanes]);

@@ -73,6 +73,8 @@ TEST(Prelude, HasTheInterfaceOfObjects) {
   SAME_PLACE(ObjectCall, text::Call, n);
   SAME_PLACE(ObjectCall, text::Call, key);
   SAME_PLACE(ObjectCall, text::Call, shared_key);
+  SAME_PLACE(ObjectCall, text::Call, block);
+  SAME_PLACE(ObjectCall, text::Call, known);
   SAME_PLACE(ObjectCall, text::Call, agreed);
   SAME_PLACE(ObjectCall, text::Call, agreed_ranks);
   SAME_PLACE(ObjectCall, text::Call, most_ranks);

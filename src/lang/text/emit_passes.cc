@@ -108,6 +108,7 @@ void PassText::define_all(const Nodes& nodes) {
 void PassText::plan() {
   defined_.assign(defined_.size(), false);
   if (of_sixteen_) line("const uint64_t key = call->key, shared_key = call->shared_key;");
+  if (block_is_told()) line("const size_t block_length = call->block;");
   define_all(schedule_.plan);
   text_.forget_kept();
 }
@@ -126,7 +127,8 @@ std::string PassText::agreed(int k) const {
   if (value)
     bits = fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index);
   else if (n.stage == Stage::kBlock && program_.block != 0)
-    bits = fmt::format("c{}[first / {}]", n.index, program_.block);
+    bits = of_sixteen_ ? fmt::format("c{}[number]", n.index)
+                       : fmt::format("c{}[first / {}]", n.index, program_.block);
   if (n.type == Type::kF32) bits = fmt::format("float_({})", bits);
   if (n.type == Type::kBool)
     bits = value ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
@@ -170,11 +172,17 @@ void PassText::before_loop(const Nodes& nodes) {
 void PassText::open_blocks() {
   if (program_.block == 0) {
     open("do");
-    line("const size_t first = 0, len = n;");
+    line("const size_t first = 0, len = n, number = 0;");
   } else {
-    open(fmt::format("for (size_t first = 0; first < n; first += {})", program_.block));
-    line("const size_t len = n - first < {0} ? n - first : {0};", program_.block);
+    open(fmt::format("for (size_t first = 0, number = 0; first < n; first += {}, ++number)", block_length()));
+    line("const size_t len = n - first < {0} ? n - first : {0};", block_length());
   }
+}
+
+bool PassText::block_is_told() const {
+  return of_sixteen_ && program_.block_of_params &&
+         std::none_of(program_.nodes.begin(), program_.nodes.end(),
+                      [](const Node& n) { return is_table(n.op); });
 }
 
 void PassText::close_blocks() { close(program_.block == 0 ? "} while (0);" : "}"); }
@@ -202,6 +210,45 @@ bool PassText::plain_largest(int k) const {
   if (node(k).op != Op::kLargest) return false;
   const Node& of = node(node(k).in[0]);
   return of.type == Type::kU32 || (of.op == Op::kAbs && node(of.in[0]).op == Op::kTaken);
+}
+
+// The largest magnitude of all that is taken, which the first pass of a block finds anyway.
+bool PassText::is_peak(int k) const {
+  const Node& n = node(k);
+  if (!first_of_block_ || n.op != Op::kLargest || n.in[1] != kNone) return false;
+  const Node& of = node(n.in[0]);
+  if (of.op == Op::kAbs) return node(of.in[0]).op == Op::kTaken;
+  constexpr double kSize = 0x7fffffff;
+  return of.op == Op::kBitAnd && of.type == Type::kU32 && node(of.in[0]).op == Op::kBits &&
+         node(node(of.in[0]).in[0]).op == Op::kTaken && node(of.in[1]).op == Op::kConst &&
+         node(of.in[1]).number == kSize;
+}
+
+std::pair<int, bool> PassText::condition(int k) const {
+  bool turned = false;
+  for (; node(k).op == Op::kLogicNot; k = node(k).in[0]) turned = !turned;
+  return {k, turned};
+}
+
+// Sums that all values go into, each into one of them and as it is or without its sign: if these are finite, all values
+// are. None: there are no such sums.
+Nodes PassText::sums_of_all(const Pass& of) const {
+  if (in_pieces()) return {};
+  const auto of_taken = [&](int k) {
+    const Node& from = node(node(k).in[0]);
+    return sums(k) && from.type == Type::kF32 &&
+           (from.op == Op::kTaken || (from.op == Op::kAbs && node(from.in[0]).op == Op::kTaken));
+  };
+  for (const int a : of.reduce) {
+    if (!of_taken(a)) continue;
+    if (node(a).in[1] == kNone) return {a};
+    for (const int b : of.reduce)
+      if (of_taken(b) && node(b).in[1] != kNone &&
+          condition(node(a).in[1]) ==
+              std::pair(condition(node(b).in[1]).first, !condition(node(b).in[1]).second))
+        return {a, b};
+  }
+  return {};
 }
 
 // The largest or smallest of what is taken, all of it finite.
@@ -232,10 +279,16 @@ void PassText::accumulator(int k) {
     case Op::kMean:
       line("auto s{} = {}<{}, {}>::make();", k, in_pieces() ? "Pieces" : "Piece", values, number);
       line("{} l{} = splat({}(0));", values, k, number);
-      if (n.op == Op::kMean && n.in[1] != kNone) line("U n{} = splat(0U);", k);
+      if (n.op != Op::kMean || n.in[1] == kNone) return;
+      if (const int of = condition(n.in[1]).first;
+          std::find(counted_.begin(), counted_.end(), of) == counted_.end()) {
+        counted_.push_back(of);
+        line("U n{} = splat(0U);", of);
+      }
       return;
     case Op::kLargest:
     case Op::kSmallest:
+      if (is_peak(k)) return;
       if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
       if (end_of_taken(k))
         return line("F s{} = splat({}__builtin_inff());", k, n.op == Op::kLargest ? "-" : "");
@@ -262,11 +315,13 @@ void PassText::accumulate(int k) {
   switch (n.op) {
     case Op::kSum:
     case Op::kMean:
-      line("l{0} = add(l{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
-      if (n.op == Op::kMean && n.in[1] != kNone) line("n{0} = count_up(n{0}, {1});", k, which);
-      return;
+      if (const auto [when, turned] = n.in[1] == kNone ? std::pair(kNone, false) : condition(n.in[1]); turned)
+        return line("l{0} = add(l{0}, select(here, select({1}, splat({3}(0)), {2}), splat({3}(0))));", k,
+                    text_.values(when), of, number);
+      return line("l{0} = add(l{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
     case Op::kLargest:
     case Op::kSmallest:
+      if (is_peak(k)) return;
       if (plain_largest(k))
         return line("s{0} = max_(s{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
       if (end_of_taken(k))
@@ -299,7 +354,12 @@ void PassText::finish(int k) {
       const std::string total =
           fmt::format("s{}.total({})", k, wide ? "0x1.fffffffffffffp1023" : "0x1.fffffep127f");
       if (n.op == Op::kSum) return line("const {} b{} = {};", type, k, total);
-      line("const uint64_t c{} = {};", k, n.in[1] == kNone ? "len" : fmt::format("lanes_sum(n{})", k));
+      std::string count = "len";
+      if (n.in[1] != kNone) {
+        const auto [when, turned] = condition(n.in[1]);
+        count = fmt::format("{}lanes_sum(n{})", turned ? "len - " : "", when);
+      }
+      line("const uint64_t c{} = {};", k, count);
       return line("const {0} b{1} = c{1} == 0 ? {0}(0) : {2} / {0}(c{1});", type, k, total);
     }
     case Op::kLargest:
@@ -307,6 +367,9 @@ void PassText::finish(int k) {
       if (end_of_taken(k))
         return line("const float b{0} = end_of<kResidual>(s{0}, {1}(), g, r, len);", k,
                     n.op == Op::kLargest ? "Most" : "Least");
+      if (is_peak(k))
+        return line("const {} b{} = {}lanes_most(peak){};", type, k, n.type == Type::kF32 ? "float_(" : "",
+                    n.type == Type::kF32 ? ")" : "");
       if (!plain_largest(k)) return line("const {0} b{1} = s{1}.found();", type, k);
       return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "lanes_most" : "largest_lane",
                   k);
@@ -327,17 +390,23 @@ void PassText::finish(int k) {
 
 void PassText::pass(const Pass& of, bool first) {
   define_all(of.block);
+  counted_.clear();
+  first_of_block_ = first;
+  const bool needs_peak = std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return is_peak(k); });
+  const Nodes tell = first && !needs_peak ? sums_of_all(of) : Nodes{};
   for (const int k : of.reduce) accumulator(k);
   const bool pieces =
       in_pieces() && std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return in_shape(k); });
+  if (!tell.empty()) line("bool sound = true;");
   open("");
   before_loop(of.value);
   open_body();
   line("const F x = take<kResidual>(tail, g, r, i, count);");
-  if (first) line("peak = max_(peak, size_bits(x));");
+  if (first && tell.empty()) line("peak = max_(peak, size_bits(x));");
   line("const auto here = valid(tail, count);");
   define_all(of.value);
   for (const int k : of.reduce) accumulate(k);
+  for (const int k : counted_) line("n{0} = count_up(n{0}, and_(here, {1}));", k, text_.values(k));
   close_body();
   if (pieces) {
     open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kPiece));
@@ -345,6 +414,11 @@ void PassText::pass(const Pass& of, bool first) {
     run_body("piece", "end");
   } else {
     run_body("0", "len");
+  }
+  if (!tell.empty()) {  // a sum of finite values may overflow
+    std::string all;
+    for (const int k : tell) all += fmt::format("{}all_finite(size_bits(l{}))", all.empty() ? "" : " && ", k);
+    line("sound = ({}) || are_finite<kResidual>(g, r, len);", all);
   }
   for (const int k : of.reduce)
     if (node(k).op == Op::kReduce) {
@@ -357,7 +431,7 @@ void PassText::pass(const Pass& of, bool first) {
   if (pieces) close();
   close();
   if (first) {
-    open("if (!all_finite(peak))");
+    open(tell.empty() ? "if (!all_finite(peak))" : "if (!sound)");
     line("finite = false;");
     line("send_nothing(g, r, l, len, block, size_t(next - block));");
     line("block = next;");

@@ -6,6 +6,7 @@
 
 #include <iterator>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "lang/front/passes.h"
@@ -55,7 +56,12 @@ class PassText {
   void end_of_floors();
 
   // ---- Loops
-  // Over blocks: `first` and `len`.
+  // Over blocks: `first` and `len`, and the block's `number`. A length that a parameter says is told with the call, so
+  // that one text serves other lengths: nothing is known of it but what pairs and pieces ask.
+  bool block_is_told() const;
+  std::string block_length() const {
+    return block_is_told() ? std::string("block_length") : std::to_string(program_.block);
+  }
   void open_blocks();
   void close_blocks();
   // Of sixteen values or, at the end, fewer: a body, and what runs it over [from, to).
@@ -84,6 +90,10 @@ class PassText {
   bool keeps_draws(unsigned bits) const { return in_body_ && in_pairs() && bits <= 23; }
   bool in_pieces() const;
   bool plain_largest(int k) const;
+  bool is_peak(int k) const;
+  Nodes sums_of_all(const Pass& of) const;
+  // A condition without the `not`s in front of it, and whether they are an odd number.
+  std::pair<int, bool> condition(int k) const;
   bool end_of_taken(int k) const;
   bool by_one(int k) const;
   bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
@@ -97,6 +107,8 @@ class PassText {
   void accumulate(int k);
   void finish(int k);
 
+  std::vector<int> counted_;     // conditions of the pass whose values are counted: n12
+  bool first_of_block_ = false;  // the pass that finds out whether all values are finite
   std::size_t depth_ = 0;
   bool in_body_ = false;
 };

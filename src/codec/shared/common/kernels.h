@@ -4,7 +4,7 @@
 //
 //   a table of kernels   where SIMD replaces inner loops only. A struct Kernels has two values, kReference and kSimd;
 //                        encode, decode, check and combine are templates over it: codec::simd(kImpl<kSimd>),
-//                        codec::reference(kImpl<kReference>). Most codecs. The pattern: codec/onebit
+//                        codec::reference(kImpl<kReference>). Most codecs. The pattern: codec/minmax
 //   whole functions      where the two differ in algorithm or memory, not only in inner loops: encode_ref and
 //                        encode_simd, decode_ref and decode_simd, each named in its row of Codec::impls. The
 //                        sparsifiers, qtopk, randomk, scalecom and blocks. sparse::kImpls (sparse/sparsifier.h)

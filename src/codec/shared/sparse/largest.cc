@@ -32,7 +32,7 @@ Result<Encoded> send_ref(const sparse::Form& form, double ratio, const Carry& in
   std::vector<std::uint32_t> picked;
   for (std::size_t i = 0; i < in.n; ++i)
     if (sparse::magnitude(values[i]) != 0) picked.push_back(static_cast<std::uint32_t>(i));
-  select::keep_largest(sparse::count_of(ratio, in.n), values, picked);
+  picked.resize(select::keep_largest(sparse::count_of(ratio, in.n), values, picked));
   return select::send_ref(form, in, values, picked, out);
 }
 

@@ -42,11 +42,18 @@ Limits limits_of(double ratio, double cap, std::size_t n) {
 }
 
 std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in) {
+  std::vector<std::uint32_t> seen(sample.count());
+  return threshold_ref(sample, key, ratio, in, seen.data());
+}
+
+std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in,
+                            std::uint32_t* seen) {
   if (sample.n == 0) return 1;
-  std::vector<std::uint32_t> seen;
-  for (const float v : sample_ref(sample, key, in)) seen.push_back(magnitude(v));
-  const auto nth = seen.begin() + static_cast<std::ptrdiff_t>(threshold_rank(sample, ratio) - 1);
-  std::nth_element(seen.begin(), nth, seen.end(), std::greater<>{});
+  const std::size_t count = sample.count();
+  for (std::size_t k = 0; k < count; ++k)
+    seen[k] = magnitude(in.take(sample.whole() ? k : sample.line(key, k / kLine) + k % kLine));
+  std::uint32_t* const nth = seen + (threshold_rank(sample, ratio) - 1);
+  std::nth_element(seen, nth, seen + count, std::greater<>{});
   return std::max<std::uint32_t>(*nth, 1);
 }
 
@@ -56,16 +63,16 @@ std::vector<float> taken(const Carry& in) {
   return values;
 }
 
-void keep_largest(std::size_t k, std::span<const float> values, std::vector<std::uint32_t>& picked) {
-  if (picked.size() <= k) return;
+std::size_t keep_largest(std::size_t k, std::span<const float> values, std::span<std::uint32_t> picked) {
+  if (picked.size() <= k) return picked.size();
   std::nth_element(picked.begin(), picked.begin() + static_cast<std::ptrdiff_t>(k), picked.end(),
                    [&](std::uint32_t a, std::uint32_t b) {
                      const std::uint32_t ma = magnitude(values[a]);
                      const std::uint32_t mb = magnitude(values[b]);
                      return ma != mb ? ma > mb : a < b;
                    });
-  picked.resize(k);
-  std::sort(picked.begin(), picked.end());
+  std::sort(picked.begin(), picked.begin() + static_cast<std::ptrdiff_t>(k));
+  return k;
 }
 
 Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const float> values,
@@ -86,7 +93,7 @@ Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::F
   std::vector<std::uint32_t> picked;
   for (std::size_t i = 0; i < in.n; ++i)
     if (magnitude(values[i]) >= threshold) picked.push_back(static_cast<std::uint32_t>(i));
-  if (picked.size() > limits.most) keep_largest(limits.k, values, picked);
+  if (picked.size() > limits.most) picked.resize(keep_largest(limits.k, values, picked));
   return send_ref(form, in, values, picked, out);
 }
 

@@ -10,6 +10,10 @@ or the standard pair, where a hook is registered by hand:
 
     model.register_comm_hook(State(), hook)
 
+or, where the link is slow and far, an exchange every so many steps:
+
+    with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):     # docs/local_steps.md
+
 Trainers have modules of their own, which attach at the right moment and save every rank's residuals with the trainer's
 checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's `DDPStrategy(ddp_comm_hook=...)`
 registers hooks on CUDA alone: on other devices it trains as if there were none.)
@@ -76,11 +80,15 @@ except ModuleNotFoundError as error:
 from tithe._exchange import together
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
 from tithe._torch_copies import take_over
+from tithe._torch_keys import by_name
+from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
+from tithe._torch_optimizers import optimizers_of, suitable
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
+from tithe.torch import optim
 
-__all__ = ["Gathered", "State", "attach", "hook", "record_model"]
+__all__ = ["Gathered", "LocalSteps", "State", "attach", "hook", "optim", "record_model"]
 
 
 def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:
@@ -115,8 +123,10 @@ class Gathered:
 
 def attach(
     model: DistributedDataParallel,
-    codec: str = DEFAULT.codec,
+    codec: str | None = None,
     strategy: str = DEFAULT.strategy,
+    *,
+    optimizer: Any = None,
     **options: Any,
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
@@ -124,6 +134,11 @@ def attach(
     model: a DistributedDataParallel, or what torch.compile() made of one. Options are those of State, but for
     process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(), stats(),
     plan(), trace(), close().
+    codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
+    use all that trains like fp32 under it (docs/choosing.md).
+    optimizer: what steps the model's parameters, or several such. SGD's momentum then happens before a codec that would
+    suffer from it, tithe.torch.optim.AdamW divides by the squares of true gradients, others are left as they are; one
+    warning says what to do where a codec does not suit an optimizer (docs/optimizers.md).
     ValueError names what cannot be: a setting, a parameter of another type (float64, complex), sparse gradients, a
     second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
     after `timeout` seconds.
@@ -137,10 +152,13 @@ def attach(
         if given:
             raise ValueError(f"attach() takes {' and '.join(sorted(given))} from the model: leave it out")
         check_model(ddp)
-        named = ddp.module.named_parameters()
-        state = State(ddp.process_group, codec=codec, strategy=strategy, parameters=named, **options)
+        named = list(ddp.module.named_parameters())
+        optimizers = optimizers_of(optimizer, by_name(named))
+        chosen = suitable(codec, optimizers)
+        state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
         state._unused.detach()  # what goes wrong from here on is told by an exception
         state._settled = True
+        state._tie(optimizers)
         scale_of(state.loss_scale)
         take_over(ddp, state)
         ddp.register_comm_hook(state, hook)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make study-adam`: how few bits AdamW and SGD with momentum take without a loss, and what tithe's optimizers add to
+that (study_arms.py lists what is compared). Runs in parts, after each run what there is can be read.
+
+Writes OUT/study_adam.json after each run and OUT/study_adam.md at the end. Ctrl-C loses the runs at hand; RESUME=1 goes
+on.
+
+Environment:
+    PARTS="adamw, sgd"    of those in study_arms.py; these two if unset; `list` says what each takes
+                          rates: fp32 at rates around each; tuned: then all arms of the parts at their own best rates
+    ARMS=text             only arms whose name holds the text
+    SEEDS=5
+    SHARE=1               of the steps: with 0.4 it takes less than half as long; such runs are not kept with others
+    RANKS=4
+    JOBS=2                processes
+    RESUME=1              keeps what OUT/study_adam.json holds and trains only what is missing
+    DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
+    OUT=bench/results
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+import idx
+import study_adam_verdict
+import study_arms
+import study_cells
+import study_results
+import tithe
+from run import machine
+from study_arms import FACTORS, PARTS, TUNED_ON, Arm
+from study_models import Tasks
+from study_texts import Texts
+
+SHOWN = ("PARTS", "ARMS", "SEEDS", "SHARE", "RANKS")
+
+_tasks: dict = {}
+
+
+def read(folder: str) -> str:
+    """All tasks, into this process; what they are."""
+    images, texts = Tasks(folder), Texts()
+    _tasks.update({"convnet": images.by_name["convnet"], **texts.by_name})
+    return f"{images.about}; {texts.about}"
+
+
+def start_worker(folder: str) -> None:
+    torch.set_num_threads(1)
+    read(folder)
+
+
+def work(job: tuple[Arm, int, float]) -> dict | str:
+    arm, seed, share = job
+    begin = time.monotonic()
+    try:
+        run = study_cells.train(arm.part(share), arm.codec, seed, _tasks[arm.model])
+    except (tithe.Error, RuntimeError, ValueError) as trouble:
+        return f"{arm.name}, seed {seed}: {trouble}"
+    return {"arm": arm.name, **run, "seconds": round(time.monotonic() - begin, 1)}
+
+
+class Results(study_results.Results):
+    def __init__(self, folder: Path, about: str, share: float, resume: bool):
+        given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
+        details = {
+            "machine": machine(),
+            "command": " ".join([*given, "make study-adam"]),
+            "data": about,
+            "ranks": study_cells.RANKS,
+            "strategy": study_cells.STRATEGY,
+            "share": share,
+            "shapes": {name: list(shape) for name, shape in study_arms.SHAPES.items()},
+            "rates": {", ".join(key): rate for key, rate in study_arms.RATES.items()},
+        }
+        same = ("data", "ranks", "strategy", "share")
+        super().__init__(folder, "study_adam", details, same, resume)
+
+    @staticmethod
+    def key(run: dict) -> tuple:
+        return run["arm"], run["seed"]
+
+    def place(self, run: dict) -> tuple:
+        return self.key(run)
+
+    def page(self) -> str:
+        return study_adam_verdict.page(self.details)
+
+
+def chosen(results: Results) -> list[tuple[Arm, int]]:
+    """Arms with seeds: seed by seed, so that a study which is stopped says something of all arms."""
+    parts = [part.strip() for part in (os.environ.get("PARTS") or "adamw, sgd").split(",")]
+    seeds, text = int(os.environ.get("SEEDS") or 5), os.environ.get("ARMS", "")
+    wrong = [part for part in parts if part not in (*PARTS, "rates", "tuned")]
+    if wrong:
+        raise ValueError(f"PARTS: unknown '{wrong[0]}': known are {', '.join(PARTS)}, rates, tuned, list")
+    named = [arm for part in parts for arm in PARTS.get(part, ())] or study_arms.all_arms()
+    some = list(dict.fromkeys(arm for arm in named if text in arm.name))
+    needed = dict.fromkeys([*(arm.reference() for arm in some), *some])
+    if "rates" in parts:
+        return [(arm.at(f), TUNED_ON) for arm in needed if arm == arm.reference() for f in FACTORS]
+    if "tuned" in parts:
+        out = [(arm.at(f), TUNED_ON) for arm in needed if not arm.control for f in FACTORS]
+        best = [(arm, study_adam_verdict.Study(results.details).best(arm)) for arm in needed if not arm.control]
+        return out + [(arm.at(factor), seed) for seed in range(seeds) for arm, factor in best if factor is not None]
+    return [(arm, seed) for seed in range(seeds) for arm in needed]
+
+
+def run_all(pool, todo: list, results: Results, share: float) -> int:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = done.stdout.strip()
+    begin, status = time.monotonic(), 0
+    for at, run in enumerate(pool.imap_unordered(work, [(*job, share) for job in todo]), 1):
+        if isinstance(run, str):
+            status = 1
+            print(f"study: {run}", file=sys.stderr, flush=True)
+            continue
+        results.add({**run, "commit": commit})
+        left = (time.monotonic() - begin) / at * (len(todo) - at)
+        score = "diverged" if run["score"] is None else f"{run['score']:8.4f}"
+        shown = f"{run['arm']:<48} seed {run['seed']:<3} {score}  {run['seconds']:.0f} s"
+        print(f"[{at}/{len(todo)}] {shown}  {left / 60:.0f} min left", flush=True)
+    return status
+
+
+def main() -> int:
+    folder = os.environ.get("DATA") or idx.DEBIAN
+    try:
+        share = float(os.environ.get("SHARE") or 1)
+        out = Path(os.environ.get("OUT") or "bench/results")
+        results = Results(out, read(folder), share, os.environ.get("RESUME") == "1")
+        if os.environ.get("PARTS") == "list":
+            print(study_adam_verdict.times(study_adam_verdict.Study(results.details)))
+            return 0
+        todo = [(arm, seed) for arm, seed in chosen(results) if (arm.name, seed) not in results.known]
+    except (ValueError, FileNotFoundError) as trouble:
+        print(f"study: {trouble}", file=sys.stderr)
+        return 2
+    print(f"study: {len(todo)} runs", flush=True)
+    status = 0
+    with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
+        try:
+            status = run_all(pool, todo, results, share)
+        except KeyboardInterrupt:
+            status = 130
+            print("study: stopped; RESUME=1 goes on from here")
+    if results.details["runs"]:
+        results.publish()
+        print(study_adam_verdict.table(study_adam_verdict.Study(results.details)))
+        print(f"study: {results.file}, {results.file.with_suffix('.md')}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

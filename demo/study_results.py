@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of a study as a file, a run per line, that a study which was stopped goes on from."""
+
+import json
+from pathlib import Path
+
+
+class Results:
+    """OUT/NAME.json, after each run, and OUT/NAME.md.
+
+    details: what stands above the runs. same: keys of it that may not differ from those of a file that is gone on from.
+    """
+
+    def __init__(self, folder: Path, name: str, details: dict, same: tuple[str, ...], resume: bool):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder / f"{name}.json"
+        self.details = {**details, "runs": []}
+        if resume and self.file.exists():
+            old = json.loads(self.file.read_text())
+            for key in same:
+                if old[key] != self.details[key]:
+                    raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
+            self.details["runs"] = old["runs"]
+            self.details["command"] = old["command"]
+        self.known = {self.key(run) for run in self.details["runs"]}
+
+    @staticmethod
+    def key(run: dict) -> tuple:
+        """What tells a run from all others."""
+        raise NotImplementedError
+
+    def place(self, run: dict) -> tuple:
+        """What runs are sorted by, whenever they were made."""
+        raise NotImplementedError
+
+    def page(self) -> str:
+        """Markdown."""
+        raise NotImplementedError
+
+    def add(self, run: dict) -> None:
+        self.known.add(self.key(run))
+        self.details["runs"].append(run)
+        self.write()
+
+    def write(self) -> None:
+        """A run per line: the file stays readable, and a difference between two of them too."""
+        self.details["runs"].sort(key=self.place)
+        head = json.dumps({k: v for k, v in self.details.items() if k != "runs"}, indent=1)
+        runs = ",\n".join(f"  {json.dumps(run)}" for run in self.details["runs"])
+        partial = self.file.with_name(f".{self.file.name}")
+        partial.write_text(f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n')
+        partial.replace(self.file)
+
+    def publish(self) -> None:
+        self.write()
+        self.file.with_suffix(".md").write_text(self.page())

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First steps that send gradients by another codec: the State opens with it, and rank 0 proposes the codec that was
+asked for once the optimizer has done so many steps. All ranks take it at the same step (docs/choices.md)."""
+
+import logging
+from typing import Any
+
+from tithe._torch_adamw import AdamW
+from tithe._torch_live import Live
+from tithe._torch_tie import Names, Tie, steps_done
+
+_log = logging.getLogger("tithe.torch")
+
+
+class Exact(Tie):
+    """final: the choices from then on, as text."""
+
+    kind = "exact"
+
+    def __init__(self, optimizer: AdamW, names: Names, final: str) -> None:
+        super().__init__(optimizer, names)
+        self.steps = optimizer.exact
+        self._final = final
+        self._live: Live | None = None
+        self._told = False
+
+    def opened(self, live: Live) -> None:
+        self._live = live
+        self.optimizer._exact = self
+
+    def detach(self, average: Any) -> None:
+        self.optimizer._exact = None
+
+    def leaves(self) -> None:
+        live = self._live
+        if live.rank != 0 or self._told or not live.keys.whole or not self.is_exact() or self.is_early():
+            return
+        proposal = live.session.proposal()
+        if proposal["state"] == "refused":
+            self._told = True
+            _log.warning("the exact steps are over, and gradients go on as in them: %s", proposal["why"])
+        elif proposal["state"] not in ("under_way", "agreed"):
+            live.session.propose(self._final)
+
+    def is_early(self) -> bool:
+        return steps_done(self.optimizer) < self.steps
+
+    def is_exact(self) -> bool:
+        """Alike on all ranks."""
+        return self._live is not None and self._live.session.choices == self._live.opened_choices

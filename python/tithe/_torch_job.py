@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One bucket on its way: from the hook to the session, and back to DDP."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.autograd.profiler import record_function
+
+from tithe import _core
+from tithe._torch_checks import scale_of
+from tithe._torch_device import Passage
+from tithe._torch_tie import Tie
+
+_LOOK = 0.1  # seconds between looks for Ctrl-C
+
+
+class Job:
+    """One bucket on its way."""
+
+    __slots__ = (
+        "done", "error", "future", "last", "layout", "loss_scale", "parameters", "passage", "place", "scale", "tensor",
+        "ticket", "ties"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        place: int,
+        layout: _core.Layout,
+        tensor: torch.Tensor,
+        last: bool,
+        loss_scale: Callable[[], float] | None,
+        passage: Passage | None,
+        ties: Sequence[Tie] = (),
+        parameters: Sequence[torch.Tensor] = (),
+    ) -> None:
+        self.place = place
+        self.layout = layout
+        self.tensor = tensor
+        self.last = last
+        self.loss_scale = loss_scale
+        self.scale = 1.0
+        self.passage = passage  # of a bucket on an accelerator
+        self.ties = ties  # which see the parameters' values, before and after
+        self.parameters = parameters
+        self.ticket = -1
+        devices = [] if passage is None else [tensor.device]
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def sync(self, session: _core.Session) -> None:
+        """Hands the values to the session. Those of an accelerator are waited for."""
+        values = self.tensor if self.passage is None else self.passage.come()
+        self.scale = scale_of(self.loss_scale)
+        if self.scale != 1.0:
+            values.div_(self.scale)  # on the host also for an accelerator, whose division may round otherwise
+        for tie in self.ties:
+            tie.gives(self.parameters, values)
+        with record_function("tithe::sync"):
+            self.ticket = session.sync_at(self.layout, values.detach())
+
+    def settle(self) -> None:
+        """After the commit: brings the values back to where and what they were."""
+        values = self.tensor if self.passage is None else self.passage.host
+        for tie in self.ties:
+            tie.gets(self.parameters, values)
+        if self.scale != 1.0:
+            values.mul_(self.scale)
+        if self.passage is not None:
+            self.passage.back(self.tensor)
+
+    def end(self, error: BaseException | None) -> None:
+        self.error = error
+        try:
+            # On the thread that called settle(): its stream is that of the copy back, and the future takes its event.
+            self.future.set_result(self.tensor if error is None else None)
+        except Exception as failed:
+            self.error = failed
+        self.passage = None  # who keeps the future keeps no pinned memory
+        self.done.set()
+
+    def wait(self) -> None:
+        """Returns when the step is over. Raises only what the handler of a signal does."""
+        if self.tensor.is_cpu or not _for_main_thread():
+            self.done.wait()
+        else:
+            _core.hold_interrupt()
+            try:
+                while not self.done.wait(_LOOK) and not _core.held_interrupt():
+                    pass
+            finally:
+                came = _core.release_interrupt()
+            if came:
+                raise KeyboardInterrupt
+
+    def value(self, _: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        """For Future.then(): raises there what went wrong, so that it reaches DDP as an error."""
+        if self.error is not None:
+            raise self.error
+        return self.tensor
+
+
+def _for_main_thread() -> bool:
+    """Whether the main thread waits in backward for this one, so that Ctrl-C would come when all is over.
+
+    For an accelerator PyTorch ends backward on a thread of its own. The main one is in C++ meanwhile, where Python
+    runs no handler. A program that handles SIGINT by itself is left alone.
+    """
+    main = threading.main_thread()
+    if threading.current_thread() is main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+    frame = sys._current_frames().get(main.ident)
+    return frame is not None and frame.f_code is torch.autograd.graph._engine_run_backward.__code__

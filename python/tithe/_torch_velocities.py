@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SGD's momentum before the exchange: each rank gathers its own velocity, and velocities are what is sent.
+
+A value that waits in the residual would else be multiplied by the optimizer's momentum once more when it comes. The
+mean of the ranks' velocities is the velocity of the mean gradient, so with a codec that loses nothing this is torch's
+SGD but for the order of additions. Weight decay and what momentum makes of it are the same on all ranks and stay with
+the optimizer: it steps by its own code, with zeros for gradients, and what came is applied beside it. So its groups say
+what they said, and a scheduler of learning rate or momentum works as ever.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tithe import _core
+from tithe._torch_fit import flat_of, laid_out_like
+from tithe._torch_live import Live
+from tithe._torch_tie import Names, Tie, groups_of
+
+_MARK = "tithe_carries_momentum"  # in a group, and so in a saved state: torch's buffers hold weight decay alone
+
+
+class Velocities(Tie):
+    """Float32, on the host, flat as in DDP's buckets, by id. None are there before a parameter's first step."""
+
+    kind, suffix, codec = "velocities", " (momentum)", "fp32"
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Names) -> None:
+        super().__init__(optimizer, names)
+        if any(group.get("fused") for group in optimizer.param_groups):
+            raise ValueError(
+                "fused=True steps by one kernel, beside which momentum cannot be kept: leave it out of SGD"
+            )
+        self.kept: dict[int, torch.Tensor] = {}
+        self._next: dict[int, torch.Tensor] = {}  # of the open step: what is kept once the optimizer takes it
+        self._spare: dict[int, torch.Tensor] = {}  # memory for them
+        self._came: dict[int, torch.Tensor] = {}  # gradients, while the optimizer steps
+        self._groups: dict[int, dict[str, Any]] = {}
+        self._hooks: list[Any] = []
+
+    def opened(self, live: Live) -> None:
+        self._hooks = [
+            self.optimizer.register_step_pre_hook(self._before),
+            self.optimizer.register_step_post_hook(self._after),
+            self.optimizer.register_load_state_dict_post_hook(self._take_buffers),
+        ]
+        self._take_buffers(self.optimizer)
+
+    def _take_buffers(self, optimizer: torch.optim.Optimizer) -> None:
+        """Those of a state of torch's, which are alike on all ranks. What came from here holds no velocity."""
+        for group in optimizer.param_groups:
+            if not group.get(_MARK):
+                for p in group["params"]:
+                    if id(p) in self.names and optimizer.state[p].get("momentum_buffer") is not None:
+                        self.kept[id(p)] = flat_of(optimizer.state[p].pop("momentum_buffer"), p)
+            group[_MARK] = True
+
+    # ---- A step
+
+    def leaves(self) -> None:
+        self._groups = groups_of(self.optimizer)
+        self._spare.update(self._next)
+        self._next.clear()
+
+    def gives(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
+        for number, part in self.own(parameters, values):
+            group = self._groups[number]
+            momentum = group["momentum"]
+            if momentum == 0:
+                continue
+            gradient = part.float()
+            before = self.kept.get(number)
+            if before is None:
+                velocity = gradient.clone()
+            else:
+                velocity = torch.mul(before, momentum, out=self._spare.pop(number, None))
+                velocity.add_(gradient, alpha=1 - group["dampening"])
+            self._next[number] = velocity
+            part.copy_(torch.add(gradient, velocity, alpha=momentum) if group["nesterov"] else velocity)
+
+    # ---- The optimizer's step
+
+    def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if any(callable(given) for given in (*args[1:], *kwargs.values())):
+            raise ValueError("with attach(optimizer=) step() takes no closure: run backward before it")
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and id(p) in self.names:
+                    self._came[id(p)] = p.grad
+                    decays = group["weight_decay"] != 0
+                    p.grad = torch.zeros((), dtype=p.dtype, device=p.device).expand_as(p) if decays else None
+
+    def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with torch.no_grad():
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    if (came := self._came.pop(id(p), None)) is None:
+                        continue
+                    p.grad = came
+                    p.add_(came, alpha=float(group["lr"]) if group["maximize"] else -float(group["lr"]))
+                    if id(p) in self._next:
+                        if id(p) in self.kept:
+                            self._spare[id(p)] = self.kept[id(p)]
+                        self.kept[id(p)] = self._next.pop(id(p))
+
+    # ---- Checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """By name."""
+        return {self.names[number][0]: velocity.clone() for number, velocity in self.kept.items()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self.kept = {number: saved[name].clone() for number, (name, _) in self.names.items() if name in saved}
+
+    def detach(self, average: Callable[[_core.Layout, torch.Tensor], None]) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        mean = torch.cat([self.kept.get(n, torch.zeros(p.numel())) for n, (_, p) in self.names.items()])
+        average(self.layout("float32"), mean)
+        for (number, (_, p)), part in zip(self.names.items(), self.split(mean), strict=True):
+            if number in self.kept:
+                shaped, flat = laid_out_like(p)
+                flat.copy_(part)
+                state = self.optimizer.state[p]
+                decay = state.get("momentum_buffer")
+                whole = shaped.to(p.device, p.dtype)
+                state["momentum_buffer"] = whole if decay is None else decay + whole
+        for group in self.optimizer.param_groups:
+            group.pop(_MARK, None)

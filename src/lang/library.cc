@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/library.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lang/cpp/object_cache.h"
+
+namespace tithe::lang {
+
+namespace {
+
+// All settings of a program are compiled with it: what runs a phase follows from its combination.
+void attach(const BuiltIn& built, LoadedProgram& program) {
+  const std::size_t phases = program.phases.size();
+  for (std::size_t c = 0; c < program.combinations.size(); ++c) {
+    const Combination* phase = &program.combinations[c];
+    for (std::size_t p = phases; p-- > 0; phase = phase->before.get())
+      if (const int object = built.object_of[c * phases + p]; object >= 0)
+        phase->running->built_in[static_cast<std::size_t>(built.level)] = &built.objects[object];
+  }
+}
+
+}  // namespace
+
+const LoadedProgram& library_program(std::string_view name) {
+  const std::span<const ProgramText> texts = program_texts();
+  const auto text =
+      std::find_if(texts.begin(), texts.end(), [&](const ProgramText& t) { return t.name == name; });
+  TITHE_ASSERT(text != texts.end());
+  Problems problems;
+  std::unique_ptr<LoadedProgram> program = compile(
+      {.name = fmt::format("codecs/{}{}", name, kEnding), .text = std::string(text->text)}, problems, name);
+  TITHE_ASSERT(program != nullptr);
+  for (const BuiltIn& built : built_in())
+    if (built.library == name) attach(built, *program);
+  return *program.release();
+}
+
+}  // namespace tithe::lang

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// feedback=decay forgets a part of what waits, and books it: with that the ledger of a round balances.
+#include <cmath>
+
+#include "support/law_cases.h"
+
+namespace tithe::testing {
+namespace {
+
+constexpr std::size_t kDecaySizes[] = {0, 7, 33, 4097};
+constexpr int kRounds = 3;
+
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+SessionOptions options_of(const Combination& c, Feedback kind, double beta) {
+  Spec spec = c.law.spec;
+  spec.feedback.kind = kind;
+  spec.feedback.beta = beta;
+  return {.spec = spec,
+          .strategy = std::string(c.strategy->name),
+          .hosts = c.hosts,
+          .lanes = 0,
+          .average = false,
+          .min_values = 0,
+          .seed = 7};
+}
+
+// Of one rank, all rounds together.
+struct Account {
+  double put_in = 0, came_out = 0, forgotten = 0, magnitude = 0;
+  std::vector<Values> results;
+  void add(double& to, const Values& values) {
+    for (const std::vector<float>& v : values)
+      for (const float x : v) {
+        to += double{x};
+        magnitude += std::fabs(double{x});
+      }
+  }
+};
+
+std::vector<Account> run(const Combination& c, Feedback kind, double beta) {
+  Ranks all(open_loop(c.world), options_of(c, kind, beta));
+  std::vector<Account> accounts(at(c.world));
+  all.each([&](Rank r) {
+    Account& account = accounts[at(r)];
+    for (int round = 0; round < kRounds; ++round) {
+      Values values = gradients(kDecaySizes, Data::kGaussian, r, round);
+      account.add(account.put_in, values);
+      const Status s = synchronise(all[r], kDecaySizes, values);
+      ASSERT_TRUE(s.ok()) << text(s);
+      if (r == 0) account.add(account.came_out, values);  // the same on all ranks
+      account.results.push_back(std::move(values));
+    }
+    account.add(account.came_out, residuals(all[r], kDecaySizes));
+    account.forgotten = all[r].stats().sum_forgotten;
+  });
+  return accounts;
+}
+
+class DecaySuite : public ::testing::TestWithParam<Combination> {};
+
+TEST_P(DecaySuite, WhatIsForgottenBalancesTheLedger) {
+  const Combination& c = GetParam();
+  if (c.between_processes) GTEST_SKIP() << "the same frames";
+  if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())
+    GTEST_SKIP() << "nothing to forget, or no decay";
+  double off = 0, forgotten = 0, magnitude = 0;
+  for (const Account& account : run(c, Feedback::kDecay, 0.75)) {
+    off += account.put_in - account.came_out - account.forgotten;
+    forgotten += std::fabs(account.forgotten);
+    magnitude += account.magnitude;
+  }
+  EXPECT_LE(std::fabs(off), 1e-6 * magnitude);
+  EXPECT_GT(forgotten, 0) << "what waits is not zero in these codecs";
+}
+
+TEST_P(DecaySuite, ABetaOfOneForgetsNothing) {
+  const Combination& c = GetParam();
+  if (c.between_processes) GTEST_SKIP() << "the same frames";
+  if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())
+    GTEST_SKIP() << "nothing to forget, or no decay";
+  const std::vector<Account> decay = run(c, Feedback::kDecay, 1), plain = run(c, Feedback::kResidual, 1);
+  for (std::size_t r = 0; r < decay.size(); ++r) {
+    EXPECT_EQ(decay[r].forgotten, 0);
+    for (int round = 0; round < kRounds; ++round)
+      EXPECT_EQ(first_difference(decay[r].results[at(round)], plain[r].results[at(round)]), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, DecaySuite, ::testing::ValuesIn(combinations()), label);
+
+}  // namespace
+}  // namespace tithe::testing

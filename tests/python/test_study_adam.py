@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The study of AdamW: its arms can be run, its other rules for squares are what they say, its verdict is fair."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+import torch
+from test_demo import ROOT, data  # noqa: F401 (a fixture)
+
+sys.path[:0] = [str(ROOT / "demo")]
+
+import study_adam  # noqa: E402
+import study_adam_verdict  # noqa: E402
+import study_arms  # noqa: E402
+import study_cells  # noqa: E402
+import study_models  # noqa: E402
+import study_variances  # noqa: E402
+import tithe  # noqa: E402
+
+PAIR = study_arms.Arm("bytes", "AdamW", "eden"), study_arms.Arm("bytes", "AdamW", "fp32")
+
+
+def test_every_arm_can_be_run():
+    for arm in study_arms.all_arms():
+        codec, choices = study_cells.parsed(arm.codec)
+        tithe.check_spec(codec)
+        assert arm.reference() in study_arms.all_arms(), arm.name
+        assert arm.cell.steps > 0 and all(rule for rule in choices.values())
+    assert study_cells.parsed("eden; < 4096: fp8 in a group; a.*: fp32") == (
+        "eden",
+        {"< 4096": {"codec": "fp8", "group": "small ones"}, "a.*": "fp32"},
+    )
+
+
+@pytest.mark.parametrize("optimizer", [study_cells.TIED, *study_variances.RULES])
+def test_an_arm_trains_and_its_squares_are_counted(data, optimizer):  # noqa: F811
+    task = study_models.Tasks(str(data)).by_name["convnet"]
+    cell = dataclasses.replace(study_arms.Arm("convnet", optimizer, "fp32").cell, steps=8, batch=2)
+    plain = study_cells.train(dataclasses.replace(cell, optimizer="AdamW"), "fp32", 1, task)
+    run = study_cells.train(cell, "fp32", 1, task)
+    if optimizer == "AdamW local":
+        assert run["score"] is not None
+    else:  # with fp32, and in so few steps, all of these are AdamW
+        assert run["score"] == pytest.approx(plain["score"], abs=1)
+    assert run["bytes_per_step"] > plain["bytes_per_step"]
+
+
+def grown(steps):
+    rule = study_variances.Growing([torch.nn.Parameter(torch.zeros(1))])
+    out = []
+    for rule.steps in range(1, steps):
+        if rule.due():
+            out.append(rule.steps)
+    return out
+
+
+def test_growing_gaps_double_after_sixteen():
+    due = grown(400)
+    assert due[:17] == [*range(1, 17), 18]
+    assert set(np.diff(due)) == {1, 2, 4, 8, 16}
+    assert [int(n) for n in np.unique(np.diff(due), return_counts=True)[1][:3]] == [15, 16, 16]
+
+
+def squares(rule, gradients):
+    """What a rule divides by after these steps, of one parameter; gradients by step, by rank."""
+    p = torch.nn.Parameter(torch.zeros(1))
+    optimizer = study_variances.RULES[rule]([p], lr=0.0, betas=(0.9, 0.9))
+    seen = []
+    for step in gradients:
+        optimizer.sees([[torch.tensor([g])] for g in step])
+        p.grad = torch.tensor([sum(step) / len(step)])
+        optimizer.step()
+        seen.append(optimizer.square(optimizer.state[p], torch.tensor([0.5])).item())
+    return seen
+
+
+def test_rules_divide_by_what_they_say():
+    same = squares("AdamW frozen", [(1.0, 3.0)] * 120 + [(9.0, 9.0)] * 20)
+    assert same == pytest.approx([4.0] * 140)  # the square of the mean, and of the first hundred steps alone
+    assert squares("AdamW growing", [(1.0, 3.0)] * 30) == pytest.approx([4.0] * 30)
+    assert squares("AdamW local", [(1.0, 3.0)] * 30) == pytest.approx([(0.25 + 5.0) / 2] * 30)  # (1 + 9) / 2 = 5
+
+
+def details(differences):
+    runs = []
+    for arm, offsets in zip(PAIR, (differences, [0.0] * len(differences)), strict=True):
+        for seed, offset in enumerate(offsets):
+            score = None if offset is None else -2.0 + offset
+            runs.append(
+                {"arm": arm.name, "seed": seed, "score": score, "bytes_per_step": 1.0, "values": 1, "seconds": 1}
+            )
+    return {"share": 1, "runs": runs}
+
+
+@pytest.mark.parametrize(
+    ("differences", "near"),
+    [
+        ([0.001, -0.002, 0.003], True),
+        ([-0.018, -0.019, -0.018], True),
+        ([-0.03, -0.03, -0.031], False),
+        ([0.1, -0.1, 0.0], False),  # nobody can tell
+        ([0.0, None, 0.0], False),
+        ([0.001], None),
+    ],
+)
+def test_the_verdict(differences, near):
+    study = study_adam_verdict.Study(details(differences))
+    assert study.near(*PAIR) is near
+    row = study_adam_verdict.row(study, *PAIR, "")
+    assert (row[6] == "within noise") is (near is True)
+
+
+@pytest.mark.parametrize(("differences", "says"), [([-0.3, -0.31], "as it must"), ([0.0, 0.001], "did not fall short")])
+def test_a_control_that_does_not_fall_short_is_told(differences, says):
+    study = study_adam_verdict.Study(details(differences))
+    assert says in study_adam_verdict.row(study, dataclasses.replace(PAIR[0], control=True), PAIR[1], "")[6]
+
+
+def test_runs_of_other_lengths_are_kept_apart(tmp_path):
+    results = study_adam.Results(tmp_path, "some data", 0.4, False)
+    results.add({"arm": PAIR[0].name, "seed": 0, "score": 1.0, "commit": "0"})
+    assert (PAIR[0].name, 0) in study_adam.Results(tmp_path, "some data", 0.4, True).known
+    with pytest.raises(ValueError, match="'share' differs"):
+        study_adam.Results(tmp_path, "some data", 1, True)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The study of local steps: its ranks train and end alike, and its tables are those of its runs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from test_examples import ENVIRONMENT, ROOT
+
+sys.path[:0] = [str(ROOT / "demo")]
+
+import study_local_report  # noqa: E402
+
+
+def _study(tmp_path, **settings):
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    out = subprocess.run(
+        [*run, ROOT / "demo" / "study_local_steps.py"],
+        env={**ENVIRONMENT, "OUT": str(tmp_path / "out.json"), **settings},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    return json.loads((tmp_path / "out.json").read_text())["runs"]
+
+
+def test_runs_are_what_they_say(tmp_path):
+    runs = _study(tmp_path, SEEDS="2", STEPS="12", ARMS="every step, fp32;H 1, fp32;H 10, eden 4 bits;alone")
+    by_arm = study_local_report.losses(runs)
+    assert all(sorted(seeds) == [0, 1] for seeds in by_arm.values())
+    fp32, one, ten, alone = (by_arm[a][0] for a in ("every step, fp32", "H 1, fp32", "H 10, eden 4 bits", "alone"))
+    assert abs(one["loss"] - fp32["loss"]) < 0.1
+    assert (alone["bytes"], ten["start_steps"], ten["steps"]) == (0, 1, 12)
+    assert 0 < ten["bytes"] < fp32["bytes"] / 30
+    table = study_local_report.loss_table(runs)
+    assert f"| {fp32['bytes'] / 12 * 11 / ten['bytes']:,.0f} |" in table
+
+
+def test_times_are_told_beside_a_step_without_communication(tmp_path):
+    runs = _study(tmp_path, TIMES="1", ARMS="H 10, eden 4 bits")
+    assert len(runs) == 1 and runs[0]["step_seconds"] > 0 < runs[0]["alone_seconds"]
+    ratio = runs[0]["step_seconds"] / runs[0]["alone_seconds"]
+    assert study_local_report.time_table(runs).endswith(f"| {ratio:.2f} |")
+
+
+def test_a_gap_is_paired_by_seed():
+    def arm(*losses):
+        return {seed: {"loss": loss} for seed, loss in enumerate(losses)}
+
+    mean, error, seeds = study_local_report.gap(arm(2.0, 3.0, 9.0), arm(1.5, 2.3))
+    assert (mean, error, seeds) == (pytest.approx(0.6), pytest.approx(0.1), 2)

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers that were given to attach(): saved and resumed, given back, and what is refused or said."""
+
+import copy
+import io
+import logging
+
+import pytest
+import torch
+from processes import own_part, run_ranks
+from small_jobs import OPTIONS, backward, batch, bits, net, train
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe
+import tithe.torch
+from tithe._studied import DEFAULTS, STUDIED
+from tithe._torch_optimizers import moves, suitable
+
+CASES = {"adamw": "minmax", "exact": "minmax", "sgd": "onebit"}
+
+
+def make(case, model):
+    if case == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01, nesterov=True)
+    return tithe.torch.optim.AdamW(model.parameters(), lr=1e-2, exact=4 if case == "exact" else 0, max_norm=0.4)
+
+
+def start(case, **options):
+    model = DDP(net())
+    optimizer = make(case, model)
+    return model, optimizer, tithe.torch.attach(model, optimizer=optimizer, codec=CASES[case], **OPTIONS, **options)
+
+
+# ---- Checkpoints
+
+
+def interrupted(rank, world, case, saved):
+    """Bits after each step from the one at which it was saved on, and what was saved there."""
+    model, optimizer, state = start(case)
+    if saved is not None:
+        at = torch.load(io.BytesIO(saved[rank][1]))
+        model.module.load_state_dict(at["model"])
+        optimizer.load_state_dict(at["optimizer"])
+        state.load_state_dict(at["tithe"])
+    else:
+        train(model, optimizer, rank, range(11))
+    file = io.BytesIO()
+    at = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+    if saved is None:
+        torch.save({**at, "tithe": state.state_dict()}, file)
+    after = []
+    for step in range(11, 40):
+        train(model, optimizer, rank, [step])
+        after.append(bits(model.parameters()))
+    assert own_part(state.state_dict())["optimizer"]
+    return after, file.getvalue()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_job_ends_with_the_bits_of_one_that_was_not_interrupted(case):
+    whole = run_ranks(3, interrupted, case, None)
+    resumed = run_ranks(3, interrupted, case, whole)
+    assert [after for after, _ in resumed] == [after for after, _ in whole]
+
+
+def from_torch(rank, world):
+    """A state of torch's AdamW into ours, and ours into torch's."""
+    before = DDP(net())
+    theirs = torch.optim.AdamW(before.parameters(), lr=1e-2)
+    train(before, theirs, rank, range(5))
+    model = DDP(copy.deepcopy(before.module))
+    ours = tithe.torch.optim.AdamW(model.parameters(), lr=1e-2)
+    ours.load_state_dict(theirs.state_dict())
+    tithe.torch.attach(model, optimizer=ours, codec="minmax", **OPTIONS)
+    train(model, ours, rank, range(5, 20))
+    assert {int(s["step"]) for s in ours.state.values()} == {20}
+    assert all("exp_avg_sq_part" in s for s in ours.state.values())
+    back = DDP(copy.deepcopy(model.module))
+    again = torch.optim.AdamW(back.parameters(), lr=1e-2)
+    again.load_state_dict(ours.state_dict())
+    train(back, again, rank, range(20, 25))
+    return bits(back.parameters())
+
+
+def test_states_go_to_torchs_class_and_back():
+    first, second = run_ranks(2, from_torch)
+    assert first == second
+
+
+def buffers(rank, world):
+    """A state of torch's SGD into one that was given to attach(): its momentum is not lost."""
+    ends = []
+    for codec in ("topk:ratio=1", None):
+        model = DDP(net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+        train(model, optimizer, rank, range(8))
+        saved = copy.deepcopy(optimizer.state_dict())
+        model = DDP(copy.deepcopy(model.module))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+        if codec:
+            tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)
+        optimizer.load_state_dict(saved)
+        train(model, optimizer, rank, range(8, 30))
+        ends.append([p.detach() for p in model.parameters()])
+    for p, q in zip(*ends, strict=True):
+        torch.testing.assert_close(p, q, rtol=2e-5, atol=2e-6)
+    return True
+
+
+def test_momentum_of_torchs_state_goes_on():
+    assert run_ranks(2, buffers) == [True] * 2
+
+
+# ---- detach
+
+
+def detached(rank, world, form):
+    ends = []
+    for codec in ("topk:ratio=1", None):
+        model = DDP(net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02, **form)
+        state = tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS) if codec else None
+        train(model, optimizer, rank, range(20))
+        if state:
+            state.detach()
+            state.detach()  # once is enough, twice does no harm
+        ends.append((copy.deepcopy(optimizer.state_dict()), None))
+        train(model, optimizer, rank, range(20, 40))
+        ends[-1] = (ends[-1][0], [p.detach() for p in model.parameters()])
+    (ours, mine), (theirs, other) = ends
+    assert ours["param_groups"] == theirs["param_groups"]
+    for key, state in theirs["state"].items():
+        torch.testing.assert_close(
+            ours["state"][key]["momentum_buffer"], state["momentum_buffer"], rtol=1e-4, atol=1e-5
+        )
+    for p, q in zip(mine, other, strict=True):
+        torch.testing.assert_close(p, q, rtol=2e-5, atol=2e-6)
+    return bits(mine)
+
+
+@pytest.mark.parametrize("form", [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.05}])
+def test_detach_gives_sgd_back_with_its_momentum(form):
+    first, second = run_ranks(2, detached, form)
+    assert first == second
+
+
+def detached_adamw(rank, world):
+    model, optimizer, state = start("adamw")
+    train(model, optimizer, rank, range(5))
+    state.detach()
+    twin = copy.deepcopy(model.module)
+    theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2, foreach=False)
+    theirs.load_state_dict(
+        {**copy.deepcopy(optimizer.state_dict()), "param_groups": theirs.state_dict()["param_groups"]}
+    )
+    for step in range(5, 9):
+        train(model, optimizer, rank, [step])
+        for p, q in zip(twin.parameters(), model.parameters(), strict=True):
+            p.grad = q.grad.clone()
+        theirs.step()
+    return bits(twin.parameters()) == bits(model.parameters())
+
+
+def test_detach_gives_adamw_back_as_torchs():
+    assert run_ranks(2, detached_adamw) == [True] * 2
+
+
+# ---- Exact steps
+
+
+def exact(rank, world, choices):
+    model = DDP(net())
+    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-2, exact=0.25, steps=40, warmup_codec="bf16")
+    state = tithe.torch.attach(model, optimizer=optimizer, codec="onebit", choices=choices, **OPTIONS)
+    codecs, sizes = [], []
+    for step in range(40):
+        before = {p: p.detach().clone() for p in model.parameters()}
+        train(model, optimizer, rank, [step])
+        codecs.append(state.tensor_stats()["0.weight"]["codec"])
+        moved = torch.cat([(p.detach() - q).flatten() for p, q in before.items()])
+        sizes.append(moved.norm().item())
+    return codecs, sizes, bits(model.parameters()), state.tensor_stats()["2.weight"]["codec"]
+
+
+@pytest.mark.parametrize("choices", [None, {"2.weight": "fp8"}])
+def test_after_the_exact_steps_comes_the_codec_that_was_asked_for(choices):
+    results = run_ranks(2, exact, choices)
+    codecs, sizes, ends, other = results[0]
+    assert results[1][0] == codecs and results[1][2] == ends
+    assert codecs[:10] == ["bf16"] * 10 and codecs[15:] == ["onebit"] * 25
+    assert other == ("fp8" if choices else "onebit")
+    at = codecs.index("onebit")
+    assert 0.7 < sizes[at] / sizes[at - 1] < 1.4  # no jump
+
+
+# ---- A step that does not count
+
+
+def overflow(rank, world, case):
+    model, optimizer, state = start(case, loss_scale=(scaler := torch.amp.GradScaler("cpu", init_scale=8.0)).get_scale)
+    after, scales = [], []
+    for step in range(12):
+        inputs, targets = batch(rank, step)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        if step in (3, 7) and rank == 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        before = bits(model.parameters())
+        scaler.step(optimizer)
+        scaler.update()
+        assert (bits(model.parameters()) == before) == (step in (3, 7))
+        after.append(bits(model.parameters()))
+        scales.append(scaler.get_scale())
+    if case == "adamw":
+        assert {int(s["step"]) for s in optimizer.state.values()} == {10}
+    kept = own_part(state.state_dict())["optimizer"]["squares" if case == "adamw" else "velocities"]
+    assert len(kept) == 4 and all(v.isfinite().all() for v in kept.values())
+    assert all(p.isfinite().all() for p in model.parameters())
+    return after, scales
+
+
+@pytest.mark.parametrize("case", ["adamw", "sgd"])
+def test_a_step_that_one_rank_cannot_take_is_taken_by_none(case):
+    first, second = run_ranks(2, overflow, case)
+    assert first == second
+    assert first[1][3] == 4.0 and first[1][7] == 2.0
+
+
+# ---- What cannot be
+
+
+def refused(rank, world):
+    def attach(optimizer, codec="minmax", model=None, **options):
+        return tithe.torch.attach(model or DDP(net()), optimizer=optimizer, codec=codec, **OPTIONS, **options)
+
+    def both():
+        return DDP(net())
+
+    for wrong in ("AdamW", torch.optim.AdamW, 0.9):
+        with pytest.raises((ValueError, tithe.Error), match=r"takes a torch.optim.Optimizer"):
+            attach(wrong)
+    model = both()
+    weights = [p for p in model.parameters() if p.dim() > 1]
+    pair = [torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam(weights)]
+    with pytest.raises((ValueError, tithe.Error), match="two of the optimizers have '0.weight', '2.weight'"):
+        attach(pair, model=model)
+    with pytest.raises((ValueError, tithe.Error), match="has none of this model's parameters"):
+        attach(torch.optim.SGD(net().parameters(), lr=0.1))
+    model = both()
+    with pytest.raises((ValueError, tithe.Error), match="make one of them"):
+        attach([tithe.torch.optim.AdamW([p]) for p in model.parameters()], model=model)
+    for make in (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), tithe.torch.optim.AdamW):
+        model = both()
+        with pytest.raises((ValueError, tithe.Error), match="momentum in both places"):
+            attach(make(model.parameters()), "dgc:feedback=momentum", model=model)
+    model = both()
+    with pytest.raises((ValueError, tithe.Error), match="capturable=True steps by code"):
+        attach(tithe.torch.optim.AdamW(model.parameters(), capturable=True), model=model)
+    model = both()
+    with pytest.raises((ValueError, tithe.Error), match="leave it out of SGD"):
+        attach(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True), "onebit", model=model)
+    model = DDP(torch.nn.Embedding(10, 4, sparse=True))
+    with pytest.raises((ValueError, tithe.Error), match="sparse"):
+        attach(tithe.torch.optim.AdamW(model.parameters()), model=model)
+    model = both()
+    optimizer = tithe.torch.optim.AdamW(model.parameters())
+    attach(optimizer, model=model)
+    with pytest.raises((ValueError, tithe.Error), match="attached to a model already"):
+        attach(optimizer, model=DDP(model.module))
+    model = both()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    attach(optimizer, "onebit", model=model)
+    backward(model, rank, 0)
+    with pytest.raises(ValueError, match="takes no closure"):
+        optimizer.step(lambda: 0.0)
+    return True
+
+
+def test_what_cannot_be_is_refused_with_the_cure():
+    assert run_ranks(2, refused) == [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"exact": 0.1}, "say steps="),
+        ({"exact": -1}, "how many first steps"),
+        ({"exact": float("nan")}, "how many first steps"),
+        ({"exact": "a tenth"}, "how many first steps"),
+        ({"exact": 2.5}, "a whole number of steps"),
+        ({"exact": 0.1, "steps": 0}, "1 or more"),
+        ({"variance": "splitt"}, "split"),
+        ({"max_norm": -1.0}, "or 0 for no clipping"),
+        ({"warmup_codec": "fp9"}, "fp9"),
+    ],
+)
+def test_arguments_of_adamw_that_are_wrong(given, says):
+    with pytest.raises(ValueError, match=says):
+        tithe.torch.optim.AdamW(net().parameters(), **given)
+
+
+def added(rank, world, case):
+    """A group that is added in mid-training: a layer that did not train so far has no step before it."""
+    model = DDP(net())
+    first, second = model.module[0].parameters(), list(model.module[2].parameters())
+    options = {"lr": 0.02, "momentum": 0.9} if case == "sgd" else {"lr": 1e-2}
+    kind = torch.optim.SGD if case == "sgd" else tithe.torch.optim.AdamW
+    optimizer = kind(first, **options)
+    tithe.torch.attach(model, optimizer=optimizer, codec=CASES[case], **OPTIONS)
+    train(model, optimizer, rank, range(5))
+    before = bits(second)
+    optimizer.add_param_group({"params": second, "lr": 0.005})
+    train(model, optimizer, rank, range(5, 20))
+    assert bits(second) != before
+    return bits(model.parameters()), sorted(len(s) for s in optimizer.state.values())
+
+
+@pytest.mark.parametrize("case", ["adamw", "sgd"])
+def test_a_group_that_is_added_in_mid_training(case):
+    first, second = run_ranks(2, added, case)
+    assert first == second
+    if case == "adamw":
+        assert first[1] == [4] * 4  # torch's three, and the one of this class
+
+
+# ---- What is said
+
+
+class Told(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append((record.levelname, record.getMessage()))
+
+
+def warned(rank, world, kind, codec, choices=None):
+    told = Told()
+    log = logging.getLogger("tithe.torch")
+    log.setLevel(logging.INFO)
+    log.addHandler(told)
+    model = DDP(net())
+    optimizer = {
+        "AdamW": lambda p: torch.optim.AdamW(p),
+        "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
+        "SGD 0.9": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        "RMSprop": lambda p: torch.optim.RMSprop(p),
+        "Muon": lambda p: torch.optim.Muon([each for each in p if each.dim() == 2]),
+        "ours": lambda p: tithe.torch.optim.AdamW(p),
+    }[kind](model.parameters())
+    tithe.torch.attach(model, optimizer=optimizer, codec=codec, choices=choices, **OPTIONS)
+    train(model, optimizer, rank, range(3))
+    return told.texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec", "says"),
+    [
+        ("AdamW", "onebit", "take tithe.torch.optim.AdamW"),
+        ("AdamW", "qtopk:ratio=0.05", "0.18 nats"),
+        ("AdamW", "fp8", None),
+        ("AdamW", "dct", None),  # the study has not looked at it
+        ("SGD 0.9", "onebit", None),  # momentum moves
+        ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=3"),
+        ("ours", "onebit", "leave codec= out for eden:bits=3"),
+        ("ours", "eden:bits=2", None),
+        ("SGD", "onebit", None),
+        ("RMSprop", "onebit", "under SGD 0.9 no: diverged"),
+        ("RMSprop", "fp8", None),
+        ("Muon", "onebit", "under SGD 0.9 no: diverged"),
+        ("Muon", "fp8", None),
+    ],
+)
+def test_a_pair_that_the_table_refuses_gets_one_warning(kind, codec, says):
+    texts = run_ranks(2, warned, kind, codec)
+    warnings = [text for level, text in texts[0] if level == "WARNING"]
+    assert len(warnings) == (says is not None)
+    assert says is None or says in warnings[0]
+    assert not [text for level, text in texts[1] if level == "WARNING"]  # rank 0 alone
+    assert (kind in ("RMSprop", "Muon")) == any("left as it is" in text for _, text in texts[0])
+
+
+# ---- What is sent without a word
+
+
+def optimizers():
+    parameters = list(net().parameters())
+    return {
+        "SGD 0.5, tuned rate": torch.optim.SGD(parameters, lr=0.1),
+        "SGD 0.9": torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        "AdamW": torch.optim.AdamW(parameters),
+        "tithe's AdamW": tithe.torch.optim.AdamW(parameters),
+        "unknown": torch.optim.RMSprop(parameters),
+    }
+
+
+def test_an_optimizer_has_a_codec_of_its_own_if_all_that_were_given_have_the_same():
+    default, known = tithe._core.Options().codec, optimizers()
+    assert suitable(None, []) == suitable(None, [known["unknown"]]) == suitable(None, [known["AdamW"]]) == default
+    for name in DEFAULTS:
+        assert suitable(None, [known[name]]) == DEFAULTS[name]
+        assert suitable(None, [known[name], known["unknown"]]) == default
+        assert suitable("onebit", [known[name]]) == "onebit"
+
+
+def test_auto_may_use_what_the_table_says_yes_to():
+    known = optimizers()
+    allowed = {name: suitable("auto", [each]).removeprefix("auto:allow=").split("+") for name, each in known.items()}
+    assert allowed["unknown"] == ["auto"] == [suitable("auto", [])]
+    assert allowed["tithe's AdamW"] == allowed["AdamW"]  # with "auto" it divides as torch's does
+    for name in ("AdamW", "SGD 0.9"):
+        assert "fp8" in allowed[name] and "bf16" not in allowed[name]
+        assert all(STUDIED[spec][name] == "yes" for spec in allowed[name])
+    both = suitable("auto", [known["AdamW"], known["SGD 0.9"]])
+    assert set(both.removeprefix("auto:allow=").split("+")) == set(allowed["AdamW"]) & set(allowed["SGD 0.9"])
+    assert suitable("auto:allow=onebit", [known["AdamW"]]) == "auto:allow=onebit"
+
+
+def automatic(rank, world):
+    model = DDP(net())
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = tithe.torch.attach(model, optimizer=optimizer, codec="auto", **OPTIONS)
+    train(model, optimizer, rank, range(3))
+    plain = DDP(net())
+    return state.codec, tithe.torch.attach(plain, optimizer=make("sgd", plain), **OPTIONS).codec
+
+
+def test_attach_takes_them():
+    for auto, without_a_word in run_ranks(2, automatic):
+        assert auto.startswith("auto:allow=") and "fp8" in auto
+        assert without_a_word == DEFAULTS["SGD 0.9"]
+
+
+def test_with_a_clip_momentum_stays_behind_the_codec():
+    assert moves("onebit") and not moves("onebit:clip=1.0") and not moves("fp8") and not moves("eden:bits=1")
+
+
+@pytest.mark.parametrize(
+    "choices", [{"*weight": "onebit"}, {"version": 1, "rules": [{"match": "*weight", "codec": "onebit"}]}]
+)
+def test_a_rule_that_the_table_refuses_is_told_as_well(choices):
+    texts = run_ranks(2, warned, "AdamW", "fp8", choices)
+    assert [text for level, text in texts[0] if level == "WARNING" and "codec onebit does not suit" in text]
