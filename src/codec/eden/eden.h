@@ -63,11 +63,13 @@ struct Levels {
   std::array<std::uint8_t, 8> size;  // of the levels
   std::array<std::uint8_t, 7> from;  // where the next level begins, in cells of 64 steps; 255: there is none
 
-  unsigned code(int steps) const {
-    const int cell = (steps < 0 ? ~steps : steps) / 64;
+  unsigned number(int cell) const {
     unsigned k = 0;
     for (const int border : from) k += cell >= border ? 1 : 0;
-    return k | (steps < 0 ? 1U << (bits - 1) : 0U);
+    return k;
+  }
+  unsigned code(int steps) const {
+    return number((steps < 0 ? ~steps : steps) / 64) | (steps < 0 ? 1U << (bits - 1) : 0U);
   }
   int level(unsigned code) const {
     const unsigned minus = 1U << (bits - 1);

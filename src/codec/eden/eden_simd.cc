@@ -28,9 +28,8 @@ std::size_t decode(const Coder&, std::span<const ByteView>, const Merge&, std::s
 #else
 using namespace rotation::HWY_NAMESPACE;
 
-using Shorts = hn::Repartition<std::int16_t, Floats>;
-using Octs = hn::Repartition<std::int8_t, Floats>;
-using UOcts = hn::Repartition<std::uint8_t, Floats>;
+using Octs = Tag<std::int8_t>;
+using UOcts = Tag<std::uint8_t>;
 using VI = hn::Vec<Ints>;
 using VS = hn::Vec<Shorts>;
 using VO = hn::Vec<Octs>;
@@ -45,6 +44,19 @@ HWY_INLINE VO table(Of of) {
   HWY_ALIGN std::int8_t each[16];
   for (unsigned k = 0; k < 16; ++k) each[k] = static_cast<std::int8_t>(of(k));
   return hn::LoadDup128(Octs(), each);
+}
+
+HWY_INLINE VU octets_at(const std::uint8_t* p) { return hn::LoadU(UOcts(), p); }
+HWY_INLINE VU down(VU v, std::size_t bits) {
+  const hn::RebindToUnsigned<Shorts> d;
+  return hn::BitCast(UOcts(), hn::ShiftRightSame(hn::BitCast(d, v), static_cast<int>(bits)));
+}
+HWY_INLINE VU up(VU v, std::size_t bits) {
+  const hn::RebindToUnsigned<Shorts> d;
+  return hn::BitCast(UOcts(), hn::ShiftLeftSame(hn::BitCast(d, v), static_cast<int>(bits)));
+}
+HWY_INLINE VU low_bits(VU v, unsigned bits) {
+  return hn::And(v, hn::Set(UOcts(), static_cast<std::uint8_t>((1U << bits) - 1)));
 }
 
 // Two vectors as one of bytes, held at their ends; every 16 bytes hold 8 of a, then 8 of b.
@@ -78,23 +90,46 @@ class InOrder {
   VI from_;
 };
 
-// The number of a level's size, from a cell's.
+// The number of a level's size, from a cell's. Of 8 cells in a row one at most is a border, and which is in a table.
 template <unsigned kBits>
-class Borders {
+class Numbers {
  public:
-  HWY_INLINE explicit Borders(const Levels& levels) {
-    for (std::size_t k = 0; k < kCount; ++k)
-      below_[k] = hn::Set(Octs(), static_cast<std::int8_t>(levels.from[k] - 1));
-  }
-  HWY_INLINE VO number(VO cell) const {
-    VO k = hn::Zero(Octs());
-    for (std::size_t j = 0; j < kCount; ++j) k = hn::Sub(k, hn::VecFromMask(Octs(), hn::Gt(cell, below_[j])));
-    return k;
+  HWY_INLINE explicit Numbers(const Levels& levels)
+      : start_(table([&](unsigned k) { return levels.number(static_cast<int>(8 * k)); })),
+        below_(table([&](unsigned k) { return border(levels, 8 * k) - 1; })) {}
+  HWY_INLINE VO of(VO cell) const {
+    const VO eighth = hn::BitCast(Octs(), low_bits(down(hn::BitCast(UOcts(), cell), 3), 4));
+    const VO below = hn::TableLookupBytes(below_, eighth);
+    return hn::Sub(hn::TableLookupBytes(start_, eighth), hn::VecFromMask(Octs(), hn::Gt(cell, below)));
   }
 
  private:
-  static constexpr std::size_t kCount = (1U << (kBits - 1)) - 1;
-  VO below_[kCount + 1];
+  // The border behind cell `from` and before cell from + 8; 128: there is none.
+  static int border(const Levels& levels, unsigned from) {
+    for (const unsigned cell : levels.from)
+      if (from < cell && cell < from + 8) return static_cast<int>(cell);
+    return 128;
+  }
+  VO start_;
+  VO below_;
+};
+template <>
+class Numbers<2> {
+ public:
+  HWY_INLINE explicit Numbers(const Levels& levels)
+      : below_(hn::Set(Octs(), static_cast<std::int8_t>(levels.from[0] - 1))) {}
+  HWY_INLINE VO of(VO cell) const {
+    return hn::Sub(hn::Zero(Octs()), hn::VecFromMask(Octs(), hn::Gt(cell, below_)));
+  }
+
+ private:
+  VO below_;
+};
+template <>
+class Numbers<1> {
+ public:
+  HWY_INLINE explicit Numbers(const Levels&) {}
+  HWY_INLINE VO of(VO) const { return hn::Zero(Octs()); }
 };
 
 // A sum of products of whole numbers.
@@ -112,17 +147,18 @@ HWY_INLINE std::int64_t total(const Sum& a, const Sum& b) {  // at most 2^15 43 
   return hn::GetLane(hn::SumOfLanes(Ints(), hn::Add(a.all(), b.all())));
 }
 
-// Writes codes and levels of the rotated values in x.
-template <unsigned kBits>
+// Writes codes and levels of the rotated values in x, both in the order that narrowing leaves them in: pack() and
+// leave() bring them back into that of the values.
+template <unsigned kBits, typename Fetch>
 HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, float steps_per_unit,
-                          std::uint8_t* HWY_RESTRICT codes, std::int8_t* HWY_RESTRICT level) {
+                          std::uint8_t* HWY_RESTRICT codes, std::int16_t* HWY_RESTRICT level, Fetch fetch) {
   const VF per = hn::Set(Floats(), steps_per_unit);
-  const Borders<kBits> borders(levels);
+  const Numbers<kBits> numbers(levels);
   const VO sizes = table([&](unsigned k) { return k < levels.size.size() ? levels.size[k] : 0; });
   const VO minus = hn::Set(Octs(), static_cast<std::int8_t>(1U << (kBits - 1)));
-  const InOrder in_order;
   Sum with_values[2], with_itself[2];
   for (std::size_t i = 0; i < kBlock; i += kOcts) {
+    fetch(i);
     VI steps[4];
     for (std::size_t k = 0; k < 4; ++k)
       steps[k] = hn::NearestInt(hn::Mul(hn::Load(Floats(), x + i + k * lanes()), per));
@@ -130,14 +166,14 @@ HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, flo
     const VS b = hn::ReorderDemote2To(Shorts(), steps[2], steps[3]);
     const VO cell = as_octets(hn::ShiftRight<6>(a), hn::ShiftRight<6>(b));
     const VO negative = hn::BroadcastSignBit(cell);
-    const VO number = borders.number(hn::Xor(cell, negative));
+    const VO number = numbers.of(hn::Xor(cell, negative));
     const VO q = hn::Sub(hn::Xor(hn::TableLookupBytes(sizes, number), negative), negative);
-    hn::Store(in_order(hn::Or(number, hn::And(negative, minus))), Octs(),
-              reinterpret_cast<std::int8_t*>(codes) + i);
-    hn::Store(in_order(q), Octs(), level + i);
+    hn::Store(hn::Or(number, hn::And(negative, minus)), Octs(), reinterpret_cast<std::int8_t*>(codes) + i);
     const VO none = hn::Zero(Octs());
     const VS qa = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveLower(Octs(), none, q)));
     const VS qb = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveUpper(Octs(), none, q)));
+    hn::Store(qa, Shorts(), level + i);
+    hn::Store(qb, Shorts(), level + i + kOcts / 2);
     with_values[0].add(a, qa);
     with_values[1].add(b, qb);
     with_itself[0].add(qa, qa);
@@ -148,23 +184,11 @@ HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, flo
 
 // ---- Fields: each_field of eden.h, for whole blocks
 
-HWY_INLINE VU octets_at(const std::uint8_t* p) { return hn::LoadU(UOcts(), p); }
-HWY_INLINE VU down(VU v, std::size_t bits) {
-  const hn::RebindToUnsigned<Shorts> d;
-  return hn::BitCast(UOcts(), hn::ShiftRightSame(hn::BitCast(d, v), static_cast<int>(bits)));
-}
-HWY_INLINE VU up(VU v, std::size_t bits) {
-  const hn::RebindToUnsigned<Shorts> d;
-  return hn::BitCast(UOcts(), hn::ShiftLeftSame(hn::BitCast(d, v), static_cast<int>(bits)));
-}
-HWY_INLINE VU low_bits(VU v, unsigned bits) {
-  return hn::And(v, hn::Set(UOcts(), static_cast<std::uint8_t>((1U << bits) - 1)));
-}
-
 // Packs bits kFrom .. kFrom + kField - 1 of each code.
 template <unsigned kFrom, unsigned kField, unsigned kBits>
 HWY_INLINE void pack_field(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_RESTRICT out) {
   constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
+  const InOrder in_order;
   for (std::size_t j = 0; j < kBytes; j += kOcts) {
     VU packed = hn::Zero(UOcts());
     for (std::size_t k = 0; k < kFields; ++k) {
@@ -173,7 +197,7 @@ HWY_INLINE void pack_field(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t*
       if (kField < kBits) code = low_bits(code, kField);
       packed = hn::Or(packed, up(code, k * kField));
     }
-    hn::StoreU(packed, UOcts(), out + j);
+    hn::StoreU(hn::BitCast(UOcts(), in_order(hn::BitCast(Octs(), packed))), UOcts(), out + j);
   }
 }
 template <unsigned kBits>
@@ -227,16 +251,44 @@ void keep(const Carry& in, std::size_t bytes, std::uint8_t* at) {
     hn::StoreU(take<kResidual>(in, i), Floats(), in.residual_out + i);
 }
 
+// What is sent, rotated back, is taken from the values. Sums of levels fit 16 bits: as the squares of the block's
+// rotated values, in deviations, add up to kBlock, their sizes do to kBlock at most, and levels to less than 20 kBlock.
+// Whole numbers may be added in any order, so that in which narrowing has left them is kept until they are widened.
+template <bool kResidual, typename Fetch>
+HWY_INLINE void leave(const Carry& in, const Signs& signs, float scale, std::int16_t* HWY_RESTRICT level,
+                      Fetch fetch) {
+  const VF plus = hn::Set(Floats(), scale), minus = hn::Set(Floats(), -scale);
+  const auto keep = [&](std::size_t i, VI sum) HWY_ATTR {  // the product is exact
+    const VF unsent =
+        hn::MulAdd(hn::ConvertTo(Floats(), sum), signs.chosen(minus, plus, i), take<kResidual>(in, i));
+    hn::StoreU(unsent, Floats(), in.residual_out + i);
+  };
+  begin(level, [&](std::size_t i, std::size_t) HWY_ATTR { return hn::Load(Shorts(), level + i); });
+  finish(level, [&](std::size_t i, VS v) HWY_ATTR {
+    fetch(i);
+    keep(i, hn::ShiftRight<16>(hn::BitCast(Ints(), hn::InterleaveLower(Shorts(), v, v))));
+    keep(i + lanes(), hn::ShiftRight<16>(hn::BitCast(Ints(), hn::InterleaveUpper(Shorts(), v, v))));
+  });
+}
+
 template <unsigned kBits, bool kResidual>
-bool encode_one(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at) {
+bool encode_one(const Coder& coder, const Block& block, const Carry& in, const Carry& ahead,
+                std::uint8_t* at) {
   constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
   HWY_ALIGN float x[kBlock];
   HWY_ALIGN std::uint8_t codes[kBlock];
-  HWY_ALIGN std::int8_t level[kBlock];
+  HWY_ALIGN std::int16_t level[kBlock];
   const Signs signs(coder.key, block.first);
+  // The next block comes while this one is worked on, a quarter of it in each part of the work.
+  const auto fetch = [&](std::size_t quarter, std::size_t i) HWY_ATTR {
+    if (i % 64 != 0) return;
+    hwy::Prefetch(ahead.grad + quarter * kBlock / 4 + i / 4);
+    if (kResidual) hwy::Prefetch(ahead.residual + quarter * kBlock / 4 + i / 4);
+  };
   VF squares[kSums];
   for (VF& s : squares) s = hn::Zero(Floats());
   begin(x, [&](std::size_t i, std::size_t k) HWY_ATTR {
+    fetch(0, i);
     const VF v = take<kResidual>(in, i);
     squares[k % kSums] = hn::Add(squares[k % kSums], hn::Mul(v, v));
     return signs.turned(v, i);
@@ -249,18 +301,19 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, std::ui
     keep<kResidual>(in, block.bytes(kBits), at);
     return true;
   }
-  finish(x, [&x](std::size_t i, VF v) HWY_ATTR { hn::Store(v, Floats(), x + i); });
+  finish(x, [&](std::size_t i, VF v) HWY_ATTR {
+    fetch(1, i);
+    hn::Store(v, Floats(), x + i);
+  });
   const double norm = std::sqrt(static_cast<double>(energy));
-  const Products products = round<kBits>(coder.levels, x, static_cast<float>(kSteps / norm), codes, level);
+  const Products products = round<kBits>(coder.levels, x, static_cast<float>(kSteps / norm), codes, level,
+                                         [&](std::size_t i) HWY_ATTR { fetch(2, i); });
   pack<kBits>(codes, at + kScaleBytes);
   const std::uint16_t scale = scale_of(coder, block, norm, products);
   wire::put(at, scale);
   if (!in.residual_out) return true;
-  const VF unit = hn::Set(Floats(), bf16::Format::unpack(scale));
-  begin(x, [&](std::size_t i, std::size_t) HWY_ATTR { return hn::Mul(level_at(level, i), unit); });
-  finish(x, [&](std::size_t i, VF v) HWY_ATTR {
-    hn::StoreU(hn::Sub(take<kResidual>(in, i), signs.turned(v, i)), Floats(), in.residual_out + i);
-  });
+  leave<kResidual>(in, signs, bf16::Format::unpack(scale), level,
+                   [&](std::size_t i) HWY_ATTR { fetch(3, i); });
   return true;
 }
 
@@ -271,8 +324,9 @@ std::size_t encode_as(const Coder& coder, const Carry& in, std::uint8_t* out, bo
   for (std::uint8_t* at = out + kHead; first + kBlock <= in.n; first += kBlock, at += bytes) {
     const Block block{first, kBlock, kBlock};
     const Carry part = block::part(in, first, kBlock);
-    finite = (in.residual ? encode_one<kBits, true>(coder, block, part, at)
-                          : encode_one<kBits, false>(coder, block, part, at)) &&
+    const Carry ahead = first + 2 * kBlock <= in.n ? block::part(in, first + kBlock, kBlock) : part;
+    finite = (in.residual ? encode_one<kBits, true>(coder, block, part, ahead, at)
+                          : encode_one<kBits, false>(coder, block, part, ahead, at)) &&
              finite;
   }
   return first / kBlock;
@@ -303,6 +357,9 @@ class Rotated {
     count_ = payloads.size();
     for (std::size_t p = 0; p < count_; ++p) {
       const std::uint8_t* at = &payloads[p][offset];
+      const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+      const std::uint8_t* ahead = offset + 2 * bytes <= payloads[p].size() ? at + bytes : at;
+      for (std::size_t k = 0; k < bytes; k += 64) hwy::Prefetch(ahead + k);
       unit_[p] = bf16::Format::unpack(wire::get<std::uint16_t>(at));
       levels_of<kBits>(of_code, at + kScaleBytes, level_[p]);
     }
@@ -345,9 +402,13 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
     const Signs signs(coder.key, first);
     float* to = out.data() + first;
     const float* base = how.base ? how.base + first : nullptr;
+    const float* ahead = base && first + 2 * kBlock <= out.size() ? base + kBlock : base;
     finish(x, [&](std::size_t i, VF v) HWY_ATTR {
       VF sum = signs.turned(v, i);
-      if (base) sum = hn::Add(load(base + i), sum);
+      if (base) {
+        if (i % 16 == 0) hwy::Prefetch(ahead + i);
+        sum = hn::Add(load(base + i), sum);
+      }
       store(divides ? hn::Div(sum, by) : sum, to + i, past_caches);
     });
   }

@@ -8,26 +8,13 @@
 #include "base/finite.h"
 #include "base/fold.h"
 #include "codec/shared/common/payload.h"
+#include "codec/shared/rotation/rotation.h"
 
 namespace tithe {
 namespace thc {
 namespace {
 
 // ---- The reference
-
-// The butterflies in a fixed order, which vectors of any width can keep.
-template <typename T>
-void transform(std::array<T, kBlock>& x, std::size_t width) {
-  for (std::size_t half = 1; half < width; half *= 2)
-    for (std::size_t first = 0; first < width; first += 2 * half)
-      for (std::size_t i = first; i < first + half; ++i) {
-        const T a = x[i], b = x[i + half];
-        x[i] = a + b;
-        x[i + half] = a - b;
-      }
-}
-
-float with_sign(float v, std::uint32_t signs, std::size_t i) { return (signs >> i % 32 & 1) != 0 ? -v : v; }
 
 double squares(const Carry& block) {
   Fold<double> sum;
@@ -44,9 +31,9 @@ bool levels(const Grid& grid, bool table, std::uint64_t own, const Carry& block,
   for (std::size_t i = 0; i < block.n; ++i) {
     const float v = block.take(i);
     finite = finite && is_finite(v);
-    x[i] = with_sign(v * grid.inverse, grid.signs(i / 32), i);
+    x[i] = rotation::turned(v * grid.inverse, grid.key, grid.first + i);
   }
-  transform(x, grid.width);
+  rotation::transform(x.data(), grid.width);
   const auto top = static_cast<float>(grid.top);
   for (std::size_t i = 0; i < grid.width; ++i) {
     const float at = x[i] * grid.per + grid.middle;
@@ -60,10 +47,9 @@ void values(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
   std::array<std::int32_t, kBlock> x;
   for (std::size_t i = 0; i < grid.width; ++i)
     x[i] = static_cast<std::int32_t>(2 * sums[i]) - static_cast<std::int32_t>(added * grid.top);
-  transform(x, grid.width);
+  rotation::transform(x.data(), grid.width);
   for (std::size_t i = 0; i < grid.width; ++i) {
-    const float v = static_cast<float>(x[i]) * grid.unit;
-    out[i] = with_sign(v, grid.signs(i / 32), i);
+    out[i] = rotation::turned(static_cast<float>(x[i]) * grid.unit, grid.key, grid.first + i);
   }
 }
 

@@ -6,8 +6,8 @@
 //   range    per block of 1024 values, the largest over all ranks (max phase): `reach` standard deviations of the
 //            rotated values, that is reach |x| / sqrt(width). Below 2^-126 it becomes 0, and nothing of the block is
 //            sent
-//   rotate   random signs, equal on all ranks, then the Walsh-Hadamard transform H; zeros extend a short last block to
-//            a power of two
+//   rotate   codec/shared/rotation/rotation.h, with signs that are equal on all ranks; zeros extend a short last block
+//            to a power of two
 //   round    to one of top + 1 even steps from -range to range, up or down at random so that the mean is the value;
 //            values beyond the range become its end
 //   add      int fields (int_sum/int_fields.h, sum phase), as wide as the ranks counted in the max phase need
@@ -106,8 +106,6 @@ struct Grid {
     per = static_cast<float>(top / (2.0 * root));
     unit = static_cast<float>(range / (top * root));
   }
-  // 32 signs: bit j is the sign of value 32 k + j, 1 for minus.
-  std::uint32_t signs(std::size_t k) const { return draw32(key, static_cast<std::uint32_t>(first / 32 + k)); }
 };
 
 // A random number in [0, 1) for field i.

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "codec/shared/rotation/rotation.h"
 #include "support/codec_run.h"
 #include "tithe/seam/catalogue.h"
 
@@ -43,7 +44,7 @@ TEST(Thc, TableValuesDecodeByThePublishedFormula) {
   const Quantizer quantizer(parse_spec("thc:mode=literal")->settings);
   const Grid grid(quantizer, 5, 0, 1,
                   2.0F * static_cast<float>(quantizer.reach));  // width 1, so norm / sqrt(d) = 2
-  const double sign = grid.signs(0) & 1 ? -1 : 1;
+  const double sign = rotation::signs(grid.key, grid.first / 32) & 1 ? -1 : 1;
   for (const unsigned sum : {0U, 3U, 30U, 77U, 240U}) {
     Levels sums{};
     Values out{};
@@ -75,8 +76,8 @@ TEST(Thc, TwoValuesByHand) {
   kReference.values(grid, 1, sums, out);
   EXPECT_FLOAT_EQ(std::abs(out[0]), 8.0F);
   EXPECT_FLOAT_EQ(std::abs(out[1]), 22.0F);
-  EXPECT_EQ(std::signbit(out[0]), (grid.signs(0) & 1) != 0);
-  EXPECT_EQ(std::signbit(out[1]), (grid.signs(0) >> 1 & 1) != 0);
+  EXPECT_EQ(std::signbit(out[0]), (rotation::signs(grid.key, grid.first / 32) & 1) != 0);
+  EXPECT_EQ(std::signbit(out[1]), (rotation::signs(grid.key, grid.first / 32) >> 1 & 1) != 0);
 }
 
 // Int fields are as wide as the present ranks need: 15 x 4 = 60 takes 6 bits.
