@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-auto study study-optimizers study-adam clean
+.PHONY: help setup build core wheel demo test test-full lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-strategies bench-auto study study-optimizers study-adam clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -138,6 +138,10 @@ bench-sync: build ## fp32 all-reduces of Gloo, OpenMPI and tithe in turn, 4 rank
 bench-truth: build ## is the simulator right? predicted beside measured steps on emulated hosts, as root: LINKS= HOSTS= MODELS= CODECS= RESUME=1 FOR=seconds OUT=
 	@$(PY) bench/truth.py $(if $(LINKS),--links $(LINKS)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(MODELS),--models $(MODELS)) \
 	  $(if $(CODECS),--codecs $(CODECS)) $(if $(RESUME),--resume) $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
+
+bench-strategies: core ## strategy auto beside those that it may take, on emulated hosts, as root: PLACES=2,2x2 LINKS= CODECS= MB= ROUNDS= OUT=
+	@$(PY) bench/strategies.py $(if $(PLACES),--places $(PLACES)) $(if $(LINKS),--links $(LINKS)) $(if $(CODECS),--codecs $(CODECS)) \
+	  $(if $(MB),--megabytes $(MB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--write $(OUT))
 
 bench-auto: core ## codec auto: steps until a plan, and until a link that changes is answered, on emulated hosts, as root: CASES= STEPS= ALLOW= OUT=
 	@$(PY) bench/auto.py $(if $(CASES),--cases $(CASES)) $(if $(STEPS),--steps $(STEPS)) $(if $(ALLOW),--allow $(ALLOW)) $(if $(OUT),--write $(OUT))

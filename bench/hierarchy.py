@@ -7,7 +7,8 @@
 Ranks of one host live in one network namespace and share its link (demo/hosts.py); among each other they talk over its
 loopback. All strategies of a codec take turns, round by round, in the same processes. Printed are the medians of the
 rounds in milliseconds, as rank 0 saw them, and the median of the ratios `server` / strategy of neighbouring rounds
-(above 1: faster than `server`). A strategy may have fields of a rule behind it: `hosts/inside=bf16/part_values=262144`.
+(above 1: faster than `server`). A strategy may have fields of a rule behind it: `hosts/inside=bf16/part_values=262144`,
+and `link=`, which the session is told.
 Needs network namespaces; ends with a reason where there are none.
 """
 
@@ -28,31 +29,35 @@ PORT = 29_400
 TRUST = f"tcp:trust={hosts.SUBNET}.0/24"
 
 
-def rule(codec: str, strategy: str) -> dict[str, object]:
-    """The choices that say `hosts/inside=bf16/part_values=262144`."""
+def options(codec: str, strategy: str) -> dict[str, object]:
+    """Of a session, for `hosts/inside=bf16/part_values=262144/link=1gbit`."""
     name, *fields = strategy.split("/")
     said = dict(field.split("=", 1) for field in fields)
+    link = said.pop("link", "")
     size = {"part_values": int(said.pop("part_values"))} if "part_values" in said else {}
-    return {"*": {"codec": codec, "strategy": name, **said, **size}}
+    return {"choices": {"*": {"codec": codec, "strategy": name, **said, **size}}, "link": link}
 
 
-def numbers(world: int, args: argparse.Namespace) -> None:
-    """One rank: all codecs, all strategies in turn; rank 0 prints the seconds of each."""
+def rank() -> int:
+    return int(os.environ["RANK"])
+
+
+def rounds_of(world: int, args: argparse.Namespace, first_port: int = PORT) -> dict[str, dict[str, list[float]]]:
+    """One rank: all codecs, all strategies in turn. Seconds of each round, by codec and strategy."""
     import numpy as np
 
     import tithe
 
-    rank = int(os.environ["RANK"])
     out: dict[str, dict[str, list[float]]] = {}
-    gradient = np.random.default_rng(rank).standard_normal(args.n, dtype=np.float32)
-    port = PORT
+    gradient = np.random.default_rng(rank()).standard_normal(args.n, dtype=np.float32)
+    port = first_port
     for codec in args.codecs:
         sessions = {}
         for strategy in args.strategies:
             port += 1
             os.environ["MASTER_PORT"] = str(port)
             sessions[strategy] = tithe.Session.from_environment(
-                transport=TRUST, choices=rule(codec, strategy), hosts=f"{world // args.ranks}x{args.ranks}"
+                transport=TRUST, hosts=f"{world // args.ranks}x{args.ranks}", **options(codec, strategy)
             )
         seconds: dict[str, list[float]] = {strategy: [] for strategy in sessions}
         for turn in range(args.warm + args.rounds):
@@ -66,8 +71,7 @@ def numbers(world: int, args: argparse.Namespace) -> None:
         for session in sessions.values():
             session.close()
         out[codec] = seconds
-    if rank == 0:
-        print(json.dumps(out))
+    return out
 
 
 def measure(count: int, ranks: int, link: str, line: list[str]) -> object:
@@ -138,7 +142,9 @@ def main() -> int:
     if "server" not in args.strategies:
         parser.error("strategies: server is what the others are compared with")
     if args.role == "rank":
-        numbers(args.hosts * args.ranks, args)
+        got = rounds_of(args.hosts * args.ranks, args)
+        if rank() == 0:
+            print(json.dumps(got))
         return 0
     if args.role == "link":
         print(f"{args.hosts} hosts of {args.ranks} ranks at {args.links}, {args.n} values")

@@ -105,7 +105,8 @@ def profile(state: State, args: argparse.Namespace, link: str, hosts: str) -> di
 
 def predict(case: Case, profile_path: Path) -> dict:
     words = ["--model", case.model, "--profile", profile_path, "--codec", case.codec, "--strategy", case.strategy]
-    return answer("simulate", *words, "--json")["settings"][0]
+    # `tithe replay` tells its sessions nothing of the link.
+    return answer("simulate", *words, "--tell-link", "none", "--json")["settings"][0]
 
 
 def measure(case: Case, args: argparse.Namespace, expected_ms: float) -> dict:

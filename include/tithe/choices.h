@@ -54,10 +54,18 @@ std::string size_text(const Rule& rule);
 // Of rule `number`, counted from 1, for messages: rule 2 ('*.bias').
 std::string label(const Rule& rule, std::size_t number);
 
-// A strategy that "auto" may take, and what a part of n values takes by it: fixed + n per_value, in seconds.
+// What a part costs by a strategy (src/plan/pace.h).
+struct Pace {
+  double compute = 0, inside = 0, wire = 0;  // seconds per value
+  double frames = 0;                         // seconds per part, of handling them
+  double delay = 0;                          // seconds that its messages take one after the other
+  friend bool operator==(const Pace&, const Pace&) = default;
+};
+
+// A strategy that "auto" may take, and what a part costs by it.
 struct Way {
   const Strategy* strategy = nullptr;
-  double fixed = 0, per_value = 0;
+  Pace pace = {};
   friend bool operator==(const Way&, const Way&) = default;
 };
 

@@ -17,8 +17,8 @@ float clip_factor(std::span<const float> grad, double clip);
 void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad, const float* velocity,
                     float* next);
 
-// Decay: keeps the policy's part of the residual that an encode left. Returns the sum of what it took, in the fixed shape
-// of base/fold.h.
+// Decay: keeps the policy's part of the residual that an encode left. Returns the sum of what it took, in the fixed
+// shape of base/fold.h.
 double decay(const FeedbackPolicy& policy, std::span<float> residual);
 
 }  // namespace tithe::carry

@@ -143,14 +143,13 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     const auto pace = [&](const Spec& spec, const Strategy& strategy) {
       return plan::pace_of(spec, strategy, usual.place(), usual.link);
     };
-    const plan::Pace of_raw =
-        pace(raw, plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues));
-    std::vector<Way> ways{{.strategy = usual.strategy}};
-    if (usual.strategy == nullptr) ways = plan::ways_of(usual.spec, false, usual);
-    std::size_t least = kUsualPartValues;
-    for (const Way& way : ways)
-      least = std::min(least, plan::least_worth(pace(usual.spec, *way.strategy), of_raw));
-    out.min_values_ = least;
+    const Pace of_raw = pace(raw, plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues));
+    std::vector<Way> ways;
+    if (usual.strategy == nullptr)
+      ways = plan::ways_of(usual.spec, false, usual);
+    else
+      ways.push_back({.strategy = usual.strategy, .pace = pace(usual.spec, *usual.strategy)});
+    out.min_values_ = plan::least_worth(ways, of_raw, usual.spec.codec == raw.codec);
   }
   const bool by_link = out.by_link();
   if (out.rules_.size() > kMostRules)
@@ -178,6 +177,9 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
       c.ways = (c.group.empty() ? plan::ways_of : plan::ways_of_group)(c.spec, c.inside.has_value(), usual);
+    else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
+      c.ways = {
+          {.strategy = c.strategy, .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   return out;
 }
@@ -290,8 +292,8 @@ std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
                                : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
-  return std::max(least,
-                  plan::best_parts(plan::pace_of(choice.spec, strategy, usual_.place(), usual_.link), n));
+  const auto way = std::ranges::find(choice.ways, &strategy, &Way::strategy);
+  return std::max(least, plan::best_parts(way->pace, n));
 }
 
 bool Choices::lossless() const {

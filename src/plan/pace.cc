@@ -46,48 +46,84 @@ const Law* first_law(const Phase& phase, const Strategy& strategy) {
 Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link) {
   constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
   const StrategyCost cost = strategy.cost(at);
-  double crossing = 0, inside = 4 * cost.inside_shares;  // raw, where nothing else is said
+  std::size_t ranks = 1;  // of a host
+  int hosts = at.world;
+  if (at.hosts != nullptr && !at.hosts->alone()) {
+    for (const std::vector<Rank>& host : at.ranks_by_host()) ranks = std::max(ranks, host.size());
+    hosts = at.hosts->count(at.world);
+  }
+  const auto together = static_cast<double>(ranks);
+  double crossing = 0, inside = 4 * together * cost.inside_shares;  // raw, where nothing else is said
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k) {
     const double bytes = static_cast<double>(codec::expected_bytes(*spec.codec, k, spec.settings, kMany)) /
                          static_cast<double>(kMany);
     const Law* law = first_law(spec.codec->phases[k], strategy);
     const bool joins = law != nullptr && *law == Law::kConcat;
     crossing += bytes * (joins ? cost.concat_link_shares : cost.link_shares);
-    inside += bytes * (joins ? cost.concat_result_shares : cost.result_shares);
+    inside += bytes * together * (joins ? cost.concat_result_shares : cost.result_shares);
+    // Of what all ranks of a host send, the rest stays there.
+    const double sent = together * (joins ? cost.concat_shares : cost.wire_shares);
+    const double leave = joins ? cost.concat_link_shares : cost.link_shares;
+    if (strategy.between == nullptr) inside += bytes * std::max(0.0, sent - leave);
   }
   const Measured& m = measured(*spec.codec);
   const auto phases = static_cast<double>(spec.codec->phases.size());
   // What a rank has sent it merges elsewhere; its own part of the result it stores too.
   const double merges =
       cost.wire_shares + cost.inside_shares + cost.result_shares + 1.0 / strategy.chunks(at);
-  std::size_t ranks = 1;  // of a host
-  if (at.hosts != nullptr && !at.hosts->alone())
-    for (const std::vector<Rank>& host : at.ranks_by_host()) ranks = std::max(ranks, host.size());
+  const bool crowded = cost.senders > 1 && hosts > 2;
   return {.compute = 1e-9 * (m.encode_ns + merges * m.merge_ns),
-          .inside = static_cast<double>(ranks) * inside / kInsideRate,
-          .wire = crossing / (link.bytes_per_second * (cost.senders > 1 ? kManyToOne : 1)),
-          .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame)};
+          .inside = ranks == 1 ? 0 : inside / kInsideRate,
+          .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
+          .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
+          .delay = phases * cost.steps * link.seconds_per_frame};
+}
+
+namespace {
+
+double most(const Pace& p) { return std::max({p.compute, p.inside, p.wire}); }
+double rest(const Pace& p) { return p.compute + p.inside + p.wire - most(p); }
+
+}  // namespace
+
+double seconds_among_others(const Pace& pace, std::size_t n) {
+  const auto values = static_cast<double>(n);
+  const double busiest = std::max(pace.frames, values * most(pace));
+  const double all = pace.frames + values * (most(pace) + rest(pace));
+  return busiest + kBeside * (all - busiest) + pace.delay * (kSeen + kSeenOfBucket * values / kBucketValues);
 }
 
 double seconds(const Pace& pace, std::size_t n, std::size_t parts) {
   const auto values = static_cast<double>(n), k = static_cast<double>(parts);
-  return values * std::max(pace.compute, pace.wire) + values * std::min(pace.compute, pace.wire) / k +
-         k * pace.frames;
+  return values * most(pace) + values * rest(pace) / k + k * pace.frames;
 }
 
 std::size_t best_parts(const Pace& pace, std::size_t n) {
   if (pace.frames <= 0) return 1;
-  const double k = std::sqrt(static_cast<double>(n) * std::min(pace.compute, pace.wire) / pace.frames);
+  const double k = std::sqrt(static_cast<double>(n) * rest(pace) / pace.frames);
   const auto below =
       static_cast<std::size_t>(std::clamp(k, 1.0, std::max<double>(1, static_cast<double>(n))));
   return seconds(pace, n, below + 1) < seconds(pace, n, below) ? below + 1 : below;
 }
 
-std::size_t least_worth(const Pace& pace, const Pace& raw) {
-  const double gain = raw.compute + raw.wire - pace.compute - pace.wire;
-  if (gain <= 0) return kUsualMinValues;
-  return static_cast<std::size_t>(
-      std::clamp(std::ceil(pace.frames / gain), 1.0, static_cast<double>(kUsualPartValues)));
+std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same) {
+  const double shared = seconds_among_others(raw, kUsualPartValues) / static_cast<double>(kUsualPartValues);
+  const auto worth = [&](std::size_t n) {
+    return std::ranges::any_of(ways, [&](const Way& way) {
+      const double alone = seconds_among_others(way.pace, n);
+      constexpr double kLittle = 0.1;
+      return alone <= static_cast<double>(n) * shared ||
+             (same && way.pace.frames <= kLittle * (static_cast<double>(n) * most(way.pace)));
+    });
+  };
+  if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
+  // What a part costs beside its values is spread over more of them: once worth it, always.
+  std::size_t no = 0, yes = kUsualPartValues;
+  while (yes - no > 1) {
+    const std::size_t middle = no + (yes - no) / 2;
+    (worth(middle) ? yes : no) = middle;
+  }
+  return yes;
 }
 
 }  // namespace plan

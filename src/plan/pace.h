@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How large a part should be, and from how many values on a codec pays, where something is known of the link.
+// How long parts take, how large they should be, and from how many values on a codec pays, where something is known of
+// the link.
 //
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
 //   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge: the codec's pace (pace.def)
 //   inside    I n   I = bytes per value that a host's ranks send each other / kInsideRate
 //   wire      W n   W = bytes per value that leave the busiest host / bytes per second; kManyToOne of these where
-//                   several send to one rank
+//                   several hosts send to one rank
 //   frames    F     F = frames that a rank sends * kHandling
-// Computing and sending overlap between parts, not within one. A tensor in k parts takes
-//   T(k) = n max(C, W) + n min(C, W) / k + k F        least at k = sqrt(n min(C, W) / F)
-// A tensor that is sent by a codec has frames of its own; raw it shares those of the small tensors. So the codec pays
-// from n = F / (C_raw + W_raw - C - W) on, and nowhere if that is not positive.
+//   delay     D     D = messages one after the other * seconds per frame
+// Four workers share it: the cores, the links inside a host and between hosts, and the thread that handles frames.
+// Parts overlap, so the busiest of them decides, and of the rest a share is seen. Of delays little is, the more so the
+// more parts of a bucket are under way. Among other parts, one of n values takes
+//   T(n) = M + kBeside (F + n (C + I + W) - M) + D (kSeen + kSeenOfBucket n / kBucketValues)
+// with M the largest of F, n C, n I and n W.
+// A tensor alone, in k parts, takes
+//   n m + n r / k + k F        least at k = sqrt(n r / F)
+// with m the largest of C, I and W, and r the others. One that is sent by a codec has frames of its own; raw it shares
+// those of the small tensors, and costs n T(N) / N, N being a part of the largest size. So the codec pays from where
+// T(n) is less. Where it pays nowhere, it was asked for, and is used from kUsualMinValues on; but raw tensors gain
+// nothing by frames of their own, and have these from where F is a tenth of the rest.
 #include <cstddef>
+#include <span>
 
 #include "tithe/choices.h"
 
@@ -27,23 +37,25 @@ inline constexpr std::size_t kUsualWholePartValues = std::size_t{1} << 20;
 inline constexpr double kInsideRate = 1e10;
 // Seconds that a rank spends on a frame, where the link's are not fewer.
 inline constexpr double kHandling = 8e-6;
-// What arrives of a link's rate where several send to one rank at the same time (bench/results/truth.md).
+// What arrives of a link's rate where several hosts send to one rank at the same time (bench/results/truth.md).
 inline constexpr double kManyToOne = 0.9;
 
 // The law by which payloads of a phase combine: the first of the strategy's that the phase knows; nullptr: none.
 const Law* first_law(const Phase& phase, const Strategy& strategy);
 
-struct Pace {
-  double compute = 0, inside = 0, wire = 0;  // seconds per value
-  double frames = 0;                         // seconds per part
-};
+// What fits the simulator best (planner/auto_strategy_test.cc).
+inline constexpr double kBeside = 0.3, kSeen = 0.01, kSeenOfBucket = 0.2;
+inline constexpr double kBucketValues = 6.25e6;  // of the usual bucket, 25 MB
 
 Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link);
-// T(k) of the above.
+// T(n) of the above.
+double seconds_among_others(const Pace& pace, std::size_t n);
+// Of a tensor alone, in so many parts.
 double seconds(const Pace& pace, std::size_t n, std::size_t parts);
-// The parts in which a tensor of n values takes the least time.
+// The parts in which a tensor of n values alone takes the least time.
 std::size_t best_parts(const Pace& pace, std::size_t n);
-// From how many values on; kUsualMinValues where the codec pays nowhere: it was asked for.
-std::size_t least_worth(const Pace& pace, const Pace& raw);
+// From how many values on one of these ways is worth frames of its own, beside small ones that travel as `raw`;
+// kUsualPartValues at most. `same`: they send the same.
+std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same);
 
 }  // namespace tithe::plan

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/plan.h"
 
@@ -12,15 +14,16 @@ namespace {
 
 using plan::best_parts;
 using plan::least_worth;
-using plan::Pace;
 using plan::pace_of;
+using plan::seconds;
+using plan::seconds_among_others;
 
 TEST(Pace, BestPartsAreTheBestOfAll) {
   for (const double compute : {0.1e-9, 1e-9, 30e-9})
     for (const double wire : {0.02e-9, 1e-9, 80e-9})
       for (const double frames : {5e-6, 100e-6, 2e-3})
         for (const std::size_t n : {1UL, 1000UL, 300'000UL, 20'000'000UL}) {
-          const Pace pace{.compute = compute, .wire = wire, .frames = frames};
+          const Pace pace{.compute = compute, .inside = 2e-9, .wire = wire, .frames = frames};
           std::size_t best = 1;
           for (std::size_t k = 2; k <= 2000; ++k)
             if (seconds(pace, n, k) < seconds(pace, n, best)) best = k;
@@ -31,16 +34,42 @@ TEST(Pace, BestPartsAreTheBestOfAll) {
 TEST(Pace, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
   const Pace raw{.compute = 0.3e-9, .wire = 8e-9, .frames = 40e-6},
       codec{.compute = 1e-9, .wire = 0.3e-9, .frames = 40e-6};
-  const std::size_t n = least_worth(codec, raw);
-  const auto alone = [&](std::size_t values) {
-    return codec.frames + static_cast<double>(values) * (codec.compute + codec.wire);
+  const auto least = [](const Pace& alone, const Pace& together, bool same) {
+    const Way way{.pace = alone};
+    return least_worth({&way, 1}, together, same);
   };
+  const std::size_t n = least(codec, raw, false);
+  const auto alone = [&](std::size_t values) { return seconds_among_others(codec, values); };
   const auto shared = [&](std::size_t values) {
-    return static_cast<double>(values) * (raw.compute + raw.wire);
+    return static_cast<double>(values) * seconds_among_others(raw, kUsualPartValues) /
+           static_cast<double>(kUsualPartValues);
   };
   EXPECT_LE(alone(n), shared(n));
   EXPECT_GT(alone(n - 1), shared(n - 1));
-  EXPECT_EQ(least_worth(raw, codec), kUsualMinValues) << "nowhere";
+  EXPECT_EQ(least(raw, codec, false), kUsualMinValues) << "nowhere";
+  // Raw tensors gain nothing by frames of their own: these must be little.
+  EXPECT_EQ(least(raw, raw, true), static_cast<std::size_t>(std::ceil(raw.frames / (0.1 * raw.wire))));
+}
+
+TEST(Pace, WhatHasTheMostToDoDecides) {
+  const Pace pace{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
+  const auto of = [&](double n) { return seconds_among_others(pace, static_cast<std::size_t>(n)); };
+  EXPECT_DOUBLE_EQ(of(1000), 40e-6 + 0.3 * 7e-6 + 1e-3 * (0.01 + 0.2 * 1000 / 6.25e6)) << "the frames";
+  EXPECT_DOUBLE_EQ(of(1e6), 4e-3 + 0.3 * (40e-6 + 3e-3) + 1e-3 * (0.01 + 0.2 / 6.25)) << "the wire";
+}
+
+TEST(Pace, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
+  const Hosts two = *Hosts::parse("2x2", 4), four = *Hosts::parse("4x2", 8);
+  const Spec raw = *parse_spec("fp32");
+  const Link link{1e9, 1e-5};
+  const Strategy& server = *find_strategy("server");
+  EXPECT_DOUBLE_EQ(pace_of(raw, server, {.world = 4, .hosts = &two}, link).wire, 4e-9 * 2) << "2 L (H-1)/H";
+  EXPECT_DOUBLE_EQ(pace_of(raw, server, {.world = 8, .hosts = &four}, link).wire,
+                   4e-9 * 3 / plan::kManyToOne);
+  // 4 ranks send 1.5 payloads each, of which 2 leave each of the two hosts.
+  EXPECT_DOUBLE_EQ(pace_of(raw, server, {.world = 4, .hosts = &two}, link).inside,
+                   4 * (2 * 1.5 - 2) / plan::kInsideRate);
+  EXPECT_EQ(pace_of(raw, server, {.world = 4}, link).inside, 0);
 }
 
 TEST(Pace, EveryCodecHasOne) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
+#include <utility>
 
 #include "plan/pace.h"
 
@@ -13,7 +15,10 @@ constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of 
 constexpr std::string_view kOnlyToCompare = "aggregator";
 constexpr int kFewRoundings = 3;  // those of `server`, and one inside a host
 
-bool is_accurate(const Spec& spec, const Strategy& strategy, const StrategyCost& cost) {
+}  // namespace
+
+bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
+  const StrategyCost cost = strategy.cost(at);
   for (const Phase& phase : spec.codec->phases) {
     const Law* law = first_law(phase, strategy);
     if (law == nullptr) return false;
@@ -26,6 +31,8 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const StrategyCost&
   return true;
 }
 
+namespace {
+
 // Where ranks share hosts, two flows of one strategy and those of another meet in one link; whole parts to everybody
 // then only delay what crosses it once.
 bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const Usual& usual) {
@@ -37,15 +44,10 @@ bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const
   return !inside && !(apart && strategy.chunks(usual.place()) == 1);
 }
 
-Way way_of(const Spec& spec, const Strategy& strategy, const StrategyCost& cost, const Usual& usual) {
+Pace pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual) {
   Link link = usual.link;
   if (!link.known()) link.bytes_per_second = kAssumedRate;
-  const Pace pace = pace_of(spec, strategy, usual.place(), link);
-  const auto phases = static_cast<double>(spec.codec->phases.size());
-  const double most = std::max({pace.compute, pace.inside, pace.wire});
-  return {.strategy = &strategy,
-          .fixed = kSeen * phases * cost.steps * link.seconds_per_frame + pace.frames,
-          .per_value = most + kBeside * (pace.compute + pace.inside + pace.wire - most)};
+  return pace_of(spec, strategy, usual.place(), link);
 }
 
 }  // namespace
@@ -54,8 +56,8 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual) {
   std::vector<Way> out;
   for (const Strategy* strategy : all_strategies()) {
     if (!is_candidate(spec, *strategy, inside, usual)) continue;
-    const StrategyCost cost = strategy->cost(usual.place());
-    if (is_accurate(spec, *strategy, cost)) out.push_back(way_of(spec, *strategy, cost, usual));
+    if (is_accurate(spec, *strategy, usual.place()))
+      out.push_back({.strategy = strategy, .pace = pace_on(spec, *strategy, usual)});
   }
   if (out.empty())
     out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not
@@ -69,8 +71,13 @@ std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual
 }
 
 const Strategy& best_way(const std::vector<Way>& ways, std::size_t n) {
-  const auto seconds = [&](const Way& way) { return way.fixed + static_cast<double>(n) * way.per_value; };
-  return *std::ranges::min_element(ways, {}, seconds)->strategy;
+  const auto seconds = [&](const Way& way) { return seconds_among_others(way.pace, n); };
+  const double least = std::ranges::min(ways | std::views::transform(seconds));
+  const auto rank = [&](const Way& way) {
+    const bool as_fast = seconds(way) <= kAsFast * least;
+    return std::pair(!as_fast, as_fast ? way.pace.delay : 0);
+  };
+  return *std::ranges::min_element(ways, {}, rank)->strategy;
 }
 
 }  // namespace tithe::plan

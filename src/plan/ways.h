@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Strategy "auto": who sends what to whom follows from what all ranks know: the codec, the world, who shares a host,
-// and the link if it is said. A part of n values takes, in seconds,
-//   kSeen steps * seconds per frame + frames + n (M + kBeside (compute + inside + wire - M))
-// with frames, compute, inside and wire as in plan/pace.h and M the largest of the last three. Parts overlap, so most
-// of a message's delay is not seen, and what is not the bottleneck runs partly beside it.
+// and the link if it is said. What a part of n values takes among others is in plan/pace.h.
 //
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
@@ -18,9 +15,11 @@ namespace tithe::plan {
 
 inline constexpr double kAssumedRate =
     125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s
-inline constexpr double kSeen = 0.25, kBeside = 0.5;  // what fits the simulator best
 inline constexpr double kMostLost = 1.0 / 32;
+inline constexpr double kAsFast = 1.01;
 
+// Whether the roundings of a strategy lose little, or as little as `server`: "accurate" of the above.
+bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
 // What a tensor may travel by, in the order of strategies.def; never empty. `aggregator` never: it is there to compare
 // with. `inside`: a codec was named for what ranks of one host send each other, so only strategies that treat hosts
 // apart will do.
@@ -28,7 +27,8 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
 // Of tensors that share parts: those alone that add in the order of ranks, since how large a part is depends on the
 // bucket, and no result may. Where a codec inside is named, as ways_of().
 std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual);
-// The one that takes the least time for n values; the first among equals.
+// The one that takes the least time for n values. Of those that take as long within kAsFast, the one with the fewest
+// messages one after the other: it rounds least often, and suffers least where a link is slower to answer than assumed.
 const Strategy& best_way(const std::vector<Way>& ways, std::size_t n);
 
 }  // namespace tithe::plan

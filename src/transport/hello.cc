@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
@@ -17,8 +18,8 @@
 namespace tithe {
 namespace {
 
-constexpr std::uint16_t kVersion = 4;
-constexpr std::size_t kAtNonce = 44;
+constexpr std::uint16_t kVersion = 5;
+constexpr std::size_t kAtNonce = 52;
 constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
 constexpr std::size_t kEndBytes = 8 + kSecretBytes;  // checksum and tag
 constexpr std::size_t kMostText = 1000;
@@ -64,6 +65,7 @@ std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, co
   wire::put(&blob[24], own.system);
   wire::put(&blob[32], own.pid);
   wire::put(&blob[36], own.host);
+  wire::put(&blob[44], hello.link_rate);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
                 hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
@@ -109,7 +111,9 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
   HeardHello heard{body,
                    {.system = wire::get<std::uint64_t>(&blob[24]),
                     .pid = wire::get<std::uint32_t>(&blob[32]),
-                    .host = wire::get<std::uint64_t>(&blob[36])}};
+                    .host = wire::get<std::uint64_t>(&blob[36])},
+                   {},
+                   wire::get<std::uint64_t>(&blob[44])};
   std::memcpy(heard.nonce.data(), &blob[kAtNonce], heard.nonce.size());
   return heard;
 }
@@ -150,6 +154,8 @@ Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Di
   std::vector<std::uint64_t> host_of_rank;
   for (const HeardHello& h : all.hellos) host_of_rank.push_back(h.process.host);
   all.hosts = Hosts::of(host_of_rank);
+  if (all.hosts.count(world) > 1)
+    all.link_rate = std::ranges::min(all.hellos, {}, &HeardHello::link_rate).link_rate;
   all.key = session_key(connect.token, all.hellos);
   return all;
 }

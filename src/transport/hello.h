@@ -8,7 +8,8 @@
 //
 // Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
 //                         u32 major | u32 minor, of the dialect | u64 system | u32 process | u64 host |
-//                         nonce, 32 bytes | an address, as the transport writes it, or the text of what went wrong |
+//                         u64 link rate | nonce, 32 bytes |
+//                         an address, as the transport writes it, or the text of what went wrong |
 //                         u64 XXH3-64 of all before it | HMAC-SHA256 by the job token of all before it, 32 bytes
 #include <cstdint>
 #include <span>
@@ -32,7 +33,8 @@ struct Hello {
   int world = 1;
   Status trouble = {};  // not ok: this rank could not open its end, and all ranks shall know
   std::vector<std::uint8_t> address;
-  Secret nonce = {};  // fresh in each process and each meeting
+  Secret nonce = {};            // fresh in each process and each meeting
+  std::uint64_t link_rate = 0;  // bytes per second, of what leads to other hosts; 0: not known
 };
 
 // The process of a rank. `system` is equal for processes that see each other under the same pid.
@@ -47,6 +49,7 @@ struct HeardHello {
   std::span<const std::uint8_t> address;
   ProcessId process;
   Secret nonce = {};
+  std::uint64_t link_rate = 0;
 };
 
 std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect);
@@ -65,6 +68,7 @@ struct Introduced {
   std::vector<HeardHello> hellos;                // in rank order; empty hellos in a world of one
   Secret key = {};
   Hosts hosts = {};
+  std::uint64_t link_rate = 0;  // the least of all; 0: some rank does not know, or there is but one host
 };
 Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Dialect& dialect);
 

@@ -12,7 +12,7 @@ namespace {
 
 const Token kToken(32, 7);
 constexpr Dialect kDialect{.magic = 0x54534554, .name = "UCX", .major = 1, .minor = 13};
-const Hello kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}};
+const Hello kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}, .link_rate = 1'250'000'000};
 
 // Checksum and tag as they should be.
 void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
@@ -30,6 +30,7 @@ TEST(Hello, comes_back) {
   EXPECT_EQ(heard->process.system, own_process_id().system);
   EXPECT_EQ(heard->process.pid, static_cast<std::uint32_t>(getpid()));
   EXPECT_EQ(heard->process.host, own_process_id().host);
+  EXPECT_EQ(heard->link_rate, kRank2.link_rate);
 }
 
 TEST(Hello, names_the_rank_that_differs) {

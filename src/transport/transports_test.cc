@@ -77,8 +77,9 @@ TEST(Transports, who_cannot_open_says_why) {
     Status said[3];
     testing::run_ranks(3, [&](Rank me) {
       const ConnectOptions options{.rank = me, .world = 3, .all_gather = gather.of(me), .timeout = 8s};
-      said[me] =
-          open_transport(me == odd ? "ucx:devices=no_such_device" : "ucx:transports=tcp", options).status();
+      said[me] = open_transport(
+                     me == odd ? "ucx:transports=tcp,devices=no_such_device" : "ucx:transports=tcp", options)
+                     .status();
     });
     for (const Status& s : said) {
       EXPECT_EQ(s.code(), Code::kIo) << s.what();

@@ -108,7 +108,8 @@ def settings(where, folder):
     compare = " ".join(f"--compare {name}" for name in names[1:])
     out = told(f"simulate {where} --codec fp32 --strategy ring {compare}", folder)["settings"]
     steps = {setting["setting"]: setting["step_ms"] for setting in out}
-    for strategy in ("hosts", "hosts_ring", "hosts_gather"):
+    apart = steps["bf16@hosts"] != steps["bf16@server"]  # else each rank has a host of its own: nothing is inside
+    for strategy in ("hosts", "hosts_ring", "hosts_gather") if apart else ():
         rule = {"match": "*", "size": "> 4095", "codec": "bf16", "strategy": strategy, "inside": "bf16"}
         (folder / "inside.json").write_text(json.dumps({"version": 1, "rules": [rule]}))
         done = run(f"simulate {where} --codec fp32 --choices inside.json --json", folder)
@@ -127,10 +128,14 @@ def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
         plan = told(f"plan {where} --allow fp8", tmp_path)["plans"][0]
         for codec in ("fp32", "bf16"):
             least = min(ms for name, ms in steps.items() if name.startswith(f"{codec}@"))
+            if plan[codec].endswith(" on the devices"):  # a network library's, which copies nothing
+                assert plan[f"{codec}_ms"] < least
+                continue
             assert plan[f"{codec}_ms"] == pytest.approx(least, rel=1e-9), (model, codec)
             assert steps[plan[codec]] == pytest.approx(least, rel=1e-9)
-        assert plan["single_ms"] <= min(plan["bf16_ms"], plan["fp32_ms"])
-        assert plan["step_ms"] <= 1.0001 * plan["lossless_ms"] <= 1.0002 * plan["bf16_ms"]
+            assert plan["single_ms"] <= plan[f"{codec}_ms"]
+            assert plan["lossless_ms"] <= 1.0001 * plan[f"{codec}_ms"]
+        assert plan["step_ms"] <= 1.0001 * plan["lossless_ms"]
 
 
 @pytest.mark.parametrize("cluster", ["hipress_ec2", "cloud_25g", "office_1g"])
@@ -146,7 +151,7 @@ def test_without_a_word_a_plan_is_not_faster_than_itself(cluster):
 
 def test_what_does_not_pay_is_said_first():
     done = run("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")
-    assert done.stdout.startswith("do not compress: "), done.stdout
+    assert done.stdout.startswith("do not compress"), done.stdout
     assert "the best bf16 here" in done.stdout.splitlines()[0]
     rules = told("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")["rules"]
     assert {rule["codec"] for rule in rules} <= {"fp32", "bf16"}

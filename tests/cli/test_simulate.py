@@ -36,7 +36,7 @@ def refused(line, code, *words, folder=ROOT):
 
 
 def test_less_bytes_take_less_time_where_the_link_is_all():
-    line = "simulate --model vgg19 --cluster office_1g --codec fp32 --compare bf16 --compare onebit"
+    line = "simulate --model vgg19 --cluster office_1g --strategy server --codec fp32 --compare bf16 --compare onebit"
     settings = told(line)["settings"]
     steps = [s["step_ms"] for s in settings]
     assert steps == sorted(steps, reverse=True)

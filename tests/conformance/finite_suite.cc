@@ -40,7 +40,8 @@ void each_damage(const Payload& payload, Body body) {
     }
 }
 
-const std::set<std::string, std::less<>> kDense = {"fp32", "bf16", "fp16", "fp8", "inceptionn", "snap", "zip"};
+const std::set<std::string, std::less<>> kDense = {"fp32",       "bf16", "fp16", "fp8",
+                                                   "inceptionn", "snap", "zip"};
 
 TEST(FiniteSuite, APayloadWithANaNIsRefusedOrDecodesToFiniteValues) {
   std::vector<Spec> specs;

@@ -118,6 +118,15 @@ std::string plan_verdict(const std::string& plan, const Spec& spec) {
                      to_string(spec));
 }
 
+// Of the first part, as the ranks' plan has it: only they know who shares a host. Without a part what was chosen.
+std::string strategy_of(const std::string& plan, const Choice& choice) {
+  constexpr std::string_view kBy = " by ";
+  const std::size_t at = plan.find(kBy);
+  if (at == std::string::npos) return std::string(choice.strategy_of(0).name);
+  const std::size_t from = at + kBy.size();
+  return plan.substr(from, plan.find_first_of(" ,", from) - from);
+}
+
 // What the one tensor gets.
 Result<Choice> choice_of(const SyncArgs& args) {
   const SessionOptions options{
@@ -143,7 +152,6 @@ Result<Report> bench_sync(SyncArgs& args) {
   const Result<Choice> choice = choice_of(args);
   if (!choice.ok()) return choice.status();
   const Spec& spec = choice->spec;
-  const std::string strategy(choice->strategy_of(args.n).name);
   const Result<std::optional<ShapedLink>> link = link_of(args);
   if (!link.ok()) return link.status();
   if (args.transport.empty()) args.transport = link->has_value() ? "tcp" : "loop";
@@ -178,6 +186,7 @@ Result<Report> bench_sync(SyncArgs& args) {
   // Momentum and clipping change the gradient before it is taken: what was put in is no longer what must come out.
   const bool ledger = spec.feedback.kind <= Feedback::kResidual && spec.feedback.clip == 0;
   const bool exact = outcome->ledger_error == 0;
+  const std::string strategy = strategy_of(outcome->plan, *choice);
   Report report;
   report.json = {{"ranks", args.ranks},
                  {"transport", args.transport},

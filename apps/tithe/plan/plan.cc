@@ -76,6 +76,7 @@ std::string table_of(const planner::Planned& p, const planner::Question& q) {
   SessionOptions options;
   options.codec = "fp32";
   options.rules = p.rules;
+  options.link = q.cluster.link_text(q.costs);
   const Result<Choices> choices = engine::choices_of(options, q.cluster.world(), q.cluster.shared());
   for (const planner::JobTensor& t : q.job.tensors) {
     const std::size_t r = choices->rule_of(t.key, t.n);

@@ -225,6 +225,8 @@ Run declare(CLI::App& app) {
                  "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
   app.add_option("--hosts", args->hosts,
                  "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
+  app.add_option("--tell-link", args->tell_link,
+                 "what sessions are told as link=; without it what the cluster has; none: nothing");
   app.add_option("--transport", args->transport,
                  "when long messages leave, as this one has it; without it the profile's or ucx's over TCP");
   app.add_option("--ranks", args->ranks, "so many of the cluster's ranks, or of its kind")

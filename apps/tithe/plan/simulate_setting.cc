@@ -21,6 +21,7 @@ namespace tithe::cli {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
+constexpr std::string_view kNone = "none";
 
 Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
@@ -168,11 +169,13 @@ double speed_of(const Scene& scene, const sim::Cluster& cluster) {
 }
 
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
-                                  double bucket_cap_mb) {
+                                  double bucket_cap_mb, const std::string& tell_link) {
   if (setting.session.servers >= cluster.world())
     return Status(Code::kInvalid, fmt::format("--servers {}: of {} ranks at least one must work",
                                               setting.session.servers, cluster.world()));
-  const Result<Choices> choices = engine::choices_of(setting.session, cluster.world(), cluster.shared());
+  SessionOptions session = setting.session;
+  if (tell_link != kNone) session.link = tell_link.empty() ? cluster.link_text(scene.costs) : tell_link;
+  const Result<Choices> choices = engine::choices_of(session, cluster.world(), cluster.shared());
   if (!choices.ok())
     return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
   TITHE_TRY(check_parts(scene, *choices));
@@ -195,7 +198,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events) {
   if (args.every > 0) return simulate_windows(scene, setting, cluster, args);
-  const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb);
+  const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb, args.tell_link);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> outcome = sim::run(cluster, scene.costs, *work, events);
   if (!outcome.ok())

@@ -15,7 +15,8 @@
 namespace tithe::cli {
 
 struct SimulateArgs {
-  std::string model, cluster, link, hosts, transport, profile, choices_file, sweep, trace, html, png;
+  std::string model, cluster, link, hosts, tell_link, transport, profile, choices_file, sweep, trace, html,
+      png;
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: those of the cluster
@@ -45,9 +46,10 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args);
 // How many times as fast as its file says the cluster's devices compute the model: the cluster may know its step.
 double speed_of(const Scene& scene, const sim::Cluster& cluster);
 
-// The step that a model makes of a setting, bucket by bucket as DistributedDataParallel fills them.
+// The step that a model makes of a setting, bucket by bucket as DistributedDataParallel fills them. Its sessions are
+// told `tell_link` as their link; empty: the cluster's; "none": nothing.
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
-                                  double bucket_cap_mb);
+                                  double bucket_cap_mb, const std::string& tell_link);
 
 struct Answer {
   Setting setting;

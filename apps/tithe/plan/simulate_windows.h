@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `tithe simulate --every H --fragments P --delay D`: the mean iteration of tithe.torch.LocalSteps after its dense start.
+// `tithe simulate --every H --fragments P --delay D`: the mean iteration of tithe.torch.LocalSteps after its dense
+// start.
 //
 //   exchange   each fragment's is simulated by itself, with all its tensors ready at once and nothing computing beside
 //   hidden     up to the computing of D iterations; the rest is waited for, once in H

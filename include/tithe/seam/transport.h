@@ -13,6 +13,7 @@
 //   counted     the bytes of a long message count as received before its last byte arrives
 //   quiet       it starts no thread and prints nothing
 //   hosts      ranks that share a machine and its links share a host, as far as it knows; all ranks are told the same
+//   link_rate  as the drivers of all ranks' interfaces tell it, without a clock: all ranks are told the same
 //   windowed    after window(bytes), a send of more than 4096 bytes completes only once its receive was posted and all
 //               of it but at most so many bytes, and a piece of 64 KB, is with the peer's machine
 //   its_clock   time passes as now() says: a simulated transport has its own clock
@@ -48,6 +49,8 @@ class Transport {
   virtual int world() const = 0;
   // Which ranks share a host. The same on all ranks.
   virtual Hosts hosts() const { return {}; }
+  // Bytes per second of the slowest link between hosts; 0: not known, or there is but one host. The same on all ranks.
+  virtual std::uint64_t link_rate() const { return 0; }
   // A key that only the ranks of this job share, new each time they meet; frames are tagged with it. Empty if no
   // stranger can send, as with ranks that are threads of one process.
   virtual ByteView key() const { return {}; }

@@ -9,6 +9,7 @@
 
 #include "advice/sim/classes.h"
 #include "engine/program/laws.h"
+#include "plan/ways.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
@@ -61,10 +62,15 @@ Result<Board> Board::make(const Question& question) {
   for (const Allowance& a : question.allowed)
     if (std::find(all.begin(), all.end(), a.codec) == all.end()) all.push_back(a.codec);
   const std::vector<Way> ways = ways_of(question);
+  const Place place{.world = question.cluster.world(), .hosts = &question.cluster.shared()};
   for (const Spec& spec : all) {
     const std::size_t before = board.options_.size();
+    const auto serves = [&](const Strategy& strategy) {
+      return engine::choose_laws(spec, strategy).ok() &&
+             (always_allowed(spec) || plan::is_accurate(spec, strategy, place));
+    };
     for (const Way& way : ways)
-      if (engine::choose_laws(spec, *way.strategy).ok())
+      if (serves(*way.strategy))
         board.options_.push_back({spec, way.strategy, !always_allowed(spec), way.searched, way.alike});
     if (board.options_.size() == before)
       return Status(Code::kInvalid,
@@ -139,14 +145,39 @@ Assignment Board::best_uniform(const Spec& spec) {
   return best;
 }
 
-Assignment Board::setting(int option, bool rounded_inside) const {
+const Choices& Board::session(int option) {
+  const auto known = sessions_.find(option);
+  if (known != sessions_.end()) return known->second;
+  const Option& o = options_[static_cast<std::size_t>(option)];
+  const sim::Cluster& cluster = question_->cluster;
+  const Result<Link> link = parse_link(cluster.link_text(question_->costs));
+  TITHE_ASSERT(link.ok());
+  return sessions_
+      .emplace(option, Choices::of({.spec = o.spec,
+                                    .strategy = o.strategy,
+                                    .world = cluster.world(),
+                                    .hosts = cluster.shared(),
+                                    .link = *link}))
+      .first->second;
+}
+
+std::size_t Board::pieces(const Decision& d, std::size_t n) {
+  if (d.part_values > 0) return (n + d.part_values - 1) / d.part_values;
+  const Choices& choices = session(d.option);
+  return choices.parts(choices.all().back(), n);
+}
+
+Assignment Board::setting(int option, bool rounded_inside) {
   const Decision small{find(*parse_spec("fp32"), "server"), kUsualPartValues, true};
+  const std::size_t least =
+      rounded_inside ? kUsualMinValues : session(option).min_values();  // a rule says it
   Assignment out;
   for (const JobTensor& t : question_->job.tensors)
-    out.push_back(t.n < kUsualMinValues ? small
-                                        : Decision{option, kUsualPartValues, false, rounded_inside, false});
+    out.push_back(t.n < least ? small : Decision{option, 0, false, rounded_inside, false});
   return out;
 }
+
+Assignment Board::told(int option) { return uniform(option, 0, session(option).min_values()); }
 
 bool Board::like_settings(double share) const {
   double all = 0, small = 0;
@@ -190,10 +221,9 @@ void Board::add_lots(const Assignment& assignment, std::size_t first, std::size_
       groups[d.option] += tensor.n;
       continue;
     }
-    const std::size_t pieces = (tensor.n + d.part_values - 1) / d.part_values;
-    if (pieces == 0) continue;
-    const std::size_t each = (tensor.n + pieces - 1) / pieces;
-    lots_.push_back({ready, 0, static_cast<int>(pieces), work(d.option, each, tensor.row, d.rounded_inside)});
+    if (tensor.n == 0) continue;
+    const std::size_t count = pieces(d, tensor.n), each = (tensor.n + count - 1) / count;
+    lots_.push_back({ready, 0, static_cast<int>(count), work(d.option, each, tensor.row, d.rounded_inside)});
   }
   for (const auto& [o, n] : groups)
     if (n > 0) lots_.push_back({ready, 0, 1, work(o, n, n)});
@@ -211,20 +241,29 @@ Seconds Board::judge(const Assignment& assignment) {
   return std::max(times_.end, question_->job.compute);
 }
 
-std::vector<Rule> Board::rules(const Assignment& assignment, const std::vector<std::string>& why) const {
+std::vector<Rule> Board::rules(const Assignment& assignment, const std::vector<std::string>& why) {
   const std::vector<JobTensor>& tensors = question_->job.tensors;
   std::map<std::size_t, std::map<Decision, std::size_t>> by_size;  // how many tensors have it
   for (std::size_t t = 0; t < tensors.size(); ++t) ++by_size[tensors[t].n][assignment[t]];
-  const auto rule_of = [&](const Decision& d, const std::string& reason) {
+  const auto rule_of = [&](const Decision& d, std::size_t part_values, const std::string& reason) {
     Rule rule;
     rule.codec = option(d.option).spec;
     rule.strategy = d.grouped ? "auto" : std::string(option(d.option).strategy->name);
-    rule.part_values = d.part_values;
+    rule.part_values = part_values;
     if (d.rounded_inside && option(d.option).strategy->between != nullptr) rule.inside = *parse_spec("bf16");
     rule.priority = d.early ? 1 : 0;
     if (d.grouped) rule.group = fmt::format("small {}", tithe::to_string(*rule.codec));
     rule.why = reason;
     return rule;
+  };
+  // Parts of at most `from` to `to` values are as many as are decided.
+  struct Sizes {
+    std::size_t from = 1, to = kMostValues;
+  };
+  const auto part_sizes = [&](const Decision& d, std::size_t n) -> Sizes {
+    if (d.part_values > 0 || d.grouped || n == 0) return {d.part_values, d.part_values};
+    const std::size_t count = pieces(d, n);
+    return {(n + count - 1) / count, count == 1 ? kMostValues : (n - 1) / (count - 1)};
   };
   std::map<std::size_t, Decision> usual;  // by size: what most tensors of it have
   for (const auto& [n, decisions] : by_size)
@@ -234,15 +273,22 @@ std::vector<Rule> Board::rules(const Assignment& assignment, const std::vector<s
   std::vector<Rule> rules;
   for (std::size_t t = 0; t < tensors.size(); ++t)
     if (assignment[t] != usual[tensors[t].n]) {
-      rules.push_back(rule_of(assignment[t], why.empty() ? std::string() : why[t]));
+      const std::size_t part = part_sizes(assignment[t], tensors[t].n).from;
+      rules.push_back(rule_of(assignment[t], part, why.empty() ? std::string() : why[t]));
       rules.back().match = key_rule(tensors[t].key);
     }
-  // Sizes side by side with the same decision are one rule, which reaches to the next size.
+  // Sizes side by side with the same decision, and parts that suit all of them, are one rule; it reaches to the next.
   for (auto at = usual.begin(); at != usual.end();) {
     auto end = at;
-    while (end != usual.end() && end->second == at->second) ++end;
+    Sizes all;
+    for (; end != usual.end() && end->second == at->second; ++end) {
+      const Sizes own = part_sizes(end->second, end->first);
+      const Sizes both{std::max(all.from, own.from), std::min(all.to, own.to)};
+      if (both.from > both.to) break;
+      all = both;
+    }
     rules.push_back(rule_of(
-        at->second,
+        at->second, all.from,
         fmt::format("planned for {}{} values", at->first,
                     std::next(at) == end ? std::string() : fmt::format(" to {}", std::prev(end)->first))));
     if (at != usual.begin()) rules.back().least = at->first;

@@ -2,11 +2,14 @@
 #pragma once
 // What there is to choose from for each tensor of a question, and what a choice for all of them is worth.
 //
-//   options   every codec that is allowed, by every strategy that it shares a law with; lossless and 16-bit ones first.
+//   options   every codec that is allowed, by every strategy that it shares a law with, lossless and 16-bit ones first.
+//             What the user allowed to lose stays what it is: others by strategies alone that strategy "auto" takes
+//             too, which round no more often than `server` or lose little by it (plan/ways.h).
 //             Those that no search tries (all tensors by `tree`) are among them, to compare with
 //   small     tensors below `small` values travel as the best that is always allowed, in groups that share parts: a
 //             frame of their own costs more than their bytes
 //   rules     an assignment is written as few rules: by size where sizes decide, by key for the exceptions
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,7 +19,7 @@ namespace tithe::planner {
 
 struct Decision {
   int option = 0;               // of Board::options(); of a small tensor too
-  std::size_t part_values = 0;  // of its parts at most
+  std::size_t part_values = 0;  // of its parts at most; 0: as a session that is told the link has them
   bool grouped = false;
   bool rounded_inside = false;  // ranks of one host send each other bf16, where hosts are treated apart
   bool early = false;           // its parts go before others that are ready
@@ -50,8 +53,11 @@ class Board {
   // By the strategy that is best for the codec, as the estimate says.
   Assignment best_uniform(const Spec& spec);
   Decision grouped(std::size_t tensor) const;
-  // What a session does with codec= and strategy= and no rules: small tensors as fp32, whatever is allowed.
-  Assignment setting(int option, bool rounded_inside) const;
+  // What a session does that has this codec and strategy, no rules, and is told the link: small tensors as fp32,
+  // whatever is allowed. With bf16 inside there is a rule, for tensors of kUsualMinValues and more.
+  Assignment setting(int option, bool rounded_inside);
+  // The same, but what is small travels as its base, and what may not have the option too.
+  Assignment told(int option);
   // uniform() is setting() but for so small a share of the values: every tensor may have every option.
   bool like_settings(double share) const;
   // A step in which all tensors have this option is no shorter: what the busiest link has to carry.
@@ -64,11 +70,13 @@ class Board {
   Times last_times() const { return times_; }  // of the last one judged
   std::size_t judged = 0;
 
-  std::vector<Rule> rules(const Assignment& assignment, const std::vector<std::string>& why) const;
+  std::vector<Rule> rules(const Assignment& assignment, const std::vector<std::string>& why);
 
  private:
   explicit Board(const Question& question)
       : question_(&question), works_(std::make_unique<Works>(question)) {}
+  const Choices& session(int option);  // that is told the link
+  std::size_t pieces(const Decision& d, std::size_t n);
   void add_lots(const Assignment& assignment, std::size_t first, std::size_t end);
   const Work* work(int option, std::size_t n, std::size_t row, bool rounded_inside = false);
 
@@ -76,6 +84,7 @@ class Board {
   std::unique_ptr<Works> works_;
   std::vector<Option> options_;
   std::vector<std::vector<char>> allowed_;  // [tensor][option]
+  std::map<int, Choices> sessions_;         // by option, as far as they were asked for
   bool without_loss_ = false;
   ListSchedule schedule_;
   std::vector<Lot> lots_;

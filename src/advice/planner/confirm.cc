@@ -208,6 +208,15 @@ Result<std::size_t> Confirm::neighbours(std::size_t of) {
   return of;
 }
 
+Result<std::size_t> Confirm::less(std::size_t of) {
+  if (!seen_[of].compresses) return of;
+  const Assignment other = less_compressed(board_, seen_[of].assignment);
+  if (other == seen_[of].assignment) return of;
+  const Result<std::size_t> at = add(seen_[of].label + ", less compressed", other, true);
+  if (!at.ok()) return at.status();
+  return seen_[*at].step() <= kAsShort * seen_[of].step() ? *at : of;
+}
+
 std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
   std::vector<std::pair<std::string, Change>> out;
   for (const char* strategy : {"server", "ring", "gather", "hosts", "hosts_ring"})

@@ -31,6 +31,7 @@ struct Baseline {
   std::string name;  // "bf16@hosts", "bf16@hosts with bf16 inside"
   Seconds step = 0;
   std::vector<Rule> rules;
+  bool on_devices = false;  // gradients stay there: a network library's
 };
 
 // A step under an assignment: simulated, or estimated where tensors are too many.
@@ -58,6 +59,8 @@ class Confirm {
   // One change at a time, as long as that makes the step shorter by what is worth further rules: for all of its
   // tensors, then for those that are alike. The last one that did.
   Result<std::size_t> neighbours(std::size_t of);
+  // The one that compresses less, if that takes as long.
+  Result<std::size_t> less(std::size_t of);
 
  private:
   using Change = std::function<void(std::size_t, Decision&)>;

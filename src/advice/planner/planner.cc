@@ -33,8 +33,23 @@ std::string beside(const Planned& p) {
                      p.fp32.name, ms(p.fp32.step));
 }
 
+// The shortest step of a network library that leaves gradients on the devices; kNever: there are none, or it is no
+// better.
+Seconds without_tithe(const Planned& p) {
+  Seconds least = sim::kNever;
+  for (const Baseline* base : {&p.fp32, &p.bf16})
+    if (base->on_devices) least = std::min(least, base->step);
+  return least;
+}
+
 std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
   const std::string step = fmt::format("step {} ms{}", ms(p.outcome.step), p.estimated ? ", estimated" : "");
+  const Seconds best = p.compressed > 0 ? std::min(p.compressed, p.outcome.step) : p.outcome.step;
+  if (const Seconds without = without_tithe(p); without < sim::kNever && best > kWorthLosing * without)
+    return fmt::format(
+        "do not compress, and leave gradients on the devices: the best plan takes {} ms with its copies to "
+        "the host; {}",
+        ms(best), beside(p));
   if (p.compresses && p.outcome.step <= kWorthLosing * p.lossless)
     return fmt::format("{}: {}", step, compared(p));
   if (p.compresses)
@@ -56,6 +71,30 @@ std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
                                        gain)
                          : "makes the step no shorter",
                      step, beside(p));
+}
+
+// What people with devices run without tithe: a network library, which sums on the devices. It sends by ring or by what
+// is at least as fast as its tree (docs/plan.md).
+Result<Baseline> on_devices(const Question& question, const Spec& spec) {
+  Question q{question.job, question.cluster.on_devices(), question.costs, {}};
+  // To send a value it is read and written; to add one there is the sum to be read too. In memory like a V100's
+  // (NVIDIA's data sheet); that of later devices is faster.
+  const auto line = [](double bytes) {
+    constexpr double kBytesPerSecond = 900e9, kValues = 1 << 20;
+    return sim::Curve{{{kValues, bytes * kValues / kBytesPerSecond}}};
+  };
+  for (const auto& [name, bytes] : {std::pair{"fp32", 4.0}, std::pair{"bf16", 2.0}})
+    q.costs.codecs[name] =
+        sim::CodecCosts{.encode = line(4 + bytes), .store = line(4 + bytes), .merge = line(8 + bytes)};
+  Result<Board> board = Board::make(q);
+  if (!board.ok()) return board.status();
+  Confirm confirm(*board);
+  const Result<std::size_t> best = confirm.setting(spec);
+  if (!best.ok()) return best.status();
+  Baseline out = confirm.baseline(*best);
+  out.name += " on the devices";
+  out.on_devices = true;
+  return out;
 }
 
 // The baselines, as candidates.
@@ -109,6 +148,13 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     out.bf16 = confirm.baseline(bases->bf16);
     out.single = confirm.baseline(bases->single);
     out.bases = confirm.seen();
+    if (question.cluster.has_devices()) {
+      for (Baseline* base : {&out.fp32, &out.bf16}) {
+        Result<Baseline> there = on_devices(question, *parse_spec(base == &out.fp32 ? "fp32" : "bf16"));
+        if (!there.ok()) return there.status();
+        if (there->step < base->step) *base = std::move(*there);
+      }
+    }
   } else {
     confirm.seen() = out.bases = beside->bases;
     out.fp32 = beside->fp32;
@@ -144,11 +190,13 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     }
     const Result<std::size_t> at_best = confirm.neighbours(confirm.shortest(true));
     if (!at_best.ok()) return at_best.status();
-    best = *at_best;
+    const Result<std::size_t> less = confirm.less(*at_best);
+    if (!less.ok()) return less.status();
+    best = *less;
     // What loses nothing stays, unless compressing is worth it.
     const std::size_t lossless = confirm.shortest(false);
-    if (confirm.seen()[best].compresses &&
-        confirm.seen()[best].step() > kWorthLosing * confirm.seen()[lossless].step())
+    const Seconds without = std::min(confirm.seen()[lossless].step(), without_tithe(out));
+    if (confirm.seen()[best].compresses && confirm.seen()[best].step() > kWorthLosing * without)
       best = lossless;
   }
   const std::size_t lossless = confirm.shortest(false);

@@ -70,7 +70,7 @@ TEST(Planner, RulesSayForEveryTensorWhatWasDecided) {
   q.job.tensors[4].key = "=first";
   allow(q, {"onebit", "dgc:ratio=0.01"});
   Result<Board> made = Board::make(q);
-  const Board& board = *made;
+  Board& board = *made;
   // Each tensor another one: sizes decide nothing.
   Assignment assignment;
   for (std::size_t t = 0; t < q.job.tensors.size(); ++t)
@@ -280,16 +280,23 @@ sim::Cluster cluster_of(const std::string& hosts) {
   return *cluster;
 }
 
-// What people run without a plan, simulated as a session's options say it.
+// What people run without a plan, simulated as a session's options say it that is told the link.
 Seconds least_of(const Question& q, const std::string& codec) {
   Seconds least = sim::kNever;
+  const Link link = *parse_link(q.cluster.link_text(q.costs));
   for (const Strategy* s : all_strategies())
     for (const bool inside : {false, true}) {
       if (inside && (s->between == nullptr || codec == "fp32")) continue;
-      Rule small{.most = kUsualMinValues - 1, .codec = *parse_spec("fp32"), .strategy = "auto"};
-      Rule rest{.codec = *parse_spec(codec), .strategy = std::string(s->name)};
-      if (inside) rest.inside = *parse_spec("bf16");
-      const Rule rules[] = {small, rest};
+      const Choices session = Choices::of({.spec = *parse_spec(codec),
+                                           .strategy = s,
+                                           .world = q.cluster.world(),
+                                           .hosts = q.cluster.shared(),
+                                           .link = link});
+      const std::size_t from = inside ? kUsualMinValues : session.min_values();
+      std::vector<Rule> rules;
+      if (from > 1) rules.push_back({.most = from - 1, .codec = *parse_spec("fp32"), .group = "small"});
+      rules.push_back({.codec = *parse_spec(codec), .strategy = std::string(s->name)});
+      if (inside) rules.back().inside = *parse_spec("bf16");
       if (const Result<sim::Outcome> out = simulate(q, rules); out.ok()) least = std::min(least, out->step);
     }
   return least;

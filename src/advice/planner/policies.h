@@ -23,6 +23,11 @@ std::span<const Policy* const> all_policies();  // in the order of policies.def
 // "timeline", "threshold:1MB". kInvalid for an unknown name, with the nearest, and for an argument that is none of its.
 Result<const Policy*> find_policy(std::string_view text, std::string_view& argument);
 
+inline constexpr double kAsShort = 1.0005;  // of a step: what is no longer than that takes as long
+// The same, but what is sent before a gap of the links is not compressed, bucket by bucket from the first on, where the
+// estimated step stays as short.
+Assignment less_compressed(Board& board, Assignment assignment);
+
 #define TITHE_POLICY(name) extern const Policy name##_policy;
 #include "advice/planner/policies.def"
 #undef TITHE_POLICY

@@ -16,8 +16,7 @@
 namespace tithe::planner {
 namespace {
 
-constexpr double kBetter = 0.9995;   // of a step: what is less of an improvement is none
-constexpr double kAsShort = 1.0005;  // of the step that descent has found
+constexpr double kBetter = 0.9995;  // of a step: what is less of an improvement is none
 constexpr std::size_t kParts[] = {kUsualPartValues, std::size_t{1} << 20, std::size_t{1} << 18};
 
 class Search {
@@ -30,8 +29,7 @@ class Search {
   Assignment run() {
     starts();
     descend();
-    back();
-    return std::move(best_);
+    return less_compressed(board_, std::move(best_));
   }
 
  private:
@@ -60,6 +58,8 @@ class Search {
     for (std::size_t o = 0; o < options; ++o)
       for (const std::size_t small : {kUsualMinValues, std::size_t{1} << 16})
         if (board_.options()[o].searched) take(board_.uniform(static_cast<int>(o), kUsualPartValues, small));
+    for (std::size_t o = 0; o < options; ++o)
+      if (board_.options()[o].searched) take(board_.told(static_cast<int>(o)));
     const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
     for (std::size_t o = 0; o < options; ++o) {
       if (!board_.options()[o].lossy || !board_.options()[o].searched) continue;
@@ -100,26 +100,6 @@ class Search {
     }
   }
 
-  void back() {
-    const Seconds most = step_ * kAsShort;
-    std::size_t first = 0;
-    for (const std::size_t end : board_.question().job.bucket_ends) {
-      Assignment other = best_;
-      bool lossy = false;
-      for (std::size_t t = first; t < end; ++t)
-        if (board_.option(other[t].option).lossy) {
-          lossy = true;
-          other[t].option = board_.base_option(t, other[t].option);
-        }
-      first = end;
-      if (!lossy) continue;
-      if (const Seconds step = board_.judge(other); step <= most) {
-        best_ = other;
-        step_ = step;
-      }
-    }
-  }
-
   Board& board_;
   const std::vector<JobTensor>& tensors_;
   std::size_t most_judged_;
@@ -131,6 +111,19 @@ class Search {
 Result<Assignment> decide(Board& board, std::string_view /*argument*/) { return Search(board).run(); }
 
 }  // namespace
+
+Assignment less_compressed(Board& board, Assignment assignment) {
+  const Seconds most = kAsShort * board.judge(assignment);
+  std::size_t first = 0;
+  for (const std::size_t end : board.question().job.bucket_ends) {
+    Assignment other = assignment;
+    for (std::size_t t = first; t < end; ++t)
+      if (board.option(other[t].option).lossy) other[t].option = board.base_option(t, other[t].option);
+    first = end;
+    if (other != assignment && board.judge(other) <= most) assignment = std::move(other);
+  }
+  return assignment;
+}
 
 const Policy timeline_policy = {.name = "timeline",
                                 .doc = "what computing does not hide, all tensors together",

@@ -40,6 +40,7 @@ Result<sim::Workload> workload_of(const Question& question, std::span<const Rule
   options.codec = "fp32";
   options.rules = std::vector<Rule>(rules.begin(), rules.end());
   options.lanes = question.job.lanes;
+  options.link = question.cluster.link_text(question.costs);
   const Result<Choices> choices =
       engine::choices_of(options, question.cluster.world(), question.cluster.shared());
   if (!choices.ok()) return choices.status();

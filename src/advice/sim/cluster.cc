@@ -79,6 +79,16 @@ Cluster Cluster::with_rate(double bytes_per_second) const {
   return c;
 }
 
+Cluster Cluster::on_devices() const {
+  Cluster c = *this;
+  for (Kind& k : c.kinds_) {
+    if (k.device.inside_rate > 0) k.inside_rate = k.device.inside_rate;
+    k.device = {};
+  }
+  c.build(world_);
+  return c;
+}
+
 Cluster Cluster::with_latency(double factor) const {
   Cluster c = *this;
   for (Kind& k : c.kinds_) {
@@ -136,6 +146,20 @@ std::string Cluster::link_name(int link) const {
   if (link < host_links)
     return fmt::format("host {} {}", link / kPerHost, kOfHost[static_cast<std::size_t>(link % kPerHost)]);
   return fmt::format("switch {} {}", (link - host_links) / 2, (link - host_links) % 2 == 0 ? "up" : "down");
+}
+
+std::string Cluster::link_text(const Costs& costs) const {
+  if (hosts_.size() < 2 || switches_.size() > 1) return {};
+  double rate = std::numeric_limits<double>::infinity();
+  Seconds latency = 0;
+  for (std::size_t h = 0; h < hosts_.size(); ++h) {
+    const Kind& kind = kinds_[static_cast<std::size_t>(kind_of_[h])];
+    rate = std::min(rate, kind.rate);
+    latency += kind.latency / static_cast<double>(hosts_.size());
+  }
+  constexpr Seconds kLeast = 1e-9;
+  const Seconds frame = std::max(kLeast, latency + costs.post + costs.complete + costs.turn + costs.wake);
+  return fmt::format("{:.6f}kB/s+{:.3f}us", rate / 1e3, frame * 1e6);
 }
 
 Seconds Cluster::way(Rank from, Rank to, std::vector<int>& links) const {

@@ -5,9 +5,12 @@
 //
 //   tree      between two hosts there is one way: up to where their ways meet, and down again
 //   duplex    a link carries its rate in both directions at once
+//   devices   where gradients lie in a device's memory, they are copied to the host's and back; a network library, with
+//             which plans are compared, leaves them there
 //   costs     of its devices and its network, where they are known: a testbed of a paper has those that it states
 //   checked   a cycle, a switch that nobody named, a link without a rate or with a rate of zero: kInvalid, with file,
 //             line and cure
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
@@ -28,6 +31,14 @@ class Cluster {
     int ranks = 1;
     Rank first_rank = 0;
     int machine = 0;  // whose cores its ranks' lanes run on
+  };
+  // Of each rank's device: bytes per second between its memory and the host's, 0: gradients lie in the host's; and
+  // between devices of one host.
+  struct Device {
+    double rate = 0;
+    Seconds latency = 0;
+    double inside_rate = 0;
+    bool there() const { return rate > 0; }
   };
   // From a file of clusters/, or text in its format; `file` is for messages.
   static Result<Cluster> read(const std::string& path);
@@ -69,9 +80,23 @@ class Cluster {
   // The links from one rank to another, and the time that a byte needs beside them. `links` is overwritten.
   Seconds way(Rank from, Rank to, std::vector<int>& links) const;
 
+  // What a session on it is told as `link`: the rate of the slowest host's link, and what a frame takes from one rank's
+  // hands into another's. Empty where nobody could say it: of one host, and where hosts stand on several switches, so
+  // that their links are not alike.
+  std::string link_text(const Costs& costs) const;
+
   // Its first hosts, all of one kind, as [[hosts]] has them.
   std::string hosts_text() const;
 
+  const Device& device(int host) const {
+    return kinds_[static_cast<std::size_t>(kind_of_[static_cast<std::size_t>(host)])].device;
+  }
+  bool has_devices() const {
+    return std::ranges::any_of(kinds_, [](const Kind& k) { return k.device.there(); });
+  }
+  // As a network library uses it, which leaves gradients on the devices: nothing is copied, and devices of one host
+  // talk to each other. The same where there are none.
+  Cluster on_devices() const;
   bool uniform() const { return kinds_.size() == 1 && switches_.size() == 1; }  // all its hosts are alike
   // The same with links of this rate, in bytes per second, between hosts; those between switches change in proportion.
   Cluster with_rate(double bytes_per_second) const;
@@ -95,6 +120,7 @@ class Cluster {
     int count = 1, ranks = 1, cores = 1, at = 0;
     double rate = 0, inside_rate = 0;
     Seconds latency = 0, inside_latency = 0;
+    Device device = {};
   };
   friend class ClusterReader;
   void build(int most_ranks);

@@ -297,7 +297,8 @@ class ClusterReader {
     return {};
   }
   Status add_hosts(const toml::table& t) {
-    TITHE_TRY(known(t, {"count", "ranks", "cores", "at", "rate", "latency", "inside", "inside_latency"}));
+    TITHE_TRY(known(t, {"count", "ranks", "cores", "at", "rate", "latency", "inside", "inside_latency",
+                        "device", "device_latency", "device_inside"}));
     Cluster::Kind k;
     TITHE_TRY(count(t, "count", k.count));
     TITHE_TRY(count(t, "ranks", k.ranks));
@@ -308,6 +309,13 @@ class ClusterReader {
     k.inside_latency = 2e-6;
     TITHE_TRY(rate(t, "inside", k.ranks > 1, k.inside_rate));
     TITHE_TRY(time(t, "inside_latency", k.inside_latency));
+    TITHE_TRY(rate(t, "device", false, k.device.rate));
+    TITHE_TRY(time(t, "device_latency", k.device.latency));
+    TITHE_TRY(rate(t, "device_inside", false, k.device.inside_rate));
+    if (!k.device.there() && (t.contains("device_latency") || t.contains("device_inside")))
+      return at(
+          t,
+          "`device` is missing: bytes per second between a device's memory and the host's, such as 12GB/s");
     std::string where;
     TITHE_TRY(word(t, "at", where));
     if (!where.empty()) {

@@ -121,5 +121,24 @@ INSTANTIATE_TEST_SUITE_P(
               "\"1Gb/s\"\n[[hosts]]\nrate = \"1Gb/s\"",
               "`at` is missing"}));
 
+TEST(Cluster, SaysWhatASessionIsToldOfItsLink) {
+  Costs costs;
+  costs.post = costs.complete = costs.turn = costs.wake = 5e-6;
+  const Result<Link> link = parse_link(Cluster::flat(4, 1.25e9, 30e-6, 8).link_text(costs));
+  ASSERT_TRUE(link.ok()) << link.status().what();
+  EXPECT_DOUBLE_EQ(link->bytes_per_second, 1.25e9);
+  EXPECT_NEAR(link->seconds_per_frame, 50e-6, 1e-9) << "the way, and what both ranks do";
+  EXPECT_EQ(Cluster::flat(1, 1.25e9, 30e-6, 8).link_text(costs), "") << "one host has no link to others";
+  const Result<Cluster> slow =
+      Cluster::parse("name = \"t\"\n[[hosts]]\nrate = \"10Gb/s\"\n[[hosts]]\nrate = \"1Gb/s\"\n", "t.toml");
+  EXPECT_DOUBLE_EQ(parse_link(slow->link_text(costs))->bytes_per_second, 1.25e8) << "the slowest";
+  const Result<Cluster> several = Cluster::parse(
+      "name = \"t\"\n[[switch]]\nname = \"top\"\n[[switch]]\nname = \"a\"\nup = \"top\"\nrate = \"1Gb/s\"\n"
+      "[[hosts]]\nat = \"a\"\nrate = \"1Gb/s\"\n[[hosts]]\nat = \"top\"\nrate = \"1Gb/s\"\n",
+      "t.toml");
+  ASSERT_TRUE(several.ok()) << several.status().what();
+  EXPECT_EQ(several->link_text(costs), "") << "links differ";
+}
+
 }  // namespace
 }  // namespace tithe::sim

@@ -18,6 +18,7 @@ Flows::Flows(std::vector<double> bytes_per_second, double mutual)
     : capacity_(std::move(bytes_per_second)),
       carried_(capacity_.size()),
       crowded_(capacity_.size(), 1.0),
+      crowds_of_one_(capacity_.size()),
       mutual_(mutual),
       links_(capacity_.size()) {
   TITHE_ASSERT(mutual > 0 && mutual <= 1);
@@ -35,9 +36,10 @@ void Flows::oppose(int route, int other) {
   routes_[static_cast<std::size_t>(other)].opposite = route;
 }
 
-void Flows::crowd(int link, double share) {
+void Flows::crowd(int link, double share, bool any) {
   TITHE_ASSERT(share > 0 && share <= 1);
   crowded_[static_cast<std::size_t>(link)] = share;
+  crowds_of_one_[static_cast<std::size_t>(link)] = any;
 }
 
 void Flows::start(int route, double bytes, std::uint64_t tag, Seconds now) {
@@ -118,13 +120,16 @@ void Flows::share() {
         used_.push_back(l);
       }
       link.open += static_cast<double>(r.flows.size());
+      const bool other = link.first != -1 && link.first != r.links.front();
+      link.first = other ? kSeveral : r.links.front();
       if (meets) link.meet += static_cast<double>(r.flows.size());
     }
   }
   for (const int l : used_) {
     Link& link = links_[static_cast<std::size_t>(l)];
     link.left *= 1 - (1 - mutual_) * link.meet / link.open;
-    if (link.open > 1) link.left *= crowded_[static_cast<std::size_t>(l)];
+    const bool crowd = link.first == kSeveral || crowds_of_one_[static_cast<std::size_t>(l)] != 0;
+    if (link.open > 1 && crowd) link.left *= crowded_[static_cast<std::size_t>(l)];
   }
   while (open > 0) {
     double least = kNever;

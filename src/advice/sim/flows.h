@@ -7,8 +7,8 @@
 //              some round trips; it does not where queues are so short that they drop (docs/simulate.md)
 //   exact      between two changes rates are constant, so the time of the next end is computed, not stepped to
 //   mutual     where a link's flows have a flow of the opposite route, it carries but a share of its rate
-//   crowded    where several flows meet on a link that is said to mind, it carries but a share of its rate: what TCP
-//              loses where several senders come to one receiver
+//   crowded    where flows of several first links meet on a link that is said to mind, it carries but a share of its
+//              rate: what TCP loses where several senders come to one receiver. Flows of one sender's link wait there
 //   conserved  what a link carried is the sum of what its flows sent, to rounding
 //   same       the same calls in the same order give the same times on all machines: fp64, sums in the order of routes
 //   cheap      flows of one route have one rate: a change costs as many routes as have flows, and not as many flows
@@ -32,8 +32,9 @@ class Flows {
   int route(std::span<const int> links);
   // Two routes that lead opposite ways.
   void oppose(int route, int other);
-  // With two flows or more this link carries `share` of its rate, above 0 and at most 1.
-  void crowd(int link, double share);
+  // With flows of two first links or more this link carries `share` of its rate, above 0 and at most 1. `any`: with two
+  // flows or more, wherever they come from: where one route stands for those of several senders.
+  void crowd(int link, double share, bool any = false);
   // A flow of `bytes`, at least 0, from now on. `tag` is the caller's.
   void start(int route, double bytes, std::uint64_t tag, Seconds now);
   // When the next flow ends, if nothing else starts; kNever if there is none.
@@ -64,11 +65,14 @@ class Flows {
     double left = 0;  // of its rate, while rates are computed
     double open = 0;  // flows whose rate is not fixed yet
     double meet = 0;  // of all, those with a flow of the opposite route
+    int first = -1;   // link of a flow here; kSeveral: flows have several
   };
   void share();
   void move(Seconds now);
 
+  static constexpr int kSeveral = -2;
   std::vector<double> capacity_, carried_, crowded_;
+  std::vector<char> crowds_of_one_;  // by link: `any` of crowd()
   double mutual_;
   std::vector<Link> links_;
   std::vector<int> used_;  // links with flows, while rates are computed

@@ -180,5 +180,24 @@ TEST(Cores, WorkOfNothingEndsAtOnce) {
   ASSERT_EQ(cores.advance(2.5).size(), 1U);
 }
 
+TEST(Flows, OnlySeveralSendersCrowdALink) {
+  // Two uplinks into one downlink that minds.
+  const auto seconds = [](std::initializer_list<int> from, bool any) {
+    Flows flows({1e9, 1e9, 1e9});
+    flows.crowd(2, 0.5, any);
+    for (const int link : from) {
+      const int way[] = {link, 2};
+      flows.start(flows.route(way), 1e9, 0, 0);
+    }
+    Seconds end = 0;
+    while (flows.active() > 0) flows.advance(end = flows.next_end());
+    return end;
+  };
+  EXPECT_DOUBLE_EQ(seconds({0}, false), 1);
+  EXPECT_DOUBLE_EQ(seconds({0, 0}, false), 2) << "of one sender they have shared its own link already";
+  EXPECT_DOUBLE_EQ(seconds({0, 1}, false), 4) << "of two they crowd";
+  EXPECT_DOUBLE_EQ(seconds({0, 0}, true), 4) << "where one route stands for several senders";
+}
+
 }  // namespace
 }  // namespace tithe::sim

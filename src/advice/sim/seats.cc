@@ -13,6 +13,18 @@ constexpr std::size_t kMostCompleted = 64;  // that one look at the transport br
 
 }  // namespace
 
+// One stream of a device carries all its copies, to the host and back, in the order in which they are asked for
+// (python/tithe/_torch_device.py).
+Seconds World::copied(Rank r, std::size_t bucket) {
+  const Cluster::Device& device = cluster_.device(cluster_.host_of(r));
+  Seat& seat = at(r);
+  if (!device.there()) return seat.copying = std::max(seat.copying, now_);
+  double bytes = 0;
+  for (const Part& p : work_.buckets[bucket].plan.parts) bytes += sizeof(float) * static_cast<double>(p.n);
+  seat.copying = std::max(seat.copying, now_) + device.latency + bytes / device.rate;
+  return seat.copying;
+}
+
 void World::hand_over(Rank r) {
   Seat& seat = at(r);
   const std::size_t bucket = seat.handed_over++;
@@ -33,6 +45,10 @@ void World::begin_parts(Rank r, std::size_t bucket) {
   while (b.over < count && seat.ended[first + b.over]) ++b.over;
   for (; b.begun < count && runs_[first + b.begun].after <= b.over; ++b.begun)
     seat.queue.run(seat.queue.job(first + b.begun));
+  if (devices_ && b.over == count && !b.back) {
+    b.back = true;
+    later(copied(r, bucket), What::kBack, static_cast<std::uint32_t>(r));
+  }
 }
 
 // Lanes that have nothing to do take what is there. One that is asleep is not woken for what weighs little.
@@ -287,6 +303,7 @@ void World::finish(Rank r, const Task& task) {
 void World::look_if_done(Rank r) {
   Seat& rank = at(r);
   if (rank.done || rank.handed_over < work_.buckets.size() || rank.queue.active() > 0) return;
+  if (devices_ && rank.copied_back < work_.buckets.size()) return;
   rank.done = true;
   rank.over = now_;
   --left_;

@@ -39,6 +39,7 @@ class World {
   // Of a bucket's jobs, the first ones.
   struct Begun {
     std::size_t begun = 0, over = 0;
+    bool back = false;  // its results are on their way to the device
   };
   struct Seat {
     engine::Queue queue;
@@ -51,6 +52,9 @@ class World {
     std::size_t handed_over = 0;  // buckets
     std::vector<Begun> begun;     // by bucket
     std::vector<bool> ended;      // by job
+    std::size_t filled = 0;       // buckets whose gradients the device has made
+    std::size_t copied_back = 0;  // buckets
+    Seconds copying = 0;          // until then its device's copies have work
     Seconds over = 0;             // when its work for the round was complete
     bool done = false;
     double bytes = 0;
@@ -86,7 +90,7 @@ class World {
     int route = 0;
     Seconds latency = 0;
   };
-  enum class What : std::uint8_t { kBucket, kGrant, kArrive };
+  enum class What : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
   struct Timer {
     Seconds at;
     std::uint64_t order;
@@ -117,6 +121,7 @@ class World {
   Status build();
   bool step_clock();
   bool too_long(const Outlook& outlook, Seconds limit) const;  // whatever comes, it lasts longer
+  Seconds copied(Rank r, std::size_t bucket);                  // when a copy that is asked for now is over
   void hand_over(Rank r);
   void begin_parts(Rank r, std::size_t bucket);
   void wake(Rank r, bool asleep);
@@ -140,6 +145,7 @@ class World {
   const Costs& costs_;
   const Workload& work_;
   const bool events_;
+  const bool devices_;  // gradients lie in their memory
   const Classes classes_;
   const std::vector<double> rates_;  // of links
   Flows flows_;

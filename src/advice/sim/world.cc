@@ -33,15 +33,17 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
       costs_(costs),
       work_(work),
       events_(events),
+      devices_(cluster.has_devices()),
       classes_(std::move(classes)),
       rates_(link_rates(cluster, classes_)),
       flows_(rates_, cluster.mutual()) {
   seats_.resize(static_cast<std::size_t>(classes_.seats()));
   // Where opposite flows are looked at, what they lose is not lost twice: many_to_one was measured among such.
+  // Where one rank stands for all, its flows come from all hosts that it hears from.
   const bool all = classes_.seats() == classes_.world();
   const double share = std::min(1.0, costs.many_to_one / (all ? cluster.mutual() : 1));
   for (std::size_t h = 0; h < (all ? cluster.hosts().size() : 1); ++h)
-    flows_.crowd(cluster.down_link(static_cast<int>(h)), share);
+    if (all || cluster.hosts().size() > 2) flows_.crowd(cluster.down_link(static_cast<int>(h)), share, !all);
   if (classes_.seats() == classes_.world()) {
     for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   } else {
@@ -96,7 +98,8 @@ Status World::build() {
       runs_.push_back(std::move(run));
       out_.scripts_.back().push_back(std::move(*script));
     }
-    for (Rank r = 0; r < classes_.seats(); ++r) later(e.ready, What::kBucket, static_cast<std::uint32_t>(r));
+    for (Rank r = 0; r < classes_.seats(); ++r)
+      later(e.ready, devices_ ? What::kFilled : What::kBucket, static_cast<std::uint32_t>(r));
   }
   first_job_.push_back(runs_.size());
   for (Seat& seat : seats_) {
@@ -217,6 +220,15 @@ bool World::step_clock() {
   const Timer timer = timers_.top();
   timers_.pop();
   switch (timer.what) {
+    case What::kFilled: {
+      const auto rank = static_cast<Rank>(timer.number);
+      later(copied(rank, at(rank).filled++), What::kBucket, timer.number);
+      break;
+    }
+    case What::kBack:
+      ++at(static_cast<Rank>(timer.number)).copied_back;
+      look_if_done(static_cast<Rank>(timer.number));
+      break;
     case What::kBucket:
       cores_of(static_cast<Rank>(timer.number)).start(costs_.bucket, tag(Whose::kCaller, timer.number), now_);
       break;

@@ -7,9 +7,7 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
-constexpr std::uint32_t kStateVersion = 3;
-constexpr std::uint32_t kWithOpened = 4;   // the same with `opened` behind the codec
-constexpr std::uint32_t kWithDecided = 5;  // and with `decided` behind that; `opened` may be empty then
+constexpr std::uint32_t kStateVersion = 6;
 
 std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
@@ -18,13 +16,14 @@ std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.
 std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store) {
   ArchiveWriter out;
   out.number(kStateMagic);
-  out.number(!head.decided.empty() ? kWithDecided : head.opened.empty() ? kStateVersion : kWithOpened);
+  out.number(kStateVersion);
   out.number(static_cast<std::uint32_t>(head.rank));
   out.number(static_cast<std::uint32_t>(head.world));
   out.number(head.round);
   out.text(head.codec);
-  if (!head.opened.empty() || !head.decided.empty()) out.text(head.opened);
-  if (!head.decided.empty()) out.text(head.decided);
+  out.text(head.opened);
+  out.text(head.decided);
+  out.text(head.link);
   out.text(head.schedule);
   out.number(head.told.learning_rate);
   out.number(head.told.least_loss);
@@ -42,17 +41,16 @@ Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
   ArchiveReader in(body);
   if (in.number<std::uint32_t>() != kStateMagic) return corrupt;
   const auto version = in.number<std::uint32_t>();
-  if (version < kStateVersion || version > kWithDecided)
+  if (version != kStateVersion)
     return {Code::kMismatch, "a saved state of version " + std::to_string(version) + ", this build reads " +
-                                 std::to_string(kStateVersion) + " to " + std::to_string(kWithDecided)};
+                                 std::to_string(kStateVersion)};
   head.rank = static_cast<Rank>(in.number<std::uint32_t>());
   head.world = static_cast<int>(in.number<std::uint32_t>());
   head.round = in.number<std::uint64_t>();
   head.codec = in.text();
-  head.opened = version >= kWithOpened ? in.text() : std::string();
-  if (version == kWithOpened && head.opened.empty()) return corrupt;
-  head.decided = version == kWithDecided ? in.text() : std::string();
-  if (version == kWithDecided && head.decided.empty()) return corrupt;
+  head.opened = in.text();
+  head.decided = in.text();
+  head.link = in.text();
   head.schedule = in.text();
   head.told.learning_rate = in.number<double>();
   head.told.least_loss = in.number<double>();

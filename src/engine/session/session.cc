@@ -220,6 +220,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::state() {
                        .codec = codec,
                        .opened = codec == opened ? std::string() : opened,
                        .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
+                       .link = link_,
                        .schedule = schedule_.text(),
                        .told = schedule_.told()},
                       store_);
@@ -253,6 +254,7 @@ Status Session::Impl::restore(ByteView bytes) {
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
                                           key, from.n, kept->n)};
   store_.restore(std::move(saved));
+  if (!link_said_) link_ = head.link;
   if (*choices != choices_) take(*choices, nullptr);
   committed_choices_ = choices_;
   round_ = head.round;
@@ -296,6 +298,10 @@ Status Session::Impl::residual(std::string_view key, std::span<float> out) const
 std::string Session::Impl::plan_text() const {
   const std::lock_guard lock(mutex_);
   std::string out;
+  if (!link_said_ && !link_.empty())
+    out = fmt::format(
+        "links of {:.4g} Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n",
+        8e-9 * choices_->usual().link.bytes_per_second);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Unit& unit = *entries_[i]->job->unit;
     std::vector<PlanTensor> tensors;
@@ -338,7 +344,10 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
   if (options.servers < 0 || options.servers >= transport->world())
     return Status(Code::kInvalid, fmt::format("servers={}: of {} ranks at least one must work",
                                               options.servers, transport->world()));
-  Result<Choices> choices = engine::choices_of(options, transport->world(), *hosts);
+  SessionOptions told = options;
+  if (options.link.empty() && transport->link_rate() > 0)
+    told.link = fmt::format("{}kB/s", static_cast<double>(transport->link_rate()) / 1e3);
+  Result<Choices> choices = engine::choices_of(told, transport->world(), *hosts);
   if (!choices.ok()) return choices.status();
   Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
   if (!schedule.ok()) return schedule.status();
@@ -360,7 +369,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     trace = std::move(*opened);
   }
   return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
-      std::move(transport), options, std::move(*choices), *schedule,
+      std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
       engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
 }
 

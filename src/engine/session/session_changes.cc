@@ -254,10 +254,16 @@ void Session::Impl::take(std::shared_ptr<const Choices> choices, Built* built) {
 // A state goes on with the choices of its last commit, wherever the session was opened as that one was, or with them.
 Result<std::shared_ptr<const Choices>> Session::Impl::choices_of(const engine::SavedHead& head) const {
   const std::lock_guard lock(mutex_);
+  Usual usual = opened_choices_->usual();
+  if (!link_said_) {
+    const Result<Link> saved = parse_link(head.link);
+    if (!saved.ok()) return Status(Code::kCorrupt, "the state's " + saved.status().what());
+    usual.link = *saved;
+  }
   for (const auto& mine : {choices_, opened_choices_})
-    if (engine::check_state_text(head.codec, *mine).ok()) return mine;
+    if (mine->usual() == usual && engine::check_state_text(head.codec, *mine).ok()) return mine;
   TITHE_TRY(engine::check_state_text(head.opened.empty() ? head.codec : head.opened, *opened_choices_));
-  Result<Choices> next = engine::choices_in(head.codec, opened_choices_->usual());
+  Result<Choices> next = engine::choices_in(head.codec, usual);
   if (!next.ok())
     return Status(next.status().code(),
                   fmt::format("the state's choices, which came by a proposal: {}", next.status().what()));

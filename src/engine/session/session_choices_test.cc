@@ -2,6 +2,7 @@
 // Sessions with choices: what each tensor gets, what is refused, and what ranks and states say of it.
 #include <gtest/gtest.h>
 
+#include "support/forwarding_transport.h"
 #include "support/ledger.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/tithe.h"
@@ -248,6 +249,70 @@ TEST(SessionChoices, AGroupSharesAPartWithItsCodec) {
       has(ranks[0].plan_text(), "part 0: 1553 values from 0, topk:ratio=0.1 by server (rule 1 ('*'))\n"))
       << ranks[0].plan_text();
   EXPECT_EQ(ranks[0].stats().frames_sent, 3U * 4) << "its chunks of the one part, to two others and back";
+}
+
+// ---- Links that the transport finds
+
+class Found : public testing::ForwardingTransport {
+ public:
+  Found(std::unique_ptr<Transport> inner, std::uint64_t rate)
+      : ForwardingTransport(std::move(inner)), rate_(rate) {}
+  std::uint64_t link_rate() const override { return rate_; }
+
+ private:
+  std::uint64_t rate_;
+};
+
+std::vector<std::unique_ptr<Transport>> found(std::uint64_t bytes_per_second, int world = 4) {
+  std::vector<std::unique_ptr<Transport>> out;
+  for (auto& t : open_loop(world)) out.push_back(std::make_unique<Found>(std::move(t), bytes_per_second));
+  return out;
+}
+
+std::string plan_of(Ranks& ranks) {
+  ranks.each([&](Rank r) {
+    const Status s = step(ranks[r], {{"fc.weight", 3'000'000}, {"fc.bias", 30}});
+    EXPECT_TRUE(s.ok()) << text(s);
+  });
+  return ranks[0].plan_text();
+}
+std::string without_first_line(const std::string& text) { return text.substr(text.find('\n') + 1); }
+
+constexpr std::uint64_t kTenGbit = 1'250'000'000;
+
+TEST(SessionChoices, ALinkThatTheTransportFindsIsAsOneThatIsSaid) {
+  Ranks told(open_loop(4), {.codec = "fp8", .link = "10Gb/s", .lanes = 0});
+  Ranks finds(found(kTenGbit), {.codec = "fp8", .lanes = 0});
+  const std::string plan = plan_of(finds);
+  EXPECT_TRUE(
+      has(plan, "links of 10 Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n"))
+      << plan;
+  EXPECT_EQ(without_first_line(plan), plan_of(told));
+  Ranks said(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  EXPECT_EQ(plan_of(said), plan_of(slow)) << "what is said counts";
+  EXPECT_NE(plan_of(said), without_first_line(plan));
+}
+
+TEST(SessionChoices, AJobThatGoesOnElsewhereKeepsItsLink) {
+  Ranks first(found(kTenGbit), {.codec = "fp8", .lanes = 0});
+  const std::string plan = plan_of(first);
+  std::vector<std::vector<std::uint8_t>> states;
+  for (Rank r = 0; r < 4; ++r) states.push_back(*first[r].state());
+  for (const std::uint64_t rate : {std::uint64_t{12'500'000}, std::uint64_t{0}}) {
+    Ranks again(found(rate), {.codec = "fp8", .lanes = 0});
+    again.each([&](Rank r) {
+      const Status s = again[r].restore(states[static_cast<std::size_t>(r)]);
+      EXPECT_TRUE(s.ok()) << text(s);
+    });
+    EXPECT_EQ(plan_of(again), plan) << rate;
+    EXPECT_EQ(plan_of(again), plan) << "and saves it again";
+    EXPECT_EQ(*again[0].state(), *again[0].state());
+  }
+  Ranks said(found(0), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  said.each([&](Rank r) { EXPECT_TRUE(said[r].restore(states[static_cast<std::size_t>(r)]).ok()); });
+  EXPECT_EQ(plan_of(said), plan_of(slow)) << "unless another is said";
 }
 
 }  // namespace

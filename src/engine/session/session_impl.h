@@ -18,8 +18,10 @@ namespace tithe {
 
 class Session::Impl {
  public:
-  Impl(std::unique_ptr<Transport> transport, SessionOptions options, Choices choices, Schedule schedule,
-       const engine::Tagging& tagging, const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace)
+  // `options`: with the link, as it was said or else found.
+  Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said, Choices choices,
+       Schedule schedule, const engine::Tagging& tagging, const engine::Pacing& pacing,
+       std::unique_ptr<engine::TraceFile> trace)
       : trace_(std::move(trace)),
         options_(std::move(options)),
         member_{.me = transport->rank(),
@@ -37,6 +39,7 @@ class Session::Impl {
                             : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
                 .strangers = engine::strangers_may_speak(*transport)},
         automatic_(automatic_text(options_)),
+        link_said_(link_said),
         schedule_(schedule),
         choices_(std::make_shared<const Choices>(std::move(choices))),
         runner_(std::move(transport), member_, options_.lanes,
@@ -141,11 +144,14 @@ class Session::Impl {
   const SessionOptions options_;
   const engine::Member member_;
   const std::string automatic_;  // codec "auto" as it was asked for; empty: another one
+  const bool link_said_;         // else it was found by the transport, or is not known
   std::unique_ptr<engine::Advisor>
       advisor_;  // of rank 0, with codec "auto" or TITHE_ADVISE; outlives the work aside
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own
+  std::string link_ =
+      options_.link;  // what choices are made for; of the state that was restored, unless it was said
   Schedule schedule_;
   carry::Store store_;
   std::shared_ptr<const Choices> choices_;  // of the next round

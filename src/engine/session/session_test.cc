@@ -256,7 +256,7 @@ TEST(Session, RefusesWhatMakesNoSense) {
   const auto refused = [](const SessionOptions& o) {
     return Session::open(std::move(open_loop(1)[0]), o).status();
   };
-  EXPECT_EQ(refused({.codec = "zip"}).code(), Code::kInvalid);
+  EXPECT_EQ(refused({.codec = "zap"}).code(), Code::kInvalid);
   EXPECT_EQ(refused({.strategy = "star"}).code(), Code::kInvalid);
   EXPECT_EQ(refused({.lanes = -1}).code(), Code::kInvalid);
   EXPECT_EQ(refused({.timeout = std::chrono::milliseconds(0)}).code(), Code::kInvalid);

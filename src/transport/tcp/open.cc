@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "transport/hello.h"
+#include "transport/link_rate.h"
 #include "transport/long_messages.h"
 #include "transport/tcp/records.h"
 #include "transport/tcp/tcp_transport.h"
@@ -65,6 +66,15 @@ std::string addresses_here() {
   return text;
 }
 
+// Of the first interface that others are told of, beside the loopback: that is where they call first.
+std::uint64_t link_rate_of(const std::vector<Endpoint>& at) {
+  for (const Local& l : local_addresses())
+    if (!l.address.is_loopback() &&
+        std::ranges::any_of(at, [&](const Endpoint& e) { return e.address() == l.address; }))
+      return interface_rate(l.interface);
+  return 0;
+}
+
 Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
                                               std::span<const std::string> values,
                                               std::vector<Endpoint>& at) {
@@ -89,7 +99,8 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
   const auto deadline = Clock::now() + connect.timeout;
   Places mine{.network = my_network(), .secured = !values[3].empty(), .at = {}};
   Result<std::unique_ptr<TcpTransport>> transport = prepare(connect, values, mine.at);
-  Hello hello{.trouble = transport.status(), .address = write_places(mine)};
+  Hello hello{
+      .trouble = transport.status(), .address = write_places(mine), .link_rate = link_rate_of(mine.at)};
   const Result<Introduced> all = introduce(connect, std::move(hello), kDialect);
   if (!all.ok()) return all.status();
   std::vector<std::vector<Endpoint>> ways(static_cast<std::size_t>(connect.world));
@@ -111,7 +122,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
                       r),
           r);
   }
-  (*transport)->learn(all->hosts);
+  (*transport)->learn(*all);
   // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(

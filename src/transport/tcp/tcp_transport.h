@@ -34,6 +34,7 @@
 
 #include "base/fifo.h"
 #include "tithe/connect.h"
+#include "transport/hello.h"
 #include "transport/tcp/door.h"
 #include "transport/tcp/pace.h"
 #include "transport/tcp/places.h"
@@ -55,7 +56,10 @@ class TcpTransport final : public Transport {
   TcpTransport(Rank rank, int world, const Options& options, std::chrono::milliseconds silence);
   ~TcpTransport() override;
 
-  void learn(const Hosts& hosts) { hosts_ = hosts; }
+  void learn(const Introduced& all) {
+    hosts_ = all.hosts;
+    link_rate_ = all.link_rate;
+  }
   Status listen(std::vector<Endpoint>& at) { return door_.listen(at); }
   // Makes the control connections: to higher ranks this one calls, lower ones call here. kTimeout names the first
   // that is missing, kCancelled where `interrupted` said so.
@@ -66,6 +70,7 @@ class TcpTransport final : public Transport {
   Rank rank() const override { return job_.rank; }
   int world() const override { return job_.world; }
   Hosts hosts() const override { return hosts_; }
+  std::uint64_t link_rate() const override { return link_rate_; }
   ByteView key() const override { return job_.key; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
@@ -238,6 +243,7 @@ class TcpTransport final : public Transport {
 
   Job job_;
   Hosts hosts_;
+  std::uint64_t link_rate_ = 0;
   const Options options_;
   const std::chrono::milliseconds silence_;
   asio::io_context context_;

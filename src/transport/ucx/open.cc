@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "transport/hello.h"
+#include "transport/link_rate.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace tithe::ucx {
@@ -28,6 +29,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   Result<std::unique_ptr<Worker>> worker = Worker::open(options, connect.silence, connect.world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
+    mine.link_rate = fastest_rate((*worker)->ways());
     if (address.ok())
       mine.address = std::move(*address);
     else
@@ -38,7 +40,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   const Result<Introduced> all = introduce(connect, std::move(mine), dialect());
   if (!all.ok()) return all.status();
   auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
-  transport->learn(all->hosts);
+  transport->learn(*all);
   // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(transport->connect(all->hellos, std::max(left, connect.timeout / 10), connect.interrupted));

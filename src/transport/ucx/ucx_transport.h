@@ -33,7 +33,10 @@ namespace tithe::ucx {
 class UcxTransport final : public Transport {
  public:
   UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key);
-  void learn(const Hosts& hosts) { hosts_ = hosts; }
+  void learn(const Introduced& all) {
+    hosts_ = all.hosts;
+    link_rate_ = all.link_rate;
+  }
   ~UcxTransport() override;
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
@@ -45,6 +48,7 @@ class UcxTransport final : public Transport {
   Rank rank() const override { return rank_; }
   int world() const override { return static_cast<int>(peers_.size()); }
   Hosts hosts() const override { return hosts_; }
+  std::uint64_t link_rate() const override { return link_rate_; }
   ByteView key() const override { return key_; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
@@ -177,6 +181,7 @@ class UcxTransport final : public Transport {
   Rank rank_;
   Secret key_;
   Hosts hosts_;
+  std::uint64_t link_rate_ = 0;
   std::unique_ptr<Worker> worker_;
   Watch watch_;
   std::vector<Peer> peers_;
