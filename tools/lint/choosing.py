@@ -83,7 +83,7 @@ def definitions(page: str, codecs: list[str], study: study_verdict.Study, first:
         "// SPDX-License-Identifier: Apache-2.0",
         "// What docs/choosing.md says of each codec: when to take it, and how it does under an optimizer.",
         "// Written by tools/lint/choosing.py --write.",
-        *(f'TITHE_WHEN("{codec}", "{have}")' for codec, have in advice(page, codecs)),
+        *(f'TITHE_WHEN("{codec}", "{have}")' for codec, have in dict.fromkeys(advice(page, codecs))),
     ]
     for codec in study.by_bytes():
         told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
