@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many local steps from C++: each of two ranks, threads of this process, minimises a square of its own for ten steps; then
-// they exchange how far they came, at 2 bits per value, and begin anew from the mean. As tithe.torch.LocalSteps does.
+// Many local steps from C++, as tithe.torch.LocalSteps makes them: each of two ranks, threads of this process, minimises
+// a square of its own for ten steps; then they exchange how far they came, at 2 bits per value, and go on from the mean.
 #include <cmath>
 #include <cstdio>
 #include <thread>
