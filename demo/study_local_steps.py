@@ -9,6 +9,7 @@ or under torchrun, on one machine. One process per rank; all arms one after the 
 Environment:
     SEEDS=3           runs of an arm, each with the same beginning and data in all arms
     STEPS=400         of a run
+    RATE=2e-3         the largest of AdamW's rates
     ARMS="a; b*"      by their names; all if unset
     TIMES=1           few steps of each arm, and how long one takes beside one without communication
     OUT=file.json
@@ -29,7 +30,7 @@ import tithe.torch
 from run import machine
 from study_models import LICENSES, Task, Transformer, read_texts, windows
 
-BATCH, RATE, BETAS = 8, 2e-3, (0.9, 0.99)  # of a rank; the memory of v fits the run
+BATCH, RATE, BETAS = 8, float(os.environ.get("RATE") or 2e-3), (0.9, 0.99)  # of a rank; the memory of v fits the run
 SPARSE = "topk:ratio=0.015625,values=4bit,indices=delta,feedback=decay,beta=0.95"  # SparseLoCo's 64 of 4,096
 
 

@@ -129,6 +129,8 @@ class Windows:
             if not fragment.send(weight, goes_on):
                 weight = 0.0
                 self._lose(fragment)
+            elif weight == 0.0:
+                self._drop(fragment)
         if not fragment.late:
             fragment.steps = 0
         fragment.planned = 0

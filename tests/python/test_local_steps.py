@@ -212,6 +212,30 @@ def test_sent_and_carry_and_in_flight_are_the_sum_of_local_steps():
             torch.testing.assert_close(booked, moved, rtol=0, atol=2e-5)
 
 
+def _forgotten(rank, world):
+    import tithe.torch
+
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.2)
+    codec = "topk:ratio=0.05,values=4bit,indices=delta,feedback=decay,beta=0.5"
+    with tithe.torch.LocalSteps(network, optimizer, every=4, start=0, min_values=0, codec=codec, timeout=20.0) as local:
+        begin, moved = values(network).astype("float64"), 0.0
+        for number in range(23):
+            optimizer.zero_grad()
+            loss_of(network, rank, number).backward()
+            moved -= 0.2 * sum(float(p.grad.double().sum()) for p in network.parameters())
+            optimizer.step()
+        here = (values(network).astype("float64") - begin).sum()  # what is outer, and this window's own steps
+        carry = -sum(float(local.residual(p).double().sum()) for p in network.parameters())
+        return moved, here + carry, -local.stats()["sum_forgotten"]
+
+
+def test_what_decay_forgets_is_booked():
+    moved, kept, forgotten = (sum(told) for told in zip(*run_ranks(2, _forgotten), strict=True))
+    assert abs(forgotten) > 0.01
+    assert moved == pytest.approx(kept + forgotten, abs=1e-4)
+
+
 def _own_data(rank, world):
     """Statistics of a batch norm, and an infinite mask that stays."""
     import tithe.torch
