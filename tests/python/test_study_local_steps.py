@@ -43,12 +43,11 @@ def test_times_are_told_beside_a_step_without_communication(tmp_path):
     assert study_local_report.time_table(runs).endswith(f"| {ratio:.2f} |")
 
 
-def test_the_page_has_the_runs_own_table():
+def test_the_page_has_the_tables_of_the_runs():
     results = ROOT / "bench" / "results"
-    assert (
-        study_local_report.main([str(results / "local_steps" / "loss.json")])
-        in (results / "local_steps.md").read_text()
-    )
+    for file in ("loss.json", "loss_8e-3.json"):
+        table = study_local_report.main([str(results / "local_steps" / file)])
+        assert table in (results / "local_steps.md").read_text()
 
 
 def test_a_gap_is_paired_by_seed():
