@@ -148,7 +148,7 @@ def test_local_steps_are_their_exchanges_spread_over_a_window():
 
 
 def test_the_trace_is_one_that_viewers_open(tmp_path):
-    told("simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 --trace t.json", tmp_path)
+    told("simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 --strategy server --trace t.json", tmp_path)
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert {"encode", "send", "recv", "merge", "store"} <= {e["name"] for e in events}
     assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)

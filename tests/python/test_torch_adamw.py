@@ -128,12 +128,12 @@ def test_replicas_are_bit_identical(codec):
     assert len(first[1]) == 4 and "(squares)" in first[2]
 
 
-def parts(rank, world, codec):
+def parts(rank, world, codec, strategy):
     """With which part of what it squares each parameter is divided, beside the true one. The model stands still."""
     ours, alone = net(), net()
     model = DDP(ours)
     optimizer = tithe.torch.optim.AdamW(ours.parameters(), lr=0.0, weight_decay=0.0, betas=(0.9, 0.99))
-    tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)
+    tithe.torch.attach(model, optimizer=optimizer, codec=codec, strategy=strategy, **OPTIONS)
     true = [torch.zeros_like(p) for p in ours.parameters()]
     for step in range(64):
         train(model, optimizer, rank, [step])
@@ -153,15 +153,17 @@ def parts(rank, world, codec):
 
 
 @pytest.mark.parametrize("codec", ["fp8", "minmax", "onebit"])
-def test_what_is_divided_by_is_the_true_square_again(codec):
-    for split, sent in run_ranks(4, parts, codec):
+@pytest.mark.parametrize(("strategy", "spread", "median"), [("gather", 0.7, 0.6), ("ring", 0.9, 0.9)])
+def test_what_is_divided_by_is_the_true_square_again(codec, strategy, spread, median):
+    """A ring rounds sums again on their way, and the later the coarser: less of the error is found."""
+    for split, sent in run_ranks(4, parts, codec, strategy):
         off, sent_off = (np.ptp(np.percentile(logs, [10, 90])) for logs in (split, sent))
         if codec == "fp8":
             assert np.median(np.abs(split)) < 0.05
         else:
             assert sent_off > 1  # as sent, small gradients are divided by the codec's error
-            assert off < 0.7 * sent_off
-            assert abs(np.median(split)) < 0.6  # what EF sends later is missed: steps are a little large
+            assert off < spread * sent_off
+            assert abs(np.median(split)) < median  # what EF sends later is missed: steps are a little large
 
 
 def test_when_parts_are_exchanged():
