@@ -70,11 +70,11 @@ class AdamW(torch.optim.AdamW):
         self._clips: Any = None
 
     @property
-    def tied(self) -> bool:
+    def _tied(self) -> bool:
         """Whether it is attached to a model."""
         return any(tie is not None for tie in (self._squares, self._exact, self._clips))
 
-    def clip(self) -> float:
+    def _clip(self) -> float:
         """Scales gradients down to max_norm, as torch.nn.utils.clip_grad_norm_ does; the factor."""
         if self.max_norm == 0:
             return 1.0
@@ -91,7 +91,7 @@ class AdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        factor = self.clip()
+        factor = self._clip()
         if self._squares is None:
             _plain(torch.optim.AdamW.step)(self)
             return loss

@@ -73,7 +73,7 @@ class Ties:
                 self.all.append(Velocities(each, names))
 
     def _tie_adamw(self, each: AdamW, names: Names) -> None:
-        if each.tied:
+        if each._tied:
             raise ValueError("this optimizer is attached to a model already: State.detach() it there first")
         wrong = [name for name in _REFUSED if any(group.get(name) for group in each.param_groups)]
         if wrong:

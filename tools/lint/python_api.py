@@ -41,7 +41,7 @@ class Module:
                 return self, node
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tithe":
                 for alias in node.names:
-                    if (alias.asname or alias.name) == name and node.module != COMPILED:
+                    if (alias.asname or alias.name) == name and node.module not in (COMPILED, self.name):
                         return Module(self.root, node.module).find(alias.name)
         return None
 
@@ -90,9 +90,9 @@ def entries(module: Module) -> Iterator[tuple[str, str | None, Path, int]]:
 
 def modules(root: Path) -> list[str]:
     """Those that people import: their names do not begin with an underscore."""
-    files = (root / "python/tithe").glob("*.py")
-    names = sorted(f"tithe.{path.stem}" for path in files if not path.stem.startswith("_"))
-    return ["tithe", *names]
+    files = (path.relative_to(root / "python") for path in (root / "python/tithe").rglob("*.py"))
+    names = (".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files)
+    return sorted(name for name in names if "._" not in name)
 
 
 def page(root: Path) -> str:
