@@ -89,8 +89,8 @@ inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
 // Small sizes on every path. Those of a thousand and more on what dispatch takes by itself, and on every path two or
 // three of them. The largest on what dispatch takes at the codec's defaults, and on one more path of each codec in each
-// setting, another one from setting to setting. Programs are few and have a path of their own: everything, as for all where
-// TITHE_TEST_FULL=1.
+// setting, another one from setting to setting. Programs are few and have a path of their own: everything, as for all
+// codecs where TITHE_TEST_FULL=1.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> some, all = all_codec_cases();
   if (harness::full_products()) return all;
