@@ -9,6 +9,7 @@
 #include "fuzz/targets.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/loader.h"
+#include "support/scratch.h"
 
 namespace tithe::fuzz {
 namespace {
@@ -61,6 +62,8 @@ void run_program(const lang::LoadedProgram& program, std::uint32_t seed) {
   const Impl& impl = codec.reference();
   Call call{.settings = defaults(codec), .seed = 1, .shared_seed = 2, .round = 3};
   for (const std::size_t n : {0, 1, 37}) {
+    const ScratchForTest scratch(codec, call.settings, n);
+    call.scratch = scratch;
     const std::vector<float> grad = some_values(n, seed);
     std::vector<float> left(n), out(n, 99.0F);
     Input context;

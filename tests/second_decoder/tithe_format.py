@@ -217,8 +217,8 @@ def read_state(state: bytes) -> dict:
     f = Fields(body)
     magic, version, rank, world, rounds = f.numbers("IIIIQ")
     must(magic == 0x53544954, "magic")
-    must(version == 3, f"version {version}")
-    codec, schedule = f.text("Q"), f.text("Q")
+    must(version == 6, f"version {version}")
+    texts = {name: f.text("Q") for name in ("codec", "opened", "decided", "link", "schedule")}
     told = dict(zip(("learning_rate", "least_loss", "steps"), f.numbers("ddI"), strict=True))
     (count,) = f.numbers("Q")
     keys: dict[str, dict] = {}
@@ -234,5 +234,4 @@ def read_state(state: bytes) -> dict:
         kind, size = f.numbers("QQ")
         keys[key] = {"n": n, "residual": residual, "velocity": velocity, "kind": kind, "memory": f.take(size)}
     f.end()
-    head = {"rank": rank, "world": world, "rounds": rounds, "codec": codec, "schedule": schedule, "told": told}
-    return {**head, "keys": keys}
+    return {"rank": rank, "world": world, "rounds": rounds, **texts, "told": told, "keys": keys}
