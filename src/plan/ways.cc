@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
 #include <utility>
 
 #include "plan/pace.h"
@@ -72,7 +71,7 @@ std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual
 
 const Strategy& best_way(const std::vector<Way>& ways, std::size_t n) {
   const auto seconds = [&](const Way& way) { return seconds_among_others(way.pace, n); };
-  const double least = std::ranges::min(ways | std::views::transform(seconds));
+  const double least = seconds(*std::ranges::min_element(ways, {}, seconds));
   const auto rank = [&](const Way& way) {
     const bool as_fast = seconds(way) <= kAsFast * least;
     return std::pair(!as_fast, as_fast ? way.pace.delay : 0);

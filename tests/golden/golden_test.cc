@@ -185,6 +185,9 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                         .world = 4,
                                         .round = 9,
                                         .codec = "dgc:feedback=momentum",
+                                        .opened = "dgc",
+                                        .decided = "{}",
+                                        .link = "1Gb/s",
                                         .schedule = "warmup:400+recover:0.05",
                                         .told = {.learning_rate = 0.125, .least_loss = 0.75, .steps = 2}},
                                        store)}};

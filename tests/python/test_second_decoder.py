@@ -153,6 +153,9 @@ def test_state():
         "world": 4,
         "rounds": 9,
         "codec": "dgc:feedback=momentum",
+        "opened": "dgc",
+        "decided": "{}",
+        "link": "1Gb/s",
         "schedule": "warmup:400+recover:0.05",
         "told": {"learning_rate": 0.125, "least_loss": 0.75, "steps": 2},
         "keys": {
