@@ -31,7 +31,7 @@ constexpr Twin kTwins[] = {
 #undef TITHE_PROGRAM
 };
 
-// Of one program.
+// One program in C++.
 struct Made {
   std::vector<CppBody> bodies;
   std::vector<int>

@@ -19,7 +19,6 @@ Environment:
 """
 
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -34,7 +33,6 @@ import study_arms
 import study_cells
 import study_results
 import tithe
-from run import machine
 from study_arms import FACTORS, PARTS, TUNED_ON, Arm
 from study_models import Tasks
 from study_texts import Texts
@@ -68,19 +66,12 @@ def work(job: tuple[Arm, int, float]) -> dict | str:
 
 class Results(study_results.Results):
     def __init__(self, folder: Path, about: str, share: float, resume: bool):
-        given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
         details = {
-            "machine": machine(),
-            "command": " ".join([*given, "make study-adam"]),
-            "data": about,
-            "ranks": study_cells.RANKS,
-            "strategy": study_cells.STRATEGY,
             "share": share,
             "shapes": {name: list(shape) for name, shape in study_arms.SHAPES.items()},
             "rates": {", ".join(key): rate for key, rate in study_arms.RATES.items()},
         }
-        same = ("data", "ranks", "strategy", "share")
-        super().__init__(folder, "study_adam", details, same, resume)
+        super().__init__(folder, "study_adam", SHOWN, about, details, ("share",), resume)
 
     @staticmethod
     def key(run: dict) -> tuple:

@@ -19,7 +19,6 @@ Environment:
 
 import dataclasses
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -33,7 +32,6 @@ import study_cells
 import study_results
 import study_verdict
 import tithe
-from run import machine
 from study_models import Tasks
 from study_verdict import OWN
 
@@ -94,16 +92,8 @@ class Results(study_results.Results):
     """OUT: the runs so far."""
 
     def __init__(self, folder: Path, about: str, resume: bool):
-        given = [f"{n}={shlex.quote(os.environ[n])}" for n in SHOWN if os.environ.get(n)]
-        details = {
-            "machine": machine(),
-            "command": " ".join([*given, "make study-optimizers"]),
-            "data": about,
-            "ranks": study_cells.RANKS,
-            "strategy": study_cells.STRATEGY,
-            "cells": {name: dataclasses.asdict(cell) for name, cell in study_cells.CELLS.items()},
-        }
-        super().__init__(folder, "study_optimizers", details, ("data", "ranks", "strategy", "cells"), resume)
+        details = {"cells": {name: dataclasses.asdict(cell) for name, cell in study_cells.CELLS.items()}}
+        super().__init__(folder, "study_optimizers", SHOWN, about, details, ("cells",), resume)
 
     @staticmethod
     def key(run: dict) -> tuple:

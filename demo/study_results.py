@@ -2,22 +2,46 @@
 """The runs of a study as a file, a run per line, that a study which was stopped goes on from."""
 
 import json
+import os
+import shlex
 from pathlib import Path
+
+import study_cells
+from run import machine
 
 
 class Results:
     """OUT/NAME.json, after each run, and OUT/NAME.md.
 
-    details: what stands above the runs. same: keys of it that may not differ from those of a file that is gone on from.
+    shown: variables of the environment that belong to the command. about: the data. details: what else stands above the
+    runs. same: keys of these that may not differ from those of a file that is gone on from; data and ranks never may.
     """
 
-    def __init__(self, folder: Path, name: str, details: dict, same: tuple[str, ...], resume: bool):
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        shown: tuple[str, ...],
+        about: str,
+        details: dict,
+        same: tuple[str, ...],
+        resume: bool,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / f"{name}.json"
-        self.details = {**details, "runs": []}
+        given = [f"{n}={shlex.quote(os.environ[n])}" for n in shown if os.environ.get(n)]
+        self.details = {
+            "machine": machine(),
+            "command": " ".join([*given, f"make {name.replace('_', '-')}"]),
+            "data": about,
+            "ranks": study_cells.RANKS,
+            "strategy": study_cells.STRATEGY,
+            **details,
+            "runs": [],
+        }
         if resume and self.file.exists():
             old = json.loads(self.file.read_text())
-            for key in same:
+            for key in ("data", "ranks", "strategy", *same):
                 if old[key] != self.details[key]:
                     raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
             self.details["runs"] = old["runs"]

@@ -54,7 +54,7 @@ std::string size_text(const Rule& rule);
 // Of rule `number`, counted from 1, for messages: rule 2 ('*.bias').
 std::string label(const Rule& rule, std::size_t number);
 
-// What a part costs by a strategy (src/plan/pace.h).
+// The cost of a part by a strategy (src/plan/pace.h).
 struct Pace {
   double compute = 0, inside = 0, wire = 0;  // seconds per value
   double frames = 0;                         // seconds per part, of handling them

@@ -32,7 +32,7 @@ const Codec* find_codec(CodecId id) {
 
 namespace {
 
-// Of codecs.def.
+// A codec of codecs.def, and not of a file.
 bool is_own(const Codec& codec) { return std::ranges::find(all_codecs(), &codec) != all_codecs().end(); }
 
 }  // namespace

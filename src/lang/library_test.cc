@@ -14,7 +14,7 @@
 namespace tithe::lang {
 namespace {
 
-// Those that have the combination `at`; real parameters are as they are where none is given.
+// Settings that have the combination `at`; real parameters have their defaults.
 Settings settings_of(const LoadedProgram& program, std::size_t at) {
   Settings settings = defaults(program.codec);
   for (std::size_t k = program.counts.size(); k-- > 0;) {

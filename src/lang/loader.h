@@ -39,7 +39,7 @@ struct LoadedProgram {
   std::vector<Phase> phases;
   std::vector<Impl> impls;          // compiled, and the interpreter
   std::vector<std::size_t> counts;  // per parameter: its values; 0: it is real
-  // What is claimed, where anything is, of each combination, and where it holds; no `where`: everywhere.
+  // A claim about each combination, if one was made, and where it holds; no `where`: everywhere.
   struct Claimed {
     bool made = false;
     std::vector<Combination> value, where;

@@ -11,7 +11,7 @@ namespace tithe::lang {
 // now. Where they cannot, the interpreter runs them. Safe from any thread.
 void prepare(const LoadedProgram& program, const Settings& settings);
 
-// Whether they were compiled with tithe itself, as a codec of the library, or run by its kernels of lists.
+// True: all phases were compiled with tithe itself, as a codec of the library, or run by its kernels of lists.
 bool is_built_in(const LoadedProgram& program, const Settings& settings);
 
 // One line: "compiled for avx3, from the cache", "interpreted: there is no compiler here (c++, g++, clang++)".

@@ -41,6 +41,10 @@ std::string to_string(const Allowance& allowance) {
 
 bool always_allowed(const Spec& spec) { return spec.codec->traits.lossless || spec.codec->name == "bf16"; }
 
+std::vector<Spec> codecs_without_a_word() {
+  return {*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec("zip")};
+}
+
 std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key) {
   std::vector<Spec> named, general;
   bool taken = false;
@@ -52,9 +56,8 @@ std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_vie
       named.push_back(a.codec);
     }
   }
-  std::vector<Spec> out{*parse_spec("fp32")};
-  if (!taken) out.push_back(*parse_spec("bf16"));
-  out.push_back(*parse_spec("zip"));
+  std::vector<Spec> out = codecs_without_a_word();
+  if (taken) std::erase_if(out, [](const Spec& s) { return !s.codec->traits.lossless; });
   for (const Spec& s : taken ? named : general)
     if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
   return out;

@@ -61,7 +61,7 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
     const bool joins = law != nullptr && *law == Law::kConcat;
     crossing += bytes * (joins ? cost.concat_link_shares : cost.link_shares);
     inside += bytes * together * (joins ? cost.concat_result_shares : cost.result_shares);
-    // Of what all ranks of a host send, the rest stays there.
+    // All ranks of a host send together; the rest stays there.
     const double sent = together * (joins ? cost.concat_shares : cost.wire_shares);
     const double leave = joins ? cost.concat_link_shares : cost.link_shares;
     if (strategy.between == nullptr) inside += bytes * std::max(0.0, sent - leave);
@@ -117,7 +117,7 @@ std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same) {
     });
   };
   if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
-  // What a part costs beside its values is spread over more of them: once worth it, always.
+  // The cost of a part beside its values is spread over more of them: once worth it, always.
   std::size_t no = 0, yes = kUsualPartValues;
   while (yes - no > 1) {
     const std::size_t middle = no + (yes - no) / 2;

@@ -37,20 +37,21 @@ inline constexpr std::size_t kUsualWholePartValues = std::size_t{1} << 20;
 inline constexpr double kInsideRate = 1e10;
 // Seconds that a rank spends on a frame, where the link's are not fewer.
 inline constexpr double kHandling = 8e-6;
-// What arrives of a link's rate where several hosts send to one rank at the same time (bench/results/truth.md).
+// The share of a link's rate that arrives where several hosts send to one rank at the same time
+// (bench/results/truth.md).
 inline constexpr double kManyToOne = 0.9;
 
 // The law by which payloads of a phase combine: the first of the strategy's that the phase knows; nullptr: none.
 const Law* first_law(const Phase& phase, const Strategy& strategy);
 
-// What fits the simulator best (planner/auto_strategy_test.cc).
+// The values that fit the simulator best (planner/auto_strategy_test.cc).
 inline constexpr double kBeside = 0.3, kSeen = 0.01, kSeenOfBucket = 0.2;
 inline constexpr double kBucketValues = 6.25e6;  // of the usual bucket, 25 MB
 
 Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link);
 // T(n) of the above.
 double seconds_among_others(const Pace& pace, std::size_t n);
-// Of a tensor alone, in so many parts.
+// The time of a tensor alone, in so many parts.
 double seconds(const Pace& pace, std::size_t n, std::size_t parts);
 // The parts in which a tensor of n values alone takes the least time.
 std::size_t best_parts(const Pace& pace, std::size_t n);

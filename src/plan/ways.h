@@ -18,7 +18,7 @@ inline constexpr double kAssumedRate =
 inline constexpr double kMostLost = 1.0 / 32;
 inline constexpr double kAsFast = 1.01;
 
-// Whether the roundings of a strategy lose little, or as little as `server`: "accurate" of the above.
+// True: the roundings of a strategy lose little, or as little as those of `server`: "accurate" of the above.
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
 // What a tensor may travel by, in the order of strategies.def; never empty. `aggregator` never: it is there to compare
 // with. `inside`: a codec was named for what ranks of one host send each other, so only strategies that treat hosts

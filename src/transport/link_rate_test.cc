@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What drivers say of links, in a made-up /sys.
+// Rates that drivers tell in a made-up /sys.
 #include "transport/link_rate.h"
 
 #include <gtest/gtest.h>

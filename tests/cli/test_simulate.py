@@ -148,10 +148,21 @@ def test_local_steps_are_their_exchanges_spread_over_a_window():
 
 
 def test_the_trace_is_one_that_viewers_open(tmp_path):
-    told("simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 --strategy server --trace t.json", tmp_path)
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    assert {"encode", "send", "recv", "merge", "store"} <= {e["name"] for e in events}
-    assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)
+    for more, names in (("", set()), ("--strategy server", {"merge"})):
+        told(f"simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 {more} --trace t.json", tmp_path)
+        events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+        assert {"encode", "send", "recv", "store", *names} <= {e["name"] for e in events}
+        assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)
+
+
+def test_sessions_are_told_the_link_of_the_cluster_or_what_is_said():
+    line = "simulate --model vgg19 --link 100Mb/s --ranks 4"
+    steps = {
+        more: told(f"{line} {more}")["settings"][0]["step_ms"]
+        for more in ("", "--tell-link none", "--tell-link 100Mb/s")
+    }
+    assert steps[""] < steps["--tell-link none"]
+    refused(f"{line} --tell-link quick", 2, "link 'quick'", "10Gb/s")
 
 
 @pytest.mark.parametrize(

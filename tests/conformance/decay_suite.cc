@@ -26,7 +26,7 @@ SessionOptions options_of(const Combination& c, Feedback kind, double beta) {
           .seed = 7};
 }
 
-// Of one rank, all rounds together.
+// The book of one rank, all rounds together.
 struct Account {
   double put_in = 0, came_out = 0, forgotten = 0, magnitude = 0;
   bool owes = false;  // something waits at the end

@@ -189,7 +189,7 @@ def _booked(rank, world, cases):
                 local._windows.wait()
                 pending = local._windows._pending
                 flying = {e.key for e in pending.fragment.entries} if pending is not None else set()
-                # What has arrived and is not merged: every rank's share of it is the mean.
+                # The mean that has arrived and is not merged is every rank's share.
                 arrived = -torch.cat(
                     [(e.out if e.key in flying else torch.zeros_like(e.out)).reshape(-1) for e in entries]
                 )

@@ -21,7 +21,7 @@ import study_verdict  # noqa: E402
 
 OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
-# What attach(optimizer=...) sends without a word: the fewest bytes that hold here and in bench/results/study_adam.md.
+# attach(optimizer=...) sends these without a word: the fewest bytes that hold here and in bench/results/study_adam.md.
 DEFAULTS = {FIRST: "eden:bits=3", "SGD 0.9": "eden:bits=3", "tithe's AdamW": "eden:bits=3"}
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
@@ -78,6 +78,14 @@ def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str]]:
                 yield codec, have
 
 
+def verdicts(study: study_verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """(codec, what was found under each optimizer that it was run with)."""
+    for codec in study.by_bytes():
+        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
+        if codec != "fp32":
+            yield codec, {name: verdict for name, verdict in told.items() if verdict}
+
+
 def definitions(page: str, codecs: list[str], study: study_verdict.Study, first: dict[str, str]) -> str:
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
@@ -85,10 +93,8 @@ def definitions(page: str, codecs: list[str], study: study_verdict.Study, first:
         "// Written by tools/lint/choosing.py --write.",
         *(f'TITHE_WHEN("{codec}", "{have}")' for codec, have in dict.fromkeys(advice(page, codecs))),
     ]
-    for codec in study.by_bytes():
-        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
-        if codec != "fp32":
-            lines += [f'TITHE_STUDIED("{codec}", "{name}", "{verdict}")' for name, verdict in told.items() if verdict]
+    for codec, told in verdicts(study, first):
+        lines += [f'TITHE_STUDIED("{codec}", "{name}", "{verdict}")' for name, verdict in told.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -100,10 +106,8 @@ def module(study: study_verdict.Study, first: dict[str, str]) -> str:
         "",
         "STUDIED = {",
     ]
-    for codec in sorted(study.codecs):
-        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
-        if codec != "fp32":
-            lines += [f'    "{codec}": {{', *(f'        "{k}": "{v}",' for k, v in told.items() if v), "    },"]
+    for codec, told in sorted(verdicts(study, first)):
+        lines += [f'    "{codec}": {{', *(f'        "{k}": "{v}",' for k, v in told.items()), "    },"]
     chosen = [f'    "{optimizer}": "{codec}",' for optimizer, codec in DEFAULTS.items()]
     return "\n".join([*lines, "}", "DEFAULTS = {", *chosen, "}", f'OWN = "{OPTIMIZERS[-1]}"']) + "\n"
 

@@ -118,7 +118,8 @@ std::string plan_verdict(const std::string& plan, const Spec& spec) {
                      to_string(spec));
 }
 
-// Of the first part, as the ranks' plan has it: only they know who shares a host. Without a part what was chosen.
+// The strategy of the first part, as the ranks' plan has it: only they know who shares a host. Without a part: the
+// chosen one.
 std::string strategy_of(const std::string& plan, const Choice& choice) {
   constexpr std::string_view kBy = " by ";
   const std::size_t at = plan.find(kBy);

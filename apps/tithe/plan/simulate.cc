@@ -163,7 +163,6 @@ Result<Answer> simulate_point(const Scene& scene, Setting setting, const Simulat
 }
 
 Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
-  TITHE_TRY(sim::check_ranks(scene.cluster));  // before the smaller points
   Sweep sweep;
   set_points(scene, args, sweep);
   Report report;

@@ -17,7 +17,7 @@ Status check_windows(const SimulateArgs& args);
 // All but `setting`, `compute` and `exchange` are means over the H iterations of a window.
 Result<Answer> simulate_windows(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                 SimulateArgs args);
-// What stands under a table; empty without --every.
+// Lines that stand under a table; empty without --every.
 std::string windows_text(const SimulateArgs& args, std::span<const Answer> answers);
 
 }  // namespace tithe::cli

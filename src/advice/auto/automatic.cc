@@ -193,7 +193,7 @@ class Automatic final : public engine::Advisor {
 
   Status measure_codecs(const planner::Job& job) {
     if (costs_) return {};
-    std::vector<Spec> codecs{*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec("zip")};
+    std::vector<Spec> codecs = codecs_without_a_word();
     for (const Allowance& a : spec_.allowed) codecs.push_back(a.codec);
     Result<sim::Costs> measured = measured_costs(job, codecs);
     if (!measured.ok()) return measured.status();

@@ -84,8 +84,8 @@ class Observer final : public engine::Advisor {
       return trouble(
           fmt::format("in {} steps there were no {} in turn that hand over the same tensors together",
                       kMostUnlike, kFirst));
-    std::vector<Spec> codecs{*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec("zip"),
-                             *parse_spec(kHint)};
+    std::vector<Spec> codecs = codecs_without_a_word();
+    codecs.push_back(*parse_spec(kHint));
     const auto add = [&](const Spec& spec) {
       if (std::find(codecs.begin(), codecs.end(), spec) == codecs.end()) codecs.push_back(spec);
     };

@@ -53,7 +53,7 @@ class Board {
   // By the strategy that is best for the codec, as the estimate says.
   Assignment best_uniform(const Spec& spec);
   Decision grouped(std::size_t tensor) const;
-  // What a session does that has this codec and strategy, no rules, and is told the link: small tensors as fp32,
+  // A session with this codec and strategy and no rules, which is told the link: it sends small tensors as fp32,
   // whatever is allowed. With bf16 inside there is a rule, for tensors of kUsualMinValues and more.
   Assignment setting(int option, bool rounded_inside);
   // The same, but what is small travels as its base, and what may not have the option too.

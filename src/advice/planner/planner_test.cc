@@ -280,7 +280,7 @@ sim::Cluster cluster_of(const std::string& hosts) {
   return *cluster;
 }
 
-// What people run without a plan, simulated as a session's options say it that is told the link.
+// A session without a plan, which is told the link: the least step of all strategies, simulated.
 Seconds least_of(const Question& q, const std::string& codec) {
   Seconds least = sim::kNever;
   const Link link = *parse_link(q.cluster.link_text(q.costs));

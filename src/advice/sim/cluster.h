@@ -32,8 +32,8 @@ class Cluster {
     Rank first_rank = 0;
     int machine = 0;  // whose cores its ranks' lanes run on
   };
-  // Of each rank's device: bytes per second between its memory and the host's, 0: gradients lie in the host's; and
-  // between devices of one host.
+  // Each rank's device: bytes per second between its memory and the host's, where 0 means that gradients lie in the
+  // host's; and between devices of one host.
   struct Device {
     double rate = 0;
     Seconds latency = 0;
@@ -80,9 +80,9 @@ class Cluster {
   // The links from one rank to another, and the time that a byte needs beside them. `links` is overwritten.
   Seconds way(Rank from, Rank to, std::vector<int>& links) const;
 
-  // What a session on it is told as `link`: the rate of the slowest host's link, and what a frame takes from one rank's
-  // hands into another's. Empty where nobody could say it: of one host, and where hosts stand on several switches, so
-  // that their links are not alike.
+  // The `link` that a session on it is told: the rate of the slowest host's link, and the time of a frame from one
+  // rank's hands into another's. Empty where nobody could say it: with one host, and where hosts stand on several
+  // switches, so that their links are not alike.
   std::string link_text(const Costs& costs) const;
 
   // Its first hosts, all of one kind, as [[hosts]] has them.

@@ -50,7 +50,7 @@ TEST(WorldDevices, CopiesOfADeviceTakeTurns) {
   const Seconds one = step(hosts(kDevice), {0});
   // The link is fast: all that is left is the stream of copies, four of them.
   EXPECT_NEAR(step(hosts(kDevice), {0, 0}), one + 2 * (kLatency + kCopy), 0.1 * one);
-  // What comes much later waits for nobody.
+  // A tensor that comes much later waits for nobody.
   EXPECT_NEAR(step(hosts(kDevice), {0, 1.0}), 1.0 + one, 1e-9);
 }
 

@@ -251,9 +251,10 @@ void keep(const Carry& in, std::size_t bytes, std::uint8_t* at) {
     hn::StoreU(take<kResidual>(in, i), Floats(), in.residual_out + i);
 }
 
-// What is sent, rotated back, is taken from the values. Sums of levels fit 16 bits: as the squares of the block's
-// rotated values, in deviations, add up to kBlock, their sizes do to kBlock at most, and levels to less than 20 kBlock.
-// Whole numbers may be added in any order, so that in which narrowing has left them is kept until they are widened.
+// The levels that are sent are rotated back and taken from the values. Sums of levels fit 16 bits: the squares of the
+// block's rotated values, in deviations, add up to kBlock, so their sizes add up to kBlock at most, and levels to less
+// than 20 kBlock. Whole numbers may be added in any order, so they stay in the order that narrowing left, until they
+// are widened.
 template <bool kResidual, typename Fetch>
 HWY_INLINE void leave(const Carry& in, const Signs& signs, float scale, std::int16_t* HWY_RESTRICT level,
                       Fetch fetch) {

@@ -66,7 +66,7 @@ struct Head {
   }
 };
 
-// What is cut of a value's bits, and put together again.
+// A value's bits are cut into these parts, and put together again.
 inline std::uint8_t exponent_of(std::uint32_t bits) { return static_cast<std::uint8_t>(bits >> 23); }
 inline std::uint8_t middle_of(std::uint32_t bits) {
   return static_cast<std::uint8_t>((bits >> 15 & 0xfeU) | bits >> 31);

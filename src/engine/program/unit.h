@@ -107,8 +107,8 @@ class Unit {
   // Whether some value of the result is beyond what is carried on (carry::kMostCarried).
   bool excessive() const { return excessive_; }
 
-  // What the carry keeps moves on (keep), or stays as it was and the bucket is filled with NaN. Returns the sum of what
-  // decay has forgotten.
+  // The carry moves on (keep), or stays as it was and the bucket is filled with NaN. Returns the sum that decay has
+  // forgotten.
   double commit(bool keep);
   carry::Buffers& carry() { return carry_; }
 

@@ -16,7 +16,7 @@ struct SavedHead {
   std::uint64_t round = 0;
   std::string codec;         // and choices, of the last commit
   std::string opened = {};   // the same that the session was opened with, where those are others
-  std::string decided = {};  // by codec "auto": what src/automatic makes of it
+  std::string decided = {};  // by codec "auto", as src/advice/auto reads it
   std::string link = {};     // that the session took, said or found; empty: none was known
   std::string schedule = {};
   Schedule::Told told = {};

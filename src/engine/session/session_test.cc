@@ -422,7 +422,7 @@ TEST(Session, SteadyRoundsOfEveryProgramAllocateNothing) {
       codec = cache + entry.path().filename().string();
       std::ofstream(codec) << std::ifstream(entry.path()).rdbuf() << "\n# Interpreted.\n";
     }
-    // What is compiled here is compiled in but for one, whose trits are written by way of memory.
+    // The build has compiled all of them but one, whose trits are written by way of memory.
     ::setenv("TITHE_CXX", entry.path().stem() == "threelc" ? "c++" : "none", 1);
     const std::string how = how_it_runs(*parse_spec(codec));
     for (const bool reference : {false, true}) {

@@ -40,7 +40,7 @@ ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
 
 constexpr std::size_t kAtOnce = 16, kFlatAtOnce = 4;  // payloads that are decoded in one go
 
-// Of so many flat payloads (lang/cpp/flat_payload.h); of programs that have none: 0.
+// Bytes of so many flat payloads (lang/cpp/flat_payload.h); 0 for programs that have none.
 std::size_t flat_memory(const Checked& program, std::size_t n, std::size_t payloads) {
   return program.varies() ? payloads * flat_bytes(program, n) : 0;
 }

@@ -29,7 +29,7 @@ inline constexpr unsigned kAllKinds = 6;
 bool same_as_interpreter(const Object& object, const Combination& of, const Settings& settings,
                          unsigned kinds);
 
-// What runs a phase now, at the level in use; nullptr: the interpreter.
+// The object that runs a phase now, at the level in use; nullptr: the interpreter.
 const Object* object_of(const Combination& of);
 
 // Sees to it that a phase runs as fast as it can at this level, and says how in Running::how. One call at a time.

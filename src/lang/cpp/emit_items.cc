@@ -169,7 +169,7 @@ int ItemText::sent(int k) const {
   return k;
 }
 
-// Whether b holds where a does.
+// True: b holds wherever a does.
 bool ItemText::implies(int a, int b) const {
   a = sent(a), b = sent(b);
   const Node& n = node(a);

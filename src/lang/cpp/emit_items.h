@@ -50,7 +50,7 @@ class ItemText : public PassText {
     return item.where != kNone && node(item.where).stage == Stage::kValue;
   }
   bool of_block(const Item& item) const { return item.where != kNone && !of_all(item) && !of_values(item); }
-  // What encode sends need not be looked at where it always holds.
+  // True: the condition holds for all that encode sends, so it is not looked at.
   bool always(int k) const;
   void condition_masks(bool sending = false);
   void look_at_conditions(bool sending = false);

@@ -48,7 +48,7 @@ void trim_cache(const std::string& path, std::size_t most);
 struct BuiltIn {
   Level level;
   const Object* objects;  // up to one without a key
-  // Of a codec of the library (lang/library.h) its name, and for each combination and phase which object runs it, -1:
+  // For a codec of the library (lang/library.h): its name, and the object that runs each combination and phase; -1:
   // none does.
   std::string_view library = {};
   std::span<const std::int16_t> object_of = {};

@@ -16,9 +16,9 @@ std::vector<double> values_of(const Param& param);
 // the first that is not in order. At least one where there is no problem.
 std::vector<std::vector<Checked>> check(const File& file, Problems& problems);
 
-// What the author claims, in the combination of `of`, as a program of plan nodes: Claim::value, whose result is f64, or
-// Claim::where, whose result is a bool. One of errors reads the value that errs and the largest magnitude beside it:
-// kArgument 0 and 1, of f64.
+// The author's claim, in the combination of `of`, as a program of plan nodes: Claim::value, whose result is f64, or
+// Claim::where, whose result is a bool. A claim of errors reads the value that errs and the largest magnitude beside
+// it: kArgument 0 and 1, both f64.
 Checked check_claim(const File& file, const Claim& claim, bool where, const Checked& of, Problems& problems);
 
 }  // namespace tithe::lang

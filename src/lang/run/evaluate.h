@@ -26,7 +26,7 @@ class Registers {
  public:
   Registers(const Checked& program, const Schedule& schedule, std::uint8_t* memory)
       : program_(program), schedule_(&schedule), offset_(schedule.offset), memory_(memory) {}
-  // Of the plan alone, eight bytes for each of its nodes.
+  // The plan alone: eight bytes for each of its nodes.
   Registers(const Checked& program, const std::vector<std::size_t>& plan_offset, std::uint64_t* memory)
       : program_(program), offset_(plan_offset), memory_(reinterpret_cast<std::uint8_t*>(memory)) {}
 

@@ -21,7 +21,7 @@ namespace tithe::lang {
 
 struct Object;
 
-// What the compiler may use: few levels, so that a shared home directory serves different machines.
+// The instructions that the compiler may use: few levels, so that a shared home directory serves different machines.
 enum class Level : std::uint8_t { kBase, kAvx2, kAvx512 };
 inline constexpr std::size_t kLevels = 3;
 
@@ -94,7 +94,7 @@ PairsLimits limits_of(const Combination& of, const Settings& settings, std::size
 // The value of a plan node, of type f64 or f32.
 double plan_value(const Combination& of, int node, const Settings& settings, std::size_t n);
 float plan_float(const Combination& of, int node, const Settings& settings, std::size_t n);
-// Of what is claimed, which is the result: a number, for these arguments, or whether it holds.
+// The result of a claim: a number, for these arguments, or whether it holds.
 double plan_value(const Combination& claim, const Settings& settings, std::size_t n,
                   std::array<double, 2> arguments = {});
 bool plan_truth(const Combination& claim, const Settings& settings, std::size_t n);

@@ -289,7 +289,7 @@ Status Walk::corrupt(const std::string& what) const {
 
 // ---- Pairs
 
-// Of the candidates that share a slot the last one: how many stay.
+// Keeps the last of the candidates that share a slot. Returns how many stay.
 std::size_t Walk::keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const {
   const std::size_t per = program_.pairs.per;
   const auto key = static_cast<std::uint32_t>(mix64(given_.key) >> 32);

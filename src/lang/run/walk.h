@@ -16,7 +16,7 @@
 
 namespace tithe::lang {
 
-// What a walk needs of a call's memory.
+// A walk's pieces of a call's memory.
 struct WalkMemory {
   WalkMemory(CallMemory& memory, const Combination& of, const Settings& settings, std::size_t n);
 
@@ -28,7 +28,7 @@ struct WalkMemory {
   std::uint32_t** codes;            // per item, of a block, where its bytes depend on them
   std::uint32_t** widths;
   std::uint64_t* lengths;  // per item: bytes of the blocks that this entry of its table is about
-  // Of pairs. picked: also where a threshold's sample is sorted
+  // For pairs alone. A threshold's sample is sorted in `picked` too.
   std::uint32_t* picked = nullptr;
   std::uint32_t* slots = nullptr;
   float* values = nullptr;

@@ -155,7 +155,7 @@ INL U size_bits(F v) { return and_(bits_(v), splat(0x7fffffffU)); }
 INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_i(sizes))); }
 INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
-// Whether all numbers that were seen() are finite: 0 times one that is not is none.
+// Adds 0 times each number, which is NaN where a number is not finite; none_odd() tells at the end.
 INL F seen(F odd, F v) {
 #if W == 64
   odd.v[0] = (VF)_mm512_fmadd_ps((__m512)v.v[0], _mm512_setzero_ps(), (__m512)odd.v[0]);

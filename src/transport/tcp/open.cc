@@ -66,7 +66,7 @@ std::string addresses_here() {
   return text;
 }
 
-// Of the first interface that others are told of, beside the loopback: that is where they call first.
+// The rate of the first interface that others are told of, beside the loopback: they call there first.
 std::uint64_t link_rate_of(const std::vector<Endpoint>& at) {
   for (const Local& l : local_addresses())
     if (!l.address.is_loopback() &&
