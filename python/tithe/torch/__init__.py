@@ -84,6 +84,8 @@ from tithe._torch_keys import by_name
 from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
 from tithe._torch_optimizers import optimizers_of, suitable
+from tithe._torch_sharded import attach_sharded
+from tithe._torch_sharded_groups import is_sharded
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
@@ -122,11 +124,12 @@ class Gathered:
 
 
 def attach(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     codec: str | None = None,
     strategy: str = DEFAULT.strategy,
     *,
     optimizer: Any = None,
+    replicas: dist.ProcessGroup | None = None,
     **options: Any,
 ) -> State:
     """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
@@ -143,6 +146,15 @@ def attach(
     second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
     after `timeout` seconds.
     """
+    if is_sharded(model):
+        if optimizer is not None:
+            raise ValueError(
+                "optimizer= is for DistributedDataParallel: leave it out, and name a codec that suits yours "
+                "(docs/choosing.md)"
+            )
+        return attach_sharded(model, suitable(codec, ()), strategy, replicas, options)
+    if replicas is not None:
+        raise ValueError("replicas= is for models that fully_shard() made: leave it out")
     group = model_group(model)
     patience = usable_timeout(options)
 
