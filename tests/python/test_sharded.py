@@ -81,11 +81,16 @@ def parity(rank, world):
         "reduced as fp16": both(lambda: sharded(mesh, mp_policy=mixed(reduce_dtype=torch.float16))),
         "factor": both(lambda: sharded(mesh), prepare=lambda n: set_on_all(n, "set_gradient_divide_factor", 2.0)),
         "sums": both(lambda: sharded(mesh), prepare=lambda n: set_on_all(n, "set_force_sum_reduction_for_comms", True)),
-        "columns": both(lambda: sharded(mesh, lambda: nn.Sequential(nn.Linear(24, 8, bias=False)), shard_placement_fn=by_columns)),
+        "columns": both(lambda: sharded(mesh, wide, shard_placement_fn=by_columns)),
         "not resharded": both(lambda: sharded(mesh, reshard_after_forward=False)),
         "offloaded": both(lambda: sharded(mesh, offload_policy=CPUOffloadPolicy(pin_memory=False))),
     }
     return rounds
+
+
+def wide():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(24, 8, bias=False))
 
 
 def by_columns(_):
@@ -147,9 +152,9 @@ def meshes(rank, world):
         return replicate(network, mesh=every)
 
     every = init_device_mesh("cpu", (world,), mesh_dim_names=("replicate",))
-    in_two = FSDPMeshInfo(init_device_mesh("cpu", (world,)), shard_mesh_dim=0)
-    likewise = HSDPMeshInfo(init_device_mesh("cpu", (2, 2)), shard_mesh_dim=1, replicate_mesh_dim=0)
-    apart = HSDPMeshInfo(init_device_mesh("cpu", (4, 1)), shard_mesh_dim=1, replicate_mesh_dim=0)
+    in_two = FSDPMeshInfo(init_device_mesh("cpu", (world,), mesh_dim_names=("e",)), shard_mesh_dim=0)
+    likewise = HSDPMeshInfo(init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")), shard_mesh_dim=1, replicate_mesh_dim=0)
+    apart = HSDPMeshInfo(init_device_mesh("cpu", (4, 1), mesh_dim_names=("c", "d")), shard_mesh_dim=1, replicate_mesh_dim=0)
     rounds = [both(lambda: experts(in_two)), both(lambda: experts(likewise))]
     with pytest.raises(ValueError, match="replicated over different ranks"):
         tithe.torch.attach(experts(apart), **FP32)
@@ -194,10 +199,10 @@ def overlapping(rank, world):
     network = sharded(mesh_of())
     state = tithe.torch.attach(network, codec="fp8", **OPTIONS)
     store = dist.distributed_c10d._get_default_store()
-    out = network(batch(rank, 0))
     if rank < 2:
-        network[0].register_full_backward_hook(lambda *_: store.set(f"reached/{rank}", ""))
-    else:
+        network[1].register_full_backward_hook(lambda *_: store.set(f"reached/{rank}", ""))
+    out = network(batch(rank, 0))
+    if rank >= 2:
         out.register_hook(lambda _: store.wait([f"reached/{rank - 2}"]))
     began = state.stats()["bytes_sent"] if rank < 2 else None
     out.pow(2).mean().backward()
