@@ -116,7 +116,7 @@ class Group:
         divided = sums and (inner.force_sum_reduction_for_comms or flat.dtype == torch.float16)
         return (
             divided
-            or (inner._all_reduce_hook is not None and isinstance(self.native(), dist.ProcessGroup))
+            or (self.native() is not None and inner._all_reduce_hook is not None)  # of the user, after ours
             or any(
                 p.offload_to_cpu
                 or p.sharded_param.dtype != flat.dtype
@@ -136,9 +136,13 @@ class Group:
         if isinstance(getattr(self._inner.mesh_info, "replicate_process_group", None), _Replicas):
             raise ValueError("this model is attached already: its State is the one that attach() gave")
         if self.native() is not None and replicas is not None:
-            raise ValueError("replicas= is for a mesh without a replicate dimension, and this one has one: leave it out")
+            raise ValueError(
+                "replicas= is for a mesh without a replicate dimension, and this one has one: leave it out"
+            )
         if replicas is not None and self._inner._all_reduce_hook is not None:
-            raise ValueError("this model has an all-reduce hook already (set_all_reduce_hook): leave it out, or attach()")
+            raise ValueError(
+                "this model has an all-reduce hook already (set_all_reduce_hook): leave it out, or attach()"
+            )
         for name, seen in self._seen:
             if seen.requires_grad and seen.dtype not in DTYPES:
                 raise ValueError(
@@ -168,8 +172,8 @@ def groups_of(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> lis
     apart = {tuple(dist.get_process_group_ranks(group.native())) for group in groups if group.native() is not None}
     if len(apart) > 1:
         raise ValueError(
-            f"the model's parameter groups are replicated over different ranks, {sorted(apart)}: attach() takes one set "
-            "of replicas; attach to the modules one by one"
+            f"the model's parameter groups are replicated over different ranks, {sorted(apart)}: attach() takes one "
+            "set of replicas; attach to the modules one by one"
         )
     return groups
 

@@ -15,7 +15,12 @@ def model():
     """Parameters of 41 and 5 rows, which two ranks cannot share evenly, and one that a rank has nothing of."""
     torch.manual_seed(3)
     return nn.Sequential(
-        nn.Linear(WIDTH, 41), nn.Tanh(), nn.Linear(41, 16), nn.LayerNorm(16), nn.Linear(16, CLASSES), nn.Linear(CLASSES, 1)
+        nn.Linear(WIDTH, 41),
+        nn.Tanh(),
+        nn.Linear(41, 16),
+        nn.LayerNorm(16),
+        nn.Linear(16, CLASSES),
+        nn.Linear(CLASSES, 1),
     )
 
 

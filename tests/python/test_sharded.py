@@ -69,7 +69,7 @@ def in_backward(network, _, steps):
 def parity(rank, world):
     mesh = mesh_of()
     half, mixed = torch.bfloat16, MixedPrecisionPolicy
-    rounds = {
+    return {
         "plain": both(lambda: sharded(mesh)),
         "accumulated": both(lambda: sharded(mesh), run=accumulated),
         "clipped": both(lambda: sharded(mesh), run=clipped),
@@ -85,7 +85,6 @@ def parity(rank, world):
         "not resharded": both(lambda: sharded(mesh, reshard_after_forward=False)),
         "offloaded": both(lambda: sharded(mesh, offload_policy=CPUOffloadPolicy(pin_memory=False))),
     }
-    return rounds
 
 
 def wide():
@@ -153,8 +152,12 @@ def meshes(rank, world):
 
     every = init_device_mesh("cpu", (world,), mesh_dim_names=("replicate",))
     in_two = FSDPMeshInfo(init_device_mesh("cpu", (world,), mesh_dim_names=("e",)), shard_mesh_dim=0)
-    likewise = HSDPMeshInfo(init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")), shard_mesh_dim=1, replicate_mesh_dim=0)
-    apart = HSDPMeshInfo(init_device_mesh("cpu", (4, 1), mesh_dim_names=("c", "d")), shard_mesh_dim=1, replicate_mesh_dim=0)
+    likewise = HSDPMeshInfo(
+        init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")), shard_mesh_dim=1, replicate_mesh_dim=0
+    )
+    apart = HSDPMeshInfo(
+        init_device_mesh("cpu", (4, 1), mesh_dim_names=("c", "d")), shard_mesh_dim=1, replicate_mesh_dim=0
+    )
     rounds = [both(lambda: experts(in_two)), both(lambda: experts(likewise))]
     with pytest.raises(ValueError, match="replicated over different ranks"):
         tithe.torch.attach(experts(apart), **FP32)

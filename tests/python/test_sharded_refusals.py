@@ -60,7 +60,7 @@ def test_models_that_cannot_be_averaged_are_refused_with_the_cure():
             "replicas of DDP": "replicas= is for models that fully_shard() made",
             "replicas with other shards": "give each rank the group of those that hold the same shard",
             "hooked": "has an all-reduce hook already",
-            "double": "float64 are not supported: '0.weight'",
+            "double": "float64 are not supported: '3.weight'",
             "option": "did you mean 'min_values'",
             "meta": "model.to_empty(...)",
             "another torch": f"torch {torch.__version__} has no FSDPParamGroup.fsdp_parameters",

@@ -82,7 +82,7 @@ def test_a_distributed_checkpoint_goes_on_bit_for_bit(tmp_path):
 
 
 def others(rank, world):
-    """Each rank is given the state of the one that has the other shard of its replica, then that of the other replica."""
+    """Each rank is given the state of the other shard in its replica, then that of its shard in the other replica."""
     saved, texts = [None] * world, []
     network = sharded(mesh_of())
     state = tithe.torch.attach(network, **LOSSY)
