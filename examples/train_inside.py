@@ -30,8 +30,6 @@ for _ in range(40):
 if dist.get_rank() == 0:
     sent = state.stats()["bytes_sent"] / len(losses)
     dense = 4 * sum(p.numel() for p in model.parameters())
-    print(
-        f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; this rank sent {sent:,.0f} bytes per step, gradients have {dense:,}"
-    )
+    print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {sent:,.0f} bytes per step from this rank, of {dense:,} as fp32")
 state.close()
 dist.destroy_process_group()

@@ -187,8 +187,8 @@ def groups_inside(
         for text, members in together.items():
             if text.decode() != repr(members):
                 raise ValueError(
-                    f"inside= is the group of ranks {text.decode()}, and of the model's ranks {members} gave it: each rank "
-                    "gives the group of all ranks of the model on its host, and of no others"
+                    f"inside= is the group of ranks {text.decode()}, and of the model's ranks {members} gave it: each "
+                    "rank gives the group of all ranks of the model on its host, and of no others"
                 )
     sizes = sorted({len(members) for members in together.values()})
     if len(sizes) > 1:

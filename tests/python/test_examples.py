@@ -89,7 +89,7 @@ def test_train_inside_under_torchrun():
     )
     assert out.returncode == 0, out.stderr
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); this rank sent (\S+) bytes per step, gradients have (\S+)", out.stdout
+        r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", out.stdout
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and heads

@@ -155,8 +155,8 @@ def attach(
     """
     if optimizer is not None and (inside is not None or is_sharded(model)):
         raise ValueError(
-            "optimizer= is for DistributedDataParallel without inside=: leave it out, and name a codec that suits yours "
-            "(docs/choosing.md)"
+            "optimizer= is for DistributedDataParallel without inside=: leave it out, and name a codec that suits "
+            "yours (docs/choosing.md)"
         )
     if is_sharded(model):
         if inside is not None:
