@@ -32,7 +32,5 @@ for _ in range(40):
     losses.append(loss.item())
 if dist.get_rank() == 0:
     stats = tithe.c10d.stats(group)
-    print(
-        f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {stats['bytes_sent']:,} bytes instead of {stats['dense_bytes']:,}"
-    )
+    print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {stats['bytes_sent']:,} bytes, not {stats['dense_bytes']:,}")
 dist.destroy_process_group()

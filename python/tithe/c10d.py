@@ -159,7 +159,7 @@ class _Group(dist.ProcessGroup):
             return False
         kind = dist.ReduceOp.SUM if options is None else options.reduceOp
         return (
-            (kind == dist.ReduceOp.SUM or kind == dist.ReduceOp.AVG)  # noqa: PLR1714 (torch compares from the left alone)
+            any(kind == each for each in (dist.ReduceOp.SUM, dist.ReduceOp.AVG))  # not `in`: it compares the other way
             and tensor.dtype in DTYPES
             and tensor.layout == torch.strided
             and tensor.is_cpu

@@ -101,6 +101,6 @@ def test_average_c10d_under_torchrun():
         [*run, ROOT / "examples" / "average_c10d.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
     assert out.returncode == 0, out.stderr
-    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes instead of (\S+)", out.stdout).groups()
+    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", out.stdout).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
