@@ -8,6 +8,7 @@ or under torchrun, on one machine. One process per rank; all arms one after the 
 
 Environment:
     SEEDS=3           runs of an arm, each with the same beginning and data in all arms
+    FIRST=0           the first seed: 1 with SEEDS=2 adds two to a file of one, which the report puts together
     STEPS=400         of a run
     RATE=2e-3         the largest of AdamW's rates
     ARMS="a; b*"      by their names; all if unset
@@ -116,12 +117,13 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     times = bool(os.environ.get("TIMES"))
-    seeds, steps = int(os.environ.get("SEEDS") or 3), int(os.environ.get("STEPS") or 400)
+    first, seeds = int(os.environ.get("FIRST") or 0), int(os.environ.get("SEEDS") or 3)
+    steps = int(os.environ.get("STEPS") or 400)
     train_text, test_text = read_texts(LICENSES)
     task = Task(Transformer, windows(train_text, 1), windows(test_text, 128), "nats")
     out = Path(os.environ.get("OUT") or "study_local_steps.json")
     runs: list[dict] = []
-    for seed in range(1 if times else seeds):
+    for seed in range(first, first + (1 if times else seeds)):
         for arm in arms():
             length = max(60, 2 * arm.every + arm.every // 3) if times else steps
             told = {"arm": arm.name, "seed": seed, "steps": length}
