@@ -36,8 +36,7 @@ std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(
 // may be shorter, and its share larger.
 double contraction(const Settings& s, std::size_t n) {
   const std::size_t block = block_of(s, n);
-  const double sent =
-      static_cast<double>(sparse::count_of(s[kRatio], block)) / static_cast<double>(block);
+  const double sent = static_cast<double>(sparse::count_of(s[kRatio], block)) / static_cast<double>(block);
   return 1 - sent * sparse::kKeptEnergy[static_cast<std::size_t>(form(s).values)];
 }
 
@@ -48,29 +47,32 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   TITHE_TRY(sparse::check_values("topk", in.n));
   TITHE_TRY(codec::check_room("topk", out.size(), bound(call.settings, in.n)));
-  return largest::send_ref(form(call.settings), call.settings[kRatio], block_of(call.settings, in.n), in, out);
+  return largest::send_ref(form(call.settings), call.settings[kRatio], block_of(call.settings, in.n), in,
+                           out);
 }
 
-// What one selection needs, and the pairs of one block.
+// What one selection needs; the pairs of one block; and all values, which follow when all indices are written.
 std::size_t choose_scratch(const Settings& s, std::size_t n) {
   const std::size_t block = block_of(s, n);
-  const std::size_t most = std::max(largest::scratch(s[kRatio], block), largest::scratch(s[kRatio], n % block));
+  const std::size_t most =
+      std::max(largest::scratch(s[kRatio], block), largest::scratch(s[kRatio], n % block));
   return (most + 63) / 64 * 64;
 }
 std::size_t own_scratch(const Settings& s, std::size_t n) {
   const std::size_t block = block_of(s, n);
-  return choose_scratch(s, n) + (block < n ? sparse::bytes(sparse::count_of(s[kRatio], block)) : 0);
+  return choose_scratch(s, n) +
+         (block < n ? sparse::bytes(sparse::count_of(s[kRatio], block)) + 4 * most(s, n) : 0);
 }
 std::size_t scratch(const Settings& s, std::size_t n) {
   return sparse::scratch(form(s), own_scratch(s, n), most(s, n));
 }
 
-// Block by block. How many pairs there are is known at the end, so values first stand where the most indices would end.
+// Block by block.
 Result<Encoded> encode_blocks(const Call& call, const Carry& in, Bytes out) {
   const std::size_t block = block_of(call.settings, in.n);
   const Bytes pairs = call.scratch.subspan(choose_scratch(call.settings, in.n));
   std::uint8_t* const index = out.data() + sparse::kHead;
-  std::uint8_t* const value = index + 4 * most(call.settings, in.n);
+  std::uint8_t* const value = &pairs[sparse::bytes(sparse::count_of(call.settings[kRatio], block))];
   std::size_t count = 0;
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += block) {
@@ -84,7 +86,7 @@ Result<Encoded> encode_blocks(const Call& call, const Carry& in, Bytes out) {
     std::memcpy(value + 4 * count, chosen.values(), 4 * chosen.count());
     count += chosen.count();
   }
-  std::memmove(index + 4 * count, value, 4 * count);
+  std::memcpy(index + 4 * count, value, 4 * count);
   wire::put(out.data(), static_cast<std::uint32_t>(count));
   return Encoded{.bytes = sparse::bytes(count), .finite = finite};
 }

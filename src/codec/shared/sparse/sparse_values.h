@@ -47,8 +47,8 @@ inline constexpr std::size_t kValueBlock = 128;
 // the worst case. With fp16 such values are off by 2^-39 of the largest. inceptionn: 128 errors of 2^-9 of the largest.
 // 2bit: the high values add up to at least the largest, M, and are sent as no less than the mean, m, of all, cut by 2^-7:
 // m M is kept of at most 128 m M.
-inline constexpr double kKeptEnergy[] = {1,    1 - 0x1p-16,  1 - 0x1.0001p-22, 1 - 0x1p-7,
-                                         0.25, 1 - 0x1p-11, 0x1p-8};
+inline constexpr double kKeptEnergy[] = {1,           1 - 0x1p-16, 1 - 0x1.0001p-22, 1 - 0x1p-7, 0.25,
+                                         1 - 0x1p-11, 0x1p-8};
 
 // Bytes of an array of `count` values; with inceptionn an upper bound. If the form is fixed and count a multiple of
 // kValueBlock, this is also the offset of value `count` in a longer array.

