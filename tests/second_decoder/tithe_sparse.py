@@ -233,7 +233,7 @@ def read_codes(how: int, top: int, body: bytes, length: int) -> list[float]:
 
 
 def read_pairs(block: bytes, length: int) -> list[float]:
-    low, high = finite(read_bf16(block, 2))
+    low, high = finite(read_bf16(block[:4], 2))
     must(math.copysign(1, low) > 0 and math.copysign(1, high) > 0 and low <= high, "sparse: the two sizes")
     codes = [byte >> bit & 3 for byte in block[4:] for bit in (0, 2, 4, 6)]
     must(not any(codes[length:]), "sparse: padding")

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/windows.h"
+
+#include <algorithm>
+
+namespace tithe::planner {
+namespace {
+
+// Named as all slices have it.
+void add(Baseline& to, const Baseline& one, double every, std::string_view codec) {
+  to.step += one.step / every;
+  to.on_devices = to.on_devices || one.on_devices;
+  if (to.name.empty())
+    to.name = one.name, to.rules = one.rules;
+  else if (to.name != one.name)
+    to.name = std::string(codec) + ", by what suits each fragment";
+}
+
+// The decisions of a slice, with the numbers that the options have on another board.
+void append(Assignment& to, const Assignment& from, const Board& of, const Board& on) {
+  for (Decision d : from) {
+    const Option& option = of.option(d.option);
+    d.option = on.find(option.spec, option.strategy->name);
+    to.push_back(d);
+  }
+}
+
+}  // namespace
+
+Question slice_of(const Question& whole, std::size_t first, std::size_t end, const Windows& windows) {
+  Question slice{{}, whole.cluster, whole.costs, {}};
+  const Seconds iteration = whole.job.compute;
+  slice.job.compute = windows.every / windows.fragments * iteration;
+  slice.job.lanes = whole.job.lanes;
+  for (std::size_t t = first; t < end; ++t) {
+    slice.job.tensors.push_back(whole.job.tensors[t]);
+    slice.job.tensors.back().ready = slice.job.compute - windows.delay * iteration;
+  }
+  for (const std::size_t bucket : whole.job.bucket_ends)
+    if (bucket > first && bucket < end) slice.job.bucket_ends.push_back(bucket - first);
+  slice.job.bucket_ends.push_back(end - first);
+  for (const Allowance& a : whole.allowed)
+    if (a.match.empty() ||
+        std::ranges::any_of(slice.job.tensors, [&](const JobTensor& t) { return matches(a.match, t.key); }))
+      slice.allowed.push_back(a);
+  return slice;
+}
+
+Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question> slices,
+                                 const Windows& windows, std::string_view policy, const WindowsPlan* beside) {
+  Result<Board> board = Board::make(whole);
+  if (!board.ok()) return board.status();
+  WindowsPlan out;
+  Planned& mean = out.mean;
+  mean.policy = std::string(policy);
+  mean.outcome.bytes.resize(1);
+  bool compressed = false;
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    Result<Planned> made = plan(slices[s], policy, beside == nullptr ? nullptr : &beside->slices[s]);
+    if (!made.ok()) return made.status();
+    const Planned& one = out.slices.emplace_back(std::move(*made));
+    const Result<Board> own = Board::make(slices[s]);
+    if (!own.ok()) return own.status();
+    append(mean.assignment, one.assignment, *own, *board);
+    mean.outcome.step += one.outcome.step / windows.every;
+    mean.outcome.exposed += one.outcome.exposed / windows.every;
+    mean.outcome.bytes[0] += one.outcome.bytes[0] / windows.every;
+    add(mean.fp32, one.fp32, windows.every, "fp32");
+    add(mean.bf16, one.bf16, windows.every, "bf16");
+    add(mean.single, one.single, windows.every, "one codec");
+    mean.lossless += one.lossless / windows.every;
+    const bool found = one.compressed > 0 && one.compressed < sim::kNever;
+    compressed = compressed || found;
+    mean.compressed += (found ? one.compressed : one.outcome.step) / windows.every;
+    mean.compresses = mean.compresses || one.compresses;
+    mean.simulated += one.simulated;
+    mean.judged += one.judged;
+    mean.estimated = mean.estimated || one.estimated;
+  }
+  if (!compressed) mean.compressed = 0;
+  mean.rules = board->rules(mean.assignment, {});
+  mean.verdict = verdict_of(mean, whole, policy);
+  return out;
+}
+
+}  // namespace tithe::planner
