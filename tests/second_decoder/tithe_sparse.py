@@ -101,7 +101,7 @@ def read_scalecom_indices(payload: bytes, n: int) -> tuple[int, list[int]]:
     (count,) = u32_array(payload, 0, 1)
     if count == 0xFFFFFFFF:
         how, indices, end = read_packed_indices(payload, n, values_behind=False)
-        must(how != 5, "scalecom: values of no fixed size")
+        must(how <= 4, "scalecom: values that do not add up as arrays")
         must(end == len(payload), "scalecom: length")
         return how, indices
     must(len(payload) == 4 + 4 * count, "scalecom: length")

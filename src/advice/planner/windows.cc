@@ -31,10 +31,11 @@ Question slice_of(const Question& whole, std::size_t first, std::size_t end, con
   Question slice{{}, whole.cluster, whole.costs, {}};
   const Seconds iteration = whole.job.compute;
   slice.job.compute = windows.every / windows.fragments * iteration;
+  slice.job.behind = windows.delay * iteration;
   slice.job.lanes = whole.job.lanes;
   for (std::size_t t = first; t < end; ++t) {
     slice.job.tensors.push_back(whole.job.tensors[t]);
-    slice.job.tensors.back().ready = slice.job.compute - windows.delay * iteration;
+    slice.job.tensors.back().ready = slice.job.compute - slice.job.behind;
   }
   for (const std::size_t bucket : whole.job.bucket_ends)
     if (bucket > first && bucket < end) slice.job.bucket_ends.push_back(bucket - first);
