@@ -99,7 +99,17 @@ def test_every_1_without_a_delay_is_an_exchange_behind_the_whole_step():
 def test_an_exception_for_one_fragment_holds(tmp_path):
     told(f"plan {WINDOWS} --allow eden --allow 'fc.*: fp32' --every 6 --fragments 3 -o plan.json", tmp_path)
     rules = json.loads((tmp_path / "plan.json").read_text())["rules"]
-    assert {rule["codec"] for rule in rules if rule.get("match", "*").startswith("fc.")} == {"fp32"}
+
+    def codec(key, values):
+        for rule in rules:
+            sizes = [size.split() for size in rule["size"].split(", ")] if "size" in rule else []
+            holds = [values > int(n) if sign == ">" else values < int(n) for sign, n in sizes]
+            if rule.get("match", key) == key and all(holds):
+                return rule["codec"]
+        return None
+
+    assert {codec("fc.bias", 1000), codec("fc.weight", 2048000)} <= {"fp32", "zip"}
+    assert codec("layer4.2.conv3.weight", 1048576) == "eden"
 
 
 def test_an_exception_by_key_holds():

@@ -6,14 +6,14 @@
 namespace tithe::planner {
 namespace {
 
-// Named as all slices have it.
-void add(Baseline& to, const Baseline& one, double every, std::string_view codec) {
+// Named by what the slices have: "fp32@ring", or "fp32@ring and fp32@server".
+void add(Baseline& to, const Baseline& one, double every) {
   to.step += one.step / every;
   to.on_devices = to.on_devices || one.on_devices;
   if (to.name.empty())
     to.name = one.name, to.rules = one.rules;
-  else if (to.name != one.name)
-    to.name = std::string(codec) + ", by what suits each fragment";
+  else if (to.name.find(one.name) == std::string::npos)
+    to.name += " and " + one.name;
 }
 
 // The decisions of a slice, with the numbers that the options have on another board.
@@ -66,9 +66,9 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
     mean.outcome.step += one.outcome.step / windows.every;
     mean.outcome.exposed += one.outcome.exposed / windows.every;
     mean.outcome.bytes[0] += one.outcome.bytes[0] / windows.every;
-    add(mean.fp32, one.fp32, windows.every, "fp32");
-    add(mean.bf16, one.bf16, windows.every, "bf16");
-    add(mean.single, one.single, windows.every, "one codec");
+    add(mean.fp32, one.fp32, windows.every);
+    add(mean.bf16, one.bf16, windows.every);
+    add(mean.single, one.single, windows.every);
     mean.lossless += one.lossless / windows.every;
     const bool found = one.compressed > 0 && one.compressed < sim::kNever;
     compressed = compressed || found;
