@@ -25,6 +25,37 @@ void append(Assignment& to, const Assignment& from, const Board& of, const Board
   }
 }
 
+// To the mean iteration's.
+void add(sim::Outcome& to, const sim::Outcome& one, double every) {
+  to.bytes.resize(1);
+  to.step += one.step / every;
+  to.exposed += one.exposed / every;
+  to.bytes[0] += one.bytes[0] / every;
+}
+
+// One fragment's rules for all of them, where that takes as long: a rule for each size, and none by key for tensors
+// that the plans of two fragments treat otherwise.
+Status simplify(Planned& mean, std::span<const Question> slices, std::span<const Planned> plans,
+                double every) {
+  constexpr double kAsLong = 1.002;
+  constexpr std::size_t kTried = 4;
+  const Seconds most = kAsLong * mean.outcome.step;
+  for (const Planned& of : plans.first(std::min(kTried, plans.size()))) {
+    if (of.rules.size() >= mean.rules.size()) continue;
+    sim::Outcome all;
+    for (const Question& slice : slices) {
+      const Result<sim::Outcome> one = simulate(slice, of.rules);
+      if (!one.ok()) return one.status();
+      add(all, *one, every);
+    }
+    if (all.step > most) continue;
+    mean.rules = of.rules;
+    mean.outcome = std::move(all);
+    mean.assignment.clear();
+  }
+  return {};
+}
+
 }  // namespace
 
 Question slice_of(const Question& whole, std::size_t first, std::size_t end, const Windows& windows) {
@@ -54,7 +85,6 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
   WindowsPlan out;
   Planned& mean = out.mean;
   mean.policy = std::string(policy);
-  mean.outcome.bytes.resize(1);
   bool compressed = false;
   for (std::size_t s = 0; s < slices.size(); ++s) {
     Result<Planned> made = plan(slices[s], policy, beside == nullptr ? nullptr : &beside->slices[s]);
@@ -63,9 +93,7 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
     const Result<Board> own = Board::make(slices[s]);
     if (!own.ok()) return own.status();
     append(mean.assignment, one.assignment, *own, *board);
-    mean.outcome.step += one.outcome.step / windows.every;
-    mean.outcome.exposed += one.outcome.exposed / windows.every;
-    mean.outcome.bytes[0] += one.outcome.bytes[0] / windows.every;
+    add(mean.outcome, one.outcome, windows.every);
     add(mean.fp32, one.fp32, windows.every);
     add(mean.bf16, one.bf16, windows.every);
     add(mean.single, one.single, windows.every);
@@ -80,6 +108,10 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
   }
   if (!compressed) mean.compressed = 0;
   mean.rules = board->rules(mean.assignment, {});
+  const bool excepted =
+      std::ranges::any_of(whole.allowed, [](const Allowance& a) { return !a.match.empty(); });
+  if (slices.size() > 1 && !excepted && !mean.estimated)
+    TITHE_TRY(simplify(mean, slices, out.slices, windows.every));
   mean.verdict = verdict_of(mean, whole, policy);
   return out;
 }

@@ -22,7 +22,7 @@ struct Windows {
 Question slice_of(const Question& whole, std::size_t first, std::size_t end, const Windows& windows);
 
 struct WindowsPlan {
-  Planned mean;
+  Planned mean;  // its assignment is empty where one fragment's rules serve all
   std::vector<Planned> slices;
 };
 // The slices are all of `whole`, in order. `beside`: as plan() has it.
