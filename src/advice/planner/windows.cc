@@ -56,6 +56,18 @@ Status simplify(Planned& mean, std::span<const Question> slices, std::span<const
   return {};
 }
 
+// A session that has met some fragments alone refuses a rule for a key that none of them has: a pattern it keeps.
+void as_patterns(std::vector<Rule>& rules, const std::vector<JobTensor>& tensors) {
+  for (Rule& rule : rules) {
+    if (rule.match.find_first_of("*?") != std::string::npos) continue;
+    const auto begins = [&](const JobTensor& t) { return t.key.starts_with(rule.match); };
+    if (std::ranges::count_if(tensors, begins) == 1)
+      rule.match += '*';
+    else
+      rule.match.back() = '?';
+  }
+}
+
 }  // namespace
 
 Question slice_of(const Question& whole, std::size_t first, std::size_t end, const Windows& windows) {
@@ -112,6 +124,7 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
       std::ranges::any_of(whole.allowed, [](const Allowance& a) { return !a.match.empty(); });
   if (slices.size() > 1 && !excepted && !mean.estimated)
     TITHE_TRY(simplify(mean, slices, out.slices, windows.every));
+  if (slices.size() > 1) as_patterns(mean.rules, whole.job.tensors);
   mean.verdict = verdict_of(mean, whole, policy);
   return out;
 }
