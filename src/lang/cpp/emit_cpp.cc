@@ -39,7 +39,7 @@ class Emitter : ItemText {
 
  private:
   void encode() {
-    line("template <int kResidual>");
+    line("template <int kResidual, bool kLeaves>");
     open(
         "static void encode_as(const Call* call, const float* grad, const float* residual, float* left, "
         "uint8_t* out, Answer* answer)");
@@ -81,8 +81,10 @@ class Emitter : ItemText {
     open(
         "static void encode(const Call* call, const float* grad, const float* residual, float* left, "
         "uint8_t* out, Answer* answer)");
-    line("if (residual != nullptr) return encode_as<1>(call, grad, residual, left, out, answer);");
-    line("encode_as<0>(call, grad, residual, left, out, answer);");
+    line("if (residual != nullptr) return encode_as<1, true>(call, grad, residual, left, out, answer);");
+    if (decodes())
+      line("if (left != nullptr) return encode_as<0, true>(call, grad, residual, left, out, answer);");
+    line("encode_as<0, false>(call, grad, residual, left, out, answer);");
     close();
   }
 
@@ -140,13 +142,17 @@ class Emitter : ItemText {
                                                : looked_up(table, text_.values(program_.items[table].input));
     line("const F sent = {};", sent);
     if (plain) {
+      open("if constexpr (kLeaves)");
       line("const F rest = {};", rest(table));
       line("store_as(tail, to + (i & step), rest, count);");
       line("if (tail.value) odd[0] = seen(odd[0], select(here, l == nullptr ? sent : rest, splat(0.0f)));");
+      close("} else if (tail.value) {");
+      line("  odd[0] = seen(odd[0], select(here, sent, splat(0.0f)));");
+      line("}}");
       return;
     }
     // What is left of a finite value is not finite either, if what is sent is not.
-    open("if (l != nullptr)");
+    open("if (kLeaves && l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("store_as(tail, l + i, rest, count);");
     line("odd[second.value] = seen(odd[second.value], select(here, rest, splat(0.0f)));");
