@@ -38,6 +38,8 @@ SPECS = (
     "topk:ratio=0.3",
     "topk:values=bf16,indices=delta",
     "qtopk",
+    "tbq:mode=literal",
+    "qsgd:bits=3,bucket=256",
     "dgc:ratio=1",
     "dragonn:ratio=0.2,slots=16",
     "randomk:ratio=0.5",
