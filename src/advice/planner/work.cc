@@ -192,6 +192,7 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   TITHE_TRY(writer->scripts.draw(*part.strategy));
   const Result<std::shared_ptr<const sim::Script>> script = writer->scripts.of(part, false);
   if (!script.ok()) return script.status();
+  writer->scripts.forget();  // each is asked for once, and thousands of sizes would fill memory
   const std::vector<std::vector<int>> hops = hops_of(**script);
   // Cores that ranks share are shared; a lane is one core at most.
   double share = 1;
