@@ -44,6 +44,9 @@ struct Planned {
   double gain() const { return compresses ? lossless / outcome.step : 1.0; }
 };
 
+// What its text says: of a plan whose figures are all there, made for this question by this policy.
+std::string verdict_of(const Planned& planned, const Question& question, std::string_view policy);
+
 // `beside`: a plan for the same question, whose baselines this one then has too.
 Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside = nullptr);
 
