@@ -255,6 +255,7 @@ def test_the_same_question_has_the_same_plan():
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),
         ("plan --model hdc --link 1Gb/s --ranks 1000000", ["1000000 ranks", "--ranks"]),
+        ("plan --model hdc --link 1Gb/s --ranks 131072", ["131072 ranks", "4096", "simulate --choices"]),
         (f"{SLOW} -o /nowhere/plan.json", ["/nowhere/plan.json"]),
         (f"{SLOW} --fragments 3", ["--every"]),
         (f"{SLOW} --every 0", ["--every"]),

@@ -18,7 +18,14 @@ Status check(const Question& question) {
   const Job& job = question.job;
   if (job.tensors.empty())
     return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
-  if (question.cluster.world() < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  const int world = question.cluster.world();
+  if (world < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  if (world > kMostPlanned)
+    return Status(Code::kInvalid,
+                  fmt::format("{} ranks: plans are made for at most {}, since a search simulates many steps; "
+                              "ask for fewer (--ranks), and give what it finds to tithe simulate --choices "
+                              "with all of them",
+                              world, kMostPlanned));
   for (const Allowance& a : question.allowed) {
     if (const auto known = question.costs.of(a.codec); !known.ok()) return known.status();
     if (a.match.empty()) continue;
