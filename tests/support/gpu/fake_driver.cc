@@ -286,7 +286,6 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, 
   if (!is_stream(stream)) return complain("a stream that is none", kInvalidHandle);
   if (!gpu->memory.is_alive(to, bytes)) return complain("a copy up to where nothing is alive");
   if (!is_pinned(from, bytes)) return complain("a copy up from memory that is not pinned");
-  std::memset(gpu->memory.behind(to), poison(), bytes);
   return add(stream,
              [=] {
                std::memcpy(gpu->memory.behind(to), from, bytes);
