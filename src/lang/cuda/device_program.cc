@@ -26,7 +26,7 @@ template <typename T>
 T* pointer_of(Address at) {
   return reinterpret_cast<T*>(at);
 }
-bool decodes(const Combination& of) { return of.program.result != kNone; }
+bool decodes(const Combination& of) { return of.program.result != kNone || of.program.sends_pairs; }
 
 }  // namespace
 

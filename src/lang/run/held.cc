@@ -108,7 +108,7 @@ Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, 
   o.ok = done.ok() && done->finite;
   if (!o.ok) return o;
   o.payload.resize(done->bytes);
-  if (of.program.result == kNone) return o;
+  if (of.program.result == kNone && !of.program.sends_pairs) return o;
   Payload sum = o.payload;
   for (unsigned rank = 1; rank < ranks && of.program.adds(); ++rank)
     if (!combine(of, kName, call, grad.size(), sum, o.payload, nullptr, int_fields::kReference).ok())
