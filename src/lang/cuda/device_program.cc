@@ -64,12 +64,14 @@ Status DeviceLane::grow(device::Pinned& memory, std::size_t bytes) const {
 
 // ---- A program
 
+std::string device_text(const Combination& of) { return "#define TITHE_PLANS\n" + cuda_file(of); }
+
 Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device& on,
                                                            const device::Compiler& compiler,
                                                            const Combination& of, const Settings& settings) {
   if (const char* why = no_kernels(of, settings)) return Status(Code::kUnsupported, why);
   if (of.program.items.size() >= kMostAnswers) return Status(Code::kUnsupported, "it sends too many items");
-  const Result<std::string> code = compiler.code("#define TITHE_PLANS\n" + cuda_file(of), on.sm());
+  const Result<std::string> code = compiler.code(device_text(of), on.sm());
   if (!code.ok()) return code.status();
   Result<device::Module> module = on.module(*code);
   if (!module.ok()) return module.status();

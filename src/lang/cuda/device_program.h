@@ -91,6 +91,9 @@ class DeviceProgram {
   std::map<std::string, device::Kernel, std::less<>> kernels_;
 };
 
+// The text that is compiled.
+std::string device_text(const Combination& of);
+
 struct OnDevice {
   std::unique_ptr<DeviceProgram> program;  // none: the host runs it
   std::string

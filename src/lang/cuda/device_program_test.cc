@@ -153,6 +153,22 @@ TEST_P(Programs, WriteTheBytesOfTheInterpreter) {
   }
 }
 
+// What is launched, by NVIDIA's compiler where it is here: accepted, and without an operation that rounds otherwise.
+class ForGpus : public ::testing::TestWithParam<Program> {};
+TEST_P(ForGpus, AreAcceptedByNvrtc) {
+  const Result<device::Compiler>& compiler = device::this_compiler();
+  if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
+  const Made made(GetParam());
+  const std::string text = device_text(made.program->of(made.settings, GetParam().phase));
+  const Result<std::string> ptx = compiler->ptx(text, 80);
+  ASSERT_TRUE(ptx.ok()) << ptx.status().what();
+  EXPECT_NE(ptx->find(".entry tithe_plan_encode"), std::string::npos);
+  for (const char* rounds : {"fma.rn", "mad.rn", ".ftz", ".approx"})
+    EXPECT_EQ(ptx->find(rounds), std::string::npos) << rounds;
+  const Result<std::string> code = compiler->code(text, 90);
+  ASSERT_TRUE(code.ok()) << code.status().what();
+}
+
 // Each program with the settings that it has first; with all settings in `make test-full`.
 std::vector<Program> programs() {
   std::vector<Program> some;
@@ -168,6 +184,7 @@ std::string name_of(const ::testing::TestParamInfo<Program>& of) {
   return fmt::format("{}_{}_{}", of.index, file, of.param.phase);
 }
 INSTANTIATE_TEST_SUITE_P(All, Programs, ::testing::ValuesIn(programs()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, ForGpus, ::testing::ValuesIn(programs()), name_of);
 
 // ---- What goes wrong
 
