@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam on a driver without a GPU (tests/support/gpu/fake_gpu.h), which is late, poisons and checks; on this machine's
-// where TITHE_TEST_GPU=real. No GPU has run it.
+// The seam on a driver without a GPU (tests/support/gpu/fake_gpu.h), which is late, poisons and checks; on this
+// machine's where TITHE_TEST_GPU=real. No GPU has run it.
 #include "device/device.h"
 
 #include <gtest/gtest.h>

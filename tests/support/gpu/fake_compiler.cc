@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC without NVIDIA's, for tests: the system's compiler makes an object of the text, which fake_driver.cc runs.
-// Shifts and accesses that a GPU would not forgive stop the test: an address that is not aligned, an index past the end.
+// NVRTC without NVIDIA's, for tests: the system's compiler makes an object of the text, which fake_driver.cc runs. What
+// a GPU would not forgive stops the test: an address that is not aligned, an index past the end.
 #include <unistd.h>
 
 #include <cstdlib>
