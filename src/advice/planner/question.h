@@ -31,6 +31,7 @@ struct Job {
   std::vector<std::size_t> bucket_ends;  // tensors up to this one are handed over with the last of them
   Seconds compute = 0;                   // forward and backward
   int lanes = 1;                         // compute lanes of a rank
+  Seconds behind = 0;  // the last of `compute`: ranks' word that the round is over does not wait for it
 };
 
 using tithe::Allowance, tithe::always_allowed, tithe::parse_allowance;
