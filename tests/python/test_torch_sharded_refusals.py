@@ -120,7 +120,7 @@ def test_frozen_and_unused_parameters_train_as_in_fsdp_and_a_missing_setting_is_
 
 def not_all_step(rank, world):
     network = sharded(mesh_of())
-    state = tithe.torch.attach(network, codec="fp32", **{**OPTIONS, "timeout": 3.0, "patience": 3.0})
+    state = tithe.torch.attach(network, codec="fp32", **{**OPTIONS, "timeout": 12.0, "patience": 12.0})
     train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))
     saved = state.state_dict()
     done = dist.distributed_c10d._get_default_store()
@@ -139,4 +139,4 @@ def not_all_step(rank, world):
 def test_a_replica_that_does_not_step_is_named_and_the_state_of_before_is_there():
     for told in run_ranks(4, not_all_step)[:2]:
         peer, code, seconds, same = told
-        assert peer == 1 and code == "timeout" and seconds > 2.5 and same
+        assert peer == 1 and code == "timeout" and seconds > 10 and same

@@ -2,11 +2,12 @@
 """The backend "tithe" of torch.distributed: named groups compress, all else is as with Gloo."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from processes import Ranks, run_ranks
+from processes import Ranks, run_ranks, wait_until
 from sharded_jobs import bits, model, sharded, train
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -66,6 +67,9 @@ def test_a_named_group_is_exact_with_fp32_and_what_it_does_not_take_is_glooss():
 
 def anew(rank, world, folder):
     """A job whose default group is of this backend."""
+    dist.barrier()
+    (Path(folder) / f"past{rank}").touch()
+    wait_until(lambda: len(list(Path(folder).glob("past*"))) == world)  # nobody's Gloo is still connecting
     dist.destroy_process_group()
     dist.init_process_group(
         "tithe", init_method=f"file://{folder}/again", rank=rank, world_size=world, timeout=timedelta(seconds=60)
@@ -161,7 +165,7 @@ def reduced(tensor, group, later):
 
 
 def dying(rank, world):
-    group = of(range(world), codec="fp32", timeout=5.0, patience=20.0)
+    group = of(range(world), codec="fp32", timeout=20.0, patience=60.0)
     dist.all_reduce(values(rank), group=group)
     if rank == 1:
         import os
