@@ -32,8 +32,11 @@ Status check_plain(const Choices& choices, bool automatic = false);
 
 // What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
 // `automatic`: the codec that was asked for, where that is "auto". And of checksums, where they cover headers alone.
+// ranks: of who they are, and whose states they go on from, behind the marks below.
+inline constexpr std::string_view kOfMembers = " of members ";
+inline constexpr std::string_view kResumed = " resumed from ";
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {},
-                      Cover checksum = Cover::kFrame);
+                      Cover checksum = Cover::kFrame, std::string_view ranks = {});
 // What it says of the strategy, and of hosts where these matter.
 std::string strategy_text(const Choices& choices);
 // "codec A instead of B", or the first rule that differs.
