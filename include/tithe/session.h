@@ -33,6 +33,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -83,6 +84,8 @@ struct SessionOptions {
   // Who the ranks are, by rank, where that outlives a job: names of machines or replicas, each once, of 1 to 200 bytes.
   // The same on all ranks. Empty: "0", "1" and so on. States know them.
   std::vector<std::string> members = {};
+  // How often the members have changed since the job began; the same on all ranks. Frames of another epoch are refused.
+  std::uint64_t epoch = 0;
   // The round that was committed last can be taken back (undo). What was unsent before it then stays until the next
   // round begins: pages of it that the system may have between rounds without it (docs/flow.md, "Memory").
   bool undo = false;
@@ -133,6 +136,7 @@ struct SessionStats {
   double sum_let_go = 0;
   double sum_forgotten = 0;  // by feedback=decay: of all that it took from residuals in committed rounds
   std::uint64_t rounds_undone = 0;
+  std::uint64_t epoch = 0;  // of its members, as it was opened or reformed last
   // Ranks that were lost with what they had left unsent, which nobody knows; the same on all ranks.
   std::uint64_t ranks_lost = 0;
   // What lost ranks had left unsent and is given up, where that is known: values that were not zero, and their sum.
@@ -271,6 +275,18 @@ class Session {
   // that went on from others. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
   // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
   Status restore(std::span<const ByteView> states, Lost lost = Lost::kSpread);
+  // What all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
+  Result<std::vector<std::uint8_t>> common_state();
+  // The same object goes on with other ranks, after a failure or between two rounds: from the last commit, with its
+  // options, choices and residuals, by the rule of restore() with this rank's own state. A round that is open is given
+  // up; ranks that are not told hear that this one leaves. `transport` connects `members`, by rank, who all name the same
+  // epoch, which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank
+  // that does not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are those of
+  // the old world and end with it; a trace file holds the last epoch.
+  // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over: nothing changes then.
+  // Other failures are those of open() and restore(): the session is over, state() still gives the last commit, and
+  // reform() may be called again. Beside it nothing may be called but cancel(), stats() and present().
+  Status reform(std::unique_ptr<Transport> transport, std::vector<std::string> members, std::uint64_t epoch);
   // Takes back the round that was committed last: residuals, velocities, what codecs remember, counters and state() are
   // as before it, on all ranks that do it; what its buckets hold stays. All ranks do it for the same round, or the next
   // round fails with the rank that differs. kInvalid: no `undo` at open; nothing was committed since open, restore,
@@ -299,8 +315,10 @@ class Session {
 
  private:
   class Impl;
-  explicit Session(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Session(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl() const;
+  mutable std::mutex mutex_;  // of the pointer, which reform() changes
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace tithe

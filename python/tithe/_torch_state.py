@@ -341,11 +341,12 @@ class State(_Slots):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
-        Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank, codec or
-        choices, and for parameters of another shape or memory format, by name; nothing changes then. What the state
-        lacks of the model begins with nothing unsent, what it has of parameters that do not train is kept for them; a
-        line in the log names both. Load before the first step. A State without names refuses what it could not tell
-        apart, here or in the first step.
+        Takes what gathered_state_dict() gave on rank 0 as well, also that of another number of ranks: what those owe
+        that are not here is spread over all (docs/elastic.md). ValueError for one rank's state in another world, of
+        another rank, codec or choices, and for parameters of another shape or memory format, by name; nothing changes
+        then. What the state lacks of the model begins with nothing unsent, what it has of parameters that do not train
+        is kept for them; a line in the log names both. Load before the first step. A State without names refuses what
+        it could not tell apart, here or in the first step.
         """
         if "ranks" in state:
             group = self._group()
@@ -367,7 +368,13 @@ class State(_Slots):
         self._restore(self._live.session, self._live.evaluations, self._live.keys, state)
 
     def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
-        check_place(state, rank, world, any_rank=is_lossless(self.codec, self._choices()))
+        if "sessions" not in state:
+            check_place(state, rank, world, any_rank=is_lossless(self.codec, self._choices()))
+        elif "optimizer" in state:
+            raise ValueError(
+                f"the state was saved by {len(state['sessions'])} ranks, and this job has {world}: what an optimizer "
+                "keeps on each rank does not go on in another number of ranks; start as many, or without optimizer="
+            )
         if not self._nothing_unsent(state):
             lacks, keeps = check_fit(state["parameters"], self._names)
             if rank == 0:  # names are alike on all ranks
@@ -387,7 +394,10 @@ class State(_Slots):
         if self._nothing_unsent(state):
             return
         check_order(state["parameters"], self._names, may_be_named=not self._settled)
-        session.restore(state["session"].contiguous().numpy().tobytes())
+        if "sessions" in state:
+            session.restore_states([s.contiguous().numpy().tobytes() for s in state["sessions"]], False)
+        else:
+            session.restore(state["session"].contiguous().numpy().tobytes())
         evaluations.kind = state["evaluates"]
         keys.saved = dict(state["parameters"])
         if self._ties is not None:

@@ -112,13 +112,13 @@ void Store::restore(Map&& saved) {
   for (auto& [key, kept] : saved) of(key) = std::move(kept);
 }
 
-void write(const Store& store, ArchiveWriter& out) {
+void write(const Store& store, ArchiveWriter& out, bool debts) {
   out.number(std::uint64_t{store.all().size()});
   for (const auto& [key, kept] : store.all()) {
     out.text(key);
     out.number(std::uint64_t{kept.n});
-    put(out, tidy(kept.residual()));
-    put(out, tidy(kept.velocity()));
+    put(out, debts ? tidy(kept.residual()) : std::span<const float>{});
+    put(out, debts ? tidy(kept.velocity()) : std::span<const float>{});
     const ByteView memory = tidy(kept.memory());
     out.number(memory.empty() ? std::uint64_t{0} : kept.memory_kind());
     put(out, memory);

@@ -46,6 +46,7 @@ PUBLIC = {
     "machine": "base",
     "codec": "codec",
     "hosts": "transport", "transport": "transport", "transports": "transport", "connect": "transport",
+    "reunion": "transport",
     "spec": "carry",
     "catalogue": "catalogue", "codecs": "catalogue",
     "trace": "trace",

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/nearest.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "codec/plain.h"
 #include "engine/peers/control.h"
@@ -136,6 +137,10 @@ std::vector<Spec> programs_of(const Choices& choices) {
   return programs;
 }
 
+std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch) {
+  return epoch == 0 ? run : mix64(run ^ mix64(epoch));
+}
+
 bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
 
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
@@ -250,7 +255,7 @@ std::string card_difference(std::string_view is, std::string_view should) {
   const auto [plain, members] = split(before, kOfMembers);
   const auto [other_plain, other_members] = split(other_before, kOfMembers);
   if (plain == other_plain && members != other_members)
-    return "members: other names of ranks, or in another order";
+    return "members: other names of ranks, in another order, or of another epoch";
   if (before == other_before && states != other_states)
     return fmt::format("it goes on from {} instead of {}",
                        states.empty() ? "no states of another world" : states,

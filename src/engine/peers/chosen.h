@@ -15,6 +15,8 @@ namespace tithe::engine {
 
 // The programs among the codecs, each once with its settings.
 std::vector<Spec> programs_of(const Choices& choices);
+// What frames carry as the job's number: no two epochs of a job have one.
+std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch);
 // Whether their codec is "auto".
 bool automatic(const SessionOptions& options);
 

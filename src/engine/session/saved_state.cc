@@ -36,7 +36,7 @@ Status check_members(const std::vector<std::string>& members, int world) {
   return {};
 }
 
-std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store) {
+std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts) {
   ArchiveWriter out;
   out.number(kStateMagic);
   out.number(kStateVersion);
@@ -53,7 +53,7 @@ std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store)
   out.number(head.told.steps);
   out.number(std::uint64_t{head.members.size()});
   for (const std::string& name : head.members) out.text(name);
-  carry::write(store, out);
+  carry::write(store, out, debts);
   out.number(checksum(out.bytes()));
   return out.take();
 }

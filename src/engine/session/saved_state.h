@@ -30,7 +30,8 @@ inline constexpr std::size_t kMostMemberBytes = 200;
 // kInvalid where the names of `world` ranks are not as SessionOptions::members has them.
 Status check_members(const std::vector<std::string>& members, int world);
 
-std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store);
+// Without debts: no residuals and velocities.
+std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts = true);
 // kCorrupt for bytes that save() did not write, and for a residual or velocity that is not finite; kMismatch for those
 // of another version.
 Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved);

@@ -289,8 +289,12 @@ Status Session::Impl::write_trace() {
 
 // ---- The public face
 
-Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
+std::shared_ptr<Session::Impl> Session::impl() const {
+  const std::lock_guard lock(mutex_);
+  return impl_;
+}
 
 Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
                                                      const SessionOptions& options) {
@@ -335,7 +339,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     if (!opened.ok()) return opened.status();
     trace = std::move(*opened);
   }
-  return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
+  return std::unique_ptr<Session>(new Session(std::make_shared<Impl>(
       std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
       engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
 }
@@ -354,70 +358,71 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   }
 }
 
-int Session::rank() const { return impl_->member().me; }
-int Session::world() const { return impl_->member().world; }
+int Session::rank() const { return impl()->member().me; }
+int Session::world() const { return impl()->member().world; }
 Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
   try {
-    return impl_->sync(bucket);
+    return impl()->sync(bucket);
   } catch (const std::bad_alloc&) {
-    return impl_->no_memory(impl_->needs(bucket));
+    return impl()->no_memory(impl()->needs(bucket));
   }
 }
 Status Session::wait(Ticket ticket) {
-  return unless_starved(*impl_, "a wait", [&] { return impl_->told(impl_->wait(ticket)); });
+  return unless_starved(*impl(), "a wait", [&] { return impl()->told(impl()->wait(ticket)); });
 }
 Status Session::commit() {
-  return unless_starved(*impl_, "the choices that all ranks have agreed on",
-                        [&] { return impl_->told(impl_->commit()); });
+  return unless_starved(*impl(), "the choices that all ranks have agreed on",
+                        [&] { return impl()->told(impl()->commit()); });
 }
-Status Session::present() const { return impl_->runner().present(); }
-void Session::cancel() { impl_->runner().cancel(); }
+Status Session::present() const { return impl()->runner().present(); }
+void Session::cancel() { impl()->runner().cancel(); }
 Status Session::evaluated(double loss) {
-  return unless_starved(*impl_, "the end of a round", [&] { return impl_->evaluated(loss); });
+  return unless_starved(*impl(), "the end of a round", [&] { return impl()->evaluated(loss); });
 }
 Status Session::learning_rate(double rate) {
-  return unless_starved(*impl_, "the end of a round", [&] { return impl_->learning_rate(rate); });
+  return unless_starved(*impl(), "the end of a round", [&] { return impl()->learning_rate(rate); });
 }
-double Session::ratio() const { return impl_->ratio(); }
+double Session::ratio() const { return impl()->ratio(); }
 Status Session::propose(std::string_view choices, std::uint64_t round) {
-  return impl_->user_proposes(choices, round);
+  return impl()->user_proposes(choices, round);
 }
 Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
-  return impl_->user_proposes(to_json(rules), round);
+  return impl()->user_proposes(to_json(rules), round);
 }
-Proposal Session::proposal() const { return impl_->proposal(); }
-std::string Session::choices() const { return impl_->choices(); }
-std::vector<std::string> Session::said() { return impl_->said(); }
-bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
+Proposal Session::proposal() const { return impl()->proposal(); }
+std::string Session::choices() const { return impl()->choices(); }
+std::vector<std::string> Session::said() { return impl()->said(); }
+bool Session::last_round_dropped() const { return impl()->last_round_dropped(); }
 Result<std::vector<std::uint8_t>> Session::state() {
   try {
-    return impl_->state();
+    return impl()->state();
   } catch (const std::bad_alloc&) {  // nothing has changed
     return Status(Code::kIo,
                   "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
   }
 }
+Result<std::vector<std::uint8_t>> Session::common_state() { return impl()->common_state(); }
 Status Session::restore(ByteView state) {
-  return restored(*impl_, state.size(), [&] { return impl_->restore(state); });
+  return restored(*impl(), state.size(), [&] { return impl()->restore(state); });
 }
 Status Session::restore(std::span<const ByteView> states, Lost lost) {
   std::size_t bytes = 0;
   for (const ByteView state : states) bytes += state.size();
-  return restored(*impl_, bytes, [&] { return impl_->restore(states, lost); });
+  return restored(*impl(), bytes, [&] { return impl()->restore(states, lost); });
 }
-Status Session::undo() { return impl_->undo(); }
+Status Session::undo() { return impl()->undo(); }
 Status Session::residual(std::string_view key, std::span<float> out) const {
-  return impl_->residual(key, out);
+  return impl()->residual(key, out);
 }
-SessionStats Session::stats() const { return impl_->stats(); }
-std::vector<TensorStats> Session::tensor_stats() const { return impl_->tensor_stats(); }
-std::string Session::plan_text() const { return impl_->plan_text(); }
-void Session::trace(bool on) { impl_->runner().recorder().trace(on); }
-std::vector<TraceEvent> Session::take_trace() { return impl_->runner().recorder().take_trace(); }
-bool Session::tracing() const { return impl_->runner().recorder().on(); }
-Status Session::write_trace() { return impl_->write_trace(); }
+SessionStats Session::stats() const { return impl()->stats(); }
+std::vector<TensorStats> Session::tensor_stats() const { return impl()->tensor_stats(); }
+std::string Session::plan_text() const { return impl()->plan_text(); }
+void Session::trace(bool on) { impl()->runner().recorder().trace(on); }
+std::vector<TraceEvent> Session::take_trace() { return impl()->runner().recorder().take_trace(); }
+bool Session::tracing() const { return impl()->runner().recorder().on(); }
+Status Session::write_trace() { return impl()->write_trace(); }
 void Session::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
-  impl_->runner().mark(op, begin_ns, end_ns);
+  impl()->runner().mark(op, begin_ns, end_ns);
 }
 
 }  // namespace tithe

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a Session is inside. session.cc is rounds and the public face, session_states.cc how it is saved, goes on and
-// takes a round back, session_changes.cc how choices change, session_limits.cc what becomes of values and memory that are too large.
+// takes a round back, session_reform.cc how it goes on with other ranks, session_changes.cc how choices change,
+// session_limits.cc what becomes of values and memory that are too large.
 #include <map>
 
 #include "base/environment.h"
@@ -31,7 +32,7 @@ class Session::Impl {
                 .servers = options_.servers,
                 .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
                 .seed = options_.seed,
-                .run = options_.run,
+                .run = engine::run_in(options_.run, options_.epoch),
                 .force_reference = options_.force_reference,
                 .workers = options_.lanes + 1,
                 .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
@@ -63,6 +64,12 @@ class Session::Impl {
   Status restore(ByteView bytes);
   Status restore(std::span<const ByteView> states, Lost lost);
   Status undo();
+  Result<std::vector<std::uint8_t>> common_state();
+  // session_reform.cc
+  Status may_become(const Transport* transport, const std::vector<std::string>& members,
+                    std::uint64_t epoch) const;
+  SessionOptions options_in(std::vector<std::string> members, std::uint64_t epoch) const;
+  void follow(Impl& old);
   Status residual(std::string_view key, std::span<float> out) const;
   std::string plan_text() const;
   SessionStats stats() const;
@@ -148,6 +155,7 @@ class Session::Impl {
                                               const carry::Store::Map& saved) const;
   Status go_on(const engine::SavedHead& head, carry::Store::Map&& saved,
                const std::shared_ptr<const Choices>& choices);
+  Result<std::vector<std::uint8_t>> saved(bool debts);
   void settle();
 
   // session_limits.cc
@@ -205,6 +213,7 @@ class Session::Impl {
   double sum_let_go_ = 0;
   double sum_forgotten_ = 0;
   Undo undo_;
+  SessionStats before_;  // of its lanes, in the epochs before
   std::uint64_t rounds_undone_ = 0;
   std::string resumed_;  // whose states all ranks go on from, where those were others; for cards
   std::uint64_t ranks_lost_ = 0;

@@ -63,7 +63,7 @@ std::string difference(const SavedHead& a, const SavedHead& b) {
 
 }  // namespace
 
-Result<std::vector<std::uint8_t>> Session::Impl::state() {
+Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
   // A session that is over has its last commit still: steps of a round write beside it.
   if (const Status s = commit(); !s.ok() && runner_.status().ok()) return s;
   const std::lock_guard lock(mutex_);
@@ -79,8 +79,11 @@ Result<std::vector<std::uint8_t>> Session::Impl::state() {
                        .schedule = schedule_.text(),
                        .told = schedule_.told(),
                        .members = options_.members},
-                      store_);
+                      store_, debts);
 }
+
+Result<std::vector<std::uint8_t>> Session::Impl::state() { return saved(true); }
+Result<std::vector<std::uint8_t>> Session::Impl::common_state() { return saved(false); }
 
 // What a session needs to go on from a state, whoever's it is.
 Result<std::shared_ptr<const Choices>> Session::Impl::fits(const SavedHead& head,
@@ -255,7 +258,7 @@ std::string Session::Impl::ranks_text() const {
   if (!options_.members.empty()) {
     std::uint64_t hash = 0;
     for (const std::string& name : options_.members) hash = hash_of(hash, name);
-    out = fmt::format("{}{:016x}", engine::kOfMembers, hash);
+    out = fmt::format("{}{:016x} in epoch {}", engine::kOfMembers, hash, options_.epoch);
   }
   if (!resumed_.empty()) out += std::string(engine::kResumed) + resumed_;
   return out;

@@ -10,6 +10,13 @@ namespace tithe {
 SessionStats Session::Impl::stats() const {
   SessionStats s = runner_.stats();
   const std::lock_guard lock(mutex_);
+  for (std::uint64_t SessionStats::*sum :
+       {&SessionStats::rounds, &SessionStats::rounds_dropped, &SessionStats::values,
+        &SessionStats::frames_sent, &SessionStats::bytes_sent, &SessionStats::encode_ns,
+        &SessionStats::merge_ns, &SessionStats::send_ns, &SessionStats::wait_ns, &SessionStats::strange,
+        &SessionStats::events_lost})
+    s.*sum += before_.*sum;
+  s.epoch = options_.epoch;
   s.values_let_go = values_let_go_;
   s.sum_let_go = sum_let_go_;
   s.sum_forgotten = sum_forgotten_;
