@@ -148,11 +148,9 @@ TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
         << text(m.status());
   }
   Shared full;
-  for (const char* name : {"x", "y"})
-    full.board()
-        .put_first(name[0] == 'x' ? "1.new.0" : "1.new.1",
-                   ByteView(reinterpret_cast<const std::uint8_t*>(name), 1))
-        .status();
+  const std::uint8_t x[] = {'x'}, y[] = {'y'};
+  (void)full.board().put_first("1.new.0", x);
+  (void)full.board().put_first("1.new.1", y);
   std::vector<Reunion> all = {of(full.board(), "a", before), of(full.board(), "b", before),
                               of(full.board(), "c", before)};
   for (Reunion& r : all) r.max_world = 4;
