@@ -14,7 +14,7 @@ import numpy as np
 
 import tithe
 
-STEPS, STEP_SECONDS = 60, 0.05
+STEPS, STEP_SECONDS = 400, 0.05
 folder, me, *begin = sys.argv[1:]
 target = np.linspace(-1, 1, 2000, dtype=np.float32)
 weights, step = np.zeros_like(target), 0
@@ -55,6 +55,8 @@ with job.open() as session:
             continue  # the step anew, with those that are left
         weights -= 0.2 * gradient
         step += 1
+        if step % 20 == 0:
+            print(f"{me}: step {step}", flush=True)
         if job.somebody_waits():
             go_on()
     print(f"{me}: {step} steps, weights {weights.astype(np.float64).sum():.9f}", flush=True)
