@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How ranks that are left, and others with them, agree on who goes on, when any of them may be gone: over a board, which
-// outlives them all. The first to write under a key is the one that counts; that is all that is asked of a board.
+// How ranks that are left, and others with them, agree on who goes on, when any of them may be gone: over a board,
+// which outlives them all. The first to write under a key counts; that is all that is asked of a board.
 //
 //   one       of an epoch there is one set of members: whoever decides writes it where the first one counts
 //   quorum    they are more than half of the members of the epoch before, or half of them and its first member: of two

@@ -279,10 +279,10 @@ class Session {
   Result<std::vector<std::uint8_t>> common_state();
   // The same object goes on with other ranks, after a failure or between two rounds: from the last commit, with its
   // options, choices and residuals, by the rule of restore() with this rank's own state. A round that is open is given
-  // up; ranks that are not told hear that this one leaves. `transport` connects `members`, by rank, who all name the same
-  // epoch, which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank
-  // that does not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are those of
-  // the old world and end with it; a trace file holds the last epoch.
+  // up, and others hear that this rank leaves. `transport` connects `members`, by rank, who all name the same epoch,
+  // which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank that does
+  // not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are of the old world
+  // and end with it; a trace file holds the last epoch.
   // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over: nothing changes then.
   // Other failures are those of open() and restore(): the session is over, state() still gives the last commit, and
   // reform() may be called again. Beside it nothing may be called but cancel(), stats() and present().

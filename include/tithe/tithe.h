@@ -131,7 +131,7 @@ int tithe_restore_states(tithe_session* session, const void* const* states, cons
 int tithe_common_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
 /* Takes back the round that was committed last, on all ranks; needs tithe_options.undo. */
 int tithe_undo(tithe_session* session, tithe_error* error);
-/* The same session goes on with other ranks, over a transport that connects them; a name for each. Takes the transport. */
+/* The same session goes on with other ranks, over a transport that connects them, which it takes; a name for each. */
 int tithe_reform(tithe_session* session, tithe_transport* transport, const char* const* members,
                  uint64_t epoch, tithe_error* error);
 int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error);

@@ -2,7 +2,7 @@
 #pragma once
 // An estate is what a lost rank had left unsent. Others take it over, a slice of each tensor each, or it is booked.
 //
-//   whole    every value goes to one rank: nothing is divided, so nothing is rounded but the sum with what that rank owes
+//   whole    every value goes to one rank: nothing is divided, and rounded is only the sum with what that rank owes
 //   booked   what cannot be taken over, since that sum would be no float, is booked
 #include <map>
 #include <string>
