@@ -290,6 +290,18 @@ class State(_Slots):
         """What became of the last one: see tithe.Session.proposal()."""
         return self._running().proposal()
 
+    def undo(self) -> None:
+        """Takes back the exchange of the last step, where it turns out not to count: see tithe.Session.undo().
+
+        On all ranks, between backward() and the next one, of a State with undo=True. Gradients stay what they are: do
+        not step. ValueError with attach(optimizer=...) where that optimizer keeps something of its own.
+        """
+        if self._ties is not None:
+            raise ValueError("undo() with attach(optimizer=...): what that optimizer keeps is not taken back")
+        session = self._running()
+        self._live.between_steps()
+        session.undo()
+
     @property
     def ratio(self) -> float | None:
         """The fraction of values that the next step sends; None without a schedule."""
