@@ -3,6 +3,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -172,68 +173,41 @@ def test_a_step_under_torch_is_taken_back():
     assert run_ranks(2, takes_back) == [(True, True)] * 2
 
 
-TRAIN = """
-import os, signal, sys
-import torch, torch.distributed as dist
-import tithe.torch
+def trains(rank, world, folder, total, victim):
+    """As under a launcher: from the newest checkpoint until the end, or until a rank is killed."""
+    import tithe.torch
 
-folder, total, victim = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(1)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 40))
-optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
-state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=60.0)
-kept = tithe.torch.Checkpoints(folder, state, model, optimizer, every=4)
-first = kept.step
-for step in kept.steps(total):
-    if rank == victim and step == 6 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    model.zero_grad()
-    model(torch.randn(8, 50, generator=torch.Generator().manual_seed(100 * rank + step))).pow(2).mean().backward()
-    optimizer.step()
-sums = [None] * world
-dist.all_gather_object(sums, (first, model.module.weight.detach().numpy().tobytes().hex()))
-if rank == 0:
-    assert len(set(sums)) == 1, "ranks differ"
-    print("END", world, *sums[0])
-state.close()
-dist.destroy_process_group()
-"""
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 40))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=60.0)
+    kept = tithe.torch.Checkpoints(folder, state, model, optimizer, every=4)
+    first = kept.step
+    for step in kept.steps(total):
+        if rank == victim and step == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model.zero_grad()
+        model(torch.randn(8, 50, generator=torch.Generator().manual_seed(100 * rank + step))).pow(2).mean().backward()
+        optimizer.step()
+    state.close()
+    return first, model.module.weight.detach().numpy().tobytes()
 
 
-def torchrun(script, ranks, *args):
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "1"]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(tithe.__file__).parents[1]),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "UCX_TLS": "tcp",
-        "UCX_NET_DEVICES": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
-    out = subprocess.run(
-        [*run, "--nproc-per-node", str(ranks), script, *map(str, args)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert out.returncode == 0, out.stderr
-    return re.search(r"END (\d+) (\d+) (\w+)", out.stdout).groups()
+def test_ranks_are_started_anew_and_in_another_number(tmp_path):
+    from processes import Ranks, run_ranks
 
-
-def test_torchrun_starts_ranks_anew_and_in_another_number(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(TRAIN)
-    _, first, whole = torchrun(script, 3, tmp_path / "whole", 10, -1)
-    assert first == "0"
-    _, first, killed = torchrun(script, 3, tmp_path / "killed", 10, 1)
-    assert first == "4", "it went on from the last checkpoint"
-    assert killed == whole, "bit for bit"
-    assert sorted(p.name for p in (tmp_path / "killed").iterdir()) == ["step 4", "step 8"]
-    world, first, _ = torchrun(script, 2, tmp_path / "killed", 14, -1)
-    assert (world, first) == ("2", "8")
+    whole = run_ranks(3, trains, str(tmp_path / "whole"), 10, -1)
+    assert len(set(whole)) == 1 and whole[0][0] == 0
+    folder = tmp_path / "killed"
+    with Ranks(3, trains, str(folder), 10, 1) as lost, pytest.raises(AssertionError, match="rank 1 is gone"):
+        lost.result(0, 300)
+    again = run_ranks(3, trains, str(folder), 10, -1)
+    assert {first for first, _ in again} == {4}, "they went on from the last checkpoint"
+    assert {weight for _, weight in again} == {whole[0][1]}, "bit for bit"
+    assert sorted(p.name for p in folder.iterdir()) == ["step 4", "step 8"]
+    (folder / "step 8" / "whole").unlink()  # as if a rank had died while it was written
+    two = run_ranks(2, trains, str(folder), 14, -1)
+    assert len(set(two)) == 1 and two[0][0] == 4
 
 
 class Memory:
