@@ -47,6 +47,7 @@ PUBLIC = {
     "machine": "base",
     "codec": "codec",
     "hosts": "transport", "transport": "transport", "transports": "transport", "connect": "transport",
+    "reunion": "transport",
     "spec": "carry",
     "catalogue": "catalogue", "codecs": "catalogue",
     "trace": "trace",
