@@ -35,6 +35,8 @@ using VS = hn::Vec<Shorts>;
 using VO = hn::Vec<Octs>;
 using VU = hn::Vec<UOcts>;
 constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // values whose codes fill a vector
+template <unsigned kBits>
+constexpr std::size_t kCodes = Levels{kBits, {}, {}}.bytes(kBlock);  // their bytes in a payload
 
 // ---- From rotated values to codes
 
@@ -113,8 +115,9 @@ class Numbers {
   VO start_;
   VO below_;
 };
-template <>
-class Numbers<2> {
+template <unsigned kBits>
+requires(kBits == 2 || kBits == kThree)  // one border
+    class Numbers<kBits> {
  public:
   HWY_INLINE explicit Numbers(const Levels& levels)
       : below_(hn::Set(Octs(), static_cast<std::int8_t>(levels.from[0] - 1))) {}
@@ -155,7 +158,7 @@ HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, flo
   const VF per = hn::Set(Floats(), steps_per_unit);
   const Numbers<kBits> numbers(levels);
   const VO sizes = table([&](unsigned k) { return k < levels.size.size() ? levels.size[k] : 0; });
-  const VO minus = hn::Set(Octs(), static_cast<std::int8_t>(1U << (kBits - 1)));
+  const VO minus = hn::Set(Octs(), static_cast<std::int8_t>(kBits == kThree ? 0 : 1U << (kBits - 1)));
   Sum with_values[2], with_itself[2];
   for (std::size_t i = 0; i < kBlock; i += kOcts) {
     fetch(i);
@@ -168,7 +171,9 @@ HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, flo
     const VO negative = hn::BroadcastSignBit(cell);
     const VO number = numbers.of(hn::Xor(cell, negative));
     const VO q = hn::Sub(hn::Xor(hn::TableLookupBytes(sizes, number), negative), negative);
-    hn::Store(hn::Or(number, hn::And(negative, minus)), Octs(), reinterpret_cast<std::int8_t*>(codes) + i);
+    const VO code = kBits == kThree ? hn::Add(number, hn::And(negative, number))
+                                    : hn::Or(number, hn::And(negative, minus));
+    hn::Store(code, Octs(), reinterpret_cast<std::int8_t*>(codes) + i);
     const VO none = hn::Zero(Octs());
     const VS qa = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveLower(Octs(), none, q)));
     const VS qb = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveUpper(Octs(), none, q)));
@@ -200,9 +205,32 @@ HWY_INLINE void pack_field(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t*
     hn::StoreU(hn::BitCast(UOcts(), in_order(hn::BitCast(Octs(), packed))), UOcts(), out + j);
   }
 }
+// Five digits to a byte. The digits that are a fifth of the block apart stand in no order of vectors, so codes are
+// brought into that of the values first, and the last vector begins where it ends with the block.
+constexpr std::size_t kFifth = kCodes<kThree>;
+template <typename Use>
+HWY_INLINE void each_fifth(Use use) {
+  for (std::size_t j = 0; j + kOcts < kFifth; j += kOcts) use(j);
+  use(kFifth - kOcts);
+}
+HWY_INLINE void pack_digits(std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_RESTRICT out) {
+  const InOrder in_order;
+  for (std::size_t i = 0; i < kBlock; i += kOcts)
+    hn::Store(hn::BitCast(UOcts(), in_order(hn::BitCast(Octs(), hn::Load(UOcts(), codes + i)))), UOcts(),
+              codes + i);
+  hn::Store(hn::Zero(UOcts()), UOcts(), codes + kBlock);  // of the last byte, which has four
+  each_fifth([&](std::size_t j) HWY_ATTR {
+    VU sum = octets_at(codes + 4 * kFifth + j);
+    for (std::size_t k = 4; k-- > 0;)
+      sum = hn::Add(octets_at(codes + k * kFifth + j), hn::Add(sum, hn::Add(sum, sum)));
+    hn::StoreU(sum, UOcts(), out + j);
+  });
+}
 template <unsigned kBits>
-HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
-  if constexpr (kBits == 3) {
+HWY_INLINE void pack(std::uint8_t* codes, std::uint8_t* out) {
+  if constexpr (kBits == kThree) {
+    pack_digits(codes, out);
+  } else if constexpr (kBits == 3) {
     pack_field<0, 2, 3>(codes, out);
     pack_field<2, 1, 3>(codes, out + kBlock / 4);
   } else {
@@ -210,23 +238,46 @@ HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
   }
 }
 
-// The levels of a block's codes.
+// From the highest digit down: each is how often its power goes into what remains.
+HWY_INLINE void levels_of_digits(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
+                                 std::int8_t* HWY_RESTRICT level) {
+  each_fifth([&](std::size_t j) HWY_ATTR {
+    VO rest = hn::BitCast(Octs(), hn::Sub(octets_at(codes + j), hn::Set(UOcts(), 128)));  // less 128
+    for (std::size_t k = 5; k-- > 0;) {
+      const VO power = hn::Set(Octs(), static_cast<std::int8_t>(kPowers[k]));
+      const VO below = hn::Set(Octs(), static_cast<std::int8_t>(kPowers[k] - 129));
+      VO code = hn::Zero(Octs());
+      for (int twice = 0; twice < 2; ++twice) {
+        const auto goes = hn::Gt(rest, below);
+        code = hn::Sub(code, hn::VecFromMask(Octs(), goes));
+        rest = hn::Sub(rest, hn::IfThenElseZero(goes, power));
+      }
+      hn::StoreU(hn::TableLookupBytes(of_code, code), Octs(), level + k * kFifth + j);
+    }
+  });
+}
+
+// The levels of a block's codes. Of digits, up to a vector behind the block is written.
 template <unsigned kBits>
 HWY_INLINE void levels_of(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
                           std::int8_t* HWY_RESTRICT level) {
-  constexpr unsigned kField = kBits == 3 ? 2 : kBits;
-  constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
-  for (std::size_t k = 0; k < kFields; ++k)
-    for (std::size_t j = 0; j < kBytes; j += kOcts) {
-      const std::size_t i = k * kBytes + j;
-      VU code = low_bits(down(octets_at(codes + j), k * kField), kField);
-      if (kBits == 3) {
-        constexpr std::size_t kHigh = kBlock / 8;  // bytes
-        const VU high = low_bits(down(octets_at(codes + kBytes + i % kHigh), i / kHigh), 1);
-        code = hn::Or(code, up(high, 2));
+  if constexpr (kBits == kThree) {
+    levels_of_digits(of_code, codes, level);
+  } else {
+    constexpr unsigned kField = kBits == 3 ? 2 : kBits;
+    constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
+    for (std::size_t k = 0; k < kFields; ++k)
+      for (std::size_t j = 0; j < kBytes; j += kOcts) {
+        const std::size_t i = k * kBytes + j;
+        VU code = low_bits(down(octets_at(codes + j), k * kField), kField);
+        if (kBits == 3) {
+          constexpr std::size_t kHigh = kBlock / 8;  // bytes
+          const VU high = low_bits(down(octets_at(codes + kBytes + i % kHigh), i / kHigh), 1);
+          code = hn::Or(code, up(high, 2));
+        }
+        hn::Store(hn::TableLookupBytes(of_code, hn::BitCast(Octs(), code)), Octs(), level + i);
       }
-      hn::Store(hn::TableLookupBytes(of_code, hn::BitCast(Octs(), code)), Octs(), level + i);
-    }
+  }
 }
 
 // ---- Encode
@@ -277,7 +328,7 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
                 std::uint8_t* at) {
   constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
   HWY_ALIGN float x[kBlock];
-  HWY_ALIGN std::uint8_t codes[kBlock];
+  HWY_ALIGN std::uint8_t codes[kBlock + kOcts];
   HWY_ALIGN std::int16_t level[kBlock];
   const Signs signs(coder.key, block.first);
   // The next block comes while this one is worked on, a quarter of it in each part of the work.
@@ -299,7 +350,7 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
   const float energy = block::HWY_NAMESPACE::total(Floats(), squares[0]);
   if (!(energy >= kLeastEnergy && energy <= kMostEnergy)) {
     if (!is_dust<kResidual>(in)) return encode_block(coder, block, in, at);
-    keep<kResidual>(in, block.bytes(kBits), at);
+    keep<kResidual>(in, block.bytes(coder.levels), at);
     return true;
   }
   finish(x, [&](std::size_t i, VF v) HWY_ATTR {
@@ -320,7 +371,7 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
 
 template <unsigned kBits>
 std::size_t encode_as(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite) {
-  const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+  constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
   std::size_t first = 0;
   for (std::uint8_t* at = out + kHead; first + kBlock <= in.n; first += kBlock, at += bytes) {
     const Block block{first, kBlock, kBlock};
@@ -337,6 +388,8 @@ std::size_t encode(const Coder& coder, const Carry& in, std::uint8_t* out, bool&
   switch (coder.levels.bits) {
     case 1:
       return encode_as<1>(coder, in, out, finite);
+    case kThree:
+      return encode_as<kThree>(coder, in, out, finite);
     case 2:
       return encode_as<2>(coder, in, out, finite);
     case 3:
@@ -358,7 +411,7 @@ class Rotated {
     count_ = payloads.size();
     for (std::size_t p = 0; p < count_; ++p) {
       const std::uint8_t* at = &payloads[p][offset];
-      const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+      constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
       const std::uint8_t* ahead = offset + 2 * bytes <= payloads[p].size() ? at + bytes : at;
       for (std::size_t k = 0; k < bytes; k += 64) hwy::Prefetch(ahead + k);
       unit_[p] = bf16::Format::unpack(wire::get<std::uint16_t>(at));
@@ -375,14 +428,15 @@ class Rotated {
  private:
   std::size_t count_ = 0;
   float unit_[kAtOnce];
-  HWY_ALIGN std::int8_t level_[kAtOnce][kBlock];
+  HWY_ALIGN std::int8_t level_[kAtOnce][kBlock + kOcts];
 };
 
 template <unsigned kBits>
 std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
                       std::span<float> out) {
-  const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
-  const VO of_code = table([&](unsigned k) { return k < (1U << kBits) ? coder.levels.level(k) : 0; });
+  constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
+  const VO of_code =
+      table([&](unsigned k) { return k < (kBits == kThree ? 3U : 1U << kBits) ? coder.levels.level(k) : 0; });
   const VF by = hn::Set(Floats(), how.divide);
   const bool divides = how.divide != 1.0F;
   const bool past_caches = goes_past_caches(how, out);
@@ -422,6 +476,8 @@ std::size_t decode(const Coder& coder, std::span<const ByteView> payloads, const
   switch (coder.levels.bits) {
     case 1:
       return decode_as<1>(coder, payloads, how, out);
+    case kThree:
+      return decode_as<kThree>(coder, payloads, how, out);
     case 2:
       return decode_as<2>(coder, payloads, how, out);
     case 3:
