@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // eden: a random rotation makes the values of a block nearly normal; each becomes one of 2^bits levels that suit a
-// normal value (3 levels with 1.6 bits), and the block gets one scale (Vargaftik et al., "DRIVE", NeurIPS 2021, and "EDEN", ICML 2022).
+// normal value (3 levels with 1.6 bits), and the block gets one scale (Vargaftik et al., "DRIVE", NeurIPS 2021, and
+// "EDEN", ICML 2022).
 //
 //   rotate   codec/shared/rotation/rotation.h, with signs that are equal on all ranks and new in each round
 //   round    to the nearest level. Levels and the borders between them are small whole numbers (kLevels), within 1 % of

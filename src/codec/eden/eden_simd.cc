@@ -457,15 +457,14 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
     const Signs signs(coder.key, first);
     float* to = out.data() + first;
     const float* base = how.base ? how.base + first : nullptr;
-    const float* ahead = base && first + 2 * kBlock <= out.size() ? base + kBlock : base;
-    finish(x, [&](std::size_t i, VF v) HWY_ATTR {
-      VF sum = signs.turned(v, i);
-      if (base) {
-        if (i % 16 == 0) hwy::Prefetch(ahead + i);
-        sum = hn::Add(load(base + i), sum);
-      }
+    finish(x, [&](std::size_t i, VF v) HWY_ATTR { hn::Store(v, Floats(), x + i); });
+    // In the order of memory, which the processor then reads ahead by itself: `finish` has eight streams of 64 bytes
+    // each, and prefetches beside them were a third slower.
+    for (std::size_t i = 0; i < kBlock; i += lanes()) {
+      VF sum = signs.turned(hn::Load(Floats(), x + i), i);
+      if (base) sum = hn::Add(load(base + i), sum);
       store(divides ? hn::Div(sum, by) : sum, to + i, past_caches);
-    });
+    }
   }
   if (past_caches) hwy::FlushStream();
   return first / kBlock;
