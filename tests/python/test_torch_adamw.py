@@ -128,6 +128,29 @@ def test_replicas_are_bit_identical(codec):
     assert len(first[1]) == 4 and "(squares)" in first[2]
 
 
+def with_exact_steps(rank, world):
+    """At which steps the parts changed, and what travelled in each."""
+    ours = net()
+    model = DDP(ours)
+    optimizer = tithe.torch.optim.AdamW(ours.parameters(), lr=1e-2, exact=20, warmup_codec="eden:bits=3")
+    small = {"< 4": {"codec": "fp8", "group": "small ones"}}
+    state = tithe.torch.attach(model, "eden:bits=1.6", optimizer=optimizer, choices=small, **OPTIONS)
+    changed, before = [], []
+    for step in range(1, 40):
+        train(model, optimizer, rank, [step])
+        found = [optimizer.state[p].get("exp_avg_sq_part") for p in ours.parameters()]
+        if any(part is not None for part in found) and bits(found) != before:
+            before = bits(found)
+            changed.append(step)
+    return changed, bits(ours.parameters()), state.plan()
+
+
+def test_parts_are_exchanged_after_the_exact_steps_alone():
+    first, second = run_ranks(2, with_exact_steps)
+    assert first == second
+    assert first[0] == [32] and "eden:bits=1.6" in first[2]
+
+
 def parts(rank, world, codec, strategy):
     """With which part of what it squares each parameter is divided, beside the true one. The model stands still."""
     ours, alone = net(), net()
