@@ -22,6 +22,8 @@ MOMENTUM = 0.5  # of SGD, in every row
 TRANSFORMER = {"width": 128, "heads": 4, "blocks": 6}  # of the rows under AdamW
 TEXT_BATCH = 8  # per rank, of so many bytes as it sees
 TEXT_RATE = 3e-3
+WARMUP_CODEC = "eden"  # of rows with exact steps
+SMALL = {"< 4096": {"codec": "fp8", "group": "small ones"}}  # and their choices
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Row:
     codec: str = ""  # as results.json states it; for tithe rows the spec string; empty: the default
     strategy: str = ""  # tithe rows; empty: the default
     task: str = "images"  # of tasks.py: images under SGD, text under AdamW
+    exact: float = 0  # AdamW's, with tithe
     raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     transport: str = ""  # tithe rows; empty: the usual one
@@ -71,7 +74,7 @@ ROWS = [
 # A transformer: with tithe its optimizer is tithe.torch.optim.AdamW.
 ADAMW_ROWS = [
     Row("adamw-tithe", "tithe", task="text", bytes_part=0.1),
-    Row("adamw-tithe-1.6", "tithe", "eden:bits=1.6", task="text", bytes_part=0.06),
+    Row("adamw-tithe-1.6", "tithe", "eden:bits=1.6", task="text", exact=0.1, bytes_part=0.06),
     *(replace(row, name=f"adamw-{row.name}", task="text") for row in (POWERSGD, BF16, FP32)),
 ]
 

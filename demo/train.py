@@ -66,6 +66,7 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel, optimizer: torch.
         given |= {"servers": row.servers} if row.servers else {}
         given |= {"checksum": "headers"} if row.rounded_on_the_way else {}
         if not row.codec or row.task == "text":
+            given |= {"choices": rows.SMALL} if row.exact else {}
             return tithe.torch.attach(model, row.codec or None, optimizer=optimizer, **given)
         return tithe.torch.attach(model, row.codec, min_values=row.raw_below, **given)
     if row.shown == "bf16":
@@ -78,13 +79,14 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel, optimizer: torch.
     return None
 
 
-def make_optimizer(row: rows.Row, model: nn.Module, rate: float) -> torch.optim.Optimizer:
+def make_optimizer(row: rows.Row, model: nn.Module, rate: float, steps: int) -> torch.optim.Optimizer:
     if row.task == "text":
         if row.kind != "tithe":
             return torch.optim.AdamW(model.parameters(), lr=rate)
         import tithe.torch.optim
 
-        return tithe.torch.optim.AdamW(model.parameters(), lr=rate)
+        first = {"exact": row.exact, "steps": steps, "warmup_codec": rows.WARMUP_CODEC} if row.exact else {}
+        return tithe.torch.optim.AdamW(model.parameters(), lr=rate, **first)
 
     def momentum(parameter):
         corrected = row.corrects_momentum and parameter.numel() >= row.raw_below
@@ -175,7 +177,7 @@ class Trainer:
 
 def run_local(job: dict, data: dict) -> None:
     trainer = Trainer(job, data)
-    optimizer = make_optimizer(rows.by_name(job["row"]), trainer.model, trainer.task.rate)
+    optimizer = make_optimizer(rows.by_name(job["row"]), trainer.model, trainer.task.rate, job["steps"])
     seconds = [sum(trainer.step(i, trainer.model, optimizer)[1:]) for i in range(job["steps"])]
     parameters = sum(p.numel() for p in trainer.model.parameters())
     settled = statistics.median(seconds[job["steps"] // 3 :])
@@ -188,7 +190,7 @@ def run_train(job: dict, data: dict) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world)
     cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
     model = DistributedDataParallel(trainer.model, **cap)
-    optimizer = make_optimizer(row, model, trainer.task.rate)
+    optimizer = make_optimizer(row, model, trainer.task.rate, job["steps"])
     handle = attach_hook(row, model, optimizer)
     sent_bytes = SentBytes(job["interface"], trainer.world)
     steps = job["steps"]
