@@ -28,7 +28,7 @@ class Job:
     def __init__(
         self,
         place: int,
-        layout: _core.Layout,
+        layout: _core.Layout | None,
         tensor: torch.Tensor,
         last: bool,
         loss_scale: Callable[[], float] | None,
@@ -101,6 +101,18 @@ class Job:
         if self.error is not None:
             raise self.error
         return self.tensor
+
+
+class End(Job):
+    """The end of a step, where no bucket is known to be its last: it hands over nothing."""
+
+    __slots__ = ()
+
+    def __init__(self, like: torch.Tensor) -> None:
+        super().__init__(-1, None, like[:0], True, None, None)
+
+    def sync(self, session: _core.Session) -> None:
+        pass
 
 
 def _for_main_thread() -> bool:

@@ -20,8 +20,8 @@ from tithe._schedule import Evaluations
 from tithe._torch_checks import DTYPES
 from tithe._torch_device import Passages, check_device
 from tithe._torch_giving_up import give_up, interrupted, left, never_came
-from tithe._torch_job import Job
-from tithe._torch_keys import Keys
+from tithe._torch_job import End, Job
+from tithe._torch_keys import NO_WALK, Keys
 from tithe._torch_tie import Tie
 from tithe._torch_trace import Backward
 
@@ -90,7 +90,8 @@ def _work(
                     step.append(job)
                     if job.error is not None:
                         raise job.error
-                    session.wait(job.ticket)
+                    if job.ticket >= 0:
+                        session.wait(job.ticket)
                     if job.last:
                         _commit(session, step)
                         _end(step, None)
@@ -305,6 +306,19 @@ class Live:
         self.open = False
         if job.error is not None:
             raise job.error
+
+    def end(self, buffer: torch.Tensor) -> None:
+        """The same for a step of which no bucket is known to be the last: all that were handed over are it.
+
+        buffer: one of them.
+        """
+        if self.backward is not None and (passed := self.backward.bucket(True)):
+            self.session.mark("backward", *passed)
+        self.keys.end(NO_WALK)
+        end = End(buffer)
+        with self.crew.starting():
+            self._send(end)
+        self.finish(end)
 
     def average(self, layout: _core.Layout, values: torch.Tensor) -> None:
         """All ranks' values to their mean, in place: a round of its own, between steps. Collective."""

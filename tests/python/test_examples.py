@@ -67,3 +67,16 @@ def test_average_numpy(tmp_path):
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert out == f"rank {r} of 2: mean 0.5\n"
+
+
+def test_train_hsdp_under_torchrun():
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    out = subprocess.run(
+        [*run, ROOT / "examples" / "train_hsdp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert out.returncode == 0, out.stderr
+    first, last, sent, dense = re.search(
+        r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", out.stdout
+    ).groups()
+    assert float(last) < 0.7 * float(first)
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

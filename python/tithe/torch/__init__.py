@@ -71,7 +71,6 @@ from typing import Any
 try:
     import torch
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
 except ModuleNotFoundError as error:
     from tithe._missing import no_torch
 
@@ -84,6 +83,8 @@ from tithe._torch_keys import by_name
 from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
 from tithe._torch_optimizers import optimizers_of, suitable
+from tithe._torch_sharded import attach_sharded
+from tithe._torch_sharded_groups import is_sharded
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
@@ -122,27 +123,39 @@ class Gathered:
 
 
 def attach(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     codec: str | None = None,
     strategy: str = DEFAULT.strategy,
     *,
     optimizer: Any = None,
+    replicas: dist.ProcessGroup | None = None,
     **options: Any,
 ) -> State:
-    """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
+    """Makes a model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
-    model: a DistributedDataParallel, or what torch.compile() made of one. Options are those of State, but for
-    process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(), stats(),
-    plan(), trace(), close().
+    model: a DistributedDataParallel, or what fully_shard() made for a mesh with a replicate dimension, or replicate()
+    over FSDP2 (docs/python.md, Sharded models); or what torch.compile() made of one. Options are those of State, but
+    for process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(),
+    stats(), plan(), trace(), close().
     codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
     use all that trains like fp32 under it (docs/choosing.md).
     optimizer: what steps the model's parameters, or several such. SGD's momentum then happens before a codec that would
     suffer from it, tithe.torch.optim.AdamW divides by the squares of true gradients, others are left as they are; one
     warning says what to do where a codec does not suit an optimizer (docs/optimizers.md).
+    replicas: of a model that fully_shard() made for a mesh without a replicate dimension, the ranks with its shard.
     ValueError names what cannot be: a setting, a parameter of another type (float64, complex), sparse gradients, a
     second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
     after `timeout` seconds.
     """
+    if is_sharded(model):
+        if optimizer is not None:
+            raise ValueError(
+                "optimizer= is for DistributedDataParallel: leave it out, and name a codec that suits yours "
+                "(docs/choosing.md)"
+            )
+        return attach_sharded(model, suitable(codec, ()), strategy, replicas, options)
+    if replicas is not None:
+        raise ValueError("replicas= is for models that fully_shard() made: leave it out")
     group = model_group(model)
     patience = usable_timeout(options)
 
