@@ -70,7 +70,7 @@ def controls(model: str) -> list[Arm]:
 
 FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs that need it
 SMALL = "< 4096: fp8 in a group"
-FEWEST = f"eden:bits=1.6; first 0.1: eden:bits=3; {SMALL}"  # 16 times fewer bytes than fp32
+FEWEST = f"eden:bits=1.6 in a group; first 0.08: eden; {SMALL}"  # 16 times fewer bytes than fp32
 MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not raw: 16 times fewer bytes than fp32
     "bytes": f"eden:bits=2; *.wide.weight: eden:bits=1; {SMALL}",
     "convnet": f"eden:bits=2; >= 50000: eden:bits=1; {SMALL}",

@@ -19,6 +19,7 @@ from tithe._torch_squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
 STRATEGY = "server"
+TOGETHER = " in a group"
 LEAST = 4096  # values: a smaller tensor is sent raw where no rule takes it
 MOMENTUM = 0.9
 TIED = "tithe's AdamW"
@@ -78,14 +79,17 @@ def begun(codec: str) -> tuple[str, float, str]:
 
 
 def parsed(codec: str) -> tuple[str, dict]:
-    """A spec, and choices: rules may follow it, each after a semicolon, and one that ends in "in a group" is for all
-    its tensors together."""
+    """A spec, and choices: rules may follow it, each after a semicolon. What ends in "in a group" is for all its
+    tensors together."""
     spec, *rules = (word.strip() for word in codec.split(";"))
     choices = {}
     for match, of in (rule.split(": ") for rule in rules):
-        alone = of.removesuffix(" in a group")
+        alone = of.removesuffix(TOGETHER)
         choices[match] = of if alone == of else {"codec": alone, "group": "small ones"}
-    return spec, choices
+    alone = spec.removesuffix(TOGETHER)
+    if alone != spec:
+        choices[f">= {LEAST}"] = {"codec": alone, "group": "large ones"}
+    return alone, choices
 
 
 class Ranks:
@@ -95,9 +99,10 @@ class Ranks:
         codec, part, first = begun(codec)
         codec, choices = parsed(codec)
         self.first, self.steps = round(part * steps), 0
-        self.final = json.dumps({**choices, f">= {LEAST}": codec})
+        all_others = choices.get(f">= {LEAST}", codec)
+        self.final = json.dumps({**choices, f">= {LEAST}": all_others})
         if self.first:
-            choices = {**choices, f">= {LEAST}": first}
+            choices[f">= {LEAST}"] = first if all_others == codec else {**all_others, "codec": first}
         self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0, choices=choices)
         self.opened = self.sessions[0].choices
         self.threads = ThreadPoolExecutor(RANKS)
