@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from tithe._exchange import all_gather_bytes, together
 from tithe._torch_checks import scale_of, usable_timeout
-from tithe._torch_gather import labelled
 from tithe._torch_keys import by_name
+from tithe._torch_parts import PartState
 from tithe._torch_sharded_groups import Group, groups_of, over_replicas, shard_text
 from tithe._torch_state import State
 from tithe._torch_trace import Backward
@@ -45,7 +45,7 @@ class Gradients:
         return False
 
 
-class ShardedState(State):
+class ShardedState(PartState):
     """The State of a model that fully_shard() or replicate() made: residuals are those of this rank's shard.
 
     `rank` and `world` are those among the ranks that hold the same shard.
@@ -112,34 +112,13 @@ class ShardedState(State):
                 return whole[tuple(slice(n) for n in parameter.to_local().shape)]
         raise ValueError("the parameter is none of those that are averaged between replicas")
 
-    def state_dict(self) -> dict[str, Any]:
-        """This rank's residuals and counters: save one per rank, or give the State to torch.distributed.checkpoint."""
-        return labelled(self._whole_state(), dist.get_rank(), dist.get_world_size())
-
-    def gathered_state_dict(self) -> dict[str, Any]:
-        """Refused: rank 0 would hold every rank's residuals, which the shards are there to avoid."""
-        raise ValueError(
-            "the residuals of a sharded model stay with its shards: save state_dict() on each rank, or give the State "
-            "to torch.distributed.checkpoint beside the model's"
-        )
-
     def _whole_state(self) -> dict[str, Any]:
         for group in self._groups:
             group.refresh()
-        return {**super()._whole_state(), "shards": self._shards()}
+        return super()._whole_state()
 
-    def _shards(self) -> dict[str, str]:
+    def _parts(self) -> dict[str, str]:
         return {name: group.shard for group in self._groups for name, _ in group.named()}
-
-    def _check_saved(self, state: Any, rank: int, world: int) -> None:
-        super()._check_saved(state, rank, world)
-        mine, saved = self._shards(), state.get("shards", {})
-        for name in mine:
-            if not self._nothing_unsent(state) and name in saved and saved[name] != mine[name]:
-                raise ValueError(
-                    f"the state has {saved[name]} of '{name}', and this rank has {mine[name]}: start with the mesh "
-                    "that it was saved with, and load each rank's own state"
-                )
 
     def _watch_backward(self) -> None:
         live = self._live
@@ -169,7 +148,7 @@ def attach_sharded(
         return state
 
     state = prepare() if known is None else together(known, patience, _DOING, prepare)
-    mine = shard_text(state._shards())
+    mine = shard_text(state._parts())
     told = all_gather_bytes(mine.encode(), state._group(), patience, _DOING)
     for rank, theirs in enumerate(told):
         if theirs != told[0]:
