@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "catalogue/settings.h"
 #include "core.h"
 #include "patient.h"
 #include "plan/allowance.h"
