@@ -16,7 +16,7 @@ constexpr const char* kText =
     "  if (i < n) at[i] = at[i] * by + 1;\n}\n";
 
 TEST(Nvrtc, FusesNothing) {
-  const Result<Compiler>& compiler = this_compiler();
+  const Result<Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Result<std::string> ptx = compiler->ptx(kText, 80);
   ASSERT_TRUE(ptx.ok()) << ptx.status().what();
@@ -26,7 +26,7 @@ TEST(Nvrtc, FusesNothing) {
 }
 
 TEST(Nvrtc, MakesCodeForEachGpu) {
-  const Result<Compiler>& compiler = this_compiler();
+  const Result<Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   for (const int sm : {80, 90}) {
     const Result<std::string> code = compiler->code(kText, sm);
@@ -37,7 +37,7 @@ TEST(Nvrtc, MakesCodeForEachGpu) {
 }
 
 TEST(Nvrtc, SaysWhatIsWrongInALine) {
-  const Result<Compiler>& compiler = this_compiler();
+  const Result<Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Result<std::string> none = compiler->code("this is no program", 80);
   ASSERT_FALSE(none.ok());

@@ -157,7 +157,7 @@ TEST_P(FirstPhases, WriteTheBytesOfTheInterpreter) {
 // What is launched, by NVIDIA's compiler where it is here: accepted, and without an operation that rounds otherwise.
 class ForGpus : public ::testing::TestWithParam<Program> {};
 TEST_P(ForGpus, AreAcceptedByNvrtc) {
-  const Result<device::Compiler>& compiler = device::this_compiler();
+  const Result<device::Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Made made(GetParam());
   const std::string text = device_text(made.program->of(made.settings, GetParam().phase));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "device/compiler.h"
@@ -16,6 +17,21 @@ namespace tithe::testing {
 inline bool on_real_gpu() {
   const char* asked = std::getenv("TITHE_TEST_GPU");
   return asked != nullptr && std::string_view(asked) == "real";
+}
+
+// NVIDIA's compiler: the one of this machine, else what tools/setup.sh nvrtc has installed.
+inline const Result<device::Compiler>& nvrtc_here() {
+  static const Result<device::Compiler> kCompiler = []() -> Result<device::Compiler> {
+    std::error_code none;
+    const std::filesystem::path lib = TITHE_SOURCE_DIR "/.setup/nvrtc-venv/lib";
+    if (!device::this_compiler().ok())
+      for (const auto& python : std::filesystem::directory_iterator(lib, none))
+        if (const auto file = python.path() / "site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12";
+            exists(file))
+          return device::Compiler::load(file);
+    return device::this_compiler();
+  }();
+  return kCompiler;
 }
 
 inline const fake::Control& fake_gpu() {
