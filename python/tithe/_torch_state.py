@@ -19,10 +19,11 @@ from tithe._choices import check_model as check_choices
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, refuse_unknown, transport_text
-from tithe._stats import by_tensor, summed_up
+from tithe._stats import summed_up
 from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
 from tithe._torch_copies import NO_HOOK, say_if_in_a_model
 from tithe._torch_device import device_of
+from tithe._torch_figures import Figures
 from tithe._torch_fit import check_fit, check_place, laid_out_like, say_what_differs
 from tithe._torch_gather import gather_states, labelled, own_state, unlabelled
 from tithe._torch_job import Job
@@ -38,7 +39,7 @@ _STATE_FORMAT = 3
 DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 
-class _Slots:
+class _Slots(Figures):
     # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
     __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_ties", "_unused")
 
@@ -452,35 +453,6 @@ class State(_Slots):
         say_if_in_a_model(memo)
         return twin
 
-    # ---- what it did
-
-    def stats(self) -> dict[str, Any]:
-        """What this rank did since the first use, and how much of it is unsent: see tithe.Session.stats().
-
-        Also after close(). The time of a step's exchange is hidden until backward hands over its last bucket, and
-        exposed after that. relative_error is what tells whether a codec fits (docs/diagnose.md).
-        """
-        if self._at_close is not None:
-            return dict(self._at_close)
-        return summed_up(self._running())
-
-    def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By a parameter's name: values, codec, gradient_norm, residual_norm, relative_error, as in stats()."""
-        return by_tensor(self._running())
-
-    def plan(self) -> str:
-        """What happens to each part of each bucket and to each parameter, and why."""
-        return self._running().plan_text()
-
-    def trace(self, on: bool = True) -> None:
-        """Keeps the last 65,536 events while on, backward passes among them: docs/trace.md."""
-        self._running().trace(on)
-        self._watch_backward()
-
-    def take_trace(self) -> list[dict[str, Any]]:
-        """The events kept so far, and forgets them."""
-        return self._running().take_trace()
-
     def _watch_backward(self) -> None:
         """Once something is traced, from the beginning or by trace()."""
         live = self._live
@@ -498,8 +470,3 @@ class State(_Slots):
         out, values = laid_out_like(parameter)
         session.residual(self._live.keys.find(parameter), values.numpy())
         return out
-
-    def _running(self) -> _core.Session:
-        if self._live is None:
-            raise ValueError("not open yet: call open(), or run a step")
-        return self._live.session
