@@ -70,6 +70,7 @@ def controls(model: str) -> list[Arm]:
 
 FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs that need it
 SMALL = "< 4096: fp8 in a group"
+THREE = "first 0.1: eden:bits=3; "
 FEWEST = f"eden:bits=1.6 in a group; first 0.08: eden; {SMALL}"  # 16 times fewer bytes than fp32
 MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not raw: 16 times fewer bytes than fp32
     "bytes": f"eden:bits=2; *.wide.weight: eden:bits=1; {SMALL}",
@@ -113,6 +114,10 @@ PARTS = {
         *arms("bytes", "SGD 0.9", "onebit", f"onebit:{FEW}", "topk", f"topk:{FEW}", f"eden:bits=1,{FEW}"),
         *arms("bytes", "Nesterov 0.9", "fp32", "eden:bits=2"),
         *arms("convnet", "SGD 0.9", "onebit", f"onebit:{FEW}"),
+    ],
+    "first": [  # what first steps by another codec are worth
+        *arms("bytes", TIED, "eden:bits=1.6"),
+        *(Arm(m, TIED, f"eden:bits=1.6; {more}{SMALL}") for m in SHAPES if m != "large" for more in ("", THREE)),
     ],
     "large": [
         *arms("large", "AdamW", "fp32", "eden"),
