@@ -11,6 +11,9 @@
 #   tools/setup.sh build mpi        and OpenMPI, which `make bench-sync` compares with
 #   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
+#   tools/setup.sh jax              what tests of tithe.jax need: a virtual environment in .setup/jax-venv
+#   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test asks: a virtual environment in
+#                                   .setup/nvrtc-venv
 #   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +30,8 @@ packages_mpi=(openmpi-bin libopenmpi3)
 packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
 packages_docs=()
+packages_jax=()
+packages_nvrtc=()
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -38,8 +43,8 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs) declare -n list="packages_${group//-/_}" ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs)" ;;
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | nvrtc) declare -n list="packages_${group//-/_}" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, nvrtc)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -98,4 +103,6 @@ beside() { # name, list of packages
   fi
 }
 case " $* " in *" rtl-tools "*) beside rtl rtl/requirements.txt ;; esac
+case " $* " in *" jax "*) beside jax tools/requirements_jax.txt ;; esac
+case " $* " in *" nvrtc "*) beside nvrtc tools/requirements_nvrtc.txt ;; esac
 case " $* " in *" docs "*) beside docs tools/requirements_docs.txt ;; esac

@@ -15,6 +15,7 @@
 #include "base/nearest.h"
 #include "core.h"
 #include "tithe/choices.h"
+#include "tithe/hosts.h"
 #include "tithe/session.h"
 
 namespace tithe::python {
@@ -76,6 +77,15 @@ void bind_options(nb::module_& m) {
       },
       nb::arg("text"),
       "Bytes per second and seconds per frame of \"1gbit\" or \"10Gb/s+50us\"; 0 bytes: nothing is known.");
+  m.def(
+      "hosts_of_ranks",
+      [](const std::string& text, int world) {
+        const Hosts hosts = unwrap(Hosts::parse(text, world));
+        std::vector<int> out;
+        for (int r = 0; r < world; ++r) out.push_back(hosts.of_rank(r));
+        return out;
+      },
+      nb::arg("text"), nb::arg("world"), "The host of each rank, of what the option hosts says.");
   m.def(
       "suggest",
       [](const std::string& wrong, const std::vector<std::string>& known) {

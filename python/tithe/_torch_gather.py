@@ -11,14 +11,15 @@ import torch.distributed as dist
 from tithe._exchange import gather_bytes
 
 
-def labelled(mine: Mapping[str, Any]) -> dict[str, Any]:
-    """A rank's state under a key that no other rank has.
+def labelled(mine: Mapping[str, Any], rank: int | None = None, world: int | None = None) -> dict[str, Any]:
+    """A rank's state under a key that no other rank has. rank, world: of the job, where the state is of some of it.
 
     torch.distributed.checkpoint takes what stands under one key on several ranks for the same and saves it once; it
     looks into dicts and lists, and loads a tensor only into one of its size, which is not known before the first step.
     A tuple it saves and loads as it is.
     """
-    return {f"rank {mine['rank']} of {mine['world']}": (dict(mine),)}
+    rank = mine["rank"] if rank is None else rank
+    return {f"rank {rank} of {mine['world'] if world is None else world}": (dict(mine),)}
 
 
 def unlabelled(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch.autograd.profiler import record_function
@@ -17,24 +18,37 @@ from tithe._torch_tie import Tie
 _LOOK = 0.1  # seconds between looks for Ctrl-C
 
 
+class Way(Protocol):
+    """What happens to a bucket before the session has it, and after."""
+
+    whole: torch.Tensor  # for DDP
+
+    def come(self) -> None:
+        """Returns when the values may be handed over."""
+
+    def back(self) -> None:
+        """After the commit: makes `whole` of them."""
+
+
 class Job:
-    """One bucket on its way."""
+    """One bucket on its way. Without a layout nothing is handed over: it ends its step, or is an empty share."""
 
     __slots__ = (
         "done", "error", "future", "last", "layout", "loss_scale", "parameters", "passage", "place", "scale", "tensor",
-        "ticket", "ties"
+        "ticket", "ties", "way"
     )  # fmt: skip
 
     def __init__(
         self,
         place: int,
-        layout: _core.Layout,
+        layout: _core.Layout | None,
         tensor: torch.Tensor,
         last: bool,
         loss_scale: Callable[[], float] | None,
         passage: Passage | None,
         ties: Sequence[Tie] = (),
         parameters: Sequence[torch.Tensor] = (),
+        way: Way | None = None,
     ) -> None:
         self.place = place
         self.layout = layout
@@ -45,6 +59,7 @@ class Job:
         self.passage = passage  # of a bucket on an accelerator
         self.ties = ties  # which see the parameters' values, before and after
         self.parameters = parameters
+        self.way = way
         self.ticket = -1
         devices = [] if passage is None else [tensor.device]
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
@@ -52,7 +67,11 @@ class Job:
         self.error: BaseException | None = None
 
     def sync(self, session: _core.Session) -> None:
-        """Hands the values to the session. Those of an accelerator are waited for."""
+        """Hands the values to the session. Those of an accelerator, and of other ranks, are waited for."""
+        if self.way is not None:
+            self.way.come()
+        if self.layout is None:
+            return
         values = self.tensor if self.passage is None else self.passage.come()
         self.scale = scale_of(self.loss_scale)
         if self.scale != 1.0:
@@ -71,12 +90,17 @@ class Job:
             values.mul_(self.scale)
         if self.passage is not None:
             self.passage.back(self.tensor)
+        if self.way is not None:
+            self.way.back()
+
+    def _result(self) -> torch.Tensor:
+        return self.tensor if self.way is None else self.way.whole
 
     def end(self, error: BaseException | None) -> None:
         self.error = error
         try:
             # On the thread that called settle(): its stream is that of the copy back, and the future takes its event.
-            self.future.set_result(self.tensor if error is None else None)
+            self.future.set_result(self._result() if error is None else None)
         except Exception as failed:
             self.error = failed
         self.passage = None  # who keeps the future keeps no pinned memory
@@ -100,7 +124,7 @@ class Job:
         """For Future.then(): raises there what went wrong, so that it reaches DDP as an error."""
         if self.error is not None:
             raise self.error
-        return self.tensor
+        return self._result()
 
 
 def _for_main_thread() -> bool:

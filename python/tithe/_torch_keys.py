@@ -13,7 +13,7 @@ from tithe._exchange import error
 from tithe._torch_fit import NAMES_CURE, Entry, memory_order, other_format, same_order
 from tithe._torch_gather import unlabelled
 
-_NO_WALK = -1  # as torch numbers them
+NO_WALK = -1  # as torch numbers them
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
 
 
@@ -113,7 +113,7 @@ class Keys:
         self.whole = False  # a step is over: DDP has handed over all parameters that the model has
         self.step: set[int] = set()  # ids that the open step has brought
         self.places: set[int] = set()  # bucket numbers likewise
-        self.walk = _NO_WALK  # the walk through the autograd graph that the last whole step was part of
+        self.walk = NO_WALK  # the walk through the autograd graph that the last whole step was part of
         self.orders = {number: memory_order(p) for number, (_, p) in names.items()}  # in memory, by id
 
     def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
@@ -123,7 +123,7 @@ class Keys:
         """
         ids = {id(p) for p in parameters}
         again = not self.step.isdisjoint(ids)
-        if (not again and place in self.places) or (not self.step and walk == self.walk != _NO_WALK):
+        if (not again and place in self.places) or (not self.step and walk == self.walk != NO_WALK):
             raise ValueError(two_models("their backward passes interleave"))
         self.step |= ids
         self.places.add(place)

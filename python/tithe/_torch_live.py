@@ -20,8 +20,8 @@ from tithe._schedule import Evaluations
 from tithe._torch_checks import DTYPES
 from tithe._torch_device import Passages, check_device
 from tithe._torch_giving_up import give_up, interrupted, left, never_came
-from tithe._torch_job import Job
-from tithe._torch_keys import Keys
+from tithe._torch_job import Job, Way
+from tithe._torch_keys import NO_WALK, Keys
 from tithe._torch_tie import Tie
 from tithe._torch_trace import Backward
 
@@ -90,7 +90,8 @@ def _work(
                     step.append(job)
                     if job.error is not None:
                         raise job.error
-                    session.wait(job.ticket)
+                    if job.ticket >= 0:
+                        session.wait(job.ticket)
                     if job.last:
                         _commit(session, step)
                         _end(step, None)
@@ -257,17 +258,17 @@ class Live:
         except ValueError:  # closed; the state is there
             pass
 
-    def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
+    def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None, way: Way | None = None) -> Job:
         """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""
         try:
-            return self._start(bucket, loss_scale)
+            return self._start(bucket, loss_scale, way)
         except BaseException as error:  # Ctrl-C among them
             self.open = False
             self.close()  # so that the other ranks hear of it now, not after their timeout
             _lighten(error)
             raise
 
-    def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None) -> Job:
+    def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None, way: Way | None) -> Job:
         self.crew.check()
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
@@ -277,6 +278,8 @@ class Live:
             parameters = bucket.parameters()
             layout = self.layout(bucket, parameters, buffer)
             passage = None
+            if way is not None:
+                self.crew.feed()
             if not buffer.is_cpu:
                 self.crew.feed()
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
@@ -286,7 +289,7 @@ class Live:
                     self._send(Job(bucket.index(), *leaves, False, None, None))
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
-            job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters)
+            job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way)
             self._send(job)
         return job
 
@@ -306,6 +309,19 @@ class Live:
         if job.error is not None:
             raise job.error
 
+    def end(self, buffer: torch.Tensor) -> None:
+        """The same for a step of which no bucket is known to be the last: all that were handed over are it.
+
+        buffer: one of them.
+        """
+        if self.backward is not None and (passed := self.backward.bucket(True)):
+            self.session.mark("backward", *passed)
+        self.keys.end(NO_WALK)
+        end = Job(-1, None, buffer[:0], True, None, None)
+        with self.crew.starting():
+            self._send(end)
+        self.finish(end)
+
     def average(self, layout: _core.Layout, values: torch.Tensor) -> None:
         """All ranks' values to their mean, in place: a round of its own, between steps. Collective."""
         job = Job(0, layout, values, True, None, None)
@@ -316,13 +332,15 @@ class Live:
         if job.error is not None:
             raise job.error
 
-    def layout(self, bucket: dist.GradBucket, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout:
+    def layout(
+        self, bucket: dist.GradBucket, parameters: list[torch.Tensor], buffer: torch.Tensor
+    ) -> _core.Layout | None:
         """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
         walk = torch._C._current_graph_task_id()
         if self.keys.begin(bucket.index(), parameters, walk):
             raise left()
         self.open = True
-        layout = self._layout(bucket.index(), parameters, buffer)
+        layout = self._layout(bucket.index(), parameters, buffer) if parameters else None
         if bucket.is_last():
             self.keys.end(walk)
         return layout

@@ -25,6 +25,7 @@ from tithe._torch_copies import NO_HOOK, say_if_in_a_model
 from tithe._torch_device import device_of
 from tithe._torch_fit import check_fit, check_place, laid_out_like, say_what_differs
 from tithe._torch_gather import gather_states, labelled, own_state, unlabelled
+from tithe._torch_job import Job
 from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
 from tithe._torch_live import Live
 from tithe._torch_optimizers import Ties
@@ -233,7 +234,11 @@ class State(_Slots):
             self._settle()
             live.keys.names = self._names
             self._settled = True
-        job = live.start(bucket, self.loss_scale)
+        return self._answer(live.start(bucket, self.loss_scale))
+
+    def _answer(self, job: Job) -> torch.futures.Future[torch.Tensor]:
+        """What DDP waits for."""
+        live = self._live
         future = job.future.then(job.value)
         if job.last:
             # Raises the error itself, with its type and `peer`, where DDP would raise a text about a future; and Ctrl-C

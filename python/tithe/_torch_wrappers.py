@@ -7,8 +7,9 @@ import torch
 
 _WRAP = "wrap it first, model = DistributedDataParallel(model)"
 _SHARDED = (
-    "tithe averages whole gradients, and a sharded model has no rank with a whole one. Where the model and its "
-    "optimizer fit on each device, use DistributedDataParallel(model) instead"
+    "tithe averages between ranks that hold the same gradients. Shard inside hosts alone by FSDP2, fully_shard() with "
+    "a mesh that has a replicate dimension, which attach() takes; or where the model and its optimizer fit on each "
+    "device, use DistributedDataParallel(model) instead"
 )
 _BY_HAND = (
     "state = tithe.torch.State(parameters=model.named_parameters(), codec=...); "
@@ -22,10 +23,6 @@ def instead_of(model: Any) -> str:
     modules = {kind.__module__ for kind in type(model).__mro__}
     if "torch.distributed._composable.replicate" in modules:
         return f", which replicate() made. Register the hook by hand: {_BY_HAND}; or {_WRAP} in place of replicate()"
-    if "ReplicateModule" in names:
-        return f", which replicate() over FSDP made, and which takes no communication hook: {_WRAP} in its place"
-    if "FSDPModule" in names:
-        return f", which fully_shard() made: {_SHARDED}"
     if "FullyShardedDataParallel" in names:
         return f": {_SHARDED}"
     if isinstance(model, torch.nn.DataParallel):

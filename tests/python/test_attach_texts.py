@@ -12,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
 from tithe import _choices, _core
-from tithe._torch_wrappers import instead_of
 
 
 def refused(model):
@@ -65,14 +64,11 @@ def wrappers(rank, world):
 def test_sharded_and_replicated_models_are_told_what_to_do():
     for texts in run_ranks(2, wrappers):
         assert "which replicate() made" in texts["replicate"] and "register_comm_hook" in texts["replicate"]
-        assert "which fully_shard() made" in texts["fully_shard"]
-        for name in ("fully_shard", "fsdp", "hook"):
+        for name in ("fsdp", "hook"):
             assert "use DistributedDataParallel(model) instead" in texts[name], texts[name]
-
-
-def test_replicate_over_fsdp_has_a_text():
-    kind = type("ReplicateModule", (torch.nn.Linear,), {})
-    assert "takes no communication hook" in instead_of(kind(2, 2))
+            assert "fully_shard() with a mesh that has a replicate dimension" in texts[name], texts[name]
+        assert "sharded over all of its ranks" in texts["fully_shard"]
+        assert 'mesh_dim_names=("replicate", "shard")' in texts["fully_shard"]
 
 
 class Many(torch.nn.Module):

@@ -67,3 +67,40 @@ def test_average_numpy(tmp_path):
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert out == f"rank {r} of 2: mean 0.5\n"
+
+
+def test_train_hsdp_under_torchrun():
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    out = subprocess.run(
+        [*run, ROOT / "examples" / "train_hsdp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert out.returncode == 0, out.stderr
+    first, last, sent, dense = re.search(
+        r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", out.stdout
+    ).groups()
+    assert float(last) < 0.7 * float(first)
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
+
+
+def test_train_inside_under_torchrun():
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    out = subprocess.run(
+        [*run, ROOT / "examples" / "train_inside.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert out.returncode == 0, out.stderr
+    first, last, sent, dense = re.search(
+        r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", out.stdout
+    ).groups()
+    assert float(last) < 0.7 * float(first)
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and heads
+
+
+def test_average_c10d_under_torchrun():
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    out = subprocess.run(
+        [*run, ROOT / "examples" / "average_c10d.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert out.returncode == 0, out.stderr
+    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", out.stdout).groups()
+    assert float(last) < 0.7 * float(first)
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

@@ -26,7 +26,7 @@ def test_markdown_that_the_generator_reads_otherwise():
 
 def test_every_name_is_a_page_of_the_site(tmp_path):
     page = python_api.page(ROOT)
-    assert "### `tithe.torch.attach(model, codec=None, strategy=default, *, optimizer=None, **options)`" in page
+    assert "### `tithe.torch.attach(model, codec=None, strategy=default, *, optimizer=None, replicas=None, " in page
     assert "Starts to average the arrays in place; returns a ticket for wait()." in page
 
 

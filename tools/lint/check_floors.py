@@ -22,6 +22,7 @@ from tree import Problem, files, main
 
 FLOORS = {
     "base": 0,
+    "device": 1,
     "frame": 1,
     "codec": 2,
     "transport": 2,

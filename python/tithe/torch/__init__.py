@@ -71,7 +71,6 @@ from typing import Any
 try:
     import torch
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
 except ModuleNotFoundError as error:
     from tithe._missing import no_torch
 
@@ -81,13 +80,18 @@ from tithe._exchange import together
 from tithe._torch_checkpoints import Checkpoints
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
 from tithe._torch_copies import take_over
+from tithe._torch_inside import InsideState, groups_inside
 from tithe._torch_keys import by_name
 from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
 from tithe._torch_optimizers import optimizers_of, suitable
+from tithe._torch_sharded import attach_sharded
+from tithe._torch_sharded_groups import is_sharded
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
+
+_DOING = "tithe.torch.attach()"
 
 __all__ = ["Checkpoints", "Gathered", "LocalSteps", "State", "attach", "hook", "optim", "record_model"]
 
@@ -123,29 +127,55 @@ class Gathered:
 
 
 def attach(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     codec: str | None = None,
     strategy: str = DEFAULT.strategy,
     *,
     optimizer: Any = None,
+    replicas: dist.ProcessGroup | None = None,
+    inside: str | dist.ProcessGroup | None = None,
     **options: Any,
 ) -> State:
-    """Makes a DDP model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
+    """Makes a model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
-    model: a DistributedDataParallel, or what torch.compile() made of one. Options are those of State, but for
-    process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(), stats(),
-    plan(), trace(), close().
+    model: a DistributedDataParallel, or what fully_shard() made for a mesh with a replicate dimension, or replicate()
+    over FSDP2 (docs/python.md, Sharded models); or what torch.compile() made of one. Options are those of State, but
+    for process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(),
+    stats(), plan(), trace(), close().
     codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
     use all that trains like fp32 under it (docs/choosing.md).
     optimizer: what steps the model's parameters, or several such. SGD's momentum then happens before a codec that would
     suffer from it, tithe.torch.optim.AdamW divides by the squares of true gradients, others are left as they are; one
     warning says what to do where a codec does not suit an optimizer (docs/optimizers.md).
+    replicas: of a model that fully_shard() made for a mesh without a replicate dimension, the ranks with its shard.
+    inside: "auto", or the process group of the ranks on this host: DDP's gradients are then summed in it first, and
+    each rank exchanges a share of them with the other hosts (docs/python.md, Several ranks on a host).
     ValueError names what cannot be: a setting, a parameter of another type (float64, complex), sparse gradients, a
     second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
     after `timeout` seconds.
     """
+    if optimizer is not None and (inside is not None or is_sharded(model)):
+        raise ValueError(
+            "optimizer= is for DistributedDataParallel without inside=: leave it out, and name a codec that suits "
+            "yours (docs/choosing.md)"
+        )
+    if is_sharded(model):
+        if inside is not None:
+            raise ValueError("inside= is for DistributedDataParallel: fully_shard() sums inside hosts by itself")
+        return attach_sharded(model, suitable(codec, ()), strategy, replicas, options)
+    if replicas is not None:
+        raise ValueError("replicas= is for models that fully_shard() made: leave it out")
     group = model_group(model)
     patience = usable_timeout(options)
+    groups: tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None
+
+    def apart() -> str:
+        ddp_of(model)
+        return options.pop("hosts", "") if isinstance(inside, str) else ""
+
+    if inside is not None and group is not None:
+        hosts = together(group, patience, _DOING, apart)
+        groups = groups_inside(inside, hosts, group, patience, _DOING)
 
     def prepare() -> State:
         ddp = ddp_of(model)
@@ -156,15 +186,21 @@ def attach(
         named = list(ddp.module.named_parameters())
         optimizers = optimizers_of(optimizer, by_name(named))
         chosen = suitable(codec, optimizers)
-        state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
+        if groups is None:
+            state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
+        else:
+            state = InsideState(groups[1], codec=chosen, strategy=strategy, **options)
         state._unused.detach()  # what goes wrong from here on is told by an exception
-        state._settled = True
-        state._tie(optimizers)
         scale_of(state.loss_scale)
-        take_over(ddp, state)
+        if groups is None:
+            state._settled = True
+            state._tie(optimizers)
+            take_over(ddp, state)
+        else:
+            state._take(named, groups[0])
         ddp.register_comm_hook(state, hook)
         return state
 
-    state = prepare() if group is None else together(group, patience, "tithe.torch.attach()", prepare)
+    state = prepare() if group is None else together(group, patience, _DOING, prepare)
     state.open()
     return state

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe for whatever calls torch.distributed.all_reduce: a backend of the name "tithe".
+
+    import tithe.c10d
+    dist.init_process_group("tithe")                                   # all is done by Gloo, nothing is compressed
+    group = dist.new_group(ranks, backend="tithe", pg_options=tithe.c10d.Options(codec="fp8"))
+    mesh = init_device_mesh("cpu", (hosts, ranks), mesh_dim_names=("replicate", "shard"),
+                            backend_override={"replicate": ("tithe", tithe.c10d.Options(codec="fp8"))})
+    tithe.c10d.compress(group, codec="fp8")                            # a group that somebody else has made
+
+A group that was named like this averages gradients through tithe: SUM and AVG of float32, bfloat16 and float16 tensors
+of at least `min_values` values on the CPU. All else of it, and all of other groups, is the backend's below.
+
+Nothing tells a gradient from a loss, an activation or a parameter here, so name a group that carries gradients alone;
+the default group is refused. Nothing tells parameters apart either: a residual belongs to the n-th all-reduce of so
+many values since the last step of an optimizer, which must be the same tensor in every step. Each all-reduce is a round
+of its own. Where gradients have names, tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
+"""
+
+import contextlib
+import functools
+import queue
+import threading
+import weakref
+from typing import Any
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+except ModuleNotFoundError as error:
+    from tithe._missing import no_torch
+
+    raise no_torch("tithe.c10d", error) from None
+
+from tithe import _core
+from tithe._exchange import all_gather_bytes
+from tithe._session import make_options, transport_text
+from tithe._stats import summed_up
+from tithe._torch_checks import DTYPES
+from tithe._torch_giving_up import give_up, interrupted
+from tithe._torch_job import Job
+
+__all__ = ["Options", "compress", "end_step", "stats"]
+
+_Base = torch._C._distributed_c10d.Backend.Options
+_MOST = 1 << 16  # all-reduces of one size between two steps
+
+
+class Options(_Base):
+    """What a group of backend "tithe" does with gradients: codec, strategy and options as tithe.Session takes them."""
+
+    def __init__(self, codec: str = _core.Options().codec, **options: Any) -> None:
+        super().__init__("tithe")
+        if _core.is_auto(codec):
+            raise ValueError(f"codec={codec!r} decides by the names of parameters, and all-reduces have none: name one")
+        transport_text(dict(options))
+        make_options({k: v for k, v in {"codec": codec, **options}.items() if k != "transport"})
+        self.given = {"codec": codec, **options}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Options":
+        return Options(**self.given)
+
+
+class _Rounds:
+    """A session and the thread that runs its rounds, one all-reduce after the other: in one order on all ranks."""
+
+    def __init__(self, session: _core.Session) -> None:
+        self.session = session
+        self.causes: list[BaseException] = []
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=_serve, args=(session, self._jobs, self.causes), name="tithe", daemon=True
+        )
+        self._thread.start()
+        self.stop = weakref.finalize(self, _stop, session, self._jobs, self._thread)
+
+    def put(self, job: Job) -> None:
+        if not self.stop.alive:
+            raise ValueError("this group is shut down")
+        self._jobs.put(job)
+
+
+def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes: list[BaseException]) -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            if causes:
+                raise causes[0]
+            job.sync(session)
+            session.wait(job.ticket)
+            session.commit()
+            job.settle()
+            job.end(None)
+        except Exception as why:
+            job.end(causes[0] if causes else why)
+        del job  # it holds a tensor
+
+
+def _stop(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", thread: threading.Thread) -> None:
+    jobs.put(None)
+    with contextlib.suppress(ValueError):  # closed already
+        session.cancel()
+    if thread is not threading.current_thread():
+        thread.join()
+    session.close()
+
+
+class _Work(dist.Work):
+    """An all-reduce under way. One that has failed raises wherever it is waited for."""
+
+    def __init__(self, job: Job, rounds: _Rounds, tensor: torch.Tensor, divisor: int) -> None:
+        super().__init__()
+        self._job, self._rounds = job, rounds
+        self._future = job.future.then(functools.partial(_result, job, tensor, divisor))
+
+    def wait(self, timeout: Any = None) -> bool:
+        try:
+            self._job.wait()
+        except BaseException as why:  # Ctrl-C
+            give_up(self._rounds.session, self._rounds.causes, interrupted(why))
+            raise
+        self._future.wait()  # raises what went wrong
+        return True
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+    def get_future(self) -> torch.futures.Future:
+        return self._future
+
+
+class _Group(dist.ProcessGroup):
+    """A process group on top of Gloo's. Whatever it does not do itself falls through to that."""
+
+    def __init__(self, made: Any, given: dict[str, Any] | None) -> None:
+        super().__init__(made.group_rank, made.group_size)
+        self._below = dist.ProcessGroupGloo(made.store, made.group_rank, made.group_size, timeout=made.timeout)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._below)
+        self._given = given
+        self._rounds: _Rounds | None = None
+        self._works: list[_Work] = []
+        self._made: dict[str, int] = {}  # all-reduces since the last step, by what they look alike in
+        self._layouts: dict[str, _core.Layout] = {}
+        _groups.add(self)
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+        if len(tensors) == 1 and self._takes(tensors[0], options):
+            return self._start(tensors[0], options)
+        return self._below.allreduce(tensors, options) if options is not None else self._below.allreduce(tensors)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+        if not all(self._takes(tensor, options) for tensor in tensors):
+            return self._below.allreduce_coalesced(tensors, options)
+        return [self._start(tensor, options) for tensor in tensors][-1]  # they end in this order
+
+    def _takes(self, tensor: torch.Tensor, options: Any) -> bool:
+        if self._given is None:
+            return False
+        kind = dist.ReduceOp.SUM if options is None else options.reduceOp
+        return (
+            any(kind == each for each in (dist.ReduceOp.SUM, dist.ReduceOp.AVG))  # not `in`: it compares the other way
+            and tensor.dtype in DTYPES
+            and tensor.layout == torch.strided
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+            and tensor.numel() >= max(1, self._options().min_values)
+        )
+
+    def _options(self) -> _core.Options:
+        rest = dict(self._given)
+        transport_text(rest)
+        return make_options({**rest, "average": False})
+
+    def _start(self, tensor: torch.Tensor, options: Any) -> Any:
+        rounds = self._open()
+        flat = tensor.detach().view(-1)
+        job = Job(0, self._layout(flat), flat, True, None, None)
+        average = options is not None and options.reduceOp == dist.ReduceOp.AVG
+        work = _Work(job, rounds, tensor, self.size() if average else 1)
+        rounds.put(job)
+        # C++ holds what Python made by a pointer that does not keep it.
+        self._works = [each for each in self._works if not each.is_completed()] + [work]
+        return work
+
+    def _layout(self, flat: torch.Tensor) -> _core.Layout:
+        looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
+        number = self._made[looks] = self._made.get(looks, 0) + 1
+        if number > _MOST:
+            raise ValueError(
+                f"{number} all-reduces of {looks} without a step of an optimizer between them: call "
+                "tithe.c10d.end_step() after each step"
+            )
+        key = f"{looks} #{number}"
+        if key not in self._layouts:
+            self._layouts[key] = _core.Layout([key], [flat.numel()], DTYPES[flat.dtype])
+        return self._layouts[key]
+
+    def _open(self) -> _Rounds:
+        if self._rounds is None:
+            if self is dist.group.WORLD:
+                raise ValueError(_DEFAULT)
+            options, doing = self._options(), "the first all-reduce of a group of tithe.c10d"
+            rest = dict(self._given)
+            session = _core.open(
+                transport_text(rest),
+                self.rank(),
+                self.size(),
+                lambda mine: all_gather_bytes(mine, self, options.patience, doing),
+                options,
+            )
+            self._rounds = _Rounds(session)
+        return self._rounds
+
+    def end_step(self) -> None:
+        self._made.clear()
+
+    def shutdown(self) -> None:
+        if self._rounds is not None:
+            self._rounds.stop()
+        self._below.shutdown()
+
+    def getBackendName(self) -> str:
+        return "tithe"
+
+
+_DEFAULT = (
+    "the default group carries losses, statistics and parameters beside gradients, and is never compressed: name a "
+    'group of gradients, dist.new_group(..., backend="tithe", pg_options=tithe.c10d.Options(...)), or compress(group)'
+)
+_groups: "weakref.WeakSet[_Group]" = weakref.WeakSet()
+
+
+def _result(job: Job, tensor: torch.Tensor, divisor: int, future: Any) -> list[torch.Tensor]:
+    job.value(future)  # raises what went wrong
+    if divisor > 1:
+        tensor.div_(divisor)
+    return [tensor]
+
+
+def _create(made: Any, options: Any) -> _Group:
+    if options is not None and not dist.is_initialized():
+        raise ValueError(_DEFAULT)
+    if options is not None and not isinstance(options, Options):
+        raise ValueError(f"pg_options of a group of backend tithe are tithe.c10d.Options, not {type(options).__name__}")
+    return _Group(made, None if options is None else dict(options.given))
+
+
+def _known(group: dist.ProcessGroup) -> _Group:
+    if not isinstance(group, _Group):
+        raise ValueError('this group is not of backend "tithe": dist.new_group(..., backend="tithe")')
+    return group
+
+
+def compress(group: dist.ProcessGroup, codec: str = _core.Options().codec, **options: Any) -> None:
+    """From now on a group of backend "tithe" sends gradients through tithe. On all of its ranks."""
+    known = _known(group)
+    if known is dist.group.WORLD:
+        raise ValueError(_DEFAULT)
+    if known._given is not None:
+        raise ValueError("this group is compressed already, with the options that it was made with")
+    known._given = Options(codec, **options).given
+
+
+def end_step(*_: Any) -> None:
+    """The step is over: the next all-reduce of a size is the first again. Every step() of an optimizer calls it."""
+    for group in _groups:
+        group.end_step()
+
+
+def stats(group: dist.ProcessGroup) -> dict[str, Any]:
+    """What the group's session did: see tithe.Session.stats(); {} before its first all-reduce."""
+    rounds = _known(group)._rounds
+    return {} if rounds is None else summed_up(rounds.session)
+
+
+if "tithe" not in dist.Backend.backend_list:
+    dist.Backend.register_backend("tithe", _create, extended_api=True, devices=["cpu"])
+    register_optimizer_step_post_hook(end_step)

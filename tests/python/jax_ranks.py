@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a JAX job, for test_jax.py: python jax_ranks.py JOB. Prints what the test compares, as JSON."""
+
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.experimental import io_callback
+
+import tithe
+import tithe.jax
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def parameters(dtype=jnp.float32, layers=4):
+    keys = jax.random.split(jax.random.key(3), layers)
+    return [{"kernel": 0.3 * jax.random.normal(k, (32, 32), dtype), "bias": jnp.zeros(32, dtype)} for k in keys]
+
+
+def batch(rank, step):
+    draws = np.random.default_rng(1000 * step + rank)
+    x = draws.standard_normal((16, 32)).astype(np.float32)
+    return x, np.tanh(x[:, ::-1])
+
+
+def loss_of(params, data):
+    x, y = data
+    for layer in params:
+        x = jnp.tanh(x.astype(layer["kernel"].dtype) @ layer["kernel"] + layer["bias"])
+    return jnp.mean((x.astype(jnp.float32) - y) ** 2)
+
+
+def digest(tree):
+    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()
+
+
+def plain_step(optimizer):
+    """A step of one process that has the gradients of all: what the job must equal."""
+
+    @jax.jit
+    def gradients(params, data):
+        return jax.grad(loss_of)(params, data)
+
+    @jax.jit
+    def apply(params, state, *grads):
+        mean = jax.tree.map(lambda *g: (sum(x.astype(jnp.float32) for x in g) / WORLD).astype(g[0].dtype), *grads)
+        updates, state = optimizer.update(mean, state, params)
+        return optax.apply_updates(params, updates), state
+
+    return lambda params, state, step: apply(params, state, *(gradients(params, batch(r, step)) for r in range(WORLD)))
+
+
+def averaging(session, dtype=jnp.float32, steps=5):
+    optimizer = optax.chain(tithe.jax.average(session), optax.sgd(0.5))
+
+    @jax.jit
+    def step(params, state, data):
+        loss, grads = jax.value_and_grad(loss_of)(params, data)
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    params = parameters(dtype)
+    state, losses = optimizer.init(params), []
+    for number in range(steps):
+        params, state, loss = step(params, state, batch(RANK, number))
+        losses.append(float(loss))
+    return params, losses
+
+
+def exact(session):
+    told = {}
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+        params, _ = averaging(session, dtype)
+        optimizer = optax.sgd(0.5)
+        step, alone = plain_step(optimizer), parameters(dtype)
+        state = optimizer.init(alone)
+        for number in range(5):
+            alone, state = step(alone, state, number)
+        told[dtype.__name__] = [digest(params), digest(alone)]
+        session.restore(opened)  # sizes stay, types change: as a session that begins
+    return told
+
+
+def lossy(session):
+    params, losses = averaging(session, steps=40)
+    return [digest(params), losses[0], losses[-1], sorted(session.tensor_stats()), session.stats()["bytes_sent"]]
+
+
+def overlapped(session):
+    """watch() and finish(): equal to average(), and what is last in the model is sent while backward runs."""
+
+    @jax.jit
+    def step(params, data):
+        loss, grads = jax.value_and_grad(lambda p: loss_of(tithe.jax.watch(session, p), data))(params)
+        grads = tithe.jax.finish(session, grads)
+        return jax.tree.map(lambda p, g: p - 0.5 * g, params, grads), loss
+
+    params = parameters()
+    for number in range(5):
+        params, _ = step(params, batch(RANK, number))
+    jax.block_until_ready(params)
+    rounds = session.stats()["rounds"]
+    optimizer = optax.sgd(0.5)
+    plain, alone = plain_step(optimizer), parameters()
+    state = optimizer.init(alone)
+    for number in range(5):
+        alone, state = plain(alone, state, number)
+    return [digest(params), digest(alone), rounds]
+
+
+def early(session):
+    handed, seen = threading.Event(), []
+
+    class Told:
+        """The session, which says when it has been given something."""
+
+        def __getattr__(self, name):
+            return getattr(session, name)
+
+        def sync(self, arrays):
+            handed.set()
+            return session.sync(arrays)
+
+    told = Told()
+
+    @jax.custom_vjp
+    def gate(x):
+        return x
+
+    def stop(_, gradient):
+        def wait(_):
+            seen.append(handed.wait(60))
+            return np.zeros((), np.float32)
+
+        came = io_callback(wait, jax.ShapeDtypeStruct((), jnp.float32), gradient)
+        return (jax.lax.optimization_barrier((gradient, came))[0],)
+
+    gate.defvjp(lambda x: (x, None), stop)
+
+    def loss(params, x):
+        params = tithe.jax.watch(told, params)
+        x = gate(jnp.tanh(x @ params[0]["kernel"]))
+        for layer in params[1:]:
+            x = jnp.tanh(x @ layer["kernel"])
+        return jnp.mean(x**2)
+
+    @jax.jit
+    def step(params, x):
+        return tithe.jax.finish(told, jax.grad(loss)(params, x))
+
+    jax.block_until_ready(step([{"kernel": layer["kernel"]} for layer in parameters()], batch(RANK, 0)[0]))
+    return seen == [True]
+
+
+def devices(session):
+    """Gradients that lie on both devices of a process."""
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((2,), ("d",))
+    split, whole = NamedSharding(mesh, PartitionSpec("d")), NamedSharding(mesh, PartitionSpec())
+    optimizer = optax.chain(tithe.jax.average(session), optax.sgd(0.5))
+    params = jax.device_put(parameters(), whole)
+
+    @jax.jit
+    def step(params, state, data):
+        updates, state = optimizer.update(jax.grad(loss_of)(params, data), state, params)
+        return optax.apply_updates(params, updates), state
+
+    state = optimizer.init(params)
+    for number in range(3):
+        params, state = step(params, state, jax.device_put(batch(RANK, number), split))
+    return [len(jax.devices()), digest(params), session.stats()["rounds"]]
+
+
+def local_steps(session):
+    """Each rank makes four steps by itself, and all go on from the mean of how far they came."""
+    inner = optax.sgd(0.1, momentum=0.5)
+
+    @jax.jit
+    def step(params, state, data):
+        updates, state = inner.update(jax.grad(loss_of)(params, data), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def drift(outer, rank, first):
+        params, state = outer, inner.init(outer)
+        for number in range(first, first + 4):
+            params, state = step(params, state, batch(rank, number))
+        return jax.tree.map(jnp.subtract, outer, params)
+
+    outer = alone = parameters()
+    for first in (0, 4, 8):
+        mean = tithe.jax.averaged(session, drift(outer, RANK, first))
+        outer = jax.tree.map(jnp.subtract, outer, mean)
+        drifts = [drift(alone, rank, first) for rank in range(WORLD)]
+        alone = jax.tree.map(lambda p, *d: p - sum(d) / WORLD, alone, *drifts)
+    return [digest(outer), digest(alone), session.stats()["rounds"]]
+
+
+def refusals(session):
+    texts = []
+    for tree in ({"a": jnp.zeros(3, jnp.int32)}, {"b": {"c": jnp.zeros(3, jnp.complex64)}}):
+        try:
+            jax.jit(lambda g: tithe.jax.averaged(session, g))(tree)
+        except ValueError as wrong:
+            texts.append(str(wrong))
+    if RANK == 1:
+        time.sleep(0.5)
+        os._exit(7)
+    try:
+        jax.block_until_ready(jax.jit(lambda g: tithe.jax.averaged(session, g))({"a": jnp.zeros(5000)}))
+    except Exception as wrong:
+        texts.append(str(wrong))
+    return texts
+
+
+job = sys.argv[1]
+codec = {"exact": "fp32", "overlapped": "fp32", "local_steps": "fp32"}.get(job, "fp8")
+with tithe.Session.from_environment(codec=codec, min_values=0, timeout=20.0, patience=120.0) as session:
+    opened = session.state()
+    print(json.dumps(globals()[job](session)))

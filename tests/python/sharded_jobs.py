@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of fully_shard() models share: a model whose shards are uneven, meshes, batches, a training loop."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+OPTIONS = {"min_values": 0, "timeout": 30.0}
+WIDTH, CLASSES = 24, 5
+
+
+def model():
+    """Parameters of 41 and 5 rows, which two ranks cannot share evenly, and one that a rank has nothing of."""
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Linear(WIDTH, 41),
+        nn.Tanh(),
+        nn.Linear(41, 16),
+        nn.LayerNorm(16),
+        nn.Linear(16, CLASSES),
+        nn.Linear(CLASSES, 1),
+    )
+
+
+def mesh_of(replicas=2, shards=2):
+    return init_device_mesh("cpu", (replicas, shards), mesh_dim_names=("replicate", "shard"))
+
+
+def halves():
+    """Of four ranks: this one's mesh without replicas, and the group of those that hold the same shard."""
+    inside = [dist.new_group([0, 1]), dist.new_group([2, 3])][dist.get_rank() // 2]
+    across = [dist.new_group([0, 2]), dist.new_group([1, 3])][dist.get_rank() % 2]
+    return DeviceMesh.from_group(inside, "cpu"), across
+
+
+def sharded(mesh, make=model, **policy):
+    whole = make()
+    for layer in whole:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, **policy)
+    return fully_shard(whole, mesh=mesh, **policy)
+
+
+def batch(rank, step):
+    return torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(1000 * step + rank))
+
+
+def loss_of(network, rank, step):
+    return network(batch(rank, step)).float().pow(2).mean()
+
+
+def train(network, optimizer, steps, micro=1, sync="set_requires_all_reduce"):
+    """`micro` backward passes to a step, of which the last one is averaged."""
+    for step in steps:
+        for part in range(micro):
+            getattr(network, sync)(part == micro - 1)
+            loss_of(network, dist.get_rank(), 10 * step + part).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def bits(network):
+    return [p.to_local().detach().float().numpy().tobytes() for p in network.parameters()]

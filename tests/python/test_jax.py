@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.jax between processes, each its own JAX. JAX lives in an environment of its own: tools/setup.sh jax."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import tithe
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".setup" / "jax-venv" / "bin" / "python"
+
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no JAX in {PYTHON}: run tools/setup.sh jax")
+
+
+def environment(folder, job, rank, world):
+    return {
+        **os.environ,
+        "PYTHONPATH": str(Path(tithe.__file__).parents[1]),
+        "JAX_PLATFORMS": "cpu",
+        "UCX_TLS": "tcp",
+        "UCX_NET_DEVICES": "lo",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "TITHE_FILE": str(folder / f"meet-{job}"),
+    }
+
+
+def run(job, folder, world=2, dies=None, **more):
+    ranks = [
+        subprocess.Popen(
+            [PYTHON, ROOT / "tests" / "python" / "jax_ranks.py", job],
+            env={**environment(folder, job, rank, world), **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    told = []
+    for rank, process in enumerate(ranks):
+        out, err = process.communicate(timeout=300)
+        if rank == dies:
+            continue
+        assert process.returncode == 0, err
+        told.append(json.loads(out.splitlines()[-1]))
+    return told
+
+
+def test_a_jitted_step_equals_one_process_that_has_all_gradients_bit_for_bit(tmp_path):
+    first, second = run("exact", tmp_path)
+    assert first == second
+    for dtype in ("float32", "bfloat16", "float16"):
+        ours, alone = first[dtype]
+        assert ours == alone, dtype
+
+
+def test_a_lossy_codec_trains_alike_on_all_ranks_under_the_trees_names(tmp_path):
+    first, second = run("lossy", tmp_path)
+    assert first[0] == second[0] and first[2] < 0.7 * first[1]
+    assert first[3] == sorted(f"[{i}]['{name}']" for i in range(4) for name in ("bias", "kernel"))
+    assert 0 < first[4] < 40 * 4 * (32 * 32 + 32) * 4 / 2
+
+
+def test_watch_and_finish_equal_average(tmp_path):
+    for ours, alone, rounds in run("overlapped", tmp_path):
+        assert ours == alone and rounds == 5
+
+
+def test_local_steps_exchange_how_far_parameters_moved(tmp_path):
+    first, second = run("local_steps", tmp_path)
+    assert first == second
+    assert first[0] == first[1] and first[2] == 3
+
+
+def test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_first(tmp_path):
+    """Backward stops at the first layer until they are: else this would end by its timeout, with False."""
+    assert run("early", tmp_path) == [True, True]
+
+
+def test_several_devices_of_one_process(tmp_path):
+    first, second = run("devices", tmp_path, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert first == second and first[0] == 2 and first[2] == 3
+
+
+def test_other_types_are_refused_by_name_and_a_lost_rank_is_named(tmp_path):
+    ((whole, deep, lost),) = run("refusals", tmp_path, dies=1)
+    assert "int32" in whole and "['a']" in whole
+    assert "complex64" in deep and "['b']['c']" in deep
+    assert "rank 1 is gone" in lost
+
+
+def test_the_example(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [PYTHON, ROOT / "examples" / "average_jax.py"], env=environment(tmp_path, "example", rank, 2),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    outs = [process.communicate(timeout=300) for process in ranks]
+    assert all(process.returncode == 0 for process in ranks), outs
+    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", outs[0][0]).groups()
+    assert float(last) < 0.8 * float(first)
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

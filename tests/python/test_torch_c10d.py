@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "tithe" of torch.distributed: named groups compress, all else is as with Gloo."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import Ranks, run_ranks, wait_until
+from sharded_jobs import bits, model, sharded, train
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe
+import tithe.c10d
+
+OPTIONS = {"min_values": 8, "timeout": 30.0}
+
+
+def of(ranks, **options):
+    return dist.new_group(ranks, backend="tithe", pg_options=tithe.c10d.Options(**{**OPTIONS, **options}))
+
+
+def values(rank, n=1000, dtype=torch.float32):
+    return torch.randn(n, generator=torch.Generator().manual_seed(rank)).to(dtype)
+
+
+def exact(rank, world):
+    """Codec fp32, against Gloo: sums, means, types, coalesced ones, asynchronous ones, functional ones."""
+    from torch.distributed import _functional_collectives as functional
+
+    group, plain = of(range(world), codec="fp32"), dist.new_group(range(world))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):
+            mine, theirs = (values(rank, dtype=dtype).view(10, 100) for _ in range(2))
+            dist.all_reduce(mine, op, group=group)
+            dist.all_reduce(theirs, op, group=plain)
+            assert torch.equal(mine, theirs), (dtype, op)
+    works, many = [], [values(rank + 10 * i) for i in range(5)]
+    for tensor in many:
+        works.append(dist.all_reduce(tensor, group=group, async_op=True))
+    for i, work in enumerate(works):
+        work.wait()
+        assert torch.equal(many[i], sum(values(r + 10 * i) for r in range(world)))
+    pair = [values(rank), values(rank + 1)]
+    dist.all_reduce_coalesced(pair, group=group)
+    assert torch.equal(pair[1], sum(values(r + 1) for r in range(world)))
+    out = functional.all_reduce(values(rank), "sum", group)
+    assert torch.equal(out + 0, sum(values(r) for r in range(world)))
+    rounds = tithe.c10d.stats(group)["rounds"]
+    for small in (torch.ones(3), torch.ones(64, dtype=torch.int64), values(rank)[::2]):  # the backend's below
+        dist.all_reduce(small, group=group)
+    told = [None] * world
+    dist.all_gather_object(told, rank, group=group)
+    dist.barrier(group)
+    parts = [torch.empty(1000) for _ in range(world)]
+    dist.all_gather(parts, values(rank), group=group)
+    assert torch.equal(parts[1], values(1)) and told == list(range(world))
+    assert tithe.c10d.stats(group)["rounds"] == rounds
+    return rounds
+
+
+def test_a_named_group_is_exact_with_fp32_and_what_it_does_not_take_is_glooss():
+    assert run_ranks(2, exact) == [6 + 5 + 2 + 1] * 2
+
+
+def anew(rank, world, folder):
+    """A job whose default group is of this backend."""
+    dist.barrier()
+    (Path(folder) / f"past{rank}").touch()
+    wait_until(lambda: len(list(Path(folder).glob("past*"))) == world)  # nobody's Gloo is still connecting
+    dist.destroy_process_group()
+    dist.init_process_group(
+        "tithe", init_method=f"file://{folder}/again", rank=rank, world_size=world, timeout=timedelta(seconds=60)
+    )
+    network = DDP(model())  # nothing of it is compressed
+    network(torch.ones(2, 24)).sum().backward()
+    with pytest.raises(ValueError, match="default group .* is never compressed"):
+        tithe.c10d.compress(dist.group.WORLD, codec="fp8")
+    group = dist.new_group(range(world))  # of the default backend, made by somebody who knows nothing of tithe
+    tensor = values(rank)
+    dist.all_reduce(tensor, group=group)
+    assert torch.equal(tensor, values(0) + values(1)) and tithe.c10d.stats(group) == {}
+    tithe.c10d.compress(group, codec="fp8", **OPTIONS)
+    tensor = values(rank)
+    dist.all_reduce(tensor, group=group)
+    assert not torch.equal(tensor, values(0) + values(1))
+    torch.testing.assert_close(tensor, values(0) + values(1), rtol=0.1, atol=0.2)
+    with pytest.raises(ValueError, match="compressed already"):
+        tithe.c10d.compress(group)
+    return tensor.numpy().tobytes()
+
+
+def test_as_default_backend_nothing_is_compressed_but_groups_that_are_named(tmp_path):
+    first, second = run_ranks(2, anew, str(tmp_path))
+    assert first == second
+
+
+def residuals(rank, world):
+    """What one step leaves unsent comes with the same all-reduce of the next step, told by the optimizer."""
+    group = of(range(world), codec="topk:ratio=0.1", min_values=0)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    weight.grad = torch.zeros(1)
+    given, sums = [torch.zeros(1000), torch.zeros(1000)], [torch.zeros(1000), torch.zeros(1000)]
+    for step in range(40):
+        for i in range(2):
+            tensor = values(10 * i + rank) if step == 0 else torch.zeros(1000)
+            given[i] += tensor
+            dist.all_reduce(tensor, group=group)
+            sums[i] += tensor
+        optimizer.step()
+    dist.all_reduce(given[0]), dist.all_reduce(given[1])
+    torch.testing.assert_close(sums[0], given[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(sums[1], given[1], rtol=1e-5, atol=1e-5)
+    return tithe.c10d.stats(group)["rounds"]
+
+
+def test_a_residual_comes_with_the_same_all_reduce_of_the_next_step():
+    assert run_ranks(2, residuals) == [80, 80]
+
+
+def overridden(rank, world):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    ours = init_device_mesh(
+        "cpu", (2, 2), mesh_dim_names=("a", "b"),
+        backend_override={"a": ("tithe", tithe.c10d.Options(codec="fp32", **OPTIONS))},
+    )  # fmt: skip
+    ends = []
+    for each in (mesh, ours):
+        network = sharded(each)
+        train(network, torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9), range(3), micro=2)
+        ends.append(bits(network))
+    assert ends[0] == ends[1]
+    return tithe.c10d.stats(ours.get_group("a"))["rounds"]
+
+
+def test_fully_shard_by_backend_override_is_bit_equal():
+    assert all(rounds >= 9 for rounds in run_ranks(4, overridden))
+
+
+def refusals(rank, world):
+    texts = []
+    for make in (
+        lambda: tithe.c10d.Options(codec="fp9"),
+        lambda: tithe.c10d.Options(min_valuse=1),
+        lambda: tithe.c10d.compress(dist.new_group(range(world))),
+    ):
+        with pytest.raises(ValueError) as refused:
+            make()
+        texts.append(str(refused.value))
+    return texts
+
+
+def test_wrong_options_and_groups_are_refused():
+    for texts in run_ranks(2, refusals):
+        assert "did you mean" in texts[0] and "min_values" in texts[1] and 'not of backend "tithe"' in texts[2]
+
+
+def reduced(tensor, group, later):
+    work = dist.all_reduce(tensor, group=group, async_op=later)
+    if later:
+        work.wait()
+
+
+def dying(rank, world):
+    group = of(range(world), codec="fp32", timeout=20.0, patience=60.0)
+    dist.all_reduce(values(rank), group=group)
+    if rank == 1:
+        import os
+
+        os._exit(3)
+    told = []
+    for later in (False, True):
+        with pytest.raises((tithe.Error, RuntimeError)) as refused:
+            reduced(values(rank), group, later)
+        told.append(str(refused.value))
+    return told
+
+
+def test_a_rank_that_dies_is_named():
+    with Ranks(2, dying) as ranks:
+        first, again = ranks.result(0, 240)
+    assert "rank 1 is gone" in first, first
+    assert again

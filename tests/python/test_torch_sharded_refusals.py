@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attach() and backward() say of fully_shard() models that cannot be averaged, and of ranks that do not come."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import run_ranks
+from sharded_jobs import OPTIONS, batch, bits, halves, loss_of, mesh_of, model, sharded, train
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe
+import tithe.torch
+from tithe import _torch_sharded_groups
+
+
+def text_of(network, **options):
+    with pytest.raises((ValueError, tithe.Error)) as refused:
+        tithe.torch.attach(network, **{"codec": "fp32", **OPTIONS, **options})
+    return str(refused.value)
+
+
+def refusals(rank, world):
+    texts = {"pure": text_of(sharded(init_device_mesh("cpu", (world,))))}
+    network = sharded(mesh_of())
+    tithe.torch.attach(network, codec="fp32", **OPTIONS)
+    texts["twice"] = text_of(network)
+    inside, across = halves()
+    wrong = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+    texts["optimizer"] = text_of(sharded(mesh_of()), optimizer=torch.optim.SGD(model().parameters(), lr=0.1))
+    texts["replicas of a mesh that has some"] = text_of(sharded(mesh_of()), replicas=across)
+    texts["replicas of DDP"] = text_of(DDP(model()), replicas=across)
+    texts["replicas with other shards"] = text_of(sharded(inside), replicas=wrong)
+    hooked = sharded(inside)
+    hooked.set_all_reduce_hook(lambda flat: None)
+    texts["hooked"] = text_of(hooked, replicas=across)
+    texts["double"] = text_of(sharded(mesh_of(), lambda: model().double()))
+    texts["option"] = text_of(sharded(mesh_of()), min_valuse=3)
+    with torch.device("meta"):
+        empty = model()
+    texts["meta"] = text_of(sharded(mesh_of(), lambda: empty))
+    network = sharded(mesh_of())
+    own, _torch_sharded_groups._GROUP = _torch_sharded_groups._GROUP, ("fsdp_parameters",)
+    texts["another torch"] = text_of(network)
+    _torch_sharded_groups._GROUP = own
+    train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))  # as it was
+    return texts
+
+
+def test_models_that_cannot_be_averaged_are_refused_with_the_cure():
+    for texts in run_ranks(4, refusals):
+        for name, text in {
+            "pure": 'init_device_mesh(device, (hosts, ranks_per_host), mesh_dim_names=("replicate", "shard"))',
+            "twice": "attached already",
+            "optimizer": "optimizer= is for DistributedDataParallel",
+            "replicas of a mesh that has some": "this one has one: leave it out",
+            "replicas of DDP": "replicas= is for models that fully_shard() made",
+            "replicas with other shards": "give each rank the group of those that hold the same shard",
+            "hooked": "has an all-reduce hook already",
+            "double": "float64 are not supported: '3.weight'",
+            "option": "did you mean 'min_values'",
+            "meta": "model.to_empty(...)",
+            "another torch": f"torch {torch.__version__} has no FSDPParamGroup.fsdp_parameters",
+        }.items():
+            assert text in texts[name], (name, texts[name])
+
+
+# ---- Parameters that do not train
+
+
+class Partly(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.used, self.unused = torch.nn.Linear(24, 8), torch.nn.Linear(24, 8)
+
+    def forward(self, x, both=False):
+        return self.used(x) + (self.unused(x) if both else 0.0)
+
+
+def partly(rank, world):
+    mesh = mesh_of()
+    ends = []
+    for attached in (False, True):
+        frozen, zeroed = Partly(), Partly()
+        frozen.unused.weight.requires_grad_(False)
+        frozen.unused.bias.requires_grad_(False)
+        for network in (frozen, zeroed):
+            fully_shard(network, mesh=mesh)
+            if attached:
+                tithe.torch.attach(network, codec="fp32", **OPTIONS)
+        zeroed.set_reduce_scatter_unused_params(True)
+        for network in (frozen, zeroed):
+            optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
+            train(network, optimizer, range(2))
+        ends.append((bits(frozen), bits(zeroed)))
+    assert ends[0] == ends[1]
+    network = fully_shard(Partly(), mesh=mesh)
+    state = tithe.torch.attach(network, codec="fp32", **OPTIONS)
+    texts = []
+    for _ in range(2):  # said again, and nothing hangs
+        with pytest.raises((ValueError, tithe.Error)) as refused:
+            loss_of(network, rank, 0).backward()
+        texts.append(str(refused.value))
+    state.close()
+    return texts
+
+
+def test_frozen_and_unused_parameters_train_as_in_fsdp_and_a_missing_setting_is_named():
+    for first, again in run_ranks(4, partly):
+        assert "took no part in this step" in first and "model.set_reduce_scatter_unused_params(True)" in first
+        assert again
+
+
+# ---- Ranks that do not come
+
+
+def not_all_step(rank, world):
+    network = sharded(mesh_of())
+    state = tithe.torch.attach(network, codec="fp32", **{**OPTIONS, "timeout": 12.0, "patience": 12.0})
+    train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))
+    saved = state.state_dict()
+    done = dist.distributed_c10d._get_default_store()
+    if rank >= 2:  # this replica takes no further step
+        done.wait(["named/0", "named/1"])
+        return None
+    begin = time.monotonic()
+    with pytest.raises(tithe.Error) as told:
+        network(batch(rank, 1)).sum().backward()
+    seconds = time.monotonic() - begin
+    again = state.state_dict()
+    done.set(f"named/{rank}", "")
+    return told.value.peer, told.value.code, seconds, str(saved) == str(again)
+
+
+def test_a_replica_that_does_not_step_is_named_and_the_state_of_before_is_there():
+    for told in run_ranks(4, not_all_step)[:2]:
+        peer, code, seconds, same = told
+        assert peer == 1 and code == "timeout" and seconds > 10 and same
