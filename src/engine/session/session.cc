@@ -22,11 +22,11 @@ constexpr std::uint64_t kRoundsToForget = 16;
 
 // What a call does. Where there is no memory for it, the session ends.
 template <typename Impl, typename Call>
-Status unless_starved(Impl& impl, const std::string& what, Call call) {
+Status unless_starved(Impl& impl, std::string_view what, Call call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return impl.no_memory(what);
+    return impl.no_memory(std::string(what));
   }
 }
 
@@ -179,11 +179,13 @@ Status Session::Impl::commit_round(bool& ended) {
   const bool excessive =
       std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
   settle();
+  std::vector<Entry*> entries = std::move(undo_.entries);  // its memory is used again
+  entries.assign(open_.begin(), open_.end());
   undo_ = {.possible = true,
            .finite = finite,
            .dropped = last_round_dropped_,
            .choices = committed_choices_,
-           .entries = open_};
+           .entries = std::move(entries)};
   for (Entry* e : open_) {
     undo_.forgotten += e->job->unit->commit(finite, !options_.undo);
     for (Kept* kept : e->kept) kept->commit();
