@@ -5,11 +5,12 @@ torchrun, mpirun or Slurm start it; by hand: RANK=0 WORLD_SIZE=2 TITHE_FILE=/tmp
                                              RANK=1 WORLD_SIZE=2 TITHE_FILE=/tmp/meet python examples/train_keras.py
 """
 
+import tithe.keras  # isort: skip (before TensorFlow, which brings an OpenSSL of its own)
+
 import keras
 import numpy as np
 
 import tithe
-import tithe.keras
 
 with tithe.Session.from_environment(codec="fp8") as session:
     keras.utils.set_random_seed(0)  # the same weights on all ranks

@@ -12,7 +12,7 @@
 #   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
 #   tools/setup.sh jax              what tests of tithe.jax need: a virtual environment in .setup/jax-venv
-#   tools/setup.sh keras            what tests of tithe.keras need, with three backends, in .setup/keras-venv
+#   tools/setup.sh keras            what tests of tithe.keras need, with two backends, in .setup/keras-venv
 #   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
 set -euo pipefail
 cd "$(dirname "$0")/.."

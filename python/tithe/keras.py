@@ -10,12 +10,16 @@ A bare loop in TensorFlow calls averaged() between the tape's gradient and the o
   names       of gradients, and so of residuals, are the variables' paths: "sequential/dense/kernel"
   a round     is a call of the optimizer: with gradient_accumulation_steps each of them, not each update
   types       float32, float16 and bfloat16
-  TensorFlow  compile(jit_compile=False): XLA has no call of Python. Sparse gradients (IndexedSlices) are refused by name
+  TensorFlow  compile(jit_compile=False): XLA has no call of Python. IndexedSlices are refused by name
+  imports     import tithe.keras stands above import keras and import tensorflow
   weights     are yours to make equal in the beginning: keras.utils.set_random_seed(), or one file
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+from tithe import _core  # before TensorFlow: see _in_order()
 
 try:
     import keras
@@ -28,6 +32,19 @@ from tithe._session import Session
 __all__ = ["averaged", "distributed"]
 
 _TYPES = ("float32", "float16", "bfloat16")
+
+
+def _in_order() -> None:
+    """TensorFlow's library has functions of BoringSSL under OpenSSL's names: whoever is loaded later gets those."""
+    loaded = list(sys.modules)
+    if "tensorflow" in loaded and loaded.index("tensorflow") < loaded.index(_core.__name__):
+        raise ImportError(
+            "TensorFlow was imported before tithe, and brings another OpenSSL, with which a session would crash: write "
+            "import tithe.keras above import keras and import tensorflow"
+        )
+
+
+_in_order()
 
 
 class _Averaging:

@@ -5,11 +5,12 @@ import hashlib
 import json
 import os
 
+import tithe.keras  # isort: skip (before TensorFlow, which brings an OpenSSL of its own)
+
 import keras
 import numpy as np
 
 import tithe
-import tithe.keras
 
 RANK = int(os.environ["RANK"])
 

@@ -16,7 +16,7 @@ PYTHON = ROOT / ".setup" / "keras-venv" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no Keras in {PYTHON}: run tools/setup.sh keras")
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+@pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_fit_trains_alike_on_both_ranks_as_one_process_does_on_both_ranks_data(tmp_path, backend):
     ranks = [
         subprocess.Popen(
