@@ -92,9 +92,8 @@ class Interpreted final : public Case {
 }  // namespace
 
 void add_program_rows(std::vector<Row>& rows) {
-  for (const char* both : {"bf16", "fp16", "tbq", "terngrad", "natural", "qsgd", "minmax", "fp8"})
+  for (const char* both : {"bf16", "fp16", "terngrad", "natural", "minmax", "fp8"})
     add_pair(rows, both, both, kBlockGoal);
-  add_pair(rows, "tbq_literal", "tbq:mode=literal", kBlockGoal);
   add_pair(rows, "rangefloat", "rangefloat:mantissa=4", kBlockGoal);
   add_pair(rows, "minmax:bits=8", "minmax:bits=8", kBlockGoal);
   // The last of their phases: of sums, after the others have agreed on what it takes.

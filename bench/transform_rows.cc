@@ -88,7 +88,7 @@ void add_transform_rows(std::vector<Row>& rows) {
       [](std::size_t n) { return std::make_unique<FftEncode>(Residual::kInPlace, n); });
   add("fft decode, 4 peers", "kissfft's inverse real FFT alone, once", 0,
       [](std::size_t n) { return std::make_unique<FftDecode>(4, n); });
-  for (const char* spec : {"eden", "eden:bits=2", "eden:bits=1"}) {
+  for (const char* spec : {"eden", "eden:bits=2", "eden:bits=1.6", "eden:bits=1"}) {
     add_encode(rows, spec, Residual::kInPlace, 0);
     add_decode(rows, spec, 4, 0);
   }

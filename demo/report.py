@@ -42,6 +42,13 @@ def results(details: dict) -> dict:
     return {**{key: details[key] for key in RESULTS_KEYS}, "runs": entries}
 
 
+def last_losses(details: dict) -> dict[str, float]:
+    """Of the test data, by row; empty where a run has none."""
+    if not all(run.get("losses") for run in details["runs"]):
+        return {}
+    return {name: mean(run["losses"][-1] for run in runs) for name, runs in by_row(details).items()}
+
+
 def write_json(folder: Path, details: dict) -> None:
     for name, value in (("details.json", details), ("results.json", results(details))):
         partial = folder / f".{name}"
@@ -58,7 +65,8 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
     entries = results(details)["runs"]
     plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
     target = f"to {details['target']:.0%}"
-    head = ["row", "step", "sent per rank, step", "accuracy", target, "step vs fp32"]
+    losses = last_losses(details)
+    head = ["row", "step", "sent per rank, step", *(["loss"] if losses else []), "accuracy", target, "step vs fp32"]
     body = []
     for entry in entries:
         reached = entry["seconds_to_target"]
@@ -67,6 +75,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
                 entry["name"],
                 f"{entry['step_seconds'] * 1e3:.1f} ms",
                 size(entry["bytes_per_step"]),
+                *([f"{losses[entry['name']]:.3f}"] if losses else []),
                 f"{entry['accuracy']:.2%}",
                 "not reached" if reached is None else f"{reached:.1f} s",
                 f"{plain['step_seconds'] / entry['step_seconds']:.1f}x" if plain else "",
@@ -146,8 +155,16 @@ def table(details: dict) -> str:
 
 
 COLOURS = {"fp32": "#3d4451", "bf16": "#8a94a6", "powersgd": "#b7791f"}
-TITHE_COLOURS = ["#064e4b", "#0b7a75", "#15a39b", "#5bbfae", "#2a7f9e", "#8fd0c3"]  # one family, told apart by markers
-MARKERS = "os^DvP"
+TITHE_COLOURS = [
+    "#1f4e79",
+    "#064e4b",
+    "#0b7a75",
+    "#15a39b",
+    "#5bbfae",
+    "#2a7f9e",
+    "#8fd0c3",
+]  # one family, told apart by markers
+MARKERS = "*os^DvP"
 STAGES = ("data and forward", "backward with exchange", "optimizer")  # a run's `parts`: they add up to its step
 STAGE_COLOURS = ("#ced4da", "#0b7a75", "#8a94a6")
 PARTS = ("encode", "merge", "wait", "send")
@@ -157,6 +174,9 @@ PART_COLOURS = ("#064e4b", "#15a39b", "#adb5bd", "#b7791f")
 def colours(details: dict) -> dict[str, str]:
     ours = [name for name in by_row(details) if name not in COLOURS]
     return {**COLOURS, **{name: TITHE_COLOURS[i % len(TITHE_COLOURS)] for i, name in enumerate(ours)}}
+
+
+LOSS = ("loss_by_time.png", "Loss on the test data against training time (log scale; evaluations are not counted).")
 
 
 def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
@@ -184,6 +204,8 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
         plt.close(figure)
         made.append((name, caption))
 
+    if last_losses(details):
+        save(_losses(plt, details), *LOSS)
     save(
         _curves(plt, details, 1),
         "time_to_accuracy.png",
@@ -212,28 +234,41 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
     return made
 
 
-def _curves(plt, details, column):
-    figure, axes = plt.subplots(figsize=(7, 4.8))
+def _lines(axes, details):
+    """For each row its runs, and what draws a line of x and y in the row's style."""
     shade = colours(details)
     marks = dict(zip([name for name in shade if name not in BASELINES], itertools.cycle(MARKERS), strict=False))
     for name, runs in by_row(details).items():
-        baseline = name in BASELINES
+        style = {"color": shade[name], "label": name, "marker": marks.get(name), "linewidth": 1.8, "markersize": 4}
+        line = "--" if name in BASELINES else "-"
+        yield runs, lambda x, y, style=style, line=line: axes.plot(x, y, linestyle=line, **style)
+
+
+def _losses(plt, details):
+    figure, axes = plt.subplots(figsize=(7, 4.8))
+    for runs, draw_line in _lines(axes, details):
+        x = [mean(p[1] for p in at) for at in zip(*(run["curve"] for run in runs), strict=True)][1:]
+        y = [mean(losses) for losses in zip(*(run["losses"] for run in runs), strict=True)][1:]
+        draw_line(x, y)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("training time, seconds")
+    axes.set_ylabel("loss on the test data, nats")
+    axes.legend(loc="upper right")
+    return figure
+
+
+def _curves(plt, details, column):
+    figure, axes = plt.subplots(figsize=(7, 4.8))
+    for runs, draw_line in _lines(axes, details):
         points = list(zip(*(run["curve"] for run in runs), strict=True))[1:]
         x = [mean(p[column] for p in at) for at in points]
         y = [100 * mean(p[2] for p in at) for at in points]
-        axes.plot(
-            *(x, y),
-            color=shade[name],
-            label=name,
-            linestyle="--" if baseline else "-",
-            linewidth=1.8,
-            marker=marks.get(name),
-            markersize=4,
-        )
+        (drawn,) = draw_line(x, y)
         if len(runs) > 1:
             low = [100 * min(p[2] for p in at) for at in points]
             high = [100 * max(p[2] for p in at) for at in points]
-            axes.fill_between(x, low, high, color=shade[name], alpha=0.12, linewidth=0)
+            axes.fill_between(x, low, high, color=drawn.get_color(), alpha=0.12, linewidth=0)
     axes.axhline(100 * details["target"], color="#868e96", linewidth=1, linestyle=":")
     axes.annotate(
         f"target {details['target']:.0%}",

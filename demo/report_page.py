@@ -33,11 +33,33 @@ figcaption,.small{color:#6c757d;font-size:.88rem} .failed{color:#c2255c}
 """
 
 
-def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], more: str) -> None:
+SUBJECTS = {"images": "Fashion-MNIST", "text": "A transformer under AdamW"}
+
+
+def subject(details: dict) -> str:
+    return SUBJECTS[details.get("task", "images")]
+
+
+def trained(details: dict) -> str:
+    """The model and its optimizer."""
+    if details.get("task") == "text":
+        return (
+            f"a transformer of {rows.TRANSFORMER['blocks']} blocks, {rows.TRANSFORMER['width']} wide,"
+            f" {details['parameters']:,} parameters, that predicts the next byte of Python's library; AdamW, rate"
+            f" {rows.TEXT_RATE:g}, batch {rows.TEXT_BATCH} per rank"
+        )
+    layers = details.get("layers", rows.LAYERS)
+    return (
+        f"MLP {'-'.join(map(str, layers))}, {rows.parameters(layers):,} parameters, batch {rows.BATCH} per rank, SGD"
+        f" with momentum {rows.MOMENTUM}"
+    )
+
+
+def table(details: dict) -> str:
     text = html.escape
     head, body = report.cells(details)
     kinds = {run["name"]: run["kind"] for run in details["runs"]}
-    table_rows = "\n".join(
+    lines = "\n".join(
         f'<tr class="{kinds[row[0]]}"><td>{text(row[0])}</td>'
         + "".join(
             f'<td data-head="{text(name)}">{text(cell)}</td>' for name, cell in zip(head[1:], row[1:], strict=True)
@@ -45,6 +67,28 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
         + "</tr>"
         for row in body
     )
+    return f'<table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>\n{lines}</table>'
+
+
+def figure(folder: Path, name: str, caption: str) -> str:
+    data = base64.b64encode((folder / name).read_bytes()).decode()
+    text = html.escape(caption)
+    return f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+
+
+def section(folder: Path, details: dict) -> str:
+    """The same hosts' other job, whose own page stands in the folder, for the first one's page."""
+    said = f"The same hosts; {trained(details)}. Its own page is {folder.name}/report.html."
+    return f"""<h2>{subject(details)}</h2>
+<p class="small">{html.escape(said)}</p>
+{table(details)}
+{figure(folder, *report.LOSS) if (folder / report.LOSS[0]).exists() else ""}
+"""
+
+
+def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], more: str) -> None:
+    text = html.escape
+    kinds = {run["name"]: run["kind"] for run in details["runs"]}
     known = "".join(f"<dt>{text(name)}</dt><dd><code>{text(wire)}</code></dd>" for name, wire in report.wires(details))
     beside = "tithe against DDP's own ways to exchange gradients" if "baseline" in kinds.values() else "Rows of tithe"
     when = "in runs of the same job" if "; and " in details["command"] else "in one run"
@@ -56,17 +100,12 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
         said = f"<p><strong>{text(best['name'])}</strong> is the best row of tithe: {text(why)}.</p>"
     else:
         said = f"<p>{text(why or 'Baselines only.')}</p>"
-    figures = "\n".join(
-        f'<figure><img alt="{text(caption)}" src="data:image/png;base64,'
-        f'{base64.b64encode((folder / name).read_bytes()).decode()}"><figcaption>{text(caption)}</figcaption></figure>'
-        for name, caption in pictures
-    )
-    seeds, epochs, layers = details["seeds"], details["epochs"], details.get("layers", rows.LAYERS)
+    figures = "\n".join(figure(folder, *picture) for picture in pictures)
+    seeds, epochs = details["seeds"], details["epochs"]
     length = f"{details['steps']} steps" if details.get("steps") else f"{epochs} epoch{'s' * (epochs > 1)}"
     setting = (
         f"{details['ranks']} ranks, link {details['link']}, {seeds} seed{'s' * (seeds > 1)}, {length};"
-        f" MLP {'-'.join(map(str, layers))},"
-        f" {rows.parameters(layers):,} parameters, batch {rows.BATCH} per rank, SGD with momentum {rows.MOMENTUM}."
+        f" {trained(details)}."
     )
     facts = [setting, f"Command: {details['command']}", f"Machine: {details['machine']}"]
     if "link_mbit" in details:
@@ -93,12 +132,11 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
     )
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>tithe: Fashion-MNIST over {text(details["link"])}</title>
+<title>tithe: {subject(details)} over {text(details["link"])}</title>
 <style>{STYLE}</style>
-<h1>Fashion-MNIST on {details["ranks"]} ranks over {text(details["link"])} links</h1>
+<h1>{subject(details)} on {details["ranks"]} ranks over {text(details["link"])} links</h1>
 <p class="small">{beside}, {when}.</p>
-<table class="results"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>
-{table_rows}</table>
+{table(details)}
 {failures}<div class="best">{said}<table>{compared}</table></div>
 {more}<h2>What the rows send</h2>
 <dl>{known}</dl>

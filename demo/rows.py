@@ -3,7 +3,7 @@
 
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # An MLP with ReLU each; MODEL names the one that is trained. `hdc` is INCEPTIONN's: five layers, 500 wide.
 MODELS = {"mlp": (784, 1024, 768, 10), "hdc": (784, 500, 500, 500, 500, 10)}
@@ -17,15 +17,23 @@ def parameters(layers: tuple[int, ...]) -> int:
 
 PARAMETERS = parameters(LAYERS)
 BATCH = 128  # per rank
-MOMENTUM = 0.5  # of the optimizer, in every row
+MOMENTUM = 0.5  # of SGD, in every row
+
+TRANSFORMER = {"width": 128, "heads": 4, "blocks": 6}  # of the rows under AdamW
+TEXT_BATCH = 8  # per rank, of so many bytes as it sees
+TEXT_RATE = 3e-3
+WARMUP_CODEC = "eden"  # of rows with exact steps
+SMALL = {"< 4096": {"codec": "fp8", "group": "small ones"}}  # and their choices
 
 
 @dataclass(frozen=True)
 class Row:
     name: str
     kind: str  # baseline | tithe
-    codec: str  # as results.json states it; for tithe rows the spec string
-    strategy: str = ""  # tithe rows
+    codec: str = ""  # as results.json states it; for tithe rows the spec string; empty: the default
+    strategy: str = ""  # tithe rows; empty: the default
+    task: str = "images"  # of tasks.py: images under SGD, text under AdamW
+    exact: float = 0  # AdamW's, with tithe
     raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     transport: str = ""  # tithe rows; empty: the usual one
@@ -33,6 +41,11 @@ class Row:
     card: str = ""  # options of the hosts' cards, with CARD=1; one that rounds on the way leaves checksums to headers
     # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
     bytes_part: float = 0.05
+
+    @property
+    def shown(self) -> str:
+        """Its name in the table of its task."""
+        return self.name.removeprefix("adamw-")
 
     @property
     def corrects_momentum(self) -> bool:
@@ -45,16 +58,24 @@ class Row:
         return "--lossy" in self.card
 
 
+POWERSGD = Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02)
+BF16 = Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5)
+FP32 = Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0)
 ROWS = [
+    Row("tithe", "tithe", bytes_part=0.1),  # attach(model, optimizer=optimizer), and nothing else
     Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server"),
     Row("tithe-qtopk-g", "tithe", "qtopk:ratio=0.02", "gather"),
     Row("tithe-topk", "tithe", "topk:ratio=0.02,values=bf16,indices=delta", "gather"),
     Row("tithe-dgc", "tithe", f"dgc:ratio=0.015,values=bf16,indices=delta,feedback=momentum,mu={MOMENTUM}", "gather"),
     Row("tithe-dragonn", "tithe", "dragonn:ratio=0.015,values=bf16,indices=delta", "gather"),
     Row("tithe-onebit", "tithe", "onebit", "server"),
-    Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02),
-    Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5),
-    Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0),
+    *(POWERSGD, BF16, FP32),
+]
+# A transformer: with tithe its optimizer is tithe.torch.optim.AdamW.
+ADAMW_ROWS = [
+    Row("adamw-tithe", "tithe", task="text", bytes_part=0.1),
+    Row("adamw-tithe-1.6", "tithe", "eden:bits=1.6", task="text", exact=0.1, bytes_part=0.06),
+    *(replace(row, name=f"adamw-{row.name}", task="text") for row in (POWERSGD, BF16, FP32)),
 ]
 
 # With CARD=1, as in INCEPTIONN's figure 12: workers and an aggregator (WA), the ring, and both with network cards,
@@ -81,11 +102,11 @@ CARD_ROWS = [
 
 def by_name(name: str) -> Row:
     """A row of the tables, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
-    for row in [*ROWS, *CARD_ROWS]:
+    for row in [*ROWS, *ADAMW_ROWS, *CARD_ROWS]:
         if row.name == name:
             return row
     codec, *rest = name.split("/")
     if len(rest) in (1, 2):
         return Row(name, "tithe", codec, rest[0], *map(int, rest[1:]))
-    known = ", ".join(row.name for row in [*ROWS, *CARD_ROWS])
+    known = ", ".join(row.name for row in [*ROWS, *ADAMW_ROWS, *CARD_ROWS])
     raise ValueError(f"no row {name!r}; there are {known}, and any 'codec/strategy'")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`: trains Fashion-MNIST on emulated hosts with each row of rows.py, then writes the report.
+"""`make demo`: trains Fashion-MNIST on emulated hosts with each row of rows.py, then a small transformer under AdamW
+with the rows whose names begin with adamw-, and writes the report.
 
 Environment:
     LINK=100mbit        rate of each rank's link, both ways
@@ -19,7 +20,7 @@ import platform
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,11 +41,12 @@ DEFAULTS = {
     "STEPS": "0",  # those of the epochs
     "DATA": idx.DEBIAN,
     "OUT": str(Path(__file__).with_name("out")),
-    "RUNS": " ".join(row.name for row in rows.ROWS),
+    "RUNS": " ".join(row.name for row in (*rows.ROWS, *rows.ADAMW_ROWS)),
 }
 COMMAND = Path(__file__).resolve().parents[1] / "build/tithe"  # whose verb `card` is a network card
 HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
-LOCAL_STEPS = 60
+LOCAL_STEPS = {"images": 60, "text": 15}
+TEXT_TARGET = 0.35  # of the bytes
 START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate only
 
 
@@ -98,6 +100,16 @@ class Settings:
             given=given,
         )
 
+    def parts(self) -> "list[Settings]":
+        """What each task trains, one after the other."""
+        images, text = ([row for row in self.rows if row.task == task] for task in ("images", "text"))
+        adamw = replace(self, rows=text, out=self.out / "adamw" if images else self.out, target=TEXT_TARGET)
+        return [*([replace(self, rows=images)] if images else []), *([adamw] if text else [])]
+
+    @property
+    def task(self) -> str:
+        return self.rows[0].task
+
     @property
     def servers(self) -> int:
         """Hosts besides those of the ranks, for rows whose servers have their own."""
@@ -139,8 +151,8 @@ class Progress:
 class Estimate:
     """Seconds still to go, from what the rows took so far and a guess for those not yet seen."""
 
-    def __init__(self, settings: Settings, rate_bits: float, local_step: float, steps: int):
-        ring = 2 * (settings.ranks - 1) / settings.ranks * 4 * rows.PARAMETERS * HEADERS * 8 / rate_bits
+    def __init__(self, settings: Settings, rate_bits: float, parameters: int, local_step: float, steps: int):
+        ring = 2 * (settings.ranks - 1) / settings.ranks * 4 * parameters * HEADERS * 8 / rate_bits
         fixed = START_SECONDS + EVALUATION_SECONDS * (9 + 3 * settings.epochs)
         self.run_seconds = {row.name: fixed + steps * (local_step + row.bytes_part * ring) for row in settings.rows}
         self.queue: list[str] = [row.name for row in settings.rows for _ in range(settings.seeds)]
@@ -160,14 +172,22 @@ def minutes(seconds: float) -> str:
 
 def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
     progress, begin = Progress(), time.monotonic()
-    train_images, _ = idx.load(settings.data)["train"]
-    steps = len(train_images) // (rows.BATCH * settings.ranks) * settings.epochs
+    baseline = rows.FP32 if settings.task == "images" else rows.ADAMW_ROWS[-1]
+    local = {
+        "job": "local",
+        "task": settings.task,
+        "row": baseline.name,
+        "seed": 0,
+        "steps": LOCAL_STEPS[settings.task],
+    }
+    local = ranks.run(local, world=settings.ranks)
+    steps = local[0]["per_epoch"] * settings.epochs
     steps = min(settings.steps or steps, steps)
-    local = ranks.run({"job": "local", "seed": 0, "steps": LOCAL_STEPS}, world=settings.ranks)
+    details["parameters"] = local[0]["parameters"]
     details["local_step_seconds"] = report.mean([result["step_seconds"] for result in local])
     print(f"demo: a step without any communication takes {details['local_step_seconds']:.3f} s", flush=True)
     rate = hosts.parse_rate(settings.link) if ranks.hosts.link else 10e9
-    estimate = Estimate(settings, rate, details["local_step_seconds"], steps)
+    estimate = Estimate(settings, rate, details["parameters"], details["local_step_seconds"], steps)
     print(
         f"demo: {len(settings.rows)} rows x {settings.seeds} seeds x {steps} steps,"
         f" about {minutes(estimate.left())} in all",
@@ -192,15 +212,22 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
 
             ranks.hosts.use_cards(row.card)
             started, cards = time.monotonic(), ranks.hosts.card_seconds()
-            job = {"job": "train", "row": row.name, "seed": seed, "epochs": settings.epochs, "steps": steps}
+            job = {
+                "job": "train",
+                "task": row.task,
+                "row": row.name,
+                "seed": seed,
+                "epochs": settings.epochs,
+                "steps": steps,
+            }
             try:
                 results = ranks.run(job, on_event, world=settings.ranks + row.servers)
             except JobFailed as trouble:
                 progress.close(f"{where}  FAILED: {trouble}")
-                details["failed"].append({"name": row.name, "seed": seed, "why": str(trouble)})
+                details["failed"].append({"name": row.shown, "seed": seed, "why": str(trouble)})
             else:
-                run = {**results[0], "name": row.name, "kind": row.kind, "codec": row.codec, "seed": seed}
-                run["strategy"], run["rounded_on_the_way"] = row.strategy, row.rounded_on_the_way
+                run = {**results[0], "name": row.shown, "kind": row.kind, "seed": seed}
+                run["rounded_on_the_way"] = row.rounded_on_the_way
                 del run["event"]
                 for key in ("step_seconds", "bytes_per_step", "processor_seconds"):
                     run[key] = report.mean([result[key] for result in results[: settings.ranks]])
@@ -218,15 +245,8 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
             report.write_json(settings.out, details)
 
 
-def inside(settings: Settings, shaped: bool) -> int:
-    """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
-    count = settings.ranks + settings.servers
-    place = hosts.Hosts(count, settings.link if shaped else None, settings.queue, settings.card)
-    place.build()
-    settings.out.mkdir(parents=True, exist_ok=True)
-    for log in (settings.out / "logs").glob("rank*.log"):
-        log.unlink()
-    details = {
+def details_of(settings: Settings, shaped: bool, notes: list[str]) -> dict:
+    return {
         "machine": machine(),
         "command": settings.command(),
         "ranks": settings.ranks,
@@ -236,27 +256,44 @@ def inside(settings: Settings, shaped: bool) -> int:
         "steps": settings.steps,
         "target": settings.target,
         "card": bool(settings.card),
+        "task": settings.task,
         "layers": list(rows.LAYERS),
-        "notes": place.notes,
+        "notes": notes,
         "runs": [],
         "failed": [],
     }
+
+
+def inside(settings: Settings, shaped: bool) -> int:
+    """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
+    count = settings.ranks + settings.servers
+    place = hosts.Hosts(count, settings.link if shaped else None, settings.queue, settings.card)
+    place.build()
+    settings.out.mkdir(parents=True, exist_ok=True)
+    for log in (settings.out / "logs").glob("rank*.log"):
+        log.unlink()
     ranks = Ranks(place, settings.data, settings.out / "logs")
+    measured, notes, told = [], list(place.notes), []
     try:
         print(f"demo: starting {place.ranks} ranks (torch and data)", flush=True)
         ranks.start()
         if shaped:
             rate = hosts.parse_rate(settings.link)
             measured = ranks.measure_links(rate)
-            details["link_mbit"] = measured
             shown = ", ".join(f"{mbit:.1f}" for mbit in measured)
             print(f"demo: LINK={settings.link}; all links at once carry {shown} Mbit/s", flush=True)
             if max(measured) > 1.05 * rate / 1e6:
                 raise RuntimeError("a link is faster than it should be: nothing would be shown")
             if min(measured) < 0.85 * rate / 1e6:
-                details["notes"].append("this machine does not carry the whole rate on all links at once")
-                print(f"demo: {details['notes'][-1]}", flush=True)
-        train_all(settings, ranks, details)
+                notes.append("this machine does not carry the whole rate on all links at once")
+                print(f"demo: {notes[-1]}", flush=True)
+        for part in settings.parts():
+            details = details_of(part, shaped, notes) | ({"link_mbit": measured} if shaped else {})
+            part.out.mkdir(parents=True, exist_ok=True)
+            train_all(part, ranks, details)
+            told.append((part, details))
+            report_page.write_all(part.out, details, card_report.section(details))
+            print(card_report.table(details) if settings.card else report.table(details), flush=True)
     except KeyboardInterrupt:
         print("\ndemo: stopped", flush=True)
         return 130
@@ -265,10 +302,11 @@ def inside(settings: Settings, shaped: bool) -> int:
         return 1
     finally:
         ranks.stop()
-    report_page.write_all(settings.out, details, card_report.section(details))
-    print(card_report.table(details) if settings.card else report.table(details))
+    if len(told) == 2:
+        (images, details), (text, beside) = told
+        report_page.write_all(images.out, details, report_page.section(text.out, beside))
     print(f"\ndemo: {settings.out}/results.json, {settings.out}/report.html", flush=True)
-    return 1 if details["failed"] else 0
+    return 1 if any(details["failed"] for _, details in told) else 0
 
 
 def main() -> int:

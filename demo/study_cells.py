@@ -2,7 +2,9 @@
 """A run of the study of optimizers: one cell (a model with an optimizer as users write it), one codec, one seed. The
 ranks live in this process; each has its own part of the batch and its own session, as if it had its own process."""
 
+import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,7 +18,9 @@ from study_models import Task
 from tithe._torch_squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
-STRATEGY = "server"  # the hook's default
+STRATEGY = "server"
+TOGETHER = " in a group"
+LEAST = 4096  # values: a smaller tensor is sent raw where no rule takes it
 MOMENTUM = 0.9
 TIED = "tithe's AdamW"
 
@@ -67,27 +71,51 @@ def learning_rate(cell: Cell, step: int) -> float:
     return cell.rate * min((step + 1) / rise, (cell.steps - step) / (cell.steps - rise + 1))
 
 
+def begun(codec: str) -> tuple[str, float, str]:
+    """A codec whose text says "first 0.1: eden" sends that part of the steps by that one: the text without it, the
+    part, and the codec."""
+    found = re.search(r"; first ([0-9.]+): ([^;]+)", codec)
+    return (codec.replace(found[0], ""), float(found[1]), found[2]) if found else (codec, 0.0, "")
+
+
 def parsed(codec: str) -> tuple[str, dict]:
-    """A spec, and choices: rules may follow it, each after a semicolon, and one that ends in "in a group" is for all
-    its tensors together."""
+    """A spec, and choices: rules may follow it, each after a semicolon. What ends in "in a group" is for all its
+    tensors together."""
     spec, *rules = (word.strip() for word in codec.split(";"))
     choices = {}
     for match, of in (rule.split(": ") for rule in rules):
-        alone = of.removesuffix(" in a group")
+        alone = of.removesuffix(TOGETHER)
         choices[match] = of if alone == of else {"codec": alone, "group": "small ones"}
-    return spec, choices
+    alone = spec.removesuffix(TOGETHER)
+    if alone != spec:
+        choices[f">= {LEAST}"] = {"codec": alone, "group": "large ones"}
+    return alone, choices
 
 
 class Ranks:
     """The sessions of all ranks, and one thread each."""
 
-    def __init__(self, codec: str, seed: int):
+    def __init__(self, codec: str, seed: int, steps: int = 0):
+        codec, part, first = begun(codec)
         codec, choices = parsed(codec)
+        self.first, self.steps = round(part * steps), 0
+        all_others = choices.get(f">= {LEAST}", codec)
+        self.final = json.dumps({**choices, f">= {LEAST}": all_others})
+        if self.first:
+            choices[f">= {LEAST}"] = first if all_others == codec else {**all_others, "codec": first}
         self.sessions = tithe.Session.loop(RANKS, codec=codec, strategy=STRATEGY, seed=seed, lanes=0, choices=choices)
+        self.opened = self.sessions[0].choices
         self.threads = ThreadPoolExecutor(RANKS)
 
     def average(self, buckets: list[dict[str, np.ndarray]]) -> None:
+        if self.first and self.steps == self.first:  # as tithe's AdamW does with exact=
+            self.sessions[0].propose(self.final)
+        self.steps += 1
         list(self.threads.map(self._exchange, self.sessions, buckets))
+
+    def is_exact(self) -> bool:
+        """Whether tithe's AdamW would be in its exact steps."""
+        return self.first > 0 and self.sessions[0].choices == self.opened
 
     @staticmethod
     def _exchange(session: tithe.Session, bucket: dict[str, np.ndarray]) -> None:
@@ -110,7 +138,8 @@ class Parts:
     """The squares of tithe's AdamW (tithe._torch_squares) where all ranks are in this process: their mean products are
     the product with their mean gradient."""
 
-    def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]]):
+    def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]], ranks: Ranks):
+        optimizer._exact = ranks
         self.parameters = [p for _, p in named]
         self.squares = Squares(optimizer, {id(p): (name, p) for name, p in named})
         self.squares.opened(None)
@@ -134,11 +163,11 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
     model = task.make()
     names, parameters = zip(*model.named_parameters(), strict=True)
     optimizer = make_optimizer(cell, model, codec)
-    parts = Parts(optimizer, list(model.named_parameters())) if cell.optimizer == TIED else None
     rule = optimizer if isinstance(optimizer, study_variances.Rule) else None
     inputs, targets = task.train
     random = np.random.default_rng([seed, 0])
-    with Ranks(codec, seed) as ranks:
+    with Ranks(codec, seed, cell.steps) as ranks:
+        parts = Parts(optimizer, list(model.named_parameters()), ranks) if cell.optimizer == TIED else None
         for step in range(cell.steps):
             chosen = torch.from_numpy(random.integers(len(inputs), size=(RANKS, cell.batch)))
             gradients = []

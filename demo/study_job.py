@@ -11,7 +11,7 @@ import torch
 import idx
 import study_specs
 import tithe
-from train import Inputs
+from study_models import Inputs
 
 RANKS = study_specs.RANKS
 BATCH = 32  # a global batch of 128

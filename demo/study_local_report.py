@@ -47,7 +47,8 @@ def loss_table(runs: list[dict]) -> str:
     ]
     for name, arm in by_arm.items():
         mean, error, seeds = gap(arm, plain)
-        after, whole = fewer(next(iter(arm.values())), next(iter(plain.values())))
+        seed = max(seed for seed in arm if seed in plain)  # bytes depend on what "auto" took when they ran
+        after, whole = fewer(arm[seed], plain[seed])
         beside = "" if name == REFERENCE else f"{mean:+.3f}" + (f" +- {error:.3f}" if seeds > 1 else "")
         loss = statistics.fmean(run["loss"] for run in arm.values())
         lines.append(f"| {name} | {loss:.3f} | {beside} | {seeds} | {after} | {whole} |")

@@ -8,6 +8,7 @@ or under torchrun, on one machine. One process per rank; all arms one after the 
 
 Environment:
     SEEDS=3           runs of an arm, each with the same beginning and data in all arms
+    FIRST=0           the first seed: 1 with SEEDS=2 adds two to a file of one, which the report puts together
     STEPS=400         of a run
     RATE=2e-3         the largest of AdamW's rates
     ARMS="a; b*"      by their names; all if unset
@@ -31,7 +32,8 @@ from run import machine
 from study_models import LICENSES, Task, Transformer, read_texts, windows
 
 BATCH, RATE, BETAS = 8, float(os.environ.get("RATE") or 2e-3), (0.9, 0.99)  # of a rank; the memory of v fits the run
-SPARSE = "topk:ratio=0.015625,values=4bit,indices=delta,feedback=decay,beta=0.95"  # SparseLoCo's 64 of 4,096
+SPARSE = "topk:ratio=0.015625,values=4bit,indices=delta,feedback=decay,beta=0.95"  # 64 of 4,096 wherever they stand
+SPARSELOCO = "topk:ratio=0.015625,block=4096,values=2bit,indices=delta,feedback=decay,beta=0.95"  # 64 of each 4,096
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ ALONE = Arm("alone", -1, "")
 def arms() -> list[Arm]:
     all_arms = [ALONE, Arm("every step, fp32", 0, "fp32"), Arm("every step, bf16", 0, "bf16")]
     all_arms.append(Arm("every step, eden 4 bits", 0, "eden"))
+    codecs = {"fp32": "fp32", "eden 4 bits": "eden", "sparse with decay": SPARSE, "SparseLoCo": SPARSELOCO}
     for every in (10, 30, 100):
-        for name, codec in (("fp32", "fp32"), ("eden 4 bits", "eden"), ("sparse with decay", SPARSE)):
-            all_arms.append(Arm(f"H {every}, {name}", every, codec))
+        all_arms += [Arm(f"H {every}, {name}", every, codec) for name, codec in codecs.items()]
     all_arms += [Arm(f"H 30, eden 4 bits, start {start:g}", 30, "eden", start) for start in (0, 0.25)]
     all_arms.append(Arm("H 30, eden 2 bits", 30, "eden:bits=2"))
     all_arms.append(Arm("H 10, eden 4 bits, nesterov", 10, "eden", outer="nesterov"))
@@ -116,12 +118,13 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     times = bool(os.environ.get("TIMES"))
-    seeds, steps = int(os.environ.get("SEEDS") or 3), int(os.environ.get("STEPS") or 400)
+    first, seeds = int(os.environ.get("FIRST") or 0), int(os.environ.get("SEEDS") or 3)
+    steps = int(os.environ.get("STEPS") or 400)
     train_text, test_text = read_texts(LICENSES)
     task = Task(Transformer, windows(train_text, 1), windows(test_text, 128), "nats")
     out = Path(os.environ.get("OUT") or "study_local_steps.json")
     runs: list[dict] = []
-    for seed in range(1 if times else seeds):
+    for seed in range(first, first + (1 if times else seeds)):
         for arm in arms():
             length = max(60, 2 * arm.every + arm.every // 3) if times else steps
             told = {"arm": arm.name, "seed": seed, "steps": length}

@@ -12,13 +12,24 @@ from torch import nn
 from torch.nn import functional
 
 import idx
-from train import Inputs
 
 LICENSES = "/usr/share/common-licenses"
 TEXTS = ("Apache-2.0", "Artistic", "CC0-1.0", "GFDL-1.3", "GPL-3", "LGPL-2.1", "MPL-1.1", "MPL-2.0")
 HELD_OUT = 10  # the last tenth of each text is for testing
 CONTEXT = 32  # characters that the transformer sees
 CHARACTERS = 128
+
+
+class Inputs:
+    """From pixels to inputs: each pixel less its mean over the training images, all over one deviation."""
+
+    def __init__(self, images: np.ndarray):
+        few = images[:: max(1, len(images) // 10_000)].astype(np.float32)
+        self.mean = few.mean(0)
+        self.scale = 1 / max(float((few - self.mean).std()), 1e-6)
+
+    def __call__(self, images: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy((images - self.mean) * self.scale)
 
 
 def mlp() -> nn.Module:

@@ -8,7 +8,6 @@ Torch and the data are loaded once; each job runs in a fork of this process, so 
 """
 
 import hashlib
-import itertools
 import json
 import os
 import signal
@@ -28,8 +27,9 @@ from torch.nn.parallel import DistributedDataParallel
 import hosts
 import idx
 import rows
+import study_models
+import tasks
 
-PEAK_RATE = 0.45
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
 
 
@@ -37,27 +37,10 @@ def say(event: str, **fields) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def make_model() -> nn.Module:
-    layers = [(nn.Linear(size, following), nn.ReLU()) for size, following in itertools.pairwise(rows.LAYERS)]
-    return nn.Sequential(*itertools.chain(*layers[:-1]), layers[-1][0])
-
-
-class Inputs:
-    """From pixels to inputs: each pixel less its mean over the training images, all over one deviation."""
-
-    def __init__(self, images: np.ndarray):
-        few = images[:: max(1, len(images) // 10_000)].astype(np.float32)
-        self.mean = few.mean(0)
-        self.scale = 1 / max(float((few - self.mean).std()), 1e-6)
-
-    def __call__(self, images: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy((images - self.mean) * self.scale)
-
-
-def learning_rate(step: int, steps: int) -> float:
+def learning_rate(peak: float, step: int, steps: int) -> float:
     """Linear up over the first tenth, then linear down to zero; the same in every row."""
     rise = max(1, steps // 10)
-    return PEAK_RATE * min((step + 1) / rise, (steps - step) / (steps - rise + 1))
+    return peak * min((step + 1) / rise, (steps - step) / (steps - rise + 1))
 
 
 def evaluation_steps(per_epoch: int, epochs: int) -> set[int]:
@@ -73,18 +56,22 @@ def bf16_on_the_wire(state: object, bucket: dist.GradBucket) -> torch.futures.Fu
     return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
 
 
-def attach_hook(row: rows.Row, model: DistributedDataParallel):
+def attach_hook(row: rows.Row, model: DistributedDataParallel, optimizer: torch.optim.Optimizer):
     """Puts the row's exchange under DDP; returns tithe's handle, or None for a baseline."""
     if row.kind == "tithe":
         import tithe.torch
 
         given = {"transport": row.transport} if row.transport else {}
+        given |= {"strategy": row.strategy} if row.strategy else {}
         given |= {"servers": row.servers} if row.servers else {}
         given |= {"checksum": "headers"} if row.rounded_on_the_way else {}
-        return tithe.torch.attach(model, codec=row.codec, strategy=row.strategy, min_values=row.raw_below, **given)
-    if row.name == "bf16":
+        if not row.codec or row.task == "text":
+            given |= {"choices": rows.SMALL} if row.exact else {}
+            return tithe.torch.attach(model, row.codec or None, optimizer=optimizer, **given)
+        return tithe.torch.attach(model, row.codec, min_values=row.raw_below, **given)
+    if row.shown == "bf16":
         model.register_comm_hook(None, bf16_on_the_wire)
-    elif row.name == "powersgd":
+    elif row.shown == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=10)
@@ -92,13 +79,21 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel):
     return None
 
 
-def make_optimizer(row: rows.Row, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(row: rows.Row, model: nn.Module, rate: float, steps: int) -> torch.optim.Optimizer:
+    if row.task == "text":
+        if row.kind != "tithe":
+            return torch.optim.AdamW(model.parameters(), lr=rate)
+        import tithe.torch.optim
+
+        first = {"exact": row.exact, "steps": steps, "warmup_codec": rows.WARMUP_CODEC} if row.exact else {}
+        return tithe.torch.optim.AdamW(model.parameters(), lr=rate, **first)
+
     def momentum(parameter):
         corrected = row.corrects_momentum and parameter.numel() >= row.raw_below
         return 0.0 if corrected else rows.MOMENTUM
 
     groups = [{"params": [p], "momentum": momentum(p)} for p in model.parameters()]
-    return torch.optim.SGD(groups, lr=PEAK_RATE)
+    return torch.optim.SGD(groups, lr=rate)
 
 
 class SentBytes:
@@ -120,30 +115,28 @@ class Trainer:
         self.rank, self.world, self.seed = job["rank"], job["world"], job["seed"]
         self.workers = self.world - servers
         self.works = self.rank < self.workers
-        self.images, self.labels = data["train"]
-        self.test = [part[self.rank if self.works else len(part) :: self.workers] for part in data["test"]]
-        self.per_epoch = len(self.images) // (rows.BATCH * self.workers)
-        self.inputs = data["inputs"]
+        self.task = tasks.TASKS[job["task"]](data)
+        self.test = self.task.tests(slice(self.rank if self.works else self.task.tested, None, self.workers))
+        self.per_epoch = self.task.per_epoch(self.workers)
         torch.manual_seed(self.seed)
-        self.model = make_model()
+        self.model = self.task.make()
         self.loss = nn.CrossEntropyLoss()
 
     def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.works:
-            return self.inputs(self.images[:1]), torch.from_numpy(self.labels[:1])
+            return self.task.taken(np.array([0]))
         epoch, at = divmod(step, self.per_epoch)
         if at == 0:
-            self.order = np.random.default_rng([self.seed, epoch]).permutation(len(self.images))
-        first = (at * self.workers + self.rank) * rows.BATCH
-        chosen = self.order[first : first + rows.BATCH]
-        return self.inputs(self.images[chosen]), torch.from_numpy(self.labels[chosen])
+            self.order = np.random.default_rng([self.seed, epoch]).permutation(self.task.count)
+        first = (at * self.workers + self.rank) * self.task.batch
+        return self.task.taken(self.order[first : first + self.task.batch])
 
     def step(self, step: int, model: nn.Module, optimizer) -> tuple[float, float, float, float]:
         """One step; loss, then the seconds of data and forward, of backward with exchange, of the optimizer."""
         begin = time.perf_counter()
         inputs, labels = self.batch(step)
         optimizer.zero_grad()
-        loss = self.loss(model(inputs), labels)
+        loss = self.loss(model(inputs).flatten(0, -2), labels.flatten())
         forward = time.perf_counter()
         loss.backward()
         backward = time.perf_counter()
@@ -151,12 +144,16 @@ class Trainer:
         return loss.item(), forward - begin, backward - forward, time.perf_counter() - backward
 
     @torch.no_grad()
-    def accuracy(self) -> float:
-        """Of the whole test set; each rank looks at its share. All ranks leave at the same time."""
-        right = (self.model(self.inputs(self.test[0])).argmax(1) == torch.from_numpy(self.test[1])).sum()
-        counts = torch.tensor([right.item(), len(self.test[1])])
-        dist.all_reduce(counts)
-        return counts[0].item() / counts[1].item()
+    def score(self) -> tuple[float, float]:
+        """Accuracy and loss of the whole test set; each rank looks at its share. All ranks leave at the same time."""
+        inputs, labels = self.test
+        sums = torch.zeros(3, dtype=torch.float64)
+        if len(inputs) > 0:
+            out, labels = self.model(inputs).flatten(0, -2), labels.flatten()
+            right = (out.argmax(1) == labels).sum().item()
+            sums += torch.tensor([right, self.loss(out, labels).item() * len(labels), len(labels)])
+        dist.all_reduce(sums)
+        return sums[0].item() / sums[2].item(), sums[1].item() / sums[2].item()
 
     def identical(self) -> bool:
         """Whether all ranks hold the same parameter bits."""
@@ -180,9 +177,11 @@ class Trainer:
 
 def run_local(job: dict, data: dict) -> None:
     trainer = Trainer(job, data)
-    optimizer = make_optimizer(rows.by_name("fp32"), trainer.model)
+    optimizer = make_optimizer(rows.by_name(job["row"]), trainer.model, trainer.task.rate, job["steps"])
     seconds = [sum(trainer.step(i, trainer.model, optimizer)[1:]) for i in range(job["steps"])]
-    say("result", step_seconds=statistics.median(seconds[SETTLE:]))
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    settled = statistics.median(seconds[job["steps"] // 3 :])
+    say("result", step_seconds=settled, parameters=parameters, per_epoch=trainer.per_epoch)
 
 
 def run_train(job: dict, data: dict) -> None:
@@ -191,18 +190,25 @@ def run_train(job: dict, data: dict) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world)
     cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
     model = DistributedDataParallel(trainer.model, **cap)
-    handle = attach_hook(row, model)
-    optimizer = make_optimizer(row, model)
+    optimizer = make_optimizer(row, model, trainer.task.rate, job["steps"])
+    handle = attach_hook(row, model, optimizer)
     sent_bytes = SentBytes(job["interface"], trainer.world)
     steps = job["steps"]
     evaluate_at = evaluation_steps(min(steps, trainer.per_epoch), job["epochs"]) | {steps}
 
-    times, sent, curve = [], [], [(0, 0.0, trainer.accuracy())]
+    times, sent, curve, losses = [], [], [], []
+
+    def evaluate(step: int) -> None:
+        accuracy, loss = trainer.score()
+        curve.append((step, trained, accuracy))
+        losses.append(loss)
+
     trained = said = 0.0
     processor = []
+    evaluate(0)
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps)
+            group["lr"] = learning_rate(trainer.task.rate, step, steps)
         before, begin = sent_bytes(), time.process_time()
         loss, *parts = trainer.step(step, model, optimizer)
         processor.append(time.process_time() - begin)
@@ -210,7 +216,7 @@ def run_train(job: dict, data: dict) -> None:
         times.append(parts)
         trained += sum(parts)
         if step + 1 in evaluate_at:
-            curve.append((step + 1, trained, trainer.accuracy()))
+            evaluate(step + 1)
         if trainer.rank == 0 and (time.monotonic() - said > 0.2 or step + 1 == steps):
             said = time.monotonic()
             recent = statistics.median(sum(t) for t in times[-20:])
@@ -226,6 +232,9 @@ def run_train(job: dict, data: dict) -> None:
         parts=[statistics.median(column) for column in zip(*settled, strict=True)],
         accuracy=curve[-1][2],
         curve=curve,
+        losses=losses,
+        codec=handle.codec if handle else row.codec,
+        strategy=handle.strategy if handle else row.strategy,
         per_epoch=trainer.per_epoch,
         identical=identical,
         apart=0.0 if identical else trainer.apart(),
@@ -264,7 +273,7 @@ def run_link(job: dict) -> None:
 
 def serve(folder: str) -> None:
     data = idx.load(folder)
-    data["inputs"] = Inputs(data["train"][0])
+    data["inputs"] = study_models.Inputs(data["train"][0])
     torch.set_num_threads(1)
     say("ready")
     while line := sys.stdin.readline():

@@ -17,6 +17,9 @@
 //             in the codec language, too
 //   threads   one thread at a time calls a session, with exceptions: sync(), stats(), propose() and proposal() may run
 //             beside a wait() or commit() of another thread, and cancel() beside anything
+//   regrouped states go on in a world of other ranks: who is there still keeps what it owes, what the lost owed is
+//             spread or booked, and the ledger says so (restore with several states)
+//   undone    undo() leaves all as it was before the round that was committed last
 //   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is
 //             owed is lost (propose)
 //   quiet     no thread it was not given, but for one while a proposal or a plan is prepared; no global state, nothing
@@ -30,6 +33,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -77,6 +81,14 @@ struct SessionOptions {
   // Which ranks share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
   // all ranks.
   std::string hosts = {};
+  // Who the ranks are, by rank, where that outlives a job: names of machines or replicas, each once, of 1 to 200 bytes.
+  // The same on all ranks. Empty: "0", "1" and so on. States know them.
+  std::vector<std::string> members = {};
+  // How often the members have changed since the job began; the same on all ranks. Frames of another epoch are refused.
+  std::uint64_t epoch = 0;
+  // The round that was committed last can be taken back (undo). What was unsent before it then stays until the next
+  // round begins: pages of it that the system may have between rounds without it (docs/flow.md, "Memory").
+  bool undo = false;
   // So many ranks, the last ones, only serve: they sum for the others by strategy "server". They hand over the same
   // buckets, whose values count for nothing, and get the same result. The mean is over those that work.
   int servers = 0;
@@ -123,6 +135,14 @@ struct SessionStats {
   std::uint64_t values_let_go = 0;
   double sum_let_go = 0;
   double sum_forgotten = 0;  // by feedback=decay: of all that it took from residuals in committed rounds
+  std::uint64_t rounds_undone = 0;
+  std::uint64_t epoch = 0;  // of its members, as it was opened or reformed last
+  // Ranks that were lost with what they had left unsent, which nobody knows; the same on all ranks.
+  std::uint64_t ranks_lost = 0;
+  // What lost ranks had left unsent and is given up, where that is known: values that were not zero, and their sum.
+  // Booked on one rank, so that sums over ranks are right.
+  std::uint64_t values_lost = 0;
+  double sum_lost = 0;
   std::uint64_t values = 0;  // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
@@ -148,6 +168,14 @@ struct TensorStats {
   std::string codec;         // as a spec string; between hosts, where those are treated apart
   double gradient_norm = 0;  // as above; zeros where no round was measured since it is there
   double residual_norm = 0;
+  std::uint64_t values_lost = 0;  // as SessionStats
+  double sum_lost = 0;
+};
+
+// What becomes of what a lost rank had left unsent, where its state is at hand.
+enum class Lost : std::uint8_t {
+  kSpread,  // every rank takes over a slice of each tensor
+  kBook     // it is given up; rank 0 books it
 };
 
 // What became of the choices that were proposed last, as this rank knows it.
@@ -236,6 +264,34 @@ class Session {
   // size, and where the session was opened with other choices than that one (the text says what to do); nothing changes
   // then.
   Status restore(ByteView state);
+  // The same where ranks have gone or have come since: `states` are of one round of one job, each of another rank, and
+  // what becomes of each rank of that job goes by its name (SessionOptions::members).
+  //   is here still   it keeps what it had left unsent, whatever its number is now; its own state is among them
+  //   is lost         what it had left unsent goes by `lost` where its state is among them; else nobody knows it, and
+  //                   the rank is booked (SessionStats::ranks_lost, said())
+  //   is new          it begins with nothing unsent, and needs any one of the states
+  // What codecs remember is the same on all ranks, so any state has it; where this world cuts tensors in other places
+  // all begin without. States of lost ranks are given to all ranks or to none: in the next round kMismatch names a rank
+  // that went on from others. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
+  // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
+  Status restore(std::span<const ByteView> states, Lost lost = Lost::kSpread);
+  // What all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
+  Result<std::vector<std::uint8_t>> common_state();
+  // The same object goes on with other ranks, after a failure or between two rounds: from the last commit, with its
+  // options, choices and residuals, by the rule of restore() with this rank's own state. A round that is open is given
+  // up, and others hear that this rank leaves. `transport` connects `members`, by rank, who all name the same epoch,
+  // which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank that does
+  // not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are of the old world
+  // and end with it; a trace file holds the last epoch.
+  // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over: nothing changes then.
+  // Other failures are those of open() and restore(): the session is over, state() still gives the last commit, and
+  // reform() may be called again. Beside it nothing may be called but cancel(), stats() and present().
+  Status reform(std::unique_ptr<Transport> transport, std::vector<std::string> members, std::uint64_t epoch);
+  // Takes back the round that was committed last: residuals, velocities, what codecs remember, counters and state() are
+  // as before it, on all ranks that do it; what its buckets hold stays. All ranks do it for the same round, or the next
+  // round fails with the rank that differs. kInvalid: no `undo` at open; nothing was committed since open, restore,
+  // undo or a change of choices or schedule; a round is open.
+  Status undo();
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.
   // kInvalid if the key or its size is unknown. Zeros where nothing was left.
@@ -259,8 +315,10 @@ class Session {
 
  private:
   class Impl;
-  explicit Session(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Session(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl() const;
+  mutable std::mutex mutex_;  // of the pointer, which reform() changes
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace tithe

@@ -75,6 +75,10 @@ typedef struct tithe_options {
   int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
   const char* checksum;     /* what a frame's checksum covers: frames, headers (docs/card.md); NULL: frames */
   uint64_t measure; /* norms are taken in rounds 1, 2, 4, 8, ... and in every round of so many; 0: in none */
+  const char* const*
+      members;    /* a name for each rank, which outlives the job (docs/elastic.md); NULL: its number */
+  uint64_t epoch; /* how often the members have changed */
+  int undo;       /* 1: tithe_undo may take back the last round */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -119,6 +123,17 @@ int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* w
 /* Residuals and counters of this rank, after a failure those of the last commit; *bytes is freed by tithe_free. */
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
 int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error);
+/* Goes on where ranks have gone or come since (docs/elastic.md): states of one round, this rank's own among them if it
+ * was there. book: what lost ranks had left unsent is given up and booked; 0: it is spread over all. */
+int tithe_restore_states(tithe_session* session, const void* const* states, const size_t* counts, size_t n,
+                         int book, tithe_error* error);
+/* tithe_state without what this rank has left unsent: enough for a rank that is new. */
+int tithe_common_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
+/* Takes back the round that was committed last, on all ranks; needs tithe_options.undo. */
+int tithe_undo(tithe_session* session, tithe_error* error);
+/* The same session goes on with other ranks, over a transport that connects them, which it takes; a name for each. */
+int tithe_reform(tithe_session* session, tithe_transport* transport, const char* const* members,
+                 uint64_t epoch, tithe_error* error);
 int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error);
 void tithe_free(void* bytes);
 
@@ -134,6 +149,12 @@ typedef struct tithe_stats {
   uint64_t values_let_go; /* of residuals beyond 2^63, which no later round could send; and their sum */
   double sum_let_go;
   double sum_forgotten; /* by feedback=decay, of all that it took from residuals in committed rounds */
+  uint64_t rounds_undone;
+  uint64_t epoch;      /* of its members */
+  uint64_t ranks_lost; /* with what they had left unsent, which nobody knows */
+  uint64_t
+      values_lost; /* that lost ranks had left unsent and that are given up, booked on this rank; and their sum */
+  double sum_lost;
 } tithe_stats;
 int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
 

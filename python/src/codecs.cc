@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "catalogue/settings.h"
 #include "core.h"
 #include "patient.h"
 #include "plan/allowance.h"
@@ -148,36 +149,35 @@ const Codec& codec_of(const FrameHeader& header) {
   return *codec;
 }
 
-Settings settings_for(const Codec& codec, std::optional<std::string_view> text) {
-  if (!text) return defaults(codec);
-  const Spec spec = alone(*text);
-  if (spec.codec != &codec)
-    raise({Code::kInvalid, "the frame was written by " + std::string(codec.name) + ", not by " +
-                               std::string(spec.codec->name)});
-  return spec.settings;
-}
-
-Status other_settings(const Status& s, bool said) {
-  if (s.code() != Code::kCorrupt || said) return s;
-  return {Code::kCorrupt, s.what() + " (if it was written with other settings, pass spec=)"};
-}
-
 // What the payload can mean, before there is room for it: a claim costs its writer nothing.
-Status check_claim(const ParsedFrame& frame, const Codec& codec, const Settings& settings, std::size_t most) {
+Status check_claim(const ParsedFrame& frame, const Codec& codec, std::size_t most) {
   const FrameHeader& header = frame.header;
   if (header.values > std::min(most, kMostValues))
     return {Code::kInvalid, "the frame says that it holds " + std::to_string(header.values) +
                                 " values; max_values allows " + std::to_string(std::min(most, kMostValues))};
-  if ((header.flags & (kFlagNonFinite | kFlagEmpty)) != 0) return {};
-  if (codec.phases.size() != 1)
+  if ((header.flags & (kFlagNonFinite | kFlagEmpty)) == 0 && codec.phases.size() != 1)
     return {Code::kUnsupported, std::string(codec.name) +
                                     " needs several exchanges between ranks: its frames "
                                     "mean nothing alone"};
-  std::vector<ByteView> parts(std::max<std::size_t>(header.parts, 1));
-  TITHE_TRY(split_parts(frame, parts));
-  const Call call{.settings = settings};
-  for (const ByteView part : parts) TITHE_TRY(codec.best(this_machine()).check(call, header.values, part));
   return {};
+}
+
+// The settings that the payloads take, which are those of `text` if it is there.
+Result<Settings> settings_for(const ParsedFrame& frame, const Codec& codec,
+                              std::optional<std::string_view> text) {
+  std::optional<Spec> spec;
+  if (text) spec = alone(*text);
+  if (spec && spec->codec != &codec)
+    raise({Code::kInvalid, "the frame was written by " + std::string(codec.name) + ", not by " +
+                               std::string(spec->codec->name)});
+  if ((frame.header.flags & (kFlagNonFinite | kFlagEmpty)) != 0) return defaults(codec);
+  std::vector<ByteView> parts(std::max<std::size_t>(frame.header.parts, 1));
+  TITHE_TRY(split_parts(frame, parts));
+  if (!spec) return settings_of(codec, frame.header.values, parts);
+  const Call call{.settings = spec->settings};
+  for (const ByteView part : parts)
+    TITHE_TRY(codec.best(this_machine()).check(call, frame.header.values, part));
+  return spec->settings;
 }
 
 ByteView view_of(const nb::bytes& data) {
@@ -187,7 +187,8 @@ ByteView view_of(const nb::bytes& data) {
 std::uint64_t frame_values(const nb::bytes& data, std::optional<std::string_view> text, std::size_t most) {
   const ParsedFrame frame = unwrap(parse_frame(view_of(data)));
   const Codec& codec = codec_of(frame.header);
-  check(other_settings(check_claim(frame, codec, settings_for(codec, text), most), text.has_value()));
+  check(check_claim(frame, codec, most));
+  unwrap(settings_for(frame, codec, text));
   return frame.header.values;
 }
 
@@ -196,17 +197,17 @@ void decode(const nb::bytes& data, const nb::handle given, std::optional<std::st
   const auto out = array_argument<FloatsOut>(given, false);
   const ParsedFrame frame = unwrap(parse_frame(view_of(data)));
   const Codec& codec = codec_of(frame.header);
-  const Settings settings = settings_for(codec, text);
   if (frame.header.values != out.size())
     raise({Code::kInvalid, "the frame holds " + std::to_string(frame.header.values) + " values, not " +
                                std::to_string(out.size())});
-  check(check_claim(frame, codec, settings, kMostValues));
+  check(check_claim(frame, codec, kMostValues));
+  const Settings settings = unwrap(settings_for(frame, codec, text));
   Status status;
   {
     const WithoutGil released;
     status = decode_into(frame, codec, settings, {out.data(), out.size()});
   }
-  check(other_settings(status, text.has_value()));
+  check(status);
 }
 
 }  // namespace

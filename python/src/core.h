@@ -31,6 +31,7 @@ T unwrap(Result<T> result) {
 void bind_codecs(nb::module_& m);
 void bind_interrupt(nb::module_& m);
 void bind_options(nb::module_& m);
+void bind_reunion(nb::module_& m);
 void bind_choices(nb::module_& m);
 void bind_session(nb::module_& m);
 

@@ -156,10 +156,34 @@ class PySession {
     return nb::bytes(bytes.data(), bytes.size());
   }
 
+  nb::bytes common_state() {
+    const std::vector<std::uint8_t> bytes =
+        unwrap(run_patiently([](Session& s) { return s.common_state(); }));
+    return nb::bytes(bytes.data(), bytes.size());
+  }
+
   void restore(const nb::bytes& data) {
     const ByteView view(static_cast<const std::uint8_t*>(data.data()), data.size());
     check(run_patiently([=](Session& s) { return s.restore(view); }));
   }
+
+  void restore_states(const nb::list& states, bool book) {
+    std::vector<ByteView> views;
+    for (const nb::handle state : states) {
+      if (!PyBytes_Check(state.ptr())) throw_as(PyExc_TypeError, "restore takes bytes, or a list of bytes");
+      views.emplace_back(reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(state.ptr())),
+                         static_cast<std::size_t>(PyBytes_GET_SIZE(state.ptr())));
+    }
+    const Lost lost = book ? Lost::kBook : Lost::kSpread;
+    check(run_patiently([views, lost](Session& s) { return s.restore(views, lost); }));
+  }
+
+  void undo() {
+    check(run([](Session& s) { return s.undo(); }));
+  }
+
+  void reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
+              const std::vector<std::string>& members, std::uint64_t epoch, double timeout);
 
   void evaluated(double loss) {
     check(run_patiently([=](Session& s) { return s.evaluated(loss); }));
@@ -279,11 +303,10 @@ Status between_processes(std::string_view text) {
 using Opened = Result<std::unique_ptr<Transport>>;
 
 // Ctrl-C withdraws it. It is not waited for, since an exchange of the caller's cannot be: it owns what it uses.
-PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport, ConnectOptions connect,
-                const std::shared_ptr<std::atomic<bool>>& withdrawn, const SessionOptions& options) {
+std::unique_ptr<Transport> open_patiently(const std::shared_ptr<Desk>& desk, const std::string& transport,
+                                          ConnectOptions connect,
+                                          const std::shared_ptr<std::atomic<bool>>& withdrawn) {
   const auto opened = std::make_shared<Opened>(Status(Code::kCancelled, "not open"));
-  // One timeout governs a session from its first word on.
-  connect.timeout = connect.silence = options.timeout;
   connect.interrupted = [withdrawn] { return withdrawn->load(); };
   try {
     run_patiently(
@@ -293,7 +316,15 @@ PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport,
     throw;
   }
   if (!opened->ok()) raise(opened->status());
-  return new PySession(unwrap(Session::open(std::move(**opened), options)));  // Python takes it over
+  return std::move(**opened);
+}
+
+PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport, ConnectOptions connect,
+                const std::shared_ptr<std::atomic<bool>>& withdrawn, const SessionOptions& options) {
+  // One timeout governs a session from its first word on.
+  connect.timeout = connect.silence = options.timeout;
+  auto opened = open_patiently(desk, transport, std::move(connect), withdrawn);
+  return new PySession(unwrap(Session::open(std::move(opened), options)));  // Python takes it over
 }
 
 PySession* open_with_exchange(const std::string& transport, int rank, int world,
@@ -305,6 +336,26 @@ PySession* open_with_exchange(const std::string& transport, int rank, int world,
                .all_gather = python_all_gather(all_gather, desk),
                .token = unwrap(token_from_environment()).token},
               std::make_shared<std::atomic<bool>>(false), options);
+}
+
+// The old world's buckets are given up: their arrays are nobody's any more.
+void PySession::reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
+                       const std::vector<std::string>& members, std::uint64_t epoch, double timeout) {
+  cancel();
+  const auto desk = std::make_shared<Desk>();
+  const std::chrono::milliseconds patience(static_cast<std::int64_t>(1e3 * timeout));
+  auto opened = open_patiently(desk, transport,
+                               {.rank = rank,
+                                .world = world,
+                                .all_gather = python_all_gather(all_gather, desk),
+                                .token = unwrap(token_from_environment()).token,
+                                .timeout = patience,
+                                .silence = patience},
+                               std::make_shared<std::atomic<bool>>(false));
+  const auto given = std::make_shared<std::unique_ptr<Transport>>(std::move(opened));
+  check(run_patiently([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
+  kept_.clear();
+  tickets_.clear();
 }
 
 PySession* open_from_environment(const std::string& transport, const SessionOptions& options) {
@@ -355,6 +406,11 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("last_round_dropped", [](const PySession& s) { return s.get()->last_round_dropped(); })
       .def("state", &PySession::state)
       .def("restore", &PySession::restore, nb::arg("state"))
+      .def("restore_states", &PySession::restore_states, nb::arg("states"), nb::arg("book"))
+      .def("common_state", &PySession::common_state)
+      .def("undo", &PySession::undo)
+      .def("reform", &PySession::reform, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
+           nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"), nb::arg("timeout"))
       .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out"))
       .def("stats", &PySession::stats)
       .def("tensor_stats", &PySession::tensor_stats)

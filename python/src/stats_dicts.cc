@@ -13,6 +13,11 @@ nb::dict to_dict(const SessionStats& s) {
   d["values_let_go"] = s.values_let_go;
   d["sum_let_go"] = s.sum_let_go;
   d["sum_forgotten"] = s.sum_forgotten;
+  d["rounds_undone"] = s.rounds_undone;
+  d["epoch"] = s.epoch;
+  d["ranks_lost"] = s.ranks_lost;
+  d["values_lost"] = s.values_lost;
+  d["sum_lost"] = s.sum_lost;
   d["values"] = s.values;
   d["frames_sent"] = s.frames_sent;
   d["bytes_sent"] = s.bytes_sent;
@@ -40,6 +45,8 @@ nb::list to_list(const std::vector<TensorStats>& tensors) {
     d["codec"] = t.codec;
     d["gradient_norm"] = t.gradient_norm;
     d["residual_norm"] = t.residual_norm;
+    d["values_lost"] = t.values_lost;
+    d["sum_lost"] = t.sum_lost;
     all.append(d);
   }
   return all;

@@ -14,10 +14,12 @@ except ImportError as error:
 
 from tithe._codec import check_spec, codecs, decode, encode, strategies
 from tithe._core import Error, __version__, check_environment
+from tithe._membership import Membership
 from tithe._session import Session, transports
 
 __all__ = [
     "Error",
+    "Membership",
     "Session",
     "__version__",
     "check_spec",

@@ -77,7 +77,8 @@ class Session:
     codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
-    pacer="off" (or "window=16384": docs/pacing.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100
+    pacer="off" (or "window=16384": docs/pacing.md), members=[] (names of ranks), epoch=0 and undo=False
+    (docs/elastic.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100
     (which rounds stats() has norms of).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
@@ -203,13 +204,52 @@ class Session:
         """Residuals and counters of this rank (docs/format.md); of the last commit after a failure or close()."""
         return self._core.state()
 
-    def restore(self, state: bytes) -> None:
+    def common_state(self) -> bytes:
+        """state() without what this rank has left unsent: enough for a rank that is new."""
+        return self._core.common_state()
+
+    def restore(self, state: bytes | Iterable[bytes], *, lost: str = "spread") -> None:
         """Continues from state(), with the choices of its last commit.
 
-        ValueError for another rank, codec or world size, and where the session was opened with other choices than that
-        one; nothing changes then.
+        A list of states is for a world in which ranks have gone or come since (docs/elastic.md): this rank's own, if it
+        was there, or any one; and those of lost ranks, given to all ranks, whose unsent values are spread over all, or
+        with lost="book" given up and booked in stats().
+        ValueError for another codec, a single state of another rank or world size, and where the session was opened
+        with other choices than that one; nothing changes then.
         """
-        self._core.restore(state)
+        if lost not in ("spread", "book"):
+            raise ValueError(f"lost={lost!r}: 'spread' or 'book'")
+        if isinstance(state, bytes):
+            self._core.restore(state)
+        else:
+            self._core.restore_states(list(state), lost == "book")
+
+    def undo(self) -> None:
+        """Takes back the round that was committed last: residuals, counters and state() are as before it.
+
+        On all ranks, after commit() and before the next sync(), of a session that was opened with undo=True. ValueError
+        where there is no such round. What the arrays hold stays.
+        """
+        self._core.undo()
+
+    def reform(
+        self,
+        rank: int,
+        world: int,
+        all_gather: Callable[[bytes], list[bytes]],
+        members: Iterable[str],
+        epoch: int,
+        *,
+        transport: str = "",
+        timeout: float = 30.0,
+    ) -> None:
+        """Goes on with other ranks, after a failure or between two rounds, from the last commit. Collective over them.
+
+        all_gather is called once, as in open(); members are the names of the ranks, in their order, this rank's own
+        among them; epoch counts up, the same on all. What lost ranks had left unsent is booked in stats(). A ValueError
+        changes nothing; after another failure it may be called again. docs/elastic.md says how ranks agree on members.
+        """
+        self._core.reform(transport, rank, world, all_gather, list(members), epoch, timeout)
 
     def residual(self, key: str, n: int) -> npt.NDArray[np.float32]:
         """What rank-local encoding left unsent of the tensor `key`, n values."""
@@ -229,12 +269,14 @@ class Session:
         1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
         groups: the same norms for each codec's tensors, by the codec's name.
         values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
-        spike"). sum_forgotten: by feedback=decay, of all that it took from residuals.
+        spike"). sum_forgotten: by feedback=decay, of all that it took from residuals. rounds_undone: see undo(). epoch,
+        ranks_lost (with what they had left unsent, which nobody knows), values_lost and sum_lost (that was given up,
+        where it is known, booked on this rank): docs/elastic.md.
         """
         return summed_up(self._core)
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By key: values, codec, and gradient_norm, residual_norm, relative_error as in stats()."""
+        """By key: values, codec, and the norms, relative_error, values_lost and sum_lost as in stats()."""
         return by_tensor(self._core)
 
     def plan_text(self) -> str:

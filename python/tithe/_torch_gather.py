@@ -51,5 +51,8 @@ def own_state(gathered: Mapping[str, Any], rank: int, world: int) -> Mapping[str
         raise ValueError("this gathered state holds no rank's: load what rank 0 saved, on all ranks")
     if len(states) != gathered["world"] or any(state.get("rank") != r for r, state in enumerate(states)):
         raise ValueError("not a gathered state of this version of tithe.torch.State")
-    # Of another number of ranks: State says what to do, or takes any of them where nothing is ever unsent.
-    return states[rank] if len(states) == world else states[0]
+    if len(states) == world:
+        return states[rank]
+    # Of another number of ranks: all that was left unsent goes by the rule of docs/elastic.md.
+    mine = dict(states[rank] if rank < len(states) else states[0])
+    return {**mine, "sessions": [state["session"] for state in states]}

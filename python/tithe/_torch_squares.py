@@ -50,6 +50,9 @@ class Squares(Tie):
 
     def leaves(self) -> tuple[Any, torch.Tensor] | None:
         self._travelling = None
+        exact = self.optimizer._exact
+        if exact is not None and exact.is_exact():  # parts are not used then
+            return None
         if not is_due(steps_done(self.optimizer) + 1) or not self.means:
             return None
         self._travelling = torch.cat([self._part(number, p) for number, (_, p) in self.names.items()])

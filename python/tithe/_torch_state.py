@@ -295,6 +295,18 @@ class State(_Slots):
         """What became of the last one: see tithe.Session.proposal()."""
         return self._running().proposal()
 
+    def undo(self) -> None:
+        """Takes back the exchange of the last step, where it turns out not to count: see tithe.Session.undo().
+
+        On all ranks, between backward() and the next one, of a State with undo=True. Gradients stay what they are: do
+        not step. ValueError with attach(optimizer=...) where that optimizer keeps something of its own.
+        """
+        if self._ties is not None:
+            raise ValueError("undo() with attach(optimizer=...): what that optimizer keeps is not taken back")
+        session = self._running()
+        self._live.between_steps()
+        session.undo()
+
     @property
     def ratio(self) -> float | None:
         """The fraction of values that the next step sends; None without a schedule."""
@@ -346,11 +358,12 @@ class State(_Slots):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from what state_dict() gave on this rank, with the same model and codec.
 
-        Takes what gathered_state_dict() gave on rank 0 as well. ValueError for another world size, rank, codec or
-        choices, and for parameters of another shape or memory format, by name; nothing changes then. What the state
-        lacks of the model begins with nothing unsent, what it has of parameters that do not train is kept for them; a
-        line in the log names both. Load before the first step. A State without names refuses what it could not tell
-        apart, here or in the first step.
+        Takes what gathered_state_dict() gave on rank 0 as well, also that of another number of ranks: what those owe
+        that are not here is spread over all (docs/elastic.md). ValueError for one rank's state in another world, of
+        another rank, codec or choices, and for parameters of another shape or memory format, by name; nothing changes
+        then. What the state lacks of the model begins with nothing unsent, what it has of parameters that do not train
+        is kept for them; a line in the log names both. Load before the first step. A State without names refuses what
+        it could not tell apart, here or in the first step.
         """
         if "ranks" in state:
             group = self._group()
@@ -372,7 +385,13 @@ class State(_Slots):
         self._restore(self._live.session, self._live.evaluations, self._live.keys, state)
 
     def _check_saved(self, state: Mapping[str, Any], rank: int, world: int) -> None:
-        check_place(state, rank, world, any_rank=is_lossless(self.codec, self._choices()))
+        if "sessions" not in state:
+            check_place(state, rank, world, any_rank=is_lossless(self.codec, self._choices()))
+        elif "optimizer" in state:
+            raise ValueError(
+                f"the state was saved by {len(state['sessions'])} ranks, and this job has {world}: what an optimizer "
+                "keeps on each rank does not go on in another number of ranks; start as many, or without optimizer="
+            )
         if not self._nothing_unsent(state):
             lacks, keeps = check_fit(state["parameters"], self._names)
             if rank == 0:  # names are alike on all ranks
@@ -392,7 +411,10 @@ class State(_Slots):
         if self._nothing_unsent(state):
             return
         check_order(state["parameters"], self._names, may_be_named=not self._settled)
-        session.restore(state["session"].contiguous().numpy().tobytes())
+        if "sessions" in state:
+            session.restore_states([s.contiguous().numpy().tobytes() for s in state["sessions"]], False)
+        else:
+            session.restore(state["session"].contiguous().numpy().tobytes())
         evaluations.kind = state["evaluates"]
         keys.saved = dict(state["parameters"])
         if self._ties is not None:

@@ -33,7 +33,7 @@ import numpy as np
 
 from tithe._session import Session
 
-__all__ = ["average", "finish", "watch"]
+__all__ = ["average", "averaged", "finish", "watch"]
 
 
 def average(session: Session) -> Any:
@@ -47,7 +47,8 @@ def average(session: Session) -> Any:
 
 
 def averaged(session: Session, grads: Any) -> Any:
-    """The mean over all processes of a tree of gradients, in a jitted function or outside; a round."""
+    """The mean over all processes of a tree of gradients, or of how far parameters moved in many local steps
+    (docs/local_steps.md); in a jitted function or outside. A round."""
     return _tree_like(grads, mean_of(session, *_named(grads)))
 
 

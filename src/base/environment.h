@@ -12,4 +12,9 @@ std::string trace_asked();
 std::string advice_asked();
 std::string advice_allows();
 
+// The libraries that TITHE_CUDA and TITHE_NVRTC name: a CUDA driver, and its compiler (src/device/). Empty: the
+// system's.
+std::string cuda_asked();
+std::string nvrtc_asked();
+
 }  // namespace tithe

@@ -106,5 +106,7 @@ std::string said(const char* variable) {
 std::string trace_asked() { return said("TITHE_TRACE"); }
 std::string advice_asked() { return said("TITHE_ADVISE"); }
 std::string advice_allows() { return said("TITHE_ADVISE_ALLOW"); }
+std::string cuda_asked() { return said("TITHE_CUDA"); }
+std::string nvrtc_asked() { return said("TITHE_NVRTC"); }
 
 }  // namespace tithe

@@ -125,18 +125,25 @@ Bytes Buffers::next_memory(int part, int chunk) {
   return std::span(next).subspan(static_cast<std::size_t>(v.data() - next.data()), v.size());
 }
 
-double Buffers::commit() {
+double Buffers::commit(bool for_good) {
   now_ = 1 - now_;
   double forgotten = 0;
-  for (PartState& p : parts_) {
+  for (PartState& p : parts_)
     for (double& sum : p.forgotten) forgotten += std::exchange(sum, 0);
+  if (for_good) spend();
+  return forgotten;
+}
+
+void Buffers::spend() {
+  for (PartState& p : parts_) {
     if (!p.adopted) continue;  // else a lossless codec sent all of it
     p.carries = p.adopted = false;
     for (LargeFloats& r : holdings_[p.holding].residual)
       if (!r.empty()) spent_.push_back(std::exchange(r, {}));
   }
-  return forgotten;
 }
+
+void Buffers::undo() { now_ = 1 - now_; }
 
 void Buffers::lend_next() {
   for (Holding& h : holdings_)

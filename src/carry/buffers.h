@@ -9,6 +9,7 @@
 //   view          gradient and residual of one chunk, as encode sees them
 //   settle        after encode: decay forgets, which is booked, masking clears
 //   commit        what the round left is what is kept
+//   spend         and what it sent is let go of: at once, or when the round cannot be undone any more
 //
 //   undone   nothing changes before commit(); without it the next round reads what this one read
 //   apart    parts may be loaded, and chunks viewed and settled, at the same time
@@ -57,7 +58,10 @@ class Buffers {
   void settle(int part, int chunk, const Impl& impl, ByteView payload);
   ByteView memory(int part, int chunk) const { return at(memory_[now_], part, chunk); }
   Bytes next_memory(int part, int chunk);
-  double commit();  // the sum of what decay has forgotten in the round
+  // Returns the sum of what decay has forgotten in the round. for_good: it is spent at once, and will not be undone.
+  double commit(bool for_good = true);
+  void spend();  // what was adopted, and is sent now, is needed no longer
+  void undo();   // what was committed last, and not spent, is the open round's again
   // Between rounds: the copies that the next round writes are the system's for the asking.
   void lend_next();
 

@@ -48,12 +48,12 @@ std::span<const float> Kept::velocity() const {
 }
 
 ByteView Kept::memory() const {
-  if (!left_memory.empty()) return left_memory;
+  if (left) return left_memory;
   return in == nullptr ? ByteView(loose_memory) : in->memory(slice);
 }
 
 std::uint64_t Kept::memory_kind() const {
-  if (!left_memory.empty()) return left_memory_kind;
+  if (left) return left_memory_kind;
   return in == nullptr ? loose_memory_kind : in->memory_kind(slice);
 }
 
@@ -83,7 +83,7 @@ void Kept::move_to(Buffers& buffers, Slice to) {
 }
 
 void Kept::settle_in(Buffers& buffers, Slice to) {
-  Kept there{.n = to.n, .used = used, .in = &buffers, .slice = to};
+  Kept there{.n = to.n, .used = used, .in = &buffers, .slice = to, .used_before = used_before};
   const std::span<std::uint8_t> into = buffers.memory(to);
   const ByteView had = memory();
   if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to)) {
@@ -92,6 +92,7 @@ void Kept::settle_in(Buffers& buffers, Slice to) {
     std::fill(into.begin(), into.end(), std::uint8_t{0});
     there.left_memory.assign(had.begin(), had.end());
     there.left_memory_kind = memory_kind();
+    there.left = !had.empty();
   }
   *this = std::move(there);
 }
@@ -111,13 +112,13 @@ void Store::restore(Map&& saved) {
   for (auto& [key, kept] : saved) of(key) = std::move(kept);
 }
 
-void write(const Store& store, ArchiveWriter& out) {
+void write(const Store& store, ArchiveWriter& out, bool debts) {
   out.number(std::uint64_t{store.all().size()});
   for (const auto& [key, kept] : store.all()) {
     out.text(key);
     out.number(std::uint64_t{kept.n});
-    put(out, tidy(kept.residual()));
-    put(out, tidy(kept.velocity()));
+    put(out, debts ? tidy(kept.residual()) : std::span<const float>{});
+    put(out, debts ? tidy(kept.velocity()) : std::span<const float>{});
     const ByteView memory = tidy(kept.memory());
     out.number(memory.empty() ? std::uint64_t{0} : kept.memory_kind());
     put(out, memory);

@@ -31,9 +31,12 @@ struct Kept {
   std::vector<float> loose_residual = {}, loose_velocity = {};  // empty stands for zeros
   std::vector<std::uint8_t> loose_memory = {};                  // likewise
   std::uint64_t loose_memory_kind = 0;  // Buffers::memory_kind where that memory was made
-  // What a codec remembered at the last commit, where the open round has begun with another one.
+  // What a codec remembered at the last commit, where the open round has begun with another one. `left` says that it
+  // counts: it does not once that round is committed, and is kept then for who may take it back.
   std::vector<std::uint8_t> left_memory = {};
   std::uint64_t left_memory_kind = 0;
+  bool left = false;
+  std::uint64_t used_before = 0;  // `used`, before the round that is open or was committed last
 
   std::span<const float> residual() const;
   std::span<const float> velocity() const;
@@ -47,9 +50,16 @@ struct Kept {
   // Lets residual and velocity go where one of them holds a value beyond kMostCarried: all of both, because what stands
   // beside such a value was rounded by its measure. The memory stays, since it is the same on all ranks.
   LetGo let_go();
+  // A round is open, and synchronises it.
+  void use(std::uint64_t number) { used_before = std::exchange(used, number); }
   // A round is committed: nothing of before counts any more.
-  void commit() {
-    if (!left_memory.empty()) std::vector<std::uint8_t>().swap(left_memory);
+  void commit() { left = false; }
+  void spend() {
+    if (!left && !left_memory.empty()) std::vector<std::uint8_t>().swap(left_memory);
+  }
+  void undo() {
+    left = !left_memory.empty();
+    used = used_before;
   }
 };
 
@@ -68,8 +78,8 @@ class Store {
   Map kept_;
 };
 
-// The keys of a saved state, in order (docs/format.md, "State").
-void write(const Store& store, ArchiveWriter& out);
+// The keys of a saved state, in order (docs/format.md, "State"); without debts as if nothing were unsent.
+void write(const Store& store, ArchiveWriter& out, bool debts = true);
 // Into loose entries. kCorrupt for bytes that write() did not write, and for a residual or velocity that is not finite.
 Status read(ArchiveReader& in, Store::Map& saved);
 

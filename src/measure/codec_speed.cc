@@ -43,6 +43,14 @@ std::vector<float> usual_gradients(std::size_t n, std::uint64_t seed) {
   return values;
 }
 
+std::vector<float> gradients_like(std::span<const float> own, std::size_t n, std::uint64_t seed) {
+  if (own.empty()) return usual_gradients(n, seed);
+  std::vector<float> values(n);
+  for (std::size_t i = 0, at = seed % 2 * (own.size() / 2); i < n; ++i, ++at)
+    values[i] = own[at % own.size()];
+  return values;
+}
+
 double thread_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -66,15 +74,15 @@ double median_seconds(int runs, const std::function<double()>& work, std::vector
 }
 
 Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
-                                 std::vector<double>& spread) {
+                                 std::vector<double>& spread, std::span<const float> own) {
   const Codec& codec = *spec.codec;
   prepare(spec);
-  if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread);
+  if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread, own);
   const Impl& impl = codec.best(this_machine());
   const std::size_t most = sizes.back();
   // As in a step of training, no gradient is met twice in a row: places along these arrays take turns. Two gradients,
   // so that no branch learns one by heart; two residuals, one that is read and one that is written.
-  const std::vector<float> gradients[] = {usual_gradients(most, 1), usual_gradients(most, 2)};
+  const std::vector<float> gradients[] = {gradients_like(own, most, 1), gradients_like(own, most, 2)};
   std::vector<float> residuals[2] = {std::vector<float>(most), std::vector<float>(most)}, out(most);
   CodecCosts costs;
   double payload_bytes = 0, bound_bytes = 0;

@@ -34,11 +34,13 @@ std::vector<std::size_t> profile_sizes(std::size_t most);
 
 // Encode with feedback, store, merge, in seconds of processor time; the median of several runs over data that changes.
 // `spread`: a row per number. A codec of several phases has numbers for each, taken with the payloads of two ranks.
+// own: finite gradients of the job that asks; empty: usual ones (gradients.h).
 Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
-                                 std::vector<double>& spread);
+                                 std::vector<double>& spread, std::span<const float> own = {});
 
 Result<CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
-                                  std::vector<double>& spread);  // of codecs of several phases
+                                  std::vector<double>& spread,
+                                  std::span<const float> own);  // of codecs of several phases
 
 // How often a codec runs over so many values: long runs differ less, and a profile is to take less than a minute.
 constexpr int profile_runs(std::size_t n) { return n < (std::size_t{1} << 20) ? 5 : 3; }

@@ -17,7 +17,7 @@ constexpr std::size_t kRanks = 2;
 
 class Meeting {
  public:
-  Meeting(const Spec& spec, std::size_t n, std::vector<double>& spread)
+  Meeting(const Spec& spec, std::size_t n, std::vector<double>& spread, std::span<const float> own)
       : spec_(spec),
         codec_(*spec.codec),
         impl_(codec_.best(this_machine())),
@@ -28,7 +28,7 @@ class Meeting {
         next_memory_(memory_.size()),
         out_(n) {
     for (std::size_t r = 0; r < kRanks; ++r) {
-      gradient_[r] = usual_gradients(n, r + 1);
+      gradient_[r] = gradients_like(own, n, r + 1);
       residual_[r].resize(n);
       left_[r].resize(n);
     }
@@ -142,12 +142,12 @@ class Meeting {
 }  // namespace
 
 Result<CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
-                                  std::vector<double>& spread) {
+                                  std::vector<double>& spread, std::span<const float> own) {
   const std::size_t phases = spec.codec->phases.size();
   std::vector<CodecCosts> costs(phases);
   std::vector<double> bytes(phases), bounds(phases);
   for (const std::size_t n : sizes)
-    if (const Status s = Meeting(spec, n, spread).add(costs, bytes, bounds); !s.ok())
+    if (const Status s = Meeting(spec, n, spread, own).add(costs, bytes, bounds); !s.ok())
       return Status(s.code(), fmt::format("{}: {}", to_string(spec), s.what()));
   for (std::size_t p = 0; p < phases; ++p)
     costs[p].typical = !spec.codec->traits.fixed_size && bounds[p] > 0 ? bytes[p] / bounds[p] : 1;

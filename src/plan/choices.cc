@@ -128,7 +128,7 @@ bool matches(std::string_view match, std::string_view key) {
 // ---- From rules to choices
 
 const Strategy& Choice::strategy_of(std::size_t part_values_in_all) const {
-  return strategy != nullptr ? *strategy : plan::best_way(ways, part_values_in_all);
+  return strategy != nullptr ? *strategy : *plan::best_way(ways, part_values_in_all).strategy;
 }
 
 Spec Choice::inside_spec() const { return inside.value_or(raw_spec()); }
@@ -143,7 +143,7 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     const auto pace = [&](const Spec& spec, const Strategy& strategy) {
       return plan::pace_of(spec, strategy, usual.place(), usual.link);
     };
-    const Pace of_raw = pace(raw, plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues));
+    const Pace of_raw = plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues).pace;
     std::vector<Way> ways;
     if (usual.strategy == nullptr)
       ways = plan::ways_of(usual.spec, false, usual);

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "codec/typical.h"
+#include "plan/ways.h"
 
 namespace tithe {
 namespace plan {
@@ -109,12 +110,10 @@ std::size_t best_parts(const Pace& pace, std::size_t n) {
 std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same) {
   const double shared = seconds_among_others(raw, kUsualPartValues) / static_cast<double>(kUsualPartValues);
   const auto worth = [&](std::size_t n) {
-    return std::ranges::any_of(ways, [&](const Way& way) {
-      const double alone = seconds_among_others(way.pace, n);
-      constexpr double kLittle = 0.1;
-      return alone <= static_cast<double>(n) * shared ||
-             (same && way.pace.frames <= kLittle * (static_cast<double>(n) * most(way.pace)));
-    });
+    const Pace& pace = best_way(ways, n).pace;
+    constexpr double kLittleOfIt = 0.1;
+    return seconds_among_others(pace, n) <= static_cast<double>(n) * shared ||
+           (same && pace.frames <= kLittleOfIt * (static_cast<double>(n) * most(pace)));
   };
   if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
   // The cost of a part beside its values is spread over more of them: once worth it, always.

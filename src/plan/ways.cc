@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
+#include <tuple>
 
 #include "plan/pace.h"
 
@@ -12,16 +12,18 @@ namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of loss stands for any number
 constexpr std::string_view kOnlyToCompare = "aggregator";
-constexpr int kFewRoundings = 3;  // those of `server`, and one inside a host
+constexpr int kFewRoundings = 2;  // those of `server`
 
 }  // namespace
 
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
   const StrategyCost cost = strategy.cost(at);
+  // Who treats hosts apart rounds once more inside them.
+  const int few = kFewRoundings + (strategy.between != nullptr ? 1 : 0);
   for (const Phase& phase : spec.codec->phases) {
     const Law* law = first_law(phase, strategy);
     if (law == nullptr) return false;
-    if (*law != Law::kDecode || spec.codec->traits.lossless || cost.roundings <= kFewRoundings) continue;
+    if (*law != Law::kDecode || spec.codec->traits.lossless || cost.roundings <= few) continue;
     // A sum of k independent gradients has k times the energy of one, so N roundings lose N/2 times as much as one.
     const auto contraction = spec.codec->traits.contraction;
     const double lost = contraction == nullptr ? 1 : contraction(spec.settings, kLarge);
@@ -69,14 +71,14 @@ std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual
   return inside || out.empty() ? all : out;
 }
 
-const Strategy& best_way(const std::vector<Way>& ways, std::size_t n) {
+const Way& best_way(std::span<const Way> ways, std::size_t n) {
   const auto seconds = [&](const Way& way) { return seconds_among_others(way.pace, n); };
   const double least = seconds(*std::ranges::min_element(ways, {}, seconds));
   const auto rank = [&](const Way& way) {
     const bool as_fast = seconds(way) <= kAsFast * least;
-    return std::pair(!as_fast, as_fast ? way.pace.delay : 0);
+    return as_fast ? std::tuple(0, way.strategy->by_rank ? 0 : 1, way.pace.delay) : std::tuple(1, 0, 0.0);
   };
-  return *std::ranges::min_element(ways, {}, rank)->strategy;
+  return *std::ranges::min_element(ways, {}, rank);
 }
 
 }  // namespace tithe::plan

@@ -7,6 +7,7 @@
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
 //             `server` are left out, unless all of their rounding loses at most kMostLost of the energy
 //   fast      held to the best of them, in the simulator, by advice/planner/auto_strategy_test.cc
+#include <span>
 #include <vector>
 
 #include "tithe/choices.h"
@@ -27,8 +28,9 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
 // Of tensors that share parts: those alone that add in the order of ranks, since how large a part is depends on the
 // bucket, and no result may. Where a codec inside is named, as ways_of().
 std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual);
-// The one that takes the least time for n values. Of those that take as long within kAsFast, the one with the fewest
-// messages one after the other: it rounds least often, and suffers least where a link is slower to answer than assumed.
-const Strategy& best_way(const std::vector<Way>& ways, std::size_t n);
+// The one that takes the least time for n values. Of those that take as long within kAsFast, one that adds in the order
+// of ranks, `gather` or `server`, which round least often; of these the one with the fewest messages one after the
+// other, which suffers least where a link is slower to answer than assumed.
+const Way& best_way(std::span<const Way> ways, std::size_t n);
 
 }  // namespace tithe::plan

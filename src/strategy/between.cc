@@ -4,6 +4,7 @@
 #include "strategy/between.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tithe {
 namespace {
@@ -62,6 +63,21 @@ std::vector<Graph::Frame> frames_of(const Node& node, const std::vector<Graph::F
   return out;
 }
 
+// Places of a store's frames in the order in which they are there: this host's own, then those of the hosts before it,
+// the nearest first, since each host sends to the next one first. So no frame waits for one that comes later, and all
+// hosts do the same.
+std::vector<std::size_t> as_they_come(const Shares& shares, const Graph& between, const Node& store,
+                                      int host) {
+  const auto hosts_back = [&](std::size_t frame) {
+    const Node& made = between.nodes()[static_cast<std::size_t>(store.frames[frame])];
+    return made.op == Op::kRecv ? (host - made.arg + shares.hosts()) % shares.hosts() : 0;
+  };
+  std::vector<std::size_t> out(store.frames.size());
+  std::iota(out.begin(), out.end(), 0);
+  std::ranges::stable_sort(out, {}, hosts_back);
+  return out;
+}
+
 // The flat strategy's graph for one share, between its carriers; what is stored is handed on to `others` of this host.
 void embed(Graph& g, const Shares& shares, int host, int share, const std::vector<Rank>& others) {
   const Graph between = shares.graph(host);
@@ -85,8 +101,8 @@ void embed(Graph& g, const Shares& shares, int host, int share, const std::vecto
         g.merge(chunk(), frames);
         break;
       case Op::kStore:
-        for (const Graph::Frame f : frames)
-          for (const Rank other : others) g.send(other, f);
+        for (const std::size_t f : as_they_come(shares, between, node, host))
+          for (const Rank other : others) g.send(other, frames[f]);
         g.store(chunk(), frames);
         break;
     }
@@ -123,9 +139,9 @@ Graph draw_hosts(const Place& at, const Strategy& between) {
     for (const int s : shares.carried_by(host, other))
       for (const Node& node : between_others.nodes()) {
         if (node.op != Op::kStore) continue;
-        std::vector<Graph::Frame> frames;
-        for (std::size_t k = 0; k < node.frames.size(); ++k)
-          frames.push_back(g.recv(other, shares.chunk(s, node.arg)));
+        std::vector<Graph::Frame> frames(node.frames.size());
+        for (const std::size_t f : as_they_come(shares, between_others, node, host))
+          frames[f] = g.recv(other, shares.chunk(s, node.arg));
         g.store(shares.chunk(s, node.arg), frames);
       }
   }

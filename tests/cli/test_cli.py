@@ -38,6 +38,8 @@ SPECS = (
     "topk:ratio=0.3",
     "topk:values=bf16,indices=delta",
     "qtopk",
+    "tbq:mode=literal",
+    "qsgd:bits=3,bucket=256",
     "dgc:ratio=1",
     "dragonn:ratio=0.2,slots=16",
     "randomk:ratio=0.5",
@@ -234,7 +236,7 @@ def test_every_target_writes_the_same_bytes(spec, folder):
 def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
     found = json.loads(run("doctor --json", folder).stdout)
     names = [f["name"] for f in found["findings"]]
-    assert names == ["processor", "ucx", "tcp", "gpu", "namespaces", "python"]
+    assert names == ["processor", "ucx", "tcp", "launcher", "gpu", "namespaces", "python"]
     for finding in found["findings"]:
         assert finding["what"]
         assert finding["there"] or finding["cure"]
@@ -242,6 +244,32 @@ def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
     assert found["findings"][0]["details"]["targets"]
     text = run("doctor", folder).stdout.splitlines()
     assert [line.split()[1] for line in text[1:] if not line.startswith(" ")] == names
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "no rank is started here"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+            "meet at 127.0.0.1:29500",
+        ),
+        (
+            {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "TITHE_FILE": "/tmp/a"},
+            "rank 1 of 4, which meet by the file /tmp/a",
+        ),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, "MASTER_ADDR is not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "no-such.invalid", "MASTER_PORT": "1"}, "clusterIP: None"),
+        ({"TITHE_TOKEN_FILE": "open.key"}, "defaultMode: 0600"),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "a pod of Kubernetes"),
+    ],
+)
+def test_doctor_looks_at_what_a_launcher_left(folder, variables, said):
+    (folder / "open.key").write_text("00" * 16)
+    (folder / "open.key").chmod(0o644)
+    found = json.loads(run("doctor --json", folder, env={"PATH": os.environ["PATH"], **variables}).stdout)["findings"]
+    finding = next(f for f in found if f["name"] == "launcher")
+    assert said in finding["what"] + finding.get("cure", "")
 
 
 def test_bench_codec_fields(folder):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe plan: what it decides, what it writes, and what it refuses."""
 
+import fnmatch
 import json
 import os
 import re
@@ -59,6 +60,60 @@ def test_the_file_is_what_replay_and_simulate_take(tmp_path):
     assert rules["rules"]
     line = "simulate --model bert_base:scale=0.1 --link 100Mb/s --ranks 4 --choices plan.json"
     assert told(line, tmp_path)["settings"][0]["step_ms"] == pytest.approx(step, rel=0.02)
+
+
+WINDOWS = "--model resnet50 --cluster eight_sites"
+
+
+@pytest.mark.parametrize(
+    "steps", ["--every 30", "--every 30 --delay 3", "--every 30 --fragments 3 --delay 2", "--every 4 --fragments 2"]
+)
+def test_local_steps_take_what_the_simulator_says_of_the_rules(steps, tmp_path):
+    answer = told(f"plan {WINDOWS} --allow eden {steps} --compare bf16 -o plan.json", tmp_path)
+    plan, bf16 = answer["plans"]
+    line = f"simulate {WINDOWS} {steps} --choices plan.json --compare bf16@server"
+    planned, server = told(line, tmp_path)["settings"]
+    assert plan["step_ms"] == pytest.approx(planned["step_ms"], rel=0.01)
+    assert plan["bytes_sent_per_rank"] == pytest.approx(planned["bytes_sent_per_rank"], rel=0.01)
+    assert plan["step_ms"] <= bf16["step_ms"] <= 1.01 * server["step_ms"]
+    assert "eden" in {rule["codec"] for rule in answer["rules"]}
+    assert f"{steps.split()[1]} an exchange of each of" in run(f"plan {WINDOWS} {steps}").stdout
+
+
+def test_what_a_delay_hides_is_not_compressed():
+    answer = told(f"plan {WINDOWS} --allow eden --every 60 --delay 59")
+    plan = answer["plans"][0]
+    assert plan["verdict"].startswith("do not compress: communication is hidden")
+    assert plan["step_ms"] == pytest.approx(plan["compute_ms"])
+    assert (answer["every"], answer["fragments"], answer["delay"]) == (60, 1, 59)
+    # Once in so many steps even a long exchange is not worth a loss.
+    rare = told(f"plan {WINDOWS} --allow eden --every 2000")["plans"][0]
+    assert rare["verdict"].startswith("do not compress")
+
+
+def test_every_1_without_a_delay_is_an_exchange_behind_the_whole_step():
+    plan = told(f"plan {WINDOWS} --allow eden --every 1 --why")
+    assert plan["plans"][0]["step_ms"] > told(f"plan {WINDOWS} --allow eden")["plans"][0]["step_ms"]
+    assert plan["no_communication_ms"] == pytest.approx(plan["plans"][0]["compute_ms"])
+
+
+def test_an_exception_for_one_fragment_holds(tmp_path):
+    told(f"plan {WINDOWS} --allow eden --allow 'fc.*: fp32' --every 6 --fragments 3 -o plan.json", tmp_path)
+    rules = json.loads((tmp_path / "plan.json").read_text())["rules"]
+
+    def codec(key, values):
+        for rule in rules:
+            sizes = [size.split() for size in rule["size"].split(", ")] if "size" in rule else []
+            holds = [values > int(n) if sign == ">" else values < int(n) for sign, n in sizes]
+            if fnmatch.fnmatchcase(key, rule.get("match", "*")) and all(holds):
+                return rule["codec"]
+        return None
+
+    # LocalSteps takes no keys that only some of its exchanges have.
+    assert any("match" in rule for rule in rules)
+    assert all(set(rule.get("match", "*")) & set("*?") for rule in rules)
+    assert {codec("fc.bias", 1000), codec("fc.weight", 2048000)} <= {"fp32", "zip"}
+    assert codec("layer4.2.conv3.weight", 1048576) == "eden"
 
 
 def test_an_exception_by_key_holds():
@@ -200,7 +255,14 @@ def test_the_same_question_has_the_same_plan():
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),
         ("plan --model hdc --link 1Gb/s --ranks 1000000", ["1000000 ranks", "--ranks"]),
+        ("plan --model hdc --link 1Gb/s --ranks 131072", ["131072 ranks", "4096", "simulate --choices"]),
         (f"{SLOW} -o /nowhere/plan.json", ["/nowhere/plan.json"]),
+        (f"{SLOW} --fragments 3", ["--every"]),
+        (f"{SLOW} --every 0", ["--every"]),
+        (f"{SLOW} --every 30 --fragments 4", ["--fragments 4 does not divide --every 30"]),
+        (f"{SLOW} --every 30 --fragments 3 --delay 10", ["--delay 10", "at most 9"]),
+        ("plan --model hdc --cluster wan --every 22 --fragments 11", ["--fragments 11: hdc has 10 tensors"]),
+        (f"{SLOW} --every 30 --fragments 3 --why", ["--why", "--fragments"]),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_cure(line, words):

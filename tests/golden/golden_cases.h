@@ -53,12 +53,12 @@ inline std::vector<Case> cases() {
     else if (has_param(*c, "values"))
       all.push_back({codec + "_8bit", c, 300, 1, much + "values=8bit"});
     if (c->name == "topk")  // the other forms, which all sparsifiers share
-      for (const std::string form :
-           {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap", "inceptionn,indices=delta"})
+      for (const std::string form : {"fp16,indices=u32", "8bit,indices=auto", "4bit,indices=bitmap",
+                                     "inceptionn,indices=delta", "2bit,indices=delta,block=256"})
         all.push_back({codec + "_" + form.substr(0, 4), c, longest(*c), 1, "ratio=0.1,values=" + form});
     if (has_law(*c, Law::kConcat)) all.push_back({codec + "_concat", c, longest(*c), 3});
     if (c->name == "eden")  // a whole block and one of the tail
-      for (const std::string bits : {"1", "2", "3", "4"})
+      for (const std::string bits : {"1", "1.6", "2", "3", "4"})
         all.push_back({codec + "_" + bits + "bit", c, 1500, 1, "bits=" + bits});
     if (c->name == "zip") all.push_back({codec + "_blocks", c, 2500, 1});  // two whole ones and a shorter one
     if (c->name == "inceptionn") all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});

@@ -189,7 +189,8 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                         .decided = "{}",
                                         .link = "1Gb/s",
                                         .schedule = "warmup:400+recover:0.05",
-                                        .told = {.learning_rate = 0.125, .least_loss = 0.75, .steps = 2}},
+                                        .told = {.learning_rate = 0.125, .least_loss = 0.75, .steps = 2},
+                                        .members = {"north", "east", "south", "west"}},
                                        store)}};
 }
 
@@ -226,6 +227,7 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
   EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
   EXPECT_EQ(head.told, (Schedule::Told{0.125, 0.75, 2}));
+  EXPECT_EQ(head.name(head.rank), "south");
   EXPECT_EQ(kept.at("layer.bias").loose_velocity, (std::vector<float>{1.5F, 0.0F}));
   EXPECT_EQ(kept.at("layer.weight").loose_memory, (std::vector<std::uint8_t>{7, 0, 255}));
   EXPECT_EQ(kept.at("layer.weight").loose_memory_kind, 0x1122334455667788U);

@@ -180,6 +180,30 @@ def devices(session):
     return [len(jax.devices()), digest(params), session.stats()["rounds"]]
 
 
+def local_steps(session):
+    """Each rank makes four steps by itself, and all go on from the mean of how far they came."""
+    inner = optax.sgd(0.1, momentum=0.5)
+
+    @jax.jit
+    def step(params, state, data):
+        updates, state = inner.update(jax.grad(loss_of)(params, data), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def drift(outer, rank, first):
+        params, state = outer, inner.init(outer)
+        for number in range(first, first + 4):
+            params, state = step(params, state, batch(rank, number))
+        return jax.tree.map(jnp.subtract, outer, params)
+
+    outer = alone = parameters()
+    for first in (0, 4, 8):
+        mean = tithe.jax.averaged(session, drift(outer, RANK, first))
+        outer = jax.tree.map(jnp.subtract, outer, mean)
+        drifts = [drift(alone, rank, first) for rank in range(WORLD)]
+        alone = jax.tree.map(lambda p, *d: p - sum(d) / WORLD, alone, *drifts)
+    return [digest(outer), digest(alone), session.stats()["rounds"]]
+
+
 def refusals(session):
     texts = []
     for tree in ({"a": jnp.zeros(3, jnp.int32)}, {"b": {"c": jnp.zeros(3, jnp.complex64)}}):
@@ -198,7 +222,7 @@ def refusals(session):
 
 
 job = sys.argv[1]
-codec = {"exact": "fp32", "overlapped": "fp32"}.get(job, "fp8")
+codec = {"exact": "fp32", "overlapped": "fp32", "local_steps": "fp32"}.get(job, "fp8")
 with tithe.Session.from_environment(codec=codec, min_values=0, timeout=20.0, patience=120.0) as session:
     opened = session.state()
     print(json.dumps(globals()[job](session)))

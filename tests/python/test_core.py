@@ -117,6 +117,12 @@ def test_other_settings_travel_or_are_given():
         tithe.decode(frame, spec="fp32")
 
 
+@pytest.mark.parametrize("spec", ["qsgd:bits=2,bucket=64", "nuqsgd:bits=7", "tbq:mode=literal", "topk:ratio=0.5"])
+def test_a_frame_alone_is_read_in_the_settings_that_it_was_written_in(spec):
+    frame = tithe.encode(spec, gaussian(3000))
+    assert np.array_equal(tithe.decode(frame), tithe.decode(frame, spec=spec))
+
+
 def test_wrong_bytes_and_wrong_calls():
     frame = tithe.encode("fp32", gaussian(10))
     for wrong in (b"", frame[:-1], frame + b"x", frame[:70] + bytes([frame[70] ^ 1]) + frame[71:]):

@@ -226,6 +226,28 @@ def test_the_whole_demo_in_small(data, tmp_path):
 
 
 @needs_namespaces
+def test_the_default_and_a_transformer_under_adamw_in_small(data, tmp_path):
+    runs = "tithe adamw-tithe adamw-fp32"
+    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", RUNS=runs, STEPS="6", TARGET="0.01")
+    text, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, text
+    (first,) = json.loads((tmp_path / "out/details.json").read_text())["runs"]
+    assert first["name"] == "tithe" and first["codec"] == "eden:bits=3" and first["identical"]
+    told = json.loads((tmp_path / "out/adamw/details.json").read_text())
+    plain, ours = sorted(told["runs"], key=lambda run: run["name"])
+    assert (plain["name"], ours["name"], ours["codec"]) == ("fp32", "tithe", "eden:bits=3")
+    assert plain["identical"] and ours["identical"]
+    assert ours["bytes_per_step"] < plain["bytes_per_step"] / 2  # in so few steps parts are exchanged in every second
+    for run in told["runs"]:
+        assert len(run["losses"]) == len(run["curve"]) > 2
+        assert run["losses"][-1] < run["losses"][0] - 0.5  # it learns
+    page = (tmp_path / "out/report.html").read_text()
+    assert "A transformer under AdamW" in page and "adamw/report.html" in page and "Fashion-MNIST" in page
+    own = (tmp_path / "out/adamw/report.html").read_text()
+    assert "AdamW, rate" in own and "Fashion-MNIST" not in own and "<th>loss</th>" in own
+
+
+@needs_namespaces
 @pytest.mark.skipif(os.geteuid() != 0, reason="TAP interfaces take root")
 @pytest.mark.skipif(not (ROOT / "build/tithe").exists(), reason="the command is not built")
 def test_the_demo_with_cards_in_small(tmp_path):

@@ -71,6 +71,12 @@ def test_watch_and_finish_equal_average(tmp_path):
         assert ours == alone and rounds == 5
 
 
+def test_local_steps_exchange_how_far_parameters_moved(tmp_path):
+    first, second = run("local_steps", tmp_path)
+    assert first == second
+    assert first[0] == first[1] and first[2] == 3
+
+
 def test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_first(tmp_path):
     """Backward stops at the first layer until they are: else this would end by its timeout, with False."""
     assert run("early", tmp_path) == [True, True]

@@ -212,12 +212,15 @@ def test_sent_and_carry_and_in_flight_are_the_sum_of_local_steps():
             torch.testing.assert_close(booked, moved, rtol=0, atol=2e-5)
 
 
-def _forgotten(rank, world):
+SPARSE = ["topk:ratio=0.05,values=4bit,indices=delta", "topk:ratio=0.05,block=64,values=2bit,indices=delta"]
+
+
+def _forgotten(rank, world, form):
     import tithe.torch
 
     network = model()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.2)
-    codec = "topk:ratio=0.05,values=4bit,indices=delta,feedback=decay,beta=0.5"
+    codec = f"{form},feedback=decay,beta=0.5"
     with tithe.torch.LocalSteps(network, optimizer, every=4, start=0, min_values=0, codec=codec, timeout=20.0) as local:
         begin, moved = values(network).astype("float64"), 0.0
         for number in range(23):
@@ -230,8 +233,9 @@ def _forgotten(rank, world):
         return moved, here + carry, -local.stats()["sum_forgotten"]
 
 
-def test_what_decay_forgets_is_booked():
-    moved, kept, forgotten = (sum(told) for told in zip(*run_ranks(2, _forgotten), strict=True))
+@pytest.mark.parametrize("form", SPARSE)
+def test_what_decay_forgets_is_booked(form):
+    moved, kept, forgotten = (sum(told) for told in zip(*run_ranks(2, _forgotten, form), strict=True))
     assert abs(forgotten) > 0.01
     assert moved == pytest.approx(kept + forgotten, abs=1e-4)
 

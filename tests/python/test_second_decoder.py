@@ -158,6 +158,7 @@ def test_state():
         "link": "1Gb/s",
         "schedule": "warmup:400+recover:0.05",
         "told": {"learning_rate": 0.125, "least_loss": 0.75, "steps": 2},
+        "members": ["north", "east", "south", "west"],
         "keys": {
             "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0], "kind": 0, "memory": b""},
             "layer.weight": {

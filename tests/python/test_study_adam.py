@@ -24,7 +24,7 @@ PAIR = study_arms.Arm("bytes", "AdamW", "eden"), study_arms.Arm("bytes", "AdamW"
 
 def test_every_arm_can_be_run():
     for arm in study_arms.all_arms():
-        codec, choices = study_cells.parsed(arm.codec)
+        codec, choices = study_cells.parsed(study_cells.begun(arm.codec)[0])
         tithe.check_spec(codec)
         assert arm.reference() in study_arms.all_arms(), arm.name
         assert arm.cell.steps > 0 and all(rule for rule in choices.values())

@@ -128,6 +128,35 @@ def test_replicas_are_bit_identical(codec):
     assert len(first[1]) == 4 and "(squares)" in first[2]
 
 
+def with_exact_steps(rank, world):
+    """Whether there were parts after the exact steps, and after the first step with which they are due from then on."""
+    ours = net()
+    model = DDP(ours)
+    optimizer = tithe.torch.optim.AdamW(ours.parameters(), lr=1e-2, exact=20, warmup_codec="eden:bits=3")
+    small = {"< 4": {"codec": "fp8", "group": "small ones"}}
+    state = tithe.torch.attach(model, "eden:bits=1.6", optimizer=optimizer, choices=small, **OPTIONS)
+
+    def has_parts():
+        return any("exp_avg_sq_part" in optimizer.state[p] for p in ours.parameters())
+
+    step, found = 0, []
+    while step <= 20 or (optimizer._exact.is_exact() and step < 5000):  # until rank 0's proposal has been taken
+        step += 1
+        train(model, optimizer, rank, [step])
+        found.append(has_parts() and optimizer._exact.is_exact())
+    while True:
+        step += 1
+        train(model, optimizer, rank, [step])
+        if _torch_squares.is_due(step):
+            return any(found), has_parts(), bits(ours.parameters()), state.plan()
+
+
+def test_parts_are_exchanged_after_the_exact_steps_alone():
+    first, second = run_ranks(2, with_exact_steps)
+    assert first == second
+    assert first[:2] == (False, True) and "eden:bits=1.6" in first[3]
+
+
 def parts(rank, world, codec, strategy):
     """With which part of what it squares each parameter is divided, beside the true one. The model stands still."""
     ours, alone = net(), net()

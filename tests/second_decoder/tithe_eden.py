@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tithe_numbers import draw32, f32, f32_array, must, read_bf16
 
+THREE = 16  # in place of bits: digits of base 3, five to a byte
 LEVELS = {1: [1], 2: [3, 10], 3: [3, 9, 16, 26], 4: [2, 6, 10, 15, 20, 26, 33, 43]}
 MOST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
@@ -40,11 +41,24 @@ def read_codes(data: bytes, bits: int, width: int) -> list[int]:
     return codes
 
 
+def read_digits(data: bytes, width: int) -> list[int]:
+    size = len(data)
+    for j, byte in enumerate(data):
+        must(byte < 3 ** len(range(j, width, size)), "eden: digits")
+    return [data[i % size] // 3 ** (i // size) % 3 for i in range(width)]
+
+
+def read_levels(data: bytes, bits: int, width: int) -> list[int]:
+    if bits == THREE:
+        return [(0, 1, -1)[digit] for digit in read_digits(data, width)]
+    minus, sizes = 2 ** (bits - 1), LEVELS[bits]
+    return [-sizes[c - minus] if c & minus else sizes[c] for c in read_codes(data, bits, width)]
+
+
 def read_eden(payload: bytes, n: int) -> Rotated:
     must(len(payload) >= 10, "eden: no head")
     key, bits, zero = struct.unpack_from("<QBB", payload)
-    must(bits in LEVELS and zero == 0, "eden: head")
-    minus, sizes = 2 ** (bits - 1), LEVELS[bits]
+    must((bits in LEVELS or bits == THREE) and zero == 0, "eden: head")
     blocks, at, first = [], 10, 0
     while first < n:
         width = width_of(n - first)
@@ -53,10 +67,10 @@ def read_eden(payload: bytes, n: int) -> Rotated:
             blocks.append((False, f32_array(payload, at, n - first)))
             must(all(map(math.isfinite, blocks[-1][1])), "eden: a value that is not finite")
             return Rotated(key, blocks)
-        end = at + 2 + width * bits // 8
+        end = at + 2 + (-(-width // 5) if bits == THREE else width * bits // 8)
         must(end <= len(payload), "eden: length")
         (scale,) = read_bf16(payload[at : at + 2], 1)
-        levels = [-sizes[c - minus] if c & minus else sizes[c] for c in read_codes(payload[at + 2 : end], bits, width)]
+        levels = read_levels(payload[at + 2 : end], bits, width)
         if payload[at : at + 2] == b"\0\0":
             must(not any(payload[at + 2 : end]), "eden: codes without a scale")
         else:

@@ -217,9 +217,15 @@ def read_state(state: bytes) -> dict:
     f = Fields(body)
     magic, version, rank, world, rounds = f.numbers("IIIIQ")
     must(magic == 0x53544954, "magic")
-    must(version == 6, f"version {version}")
+    must(version == 7, f"version {version}")
+    must(rank < world, "a rank beyond the world")
     texts = {name: f.text("Q") for name in ("codec", "opened", "decided", "link", "schedule")}
     told = dict(zip(("learning_rate", "least_loss", "steps"), f.numbers("ddI"), strict=True))
+    (names,) = f.numbers("Q")
+    must(names in (0, world), "names of some ranks")
+    members = [f.text("Q") for _ in range(names)]
+    must(len(set(members)) == names, "two ranks of one name")
+    must(all(1 <= len(name.encode()) <= 200 for name in members), "a name of another length")
     (count,) = f.numbers("Q")
     keys: dict[str, dict] = {}
     last = b""
@@ -234,4 +240,4 @@ def read_state(state: bytes) -> dict:
         kind, size = f.numbers("QQ")
         keys[key] = {"n": n, "residual": residual, "velocity": velocity, "kind": kind, "memory": f.take(size)}
     f.end()
-    return {"rank": rank, "world": world, "rounds": rounds, **texts, "told": told, "keys": keys}
+    return {"rank": rank, "world": world, "rounds": rounds, **texts, "told": told, "members": members, "keys": keys}

@@ -53,7 +53,7 @@ def read_blocks(payload: bytes, n: int) -> Sparse:
     at = 1 + (blocks + 7) // 8
     must(len(payload) >= at, "blocks: no bitmap")
     how, bitmap = payload[0], int.from_bytes(payload[1:at], "little")
-    must(how <= 5, "blocks: unknown form")
+    must(how <= 6, "blocks: unknown form")
     must(bitmap >> blocks == 0, "blocks: a bit past the last block")
     sent = [range(256 * b, min(256 * b + 256, n)) for b in range(blocks) if bitmap >> b & 1]
     indices = [i for block in sent for i in block]
@@ -101,7 +101,7 @@ def read_scalecom_indices(payload: bytes, n: int) -> tuple[int, list[int]]:
     (count,) = u32_array(payload, 0, 1)
     if count == 0xFFFFFFFF:
         how, indices, end = read_packed_indices(payload, n, values_behind=False)
-        must(how != 5, "scalecom: values of no fixed size")
+        must(how <= 4, "scalecom: values that do not add up as arrays")
         must(end == len(payload), "scalecom: length")
         return how, indices
     must(len(payload) == 4 + 4 * count, "scalecom: length")
@@ -137,7 +137,7 @@ def read_packed_indices(payload: bytes, n: int, values_behind: bool) -> tuple[in
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
     how_values, how_indices, b, zero = payload[8:12]
-    must(how_values <= 5 and how_indices <= 2 and zero == 0, "sparse: unknown form")
+    must(how_values <= 6 and how_indices <= 2 and zero == 0, "sparse: unknown form")
     must(how_values + how_indices > 0, "sparse: a plain payload is not packed")
     must(count <= n, "sparse: count")
     mean = (n - count) * 177 // 256 // count if count else 0
@@ -163,13 +163,13 @@ def read_packed_indices(payload: bytes, n: int, values_behind: bool) -> tuple[in
     return how_values, indices, split_at
 
 
-VALUE_BITS = (32, 16, 16, 8, 4, 0)
+VALUE_BITS = (32, 16, 16, 8, 4, 0, 2)
+VALUE_HEADS = (0, 0, 2, 2, 2, 0, 4)
 VALUE_BLOCK = 128
 
 
 def value_bytes(how: int, count: int) -> int:
-    heads = 2 * -(-count // VALUE_BLOCK) if 2 <= how <= 4 else 0
-    return heads + (count * VALUE_BITS[how] + 7) // 8
+    return VALUE_HEADS[how] * -(-count // VALUE_BLOCK) + (count * VALUE_BITS[how] + 7) // 8
 
 
 def read_values(how: int, data: bytes, count: int) -> list[float]:
@@ -182,8 +182,12 @@ def read_values(how: int, data: bytes, count: int) -> list[float]:
     values: list[float] = []
     for first in range(0, count, VALUE_BLOCK):
         length = min(VALUE_BLOCK, count - first)
-        (head,) = struct.unpack_from("<H", data, value_bytes(how, first))
-        body = data[value_bytes(how, first) + 2 : value_bytes(how, first + length)]
+        block = data[value_bytes(how, first) : value_bytes(how, first + length)]
+        if how == 6:
+            values += read_pairs(block, length)
+            continue
+        (head,) = struct.unpack_from("<H", block)
+        body = block[2:]
         values += read_halves(head, body, length) if how == 2 else read_codes(how, head, body, length)
     return values
 
@@ -226,6 +230,14 @@ def read_codes(how: int, top: int, body: bytes, length: int) -> list[float]:
         must(s == zero or s < top, "sparse: a code below the smallest value")
         words.append(0 if s == zero else sign << 31 | (top - s) << shift)
     return f32_array(struct.pack(f"<{length}I", *words), 0, length)
+
+
+def read_pairs(block: bytes, length: int) -> list[float]:
+    low, high = finite(read_bf16(block[:4], 2))
+    must(math.copysign(1, low) > 0 and math.copysign(1, high) > 0 and low <= high, "sparse: the two sizes")
+    codes = [byte >> bit & 3 for byte in block[4:] for bit in (0, 2, 4, 6)]
+    must(not any(codes[length:]), "sparse: padding")
+    return [(low, high, -low or 0.0, -high or 0.0)[code] for code in codes[:length]]
 
 
 def read_gaps(stream: bytes, count: int, b: int, n: int) -> list[int]:

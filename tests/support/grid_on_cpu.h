@@ -9,8 +9,6 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef unsigned Stream;  // the order
-
 // The k-th of `count`, in one of these orders: 0 upwards, 1 downwards, others scattered.
 static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
   if (order == 0) return k;
@@ -31,9 +29,30 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
     Common s;                                                       \
     memset(&s, 0xcd, sizeof s);                                     \
     __VA_ARGS__                                                     \
-  }
+  }                                                                 \
+  ON_CPU(name)
 #define PHASE(f) \
   for (unsigned t = 0; t < kThreads; ++t) f(call, s, at, static_cast<unsigned>(turn_of(t, kThreads, order)));
+#if defined( \
+    TITHE_PLANS)  // a kernel is found by its name, and launched by who plays the driver (gpu/fake_gpu.h)
+struct OnCpu {
+  void (*run)(const void* told, uint64_t blocks, unsigned order);
+  uint64_t told_bytes, threads;
+};
+#define ON_CPU(name)                                                                                         \
+  extern "C" __attribute__((visibility("default"))) const void* name##_on_cpu() {                            \
+    static const OnCpu kOnCpu = {[](const void* told, uint64_t blocks, unsigned order) {                     \
+                                   for (uint64_t b = 0; b < blocks; ++b)                                     \
+                                     name(static_cast<const Call*>(told), turn_of(b, blocks, order), order); \
+                                 },                                                                          \
+                                 sizeof(Call), kThreads};                                                    \
+    return &kOnCpu;                                                                                          \
+  }
+#else
+#define ON_CPU(name)
+typedef unsigned Stream;  // the order
 #define LAUNCH(kernel, blocks) \
   for (uint64_t b = 0; b < (blocks); ++b) kernel(call, turn_of(b, (blocks), stream), stream)
 #define API extern "C" __attribute__((visibility("default")))
+#define HOST static
+#endif

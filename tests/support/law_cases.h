@@ -54,6 +54,7 @@ inline std::vector<LawCase> law_cases() {
   }
   // Rounded values and coded indices change no law.
   cases.push_back({"topk_packed", *parse_spec("topk:values=8bit,indices=auto")});
+  cases.push_back({"topk_blocks", *parse_spec("topk:ratio=0.05,values=2bit,indices=delta,block=64")});
   cases.push_back({"scalecom_packed", *parse_spec("scalecom:values=8bit,indices=auto")});
   for (const Codec* codec : {&shared_step_codec, &led_indices_codec, &kept_step_codec})
     cases.push_back({std::string(codec->name), {codec, {}, {.kind = Feedback::kResidual}}});

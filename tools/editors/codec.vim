@@ -6,7 +6,7 @@ if exists('b:current_syntax')
 endif
 
 syntax keyword codecSection codec param plan fn claim block phase encode send decode
-syntax keyword codecWord if then else and or not is where once table pairs per slots at most largest in one of int real
+syntax keyword codecWord if then else and or not is where when once table pairs per slots at most largest in one of int real
 syntax keyword codecWord by leader indices values
 syntax keyword codecClaim unbiased exact contraction
 syntax keyword codecType f32 f64 i32 u32 bool trits places

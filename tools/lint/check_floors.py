@@ -22,6 +22,7 @@ from tree import Problem, files, main
 
 FLOORS = {
     "base": 0,
+    "device": 1,
     "frame": 1,
     "codec": 2,
     "transport": 2,
@@ -46,6 +47,7 @@ PUBLIC = {
     "machine": "base",
     "codec": "codec",
     "hosts": "transport", "transport": "transport", "transports": "transport", "connect": "transport",
+    "reunion": "transport",
     "spec": "carry",
     "catalogue": "catalogue", "codecs": "catalogue",
     "trace": "trace",

@@ -6,27 +6,10 @@
 #include <cmath>
 
 #include "base/finite.h"
+#include "catalogue/settings.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::cli {
-namespace {
-
-// The settings under which the longest payload of n values can be written: whatever was written under others passes
-// their check (docs/format.md: no parameter is needed to read a payload).
-Settings widest(const Codec& codec, std::size_t n) {
-  Settings best = defaults(codec);
-  for (std::size_t i = 0; i < codec.params.size(); ++i) {
-    for (const double end : {codec.params[i].low, codec.params[i].high}) {
-      Settings other = best;
-      other.value[i] = end;
-      if (codec.phases[0].bound(other, n) > codec.phases[0].bound(best, n)) best = other;
-    }
-  }
-  return best;
-}
-
-}  // namespace
-
 Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::uint64_t seed) {
   prepare(spec);
   const Codec& codec = *spec.codec;
@@ -52,14 +35,14 @@ Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::
 
 Result<std::vector<float>> decode_once(const Codec& codec, std::span<const ByteView> payloads,
                                        std::size_t n) {
+  const Result<Settings> settings = settings_of(codec, n, payloads);
+  if (!settings.ok()) return settings.status();
   Call call;
-  call.settings = widest(codec, n);
-  const Impl& impl = codec.best(this_machine());
-  for (const ByteView payload : payloads) TITHE_TRY(impl.check(call, n, payload));
+  call.settings = *settings;
   const Scratch scratch(codec.scratch(call.settings, n));
   call.scratch = scratch.all();
   std::vector<float> values(n);
-  TITHE_TRY(impl.decode(call, payloads, {}, values));
+  TITHE_TRY(codec.best(this_machine()).decode(call, payloads, {}, values));
   return values;
 }
 

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "finding.h"
 #include "tithe/connect.h"
 #include "tithe/seam/codec.h"
 #include "tithe/seam/machine.h"
@@ -22,15 +23,6 @@
 
 namespace tithe::cli {
 namespace {
-
-// One line of the answer.
-struct Finding {
-  std::string name;
-  bool there;
-  std::string what;  // what was found
-  std::string cure;  // how to get it; empty where there is nothing to get
-  Json details = Json::object();
-};
 
 // First line that a command prints; empty if it fails.
 std::string first_line(const std::string& command) {
@@ -236,7 +228,7 @@ Result<Report> examine(const std::string& interpreter) {
   std::vector<Finding> findings{processor()};
   for (const TransportKind* kind : all_transports())
     if (kind->open != nullptr) findings.push_back(transport(*kind));
-  findings.insert(findings.end(), {gpu(), namespaces(), python(interpreter)});
+  findings.insert(findings.end(), {launcher(), gpu(), namespaces(), python(interpreter)});
   for (const Finding& f : findings) {
     report.text += fmt::format("{:<4} {:<11} {}\n", f.there ? "ok" : "--", f.name, f.what);
     if (!f.there) report.text += fmt::format("{:16} {}\n", "", f.cure);

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include "advice/planner/why.h"
+#include "advice/planner/windows.h"
 #include "engine/peers/chosen.h"
 #include "file_io.h"
 #include "output.h"
 #include "plan_page.h"
 #include "progress.h"
-#include "simulate_setting.h"
+#include "simulate_windows.h"
 #include "verb.h"
 #include "when.h"
 
@@ -55,6 +56,49 @@ Result<planner::Question> question_of(const PlanArgs& args, const Scene& scene) 
   }
   q.job = job_of(scene, args.scene.bucket_cap_mb, args.scene.session.lanes);
   return q;
+}
+
+// One for each fragment of local steps; none without --every.
+std::vector<planner::Question> slices_of(const planner::Question& whole, const planner::Windows& windows,
+                                         const Scene& scene, const SimulateArgs& args) {
+  std::vector<planner::Question> out;
+  if (args.every == 0) return out;
+  std::size_t first = 0;
+  for (const std::size_t tensors : fragments_of(scene.model, static_cast<std::size_t>(args.fragments))) {
+    out.push_back(slice_of(whole, first, first + tensors, windows));
+    first += tensors;
+  }
+  return out;
+}
+
+// What each policy decides, the first one in front.
+struct Plans {
+  std::vector<planner::Planned> of;
+  std::vector<planner::WindowsPlan> windows;  // with --every: what these are the means of
+};
+Result<Plans> plans_of(const PlanArgs& args, const planner::Question& question,
+                       std::span<const planner::Question> slices, const planner::Windows& windows) {
+  std::vector<std::string> policies{args.policy};
+  policies.insert(policies.end(), args.compare.begin(), args.compare.end());
+  Plans plans;
+  for (std::size_t k = 0; k < policies.size(); ++k) {
+    progress("policies", k, policies.size());
+    const auto failed = [&](const Status& s) {
+      return Status(s.code(), fmt::format("{}: {}", policies[k], s.what()));
+    };
+    if (slices.empty()) {
+      Result<planner::Planned> p = planner::plan(question, policies[k], k == 0 ? nullptr : plans.of.data());
+      if (!p.ok()) return failed(p.status());
+      plans.of.push_back(std::move(*p));
+    } else {
+      Result<planner::WindowsPlan> p = planner::plan_windows(question, slices, windows, policies[k],
+                                                             k == 0 ? nullptr : plans.windows.data());
+      if (!p.ok()) return failed(p.status());
+      plans.of.push_back(p->mean);
+      plans.windows.push_back(std::move(*p));
+    }
+  }
+  return plans;
 }
 
 Json json_of(const Rule& rule) {
@@ -167,31 +211,40 @@ Result<std::string> why_text(const planner::Question& q, const planner::Planned&
 }
 
 Result<Report> run_plan(const PlanArgs& args) {
+  TITHE_TRY(check_windows(args.scene));
+  if (args.scene.fragments > 1 && (args.why || !args.html.empty()))
+    return Status(Code::kInvalid, "--why, --html: of one exchange, and so without --fragments");
   const Result<Scene> scene = scene_of(args.scene);
   if (!scene.ok()) return scene.status();
   const Result<planner::Question> question = question_of(args, *scene);
   if (!question.ok()) return question.status();
+  TITHE_TRY(check_fragments(args.scene, scene->model));
   const ProgressLine line("tithe plan");
-  std::vector<std::string> policies{args.policy};
-  policies.insert(policies.end(), args.compare.begin(), args.compare.end());
-  std::vector<planner::Planned> plans;
-  for (std::size_t k = 0; k < policies.size(); ++k) {
-    progress("policies", k, policies.size());
-    Result<planner::Planned> p = planner::plan(*question, policies[k], k == 0 ? nullptr : plans.data());
-    if (!p.ok()) return Status(p.status().code(), fmt::format("{}: {}", policies[k], p.status().what()));
-    plans.push_back(std::move(*p));
-  }
+  const planner::Windows windows{static_cast<double>(args.scene.every),
+                                 static_cast<double>(args.scene.fragments),
+                                 static_cast<double>(args.scene.delay)};
+  const std::vector<planner::Question> slices = slices_of(*question, windows, *scene, args.scene);
+  const Result<Plans> made = plans_of(args, *question, slices, windows);
+  if (!made.ok()) return made.status();
+  const std::vector<planner::Planned>& plans = made->of;
   const planner::Planned& best = plans[0];
+  // Pictures and reasons are of one exchange: of a window, where there are windows.
+  const planner::Question& shown_question = slices.empty() ? *question : slices[0];
+  const planner::Planned& shown = slices.empty() ? best : made->windows[0].slices[0];
   Report report;
   report.text =
       best.verdict + "\n" +
       fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
                   scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
-                  scene->cluster.hosts().size(), scene->cluster.name(), scene->source);
+                  scene->cluster.hosts().size(), scene->cluster.name(), scene->source) +
+      windows_line(args.scene);
   report.json = {{"model", args.scene.model},
                  {"cluster", scene->cluster.name()},
                  {"costs_measured", scene->measured},
                  {"costs", scene->source}};
+  if (args.scene.every > 0)
+    report.json.update(
+        {{"every", args.scene.every}, {"fragments", args.scene.fragments}, {"delay", args.scene.delay}});
   report.json["allowed"] = Json::array();
   for (const planner::Allowance& one : question->allowed) report.json["allowed"].push_back(to_string(one));
   if (!args.optimizer.empty())
@@ -202,7 +255,7 @@ Result<Report> run_plan(const PlanArgs& args) {
         "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
         "(docs/choosing.md)\n";
   if (args.why) {
-    Result<std::string> why = why_text(*question, best, report.json);
+    Result<std::string> why = why_text(shown_question, shown, report.json);
     if (!why.ok()) return why.status();
     report.text += *why;
   }
@@ -239,7 +292,7 @@ Result<Report> run_plan(const PlanArgs& args) {
   if (!args.html.empty()) {
     const Result<std::string> page = plan_page(fmt::format("{} on {} ranks of {}", scene->model.model,
                                                            scene->cluster.world(), scene->cluster.name()),
-                                               *question, best);
+                                               shown_question, shown);
     if (!page.ok()) return page.status();
     TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page->data()), page->size()}));
   }
@@ -268,6 +321,7 @@ Run declare(CLI::App& app) {
   app.add_option("--lanes", args->scene.session.lanes, "compute threads per rank")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  add_windows(app, args->scene);
   app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();

@@ -241,14 +241,7 @@ Run declare(CLI::App& app) {
   app.add_option("--servers", args->session.servers, "so many ranks, the last ones, only sum for the others")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--every", args->every,
-                 "local steps: iterations between two exchanges of a fragment (docs/local_steps.md)")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--fragments", args->fragments,
-                 "with --every: parts of the model, exchanged one after the other")
-      ->check(CLI::Range(1, 100'000));
-  app.add_option("--delay", args->delay, "with --every: iterations that an exchange runs behind")
-      ->check(CLI::Range(0, 1'000'000));
+  add_windows(app, *args);
   app.add_option("--bucket-cap-mb", args->bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();

@@ -6,28 +6,40 @@
 #include <algorithm>
 
 namespace tithe::cli {
-namespace {
 
-// Runs of tensors, in order, as even in values as whole tensors allow, as tithe.torch.LocalSteps cuts a model.
-std::vector<std::vector<bench::ModelTensor>> cut(const bench::ModelList& model, std::size_t fragments) {
+void add_windows(CLI::App& app, SimulateArgs& args) {
+  app.add_option("--every", args.every,
+                 "local steps: iterations between two exchanges of a fragment (docs/local_steps.md)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--fragments", args.fragments,
+                 "with --every: parts of the model, exchanged one after the other")
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("--delay", args.delay, "with --every: iterations that an exchange runs behind")
+      ->check(CLI::Range(0, 1'000'000));
+}
+
+std::vector<std::size_t> fragments_of(const bench::ModelList& model, std::size_t fragments) {
   const std::vector<bench::ModelTensor>& all = model.tensors;
   const auto total = static_cast<double>(model.values());
-  std::vector<std::vector<bench::ModelTensor>> runs(1);
+  std::vector<std::size_t> runs(1);
   double done = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto n = static_cast<double>(all[i].values);
     const bool full =
         done + n / 2 > total * static_cast<double>(runs.size()) / static_cast<double>(fragments);
     const bool needed = all.size() - i <= fragments - runs.size();
-    if (!runs.back().empty() && runs.size() < fragments && (full || needed)) runs.emplace_back();
-    runs.back().push_back(all[i]);
-    runs.back().back().ready_ms = 0;
+    if (runs.back() > 0 && runs.size() < fragments && (full || needed)) runs.push_back(0);
+    ++runs.back();
     done += n;
   }
   return runs;
 }
 
-}  // namespace
+Status check_fragments(const SimulateArgs& args, const bench::ModelList& model) {
+  if (static_cast<std::size_t>(args.fragments) <= model.tensors.size()) return {};
+  return {Code::kInvalid, fmt::format("--fragments {}: {} has {} tensors", args.fragments, model.model,
+                                      model.tensors.size())};
+}
 
 Status check_windows(const SimulateArgs& args) {
   if (args.every == 0)
@@ -48,10 +60,7 @@ Status check_windows(const SimulateArgs& args) {
 Result<Answer> simulate_windows(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                 SimulateArgs args) {
   const auto every = static_cast<double>(args.every), delay = static_cast<double>(args.delay);
-  const auto fragments = static_cast<std::size_t>(args.fragments);
-  if (fragments > scene.model.tensors.size())
-    return Status(Code::kInvalid, fmt::format("--fragments {}: {} has {} tensors", fragments,
-                                              scene.model.model, scene.model.tensors.size()));
+  TITHE_TRY(check_fragments(args, scene.model));
   const double compute =
       (scene.model.forward_ms + scene.model.backward_ms()) / 1e3 / speed_of(scene, cluster);
   args.every = 0;
@@ -59,8 +68,11 @@ Result<Answer> simulate_windows(const Scene& scene, const Setting& setting, cons
   part.model.forward_ms = 0;
   Answer mean{setting, cluster.world(), cluster.rates()[0], compute, {}};
   mean.outcome.bytes.resize(1);
-  for (std::vector<bench::ModelTensor>& tensors : cut(scene.model, fragments)) {
-    part.model.tensors = std::move(tensors);
+  auto next = scene.model.tensors.begin();
+  for (const std::size_t tensors : fragments_of(scene.model, static_cast<std::size_t>(args.fragments))) {
+    part.model.tensors.assign(next, next + static_cast<std::ptrdiff_t>(tensors));
+    next += static_cast<std::ptrdiff_t>(tensors);
+    for (bench::ModelTensor& t : part.model.tensors) t.ready_ms = 0;
     Result<Answer> exchange = simulate_one(part, setting, cluster, args, false);
     if (!exchange.ok()) return exchange.status();
     const sim::Outcome& one = exchange->outcome;
@@ -80,12 +92,17 @@ Result<Answer> simulate_windows(const Scene& scene, const Setting& setting, cons
   return mean;
 }
 
-std::string windows_text(const SimulateArgs& args, std::span<const Answer> answers) {
+std::string windows_line(const SimulateArgs& args) {
   if (args.every == 0) return {};
-  std::string text = fmt::format(
+  return fmt::format(
       "a step is the mean iteration of local steps: every {} an exchange of each of {} fragment{}, {} "
       "behind\n",
       args.every, args.fragments, args.fragments == 1 ? "" : "s", args.delay);
+}
+
+std::string windows_text(const SimulateArgs& args, std::span<const Answer> answers) {
+  if (args.every == 0) return {};
+  std::string text = windows_line(args);
   for (const Answer& a : answers)
     text += fmt::format("{}: the longest exchange takes {:.1f} ms, of which {} iterations hide {:.1f} ms\n",
                         a.setting.label, a.exchange * 1e3, args.delay,

@@ -77,6 +77,7 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.torch", error) from None
 
 from tithe._exchange import together
+from tithe._torch_checkpoints import Checkpoints
 from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
 from tithe._torch_copies import take_over
 from tithe._torch_inside import InsideState, groups_inside
@@ -92,7 +93,7 @@ from tithe.torch import optim
 
 _DOING = "tithe.torch.attach()"
 
-__all__ = ["Gathered", "LocalSteps", "State", "attach", "hook", "optim", "record_model"]
+__all__ = ["Checkpoints", "Gathered", "LocalSteps", "State", "attach", "hook", "optim", "record_model"]
 
 
 def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:

@@ -39,7 +39,8 @@ Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<
   return asked;
 }
 
-Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs) {
+Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs,
+                                  std::span<const float> gradients) {
   std::size_t largest = kSizes[0];
   for (const planner::JobTensor& t : job.tensors) largest = std::max(largest, t.n);
   std::vector<std::size_t> sizes;
@@ -48,7 +49,7 @@ Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec>
   sim::Costs costs = sim::assumed_costs();
   std::vector<double> spread;
   for (const Spec& spec : codecs) {
-    Result<sim::CodecCosts> measured = sim::measure_codec(spec, sizes, spread);
+    Result<sim::CodecCosts> measured = sim::measure_codec(spec, sizes, spread, gradients);
     if (!measured.ok()) return measured.status();
     costs.codecs[to_string(spec)] = std::move(*measured);
   }

@@ -10,7 +10,9 @@ namespace tithe::automatic {
 Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<Allowance> allowed);
 
 // What these codecs cost here, at up to three sizes that the job's tensors reach. It takes some tenths of a second. All
-// else is assumed: what that gets wrong, the links' rate makes up for, since it is found with it (decide.h).
-Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs);
+// else is assumed: what that gets wrong, the links' rate makes up for, since it is found with it (decide.h). gradients:
+// of the job, which sizes and speeds depend on.
+Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs,
+                                  std::span<const float> gradients);
 
 }  // namespace tithe::automatic

@@ -14,6 +14,7 @@
 
 #include "advice/auto/ask.h"
 #include "advice/auto/facts.h"
+#include "advice/auto/sample.h"
 #include "advice/sim/profile.h"
 #include "base/text.h"
 #include "engine/peers/chosen.h"
@@ -33,6 +34,7 @@ class Automatic final : public engine::Advisor {
   void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(facts_mutex_);
     facts_.handed(layout, bucket, at_ns);
+    if (sample_) sample_->take(bucket);
   }
 
   std::string round_over(std::int64_t at_ns, const Proposal& last) override {
@@ -125,6 +127,7 @@ class Automatic final : public engine::Advisor {
 
   Facts::Step end_step(std::int64_t at_ns) {
     const std::lock_guard lock(facts_mutex_);
+    if (sample_) sample_->round_over();
     return facts_.over(at_ns);
   }
 
@@ -193,9 +196,15 @@ class Automatic final : public engine::Advisor {
 
   Status measure_codecs(const planner::Job& job) {
     if (costs_) return {};
+    std::vector<float> gradients;
+    {
+      const std::lock_guard lock(facts_mutex_);
+      if (sample_) gradients = sample_->values();
+      sample_.reset();
+    }
     std::vector<Spec> codecs = codecs_without_a_word();
     for (const Allowance& a : spec_.allowed) codecs.push_back(a.codec);
-    Result<sim::Costs> measured = measured_costs(job, codecs);
+    Result<sim::Costs> measured = measured_costs(job, codecs, gradients);
     if (!measured.ok()) return measured.status();
     costs_ = std::move(*measured);
     return {};
@@ -207,6 +216,7 @@ class Automatic final : public engine::Advisor {
 
   std::mutex facts_mutex_;  // taken by sync(), so held for a moment
   Facts facts_;
+  std::optional<Sample> sample_{std::in_place};  // until codecs have been measured
 
   mutable std::mutex mutex_;  // of all below
   Watch watch_;

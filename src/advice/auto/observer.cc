@@ -10,9 +10,11 @@
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "advice/auto/ask.h"
 #include "advice/auto/facts.h"
+#include "advice/auto/sample.h"
 #include "advice/auto/step_advice.h"
 #include "tithe/seam/catalogue.h"
 
@@ -26,29 +28,35 @@ class Observer final : public engine::Advisor {
 
   void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(mutex_);
-    if (!over_) facts_.handed(layout, bucket, at_ns);
+    if (over_) return;
+    facts_.handed(layout, bucket, at_ns);
+    sample_->take(bucket);
   }
 
   std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
     Asked asked;
+    std::vector<float> gradients;
     {
       const std::lock_guard lock(mutex_);
       if (over_) return {};
       const Facts::Step step = facts_.over(at_ns);
+      sample_->round_over();
       ++seen_;
       if (!step.same) steps_.clear();
       if (step.whole && step.same) steps_.push_back(step.seconds);
       over_ = steps_.size() >= kFirst || seen_ >= kMostUnlike;
       if (!over_) return {};
+      gradients = sample_->values();
+      sample_.reset();
       if (steps_.size() >= kFirst) {
         asked = ask(seat_, seat_.first, allowed());
         asked.job = facts_.job(seat_.lanes);
         asked.step = median({steps_.begin() + kSkip, steps_.end()});
       }
     }
-    seat_.aside([this, asked = std::move(asked)]() mutable {
+    seat_.aside([this, asked = std::move(asked), gradients = std::move(gradients)]() mutable {
       try {
-        write(answer(asked));
+        write(answer(asked, gradients));
       } catch (const std::bad_alloc&) {
         std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: there is no memory for it\n", what_.path.c_str());
       }
@@ -78,7 +86,7 @@ class Observer final : public engine::Advisor {
     return out;
   }
 
-  static std::string answer(Asked& asked) {
+  static std::string answer(Asked& asked, std::span<const float> gradients) {
     const auto trouble = [](const std::string& why) { return nlohmann::ordered_json{{"error", why}}.dump(); };
     if (asked.job.tensors.empty())
       return trouble(
@@ -92,7 +100,7 @@ class Observer final : public engine::Advisor {
     for (const Allowance& a : asked.allowed) add(a.codec);
     for (const Rule& r : asked.in_full)
       if (r.codec) add(*r.codec);
-    Result<sim::Costs> costs = measured_costs(asked.job, codecs);
+    Result<sim::Costs> costs = measured_costs(asked.job, codecs, gradients);
     if (!costs.ok()) return trouble(costs.status().what());
     asked.costs = std::move(*costs);
     const Result<Advice> advice = advise(asked);
@@ -117,6 +125,7 @@ class Observer final : public engine::Advisor {
   engine::AdvisorSeat seat_;
   std::mutex mutex_;  // of all below, and of seat_.first
   Facts facts_;
+  std::optional<Sample> sample_{std::in_place};
   std::vector<Seconds> steps_;  // alike, in turn
   std::size_t seen_ = 0;
   bool over_ = false;

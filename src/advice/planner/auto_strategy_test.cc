@@ -121,12 +121,41 @@ TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
   EXPECT_FALSE(rings("fp8:format=e5m2", 4));
 }
 
+// Sums in a tree of four to seven ranks are rounded three times; `server` rounds twice, `gather` once.
+TEST(AutoStrategy, NoTreeRoundsSumsOfFewBitsThreeTimes) {
+  for (const char* codec : {"onebit", "eden:bits=2", "topk:ratio=0.01"})
+    for (const int world : {4, 5, 6, 7}) {
+      const Usual usual{.spec = *parse_spec(codec), .world = world};
+      for (const Way& way : plan::ways_of(usual.spec, false, usual))
+        EXPECT_LE(way.strategy->cost(usual.place()).roundings, 2) << codec << " " << way.strategy->name;
+    }
+  const Usual raw{.spec = *parse_spec("fp32"), .world = 4};
+  EXPECT_TRUE(std::ranges::any_of(plan::ways_of(raw.spec, false, raw),
+                                  [](const Way& way) { return way.strategy->name == "tree"; }));
+}
+
+TEST(AutoStrategy, OfWaysThatTakeAsLongOneThatAddsInTheOrderOfRanksIsTaken) {
+  const Pace pace{.wire = 1e-9, .frames = 10e-6, .delay = 100e-6},
+      deeper{.wire = 1e-9, .frames = 10e-6, .delay = 150e-6};
+  const std::vector<Way> ways{
+      {find_strategy("tree"), pace}, {find_strategy("server"), deeper}, {find_strategy("gather"), pace}};
+  EXPECT_EQ(plan::best_way(ways, 1'000'000).strategy->name, "gather");
+  EXPECT_EQ(plan::best_way(std::span(ways).first(2), 1'000'000).strategy->name, "server");
+  EXPECT_EQ(plan::best_way(std::span(ways).first(1), 1'000'000).strategy->name, "tree");
+}
+
+// A tree has few frames, so parts were cut off for it which `server` then took with many.
+TEST(AutoStrategy, TensorsHaveFramesOfTheirOwnWhereTheWayThatIsTakenIsWorthThem) {
+  const Choices choices = Choices::of({.spec = *parse_spec("fp32"), .world = 16, .link = {3.125e9, 50e-6}});
+  EXPECT_GT(choices.min_values(), 100'000U);
+}
+
 TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
   const std::vector<double> slow = ratios(nets({0.1, 1}), true);
   EXPECT_LE(slow.back(), 1.12);
   const std::vector<double> fast = ratios(nets({10, 25}), true);
-  EXPECT_LE(fast.back(), 1.2);
-  EXPECT_GE(share_within(fast, 1.1), 0.95);
+  EXPECT_LE(fast.back(), 1.17);
+  EXPECT_GE(share_within(fast, 1.1), 0.97);
 }
 
 TEST(AutoStrategy, IsNearTheBestOverLongWays) {

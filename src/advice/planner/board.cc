@@ -16,7 +16,7 @@ namespace tithe::planner {
 namespace {
 
 constexpr int kMostSeats = 64;  // ranks that a simulation has to look at: of more, a search takes minutes
-constexpr double kMostMessages = 1e6;  // of all ranks that a simulation of one setting has to look at
+constexpr double kMostMessages = 1e5;  // of all ranks that a simulation of one setting has to look at
 
 struct Way {
   const Strategy* strategy;

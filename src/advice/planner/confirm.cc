@@ -50,7 +50,9 @@ Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment
     const bool rival = seen_[c].allowed && (fresh.compresses || !seen_[c].compresses);
     if (!whole && rival) limit = std::min(limit, seen_[c].step());
   }
-  if (limit < sim::kNever && board_.judge(assignment) > kFar * limit) {
+  const bool known_longer = std::ranges::any_of(
+      longer_, [&](const auto& known) { return limit <= known.second && known.first == assignment; });
+  if (known_longer || (limit < sim::kNever && board_.judge(assignment) > kFar * limit)) {
     fresh.outcome.step = sim::kNever;
     seen_.push_back(std::move(fresh));
     return seen_.size() - 1;
@@ -106,6 +108,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
       continue;
     }
     if (out->step >= limit) {
+      longer_.emplace_back(all, limit);
       if (!g.inside) beaten_.insert(g.option);
       continue;
     }
@@ -222,8 +225,10 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
   for (const char* strategy : {"server", "ring", "gather", "hosts", "hosts_ring"})
     out.emplace_back(fmt::format(", by {}", strategy), [this, strategy](std::size_t, Decision& d) {
       const int o = board_.find(board_.option(d.option).spec, strategy);
-      if (!d.grouped && board_.option(o).searched && board_.option(o).strategy->name == strategy)
-        d.option = o;
+      const Strategy& by = *board_.option(o).strategy;
+      if (d.grouped || !board_.option(o).searched || by.name != strategy) return;
+      d.option = o;
+      d.rounded_inside = d.rounded_inside && by.between != nullptr;
     });
   for (const std::size_t part : {std::size_t{1} << 20, std::size_t{1} << 18})
     out.emplace_back(fmt::format(", parts of {}", part), [part](std::size_t, Decision& d) {

@@ -73,7 +73,8 @@ class Confirm {
   std::size_t most_, until_ = 0;
   std::size_t steps_ = 0, worth_ = 0;  // of programs: so far, and when it is enough
   std::vector<Candidate> seen_;
-  std::set<int> beaten_;  // options whose setting is longer than another one
+  std::set<int> beaten_;                                // options whose setting is longer than another one
+  std::vector<std::pair<Assignment, Seconds>> longer_;  // settings, and what their steps are longer than
 };
 
 }  // namespace tithe::planner

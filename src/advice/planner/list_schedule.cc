@@ -2,18 +2,16 @@
 #include "advice/planner/list_schedule.h"
 
 #include <algorithm>
-#include <tuple>
+#include <functional>
 
 namespace tithe::planner {
 
-void ListSchedule::later(Seconds at, std::size_t item, What what) {
+void ListSchedule::later(Seconds at, std::uint32_t item, What what) {
   events_.push_back({at, item, what});
-  std::push_heap(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
-    return std::tie(a.at, a.item, a.what) > std::tie(b.at, b.item, b.what);
-  });
+  std::ranges::push_heap(events_, std::greater<>());
 }
 
-void ListSchedule::wait_for(What resource, std::size_t item) {
+void ListSchedule::wait_for(What resource, std::uint32_t item) {
   queues_[resource].push_back(item);
   std::push_heap(queues_[resource].begin(), queues_[resource].end(), std::greater<>());
 }
@@ -56,16 +54,14 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
   for (const std::size_t l : order)
     for (int k = 0; k < lots[l].count; ++k) {
       items_.push_back({lots[l].work});
-      later(lots[l].ready, items_.size() - 1, kStage);
+      later(lots[l].ready, static_cast<std::uint32_t>(items_.size()) - 1, kStage);
     }
   int free[kStage] = {std::max(1, lanes), 1, 1, 1};
   Seconds* busy[kStage] = {&times_.compute, &times_.up, &times_.down, &times_.inside};
   while (!events_.empty()) {
     const Seconds now = events_.front().at;
     while (!events_.empty() && events_.front().at <= now) {
-      std::pop_heap(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
-        return std::tie(a.at, a.item, a.what) > std::tie(b.at, b.item, b.what);
-      });
+      std::ranges::pop_heap(events_, std::greater<>());
       const Event e = events_.back();
       events_.pop_back();
       if (e.what != kStage) ++free[e.what];
@@ -74,7 +70,7 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
     for (const What r : {kCompute, kUp, kDown, kInside})
       while (free[r] > 0 && !queues_[r].empty()) {
         std::pop_heap(queues_[r].begin(), queues_[r].end(), std::greater<>());
-        const std::size_t i = queues_[r].back();
+        const std::uint32_t i = queues_[r].back();
         queues_[r].pop_back();
         const Stage& stage = items_[i].work->stages[items_[i].stage];
         const Seconds parts[] = {stage.compute, stage.up, stage.down, stage.inside};

@@ -6,6 +6,8 @@
 //
 //   quick      about 0.1 us per stage of a part; the simulator has the last word
 //   hidden     what ends before computing does costs nothing: the step is the later of both
+#include <compare>
+#include <cstdint>
 #include <vector>
 
 #include "advice/planner/work.h"
@@ -30,7 +32,13 @@ class ListSchedule {
   Times run(const std::vector<Lot>& lots, int lanes);
 
  private:
-  enum What : int { kCompute, kUp, kDown, kInside, kStage };  // the resources; and a stage that may begin
+  enum What : std::uint8_t {
+    kCompute,
+    kUp,
+    kDown,
+    kInside,
+    kStage
+  };  // the resources; and a stage that may begin
   struct Item {
     const Work* work = nullptr;
     std::size_t stage = 0;
@@ -38,16 +46,17 @@ class ListSchedule {
   };
   struct Event {
     Seconds at;
-    std::size_t item;
+    std::uint32_t item;
     What what;  // kStage: it may begin; else that resource has done its share of the stage
+    friend auto operator<=>(const Event&, const Event&) = default;
   };
-  void later(Seconds at, std::size_t item, What what);
-  void wait_for(What resource, std::size_t item);
+  void later(Seconds at, std::uint32_t item, What what);
+  void wait_for(What resource, std::uint32_t item);
   void over(const Event& event);
 
-  std::vector<Item> items_;                  // in the order in which they go first
-  std::vector<Event> events_;                // a heap: the earliest on top
-  std::vector<std::size_t> queues_[kStage];  // heaps: the first of the items on top
+  std::vector<Item> items_;                    // in the order in which they go first
+  std::vector<Event> events_;                  // a heap: the earliest on top
+  std::vector<std::uint32_t> queues_[kStage];  // heaps: the first of the items on top
   Times times_;
 };
 

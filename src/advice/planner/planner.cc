@@ -42,6 +42,10 @@ Seconds without_tithe(const Planned& p) {
   return least;
 }
 
+bool may_lose(const Question& question) {
+  return std::ranges::any_of(question.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
+}
+
 std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
   const std::string step = fmt::format("step {} ms{}", ms(p.outcome.step), p.estimated ? ", estimated" : "");
   const Seconds best = p.compressed > 0 ? std::min(p.compressed, p.outcome.step) : p.outcome.step;
@@ -128,6 +132,12 @@ Result<Bases> bases_of(Board& board, Confirm& confirm) {
 
 }  // namespace
 
+std::string verdict_of(const Planned& planned, const Question& question, std::string_view policy) {
+  std::string_view argument;
+  const Result<const Policy*> found = find_policy(policy, argument);
+  return verdict_of(planned, found.ok() && *found == &timeline_policy, may_lose(question));
+}
+
 Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside) {
   std::string_view argument;
   const Result<const Policy*> found = find_policy(policy, argument);
@@ -165,8 +175,7 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
   if (!own.ok()) return own.status();
   std::size_t best = *own;
   const bool searches = *found == &timeline_policy;
-  const bool may =
-      std::ranges::any_of(question.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
+  const bool may = may_lose(question);
   if (*found == &bf16_policy || *found == &raw_policy) {
     const std::string& name = *found == &bf16_policy ? out.bf16.name : out.fp32.name;
     for (std::size_t c = 0; c < out.bases.size(); ++c)
@@ -213,7 +222,7 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
   out.outcome = chosen.outcome;
   out.estimated = too_many(question);
   out.simulated = confirm.seen().size();
-  out.verdict = verdict_of(out, searches, may);
+  out.verdict = verdict_of(out, question, policy);
   return out;
 }
 

@@ -27,12 +27,13 @@ struct Planned {
   std::string policy;
   std::vector<Rule> rules;
   Assignment assignment;
-  sim::Outcome outcome;     // of a step under it
-  Baseline fp32, bf16;      // the best of each
-  Baseline single;          // the best codec and strategy for all tensors, of those that all of them may have
-  Seconds lossless = 0;     // the best step that was found without a loss that needs to be allowed: fp32, bf16 and zip
-  Seconds compressed = 0;   // the best that was found with it; 0: there is none
-  bool compresses = false;  // the plan does
+  sim::Outcome outcome;  // of a step under it
+  Baseline fp32, bf16;   // the best of each
+  Baseline single;       // the best codec and strategy for all tensors, of those that all of them may have
+  Seconds lossless =
+      0;  // the best step that was found without a loss that needs to be allowed: fp32, bf16 and zip
+  Seconds compressed = 0;        // the best that was found with it; 0: there is none
+  bool compresses = false;       // the plan does
   std::vector<Candidate> bases;  // these, as they were tried
   std::size_t simulated =
       0;  // assignments that were simulated, to the end or until they were longer than another
@@ -42,6 +43,9 @@ struct Planned {
   // How many times as fast compression makes the step; at most 1 where the plan does not compress.
   double gain() const { return compresses ? lossless / outcome.step : 1.0; }
 };
+
+// What its text says: of a plan whose figures are all there, made for this question by this policy.
+std::string verdict_of(const Planned& planned, const Question& question, std::string_view policy);
 
 // `beside`: a plan for the same question, whose baselines this one then has too.
 Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside = nullptr);

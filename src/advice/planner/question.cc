@@ -18,7 +18,14 @@ Status check(const Question& question) {
   const Job& job = question.job;
   if (job.tensors.empty())
     return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
-  if (question.cluster.world() < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  const int world = question.cluster.world();
+  if (world < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  if (world > kMostPlanned)
+    return Status(Code::kInvalid,
+                  fmt::format("{} ranks: plans are made for at most {}, since a search simulates many steps; "
+                              "ask for fewer (--ranks), and give what it finds to tithe simulate --choices "
+                              "with all of them",
+                              world, kMostPlanned));
   for (const Allowance& a : question.allowed) {
     if (const auto known = question.costs.of(a.codec); !known.ok()) return known.status();
     if (a.match.empty()) continue;
@@ -45,7 +52,7 @@ Result<sim::Workload> workload_of(const Question& question, std::span<const Rule
       engine::choices_of(options, question.cluster.world(), question.cluster.shared());
   if (!choices.ok()) return choices.status();
   sim::Workload work;
-  work.compute = question.job.compute;
+  work.compute = question.job.compute - question.job.behind;
   work.lanes = question.job.lanes;
   std::size_t first = 0;
   for (const std::size_t end : question.job.bucket_ends) {
@@ -64,7 +71,13 @@ Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> ru
                               Seconds limit) {
   const Result<sim::Workload> work = workload_of(question, rules);
   if (!work.ok()) return work.status();
-  return sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit);
+  Result<sim::Outcome> out =
+      sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit);
+  if (out.ok() && question.job.behind > 0 && out->step < sim::kNever) {
+    out->step = std::max(out->step, question.job.compute);
+    out->exposed = out->step - question.job.compute;
+  }
+  return out;
 }
 
 }  // namespace tithe::planner

@@ -31,6 +31,7 @@ struct Job {
   std::vector<std::size_t> bucket_ends;  // tensors up to this one are handed over with the last of them
   Seconds compute = 0;                   // forward and backward
   int lanes = 1;                         // compute lanes of a rank
+  Seconds behind = 0;  // the last of `compute`: ranks' word that the round is over does not wait for it
 };
 
 using tithe::Allowance, tithe::always_allowed, tithe::parse_allowance;
@@ -42,8 +43,10 @@ struct Question {
   std::vector<Allowance> allowed;
 };
 
-// kInvalid, with the cure, for what no plan can answer: no tensors, an allowance that takes no tensor, a codec whose
-// costs nobody knows.
+inline constexpr int kMostPlanned = 4096;  // ranks: some seconds
+
+// kInvalid, with the cure, for what no plan can answer: no tensors, more ranks than that, an allowance that takes no
+// tensor, a codec whose costs nobody knows.
 Status check(const Question& question);
 
 // The codecs that a tensor may have: fp32, bf16, zip, then the others in the order in which they are allowed.

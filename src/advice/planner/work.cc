@@ -17,30 +17,34 @@ using engine::StepKind;
 
 constexpr std::size_t kMostStages = 12;
 
-// By seat and step: how many messages lie behind it, one after the other. They settle from the first on: as many passes
-// as there are hops.
+// By seat and step: how many messages lie behind it, one after the other. Steps are followed in an order in which they
+// can run, so that a ring of very many hosts costs no more than its steps.
 std::vector<std::vector<int>> hops_of(const sim::Script& script) {
-  std::vector<std::vector<int>> hops;
-  for (const sim::Role& role : script.roles) hops.emplace_back(role.program.steps.size());
-  for (bool moved = true; moved;) {
-    moved = false;
-    const auto at_least = [&](int& hop, int least) {
-      moved = moved || hop < least;
-      hop = std::max(hop, least);
-    };
-    for (std::size_t r = 0; r < script.roles.size(); ++r) {
-      const sim::Role& role = script.roles[r];
-      const Program& p = role.program;
-      for (std::size_t s = 0; s < p.steps.size(); ++s) {
-        if (p.steps[s].kind == StepKind::kRecv) {
-          const sim::Met sent = role.met[s];
-          at_least(hops[r][s],
-                   hops[static_cast<std::size_t>(sent.seat)][static_cast<std::size_t>(sent.step)] + 1);
-        }
-        for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k)
-          at_least(hops[r][static_cast<std::size_t>(p.indices[p.steps[s].next.first + k])], hops[r][s]);
-      }
+  std::vector<std::vector<int>> hops, waits;
+  std::vector<sim::Met> ready;
+  for (std::size_t r = 0; r < script.roles.size(); ++r) {
+    const Program& p = script.roles[r].program;
+    hops.emplace_back(p.steps.size());
+    waits.push_back(p.waits);
+    for (std::size_t s = 0; s < p.steps.size(); ++s) {
+      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for what is sent
+      if (waits[r][s] == 0) ready.push_back({static_cast<int>(r), static_cast<int>(s)});
     }
+  }
+  while (!ready.empty()) {
+    const auto seat = static_cast<std::size_t>(ready.back().seat);
+    const auto step = static_cast<std::size_t>(ready.back().step);
+    ready.pop_back();
+    const sim::Role& role = script.roles[seat];
+    const Program& p = role.program;
+    const auto before = [&](sim::Met at, int messages) {
+      const auto r = static_cast<std::size_t>(at.seat), s = static_cast<std::size_t>(at.step);
+      hops[r][s] = std::max(hops[r][s], hops[seat][step] + messages);
+      if (--waits[r][s] == 0) ready.push_back(at);
+    };
+    if (p.steps[step].kind == StepKind::kSend) before(role.met[step], 1);
+    for (std::uint32_t k = 0; k < p.steps[step].next.count; ++k)
+      before({static_cast<int>(seat), p.indices[p.steps[step].next.first + k]}, 0);
   }
   return hops;
 }
@@ -188,6 +192,7 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   TITHE_TRY(writer->scripts.draw(*part.strategy));
   const Result<std::shared_ptr<const sim::Script>> script = writer->scripts.of(part, false);
   if (!script.ok()) return script.status();
+  writer->scripts.forget();  // each is asked for once, and thousands of sizes would fill memory
   const std::vector<std::vector<int>> hops = hops_of(**script);
   // Cores that ranks share are shared; a lane is one core at most.
   double share = 1;

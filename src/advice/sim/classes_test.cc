@@ -30,7 +30,7 @@ TEST(Classes, OneRankStandsForAllWhereEachHasAHost) {
 }
 
 TEST(Classes, OneRankStandsForAllWhereHostsAreTreatedApart) {
-  for (const char* strategy : {"server", "gather", "hosts", "hosts_ring"})
+  for (const char* strategy : {"server", "gather", "hosts", "hosts_gather", "hosts_ring"})
     EXPECT_EQ(seats(hosts_of(16, 4), {strategy}), 1) << strategy;
 }
 
@@ -44,8 +44,6 @@ TEST(Classes, NobodyStandsForWhoIsNotAlike) {
   for (const char* strategy : {"aggregator", "tree"})
     EXPECT_EQ(seats(hosts_of(8, 1), {strategy}), 8) << strategy;
   EXPECT_EQ(seats(hosts_of(4, 2), {"server", "tree"}), 8);
-  // Frames are passed on inside a host in the order of ranks, which is not the order in which they come to each.
-  EXPECT_EQ(seats(hosts_of(4, 2), {"hosts_gather"}), 8);
   const Result<Cluster> uneven =
       Cluster::parse("[[hosts]]\ncount = 2\nrate = \"1Gb/s\"\n[[hosts]]\nrate = \"2Gb/s\"\n", "test.toml");
   ASSERT_TRUE(uneven.ok());

@@ -33,7 +33,7 @@ class Cores {
   // When something changes by itself: work ends, a slice, or a wait; kNever if there is no work.
   Seconds next_end();
   // Moves to `now`, at most next_end(), and takes the tags of the work that has ended: core by core; where it is
-  // shared, in the order in which it began.
+  // shared, in the order in which it began. They stay until the next advance().
   std::span<const std::uint64_t> advance(Seconds now);
   double used() const { return used_; }  // core seconds so far, of this work
 

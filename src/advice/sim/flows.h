@@ -40,7 +40,7 @@ class Flows {
   // When the next flow ends, if nothing else starts; kNever if there is none.
   Seconds next_end();
   // Moves to `now`, at most next_end(), and takes the tags of the flows that have ended: route by route, in each those
-  // that had least left first, and of equals the one that began first.
+  // that had least left first, and of equals the one that began first. They stay until the next advance().
   std::span<const std::uint64_t> advance(Seconds now);
 
   std::size_t active() const { return active_; }

@@ -189,9 +189,7 @@ bool World::step_clock() {
   if (next == kNever) return false;
   now_ = std::max(now_, next);
   if (machine < cores_.size()) {
-    const auto ended = cores_[machine].advance(next);
-    const std::vector<std::uint64_t> tags(ended.begin(), ended.end());
-    for (const std::uint64_t t : tags) {
+    for (const std::uint64_t t : cores_[machine].advance(next)) {
       const auto number = static_cast<std::uint32_t>(t & 0xffffffffffULL);
       const std::uint64_t lane = t >> 40 & 0xfffff;
       if (static_cast<Whose>(t >> 60) == Whose::kMessage)
@@ -206,9 +204,7 @@ bool World::step_clock() {
     return true;
   }
   if (flow <= next) {
-    const auto ended = flows_.advance(flow);
-    const std::vector<std::uint64_t> tags(ended.begin(), ended.end());
-    for (const std::uint64_t t : tags) {
+    for (const std::uint64_t t : flows_.advance(flow)) {
       const auto number = static_cast<std::uint32_t>(t);
       Pair& p = pair_of(messages_[number]);
       p.busy = false;

@@ -31,23 +31,33 @@ std::uint16_t scale_of(const Coder& coder, const Block& block, double norm, cons
 namespace {
 
 enum Param : std::size_t { kBits, kScale };
-constexpr std::string_view kWords[] = {"1", "2", "3", "4"};
+constexpr std::string_view kWords[] = {"1", "1.6", "2", "3", "4"};
 constexpr std::string_view kScales[] = {"fit", "unbiased"};
 constexpr ParamSpec kParams[] = {
-    {"bits", 3, 0, 3, "per value: 2^bits levels, those of least error for normal values", kWords},
+    {"bits", 4, 0, 4, "per value: 2^bits levels, those of least error for normal values; three with 1.6",
+     kWords},
     {"scale", 0, 0, 1, "of a block: fit has the least error; unbiased is as published, for feedback=none",
      kScales}};
 
+const Levels& levels_of(const Settings& s) { return kLevels[static_cast<std::size_t>(s[kBits])]; }
 Coder coder_of(const Settings& s, std::uint64_t key, std::uint64_t own = 0) {
-  return {kLevels[static_cast<std::size_t>(s[kBits])], s[kScale] != 0, key, own};
+  return {levels_of(s), s[kScale] != 0, key, own};
 }
-unsigned bits_of(const Settings& s) { return static_cast<unsigned>(s[kBits]) + 1; }
 std::size_t bound(const Settings& s, std::size_t n) {
-  return each_block(bits_of(s), n, n / kBlock, [](const Block&, std::size_t) {});
+  return each_block(levels_of(s), n, n / kBlock, [](const Block&, std::size_t) {});
 }
 
 std::uint64_t key_of(ByteView payload) { return wire::get<std::uint64_t>(payload.data()); }
 float scale_at(const std::uint8_t* at) { return bf16::Format::unpack(wire::get<std::uint16_t>(at)); }
+
+// True if all bytes are digits, and those of no value are 0.
+bool are_digits(const std::uint8_t* codes, std::size_t width, std::size_t bytes) {
+  const std::size_t whole = width - 4 * bytes;  // these have five digits
+  std::uint8_t most = 0, most_of_four = 0;
+  for (std::size_t i = 0; i < whole; ++i) most = std::max(most, codes[i]);
+  for (std::size_t i = whole; i < bytes; ++i) most_of_four = std::max(most_of_four, codes[i]);
+  return most < kPowers[5] && most_of_four < kPowers[4];
+}
 
 // True if a scale above 0 is one, and no value that the block stands for is beyond the floats: none is larger than the
 // scale times the sizes of all levels.
@@ -63,11 +73,11 @@ bool is_scale(const Levels& levels, const Block& block, const std::uint8_t* at) 
 
 Status check(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("eden", payload.size(), bound(call.settings, n)));
-  const Levels& levels = kLevels[bits_of(call.settings) - 1];
-  const unsigned bits = levels.bits;
-  if (payload[8] != bits || payload[9] != 0) return {Code::kCorrupt, "eden: other bits than were asked for"};
+  const Levels& levels = levels_of(call.settings);
+  if (payload[8] != levels.bits || payload[9] != 0)
+    return {Code::kCorrupt, "eden: other bits than were asked for"};
   Status found;
-  each_block(bits, n, 0, [&](const Block& block, std::size_t offset) {
+  each_block(levels, n, 0, [&](const Block& block, std::size_t offset) {
     const std::uint8_t* at = &payload[offset];
     const auto refuse = [&](const char* why) {
       found = {Code::kCorrupt,
@@ -78,8 +88,10 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
         if (!is_finite(wire::get<float>(at + 4 * i))) refuse("not finite, one");
       return;
     }
+    if (levels.bits == kThree && !are_digits(at + kScaleBytes, block.width, levels.bytes(block.width)))
+      refuse("no digits");
     if (wire::get<std::uint16_t>(at) == 0) {
-      if (!std::all_of(at + kScaleBytes, at + block.bytes(bits), [](std::uint8_t b) { return b == 0; }))
+      if (!std::all_of(at + kScaleBytes, at + block.bytes(levels), [](std::uint8_t b) { return b == 0; }))
         refuse("codes without a scale");
     } else if (!is_scale(levels, block, at)) {
       refuse("no scale");
@@ -119,7 +131,7 @@ void rotate_back(const Coder& coder, const Block& block, Values& x) {
 }  // namespace
 
 bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at) {
-  std::fill_n(at, block.bytes(coder.levels.bits), std::uint8_t{0});
+  std::fill_n(at, block.bytes(coder.levels), std::uint8_t{0});
   Values x{};
   std::uint32_t peak = 0;
   for (std::size_t i = 0; i < in.n; ++i) {
@@ -212,13 +224,12 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   out[9] = 0;
   bool finite = true;
   const std::size_t done = kWith.encode(coder, in, out.data(), finite);
-  const std::size_t bytes =
-      each_block(coder.levels.bits, in.n, done, [&](const Block& block, std::size_t offset) {
-        const Carry part = block::part(in, block.first, block.values);
-        finite = (block.width == 0 ? encode_raw(part, &out[offset])
-                                   : encode_block(coder, block, part, &out[offset])) &&
-                 finite;
-      });
+  const std::size_t bytes = each_block(coder.levels, in.n, done, [&](const Block& block, std::size_t offset) {
+    const Carry part = block::part(in, block.first, block.values);
+    finite = (block.width == 0 ? encode_raw(part, &out[offset])
+                               : encode_block(coder, block, part, &out[offset])) &&
+             finite;
+  });
   return Encoded{bytes, finite};
 }
 
@@ -229,7 +240,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
     if (key_of(p) != key_of(payloads[0])) return {Code::kCorrupt, "eden: ranks draw different signs"};
   const Coder coder = coder_of(call.settings, payloads.empty() ? 0 : key_of(payloads[0]));
   const std::size_t done = kWith.decode(coder, payloads, how, out);
-  each_block(coder.levels.bits, out.size(), done, [&](const Block& block, std::size_t offset) {
+  each_block(coder.levels, out.size(), done, [&](const Block& block, std::size_t offset) {
     if (block.width == 0)
       decode_raw(block, offset, payloads, how, out);
     else
@@ -242,8 +253,8 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 // small it is large.
 double contraction(const Settings& s, std::size_t) {
   if (s[kScale] != 0) return std::numeric_limits<double>::infinity();
-  const unsigned bits = bits_of(s);
-  return (bits == 1 ? kLosesOneBit : kMajorants[bits - 2].mean()) + 0x1p-17;
+  const auto which = static_cast<std::size_t>(s[kBits]);
+  return (which == 0 ? kLosesOneBit : kMajorants[which - 1].mean()) + 0x1p-17;
 }
 
 constexpr Law kLaws[] = {Law::kDecode, Law::kConcat};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // eden: a random rotation makes the values of a block nearly normal; each becomes one of 2^bits levels that suit a
-// normal value, and the block gets one scale (Vargaftik et al., "DRIVE", NeurIPS 2021, and "EDEN", ICML 2022).
+// normal value (3 levels with 1.6 bits), and the block gets one scale (Vargaftik et al., "DRIVE", NeurIPS 2021, and
+// "EDEN", ICML 2022).
 //
 //   rotate   codec/shared/rotation/rotation.h, with signs that are equal on all ranks and new in each round
 //   round    to the nearest level. Levels and the borders between them are small whole numbers (kLevels), within 1 % of
@@ -22,7 +23,7 @@
 // Differs from the published form: feedback and the scale that suits it; blocks instead of whole tensors; steps, which
 // change <r, q> by less than 2^-11 of it.
 //
-// Layout   u64 key of the signs | u8 bits | u8 0, then per block
+// Layout   u64 key of the signs | u8 bits, 16 for 1.6 | u8 0, then per block
 //          bf16 scale | codes (put_code), or values as f32
 #include <algorithm>
 #include <array>
@@ -57,7 +58,11 @@ inline constexpr float kSafeScale = 0x1p112F;
 inline constexpr float kLeastEnergy = 0x1p-80F;
 inline constexpr float kMostEnergy = 0x1p120F;
 
-// A code is the number of a level, by size, and above it one bit for minus.
+// In place of bits: codes are digits of base 3, five to a byte, which is 1.6 bits.
+inline constexpr unsigned kThree = 16;
+inline constexpr std::array<std::uint8_t, 6> kPowers = {1, 3, 9, 27, 81, 243};  // of 3
+
+// A code is the number of a level, by size, and above it one bit for minus. Of three levels: 0, 1, and 2 for minus 1.
 struct Levels {
   unsigned bits;
   std::array<std::uint8_t, 8> size;  // of the levels
@@ -69,15 +74,23 @@ struct Levels {
     return k;
   }
   unsigned code(int steps) const {
-    return number((steps < 0 ? ~steps : steps) / 64) | (steps < 0 ? 1U << (bits - 1) : 0U);
+    const unsigned k = number((steps < 0 ? ~steps : steps) / 64);
+    if (bits == kThree) return steps < 0 ? 2 * k : k;
+    return k | (steps < 0 ? 1U << (bits - 1) : 0U);
   }
   int level(unsigned code) const {
+    if (bits == kThree) return code == 2 ? -1 : static_cast<int>(code);
     const unsigned minus = 1U << (bits - 1);
     return (code & minus) != 0 ? -size[code & (minus - 1)] : size[code];
   }
+  // Of the codes of a block.
+  constexpr std::size_t bytes(std::size_t width) const {
+    return bits == kThree ? (width + 4) / 5 : width * bits / 8;
+  }
 };
-inline constexpr std::array<Levels, 4> kLevels = {{
+inline constexpr std::array<Levels, 5> kLevels = {{
     {1, {1}, {255, 255, 255, 255, 255, 255, 255}},
+    {kThree, {0, 1}, {20, 255, 255, 255, 255, 255, 255}},
     {2, {3, 10}, {31, 255, 255, 255, 255, 255, 255}},
     {3, {3, 9, 16, 26}, {16, 33, 56, 255, 255, 255, 255}},
     {4, {2, 6, 10, 15, 20, 26, 33, 43}, {8, 16, 25, 35, 46, 59, 76}},
@@ -87,15 +100,16 @@ inline constexpr std::array<Levels, 4> kLevels = {{
 // block's values with random signs: E z^2 = 1, E z^4 <= 3, E z^6 <= 15, as of a normal one. The scale of least error
 // loses no more than any other s, hence at most E (z - s q)^2. For the s below, (z - s q)^2 is nowhere above
 // a + b z^2 + c z^4 + d z^6, so the mean is at most a + b + 3 c + 15 d. One bit loses 1 - (E |z|)^2, and
-// E |z| >= 1 / sqrt(2) (Szarek 1976). Normal values lose 0.364, 0.118, 0.0346, 0.0096.
+// E |z| >= 1 / sqrt(2) (Szarek 1976). Normal values lose 0.364, 0.190, 0.118, 0.0346, 0.0096.
 struct Majorant {
   double s, a, b, c, d;
   constexpr double mean() const { return a + b + 3 * c + 15 * d; }
 };
-inline constexpr std::array<Majorant, 3> kMajorants = {
-    {{0.14911, 0.2004, 0.07583, 0, 0.00194},
+inline constexpr std::array<Majorant, 4> kMajorants = {
+    {{1.25, 0.50192, -0.31682, 0.08323, 0},
+     {0.14911, 0.2004, 0.07583, 0, 0.00194},
      {0.08319, 0.06246, 0.02184, 0.0033, 0.00055},
-     {0.06255, 0.02146, 0.00523, 0, 0.00041}}};  // from 2 bits on
+     {0.06255, 0.02146, 0.00523, 0, 0.00041}}};  // from 1.6 bits on
 inline constexpr double kLosesOneBit = 0.5;
 
 // A rotated value in steps of 1/2048 deviation; 16 deviations are the most that is told apart.
@@ -118,26 +132,29 @@ struct Block {
     const std::size_t width = above == kLeastWidth || 4 * remain > 3 * above ? above : above / 2;
     return {first, std::min(remain, width), width};
   }
-  std::size_t bytes(unsigned bits) const { return width == 0 ? 4 * values : kScaleBytes + width * bits / 8; }
+  std::size_t bytes(const Levels& levels) const {
+    return width == 0 ? 4 * values : kScaleBytes + levels.bytes(width);
+  }
 };
 
 // Calls use(block, offset in the payload) for each block of n values, but for the first `done` whole ones; returns the
 // payload's bytes.
 template <typename Use>
-std::size_t each_block(unsigned bits, std::size_t n, std::size_t done, const Use& use) {
-  std::size_t offset = kHead + done * Block{0, kBlock, kBlock}.bytes(bits);
+std::size_t each_block(const Levels& levels, std::size_t n, std::size_t done, const Use& use) {
+  std::size_t offset = kHead + done * Block{0, kBlock, kBlock}.bytes(levels);
   for (std::size_t first = done * kBlock; first < n;) {
     const Block block = Block::at(first, n);
     use(block, offset);
     first += block.values;
-    offset += block.bytes(bits);
+    offset += block.bytes(levels);
   }
   return offset;
 }
 
 // Codes are cut into fields of 4, 2 or 1 bits; 3 bits are a field of 2, and after all of those one of 1. The fields of
 // a block of w codes stand in B = w f / 8 bytes: that of code i in byte i mod B, from bit f (i / B) on. So vectors of
-// any size pack codes that are B apart, without moving a byte.
+// any size pack codes that are B apart, without moving a byte. Digits stand likewise: that of code i in byte i mod B,
+// times 3^(i / B), with B a fifth of w, rounded up.
 template <typename Use>
 void each_field(unsigned bits, std::size_t width, const Use& use) {
   const unsigned low = bits == 3 ? 2 : bits;
@@ -147,6 +164,11 @@ void each_field(unsigned bits, std::size_t width, const Use& use) {
 // All bits of the block's codes must be 0 before.
 inline void put_code(std::uint8_t* codes, const Levels& levels, std::size_t width, std::size_t i,
                      unsigned code) {
+  if (levels.bits == kThree) {
+    const std::size_t bytes = levels.bytes(width);
+    codes[i % bytes] = static_cast<std::uint8_t>(codes[i % bytes] + code * kPowers[i / bytes]);
+    return;
+  }
   each_field(levels.bits, width, [&](unsigned from, unsigned field, std::size_t offset) {
     const std::size_t bytes = width * field / 8;
     std::uint8_t& byte = codes[offset + i % bytes];
@@ -154,6 +176,10 @@ inline void put_code(std::uint8_t* codes, const Levels& levels, std::size_t widt
   });
 }
 inline unsigned get_code(const std::uint8_t* codes, const Levels& levels, std::size_t width, std::size_t i) {
+  if (levels.bits == kThree) {
+    const std::size_t bytes = levels.bytes(width);
+    return codes[i % bytes] / kPowers[i / bytes] % 3;
+  }
   unsigned code = 0;
   each_field(levels.bits, width, [&](unsigned from, unsigned field, std::size_t offset) {
     const std::size_t bytes = width * field / 8;

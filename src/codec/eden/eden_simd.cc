@@ -15,7 +15,7 @@
 #define HWY_TARGET_INCLUDE "codec/eden/eden_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/shared/rotation/rotation_simd_inl.h"
+#include "codec/eden/eden_codes_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::eden::HWY_NAMESPACE {
@@ -27,207 +27,6 @@ std::size_t decode(const Coder&, std::span<const ByteView>, const Merge&, std::s
 
 #else
 using namespace rotation::HWY_NAMESPACE;
-
-using Octs = Tag<std::int8_t>;
-using UOcts = Tag<std::uint8_t>;
-using VI = hn::Vec<Ints>;
-using VS = hn::Vec<Shorts>;
-using VO = hn::Vec<Octs>;
-using VU = hn::Vec<UOcts>;
-constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // values whose codes fill a vector
-
-// ---- From rotated values to codes
-
-// 16 bytes, in every 16 of a vector.
-template <typename Of>
-HWY_INLINE VO table(Of of) {
-  HWY_ALIGN std::int8_t each[16];
-  for (unsigned k = 0; k < 16; ++k) each[k] = static_cast<std::int8_t>(of(k));
-  return hn::LoadDup128(Octs(), each);
-}
-
-HWY_INLINE VU octets_at(const std::uint8_t* p) { return hn::LoadU(UOcts(), p); }
-HWY_INLINE VU down(VU v, std::size_t bits) {
-  const hn::RebindToUnsigned<Shorts> d;
-  return hn::BitCast(UOcts(), hn::ShiftRightSame(hn::BitCast(d, v), static_cast<int>(bits)));
-}
-HWY_INLINE VU up(VU v, std::size_t bits) {
-  const hn::RebindToUnsigned<Shorts> d;
-  return hn::BitCast(UOcts(), hn::ShiftLeftSame(hn::BitCast(d, v), static_cast<int>(bits)));
-}
-HWY_INLINE VU low_bits(VU v, unsigned bits) {
-  return hn::And(v, hn::Set(UOcts(), static_cast<std::uint8_t>((1U << bits) - 1)));
-}
-
-// Two vectors as one of bytes, held at their ends; every 16 bytes hold 8 of a, then 8 of b.
-HWY_INLINE VO as_octets(VS a, VS b) {
-#if HWY_TARGET == HWY_AVX2
-  return VO{_mm256_packs_epi16(a.raw, b.raw)};
-#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  return VO{_mm512_packs_epi16(a.raw, b.raw)};
-#else
-  const hn::Half<Octs> half;
-  return hn::Combine(Octs(), hn::DemoteTo(half, b), hn::DemoteTo(half, a));
-#endif
-}
-
-// Brings what as_octets made of four vectors into the order of the values.
-class InOrder {
- public:
-  HWY_INLINE InOrder() {
-    constexpr std::size_t kBlocks = kOcts / 16;
-    HWY_ALIGN std::int32_t from[hn::MaxLanes(Ints())];
-    for (std::size_t k = 0; k < hn::MaxLanes(Ints()); ++k)
-      from[k] = static_cast<std::int32_t>(k % kBlocks * 4 + k / kBlocks);
-    from_ = hn::Load(Ints(), from);
-  }
-  HWY_INLINE VO operator()(VO v) const {
-    return hn::BitCast(Octs(),
-                       hn::TableLookupLanes(hn::BitCast(Ints(), v), hn::IndicesFromVec(Ints(), from_)));
-  }
-
- private:
-  VI from_;
-};
-
-// The number of a level's size, from a cell's. Of 8 cells in a row one at most is a border, and which is in a table.
-template <unsigned kBits>
-class Numbers {
- public:
-  HWY_INLINE explicit Numbers(const Levels& levels)
-      : start_(table([&](unsigned k) { return levels.number(static_cast<int>(8 * k)); })),
-        below_(table([&](unsigned k) { return border(levels, 8 * k) - 1; })) {}
-  HWY_INLINE VO of(VO cell) const {
-    const VO eighth = hn::BitCast(Octs(), low_bits(down(hn::BitCast(UOcts(), cell), 3), 4));
-    const VO below = hn::TableLookupBytes(below_, eighth);
-    return hn::Sub(hn::TableLookupBytes(start_, eighth), hn::VecFromMask(Octs(), hn::Gt(cell, below)));
-  }
-
- private:
-  // The border behind cell `from` and before cell from + 8; 128: there is none.
-  static int border(const Levels& levels, unsigned from) {
-    for (const unsigned cell : levels.from)
-      if (from < cell && cell < from + 8) return static_cast<int>(cell);
-    return 128;
-  }
-  VO start_;
-  VO below_;
-};
-template <>
-class Numbers<2> {
- public:
-  HWY_INLINE explicit Numbers(const Levels& levels)
-      : below_(hn::Set(Octs(), static_cast<std::int8_t>(levels.from[0] - 1))) {}
-  HWY_INLINE VO of(VO cell) const {
-    return hn::Sub(hn::Zero(Octs()), hn::VecFromMask(Octs(), hn::Gt(cell, below_)));
-  }
-
- private:
-  VO below_;
-};
-template <>
-class Numbers<1> {
- public:
-  HWY_INLINE explicit Numbers(const Levels&) {}
-  HWY_INLINE VO of(VO) const { return hn::Zero(Octs()); }
-};
-
-// A sum of products of whole numbers.
-class Sum {
- public:
-  HWY_INLINE Sum() : even_(hn::Zero(Ints())), odd_(hn::Zero(Ints())) {}
-  HWY_INLINE void add(VS a, VS b) { even_ = hn::ReorderWidenMulAccumulate(Ints(), a, b, even_, odd_); }
-  HWY_INLINE VI all() const { return hn::Add(even_, odd_); }
-
- private:
-  VI even_;
-  VI odd_;
-};
-HWY_INLINE std::int64_t total(const Sum& a, const Sum& b) {  // at most 2^15 43 kBlock
-  return hn::GetLane(hn::SumOfLanes(Ints(), hn::Add(a.all(), b.all())));
-}
-
-// Writes codes and levels of the rotated values in x, both in the order that narrowing leaves them in: pack() and
-// leave() bring them back into that of the values.
-template <unsigned kBits, typename Fetch>
-HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, float steps_per_unit,
-                          std::uint8_t* HWY_RESTRICT codes, std::int16_t* HWY_RESTRICT level, Fetch fetch) {
-  const VF per = hn::Set(Floats(), steps_per_unit);
-  const Numbers<kBits> numbers(levels);
-  const VO sizes = table([&](unsigned k) { return k < levels.size.size() ? levels.size[k] : 0; });
-  const VO minus = hn::Set(Octs(), static_cast<std::int8_t>(1U << (kBits - 1)));
-  Sum with_values[2], with_itself[2];
-  for (std::size_t i = 0; i < kBlock; i += kOcts) {
-    fetch(i);
-    VI steps[4];
-    for (std::size_t k = 0; k < 4; ++k)
-      steps[k] = hn::NearestInt(hn::Mul(hn::Load(Floats(), x + i + k * lanes()), per));
-    const VS a = hn::ReorderDemote2To(Shorts(), steps[0], steps[1]);
-    const VS b = hn::ReorderDemote2To(Shorts(), steps[2], steps[3]);
-    const VO cell = as_octets(hn::ShiftRight<6>(a), hn::ShiftRight<6>(b));
-    const VO negative = hn::BroadcastSignBit(cell);
-    const VO number = numbers.of(hn::Xor(cell, negative));
-    const VO q = hn::Sub(hn::Xor(hn::TableLookupBytes(sizes, number), negative), negative);
-    hn::Store(hn::Or(number, hn::And(negative, minus)), Octs(), reinterpret_cast<std::int8_t*>(codes) + i);
-    const VO none = hn::Zero(Octs());
-    const VS qa = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveLower(Octs(), none, q)));
-    const VS qb = hn::ShiftRight<8>(hn::BitCast(Shorts(), hn::InterleaveUpper(Octs(), none, q)));
-    hn::Store(qa, Shorts(), level + i);
-    hn::Store(qb, Shorts(), level + i + kOcts / 2);
-    with_values[0].add(a, qa);
-    with_values[1].add(b, qb);
-    with_itself[0].add(qa, qa);
-    with_itself[1].add(qb, qb);
-  }
-  return {total(with_values[0], with_values[1]), total(with_itself[0], with_itself[1])};
-}
-
-// ---- Fields: each_field of eden.h, for whole blocks
-
-// Packs bits kFrom .. kFrom + kField - 1 of each code.
-template <unsigned kFrom, unsigned kField, unsigned kBits>
-HWY_INLINE void pack_field(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_RESTRICT out) {
-  constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
-  const InOrder in_order;
-  for (std::size_t j = 0; j < kBytes; j += kOcts) {
-    VU packed = hn::Zero(UOcts());
-    for (std::size_t k = 0; k < kFields; ++k) {
-      VU code = octets_at(codes + k * kBytes + j);
-      if (kFrom > 0) code = down(code, kFrom);  // with bits of the next code above
-      if (kField < kBits) code = low_bits(code, kField);
-      packed = hn::Or(packed, up(code, k * kField));
-    }
-    hn::StoreU(hn::BitCast(UOcts(), in_order(hn::BitCast(Octs(), packed))), UOcts(), out + j);
-  }
-}
-template <unsigned kBits>
-HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
-  if constexpr (kBits == 3) {
-    pack_field<0, 2, 3>(codes, out);
-    pack_field<2, 1, 3>(codes, out + kBlock / 4);
-  } else {
-    pack_field<0, kBits, kBits>(codes, out);
-  }
-}
-
-// The levels of a block's codes.
-template <unsigned kBits>
-HWY_INLINE void levels_of(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
-                          std::int8_t* HWY_RESTRICT level) {
-  constexpr unsigned kField = kBits == 3 ? 2 : kBits;
-  constexpr std::size_t kFields = 8 / kField, kBytes = kBlock / kFields;
-  for (std::size_t k = 0; k < kFields; ++k)
-    for (std::size_t j = 0; j < kBytes; j += kOcts) {
-      const std::size_t i = k * kBytes + j;
-      VU code = low_bits(down(octets_at(codes + j), k * kField), kField);
-      if (kBits == 3) {
-        constexpr std::size_t kHigh = kBlock / 8;  // bytes
-        const VU high = low_bits(down(octets_at(codes + kBytes + i % kHigh), i / kHigh), 1);
-        code = hn::Or(code, up(high, 2));
-      }
-      hn::Store(hn::TableLookupBytes(of_code, hn::BitCast(Octs(), code)), Octs(), level + i);
-    }
-}
 
 // ---- Encode
 
@@ -277,7 +76,7 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
                 std::uint8_t* at) {
   constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
   HWY_ALIGN float x[kBlock];
-  HWY_ALIGN std::uint8_t codes[kBlock];
+  HWY_ALIGN std::uint8_t codes[kBlock + kOcts];
   HWY_ALIGN std::int16_t level[kBlock];
   const Signs signs(coder.key, block.first);
   // The next block comes while this one is worked on, a quarter of it in each part of the work.
@@ -299,7 +98,7 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
   const float energy = block::HWY_NAMESPACE::total(Floats(), squares[0]);
   if (!(energy >= kLeastEnergy && energy <= kMostEnergy)) {
     if (!is_dust<kResidual>(in)) return encode_block(coder, block, in, at);
-    keep<kResidual>(in, block.bytes(kBits), at);
+    keep<kResidual>(in, block.bytes(coder.levels), at);
     return true;
   }
   finish(x, [&](std::size_t i, VF v) HWY_ATTR {
@@ -320,7 +119,7 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
 
 template <unsigned kBits>
 std::size_t encode_as(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite) {
-  const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+  constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
   std::size_t first = 0;
   for (std::uint8_t* at = out + kHead; first + kBlock <= in.n; first += kBlock, at += bytes) {
     const Block block{first, kBlock, kBlock};
@@ -337,6 +136,8 @@ std::size_t encode(const Coder& coder, const Carry& in, std::uint8_t* out, bool&
   switch (coder.levels.bits) {
     case 1:
       return encode_as<1>(coder, in, out, finite);
+    case kThree:
+      return encode_as<kThree>(coder, in, out, finite);
     case 2:
       return encode_as<2>(coder, in, out, finite);
     case 3:
@@ -358,7 +159,7 @@ class Rotated {
     count_ = payloads.size();
     for (std::size_t p = 0; p < count_; ++p) {
       const std::uint8_t* at = &payloads[p][offset];
-      const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
+      constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
       const std::uint8_t* ahead = offset + 2 * bytes <= payloads[p].size() ? at + bytes : at;
       for (std::size_t k = 0; k < bytes; k += 64) hwy::Prefetch(ahead + k);
       unit_[p] = bf16::Format::unpack(wire::get<std::uint16_t>(at));
@@ -375,14 +176,15 @@ class Rotated {
  private:
   std::size_t count_ = 0;
   float unit_[kAtOnce];
-  HWY_ALIGN std::int8_t level_[kAtOnce][kBlock];
+  HWY_ALIGN std::int8_t level_[kAtOnce][kBlock + kOcts];
 };
 
 template <unsigned kBits>
 std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
                       std::span<float> out) {
-  const std::size_t bytes = Block{0, kBlock, kBlock}.bytes(kBits);
-  const VO of_code = table([&](unsigned k) { return k < (1U << kBits) ? coder.levels.level(k) : 0; });
+  constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
+  const VO of_code =
+      table([&](unsigned k) { return k < (kBits == kThree ? 3U : 1U << kBits) ? coder.levels.level(k) : 0; });
   const VF by = hn::Set(Floats(), how.divide);
   const bool divides = how.divide != 1.0F;
   const bool past_caches = goes_past_caches(how, out);
@@ -403,15 +205,14 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
     const Signs signs(coder.key, first);
     float* to = out.data() + first;
     const float* base = how.base ? how.base + first : nullptr;
-    const float* ahead = base && first + 2 * kBlock <= out.size() ? base + kBlock : base;
-    finish(x, [&](std::size_t i, VF v) HWY_ATTR {
-      VF sum = signs.turned(v, i);
-      if (base) {
-        if (i % 16 == 0) hwy::Prefetch(ahead + i);
-        sum = hn::Add(load(base + i), sum);
-      }
+    finish(x, [&](std::size_t i, VF v) HWY_ATTR { hn::Store(v, Floats(), x + i); });
+    // In the order of memory, which the processor then reads ahead by itself: `finish` has eight streams of 64 bytes
+    // each, and prefetches beside them were a third slower.
+    for (std::size_t i = 0; i < kBlock; i += lanes()) {
+      VF sum = signs.turned(hn::Load(Floats(), x + i), i);
+      if (base) sum = hn::Add(load(base + i), sum);
       store(divides ? hn::Div(sum, by) : sum, to + i, past_caches);
-    });
+    }
   }
   if (past_caches) hwy::FlushStream();
   return first / kBlock;
@@ -422,6 +223,8 @@ std::size_t decode(const Coder& coder, std::span<const ByteView> payloads, const
   switch (coder.levels.bits) {
     case 1:
       return decode_as<1>(coder, payloads, how, out);
+    case kThree:
+      return decode_as<kThree>(coder, payloads, how, out);
     case 2:
       return decode_as<2>(coder, payloads, how, out);
     case 3:

@@ -23,9 +23,14 @@ using harness::Payload;
 using harness::send;
 using harness::squares;
 
-std::string spec(unsigned bits, const char* scale = "fit") {
-  return "eden:bits=" + std::to_string(bits) + ",scale=" + scale;
+std::string word(const Levels& levels) { return levels.bits == kThree ? "1.6" : std::to_string(levels.bits); }
+std::string spec(const Levels& levels, const char* scale = "fit") {
+  return "eden:bits=" + word(levels) + ",scale=" + scale;
 }
+const Levels& of_bits(unsigned bits) {
+  return *std::find_if(kLevels.begin(), kLevels.end(), [bits](const Levels& l) { return l.bits == bits; });
+}
+unsigned codes_of(const Levels& levels) { return levels.bits == kThree ? 3 : 1U << levels.bits; }
 
 double lost(const Floats& x, const Floats& sent) {
   Floats error(x.size());
@@ -34,35 +39,37 @@ double lost(const Floats& x, const Floats& sent) {
 }
 
 // On average over draws of the signs; residuals are not carried from one to the next.
-double mean_lost(unsigned bits, const Floats& x, std::uint32_t rounds) {
+double mean_lost(const Levels& levels, const Floats& x, std::uint32_t rounds) {
   double sum = 0;
-  for (std::uint32_t round = 0; round < rounds; ++round) sum += lost(x, send(spec(bits), x, round).values);
+  for (std::uint32_t round = 0; round < rounds; ++round) sum += lost(x, send(spec(levels), x, round).values);
   return sum / rounds;
 }
 
-double stated(unsigned bits) {
-  return eden_codec.traits.contraction(harness::spec_of(spec(bits)).settings, 1000);
+double stated(const Levels& levels) {
+  return eden_codec.traits.contraction(harness::spec_of(spec(levels)).settings, 1000);
 }
 
 // ---- What is claimed of the loss
 
 TEST(Eden, NoRotatedValueIsFurtherOffThanItsMajorantSays) {
-  for (unsigned bits = 2; bits <= 4; ++bits) {
-    const Levels& levels = kLevels[bits - 1];
-    const Majorant& m = kMajorants[bits - 2];
+  for (std::size_t which = 1; which < kLevels.size(); ++which) {
+    const Levels& levels = kLevels[which];
+    const Majorant& m = kMajorants[which - 1];
     for (const double step : {1.0 / 4096, 1.0 / 3})
       for (double z = 0; z < (step > 0.1 ? 33 : 8); z += step) {
         const double q = levels.level(levels.code(steps_of(static_cast<float>(z), kSteps)));
         const double off = (z - m.s * q) * (z - m.s * q), square = z * z;
-        ASSERT_LE(off, m.a + square * (m.b + square * (m.c + square * m.d)) + 1e-9) << bits << " bits, " << z;
+        ASSERT_LE(off, m.a + square * (m.b + square * (m.c + square * m.d)) + 1e-9)
+            << spec(levels) << ", " << z;
       }
   }
 }
 
-// By quadrature of the normal density. The least error of 2, 4, 8 and 16 levels is Max's (1960).
+// By quadrature of the normal density. The least error of 2, 3, 4, 8 and 16 levels is Max's (1960).
 TEST(Eden, LevelsAreWithinOnePercentOfTheBestForNormalValues) {
-  constexpr double kLeast[] = {0.3634, 0.1175, 0.03454, 0.009497};
-  for (const Levels& levels : kLevels) {
+  constexpr double kLeast[] = {0.3634, 0.1902, 0.1175, 0.03454, 0.009497};
+  for (std::size_t which = 0; which < kLevels.size(); ++which) {
+    const Levels& levels = kLevels[which];
     double with_values = 0, with_itself = 0, all = 0;
     for (double z = 1.0 / 2048; z < 8; z += 1.0 / 1024) {
       const double density = std::exp(-z * z / 2);
@@ -72,17 +79,17 @@ TEST(Eden, LevelsAreWithinOnePercentOfTheBestForNormalValues) {
       with_itself += density * q * q;
     }
     const double loss = 1 - with_values * with_values / (all * with_itself);
-    EXPECT_NEAR(loss, kLeast[levels.bits - 1], 0.01 * kLeast[levels.bits - 1]) << levels.bits;
+    EXPECT_NEAR(loss, kLeast[which], 0.01 * kLeast[which]) << spec(levels);
   }
 }
 
 TEST(Eden, NormalValuesLoseWhatIsSaid) {
-  constexpr double kSaid[] = {0.364, 0.118, 0.0347, 0.0097};
+  constexpr double kSaid[] = {0.364, 0.190, 0.118, 0.0347, 0.0097};
   const Floats x = bell(16 * kBlock, 0.01F);
-  for (unsigned bits = 1; bits <= 4; ++bits) {
-    const double loss = mean_lost(bits, x, 2);
-    EXPECT_LT(loss, 1.02 * kSaid[bits - 1]) << bits;
-    EXPECT_GT(loss, 0.95 * kSaid[bits - 1]) << bits;
+  for (std::size_t which = 0; which < kLevels.size(); ++which) {
+    const double loss = mean_lost(kLevels[which], x, 2);
+    EXPECT_LT(loss, 1.02 * kSaid[which]) << which;
+    EXPECT_GT(loss, 0.95 * kSaid[which]) << which;
   }
 }
 
@@ -94,14 +101,15 @@ TEST(Eden, TheWorstInputsKnownLoseLessThanStated) {
     std::vector<float> few;
     double loses;
   } worst[] = {{1, {1, 1}, 0.5},
+               {kThree, {0.6243F, 0.5528F, 0.552F}, 0.307},
                {2, {0.4842F, 0.5153F, 0.4842F, 0.5153F}, 0.2132},
                {3, {0.501F, 0.612F, 0.612F}, 0.0686},
                {4, {0.1558F, 0.1558F, 0.1554F, 0.1559F, 0.1558F, 0.9374F}, 0.0205}};
   for (const auto& w : worst) {
     Floats x(kBlock);
     for (std::size_t k = 0; k < w.few.size(); ++k) x[37 * k + 5] = w.few[k];
-    const double loss = mean_lost(w.bits, x, 64);
-    EXPECT_LT(loss, stated(w.bits)) << w.bits;
+    const double loss = mean_lost(of_bits(w.bits), x, 64);
+    EXPECT_LT(loss, stated(of_bits(w.bits))) << w.bits;
     EXPECT_NEAR(loss, w.loses, 0.1 * w.loses) << w.bits;
   }
 }
@@ -110,21 +118,22 @@ TEST(Eden, TheWorstInputsKnownLoseLessThanStated) {
 TEST(Eden, OneValueAloneIsSentAndAConstantIsOrdinary) {
   Floats one(kBlock);
   one[700] = -3.7F;
-  for (unsigned bits = 1; bits <= 4; ++bits) {
-    EXPECT_LT(lost(one, send(spec(bits), one).values), 0x1p-15) << bits;
-    EXPECT_LT(mean_lost(bits, Floats(kBlock, 0.3F), 64), 1.1 * mean_lost(bits, bell(kBlock), 64)) << bits;
+  for (const Levels& levels : kLevels) {
+    EXPECT_LT(lost(one, send(spec(levels), one).values), 0x1p-15) << word(levels);
+    EXPECT_LT(mean_lost(levels, Floats(kBlock, 0.3F), 64), 1.1 * mean_lost(levels, bell(kBlock), 64))
+        << word(levels);
   }
 }
 
 // Two equal values alone lose half in each round of one bit; with feedback all of it arrives in time.
 TEST(Eden, FeedbackSendsAllInTime) {
-  for (const unsigned bits : {1U, 2U, 4U}) {
+  for (const unsigned bits : {1U, kThree, 2U, 4U}) {
     Floats x(kBlock), residual(kBlock), total(kBlock);
     x[5] = x[42] = 1;
     x[77] = 0.01F;
     constexpr std::uint32_t kRounds = 200;
     for (std::uint32_t round = 0; round < kRounds; ++round) {
-      const harness::EncodeOutput sent = send(spec(bits), x, round, residual);
+      const harness::EncodeOutput sent = send(spec(of_bits(bits)), x, round, residual);
       for (std::size_t i = 0; i < kBlock; ++i) total[i] += sent.values[i];
       residual = sent.residual_out;
     }
@@ -140,7 +149,7 @@ TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
   x[5] = 1;
   x[900] = -0.75F;
   for (std::uint32_t round = 0; round < 20; ++round) {
-    const Floats values = send(spec(1, "unbiased"), x, round).values;
+    const Floats values = send(spec(of_bits(1), "unbiased"), x, round).values;
     EXPECT_GT(values[5], 1.5F);
     EXPECT_EQ(values[900], 0.0F);
   }
@@ -152,27 +161,28 @@ TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
 TEST(Eden, TheUnbiasedScaleHasTheRightMean) {
   const Floats x = bell(16 * kBlock, 0.01F);
   constexpr std::uint32_t kRounds = 48;
-  for (unsigned bits = 1; bits <= 4; ++bits)
+  for (const Levels& levels : kLevels)
     for (const bool unbiased : {true, false}) {
       double along = 0;
       for (std::uint32_t round = 0; round < kRounds; ++round) {
-        const Floats values = send(spec(bits, unbiased ? "unbiased" : "fit"), x, round).values;
+        const Floats values = send(spec(levels, unbiased ? "unbiased" : "fit"), x, round).values;
         for (std::size_t i = 0; i < x.size(); ++i) along += double{values[i]} * double{x[i]};
       }
       const double gain = along / (kRounds * squares(x));
-      const double short_of = unbiased ? 0 : lost(x, send(spec(bits), x).values);
-      EXPECT_NEAR(gain, 1 - short_of, 6e-4 + 0.02 * short_of) << bits << (unbiased ? " unbiased" : " fit");
+      const double short_of = unbiased ? 0 : lost(x, send(spec(levels), x).values);
+      EXPECT_NEAR(gain, 1 - short_of, 6e-4 + 0.02 * short_of)
+          << word(levels) << (unbiased ? " unbiased" : " fit");
     }
 }
 
 // The residual of the fitted scale is at right angles to what is sent: no other scale leaves less.
 TEST(Eden, TheFittedScaleLeavesLeast) {
   const Floats x = bell(kBlock);
-  for (unsigned bits = 1; bits <= 4; ++bits) {
-    const harness::EncodeOutput sent = send(spec(bits), x);
+  for (const Levels& levels : kLevels) {
+    const harness::EncodeOutput sent = send(spec(levels), x);
     double along = 0;
     for (std::size_t i = 0; i < kBlock; ++i) along += double{sent.values[i]} * double{sent.residual_out[i]};
-    EXPECT_LT(std::abs(along), 0x1p-8 * squares(x)) << bits;
+    EXPECT_LT(std::abs(along), 0x1p-8 * squares(x)) << word(levels);
   }
 }
 
@@ -180,13 +190,13 @@ TEST(Eden, TheFittedScaleLeavesLeast) {
 
 // Floats hold all sums of a lone payload: the transform in doubles gives the same values.
 TEST(Eden, ALonePayloadIsExact) {
-  for (unsigned bits = 1; bits <= 4; ++bits) {
-    const harness::EncodeOutput sent = send(spec(bits), bell(kBlock, 1e-3F));
+  for (const Levels& levels : kLevels) {
+    const harness::EncodeOutput sent = send(spec(levels), bell(kBlock, 1e-3F));
     const std::uint8_t* at = &sent.payload[kHead];
     std::vector<double> y(kBlock);
     for (std::size_t i = 0; i < kBlock; ++i)
       y[i] = double{bf16::Format::unpack(wire::get<std::uint16_t>(at))} *
-             kLevels[bits - 1].level(get_code(at + kScaleBytes, kLevels[bits - 1], kBlock, i));
+             levels.level(get_code(at + kScaleBytes, levels, kBlock, i));
     rotation::transform(y.data(), kBlock);
     for (std::size_t i = 0; i < kBlock; ++i) ASSERT_EQ(std::abs(double{sent.values[i]}), std::abs(y[i])) << i;
   }
@@ -195,22 +205,22 @@ TEST(Eden, ALonePayloadIsExact) {
 TEST(Eden, EveryBitOfACodeHasItsOwnBit) {
   for (const Levels& levels : kLevels)
     for (std::size_t width = kLeastWidth; width <= kBlock; width *= 2) {
-      Payload codes(width * levels.bits / 8);
+      Payload codes(levels.bytes(width));
       for (std::size_t i = 0; i < width; ++i) {
-        const auto code = static_cast<unsigned>(i * 7 + i / 16) & ((1U << levels.bits) - 1);
+        const auto code = static_cast<unsigned>(i * 7 + i / 16) % codes_of(levels);
         put_code(codes.data(), levels, width, i, code);
         ASSERT_EQ(get_code(codes.data(), levels, width, i), code);
       }
       for (std::size_t i = 0; i < width; ++i)
         ASSERT_EQ(get_code(codes.data(), levels, width, i),
-                  static_cast<unsigned>(i * 7 + i / 16) & ((1U << levels.bits) - 1));
+                  static_cast<unsigned>(i * 7 + i / 16) % codes_of(levels));
     }
 }
 
 TEST(Eden, BlocksOfTheTail) {
   const auto widths = [](std::size_t n) {
     std::vector<std::size_t> all;
-    each_block(4, n, 0, [&](const Block& block, std::size_t) { all.push_back(block.width); });
+    each_block(of_bits(4), n, 0, [&](const Block& block, std::size_t) { all.push_back(block.width); });
     return all;
   };
   using W = std::vector<std::size_t>;
@@ -226,7 +236,7 @@ TEST(Eden, BlocksOfTheTail) {
   EXPECT_EQ(widths(2048 + 1025), (W{1024, 1024, 1024, 0}));
   for (std::size_t n = 0; n < 3000; ++n) {
     std::size_t next = 0;
-    const std::size_t bytes = each_block(4, n, 0, [&](const Block& block, std::size_t) {
+    const std::size_t bytes = each_block(of_bits(4), n, 0, [&](const Block& block, std::size_t) {
       ASSERT_EQ(block.first, next);
       ASSERT_EQ(block.width == 0 ? 0 : block.first % block.width, 0U) << "signs are shared by width";
       next += block.values;
@@ -241,6 +251,7 @@ TEST(Eden, BlocksOfTheTail) {
 // Two payloads by hand, in the rotated domain.
 TEST(Eden, PayloadsAddBeforeTheyAreRotatedBack) {
   const Call call = harness::call_of("eden:bits=2");
+  const Levels& levels = of_bits(2);
   std::vector<Payload> payloads;
   for (const unsigned draw : {1U, 2U})
     payloads.push_back(
@@ -249,7 +260,7 @@ TEST(Eden, PayloadsAddBeforeTheyAreRotatedBack) {
   for (const Payload& p : payloads)
     for (std::size_t i = 0; i < kBlock; ++i)
       y[i] += bf16::Format::unpack(wire::get<std::uint16_t>(&p[kHead])) *
-              static_cast<float>(kLevels[1].level(get_code(&p[kHead + kScaleBytes], kLevels[1], kBlock, i)));
+              static_cast<float>(levels.level(get_code(&p[kHead + kScaleBytes], levels, kBlock, i)));
   rotation::transform(y.data(), kBlock);
   Floats out(kBlock);
   for (const Impl& impl : eden_codec.impls) {
@@ -293,12 +304,30 @@ TEST(Eden, CheckRefusesWhatEncodeCannotWrite) {
   EXPECT_EQ(with(good.size() - 4, 3e38F), Code::kOk);
 }
 
+// A byte holds five digits, and the last one of a block four.
+TEST(Eden, CheckRefusesWhatAreNoDigits) {
+  const Call call = harness::call_of("eden:bits=1.6");
+  const Payload good = harness::encode(eden_codec, eden_codec.reference(), call, bell(kBlock)).payload;
+  ASSERT_EQ(good.size(), kHead + kScaleBytes + 205);
+  const auto with = [&](std::size_t at, std::uint8_t v) {
+    Payload p = good;
+    p[at] = v;
+    return eden_codec.reference().check(call, kBlock, p).code();
+  };
+  const std::size_t first = kHead + kScaleBytes, last = good.size() - 1;
+  EXPECT_EQ(with(first, 242), Code::kOk);
+  EXPECT_EQ(with(first, 243), Code::kCorrupt);
+  EXPECT_EQ(with(last - 1, 242), Code::kOk);
+  EXPECT_EQ(with(last - 1, 255), Code::kCorrupt);
+  EXPECT_EQ(with(last, 80), Code::kOk);
+  EXPECT_EQ(with(last, 81), Code::kCorrupt);
+}
+
 // The largest scale for its codes: still finite values. A lone value of the rotated block may have it, all may not.
 TEST(Eden, WhatCheckTakesIsFinite) {
-  for (unsigned bits = 1; bits <= 4; ++bits) {
-    const Levels& levels = kLevels[bits - 1];
-    const unsigned top = (1U << (bits - 1)) - 1;
-    const Call call = harness::call_of(spec(bits));
+  for (const Levels& levels : kLevels) {
+    const unsigned top = levels.bits == kThree ? 1 : (1U << (levels.bits - 1)) - 1;
+    const Call call = harness::call_of(spec(levels));
     Payload p = harness::encode(eden_codec, eden_codec.reference(), call, bell(kBlock)).payload;
     std::fill(p.begin() + kHead + kScaleBytes, p.end(), std::uint8_t{0});
     for (std::size_t i = 0; i < kBlock; ++i) put_code(&p[kHead + kScaleBytes], levels, kBlock, i, top);
@@ -315,8 +344,8 @@ TEST(Eden, WhatCheckTakesIsFinite) {
       ASSERT_TRUE(std::isfinite(v));
       most = std::max(most, std::abs(v));
     }
-    EXPECT_EQ(most, bf16::Format::unpack(scale) * kBlock * levels.size[top]) << bits;
-    EXPECT_GT(most, std::numeric_limits<float>::max() / 2) << bits;
+    EXPECT_EQ(most, bf16::Format::unpack(scale) * kBlock * levels.size[top]) << word(levels);
+    EXPECT_GT(most, std::numeric_limits<float>::max() / 2) << word(levels);
   }
 }
 
@@ -334,7 +363,7 @@ TEST(Eden, NothingIsSentOfZerosAndDust) {
 // Values far from 1, where squares neither fit nor count, lose what others lose.
 TEST(Eden, ScaleOfTheValuesDoesNotMatter) {
   const Floats x = bell(kBlock + 64);
-  const double ordinary = mean_lost(4, x, 4);
+  const double ordinary = mean_lost(of_bits(4), x, 4);
   for (const float scale : {1e-28F, 1e-15F, 1e-3F, 1e15F, 1e25F}) {
     Floats y = x;
     for (float& v : y) v *= scale;
@@ -366,16 +395,16 @@ TEST(Eden, HugeValuesAreHeldBack) {
 // ---- All impls
 
 TEST(Eden, EveryBitsOnEveryTarget) {
-  for (unsigned bits = 1; bits <= 4; ++bits)
+  for (const Levels& levels : kLevels)
     for (const char* scale : {"fit", "unbiased"})
       for (const std::size_t n : {3U, 33U, 800U, 1024U, 2600U})
         harness::on_every_target([&] {
-          SCOPED_TRACE(spec(bits, scale) + ", " + std::to_string(n));
+          SCOPED_TRACE(spec(levels, scale) + ", " + std::to_string(n));
           const Floats residual = bell(n, 0.5F, 3);
           Floats odd = harness::values(harness::Data::kHeavy, n, 4);
-          send(spec(bits, scale), bell(n, 1, bits), 7, residual);
-          send(spec(bits, scale), odd, 7, residual);
-          const Call call = harness::call_of(spec(bits, scale));
+          send(spec(levels, scale), bell(n, 1, levels.bits), 7, residual);
+          send(spec(levels, scale), odd, 7, residual);
+          const Call call = harness::call_of(spec(levels, scale));
           std::vector<Payload> payloads;
           for (unsigned p = 0; p < 6; ++p)
             payloads.push_back(

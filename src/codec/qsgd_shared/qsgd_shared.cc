@@ -11,6 +11,14 @@ enum Param : std::size_t { kRanks = 3 };  // after those of codec/shared/levels/
 constexpr ParamSpec kParams[] = {buckets::kParams[buckets::kBits], buckets::kParams[buckets::kNorm],
                                  buckets::kParams[buckets::kBucket], int_fields::kWorkers};
 
+// Alistarh et al., lemma 3.1. f: the position between two levels, 0 to 1; f (1 - f) is at most 1/4 and at most f.
+double contraction(const Settings& s, std::size_t n) {
+  const buckets::LevelFormat format(s);
+  const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, format.bucket()));
+  const double steps = format.steps();
+  return std::min(len / (4 * steps * steps), std::sqrt(len) / steps) + 0x1p-20;
+}
+
 buckets::LevelFormat format(const Settings& s) { return buckets::LevelFormat(s); }
 unsigned most(const Settings& s) { return static_cast<unsigned>(s[kRanks]); }
 constexpr shared_levels::Kind kKind = {format, most, buckets::norm_of};
@@ -27,7 +35,7 @@ const Codec qsgd_shared_codec = {
     .traits = {.unbiased = true,
                .one_pass_feedback = false,
                .adds_transformed = true,
-               .contraction = qsgd::contraction},
+               .contraction = qsgd_shared::contraction},
     .scratch = codec::no_scratch,
     .impls = qsgd_shared::Made::kImpls};
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/nearest.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "codec/plain.h"
 #include "engine/peers/control.h"
@@ -20,10 +21,11 @@ constexpr std::string_view kAuto = "auto";  // of strategies
 constexpr std::string_view kWithChoices = " with choices ";
 
 // "fp8 with choices X" as "fp8" and "X".
-std::pair<std::string_view, std::string_view> split(std::string_view text) {
-  const std::size_t at = text.find(kWithChoices);
+std::pair<std::string_view, std::string_view> split(std::string_view text,
+                                                    std::string_view mark = kWithChoices) {
+  const std::size_t at = text.find(mark);
   if (at == std::string_view::npos) return {text, {}};
-  return {text.substr(0, at), text.substr(at + kWithChoices.size())};
+  return {text.substr(0, at), text.substr(at + mark.size())};
 }
 
 Result<Spec> spec_of(const SessionOptions& options) {
@@ -135,6 +137,10 @@ std::vector<Spec> programs_of(const Choices& choices) {
   return programs;
 }
 
+std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch) {
+  return epoch == 0 ? run : mix64(run ^ mix64(epoch));
+}
+
 bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
 
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
@@ -218,10 +224,11 @@ Status check_plain(const Choices& choices, bool automatic) {
 // ---- What ranks show each other
 
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic,
-                      Cover checksum) {
+                      Cover checksum, std::string_view ranks) {
   std::string text = automatic.empty() ? to_string(choices.usual().spec) : std::string(automatic);
   if (checksum == Cover::kHeader) text += " with checksum=headers";
   if (schedule.active()) text += " with schedule " + schedule.text();
+  text += ranks;
   if (!choices.rules().empty())
     text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());
   return printable(text, kMostControlText);
@@ -243,6 +250,16 @@ std::string strategy_text(const Choices& choices) {
 std::string card_difference(std::string_view is, std::string_view should) {
   auto [codec, mine] = split(is);
   auto [other_codec, theirs] = split(should);
+  const auto [before, states] = split(codec, kResumed);
+  const auto [other_before, other_states] = split(other_codec, kResumed);
+  const auto [plain, members] = split(before, kOfMembers);
+  const auto [other_plain, other_members] = split(other_before, kOfMembers);
+  if (plain == other_plain && members != other_members)
+    return "members: other names of ranks, in another order, or of another epoch";
+  if (before == other_before && states != other_states)
+    return fmt::format("it goes on from {} instead of {}",
+                       states.empty() ? "no states of another world" : states,
+                       other_states.empty() ? "no states of another world" : other_states);
   if (codec != other_codec) return fmt::format("codec {} instead of {}", codec, other_codec);
   if (mine.empty()) return "choices: none, where others have some";
   if (theirs.empty()) return "choices, where others have none";

@@ -15,6 +15,8 @@ namespace tithe::engine {
 
 // The programs among the codecs, each once with its settings.
 std::vector<Spec> programs_of(const Choices& choices);
+// What frames carry as the job's number: no two epochs of a job have one.
+std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch);
 // Whether their codec is "auto".
 bool automatic(const SessionOptions& options);
 
@@ -32,8 +34,11 @@ Status check_plain(const Choices& choices, bool automatic = false);
 
 // What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
 // `automatic`: the codec that was asked for, where that is "auto". And of checksums, where they cover headers alone.
+// ranks: of who they are, and whose states they go on from, behind the marks below.
+inline constexpr std::string_view kOfMembers = " of members ";
+inline constexpr std::string_view kResumed = " resumed from ";
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {},
-                      Cover checksum = Cover::kFrame);
+                      Cover checksum = Cover::kFrame, std::string_view ranks = {});
 // What it says of the strategy, and of hosts where these matter.
 std::string strategy_text(const Choices& choices);
 // "codec A instead of B", or the first rule that differs.

@@ -115,10 +115,10 @@ void Unit::end() {
   if (!finite_) flat_.fill_with_nan();
 }
 
-double Unit::commit(bool keep) {
-  const double forgotten = keep ? carry_.commit() : 0;
+double Unit::commit(bool keep, bool for_good) {
+  const double forgotten = keep ? carry_.commit(for_good) : 0;
   if (!keep && finite_) flat_.fill_with_nan();
-  carry_.lend_next();
+  if (for_good) carry_.lend_next();
   frames_.lend();
   flat_.lend();
   return forgotten;

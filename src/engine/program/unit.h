@@ -108,8 +108,8 @@ class Unit {
   bool excessive() const { return excessive_; }
 
   // The carry moves on (keep), or stays as it was and the bucket is filled with NaN. Returns the sum that decay has
-  // forgotten.
-  double commit(bool keep);
+  // forgotten. `for_good`: it will not be undone.
+  double commit(bool keep, bool for_good = true);
   carry::Buffers& carry() { return carry_; }
 
  private:

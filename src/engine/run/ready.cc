@@ -6,32 +6,42 @@
 
 namespace tithe::engine {
 
-// Levels are numbered anew: jobs under way keep what they have ready.
 void Ready::add(const Job& job) {
   Own mine;
   for (const Level& level : job.program->*levels_of_) {
     mine.urgency.push_back(level.urgency);
     mine.steps.emplace_back().resize(level.steps.size());
   }
+  const bool known = std::ranges::all_of(mine.urgency, [&](std::int64_t urgency) {
+    return std::ranges::binary_search(urgency_, urgency, std::greater<>());
+  });
   own_.push_back(std::move(mine));
-  at_.resize(own_.size());
+  if (known && own_.size() <= at_.size()) return number(own_.back());
+  renumber();
+}
 
-  std::vector<std::int64_t> all;
-  for (const Own& own : own_) all.insert(all.end(), own.urgency.begin(), own.urgency.end());
-  std::sort(all.begin(), all.end(), std::greater<>());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  jobs_.resize(all.size());
-  for (NumberSet& jobs : jobs_) jobs.resize(own_.size());
-  levels_.resize(all.size());
-  for (Own& own : own_) {
-    own.level.clear();
-    own.own.assign(all.size(), 0);
-    for (std::size_t l = 0; l < own.urgency.size(); ++l) {
-      const auto at = std::find(all.begin(), all.end(), own.urgency[l]);
-      own.level.push_back(static_cast<std::size_t>(at - all.begin()));
-      own.own[own.level.back()] = l;
-    }
+void Ready::number(Own& own) const {
+  own.level.clear();
+  own.own.assign(urgency_.size(), 0);
+  for (std::size_t l = 0; l < own.urgency.size(); ++l) {
+    const auto at = std::ranges::lower_bound(urgency_, own.urgency[l], std::greater<>());
+    own.level.push_back(static_cast<std::size_t>(at - urgency_.begin()));
+    own.own[own.level.back()] = l;
   }
+}
+
+// Jobs under way keep what they have ready. Twice the room each time, so that many jobs cost as much each as few do.
+void Ready::renumber() {
+  if (own_.size() > at_.size()) at_.resize(2 * own_.size());
+  urgency_.clear();
+  for (const Own& own : own_) urgency_.insert(urgency_.end(), own.urgency.begin(), own.urgency.end());
+  std::ranges::sort(urgency_, std::greater<>());
+  const auto equal = std::ranges::unique(urgency_);
+  urgency_.erase(equal.begin(), equal.end());
+  jobs_.resize(urgency_.size());
+  for (NumberSet& jobs : jobs_) jobs.resize(at_.size());
+  levels_.resize(urgency_.size());
+  for (Own& own : own_) number(own);
   for (std::size_t order = 0; order < at_.size(); ++order) {
     if (at_[order] == nullptr) continue;
     const Own& own = own_[at_[order]->number];

@@ -55,8 +55,12 @@ class Ready {
   };
 
   std::vector<Level> Program::*const levels_of_;
-  std::vector<Own> own_;  // by job
-  std::vector<Job*> at_;  // by order
+  void number(Own& own) const;
+  void renumber();
+
+  std::vector<Own> own_;               // by job
+  std::vector<Job*> at_;               // by order; there is room for so many jobs
+  std::vector<std::int64_t> urgency_;  // by level of all jobs
   std::vector<NumberSet>
       jobs_;          // by level of all jobs, the most urgent first: the orders of those that have a step
   NumberSet levels_;  // that have a job

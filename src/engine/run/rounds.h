@@ -29,6 +29,7 @@ class Rounds {
   }
   void stop_waiting() { closes_ = agreeing_ = false; }  // whether it was agreed or failed
   void commit() { open_ = false; }
+  void take_back() { began_ = false; }  // it begins once more
 
   std::uint32_t round() const { return round_; }  // the last one that began
   // The first that this rank has not committed.

@@ -470,6 +470,12 @@ bool Runner::end_round(bool dropped, std::int64_t began_ns) {
   return proposing_.switch_over(rounds_.ended());
 }
 
+void Runner::take_back(bool dropped) {
+  const std::lock_guard lock(mutex_);
+  --(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
+  rounds_.take_back();
+}
+
 void Runner::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
   if (!recorder_.on() || op.empty()) return;
   const std::lock_guard lock(mutex_);

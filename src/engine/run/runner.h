@@ -82,6 +82,8 @@ class Runner {
   SessionStats stats() const;
   // began_ns: its commit. True: what was proposed counts from the next round on.
   bool end_round(bool dropped, std::int64_t began_ns);
+  // The round that ended last is not committed any more.
+  void take_back(bool dropped);
   Recorder& recorder() { return recorder_; }
   void mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns);
   // By the transport's clock.

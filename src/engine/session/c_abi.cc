@@ -70,7 +70,22 @@ AllGather padded(int world, tithe_all_gather gather, void* user) {
   };
 }
 
-Result<SessionOptions> read(const tithe_options& o) {
+std::vector<std::string> names(const char* const* members, int world) {
+  if (members == nullptr) return {};
+  return {members, members + world};
+}
+
+int give(const Result<std::vector<std::uint8_t>>& state, void** bytes, std::size_t* count,
+         tithe_error* error) {
+  if (!state.ok()) return report(state.status(), error);
+  *count = state->size();
+  *bytes = std::malloc(state->size());
+  if (*bytes == nullptr) return report({Code::kIo, "state: out of memory"}, error);
+  std::memcpy(*bytes, state->data(), state->size());
+  return report({}, error);
+}
+
+Result<SessionOptions> read(const tithe_options& o, int world) {
   if (o.size < sizeof(tithe_options)) return Status(Code::kInvalid, "options: call tithe_options_init first");
   SessionOptions out;
   if (o.codec == nullptr || o.strategy == nullptr)
@@ -94,6 +109,9 @@ Result<SessionOptions> read(const tithe_options& o) {
   out.seed = o.seed;
   out.run = o.run;
   out.measure = o.measure;
+  out.members = names(o.members, world);
+  out.epoch = o.epoch;
+  out.undo = o.undo != 0;
   return out;
 }
 
@@ -155,7 +173,10 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.pacer.c_str(),
               kDefaults.servers,
               kDefaults.checksum.c_str(),
-              kDefaults.measure};
+              kDefaults.measure,
+              nullptr,
+              kDefaults.epoch,
+              kDefaults.undo};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -163,7 +184,7 @@ int tithe_session_open(tithe_transport* transport, const tithe_options* options,
   const std::unique_ptr<tithe_transport> taken(transport);
   if (transport == nullptr || options == nullptr || out == nullptr)
     return tithe::invalid("session_open: an argument is NULL", error);
-  const auto read = tithe::read(*options);
+  const auto read = tithe::read(*options, transport->transport->world());
   if (!read.ok()) return report(read.status(), error);
   auto opened = tithe::Session::open(std::move(taken->transport), *read);
   if (!opened.ok()) return report(opened.status(), error);
@@ -222,17 +243,35 @@ int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* w
 
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error) {
   if (bytes == nullptr || count == nullptr) return tithe::invalid("state: an argument is NULL", error);
-  const auto state = session->session->state();
-  if (!state.ok()) return report(state.status(), error);
-  *count = state->size();
-  *bytes = std::malloc(state->size());
-  if (*bytes == nullptr) return report({tithe::Code::kIo, "state: out of memory"}, error);
-  std::memcpy(*bytes, state->data(), state->size());
-  return report({}, error);
+  return tithe::give(session->session->state(), bytes, count, error);
+}
+
+int tithe_common_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error) {
+  if (bytes == nullptr || count == nullptr) return tithe::invalid("common_state: an argument is NULL", error);
+  return tithe::give(session->session->common_state(), bytes, count, error);
 }
 
 int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error) {
   return report(session->session->restore({static_cast<const std::uint8_t*>(bytes), count}), error);
+}
+
+int tithe_restore_states(tithe_session* session, const void* const* states, const size_t* counts, size_t n,
+                         int book, tithe_error* error) {
+  if (n > 0 && (states == nullptr || counts == nullptr))
+    return tithe::invalid("restore_states: an argument is NULL", error);
+  std::vector<tithe::ByteView> all;
+  for (size_t i = 0; i < n; ++i) all.emplace_back(static_cast<const std::uint8_t*>(states[i]), counts[i]);
+  return report(session->session->restore(all, book != 0 ? tithe::Lost::kBook : tithe::Lost::kSpread), error);
+}
+
+int tithe_undo(tithe_session* session, tithe_error* error) { return report(session->session->undo(), error); }
+
+int tithe_reform(tithe_session* session, tithe_transport* transport, const char* const* members,
+                 uint64_t epoch, tithe_error* error) {
+  const std::unique_ptr<tithe_transport> taken(transport);
+  if (transport == nullptr || members == nullptr) return tithe::invalid("reform: an argument is NULL", error);
+  auto names = tithe::names(members, transport->transport->world());
+  return report(session->session->reform(std::move(taken->transport), std::move(names), epoch), error);
 }
 
 int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error) {
@@ -265,6 +304,11 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
           .residual_norm = s.residual_norm,
           .values_let_go = s.values_let_go,
           .sum_let_go = s.sum_let_go,
-          .sum_forgotten = s.sum_forgotten};
+          .sum_forgotten = s.sum_forgotten,
+          .rounds_undone = s.rounds_undone,
+          .epoch = s.epoch,
+          .ranks_lost = s.ranks_lost,
+          .values_lost = s.values_lost,
+          .sum_lost = s.sum_lost};
   return report({}, error);
 }

@@ -1,19 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/session/saved_state.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
+
+#include <set>
+
+#include "base/text.h"
 
 namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
-constexpr std::uint32_t kStateVersion = 6;
+constexpr std::uint32_t kStateVersion = 7;
 
 std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 }  // namespace
 
-std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store) {
+Status check_members(const std::vector<std::string>& members, int world) {
+  if (members.empty()) return {};
+  if (members.size() != static_cast<std::size_t>(world))
+    return {Code::kInvalid,
+            fmt::format("members has {} names, and there are {} ranks: one name for each, in their order",
+                        members.size(), world)};
+  std::set<std::string_view> seen;
+  for (const std::string& name : members) {
+    if (name.empty() || name.size() > kMostMemberBytes)
+      return {Code::kInvalid, fmt::format("members: a name of {} bytes, where 1 to {} are taken", name.size(),
+                                          kMostMemberBytes)};
+    if (!seen.insert(name).second)
+      return {Code::kInvalid, fmt::format("members: '{}' is there twice: each rank needs a name of its own",
+                                          printable(name, kMostMemberBytes))};
+  }
+  return {};
+}
+
+std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts) {
   ArchiveWriter out;
   out.number(kStateMagic);
   out.number(kStateVersion);
@@ -28,7 +51,9 @@ std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store)
   out.number(head.told.learning_rate);
   out.number(head.told.least_loss);
   out.number(head.told.steps);
-  carry::write(store, out);
+  out.number(std::uint64_t{head.members.size()});
+  for (const std::string& name : head.members) out.text(name);
+  carry::write(store, out, debts);
   out.number(checksum(out.bytes()));
   return out.take();
 }
@@ -55,6 +80,10 @@ Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
   head.told.learning_rate = in.number<double>();
   head.told.least_loss = in.number<double>();
   head.told.steps = in.number<std::uint32_t>();
+  const auto members = in.number<std::uint64_t>();
+  for (std::uint64_t k = 0; k < members && in.whole(); ++k) head.members.push_back(in.text());
+  if (head.rank < 0 || head.rank >= head.world || !check_members(head.members, head.world).ok())
+    return corrupt;
   return carry::read(in, saved);
 }
 

@@ -20,8 +20,18 @@ struct SavedHead {
   std::string link = {};     // that the session took, said or found; empty: none was known
   std::string schedule = {};
   Schedule::Told told = {};
+  std::vector<std::string> members = {};  // names of the ranks, by rank; empty: their numbers
+  // The name of one of them.
+  std::string name(Rank r) const {
+    return members.empty() ? std::to_string(r) : members[static_cast<std::size_t>(r)];
+  }
 };
-std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store);
+inline constexpr std::size_t kMostMemberBytes = 200;
+// kInvalid where the names of `world` ranks are not as SessionOptions::members has them.
+Status check_members(const std::vector<std::string>& members, int world);
+
+// Without debts: no residuals and velocities.
+std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts = true);
 // kCorrupt for bytes that save() did not write, and for a residual or velocity that is not finite; kMismatch for those
 // of another version.
 Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved);

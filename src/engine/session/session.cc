@@ -22,12 +22,20 @@ constexpr std::uint64_t kRoundsToForget = 16;
 
 // What a call does. Where there is no memory for it, the session ends.
 template <typename Impl, typename Call>
-Status unless_starved(Impl& impl, const char* what, Call call) {
+Status unless_starved(Impl& impl, const std::string& what, Call call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
     return impl.no_memory(what);
   }
+}
+
+// The same for what reads states, whose texts a message may quote.
+template <typename Impl, typename Call>
+Status restored(Impl& impl, std::size_t bytes, Call call) {
+  const Status s = unless_starved(impl, fmt::format("what states of {} bytes hold", bytes), call);
+  constexpr std::size_t kMostText = 2000;
+  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
 }
 
 }  // namespace
@@ -70,17 +78,18 @@ std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, con
 Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
   unit->use_channels(next_part_);
   next_part_ += static_cast<std::uint32_t>(unit->plan().parts.size());
-  engine::Card card{.world = static_cast<std::uint32_t>(member_.world),
-                    .run = member_.run,
-                    .seed = member_.seed,
-                    .tensors = unit->tensors().size(),
-                    .values = unit->values(),
-                    .layout = layout,
-                    .plan = unit->plan_hash(),
-                    .round = round_,
-                    .average = options_.average,
-                    .codec = engine::card_text(*choices_, schedule_, automatic_, member_.tagging.checksum),
-                    .strategy = engine::strategy_text(*choices_)};
+  engine::Card card{
+      .world = static_cast<std::uint32_t>(member_.world),
+      .run = member_.run,
+      .seed = member_.seed,
+      .tensors = unit->tensors().size(),
+      .values = unit->values(),
+      .layout = layout,
+      .plan = unit->plan_hash(),
+      .round = round_,
+      .average = options_.average,
+      .codec = engine::card_text(*choices_, schedule_, automatic_, member_.tagging.checksum, ranks_text()),
+      .strategy = engine::strategy_text(*choices_)};
   return runner_.add(std::move(unit), std::move(card));
 }
 
@@ -107,9 +116,10 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   if (!found.ok()) return found.status();
   Entry& e = **found;
   TITHE_TRY(meets_open_round(e));
+  settle();
   for (std::size_t i = 0; i < e.kept.size(); ++i) {
     e.kept[i]->move_to(e.job->unit->carry(), e.job->unit->tensors()[i].slice());
-    e.kept[i]->used = round_ + 1;
+    e.kept[i]->use(round_ + 1);
   }
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
@@ -121,7 +131,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   }
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
   e.ticket = ++last_ticket_;
-  e.used = round_ + 1;
+  e.used_before = std::exchange(e.used, round_ + 1);
   e.waited = false;
   e.open = true;
   if (advisor_ != nullptr) advisor_->handed(e.hash, bucket, runner_.now_ns());
@@ -168,13 +178,19 @@ Status Session::Impl::commit_round(bool& ended) {
       std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
   const bool excessive =
       std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
+  settle();
+  undo_ = {.possible = true,
+           .finite = finite,
+           .dropped = last_round_dropped_,
+           .choices = committed_choices_,
+           .entries = open_};
   for (Entry* e : open_) {
-    sum_forgotten_ += e->job->unit->commit(finite);
+    undo_.forgotten += e->job->unit->commit(finite, !options_.undo);
     for (Kept* kept : e->kept) kept->commit();
     e->open = false;
-    if (auto spent = e->job->unit->carry().take_spent(); !spent.empty())
-      runner_.aside([freed = std::move(spent)] {});
   }
+  sum_forgotten_ += undo_.forgotten;
+  if (!options_.undo) settle();
   last_round_dropped_ = !finite;
   round_over_ = true;
   const bool changes = runner_.end_round(!finite, began);
@@ -191,7 +207,10 @@ Status Session::Impl::commit_round(bool& ended) {
   exposed_ns_ += static_cast<std::uint64_t>(now - last_handed_ns_);
   forget_gone();
   let_go(finite, excessive);
-  if (changes) switch_over();
+  if (changes) {
+    settle();
+    switch_over();
+  }
   return finite ? Status{} : check_carry();
 }
 
@@ -208,64 +227,10 @@ void Session::Impl::forget_gone() {
   });
 }
 
-Result<std::vector<std::uint8_t>> Session::Impl::state() {
-  // A session that is over has its last commit still: steps of a round write beside it.
-  if (const Status s = commit(); !s.ok() && runner_.status().ok()) return s;
-  const std::lock_guard lock(mutex_);
-  const std::string codec = engine::state_text(*committed_choices_);
-  const std::string opened = engine::state_text(*opened_choices_);
-  return engine::save({.rank = member_.me,
-                       .world = member_.world,
-                       .round = round_,
-                       .codec = codec,
-                       .opened = codec == opened ? std::string() : opened,
-                       .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
-                       .link = link_,
-                       .schedule = schedule_.text(),
-                       .told = schedule_.told()},
-                      store_);
-}
-
-Status Session::Impl::restore(ByteView bytes) {
-  engine::SavedHead head;
-  carry::Store::Map saved;
-  TITHE_TRY(engine::load(bytes, head, saved));
-  if (head.world != member_.world)
-    return {Code::kInvalid,
-            fmt::format("state was saved by {0} ranks, this job has {1}: resume with {0} ranks, or start "
-                        "without the state (what was left unsent is then lost)",
-                        head.world, member_.world)};
-  if (head.rank != member_.me)
-    return {Code::kInvalid, fmt::format("state of rank {0}, this is rank {1}: give each rank the state that "
-                                        "it saved itself",
-                                        head.rank, member_.me)};
-  Result<std::shared_ptr<const Choices>> choices = choices_of(head);
-  if (!choices.ok()) return choices.status();
-  if (head.schedule != schedule_.text())
-    return {Code::kInvalid,
-            fmt::format("state was saved with schedule '{0}', this session has '{1}': open it "
-                        "with schedule '{0}'",
-                        head.schedule, schedule_.text())};
-  TITHE_TRY(check_allowed(**choices, saved));
-  TITHE_TRY(commit());
-  const std::lock_guard lock(mutex_);
-  for (const auto& [key, from] : saved)
-    if (const Kept* kept = store_.find(key); kept != nullptr && kept->n != from.n)
-      return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
-                                          key, from.n, kept->n)};
-  store_.restore(std::move(saved));
-  if (!link_said_) link_ = head.link;
-  if (*choices != choices_) take(*choices, nullptr);
-  committed_choices_ = choices_;
-  round_ = head.round;
-  schedule_.restore(head.told);
-  if (advisor_ != nullptr) advisor_->restored(head.decided, choices_->rules());
-  return {};
-}
-
 Status Session::Impl::evaluated(double loss) {
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
+  settle();
   schedule_.evaluated(loss);
   return {};
 }
@@ -273,6 +238,7 @@ Status Session::Impl::evaluated(double loss) {
 Status Session::Impl::learning_rate(double rate) {
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
+  settle();
   return schedule_.learning_rate(rate);
 }
 
@@ -323,13 +289,18 @@ Status Session::Impl::write_trace() {
 
 // ---- The public face
 
-Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
+std::shared_ptr<Session::Impl> Session::impl() const {
+  const std::lock_guard lock(mutex_);
+  return impl_;
+}
 
 Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
                                                      const SessionOptions& options) {
   TITHE_TRY(check_environment());
   if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
+  TITHE_TRY(engine::check_members(options.members, transport->world()));
   if (options.lanes < 0 || options.lanes > 256)
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
@@ -368,7 +339,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     if (!opened.ok()) return opened.status();
     trace = std::move(*opened);
   }
-  return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
+  return std::unique_ptr<Session>(new Session(std::make_shared<Impl>(
       std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
       engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
 }
@@ -387,72 +358,71 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
   }
 }
 
-int Session::rank() const { return impl_->member().me; }
-int Session::world() const { return impl_->member().world; }
+int Session::rank() const { return impl()->member().me; }
+int Session::world() const { return impl()->member().world; }
 Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
   try {
-    return impl_->sync(bucket);
+    return impl()->sync(bucket);
   } catch (const std::bad_alloc&) {
-    return impl_->no_memory(impl_->needs(bucket));
+    return impl()->no_memory(impl()->needs(bucket));
   }
 }
 Status Session::wait(Ticket ticket) {
-  return unless_starved(*impl_, "a wait", [&] { return impl_->told(impl_->wait(ticket)); });
+  return unless_starved(*impl(), "a wait", [&] { return impl()->told(impl()->wait(ticket)); });
 }
 Status Session::commit() {
-  return unless_starved(*impl_, "the choices that all ranks have agreed on",
-                        [&] { return impl_->told(impl_->commit()); });
+  return unless_starved(*impl(), "the choices that all ranks have agreed on",
+                        [&] { return impl()->told(impl()->commit()); });
 }
-Status Session::present() const { return impl_->runner().present(); }
-void Session::cancel() { impl_->runner().cancel(); }
+Status Session::present() const { return impl()->runner().present(); }
+void Session::cancel() { impl()->runner().cancel(); }
 Status Session::evaluated(double loss) {
-  return unless_starved(*impl_, "the end of a round", [&] { return impl_->evaluated(loss); });
+  return unless_starved(*impl(), "the end of a round", [&] { return impl()->evaluated(loss); });
 }
 Status Session::learning_rate(double rate) {
-  return unless_starved(*impl_, "the end of a round", [&] { return impl_->learning_rate(rate); });
+  return unless_starved(*impl(), "the end of a round", [&] { return impl()->learning_rate(rate); });
 }
-double Session::ratio() const { return impl_->ratio(); }
+double Session::ratio() const { return impl()->ratio(); }
 Status Session::propose(std::string_view choices, std::uint64_t round) {
-  return impl_->user_proposes(choices, round);
+  return impl()->user_proposes(choices, round);
 }
 Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
-  return impl_->user_proposes(to_json(rules), round);
+  return impl()->user_proposes(to_json(rules), round);
 }
-Proposal Session::proposal() const { return impl_->proposal(); }
-std::string Session::choices() const { return impl_->choices(); }
-std::vector<std::string> Session::said() { return impl_->said(); }
-bool Session::last_round_dropped() const { return impl_->last_round_dropped(); }
+Proposal Session::proposal() const { return impl()->proposal(); }
+std::string Session::choices() const { return impl()->choices(); }
+std::vector<std::string> Session::said() { return impl()->said(); }
+bool Session::last_round_dropped() const { return impl()->last_round_dropped(); }
 Result<std::vector<std::uint8_t>> Session::state() {
   try {
-    return impl_->state();
+    return impl()->state();
   } catch (const std::bad_alloc&) {  // nothing has changed
     return Status(Code::kIo,
                   "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
   }
 }
+Result<std::vector<std::uint8_t>> Session::common_state() { return impl()->common_state(); }
 Status Session::restore(ByteView state) {
-  const Status s = [&]() -> Status {
-    try {
-      return impl_->restore(state);
-    } catch (const std::bad_alloc&) {
-      return impl_->no_memory(fmt::format("what a state of {} bytes holds", state.size()));
-    }
-  }();
-  constexpr std::size_t kMostText = 2000;  // it may quote what stands in the state
-  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
+  return restored(*impl(), state.size(), [&] { return impl()->restore(state); });
 }
+Status Session::restore(std::span<const ByteView> states, Lost lost) {
+  std::size_t bytes = 0;
+  for (const ByteView state : states) bytes += state.size();
+  return restored(*impl(), bytes, [&] { return impl()->restore(states, lost); });
+}
+Status Session::undo() { return impl()->undo(); }
 Status Session::residual(std::string_view key, std::span<float> out) const {
-  return impl_->residual(key, out);
+  return impl()->residual(key, out);
 }
-SessionStats Session::stats() const { return impl_->stats(); }
-std::vector<TensorStats> Session::tensor_stats() const { return impl_->tensor_stats(); }
-std::string Session::plan_text() const { return impl_->plan_text(); }
-void Session::trace(bool on) { impl_->runner().recorder().trace(on); }
-std::vector<TraceEvent> Session::take_trace() { return impl_->runner().recorder().take_trace(); }
-bool Session::tracing() const { return impl_->runner().recorder().on(); }
-Status Session::write_trace() { return impl_->write_trace(); }
+SessionStats Session::stats() const { return impl()->stats(); }
+std::vector<TensorStats> Session::tensor_stats() const { return impl()->tensor_stats(); }
+std::string Session::plan_text() const { return impl()->plan_text(); }
+void Session::trace(bool on) { impl()->runner().recorder().trace(on); }
+std::vector<TraceEvent> Session::take_trace() { return impl()->runner().recorder().take_trace(); }
+bool Session::tracing() const { return impl()->runner().recorder().on(); }
+Status Session::write_trace() { return impl()->write_trace(); }
 void Session::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
-  impl_->runner().mark(op, begin_ns, end_ns);
+  impl()->runner().mark(op, begin_ns, end_ns);
 }
 
 }  // namespace tithe

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a Session is inside. session.cc is rounds, states and the public face, session_changes.cc how choices change,
+// What a Session is inside. session.cc is rounds and the public face, session_states.cc how it is saved, goes on and
+// takes a round back, session_reform.cc how it goes on with other ranks, session_changes.cc how choices change,
 // session_limits.cc what becomes of values and memory that are too large.
 #include <map>
 
 #include "base/environment.h"
+#include "carry/estate.h"
 #include "carry/store.h"
 #include "engine/peers/chosen.h"
 #include "engine/program/bucket.h"
@@ -30,7 +32,7 @@ class Session::Impl {
                 .servers = options_.servers,
                 .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
                 .seed = options_.seed,
-                .run = options_.run,
+                .run = engine::run_in(options_.run, options_.epoch),
                 .force_reference = options_.force_reference,
                 .workers = options_.lanes + 1,
                 .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
@@ -60,6 +62,14 @@ class Session::Impl {
   Status commit();
   Result<std::vector<std::uint8_t>> state();
   Status restore(ByteView bytes);
+  Status restore(std::span<const ByteView> states, Lost lost);
+  Status undo();
+  Result<std::vector<std::uint8_t>> common_state();
+  // session_reform.cc
+  Status may_become(const Transport* transport, const std::vector<std::string>& members,
+                    std::uint64_t epoch) const;
+  SessionOptions options_in(std::vector<std::string> members, std::uint64_t epoch) const;
+  void follow(Impl& old);
   Status residual(std::string_view key, std::span<float> out) const;
   std::string plan_text() const;
   SessionStats stats() const;
@@ -97,8 +107,21 @@ class Session::Impl {
     std::vector<carry::Kept*> kept;  // by tensor of the unit
     Ticket ticket = 0;               // of its last round
     std::uint64_t used = 0;          // 1 + the round of it
+    std::uint64_t used_before = 0;   // the same before that round
     bool waited = true;
     bool open = false;  // part of the open round
+  };
+
+  // What the round that was committed last has changed.
+  struct Undo {
+    bool possible = false;                        // it can be taken back
+    bool finite = false;                          // else it was dropped
+    bool dropped = false;                         // the round before it was
+    std::shared_ptr<const Choices> choices = {};  // of the commit before it
+    std::vector<Entry*> entries = {};
+    double forgotten = 0;
+    std::uint64_t values_let_go = 0;  // of its own tensors
+    double sum_let_go = 0;
   };
 
   // What a proposal needs, built while the rounds go on.
@@ -123,6 +146,20 @@ class Session::Impl {
   Status meets_open_round(const Entry& e) const;
   Status commit_round(bool& ended);
   Status check_carry();
+
+  // session_states.cc
+  std::string name_of(Rank rank) const;
+  std::string my_name() const { return name_of(member_.me); }
+  std::string ranks_text() const;
+  Result<std::shared_ptr<const Choices>> fits(const engine::SavedHead& head,
+                                              const carry::Store::Map& saved) const;
+  Status go_on(const engine::SavedHead& head, carry::Store::Map&& saved,
+               const std::shared_ptr<const Choices>& choices);
+  Result<std::vector<std::uint8_t>> saved(bool debts);
+  void settle();
+
+  // session_limits.cc
+  void say(std::string line);
   void let_go(bool finite, bool excessive);
   void forget_gone();
 
@@ -175,6 +212,12 @@ class Session::Impl {
   std::uint64_t values_let_go_ = 0;
   double sum_let_go_ = 0;
   double sum_forgotten_ = 0;
+  Undo undo_;
+  SessionStats before_;  // of its lanes, in the epochs before
+  std::uint64_t rounds_undone_ = 0;
+  std::string resumed_;  // whose states all ranks go on from, where those were others; for cards
+  std::uint64_t ranks_lost_ = 0;
+  carry::Book book_;                // of what lost ranks had left unsent
   std::vector<std::string> lines_;  // for said()
   engine::Runner runner_;           // last: its lanes stop before what they use goes
 };

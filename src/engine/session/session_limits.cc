@@ -26,12 +26,19 @@ void Session::Impl::let_go(bool finite, bool excessive) {
     if (gone.largest == 0) continue;
     values_let_go_ += gone.values;
     sum_let_go_ += gone.sum;
-    if (lines_.size() < kMostLines)
-      lines_.push_back(fmt::format(
-          "round {}{}: what rank {} had left unsent of tensor '{}' reached {:.2g} and is let go ({} values, "
-          "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/footguns.md",
-          round_ - 1, finite ? "" : " was dropped", member_.me, key, gone.largest, gone.values, gone.sum));
+    if (kept.used == round_) {
+      undo_.values_let_go += gone.values;
+      undo_.sum_let_go += gone.sum;
+    }
+    say(fmt::format(
+        "round {}{}: what rank {} had left unsent of tensor '{}' reached {:.2g} and is let go ({} values, "
+        "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/footguns.md",
+        round_ - 1, finite ? "" : " was dropped", member_.me, key, gone.largest, gone.values, gone.sum));
   }
+}
+
+void Session::Impl::say(std::string line) {
+  if (lines_.size() < kMostLines) lines_.push_back(std::move(line));
 }
 
 std::vector<std::string> Session::Impl::said() {

@@ -10,9 +10,22 @@ namespace tithe {
 SessionStats Session::Impl::stats() const {
   SessionStats s = runner_.stats();
   const std::lock_guard lock(mutex_);
+  for (std::uint64_t SessionStats::*sum :
+       {&SessionStats::rounds, &SessionStats::rounds_dropped, &SessionStats::values,
+        &SessionStats::frames_sent, &SessionStats::bytes_sent, &SessionStats::encode_ns,
+        &SessionStats::merge_ns, &SessionStats::send_ns, &SessionStats::wait_ns, &SessionStats::strange,
+        &SessionStats::events_lost})
+    s.*sum += before_.*sum;
+  s.epoch = options_.epoch;
   s.values_let_go = values_let_go_;
   s.sum_let_go = sum_let_go_;
   s.sum_forgotten = sum_forgotten_;
+  s.rounds_undone = rounds_undone_;
+  s.ranks_lost = ranks_lost_;
+  for (const auto& [key, gave] : book_) {
+    s.values_lost += gave.values;
+    s.sum_lost += gave.sum;
+  }
   s.gradient_bytes = gradient_bytes_;
   s.exchange_ns = exchange_ns_;
   s.exposed_ns = exposed_ns_;
@@ -37,6 +50,10 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
       const engine::Norms::Pair norms = norms_.of(t.key);
       by_key[t.key] = {t.key, t.n, none ? std::string() : to_string(std::prev(part)->spec), norms.gradient,
                        norms.residual};
+      if (const auto gave = book_.find(t.key); gave != book_.end()) {
+        by_key[t.key].values_lost = gave->second.values;
+        by_key[t.key].sum_lost = gave->second.sum;
+      }
     }
   }
   std::vector<TensorStats> all;

@@ -4,7 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "lang/cpp/emit_bounds.h"
 #include "lang/cpp/emit_items.h"
 #include "lang/cpp/flat_payload.h"
 #include "lang/runtime/object.h"
@@ -37,7 +39,7 @@ class Emitter : ItemText {
 
  private:
   void encode() {
-    line("template <int kResidual>");
+    line("template <int kResidual, bool kLeaves>");
     open(
         "static void encode_as(const Call* call, const float* grad, const float* residual, float* left, "
         "uint8_t* out, Answer* answer)");
@@ -49,6 +51,7 @@ class Emitter : ItemText {
     keep_numbers(schedule_.read.value);
     context();
     line("uint8_t* block = out;");
+    if (decodes()) line("alignas(64) float nowhere[16];");
     if (program_.adds()) {
       line("const uint32_t added = 1;");
       if (in_rows()) line("const Rows rows = rows_of(call);");
@@ -66,7 +69,7 @@ class Emitter : ItemText {
     line("float* const l = {};", decodes() ? "left == nullptr ? nullptr : left + first" : "nullptr");
     places("uint8_t*");
     line("U peak = splat(0U);");
-    line("F odd = splat(0.0f);");
+    line("F odd[2] = {{splat(0.0f), splat(0.0f)}};");
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) pass(schedule_.passes[p], p == 0);
     encode_numbers();
     if (sends_each()) encode_values();
@@ -78,8 +81,10 @@ class Emitter : ItemText {
     open(
         "static void encode(const Call* call, const float* grad, const float* residual, float* left, "
         "uint8_t* out, Answer* answer)");
-    line("if (residual != nullptr) return encode_as<1>(call, grad, residual, left, out, answer);");
-    line("encode_as<0>(call, grad, residual, left, out, answer);");
+    line("if (residual != nullptr) return encode_as<1, true>(call, grad, residual, left, out, answer);");
+    if (decodes())
+      line("if (left != nullptr) return encode_as<0, true>(call, grad, residual, left, out, answer);");
+    line("encode_as<0, false>(call, grad, residual, left, out, answer);");
     close();
   }
 
@@ -110,22 +115,55 @@ class Emitter : ItemText {
                        [](const Item& item) { return item.array; });
   }
 
-  // What each value and what is sent of it have to be, and what is left.
-  void leave(const std::string& sent) {
+  // Whether nothing that is left of this block can be too large for a float, as the largest that is taken and the
+  // largest that is sent are not together. Empty: nobody knows before it is computed.
+  std::string none_too_large(std::size_t table) const {
+    if (!decodes() || !found_peak_) return {};
+    const std::string taken = "float_(lanes_most(peak))";
+    if (table != kNoTable) return fmt::format("all_finite(size_bits(add(abs_(stands), splat({}))))", taken);
+    const std::string sent = largest_float(program_, text_, program_.result);
+    return sent.empty() ? "" : fmt::format("is_finite({} + {})", taken, sent);
+  }
+
+  // x less what is sent, where that may be nothing.
+  std::string rest(std::size_t table) const {
+    const Node& sent = node(program_.result);
+    const bool some = table == kNoTable && sent.stage == Stage::kValue && sent.op == Op::kSelect &&
+                      node(sent.in[2]).op == Op::kConst && node(sent.in[2]).number == 0 &&
+                      !std::signbit(node(sent.in[2]).number);
+    return some ? fmt::format("select({}, sub(x, {}), x)", text_.values(sent.in[0]), text_.values(sent.in[1]))
+                : "sub(x, sent)";
+  }
+
+  // What each value and what is sent of it have to be, and what is left. `plain`: by_pairs() says where neither can be
+  // too large.
+  void leave(std::size_t table, bool plain) {
+    const std::string sent = table == kNoTable ? text_.values(program_.result)
+                                               : looked_up(table, text_.values(program_.items[table].input));
     line("const F sent = {};", sent);
+    if (plain) {
+      open("if constexpr (kLeaves)");
+      line("const F rest = {};", rest(table));
+      line("store_as(tail, to + (i & step), rest, count);");
+      line("if (tail.value) odd[0] = seen(odd[0], select(here, l == nullptr ? sent : rest, splat(0.0f)));");
+      close("} else if (tail.value) {");
+      line("  odd[0] = seen(odd[0], select(here, sent, splat(0.0f)));");
+      line("}}");
+      return;
+    }
     // What is left of a finite value is not finite either, if what is sent is not.
-    open("if (l != nullptr)");
+    open("if (kLeaves && l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("store_as(tail, l + i, rest, count);");
-    line("odd = seen(odd, select(here, rest, splat(0.0f)));");
+    line("odd[second.value] = seen(odd[second.value], select(here, rest, splat(0.0f)));");
     close("} else {");
-    line("  odd = seen(odd, select(here, sent, splat(0.0f)));");
+    line("  odd[second.value] = seen(odd[second.value], select(here, sent, splat(0.0f)));");
     line("}}");
   }
 
   // Runs the body over a block; of int fields piece by piece.
-  void run_over_block() {
-    if (!in_fields()) return run_body("0", "len");
+  void run_over_block(const std::string& plain) {
+    if (!in_fields()) return run_body("0", "len", plain);
     open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kFieldRun));
     line("const size_t end = len - piece < {0} ? len : piece + {0};", kFieldRun);
     line("back = fields.back(piece);");
@@ -152,7 +190,10 @@ class Emitter : ItemText {
         block_is_told()
             ? fmt::format("block_length < {} || block_length > {} ? n : ", kLeastAhead, kMostAhead)
             : "";
-    if (ahead) line("const size_t ahead = ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
+    if (ahead) {
+      line("const size_t ahead = ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
+      line("const float* const asked = kResidual && call->asks_for_residual ? residual : grad;");
+    }
     const Nodes& read = table != kNoTable ? schedule_.check.value : schedule_.read.value;
     Nodes both;
     std::set_union(schedule_.send.value.begin(), schedule_.send.value.end(), read.begin(), read.end(),
@@ -160,8 +201,25 @@ class Emitter : ItemText {
     before_loop(both);
     if (in_fields()) line("size_t back = 0;");
     floors_before_loop(both, read_by_items());
+    std::string plain = none_too_large(table);
+    plain_loop_ = !plain.empty();
+    if (plain_loop_) {
+      std::string above;  // whether a value may be above the scale of its level
+      for (const int k : both) {
+        if (node(k).op != Op::kLevel || node(node(k).in[0]).op != Op::kTaken) continue;
+        plain += fmt::format(" && t{}.lift == 1.0f", k);
+        if (!reaches_peak(node(k).in[1]))
+          above += fmt::format("{}!(float_(lanes_most(peak)) <= t{}.scale)", above.empty() ? "" : " || ", k);
+      }
+      if (!above.empty()) plain += in_pairs() ? ", " + above : fmt::format(" && !({})", above);
+      line("float* const to = l == nullptr ? nowhere : l;");
+      line("const size_t step = l == nullptr ? 0 : ~size_t(0);");
+    }
     open_body();
-    if (ahead) line("ask_for<kResidual>(grad + ahead + i, residual + ahead + i);");
+    if (ahead) {
+      line("__builtin_prefetch(grad + ahead + i);");
+      line("if (kResidual) __builtin_prefetch(asked + ahead + i);");
+    }
     line("const F x = take<kResidual>(tail, g, r, i, count);");
     line("const auto here = valid(tail, count);");
     if (schedule_.passes.empty()) line("peak = max_(peak, size_bits(x));");
@@ -171,16 +229,15 @@ class Emitter : ItemText {
       pack(k, item);
       receive_values(item);
     });
-    define_all(read);
+    define_read(read);
     look_at_conditions(true);
-    if (decodes())
-      leave(table != kNoTable ? looked_up(table, text_.values(program_.items[table].input))
-                              : text_.values(program_.result));
+    if (decodes()) leave(table, plain_loop_);
     close_body();
     end_of_floors();
-    run_over_block();
+    run_over_block(plain_loop_ ? plain : "true");
+    plain_loop_ = false;
     close();
-    line("finite = finite && all_finite(peak) && none_odd(odd);");
+    line("finite = finite && all_finite(peak) && none_odd(add(odd[0], odd[1]));");
     each(false, [&](std::size_t k, const Item& item) {
       if (!of_values(item) || always(item.where)) return;
       open(fmt::format("if (finite && any_of(w{}))", k));

@@ -319,6 +319,34 @@ TEST(CompiledPrograms, WhatAPlanKnows) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   EXPECT_EQ(text.find("= select("), std::string::npos);
 }
+// What is not sent in some settings is not computed there either.
+TEST(CompiledPrograms, WhatTheSettingsLeaveOut) {
+  constexpr const char* kSome =
+      "codec some \"for a test\"\n"
+      "param mode: one of scaled, bare \"for a test\"\n"
+      "block 64\n"
+      "encode\n"
+      "  size = mean(abs(x))\n"
+      "  up   = x >= 0\n"
+      "send\n"
+      "  size: f32 when mode is scaled where not signbit(size)\n"
+      "  up: u1[]\n"
+      "decode\n"
+      "  unit = if mode is scaled then size else 1\n"
+      "  if up then unit else -unit\n";
+  expect_same(kSome, {0, 1});
+  const Source source{"test.codec", kSome};
+  Problems problems;
+  const auto program = compile(source, problems);
+  ASSERT_NE(program, nullptr);
+  ASSERT_EQ(program->combinations.size(), 2U);
+  for (const std::size_t scaled : {1U, 0U}) {
+    const Combination& of = program->combinations[1 - scaled];
+    EXPECT_EQ(of.program.items.size(), 1 + scaled);
+    EXPECT_EQ(of.schedule.passes.size(), scaled);
+    EXPECT_EQ(payload_bytes(of.program, 100), 13 + 8 * scaled);
+  }
+}
 TEST(CompiledPrograms, EndsOfTheValuesAndConditionsOnBits) { expect_same(kEnds, {0}); }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "lang/cpp/emit_items.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 namespace tithe::lang {
 
@@ -167,6 +169,51 @@ int ItemText::sent(int k) const {
   for (const Item& item : program_.items)
     if (item.input == k && item.value != kNone && node(item.value).type == node(k).type) return item.value;
   return k;
+}
+
+std::uint32_t ItemText::bits_of(int k) const {
+  const Node& n = node(k);
+  const auto whole = [&](int of) { return static_cast<std::uint32_t>(node(of).number); };
+  if (n.op == Op::kConst) return whole(k);
+  if (n.op == Op::kBitOr) return bits_of(n.in[0]) | bits_of(n.in[1]);
+  if (n.op == Op::kBitAnd) return bits_of(n.in[0]) & bits_of(n.in[1]);
+  return static_cast<std::uint32_t>(std::bit_ceil(static_cast<std::uint64_t>(n.range.high) + 1) - 1);
+}
+
+ItemText::Bits ItemText::before_packing(Bits of) const {
+  if (const int known = sent(of.node); known != of.node) return before_packing({known, of.by, of.mask});
+  const Node& n = node(of.node);
+  if (n.stage != Stage::kValue || n.type != Type::kU32) return of;
+  const std::uint32_t wanted = of.mask >> of.by;
+  if (n.op == Op::kBitOr && (bits_of(n.in[1]) & wanted) == 0)
+    return before_packing({n.in[0], of.by, of.mask});
+  if (n.op == Op::kBitOr && (bits_of(n.in[0]) & wanted) == 0)
+    return before_packing({n.in[1], of.by, of.mask});
+  if (n.in[1] == kNone || node(n.in[1]).op != Op::kConst) return of;
+  const auto number = static_cast<std::uint32_t>(node(n.in[1]).number);
+  if (n.op == Op::kBitAnd && (wanted & ~number) == 0) return before_packing({n.in[0], of.by, of.mask});
+  if (n.op == Op::kShiftLeft && of.by + number < 32)
+    return before_packing({n.in[0], of.by + number, of.mask});
+  if (n.op == Op::kShiftRight && number == of.by && of.mask >> of.by << of.by == of.mask)
+    return before_packing({n.in[0], 0, of.mask});
+  return of;
+}
+
+void ItemText::define_read(const Nodes& nodes) {
+  for (const int k : nodes) {
+    const Node& n = node(k);
+    const bool masks = n.op == Op::kBitAnd && n.type == Type::kU32 && n.stage == Stage::kValue &&
+                       node(n.in[1]).op == Op::kConst;
+    const Bits bits = masks ? before_packing({n.in[0], 0, bits_of(n.in[1])}) : Bits{kNone, 0, 0};
+    if (masks && bits.node != sent(n.in[0]) && bits.by == 0 && node(bits.node).type == Type::kU32) {
+      const bool alone = (bits_of(bits.node) & ~bits.mask) == 0;
+      line("const U v{} = {};", k,
+           alone ? text_.values(bits.node)
+                 : fmt::format("and_({}, {})", text_.values(bits.node), text_.values(n.in[1])));
+      known(k);
+    }
+    define(k);
+  }
 }
 
 // True: b holds wherever a does.

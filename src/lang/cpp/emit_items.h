@@ -55,6 +55,9 @@ class ItemText : public PassText {
   void condition_masks(bool sending = false);
   void look_at_conditions(bool sending = false);
 
+  // Nodes of what is read, in encode: some bits of what was sent were there before they were packed together.
+  void define_read(const Nodes& nodes);
+
   // What decode makes of codes of at most 4 bits, where that follows from them and the block's numbers alone: found
   // once for a block, and looked up. kNoTable: it is computed of each value.
   static constexpr std::size_t kNoTable = ~std::size_t{0};
@@ -67,6 +70,14 @@ class ItemText : public PassText {
   // In encode an item is what was sent.
   int sent(int k) const;
   bool implies(int a, int b) const;
+  // (node << by) & mask of u32, and the same by what the node is made of.
+  struct Bits {
+    int node;
+    unsigned by;
+    std::uint32_t mask;
+  };
+  Bits before_packing(Bits of) const;
+  std::uint32_t bits_of(int k) const;  // those that may be set
   std::string codes_in_order(const Item& item) const;
   std::string sent_number(const Item& item, const std::string& bits) const;
 };

@@ -221,7 +221,7 @@ class BlocksText : CudaText {
 
   // Where everything stands in the scratch; its bytes.
   void scratch() {
-    open("static uint64_t place_all(Call& of)");
+    open("HOST uint64_t place_all(Call& of)");
     line("uint8_t* to = of.scratch;");
     if (finds_in_pieces()) {
       place_found();
@@ -291,6 +291,7 @@ class BlocksText : CudaText {
       line("LAUNCH(tithe_tell, 1);");
     }
     close();
+    line("PLAN(tithe_plan_encode, tithe_scratch, tithe_encode)");
     if (!decodes()) return;
     begin("tithe_decode");
     if (trits()) {
@@ -301,6 +302,7 @@ class BlocksText : CudaText {
     }
     line("LAUNCH(tithe_receive, runs_of(call->n));");
     close();
+    line("PLAN(tithe_plan_decode, tithe_scratch, tithe_decode)");
   }
 };
 

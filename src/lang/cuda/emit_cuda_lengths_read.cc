@@ -203,7 +203,7 @@ void LengthsText::kernels() {
 }
 
 void LengthsText::host() {
-  open("static uint64_t place_all(Call& of)");
+  open("HOST uint64_t place_all(Call& of)");
   line("const uint64_t blocks = blocks_of(of.n);");
   line("uint8_t* to = of.scratch;");
   line("of.found = to;");
@@ -241,6 +241,8 @@ void LengthsText::host() {
   line("LAUNCH(tithe_walk, groups_of(of.n));");
   line("LAUNCH(tithe_receive, blocks_of(of.n));");
   close();
+  line("PLAN(tithe_plan_encode, tithe_scratch, tithe_encode)");
+  line("PLAN(tithe_plan_decode, tithe_scratch, tithe_decode)");
 }
 
 }  // namespace tithe::lang

@@ -135,7 +135,7 @@ class ListsText : CudaText {
   }
 
   void host() {
-    open("static uint64_t place_all(Call& of)");
+    open("HOST uint64_t place_all(Call& of)");
     place_found();
     line("uint8_t* to = static_cast<uint8_t*>(of.parts) + up8(pieces_of(of.n) * sizeof(Part));");
     line("of.state = reinterpret_cast<State*>(to);");
@@ -181,6 +181,8 @@ class ListsText : CudaText {
     line("LAUNCH(tithe_base, runs_of(call->n));");
     line("LAUNCH(tithe_scatter, runs_of((call->payload_bytes - 4) / 8));");
     close();
+    line("PLAN(tithe_plan_encode, tithe_scratch, tithe_encode)");
+    line("PLAN(tithe_plan_decode, tithe_scratch, tithe_decode)");
   }
 };
 

@@ -16,11 +16,11 @@
 #include "base/rng.h"
 #include "conformance/codec_case.h"
 #include "lang/cpp/cpp_compiler.h"
+#include "lang/cuda/kernel_call.h"
 #include "lang/loader.h"
 #include "lang/run/context.h"
 #include "support/codec_run.h"
 #include "support/grid_on_cpu.h"
-#include "support/kernel_call.h"
 #include "support/kernel_programs.h"
 
 namespace tithe::lang {
@@ -30,7 +30,6 @@ namespace fs = std::filesystem;
 using harness::Data;
 using harness::Floats;
 using harness::Payload;
-using testing::KernelCall;
 using testing::kOnce;
 using testing::Made;
 using testing::Program;

@@ -78,6 +78,7 @@ struct SendItem {
   bool array = false;
   bool full = false;               // [block]
   std::optional<double> per = {};  // of so many values the bytes
+  ExprPtr when = nullptr;          // only in settings in which this holds
   ExprPtr value = nullptr;         // none: encode's of the same name
   ExprPtr where = nullptr;
 };

@@ -151,6 +151,7 @@ class Checker : Sending {
                       "leave it out");
         names_[k].used = true;
       }
+    if (!problems_.any()) leave_out(here().send);
   }
 };
 

@@ -35,6 +35,27 @@ bool is_known(const Node& node) {
          node.range.constant();
 }
 
+// The nodes that make a difference to what is sent, asked for or decoded.
+std::vector<bool> read_nodes(const Checked& program) {
+  std::vector<bool> read(program.nodes.size());
+  const auto mark = [&](int k) {
+    if (k != kNone) read[static_cast<std::size_t>(k)] = true;
+  };
+  for (const Item& item : program.items)
+    for (const int k : {item.width, item.value, item.where}) mark(k);
+  for (const Folding& f : program.foldings) {
+    mark(f.result);
+    for (const int k : f.body) mark(k);
+  }
+  for (const int k : {program.pairs.where, program.pairs.most, program.pairs.keep, program.pairs.slots})
+    mark(k);
+  mark(program.result);
+  for (std::size_t k = read.size(); k-- > 0;)
+    if (read[k])
+      for (const int from : program.nodes[k].in) mark(from);
+  return read;
+}
+
 }  // namespace
 
 Checked with_merged_nodes(Checked program) {
@@ -55,18 +76,21 @@ Checked with_merged_nodes(Checked program) {
               .decode = node.decode,
               .number = node.range.low,
               .range = node.range};
+    if (!stays[k] && node.op == Op::kSelect && program.node(node.in[0]).op == Op::kConst)
+      now[k] = node.in[program.node(node.in[0]).number != 0 ? 1 : 2];
     for (std::size_t j = 0; j < k && !stays[k] && now[k] == static_cast<int>(k); ++j)
       if (!stays[j] && now[j] == static_cast<int>(j) && same(program.nodes[j], node))
         now[k] = static_cast<int>(j);
   }
-  for (std::size_t k = 0; k < now.size(); ++k)
-    if (now[k] != static_cast<int>(k)) program.nodes[k] = {};
   for (Item& item : program.items)
     for (int* k : {&item.width, &item.value, &item.where}) follow(*k);
   for (Folding& f : program.foldings) follow(f.result);
   for (int* k : {&program.pairs.where, &program.pairs.most, &program.pairs.keep, &program.pairs.slots})
     follow(*k);
   follow(program.result);
+  const std::vector<bool> read = read_nodes(program);
+  for (std::size_t k = 0; k < read.size(); ++k)
+    if (!read[k] && !stays[k]) program.nodes[k] = {};
   return program;
 }
 

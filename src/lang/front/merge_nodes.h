@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Nodes that compute the same are one: a name's expression is checked wherever the name stands, and what two places say
-// alike is computed once. What a plan's whole number must be, as its range has one value, is a constant.
+// alike is computed once. What a plan's whole number must be, as its range has one value, is a constant, and of an `if`
+// that a constant decides one side is left.
 #include "lang/front/checked.h"
 
 namespace tithe::lang {
 
-// The numbers of nodes stay; those that nothing reads any more are constants.
+// The numbers of nodes stay; those that nothing reads are constants.
 Checked with_merged_nodes(Checked program);
 
 }  // namespace tithe::lang

@@ -226,6 +226,7 @@ class Parser : ExprParser {
     expect(":");
     type(s);
     if (accept("per")) s.per = number("a number of values");
+    if (accept("when")) s.when = expr();
     if (accept("=")) s.value = expr();
     if (accept("where")) s.where = expr();
     here().send.push_back(std::move(s));

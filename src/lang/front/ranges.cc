@@ -102,6 +102,23 @@ Range whole_range(Type type) {
 
 Range joined(Range a, Range b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
 
+Range of_comparison(Op op, Range a, Range b) {
+  const bool below = a.high<b.low, above = a.low> b.high,
+             same = a.constant() && b.constant() && a.low == b.low;
+  const auto known = [](bool truth) { return truth ? Range{1, 1} : Range{0, 0}; };
+  switch (op) {
+    case Op::kLess:
+      return below || a.low >= b.high ? known(below) : kAnyBool;
+    case Op::kLessEqual:
+      return above || a.high <= b.low ? known(!above) : kAnyBool;
+    case Op::kEqual:
+    case Op::kNotEqual:
+      return same || below || above ? known(same == (op == Op::kEqual)) : kAnyBool;
+    default:
+      return kAnyBool;
+  }
+}
+
 Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index) {
   const auto& [a, b, c] = in;
   switch (op) {
@@ -113,6 +130,8 @@ Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index)
       return rounded(arithmetic(op, type, a, b), type);
     case Op::kNeg:
       return {-a.high, -a.low};
+    case Op::kLogicNot:
+      return {1 - a.high, 1 - a.low};
     case Op::kBitAnd:
     case Op::kBitOr:
     case Op::kBitXor:

@@ -247,6 +247,38 @@ void Sending::fits(const SendItem& s, const Item& it, const Node& node) {
       "clamp it, add what it lacks, or send it in more bits");
 }
 
+bool Sending::is_sent(const SendItem& s) {
+  if (!s.when) return true;
+  const Value v = build_.as(expr(*s.when, Part::kPlan), Type::kBool, "what stands behind 'when'");
+  if (v.bad()) return true;
+  const Range range = build_.of(v).range;
+  if (!range.constant())
+    build_.bad(s.when->at, "the settings say whether it is sent, by their words and whole numbers",
+               "'where' says what must hold of it");
+  else if (program().law != Law::kDecode || s.per)
+    build_.bad(s.when->at, "an item that is left out stands in a phase by decode, and is no table of bytes");
+  return range.low != 0;
+}
+
+void Sending::leave_out(const std::vector<SendItem>& all) {
+  std::vector<Item> sent;
+  std::vector<unsigned> place;
+  for (std::size_t k = 0; k < all.size() && k < program().items.size(); ++k) {
+    const Item& item = program().items[k];
+    place.push_back(static_cast<unsigned>(sent.size()));
+    if (is_sent(all[k])) {
+      sent.push_back(item);
+    } else if (item.input != kNone) {
+      Node& read = program().nodes[static_cast<std::size_t>(item.input)];
+      read = {.op = Op::kConst, .type = read.type, .decode = true};
+    }
+  }
+  if (sent.empty() && !problems_.any()) build_.bad(all[0].name.at, "in some settings nothing is sent");
+  for (Node& node : program().nodes)
+    if (node.op == Op::kItem) node.index = place[node.index];
+  program().items = std::move(sent);
+}
+
 // It must hold of any payload by itself, and of what comes out when payloads combine.
 void Sending::where(std::size_t k, const ExprPtr& e) {
   const Value v = build_.as(expr(*e, Part::kDecode), Type::kBool, "what stands behind 'where'");

@@ -14,6 +14,8 @@ class Sending : protected Scope {
   void item(const SendItem& s);
   void where(std::size_t k, const ExprPtr& e);
   void check_lengths();
+  // Leaves out the items that are not sent in these settings: who reads them reads 0, and does not mind.
+  void leave_out(const std::vector<SendItem>& all);
   void pairs(const SendPairs& p);
   Value sum_of(const Item& it, Value fields, Node added);
 
@@ -26,6 +28,7 @@ class Sending : protected Scope {
   unsigned bits_of(const Value& width);
   void lengths(const SendItem& s, Item& it);
   void fits(const SendItem& s, const Item& it, const Node& node);
+  bool is_sent(const SendItem& s);
 };
 
 }  // namespace tithe::lang

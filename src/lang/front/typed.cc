@@ -73,7 +73,9 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
     node.before = node.before || from.before;
     node.pass = std::max(node.pass, from.pass);
   }
-  node.range = range_of(op, type, ranges, index);
+  // Two floats in known ranges may still be NaN.
+  node.range = compares(op) && !is_float(of(*in.begin()).type) ? of_comparison(op, ranges[0], ranges[1])
+                                                               : range_of(op, type, ranges, index);
   if (type == Type::kI32 && !within(node.range, whole_range(type)))
     return bad(at, fmt::format("this can be {}, and i32 holds {}", text(node.range), text(whole_range(type))),
                "clamp what it is made of, or compute in u32, which wraps round");

@@ -9,7 +9,7 @@
 
 namespace tithe::lang {
 
-inline constexpr std::uint32_t kObjectInterface = 3;
+inline constexpr std::uint32_t kObjectInterface = 4;
 
 struct ObjectCall {
   const double* settings;
@@ -18,6 +18,7 @@ struct ObjectCall {
   std::uint64_t shared_key;    // of all ranks' draws
   std::uint64_t block;         // values of a block; 0: all
   const std::uint32_t* known;  // of each item that is sent once and follows from the settings: its bits
+  bool asks_for_residual;  // memory is asked for the residual ahead of time, and not for the gradient alone
   // ---- Of programs of several phases
   // What the phase in front agreed on (context.h): of each of its items the bits of one number, of one for each
   // block, or of one for each value; nullptr where nothing reads them.

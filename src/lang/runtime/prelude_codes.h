@@ -63,11 +63,14 @@ INL I level_of(const Steps& s, F v, U random) {
   return select(le(abs_(held), splat(s.scale)), level, splat(int32_t(0)));
 }
 // The same of v that is never NaN or infinite. Adding 3 * 2^22 rounds to a whole number, which stands in the low bits
-// then (codec/shared/common/block.h); without a scale everything is 0.
-INL I level_of_number(const Steps& s, F v, U random) {
+// then (codec/shared/common/block.h); without a scale everything is 0. In whole runs `lift` is 1, and v not above the
+// scale if it is not held.
+template <class T>
+INL I level_of_number(T how, const Steps& s, F v, U random) {
   float most = s.scale > 0.0f ? s.scale : 0.0f;
-  F held = hold_(v, splat(-most), splat(most));
-  F whole = add(mul(mul(held, splat(s.lift)), splat(s.per)), splat(0x1.8p23f));
+  if (how.held) v = hold_(v, splat(-most), splat(most));
+  if (how.value) v = mul(v, splat(s.lift));
+  F whole = add(mul(v, splat(s.per)), splat(0x1.8p23f));
   return sub(shr(add(as_i(bits_(whole)), as_i(random)), splat(uint32_t(s.fraction))),
              splat(int32_t(0x4b400000 >> s.fraction)));
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of every program that is made kernels of (emit_cuda.h): calls and kernels, codes as bytes, and what a pass
-// finds.
+// finds. Where TITHE_PLANS is defined, the host launches what a plan says (device_program.h).
 
 struct State;
+struct Plan;
 struct Call {
   double settings[12];
   uint64_t n, key, shared_key;
@@ -20,6 +21,8 @@ struct Call {
   // or one for each value, and room for one at least (lang/run/context.h); of how many ranks; bits of a field.
   const uint32_t* agreed[32];
   uint32_t agreed_ranks, field_bits;
+  double divide;  // of tithe_divide
+  Plan* plan;     // of the kernels that plan
   // Within the scratch, filled in by tithe_encode.
   void* found;
   void* parts;
@@ -37,7 +40,6 @@ struct Call {
 
 // ---- A kernel is some phases, functions of a thread, with a barrier behind each
 #if defined(__CUDACC__)
-typedef cudaStream_t Stream;
 #define KERNEL(name, Common, ...)                                                                     \
   extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
     __shared__ Common s;                                                                              \
@@ -49,8 +51,12 @@ typedef cudaStream_t Stream;
 #define PHASE(f)          \
   f(call, s, at, thread); \
   __syncthreads();
+#endif
+#if defined(__CUDACC__) && !defined(TITHE_PLANS)
+typedef cudaStream_t Stream;
 #define LAUNCH(kernel, blocks) kernel<<<unsigned(blocks), kThreads, 0, stream>>>(*call)
 #define API extern "C"
+#define HOST static
 #endif
 #if defined(__CUDA_ARCH__)
 DEV void atomic_add(U* to, U v) { atomicAdd(to, v); }
@@ -61,6 +67,53 @@ DEV void atomic_max(U* to, U v) { *to = *to < v ? v : *to; }
 #endif
 DEV uint64_t up8(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 DEV uint64_t parts_in(uint64_t n, uint64_t length) { return n == 0 ? 1 : (n + length - 1) / length; }
+
+// ---- What the host launches, where it was not compiled with the kernels: a kernel of one thread goes through the
+// functions that would launch, and leaves in call->plan how much scratch is needed, and the kernels with their blocks
+#if defined(TITHE_PLANS)
+enum { kMostLaunches = 64, kMostName = 56 };
+struct Launch {
+  uint64_t blocks;
+  char kernel[kMostName];
+};
+struct Plan {
+  Call call;  // what the kernels are told
+  uint64_t scratch, launches;
+  Launch launch[kMostLaunches];
+};
+typedef Plan* Stream;
+DEV void plan_launch(Plan* plan, const Call* call, const char* kernel, uint64_t blocks) {
+  plan->call = *call;
+  const uint64_t at = plan->launches++;
+  if (at >= kMostLaunches) return;
+  plan->launch[at].blocks = blocks;
+  for (int k = 0; k < kMostName; ++k) {
+    plan->launch[at].kernel[k] = *kernel;
+    if (*kernel != 0) ++kernel;
+  }
+}
+#define LAUNCH(kernel, blocks) plan_launch(stream, call, #kernel, blocks)
+#define API DEV
+#define HOST DEV
+struct Nothing {};
+#define PLAN(name, scratch_of, launch_all)                             \
+  DEV void of_##name(const Call* call, Nothing&, uint64_t, U thread) { \
+    if (thread != 0) return;                                           \
+    call->plan->scratch = scratch_of(call);                            \
+    call->plan->launches = 0;                                          \
+    launch_all(call, call->plan);                                      \
+  }                                                                    \
+  KERNEL(name, Nothing, PHASE(of_##name))
+// Decode ends with it, where a mean is wanted: it needs no kernel of the program's.
+enum { kDivided = 8 * kThreads };  // values of a block of threads
+DEV void divide_values(const Call* call, Nothing&, uint64_t at, U thread) {
+  for (uint64_t i = at * kDivided + thread; i < call->n && i < (at + 1) * kDivided; i += kThreads)
+    call->out[i] = div_(call->out[i], F(call->divide));
+}
+KERNEL(tithe_divide, Nothing, PHASE(divide_values))
+#else
+#define PLAN(name, scratch_of, launch_all)
+#endif
 
 // ---- Bytes
 DEV U raw(F v) { return bits_(v); }

@@ -85,7 +85,7 @@ DEV void choose_digit(const Call* call, Digits&, uint64_t, U thread) {
   state->wanted = 0;
 }
 KERNEL(tithe_digit, Digits, PHASE(choose_digit))
-static void select_key(const Call* call, uint64_t runs, Stream stream) {
+HOST void select_key(const Call* call, uint64_t runs, Stream stream) {
   for (int round = 0; round < 4; ++round) {
     LAUNCH(tithe_digits, runs);
     LAUNCH(tithe_digit, 1);

@@ -9,9 +9,9 @@
 #include <bit>
 
 #include "base/rng.h"
+#include "lang/cuda/kernel_call.h"
 #include "lang/run/half_bits.h"
 #include "support/grid_on_cpu.h"
-#include "support/kernel_call.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -32,23 +32,39 @@ namespace text {
 #include "lang/runtime/prelude_cuda_ints.h"
 // clang-format on
 }  // namespace text
+// The same where the host launches what a plan says.
+#define TITHE_PLANS
+#undef DEV
+#undef INL
+#undef HOST
+#undef API
+#undef LAUNCH
+#undef PLAN
+namespace planned {
+// clang-format off
+#include "lang/runtime/prelude_cuda_types.h"
+#include "lang/runtime/prelude_scalars.h"
+#include "lang/runtime/prelude_cuda.h"
+#include "lang/runtime/prelude_cuda_bytes.h"
+// clang-format on
+}  // namespace planned
 #pragma GCC diagnostic pop
 
 namespace tithe::lang {
 namespace {
 
-#define SAME_PLACE(member) EXPECT_EQ(offsetof(testing::KernelCall, member), offsetof(text::Call, member))
+#define SAME_PLACE(member) EXPECT_EQ(offsetof(KernelCall, member), offsetof(text::Call, member))
 
 TEST(PreludeCuda, HasTheCallOfItsTests) {
-  EXPECT_EQ(sizeof(testing::KernelCall), sizeof(text::Call));
-  EXPECT_EQ(offsetof(testing::KernelCall, within), offsetof(text::Call, found));
+  EXPECT_EQ(sizeof(KernelCall), sizeof(text::Call));
+  EXPECT_EQ(offsetof(KernelCall, within), offsetof(text::Call, found));
   SAME_PLACE(settings);
   SAME_PLACE(n);
   SAME_PLACE(key);
   SAME_PLACE(shared_key);
   SAME_PLACE(grad);
   SAME_PLACE(residual);
-  EXPECT_EQ(offsetof(testing::KernelCall, residual_out), offsetof(text::Call, left));
+  EXPECT_EQ(offsetof(KernelCall, residual_out), offsetof(text::Call, left));
   SAME_PLACE(payload);
   SAME_PLACE(payload_bytes);
   SAME_PLACE(base);
@@ -59,6 +75,19 @@ TEST(PreludeCuda, HasTheCallOfItsTests) {
   SAME_PLACE(agreed);
   SAME_PLACE(agreed_ranks);
   SAME_PLACE(field_bits);
+  SAME_PLACE(divide);
+  SAME_PLACE(plan);
+}
+
+TEST(PreludeCuda, HasThePlanOfTheHost) {
+  EXPECT_EQ(sizeof(KernelPlan), sizeof(planned::Plan));
+  EXPECT_EQ(offsetof(KernelPlan, scratch), offsetof(planned::Plan, scratch));
+  EXPECT_EQ(offsetof(KernelPlan, launches), offsetof(planned::Plan, launches));
+  EXPECT_EQ(offsetof(KernelPlan, launch), offsetof(planned::Plan, launch));
+  EXPECT_EQ(offsetof(KernelLaunch, kernel), offsetof(planned::Launch, kernel));
+  EXPECT_EQ(sizeof(KernelLaunch), sizeof(planned::Launch));
+  EXPECT_EQ(kKernelThreads, unsigned{planned::kThreads});
+  EXPECT_EQ(kDividedValues, unsigned{planned::kDivided});
 }
 
 TEST(PreludeCuda, HasTheInterpretersBinary16) {

@@ -153,6 +153,7 @@ INL float end_of(F lanes, Of of, const float* g, const float* r, size_t len) {
 }
 INL U size_bits(F v) { return and_(bits_(v), splat(0x7fffffffU)); }
 INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_i(sizes))); }
+INL float float_of_size(uint64_t most) { return float_(most < 0x7f800000U ? uint32_t(most) : 0x7f800000U); }
 INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
 // Adds 0 times each number, which is NaN where a number is not finite; none_odd() tells at the end.
@@ -204,22 +205,32 @@ INL void store_u_as(T tail, uint32_t* p, U v, size_t count) {
 }
 INL M valid(Yes, size_t count) { return first_lanes(count); }
 INL All valid(No, size_t) { return All(); }
-// Runs body(tail, second, i, count) over [from, to): of 32 values, twice sixteen; and what remains.
+// Runs body(tail, second, i, count) over [from, to): of 32 values, twice sixteen; and what remains. Without `plain`
+// everything is run as what remains is.
 template <class Body>
-INL void by_pairs(size_t from, size_t to, Body& body) {
+INL void by_pairs(size_t from, size_t to, Body& body, bool plain = true) {
   size_t i = from;
-  for (; i + 32 <= to; i += 32) {
+  for (; plain && i + 32 <= to; i += 32) {
     body(No(), No(), i, 16);
     body(No(), Yes(), i + 16, 16);
   }
   for (; i < to; i += 16) body(Yes(), No(), i, to - i < 16 ? to - i : 16);
 }
+template <class Body>
+INL void by_pairs(size_t from, size_t to, Body& body, bool plain, bool held) {
+  size_t i = from;
+  for (; plain && held && i + 32 <= to; i += 32) {
+    body(Held(), No(), i, 16);
+    body(Held(), Yes(), i + 16, 16);
+  }
+  by_pairs(i, to, body, plain);
+}
 // The same, sixteen by sixteen.
 template <class Body>
-INL void by_sixteen(size_t from, size_t to, Body& body) {
+INL void by_sixteen(size_t from, size_t to, Body& body, bool plain = true) {
   size_t i = from;
-  for (; i + 16 <= to; i += 16) body(No(), No(), i, 16);
-  if (i < to) body(Yes(), No(), i, to - i);
+  for (; plain && i + 16 <= to; i += 16) body(No(), No(), i, 16);
+  for (; i < to; i += 16) body(Yes(), No(), i, to - i < 16 ? to - i : 16);
 }
 template <int kResidual, class T>
 INL F take(T tail, const float* g, const float* r, size_t i, size_t count) {
@@ -229,11 +240,6 @@ INL F take(T tail, const float* g, const float* r, size_t i, size_t count) {
 }
 // Where memory is asked for while a block is sent: not beyond the values.
 INL size_t ahead_of(size_t at, size_t n) { return at + 2048 <= n ? at : 0; }
-template <int kResidual>
-INL void ask_for(const float* g, const float* r) {
-  __builtin_prefetch(g);
-  if (kResidual) __builtin_prefetch(r);
-}
 // Bits of 32 values, a word for each array of them: read with the first sixteen values, and there for the others.
 struct Words {
   uint32_t of[4];
@@ -341,6 +347,7 @@ struct Call {
   const double* settings;
   uint64_t n, key, shared_key, block;
   const uint32_t* known;
+  bool asks_for_residual;
   const uint32_t* const* agreed;
   uint32_t agreed_ranks, most_ranks;
   unsigned field_bits;

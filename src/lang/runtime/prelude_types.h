@@ -82,11 +82,15 @@ struct M {
 struct D {
   VD v[2 * kVectors];
 };
+// How a run of values goes: whether they may be fewer than sixteen, and whether levels have to be held to their scale.
 struct Yes {
-  enum { value = 1 };
+  enum { value = 1, held = 1 };
 };
 struct No {
-  enum { value = 0 };
+  enum { value = 0, held = 0 };
+};
+struct Held : No {
+  enum { held = 1 };
 };
 
 template <class To, class From>

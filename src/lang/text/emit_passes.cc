@@ -46,10 +46,12 @@ void PassText::define(int k) {
     case Op::kSums:
       line("uint32_t t{}[{}];", k, n.index);
       return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
-    case Op::kLevel:
-      return line("const I v{} = level_of{}(t{}, {}, {});", k,
-                  of_sixteen_ && node(n.in[0]).op == Op::kTaken ? "_number" : "", k, text_.values(n.in[0]),
+    case Op::kLevel: {
+      const bool of_number = of_sixteen_ && node(n.in[0]).op == Op::kTaken;
+      return line("const I v{} = level_of{}({}t{}, {}, {});", k, of_number ? "_number" : "",
+                  of_number ? plain_loop_ ? "tail, " : "Yes(), " : "", k, text_.values(n.in[0]),
                   draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
+    }
     case Op::kDiv:
       if (!by_one(k)) return line("{}", text_.definition(k));
       return line("const D v{} = divided({}, by{});", k, text_.values(n.in[0]), k);
@@ -199,8 +201,8 @@ void PassText::close_body() {
   close("};");
 }
 
-void PassText::run_body(const char* from, const char* to) {
-  line("{}({}, {}, body);", in_pairs() ? "by_pairs" : "by_sixteen", from, to);
+void PassText::run_body(const char* from, const char* to, const std::string& how) {
+  line("{}({}, {}, body, {});", in_pairs() ? "by_pairs" : "by_sixteen", from, to, how);
 }
 
 // ---- What a pass finds
@@ -222,6 +224,12 @@ bool PassText::is_peak(int k) const {
   return of.op == Op::kBitAnd && of.type == Type::kU32 && node(of.in[0]).op == Op::kBits &&
          node(node(of.in[0]).in[0]).op == Op::kTaken && node(of.in[1]).op == Op::kConst &&
          node(of.in[1]).number == kSize;
+}
+
+bool PassText::reaches_peak(int k) const {
+  const Node& n = node(k);
+  if (n.op == Op::kMax) return reaches_peak(n.in[0]) || reaches_peak(n.in[1]);
+  return n.op == Op::kLargest && n.in[1] == kNone && plain_largest(k) && n.type == Type::kF32;
 }
 
 std::pair<int, bool> PassText::condition(int k) const {
@@ -394,6 +402,7 @@ void PassText::pass(const Pass& of, bool first) {
   first_of_block_ = first;
   const bool needs_peak = std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return is_peak(k); });
   const Nodes tell = first && !needs_peak ? sums_of_all(of) : Nodes{};
+  if (first) found_peak_ = tell.empty();
   for (const int k : of.reduce) accumulator(k);
   const bool pieces =
       in_pieces() && std::any_of(of.reduce.begin(), of.reduce.end(), [&](int k) { return in_shape(k); });

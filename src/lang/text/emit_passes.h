@@ -67,7 +67,12 @@ class PassText {
   // Of sixteen values or, at the end, fewer: a body, and what runs it over [from, to).
   void open_body();
   void close_body();
-  void run_body(const char* from, const char* to);
+  void run_body(const char* from, const char* to, const std::string& how = "true");
+  // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
+  // Over all values it would cost a third of the compile time, and gain nothing.
+  bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }
+  // No magnitude that is taken is above it.
+  bool reaches_peak(int k) const;
   // One pass over a block up to what it finds; the first one says whether all values are finite.
   void pass(const Pass& of, bool first);
 
@@ -75,6 +80,8 @@ class PassText {
   const Schedule& schedule_;
   const bool of_sixteen_;
   NodeText text_;
+  bool plain_loop_ = false;  // a loop that goes over blocks of the usual sizes apart from others
+  bool found_peak_ = false;  // the first pass has found the largest magnitude of all that is taken, in `peak`
   std::string out_;
   std::vector<bool> defined_, outer_;
 
@@ -84,9 +91,6 @@ class PassText {
   void define_floor(const FloorText& of);
   std::string draw(int k, unsigned bits) const;
   std::string agreed(int k) const;
-  // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
-  // Over all values it would cost a third of the compile time, and gain nothing.
-  bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }
   bool keeps_draws(unsigned bits) const { return in_body_ && in_pairs() && bits <= 23; }
   bool in_pieces() const;
   bool plain_largest(int k) const;

@@ -84,7 +84,9 @@ Result<Token> token_in_file(const std::string& path) {
   if (!known || !S_ISREG(s.st_mode)) return wrong("it is no file");
   if ((s.st_mode & 077) != 0)
     return wrong(
-        fmt::format("others than its owner can use it (mode {:o}): chmod 600 '{}'", s.st_mode & 0777, path));
+        fmt::format("others than its owner can use it (mode {:o}): chmod 600 '{}'; a Secret of Kubernetes: "
+                    "defaultMode: 0600",
+                    s.st_mode & 0777, path));
   if (n < 0) return wrong("cannot be read");
   std::string_view digits(text, static_cast<std::size_t>(n));
   while (!digits.empty() && std::strchr(" \t\r\n", digits.back()) != nullptr) digits.remove_suffix(1);

@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others. Nobody but this user
-// may read them, for what they hold makes the job's key; and a file that somebody else could have written is refused,
-// since in a folder such as /tmp anybody can put one.
+// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others. What they hold makes
+// the job's key, so they are private.
 //
 // Layout   u32 magic | u32 world | u32 rank | u8 done | u64 nonce | u64 seen | blob
 // seen is a hash over (nonce, blob) of all ranks as this rank read them. A rank is through when all files
 // show the hash that it computed itself: files that an earlier job left behind have other nonces, so nobody
 // is taken in by them. Then it says done, and removes its file when all others said so too.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <thread>
 
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "base/secret.h"
-#include "transport/meet/meeting.h"
+#include "transport/meet/private_file.h"
 
 namespace tithe::meeting {
 namespace {
@@ -50,48 +44,18 @@ fs::path path_of(const Launch& launch, Rank rank) {
   return fs::path(launch.file + fmt::format(".{}", rank));
 }
 
-// A file that is closed when it is left.
-struct File {
-  explicit File(int descriptor) : fd(descriptor) {}
-  ~File() {
-    if (fd >= 0) close(fd);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  const int fd;
-};
-
-bool write_all(int fd, ByteView bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
 // `owner` is whom this rank's own file belongs to: on some network file systems not who wrote it.
 Note read_note(const fs::path& path, Rank rank, uid_t owner) {
   Note note;
-  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat s {};
-  if (file.fd < 0 || fstat(file.fd, &s) != 0) return note;
-  if (!S_ISREG(s.st_mode) || s.st_uid != owner || (s.st_mode & 077) != 0) {
-    note.refused = {Code::kIo,
-                    fmt::format("{} is not of this user alone (owner {}, mode {:o}): meet in a folder that "
-                                "nobody else can write to, and remove what stands there",
-                                path.string(), s.st_uid, s.st_mode & 0777),
-                    rank};
+  const Result<std::optional<Blob>> there = read_private(path, kHeaderBytes + kMaxBlobBytes, owner);
+  if (!there.ok()) {
+    note.refused = {there.status().code(), there.status().what(), rank};
     return note;
   }
-  const auto size = static_cast<std::size_t>(s.st_size);
-  if (size > kHeaderBytes + kMaxBlobBytes) return note;
-  std::vector<std::uint8_t> bytes(size);
-  std::size_t n = 0;
-  for (ssize_t some = 1; n < size && some > 0; n += static_cast<std::size_t>(std::max<ssize_t>(some, 0)))
-    some = read(file.fd, bytes.data() + n, size - n);
+  if (!*there || (*there)->size() < kHeaderBytes) return note;
+  const Blob& bytes = **there;
   const std::uint8_t* p = bytes.data();
-  if (n < kHeaderBytes || wire::get<std::uint32_t>(p) != kMagic ||
+  if (wire::get<std::uint32_t>(p) != kMagic ||
       wire::get<std::uint32_t>(p + 8) != static_cast<std::uint32_t>(rank))
     return note;
   note.there = true;
@@ -99,7 +63,7 @@ Note read_note(const fs::path& path, Rank rank, uid_t owner) {
   note.done = p[12] != 0;
   note.nonce = wire::get<std::uint64_t>(p + 13);
   note.seen = wire::get<std::uint64_t>(p + 21);
-  note.blob.assign(p + kHeaderBytes, p + n);
+  note.blob.assign(p + kHeaderBytes, p + bytes.size());
   return note;
 }
 
@@ -113,18 +77,15 @@ Status write_note(const fs::path& path, Rank rank, const Note& note, uid_t* owne
   wire::put(&bytes[21], note.seen);
   const fs::path fresh(path.string() + fmt::format(".{:016x}.new", note.nonce));
   bytes.insert(bytes.end(), note.blob.begin(), note.blob.end());
-  bool done = false;
-  {
-    const File out(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    struct stat s {};
-    done = out.fd >= 0 && write_all(out.fd, bytes) && fstat(out.fd, &s) == 0;
-    if (owner != nullptr) *owner = s.st_uid;
+  std::error_code failed, ignored;
+  Status s = write_private(fresh, bytes, owner);
+  if (s.ok()) {
+    fs::rename(fresh, path, failed);
+    if (!failed) return {};
+    s = {Code::kIo, fmt::format("cannot write {}: {}", path.string(), failed.message())};
   }
-  if (done && std::rename(fresh.c_str(), path.c_str()) == 0) return {};
-  const int why = errno;
-  std::error_code ignored;
   fs::remove(fresh, ignored);
-  return {Code::kIo, fmt::format("cannot write {}: {}", path.string(), std::strerror(why))};
+  return s;
 }
 
 std::uint64_t hash_of(const std::vector<Note>& notes) {

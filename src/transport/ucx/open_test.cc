@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/open.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/statvfs.h>
+#include <ucp/api/ucp.h>
 #include <xxhash.h>
 
 #include <atomic>
@@ -9,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "transport/hello.h"
+#include "transport/ucx/causes.h"
 
 namespace tithe::ucx {
 namespace {
@@ -94,6 +98,25 @@ TEST(OpenUcx, connecting_can_be_withdrawn) {
   later.join();
   EXPECT_TRUE(s.code() == Code::kCancelled || s.code() == Code::kPeerLost) << s.what();
   EXPECT_GT(asked, 0);
+}
+
+// MPI for Python brings a UCX of its own, and UCX said no more than "Invalid parameter".
+TEST(CausesOfUcx, name_another_ucx_of_this_process_and_the_cure) {
+  EXPECT_EQ(another_ucx(), "");
+  const std::string said = another_ucx(UCP_API_MAJOR, UCP_API_MINOR + 1);
+  EXPECT_NE(said.find(fmt::format("UCX {}.{}", UCP_API_MAJOR, UCP_API_MINOR + 1)), std::string::npos) << said;
+  EXPECT_NE(said.find("transport=\"tcp\""), std::string::npos) << said;
+}
+
+// A pod's 64 MiB are too few for eight ranks, and each of them sees room again when the others have failed.
+TEST(CausesOfUcx, count_shared_memory_for_all_ranks) {
+  struct statvfs shm {};
+  ASSERT_EQ(statvfs("/dev/shm", &shm), 0);
+  const double all = static_cast<double>(shm.f_blocks) * static_cast<double>(shm.f_frsize);
+  const std::string said = little_shared_memory(static_cast<int>(all / 8e6));
+  EXPECT_NE(said.find("/dev/shm has"), std::string::npos) << said;
+  EXPECT_NE(said.find("--shm-size"), std::string::npos) << said;
+  EXPECT_NE(little_shared_memory(1, "/no/such/folder").find("there is no"), std::string::npos);
 }
 
 }  // namespace

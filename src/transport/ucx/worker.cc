@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
@@ -19,13 +18,13 @@
 #include <mutex>
 #include <sstream>
 
+#include "transport/ucx/causes.h"
 #include "transport/ucx/descriptors.h"
 
 namespace tithe::ucx {
 namespace {
 
-constexpr std::uint64_t kSharedMemory = 8'000'000;  // of one worker
-constexpr std::int64_t kMostProbes = 120;           // the kernel takes up to 127
+constexpr std::int64_t kMostProbes = 120;  // the kernel takes up to 127
 
 using Config = std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)>;
 
@@ -54,19 +53,6 @@ bool can_read_other_processes() {
   int scope = 0;
   std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 && scope < 2;
-}
-
-// The usual reason where a worker cannot be had, in containers above all.
-std::string shared_memory_left() {
-  struct statvfs shm {};
-  if (statvfs("/dev/shm", &shm) != 0) return "; there is no /dev/shm: UCX needs it, or transports=\"tcp\"";
-  const bool read_only = (shm.f_flag & ST_RDONLY) != 0;
-  const std::uint64_t free = std::uint64_t{shm.f_bavail} * shm.f_frsize;
-  if (!read_only && free >= kSharedMemory) return {};
-  return fmt::format(
-      "; /dev/shm {}: give it at least {} MB per rank (docker: --shm-size), or pass transports=\"tcp\"",
-      read_only ? "is read-only" : fmt::format("has {:.1f} MB left", static_cast<double>(free) / 1e6),
-      kSharedMemory / 1'000'000);
 }
 
 // What one of UCX's functions prints, by lines.
@@ -154,7 +140,8 @@ Status no_context(const ucp_config_t* config, const Options& options, ucs_status
 Status modify(ucp_config_t* config, const char* key, const std::string& value) {
   const ucs_status_t s = ucp_config_modify(config, key, value.c_str());
   if (s == UCS_OK) return {};
-  return {Code::kInvalid, fmt::format("UCX does not take {}={}: {}", key, value, ucs_status_string(s))};
+  return {Code::kInvalid,
+          fmt::format("UCX does not take {}={}: {}{}", key, value, ucs_status_string(s), another_ucx())};
 }
 
 }  // namespace
@@ -239,7 +226,8 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   worker_params.events = UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX | UCP_WAKEUP_RX;
   if (s = ucp_worker_create(context_, &worker_params, &worker_); s != UCS_OK)
-    return {Code::kIo, ucx_error("creating a worker", s).what() + shared_memory_left()};
+    return {Code::kIo,
+            ucx_error("creating a worker", s).what() + little_shared_memory(world) + another_ucx()};
 
   if (s = ucp_worker_get_efd(worker_, &events_); s != UCS_OK)
     return ucx_error("asking for its event descriptor", s);

@@ -7,7 +7,7 @@
 //          phase 1 (sum): int fields (int_sum/int_fields.h), an integer per value: s + level, with levels from -s
 //          to s = 2^(bits - 1) - 1. A sum S over A payloads stands for (S - A s) (1 / s) norm.
 #include "codec/shared/int_sum/int_fields.h"
-#include "codec/shared/levels/qsgd_format.h"
+#include "codec/shared/levels/buckets.h"
 
 namespace tithe::shared_levels {
 
@@ -22,9 +22,20 @@ struct Kind {
   float (*norm)(const Settings&, const Carry&, const block::Stats&);
 };
 
+struct Rounding {
+  std::uint64_t key;
+  block::Steps steps;
+
+  Rounding(std::uint64_t draws, const LevelFormat& format, float norm)
+      : key(draws), steps(norm, format.steps(), format.bits) {}
+  int level(float v, std::size_t i) const {
+    return steps.rounded(v, draw_half(key, static_cast<std::uint32_t>(i), steps.fraction));
+  }
+};
+
 // The levels of one bucket, under its norm.
 struct Bucket {
-  qsgd::Rounding rounding;
+  Rounding rounding;
   float norm;
   float step;  // 1 / s
   int zero;    // s

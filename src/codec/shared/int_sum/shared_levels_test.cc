@@ -66,7 +66,7 @@ TEST(SharedLevels, AloneTheyAreQsgd) {
     Floats values(x.size());
     const ByteView view = payload;
     ASSERT_TRUE(own.codec->reference().decode(call, {&view, 1}, {}, values).ok());
-    const LevelFormat format(own.settings);
+    const LevelFormat format(harness::spec_of(std::string("qsgd_shared") + more).settings);
     for (std::size_t first = 0; first < x.size(); first += format.bucket()) {
       const float norm = wire::get<float>(&shared.agreed[4 + 4 * (first >> format.log2_bucket)]);
       EXPECT_EQ(norm, wire::get<float>(&payload[format.start(first >> format.log2_bucket)])) << more;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Shared by qsgd and nuqsgd: a norm per bucket of values, and a code of a few bits per value. (A bucket here is a
-// block, under the name that QSGD gives it; the parameter is called so too.)
+// Of nuqsgd and qsgd_shared, as codecs/qsgd.codec has it: a norm per bucket of values, and a code of a few bits per
+// value. (A bucket here is a block, under the name that QSGD gives it; the parameter is called so too.)
 //
 // Layout   u8 bits, 2 .. 8 | u8 log2 of the bucket | per bucket (the last one may be shorter), back to back:
 //          f32 norm, finite and not negative | ceil(len * bits / 8) bytes of codes, lowest bit first, padding bits 0

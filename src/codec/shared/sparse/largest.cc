@@ -27,17 +27,23 @@ select::Layout layout(double ratio, std::size_t n) {
 
 std::size_t scratch(double ratio, std::size_t n) { return layout(ratio, n).bytes(); }
 
-Result<Encoded> send_ref(const sparse::Form& form, double ratio, const Carry& in, Bytes out) {
+Result<Encoded> send_ref(const sparse::Form& form, double ratio, std::size_t block, const Carry& in,
+                         Bytes out) {
   const std::vector<float> values = select::taken(in);
   std::vector<std::uint32_t> picked;
-  for (std::size_t i = 0; i < in.n; ++i)
-    if (sparse::magnitude(values[i]) != 0) picked.push_back(static_cast<std::uint32_t>(i));
-  picked.resize(select::keep_largest(sparse::count_of(ratio, in.n), values, picked));
+  for (std::size_t first = 0; first < in.n; first += block) {
+    const std::size_t end = std::min(first + block, in.n);
+    std::vector<std::uint32_t> here;
+    for (std::size_t i = first; i < end; ++i)
+      if (sparse::magnitude(values[i]) != 0) here.push_back(static_cast<std::uint32_t>(i));
+    here.resize(select::keep_largest(sparse::count_of(ratio, end - first), values, here));
+    picked.insert(picked.end(), here.begin(), here.end());
+  }
   return select::send_ref(form, in, values, picked, out);
 }
 
 Result<Encoded> choose_ref(const Call&, double ratio, const Carry& in, Bytes out) {
-  return send_ref({}, ratio, in, out);
+  return send_ref({}, ratio, std::max<std::size_t>(1, in.n), in, out);
 }
 
 // Takes a bound from a sample that about k + 3 sqrt(k) values reach, lists these values in one pass, and selects

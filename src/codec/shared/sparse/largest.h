@@ -14,8 +14,8 @@ Result<Encoded> choose_ref(const Call&, double ratio, const Carry&, Bytes out);
 // SIMD; needs scratch() bytes of scratch.
 Result<Encoded> choose_simd(const Call&, double ratio, const Carry&, Bytes out);
 
-// choose_ref, but writes the payload in any form.
-Result<Encoded> send_ref(const sparse::Form& form, double ratio, const Carry&, Bytes out);
+// choose_ref, but writes the payload in any form, and selects from each `block` values for themselves.
+Result<Encoded> send_ref(const sparse::Form& form, double ratio, std::size_t block, const Carry&, Bytes out);
 
 std::size_t scratch(double ratio, std::size_t n);
 

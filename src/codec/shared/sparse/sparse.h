@@ -40,7 +40,8 @@ struct Form {
   IndexForm indices = IndexForm::kU32;
   bool plain() const { return values == ValueForm::kF32 && indices == IndexForm::kU32; }
 };
-inline constexpr std::string_view kValueForms[] = {"fp32", "bf16", "fp16", "8bit", "4bit", "inceptionn"};
+inline constexpr std::string_view kValueForms[] = {"fp32", "bf16",       "fp16", "8bit",
+                                                   "4bit", "inceptionn", "2bit"};
 inline constexpr std::string_view kIndexForms[] = {"u32", "delta", "bitmap", "auto"};
 inline constexpr ParamSpec kValuesParam = {
     "values",

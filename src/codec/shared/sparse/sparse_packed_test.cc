@@ -21,7 +21,7 @@ namespace {
 std::vector<Form> forms() {
   std::vector<Form> all;
   for (const ValueForm values : {ValueForm::kF32, ValueForm::kBF16, ValueForm::kF16, ValueForm::k8Bit,
-                                 ValueForm::k4Bit, ValueForm::kInceptionn})
+                                 ValueForm::k4Bit, ValueForm::kInceptionn, ValueForm::k2Bit})
     for (const IndexForm indices : {IndexForm::kU32, IndexForm::kDelta, IndexForm::kBitmap, IndexForm::kAuto})
       if (const Form form{values, indices}; !form.plain()) all.push_back(form);
   return all;
@@ -127,7 +127,7 @@ TEST(SparsePacked, AutoBeatsPlainByTwoAndAHalfAtOnePercent) {
   std::normal_distribution<float> normal;
   std::vector<float> grad(kN);
   for (float& v : grad) v = normal(rng);
-  for (const char* values : {"bf16", "fp16", "8bit", "4bit"}) {
+  for (const char* values : {"bf16", "fp16", "8bit", "4bit", "2bit"}) {
     const auto spec = parse_spec(std::string("topk:ratio=0.01,indices=auto,values=") + values);
     ASSERT_TRUE(spec.ok());
     std::vector<float> residual_out(kN), sent(kN);

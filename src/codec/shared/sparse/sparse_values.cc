@@ -2,6 +2,7 @@
 #include "codec/shared/sparse/sparse_values.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -13,8 +14,9 @@
 namespace tithe::sparse {
 namespace {
 
-constexpr std::size_t kBits[] = {32, 16, 16, 8, 4};  // bits of one value, by fixed form
+constexpr std::size_t kBits[] = {32, 16, 16, 8, 4, 0, 2};  // bits of one value, by form; inceptionn's vary
 constexpr std::size_t kBlockHead = 2;
+constexpr std::size_t kPairHead = 4;  // of 2bit
 
 bool in_blocks(ValueForm form) { return form >= ValueForm::kF16; }
 std::size_t blocks(std::size_t count) { return (count + kValueBlock - 1) / kValueBlock; }
@@ -119,6 +121,63 @@ bool codes_hold(ValueForm form, const std::uint8_t* block, std::size_t length) {
   return form == ValueForm::k8Bit || length % 2 == 0 || codes[length / 2] >> 4 == 0;
 }
 
+// 2bit
+constexpr double kLeastLow = 0x1p-15;
+float bf16_below(double magnitude) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(magnitude)) & 0xffff0000U);
+}
+// At most the largest finite float, whatever v is.
+double finite_magnitude(float v) { return std::bit_cast<float>(std::min(magnitude_of(v), 0x7f7fffffU)); }
+
+// The magnitudes of one code, and what stands for them. Sums of 128 are in double, in order: the mean of equal floats
+// is that float, and no mean is above the largest.
+struct Alike {
+  double sum = 0, least = 0, most = 0;
+  std::size_t count = 0;
+
+  void add(double m) {
+    least = count == 0 ? m : std::min(least, m);
+    most = std::max(most, m);
+    sum += m;
+    ++count;
+  }
+  double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+  float level() const {
+    const float cut = bf16_below(std::min(mean(), 2 * least));
+    return cut < kLeastLow * most ? 0.0F : cut;
+  }
+};
+
+void write_pairs(std::span<const float> v, std::uint8_t* out) {
+  Alike all, low, high;
+  for (const float x : v) all.add(finite_magnitude(x));
+  const double mean = all.mean();
+  for (const float x : v) (finite_magnitude(x) < mean ? low : high).add(finite_magnitude(x));
+  wire::put(out, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(low.level()) >> 16));
+  wire::put(out + 2, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(high.level()) >> 16));
+  out += kPairHead;
+  std::fill_n(out, (v.size() + 3) / 4, std::uint8_t{0});
+  for (std::size_t k = 0; k < v.size(); ++k) {
+    const unsigned code =
+        (std::bit_cast<std::uint32_t>(v[k]) >> 31) * 2 + (finite_magnitude(v[k]) < mean ? 0U : 1U);
+    out[k / 4] = static_cast<std::uint8_t>(out[k / 4] | code << 2 * (k % 4));
+  }
+}
+
+// By code. A level of 0 is +0, whatever the sign.
+std::array<float, 4> pair_values(const std::uint8_t* block) {
+  const float low = bf16::Format::unpack(wire::get<std::uint16_t>(block));
+  const float high = bf16::Format::unpack(wire::get<std::uint16_t>(block + 2));
+  return {low, high, 0 - low, 0 - high};
+}
+unsigned pair_at(const std::uint8_t* codes, std::size_t k) { return codes[k / 4] >> 2 * (k % 4) & 3U; }
+
+bool pairs_hold(const std::uint8_t* block, std::size_t length) {
+  const std::uint32_t low = wire::get<std::uint16_t>(block), high = wire::get<std::uint16_t>(block + 2);
+  if (low > high || high >= 0x7f80) return false;
+  return length % 4 == 0 || block[kPairHead + length / 4] >> 2 * (length % 4) == 0;
+}
+
 // inceptionn
 constexpr std::size_t kClassesTail = 4;
 constexpr std::size_t tag_bytes(std::size_t length) { return (length + 3) / 4; }
@@ -170,8 +229,8 @@ bool classes_hold(std::span<const std::uint8_t> array, std::size_t count) {
 std::size_t value_bytes(ValueForm form, std::size_t count) {
   if (form == ValueForm::kInceptionn)
     return count == 0 ? 0 : blocks(count) + tag_bytes(count) + 2 * count + kClassesTail;
-  const std::size_t heads = in_blocks(form) ? blocks(count) * kBlockHead : 0;
-  return heads + (count * kBits[static_cast<std::size_t>(form)] + 7) / 8;
+  const std::size_t head = form == ValueForm::k2Bit ? kPairHead : in_blocks(form) ? kBlockHead : 0;
+  return blocks(count) * head + (count * kBits[static_cast<std::size_t>(form)] + 7) / 8;
 }
 
 std::uint8_t* write_values(ValueForm form, std::span<const float> values, std::uint8_t* out) {
@@ -192,7 +251,12 @@ std::uint8_t* write_values(ValueForm form, std::span<const float> values, std::u
     for (std::size_t first = 0; first < values.size(); first += kValueBlock) {
       const auto block = values.subspan(first, std::min(kValueBlock, values.size() - first));
       std::uint8_t* const to = out + value_bytes(form, first);
-      form == ValueForm::kF16 ? write_halves(block, to) : write_codes(form, block, to);
+      if (form == ValueForm::kF16)
+        write_halves(block, to);
+      else if (form == ValueForm::k2Bit)
+        write_pairs(block, to);
+      else
+        write_codes(form, block, to);
     }
   }
   return end;
@@ -203,6 +267,7 @@ float value_at(ValueForm form, const std::uint8_t* array, std::size_t j) {
   if (form == ValueForm::kBF16) return bf16::Format::unpack(wire::get<std::uint16_t>(array + 2 * j));
   const std::size_t k = j % kValueBlock;
   const std::uint8_t* block = array + value_bytes(form, j - k);
+  if (form == ValueForm::k2Bit) return pair_values(block)[pair_at(block + kPairHead, k)];
   const std::uint32_t head = wire::get<std::uint16_t>(block);
   if (form == ValueForm::kF16)
     return fp16::Format::unpack(wire::get<std::uint16_t>(block + kBlockHead + 2 * k)) * half_scale(head);
@@ -231,6 +296,11 @@ void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, s
       const Scale scale = scale_of(form);
       const std::uint32_t top = wire::get<std::uint16_t>(block);
       for (std::size_t k = 0; k < out.size(); ++k) out[k] = scale.value(top, code_at(form, codes, k));
+      return;
+    }
+    case ValueForm::k2Bit: {
+      const std::array<float, 4> values = pair_values(block);
+      for (std::size_t k = 0; k < out.size(); ++k) out[k] = values[pair_at(block + kPairHead, k)];
       return;
     }
     case ValueForm::kInceptionn:  // has no fixed offsets
@@ -274,7 +344,9 @@ bool values_hold(ValueForm form, std::span<const std::uint8_t> array, std::size_
   for (std::size_t first = 0; first < count; first += kValueBlock) {
     const std::size_t length = std::min(kValueBlock, count - first);
     const std::uint8_t* block = array.data() + value_bytes(form, first);
-    if (!(form == ValueForm::kF16 ? halves_hold(block, length) : codes_hold(form, block, length)))
+    if (!(form == ValueForm::kF16    ? halves_hold(block, length)
+          : form == ValueForm::k2Bit ? pairs_hold(block, length)
+                                     : codes_hold(form, block, length)))
       return false;
   }
   return true;

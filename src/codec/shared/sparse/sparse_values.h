@@ -23,6 +23,11 @@
 //          value is off by more than 2^-9 of the block's largest (2^-136 if that is below 2^-127); smaller values
 //          become 0. Of four tags in a byte, tag k is in bits 2k and 2k + 1. Only this form has a size that depends on
 //          the values.
+//   2bit   u16 low | u16 high | u2 code[length]   per block; the earliest value in the lowest bits of a byte
+//          Magnitudes below the block's mean are sent as `low`, the others as `high`: two bf16, each the mean of those
+//          that it stands for, but at most twice the least of them, so that no value is sent as more than twice itself.
+//          A `low` below 2^-15 of the largest that it stands for is 0. It suits values of like size: a selection's.
+//          code    sign << 1 | whether it is high
 // Why blocks of 128 values have their own scale: layers differ in scale, and a payload holds values of many layers.
 #include <cstddef>
 #include <cstdint>
@@ -30,15 +35,20 @@
 
 namespace tithe::sparse {
 
-enum class ValueForm : std::uint8_t { kF32, kBF16, kF16, k8Bit, k4Bit, kInceptionn };
-inline constexpr std::uint8_t kLastValueForm = 5;
-inline constexpr std::uint8_t kLastFixedForm = 4;  // up to here an array's size depends on its count alone
+enum class ValueForm : std::uint8_t { kF32, kBF16, kF16, k8Bit, k4Bit, kInceptionn, k2Bit };
+inline constexpr std::uint8_t kLastValueForm = 6;
+// Up to here an array's size depends on its count alone, and sums of arrays may be written as arrays: two magnitudes
+// are too few for sums.
+inline constexpr std::uint8_t kLastFixedForm = 4;
 inline constexpr std::size_t kValueBlock = 128;
 
 // The least share of the energy (sum of squares) of normal floats that each form sends: 1 - error^2. With 8bit and 4bit
 // up to 127 values of a block may be too small beside its largest to be sent (4bit: below 2^-3 of it); the bound counts
 // the worst case. With fp16 such values are off by 2^-39 of the largest. inceptionn: 128 errors of 2^-9 of the largest.
-inline constexpr double kKeptEnergy[] = {1, 1 - 0x1p-16, 1 - 0x1.0001p-22, 1 - 0x1p-7, 0.25, 1 - 0x1p-11};
+// 2bit: the high values add up to at least the largest, M, and are sent as no less than the mean m, cut by 2^-7:
+// m M is kept of at most 128 m M.
+inline constexpr double kKeptEnergy[] = {1,           1 - 0x1p-16, 1 - 0x1.0001p-22, 1 - 0x1p-7, 0.25,
+                                         1 - 0x1p-11, 0x1p-8};
 
 // Bytes of an array of `count` values; with inceptionn an upper bound. If the form is fixed and count a multiple of
 // kValueBlock, this is also the offset of value `count` in a longer array.
@@ -50,7 +60,7 @@ std::uint8_t* write_values(ValueForm form, std::span<const float> values, std::u
 // Bytes of the array of `count` values at the end of `area`; more than area.size() if there is no such array.
 std::size_t array_bytes(ValueForm form, std::span<const std::uint8_t> area, std::size_t count);
 
-// Value j of an array of a fixed form that passed values_hold.
+// Value j of an array of any form but inceptionn that passed values_hold.
 float value_at(ValueForm form, const std::uint8_t* array, std::size_t j);
 
 // Reads out.size() values of such an array, from value `first` on; first is a multiple of kValueBlock, and out.size()

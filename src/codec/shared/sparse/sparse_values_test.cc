@@ -13,8 +13,8 @@
 namespace tithe::sparse {
 namespace {
 
-constexpr ValueForm kAll[] = {ValueForm::kF32,  ValueForm::kBF16, ValueForm::kF16,
-                              ValueForm::k8Bit, ValueForm::k4Bit, ValueForm::kInceptionn};
+constexpr ValueForm kAll[] = {ValueForm::kF32,  ValueForm::kBF16,       ValueForm::kF16, ValueForm::k8Bit,
+                              ValueForm::k4Bit, ValueForm::kInceptionn, ValueForm::k2Bit};
 
 std::vector<std::uint8_t> array_of(ValueForm form, const std::vector<float>& values) {
   std::vector<std::uint8_t> array(value_bytes(form, values.size()));
@@ -42,6 +42,7 @@ TEST(SparseValues, BytesAreThoseOfTheLayout) {
   EXPECT_EQ(value_bytes(ValueForm::kF16, 129), 2 + 256U + 2 + 2);
   EXPECT_EQ(value_bytes(ValueForm::k8Bit, 129), 2 + 128U + 2 + 1);
   EXPECT_EQ(value_bytes(ValueForm::k4Bit, 129), 2 + 64U + 2 + 1);
+  EXPECT_EQ(value_bytes(ValueForm::k2Bit, 129), 4 + 32U + 4 + 1);
   for (const ValueForm form : kAll) EXPECT_EQ(value_bytes(form, 0), 0U);
 }
 
@@ -80,6 +81,36 @@ TEST(SparseValues, RoundsAsStated) {
   EXPECT_EQ(read(ValueForm::k4Bit, values), (std::vector<float>{1, -1, 1, 0.25F, 2, 0}));
   const float large = std::nearbyint(1e30F / 0x1p89F) * 0x1p89F;  // 11 bits of it
   EXPECT_EQ(read(ValueForm::kF16, {1.0F / 3, 1e30F}), (std::vector<float>{0, large}));
+}
+
+// The mean of the five is 2.5: 1, 1.5 and 2 fall below it, with the mean 1.5.
+TEST(SparseValues, TwoBitsAreASignAndOneOfTwoMeans) {
+  EXPECT_EQ(read(ValueForm::k2Bit, {1, -2, 5, -3, 1.5F}), (std::vector<float>{1.5F, -1.5F, 4, -4, 1.5F}));
+  EXPECT_EQ(read(ValueForm::k2Bit, {3, -3, 3}), (std::vector<float>{3, -3, 3})) << "all alike";
+  EXPECT_EQ(array_of(ValueForm::k2Bit, {1, -2, 5, -3, 1.5F}),
+            (std::vector<std::uint8_t>{0xc0, 0x3f, 0x80, 0x40, 0b11'01'10'00, 0b00}));
+}
+
+TEST(SparseValues, TwoBitsSendNoValueAsMoreThanTwiceItself) {
+  EXPECT_EQ(read(ValueForm::k2Bit, {0.25F, 1, 1, 1, 9}), (std::vector<float>{0.5F, 0.5F, 0.5F, 0.5F, 9}));
+  EXPECT_EQ(read(ValueForm::k2Bit, {0, 1, 1, 1, -9}), (std::vector<float>{0, 0, 0, 0, -9}))
+      << "nothing above 0";
+}
+
+// Values of a top-k selection from a Gaussian or heavier tail are near each other: the error is a small part of what
+// is sent.
+TEST(SparseValues, TwoBitsOfASelectionKeepMostOfIt) {
+  std::mt19937 rng(3);
+  std::exponential_distribution<float> tail(1);
+  std::vector<float> values;
+  for (int i = 0; i < 1280; ++i) values.push_back((i % 2 == 0 ? 1.0F : -1.0F) * (4 + tail(rng)));
+  const std::vector<float> sent = read(ValueForm::k2Bit, values);
+  double all = 0, lost = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    all += double{values[i]} * values[i];
+    lost += (double{values[i]} - sent[i]) * (double{values[i]} - sent[i]);
+  }
+  EXPECT_LT(lost, 0.02 * all);
 }
 
 TEST(SparseValues, FarBelowTheLargestIsZeroAndOnlyInItsBlock) {
@@ -135,6 +166,11 @@ TEST(SparseValues, RefusesCodesThatMeanNothing) {
   EXPECT_FALSE(holds(ValueForm::k4Bit, {0xfe, 1, 0x00}, 1)) << "top is infinite";
   EXPECT_FALSE(holds(ValueForm::k4Bit, {0xfd, 1, 0x10}, 1)) << "padding";
   EXPECT_FALSE(holds(ValueForm::k4Bit, {3, 0, 0x30}, 2)) << "below the smallest";
+  EXPECT_TRUE(holds(ValueForm::k2Bit, {0x7f, 0x7f, 0x7f, 0x7f, 0x3f}, 3));
+  EXPECT_FALSE(holds(ValueForm::k2Bit, {0x00, 0x00, 0x80, 0x7f, 0x3f}, 3)) << "infinite";
+  EXPECT_FALSE(holds(ValueForm::k2Bit, {0x00, 0x80, 0x00, 0x80, 0x3f}, 3)) << "a sign";
+  EXPECT_FALSE(holds(ValueForm::k2Bit, {0x02, 0x40, 0x01, 0x40, 0x3f}, 3)) << "low above high";
+  EXPECT_FALSE(holds(ValueForm::k2Bit, {0x01, 0x40, 0x02, 0x40, 0x40}, 3)) << "padding";
   EXPECT_TRUE(holds(ValueForm::kInceptionn, {254, 0b0110, 9, 8, 7, 9, 0, 0, 0}, 2));
   EXPECT_FALSE(holds(ValueForm::kInceptionn, {255, 0b0110, 9, 8, 7, 9, 0, 0, 0}, 2))
       << "exponent of no finite value";

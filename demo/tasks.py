@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo trains: an MLP on images under SGD, and a small transformer on text under AdamW."""
+
+import itertools
+
+import numpy as np
+import torch
+from torch import nn
+
+import rows
+from study_models import Inputs, Transformer
+from study_texts import CONTEXT, files
+
+
+class Images:
+    rate, batch = 0.45, rows.BATCH
+
+    def __init__(self, data: dict):
+        (self.images, self.labels), self.test = data["train"], data["test"]
+        self.inputs = data.get("inputs") or Inputs(self.images)
+        self.count, self.tested = len(self.images), len(self.test[0])
+
+    def per_epoch(self, workers: int) -> int:
+        """Steps."""
+        return self.count // (self.batch * workers)
+
+    @staticmethod
+    def make() -> nn.Module:
+        layers = [(nn.Linear(size, following), nn.ReLU()) for size, following in itertools.pairwise(rows.LAYERS)]
+        return nn.Sequential(*itertools.chain(*layers[:-1]), layers[-1][0])
+
+    def taken(self, chosen: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inputs(self.images[chosen]), torch.from_numpy(self.labels[chosen])
+
+    def tests(self, chosen: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = (part[chosen] for part in self.test)
+        return self.inputs(images), torch.from_numpy(labels)
+
+
+class Text:
+    """The next byte of Python's own library."""
+
+    rate, batch = rows.TEXT_RATE, rows.TEXT_BATCH
+    BETWEEN = 16  # bytes from one example to the next
+    TESTED = 320  # examples
+    STEPS = 100  # which is called an epoch
+
+    def __init__(self, _data: dict):
+        self.train, self.test = (np.frombuffer(b"\n".join(part), np.uint8) % 128 for part in files())
+        self.count = (len(self.train) - CONTEXT - 1) // self.BETWEEN
+        self.tested = self.TESTED
+
+    def per_epoch(self, _workers: int) -> int:
+        return self.STEPS
+
+    @staticmethod
+    def make() -> nn.Module:
+        return Transformer(**rows.TRANSFORMER, context=CONTEXT)
+
+    @staticmethod
+    def _pairs(text: np.ndarray, first: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        seen = torch.from_numpy(text[first[:, None] + np.arange(CONTEXT + 1)].astype(np.int64))
+        return seen[:, :-1], seen[:, 1:]
+
+    def taken(self, chosen: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._pairs(self.train, chosen * self.BETWEEN)
+
+    def tests(self, chosen: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        first = np.arange(self.TESTED)[chosen]
+        return self._pairs(self.test, first * ((len(self.test) - CONTEXT - 1) // self.TESTED))
+
+
+TASKS = {"images": Images, "text": Text}

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that goes on when ranks are lost or come; docs/elastic.md. One process per rank, in a folder that is new:
+
+python examples/elastic.py FOLDER ann ann,bob,cay    # the same with bob and with cay: those that begin
+python examples/elastic.py FOLDER dan                # at any time: one that comes later
+
+Kill one of them with `kill -9` and see the others go on.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+import tithe
+
+STEPS, STEP_SECONDS = 400, 0.05
+folder, me, *begin = sys.argv[1:]
+target = np.linspace(-1, 1, 2000, dtype=np.float32)
+weights, step = np.zeros_like(target), 0
+
+job = tithe.Membership(
+    folder, me, begin[0].split(",") if begin else (), min_world=2, codec="topk:ratio=0.1", min_values=0, transport="tcp"
+)
+
+
+def all_there():  # what a rank needs that comes later
+    return step.to_bytes(8, "little") + weights.tobytes()
+
+
+def go_on():
+    began = time.monotonic()
+    job.reform(session, give=all_there)
+    stats = session.stats()
+    print(
+        f"{me}: epoch {job.epoch} with {', '.join(job.members)} after {1e3 * (time.monotonic() - began):.0f} ms, "
+        f"{stats['ranks_lost']} lost",
+        flush=True,
+    )
+
+
+with job.open() as session:
+    if job.given:
+        step = int.from_bytes(job.given[:8], "little")
+        weights = np.frombuffer(job.given[8:], np.float32).copy()
+    while step < STEPS:
+        time.sleep(STEP_SECONDS)  # the forward and backward pass
+        gradient = weights - target + np.float32(0.1 * len(me))
+        try:
+            session.wait(session.sync({"w": gradient}))
+            session.commit()
+        except tithe.Error as error:
+            print(f"{me}: step {step}: {error}", flush=True)
+            go_on()
+            continue  # the step anew, with those that are left
+        weights -= 0.2 * gradient
+        step += 1
+        if step % 20 == 0:
+            print(f"{me}: step {step}", flush=True)
+        if job.somebody_waits():
+            go_on()
+    print(f"{me}: {step} steps, weights {weights.astype(np.float64).sum():.9f}", flush=True)

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/compiler.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include "base/environment.h"
+
+namespace tithe::device {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// As nvrtc.h has them. All but the last return an nvrtcResult.
+struct Functions {
+  int (*nvrtcVersion)(int* major, int* minor);
+  int (*nvrtcCreateProgram)(void** program, const char* text, const char* name, int headers,
+                            const char* const* header_texts, const char* const* header_names);
+  int (*nvrtcDestroyProgram)(void** program);
+  int (*nvrtcCompileProgram)(void* program, int options, const char* const* option);
+  int (*nvrtcGetProgramLogSize)(void* program, std::size_t* bytes);
+  int (*nvrtcGetProgramLog)(void* program, char* to);
+  int (*nvrtcGetCUBINSize)(void* program, std::size_t* bytes);
+  int (*nvrtcGetCUBIN)(void* program, char* to);
+  int (*nvrtcGetPTXSize)(void* program, std::size_t* bytes);
+  int (*nvrtcGetPTX)(void* program, char* to);
+  const char* (*nvrtcGetErrorString)(int code);
+};
+
+// NVRTC knows the functions of these headers by itself; types are all that a text needs of them.
+constexpr std::array kHeaderNames = {"math.h", "stddef.h", "stdint.h", "string.h"};
+constexpr std::array kHeaderTexts = {
+    "", "",
+    "typedef signed char int8_t;\ntypedef unsigned char uint8_t;\ntypedef short int16_t;\n"
+    "typedef unsigned short uint16_t;\ntypedef int int32_t;\ntypedef unsigned int uint32_t;\n"
+    "typedef long long int64_t;\ntypedef unsigned long long uint64_t;\n",
+    ""};
+
+// The built-in functions of NVRTC are a library of their own, which it looks for by name alone.
+void load_builtins(const fs::path& library) {
+  std::error_code none;
+  for (const auto& beside : fs::directory_iterator(library.parent_path(), none)) {
+    const std::string name = beside.path().filename();
+    if (name.starts_with("libnvrtc-builtins.so")) ::dlopen(beside.path().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  }
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+struct Compiler::Library {
+  Functions call = {};
+  int version = 0;
+  std::mutex mutex;                                          // of what was compiled
+  std::map<std::pair<std::string, int>, std::string> known;  // by text and sm
+
+  std::string error(int code) const { return call.nvrtcGetErrorString(code); }
+  Result<std::string> compile(const std::string& text, int sm, bool ptx) const;
+  std::string log_of(void* program) const {
+    std::size_t bytes = 0;
+    if (call.nvrtcGetProgramLogSize(program, &bytes) != 0) return {};
+    std::string log(bytes, '\0');
+    if (call.nvrtcGetProgramLog(program, log.data()) != 0) return {};
+    const std::size_t error = log.find("error");
+    const std::size_t begin = error == std::string::npos ? 0 : log.rfind('\n', error) + 1;
+    return first_line(log.substr(begin).c_str());
+  }
+};
+
+Result<std::string> Compiler::Library::compile(const std::string& text, int sm, bool ptx) const {
+  void* program = nullptr;
+  if (const int code = call.nvrtcCreateProgram(&program, text.c_str(), "tithe.cu", kHeaderNames.size(),
+                                               kHeaderTexts.data(), kHeaderNames.data());
+      code != 0)
+    return Status(Code::kUnsupported, fmt::format("NVRTC: {}", error(code)));
+  const std::string gpu = fmt::format("--gpu-architecture={}_{}", ptx ? "compute" : "sm", sm);
+  const std::array options = {gpu.c_str(),   "--std=c++17",     "--fmad=false",
+                              "--ftz=false", "--prec-div=true", "--prec-sqrt=true"};
+  Result<std::string> made = [&]() -> Result<std::string> {
+    if (const int code = call.nvrtcCompileProgram(program, options.size(), options.data()); code != 0)
+      return Status(Code::kUnsupported,
+                    fmt::format("NVRTC {}.{} makes no code for sm_{}: {}: {}", version / 1000,
+                                version % 1000 / 10, sm, error(code), log_of(program)));
+    std::size_t bytes = 0;
+    int code = (ptx ? call.nvrtcGetPTXSize : call.nvrtcGetCUBINSize)(program, &bytes);
+    std::string out(bytes, '\0');
+    if (code == 0) code = (ptx ? call.nvrtcGetPTX : call.nvrtcGetCUBIN)(program, out.data());
+    if (code != 0 || bytes == 0) return Status(Code::kUnsupported, fmt::format("NVRTC: {}", error(code)));
+    return out;
+  }();
+  call.nvrtcDestroyProgram(&program);
+  return made;
+}
+
+Result<Compiler> Compiler::load(const std::string& library) {
+  if (library.find('/') != std::string::npos) load_builtins(library);
+  void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (loaded == nullptr) return Status(Code::kUnsupported, fmt::format("there is no NVRTC: {}", ::dlerror()));
+  const auto made = std::make_shared<Library>();
+  Functions& call = made->call;
+  const auto find = [&](auto& function, const char* symbol) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(loaded, symbol));
+    return function != nullptr;
+  };
+#define TITHE_FIND(name)       \
+  if (!find(call.name, #name)) \
+  return Status(Code::kUnsupported, "NVRTC has no " #name ": a newer one is needed")
+  TITHE_FIND(nvrtcVersion);
+  TITHE_FIND(nvrtcCreateProgram);
+  TITHE_FIND(nvrtcDestroyProgram);
+  TITHE_FIND(nvrtcCompileProgram);
+  TITHE_FIND(nvrtcGetProgramLogSize);
+  TITHE_FIND(nvrtcGetProgramLog);
+  TITHE_FIND(nvrtcGetCUBINSize);
+  TITHE_FIND(nvrtcGetCUBIN);
+  TITHE_FIND(nvrtcGetPTXSize);
+  TITHE_FIND(nvrtcGetPTX);
+  TITHE_FIND(nvrtcGetErrorString);
+#undef TITHE_FIND
+  int major = 0, minor = 0;
+  if (const int code = call.nvrtcVersion(&major, &minor); code != 0)
+    return Status(Code::kUnsupported, fmt::format("NVRTC: {}", made->error(code)));
+  made->version = 1000 * major + 10 * minor;
+  return Compiler(made);
+}
+
+int Compiler::version() const { return library_->version; }
+
+Result<std::string> Compiler::code(const std::string& text, int sm) const {
+  const std::pair key{text, sm};
+  {
+    const std::lock_guard lock(library_->mutex);
+    if (const auto at = library_->known.find(key); at != library_->known.end()) return at->second;
+  }
+  Result<std::string> made = library_->compile(text, sm, false);
+  if (!made.ok()) return made;
+  const std::lock_guard lock(library_->mutex);
+  return library_->known.emplace(key, *made).first->second;
+}
+
+Result<std::string> Compiler::ptx(const std::string& text, int sm) const {
+  return library_->compile(text, sm, true);
+}
+
+const Result<Compiler>& this_compiler() {
+  static const Result<Compiler> kCompiler = []() -> Result<Compiler> {
+    if (const std::string asked = nvrtc_asked(); !asked.empty()) return Compiler::load(asked);
+    Result<Compiler> found = Compiler::load("libnvrtc.so.13");
+    return found.ok() ? found : Compiler::load("libnvrtc.so.12");
+  }();
+  return kCompiler;
+}
+
+}  // namespace tithe::device

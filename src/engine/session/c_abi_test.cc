@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What examples/c/average.c does not call of the C ABI.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tithe/tithe.h"
+
+namespace {
+
+constexpr std::size_t kN = 500;
+
+tithe_session* open(tithe_transport* transport, const char* const* members, uint64_t epoch) {
+  tithe_options o;
+  tithe_options_init(&o);
+  o.codec = "topk:ratio=0.1";
+  o.min_values = 0;
+  o.lanes = 0;
+  o.members = members;
+  o.epoch = epoch;
+  o.undo = 1;
+  tithe_session* session = nullptr;
+  tithe_error error;
+  EXPECT_EQ(tithe_session_open(transport, &o, &session, &error), TITHE_OK) << error.what;
+  return session;
+}
+
+void step(const std::vector<tithe_session*>& ranks, float scale) {
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    threads.emplace_back([&, r] {
+      std::vector<float> v(kN);
+      for (std::size_t i = 0; i < kN; ++i) v[i] = scale * static_cast<float>(i + r);
+      const tithe_tensor t{"w", v.data(), kN, TITHE_F32, 0};
+      uint64_t ticket = 0;
+      tithe_error error;
+      ASSERT_EQ(tithe_sync(ranks[r], &t, 1, &ticket, &error), TITHE_OK) << error.what;
+      ASSERT_EQ(tithe_commit(ranks[r], &error), TITHE_OK) << error.what;
+    });
+  for (std::thread& t : threads) t.join();
+}
+
+std::vector<float> residual(const tithe_session* session) {
+  std::vector<float> out(kN);
+  EXPECT_EQ(tithe_residual(session, "w", out.data(), kN, nullptr), TITHE_OK);
+  return out;
+}
+
+TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
+  const char* const names[] = {"a", "b", "c"};
+  tithe_transport* transports[3];
+  ASSERT_EQ(tithe_open_loop(3, transports, nullptr), TITHE_OK);
+  std::vector<tithe_session*> ranks;
+  for (tithe_transport* t : transports) ranks.push_back(open(t, names, 0));
+  step(ranks, 1);
+  const std::vector<float> before = residual(ranks[0]);
+  step(ranks, 3);
+  tithe_error error;
+  for (tithe_session* s : ranks) ASSERT_EQ(tithe_undo(s, &error), TITHE_OK) << error.what;
+  EXPECT_EQ(residual(ranks[0]), before);
+  EXPECT_EQ(tithe_undo(ranks[0], &error), TITHE_INVALID);
+
+  void* bytes[3];
+  size_t counts[3];
+  for (int r = 0; r < 3; ++r) ASSERT_EQ(tithe_state(ranks[r], &bytes[r], &counts[r], nullptr), TITHE_OK);
+  void* common = nullptr;
+  size_t common_bytes = 0;
+  ASSERT_EQ(tithe_common_state(ranks[0], &common, &common_bytes, nullptr), TITHE_OK);
+  EXPECT_LT(common_bytes, counts[0]);
+
+  // "b" is lost, and "d" comes.
+  const char* const others[] = {"c", "d", "a"};
+  tithe_transport* again[3];
+  ASSERT_EQ(tithe_open_loop(3, again, nullptr), TITHE_OK);
+  tithe_session_close(ranks[1]);
+  ASSERT_EQ(tithe_reform(ranks[2], again[0], others, 1, &error), TITHE_OK) << error.what;
+  ASSERT_EQ(tithe_reform(ranks[0], again[2], others, 1, &error), TITHE_OK) << error.what;
+  ranks[1] = open(again[1], others, 1);
+  const void* given[] = {common};
+  ASSERT_EQ(tithe_restore_states(ranks[1], given, &common_bytes, 1, 0, &error), TITHE_OK) << error.what;
+  EXPECT_EQ(residual(ranks[0]), before);
+  EXPECT_EQ(residual(ranks[1]), std::vector<float>(kN));
+  EXPECT_EQ(tithe_rank(ranks[2]), 0);
+  step(ranks, 2);
+  tithe_stats stats{};
+  stats.size = sizeof stats;
+  ASSERT_EQ(tithe_session_stats(ranks[0], &stats, nullptr), TITHE_OK);
+  EXPECT_EQ(stats.ranks_lost, 1U);
+  EXPECT_EQ(stats.epoch, 1U);
+  EXPECT_EQ(stats.rounds_undone, 1U);
+
+  // In two ranks from the states of three, what the lost one had left unsent given up.
+  tithe_transport* pair[2];
+  ASSERT_EQ(tithe_open_loop(2, pair, nullptr), TITHE_OK);
+  const char* const two[] = {"a", "c"};
+  std::vector<tithe_session*> fewer = {open(pair[0], two, 0), open(pair[1], two, 0)};
+  for (tithe_session* s : fewer)
+    ASSERT_EQ(tithe_restore_states(s, bytes, counts, 3, 1, &error), TITHE_OK) << error.what;
+  ASSERT_EQ(tithe_session_stats(fewer[0], &stats, nullptr), TITHE_OK);
+  EXPECT_GT(stats.values_lost, 0U);
+  EXPECT_EQ(residual(fewer[0]), before);
+  EXPECT_EQ(tithe_restore_states(fewer[0], nullptr, nullptr, 1, 0, &error), TITHE_INVALID);
+  EXPECT_EQ(tithe_reform(fewer[0], nullptr, two, 1, &error), TITHE_INVALID);
+
+  for (void* b : bytes) tithe_free(b);
+  tithe_free(common);
+  std::vector<std::thread> closing;
+  for (tithe_session* s : {ranks[0], ranks[1], ranks[2], fewer[0], fewer[1]})
+    closing.emplace_back([s] { tithe_session_close(s); });
+  for (std::thread& t : closing) t.join();
+}
+
+}  // namespace

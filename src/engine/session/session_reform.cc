@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session goes on with other ranks. What it is inside is made anew for their world, from the state of the last
+// commit; then the pointer changes, and the old one goes with its lanes and its transport.
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "engine/session/session_impl.h"
+
+namespace tithe {
+
+// Sums that belong to the object, whatever its world is.
+void Session::Impl::follow(Impl& old) {
+  const SessionStats before = old.stats();
+  const std::scoped_lock lock(old.mutex_, mutex_);
+  before_ = before;
+  rounds_undone_ = old.rounds_undone_;
+  ranks_lost_ += old.ranks_lost_;
+  values_let_go_ = old.values_let_go_;
+  sum_let_go_ = old.sum_let_go_;
+  sum_forgotten_ = old.sum_forgotten_;
+  gradient_bytes_ = old.gradient_bytes_;
+  exchange_ns_ = old.exchange_ns_;
+  exposed_ns_ = old.exposed_ns_;
+  for (const auto& [key, gave] : old.book_) {
+    book_[key].values += gave.values;
+    book_[key].sum += gave.sum;
+  }
+  lines_.insert(lines_.begin(), old.lines_.begin(), old.lines_.end());
+}
+
+Status Session::Impl::may_become(const Transport* transport, const std::vector<std::string>& members,
+                                 std::uint64_t epoch) const {
+  if (transport == nullptr) return {Code::kInvalid, "reform: a session needs a transport"};
+  if (members.empty())
+    return {Code::kInvalid,
+            "reform: the ranks need names, by which they know each other in the world of before"};
+  TITHE_TRY(engine::check_members(members, transport->world()));
+  const std::string& name = members[static_cast<std::size_t>(transport->rank())];
+  if (name != my_name())
+    return {Code::kInvalid, fmt::format("reform: this rank is '{}', and member {} of the new world is '{}'",
+                                        printable(my_name(), 200), transport->rank(), printable(name, 200))};
+  if (epoch <= options_.epoch)
+    return {Code::kInvalid,
+            fmt::format("reform: epoch {} is over, this session is in epoch {}", epoch, options_.epoch)};
+  return {};
+}
+
+SessionOptions Session::Impl::options_in(std::vector<std::string> members, std::uint64_t epoch) const {
+  SessionOptions next = options_;
+  if (!link_said_) next.link.clear();
+  next.members = std::move(members);
+  next.epoch = epoch;
+  return next;
+}
+
+Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::string> members,
+                       std::uint64_t epoch) {
+  const std::shared_ptr<Impl> old = impl();
+  TITHE_TRY(old->may_become(transport.get(), members, epoch));
+  try {
+    old->runner().cancel();
+    const Result<std::vector<std::uint8_t>> state = old->state();
+    if (!state.ok()) return state.status();
+    const Result<std::unique_ptr<Session>> next =
+        Impl::open(std::move(transport), old->options_in(std::move(members), epoch));
+    if (!next.ok()) return next.status();
+    const ByteView mine(*state);
+    TITHE_TRY((*next)->impl_->restore(std::span(&mine, 1), Lost::kSpread));
+    (*next)->impl_->follow(*old);
+    const std::lock_guard lock(mutex_);
+    impl_ = (*next)->impl_;
+  } catch (const std::bad_alloc&) {
+    return {Code::kIo,
+            "there is no memory to go on with other ranks: it takes once more what the session holds",
+            old->member().me};
+  }
+  return {};
+}
+
+}  // namespace tithe

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/cuda/device_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/rng.h"
+#include "lang/cuda/emit_cuda.h"
+#include "lang/run/context.h"
+#include "lang/run/held.h"
+
+namespace tithe::lang {
+
+namespace {
+
+using device::Address;
+
+// Of `told` on the GPU: how many bytes were written, and what was answered.
+constexpr std::size_t kMostAnswers = 256;
+constexpr std::size_t kToldBytes = 8 + 4 * kMostAnswers;
+constexpr std::size_t kMostPlans = 256;
+
+template <typename T>
+T* pointer_of(Address at) {
+  return reinterpret_cast<T*>(at);
+}
+bool decodes(const Combination& of) { return of.program.result != kNone || of.program.sends_pairs; }
+
+}  // namespace
+
+// ---- A lane
+
+Result<DeviceLane> DeviceLane::open(const device::Device& on) {
+  DeviceLane lane(on);
+  Result<device::Stream> stream = on.stream();
+  if (!stream.ok()) return stream.status();
+  lane.stream_ = std::move(*stream);
+  TITHE_TRY(lane.grow(lane.told_, kToldBytes));
+  TITHE_TRY(lane.grow(lane.plan_, sizeof(KernelPlan)));
+  TITHE_TRY(lane.grow(lane.back_, std::max(kToldBytes, sizeof(KernelPlan))));
+  return lane;
+}
+
+// Nothing of the lane's is at work here: calls end drained.
+Status DeviceLane::grow(device::Memory& memory, std::size_t bytes) const {
+  if (memory.at() != 0 && memory.bytes() >= bytes) return {};
+  memory = {};
+  Result<device::Memory> more = on_.memory(bytes);
+  if (!more.ok()) return more.status();
+  memory = std::move(*more);
+  return {};
+}
+
+Status DeviceLane::grow(device::Pinned& memory, std::size_t bytes) const {
+  if (memory.data() != nullptr && memory.bytes() >= bytes) return {};
+  memory = {};
+  Result<device::Pinned> more = on_.pinned(bytes);
+  if (!more.ok()) return more.status();
+  memory = std::move(*more);
+  return {};
+}
+
+// ---- A program
+
+std::string device_text(const Combination& of) { return "#define TITHE_PLANS\n" + cuda_file(of); }
+
+Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device& on,
+                                                           const device::Compiler& compiler,
+                                                           const Combination& of, const Settings& settings) {
+  if (const char* why = no_kernels(of, settings)) return Status(Code::kUnsupported, why);
+  if (of.program.items.size() >= kMostAnswers) return Status(Code::kUnsupported, "it sends too many items");
+  const Result<std::string> code = compiler.code(device_text(of), on.sm());
+  if (!code.ok()) return code.status();
+  Result<device::Module> module = on.module(*code);
+  if (!module.ok()) return module.status();
+  return std::unique_ptr<DeviceProgram>(new DeviceProgram(of, std::move(*module)));
+}
+
+KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
+  const auto key = [&](std::uint64_t seed) {
+    return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
+  };
+  KernelCall told = {};
+  std::copy(call.settings.value.begin(), call.settings.value.end(), told.settings);
+  told.n = n;
+  told.key = key(call.seed);
+  told.shared_key = key(call.shared_seed);
+  told.agreed_ranks = 1;
+  told.divide = 1;
+  if (of_.program.adds()) told.field_bits = field_bits(of_, call);
+  return told;
+}
+
+// What the phase in front agreed on goes up as plain numbers.
+Status DeviceProgram::agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told) {
+  const std::size_t count = of_.program.before.size(), bytes = agreed_bytes(of_, call.settings, told.n);
+  if (count == 0) return {};
+  TITHE_TRY(lane.grow(lane.context_, bytes));
+  TITHE_TRY(lane.grow(lane.agreed_, bytes));
+  CallMemory memory({lane.context_.data(), bytes}, bytes);
+  const Agreed agreed(of_, name, call, told.n, memory);
+  told.agreed_ranks = agreed.ranks();
+  for (std::size_t k = 0; k < count; ++k)
+    if (const auto* at = reinterpret_cast<const std::uint8_t*>(agreed.numbers()[k]))
+      told.agreed[k] = pointer_of<const std::uint32_t>(lane.agreed_.at() + (at - lane.context_.data()));
+  return lane.on().copy_up(lane.stream(), lane.agreed_.at(), lane.context_.data(), bytes);
+}
+
+Status DeviceProgram::launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks,
+                             const KernelCall& told) {
+  device::Kernel found;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = kernels_.find(std::string_view(kernel));
+    if (known != kernels_.end()) {
+      found = known->second;
+    } else {
+      const Result<device::Kernel> there = lane.on().kernel(module_, kernel);
+      if (!there.ok()) return there.status();
+      found = kernels_.emplace(kernel, *there).first->second;
+    }
+  }
+  return lane.on().launch(lane.stream(), found, blocks, kKernelThreads, &told);
+}
+
+Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kernel, KernelCall& told) {
+  const auto key_of = [&] {  // all that a plan may depend on
+    KernelCall key = told;
+    key.key = key.shared_key = 0;
+    key.grad = key.residual = key.base = nullptr;
+    key.residual_out = key.out = nullptr;
+    key.bytes = nullptr;
+    key.answer = nullptr;
+    key.divide = 0;
+    std::fill(std::begin(key.agreed), std::end(key.agreed), nullptr);
+    return fmt::format("{} {} ", fmt::ptr(this), kernel) +
+           std::string(reinterpret_cast<const char*>(&key), sizeof key);
+  };
+  told.plan = pointer_of<void>(lane.plan_.at());
+  for (;;) {
+    told.scratch = pointer_of<std::uint8_t>(lane.scratch_.at());
+    const std::string key = key_of();
+    auto known = lane.plans_.find(key);
+    if (known == lane.plans_.end()) {
+      KernelPlan made = {};
+      TITHE_TRY(launch(lane, kernel, 1, told));
+      TITHE_TRY(lane.on().copy_down(lane.stream(), lane.back_.data(), lane.plan_.at(), sizeof made));
+      TITHE_TRY(lane.on().wait(lane.stream()));
+      std::memcpy(&made, lane.back_.data(), sizeof made);
+      if (made.launches > kMostLaunches) return Status(Code::kUnsupported, "it launches too many kernels");
+      if (lane.plans_.size() >= kMostPlans) lane.plans_.clear();
+      known = lane.plans_.emplace(key, made).first;
+    }
+    if (lane.scratch_.at() != 0 && known->second.scratch <= lane.scratch_.bytes()) return &known->second;
+    TITHE_TRY(lane.on().wait(lane.stream()));
+    TITHE_TRY(lane.grow(lane.scratch_, std::max<std::size_t>(known->second.scratch, 1)));
+  }
+}
+
+// All that a plan lists, on the addresses of this call.
+Status DeviceProgram::launch_all(DeviceLane& lane, const char* planner, KernelCall& told) {
+  const Result<const KernelPlan*> of = plan(lane, planner, told);
+  if (!of.ok()) return of.status();
+  if ((*of)->launches == 0) return {};
+  std::copy(std::begin((*of)->call.within), std::end((*of)->call.within), told.within);
+  for (std::size_t k = 0; k < (*of)->launches; ++k)
+    TITHE_TRY(launch(lane, (*of)->launch[k].kernel, (*of)->launch[k].blocks, told));
+  return {};
+}
+
+Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, const Call& call,
+                                      const Values& in, Bytes out) {
+  if (out.size() < bound(of_, call.settings, in.n))
+    return Status(Code::kTooSmall, "too little room for a payload");
+  Result<Encoded> done = Encoded{};
+  const Status status = encode_on(lane, name, call, in, out, done);
+  if (status.ok()) return done;
+  static_cast<void>(lane.on().wait(lane.stream()));  // its own failure is not the first one
+  return status;
+}
+
+Status DeviceProgram::encode_on(DeviceLane& lane, std::string_view name, const Call& call, const Values& in,
+                                Bytes out, Result<Encoded>& done) {
+  const device::Device& on = lane.on();
+  const std::size_t most = bound(of_, call.settings, in.n), answers = of_.program.items.size() + 1;
+  KernelCall told = this->told(call, in.n);
+  TITHE_TRY(lane.grow(lane.payload_, most));
+  TITHE_TRY(agree(lane, name, call, told));
+  told.grad = pointer_of<const float>(in.grad);
+  told.residual = pointer_of<const float>(in.residual);
+  told.residual_out = pointer_of<float>(decodes(of_) ? in.left : 0);
+  told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
+  told.bytes = pointer_of<std::uint64_t>(lane.told_.at());
+  told.answer = pointer_of<std::uint32_t>(lane.told_.at() + 8);
+  TITHE_TRY(on.fill(lane.stream(), lane.told_.at(), 0, kToldBytes));
+  TITHE_TRY(launch_all(lane, "tithe_plan_encode", told));
+  TITHE_TRY(on.copy_down(lane.stream(), lane.back_.data(), lane.told_.at(), kToldBytes));
+  TITHE_TRY(on.wait(lane.stream()));
+  std::uint64_t bytes = 0;
+  std::vector<std::uint32_t> answer(answers);
+  std::memcpy(&bytes, lane.back_.data(), sizeof bytes);
+  std::memcpy(answer.data(), lane.back_.data() + 8, 4 * answers);
+  if (std::any_of(answer.begin() + 1, answer.end(), [](std::uint32_t a) { return a != 0; })) {
+    done = ask_interpreter(lane, name, call, in);
+    return {};
+  }
+  if (bytes > most)
+    return {Code::kIo, fmt::format("{} wrote {} bytes where {} are the most", on.name(), bytes, most)};
+  done = Encoded{.bytes = bytes, .finite = answer[0] == 0};
+  if (answer[0] != 0) return {};
+  TITHE_TRY(on.copy_down(lane.stream(), out.data(), lane.payload_.at(), bytes));
+  return on.wait(lane.stream());
+}
+
+Result<Encoded> DeviceProgram::ask_interpreter(DeviceLane& lane, std::string_view name, const Call& call,
+                                               const Values& in) const {
+  std::vector<float> grad(in.n), residual(in.residual == 0 ? 0 : in.n), left(in.n);
+  Result<device::Pinned> pinned = lane.on().pinned(4 * in.n);
+  if (!pinned.ok()) return pinned.status();
+  const auto bring = [&](Address from, std::vector<float>& to) -> Status {
+    TITHE_TRY(lane.on().copy_down(lane.stream(), pinned->data(), from, 4 * to.size()));
+    TITHE_TRY(lane.on().wait(lane.stream()));
+    if (!to.empty()) std::memcpy(to.data(), pinned->data(), 4 * to.size());
+    return {};
+  };
+  TITHE_TRY(bring(in.grad, grad));
+  TITHE_TRY(bring(in.residual, residual));
+  std::vector<std::uint8_t> payload(bound(of_, call.settings, in.n));
+  const Result<Encoded> said =
+      lang::encode(of_, name, call,
+                   {grad.data(), in.residual == 0 ? nullptr : residual.data(), left.data(), in.n}, payload);
+  if (said.ok() && said->finite)
+    return Status(Code::kIo, fmt::format("{} refuses values that the interpreter sends", lane.on().name()));
+  return said;
+}
+
+Status DeviceProgram::decode(DeviceLane& lane, std::string_view name, const Call& call,
+                             std::span<const ByteView> payloads, const Onto& onto, Address out,
+                             std::size_t n) {
+  if (payloads.empty() || !decodes(of_)) return {Code::kInvalid, "there is nothing to decode"};
+  const Status status = decode_on(lane, name, call, payloads, onto, out, n);
+  if (!status.ok()) static_cast<void>(lane.on().wait(lane.stream()));
+  return status;
+}
+
+// One payload after the other, each onto what those before it made.
+Status DeviceProgram::decode_on(DeviceLane& lane, std::string_view name, const Call& call,
+                                std::span<const ByteView> payloads, const Onto& onto, Address out,
+                                std::size_t n) {
+  const device::Device& on = lane.on();
+  KernelCall told = this->told(call, n);
+  std::size_t most = 0;
+  for (const ByteView payload : payloads) most = std::max(most, payload.size());
+  TITHE_TRY(lane.grow(lane.payload_, most));
+  TITHE_TRY(agree(lane, name, call, told));
+  told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
+  told.out = pointer_of<float>(out);
+  told.base = pointer_of<const float>(onto.base);
+  for (const ByteView payload : payloads) {
+    told.payload_bytes = payload.size();
+    TITHE_TRY(on.copy_up(lane.stream(), lane.payload_.at(), payload.data(), payload.size()));
+    TITHE_TRY(launch_all(lane, "tithe_plan_decode", told));
+    told.base = pointer_of<const float>(out);
+  }
+  if (onto.divide != 1.0F) {
+    told.divide = onto.divide;
+    TITHE_TRY(launch(lane, "tithe_divide",
+                     std::max<std::size_t>(1, (n + kDividedValues - 1) / kDividedValues), told));
+  }
+  return on.wait(lane.stream());
+}
+
+// ---- Held to the interpreter
+
+namespace {
+
+// Values of the host's, by way of the GPU.
+class ByDevice {
+ public:
+  ByDevice(DeviceProgram& program, DeviceLane& lane, const Combination& of)
+      : program_(program), lane_(lane), of_(of) {}
+
+  Result<Encoded> encode(std::string_view name, const Call& call, const Carry& in, Bytes out) {
+    const std::size_t bytes = 4 * in.n, most = bound(of_, call.settings, in.n);
+    TITHE_TRY(take(bytes, most));
+    TITHE_TRY(up(grad_, in.grad, bytes));
+    if (in.residual != nullptr) TITHE_TRY(up(residual_, in.residual, bytes));
+    const Result<Encoded> done = program_.encode(
+        lane_, name, call, {grad_.at(), in.residual == nullptr ? 0 : residual_.at(), left_.at(), in.n},
+        {payload_.data(), most});
+    if (!done.ok() || !done->finite) return done;
+    std::copy_n(payload_.data(), done->bytes, out.data());
+    if (in.residual_out != nullptr && decodes(of_)) TITHE_TRY(down(in.residual_out, left_, bytes));
+    return done;
+  }
+
+  Status decode(std::string_view name, const Call& call, std::span<const ByteView> payloads,
+                const Merge& merge, std::span<float> out) {
+    std::size_t all = 0;
+    for (const ByteView payload : payloads) all += payload.size();
+    TITHE_TRY(take(4 * out.size(), all));
+    std::vector<ByteView> pinned;
+    for (std::size_t at = 0; const ByteView payload : payloads) {
+      TITHE_TRY(check(of_, name, call, out.size(), payload));
+      std::copy(payload.begin(), payload.end(), payload_.data() + at);
+      pinned.emplace_back(payload_.data() + at, payload.size());
+      at += payload.size();
+    }
+    if (merge.base != nullptr) TITHE_TRY(up(grad_, merge.base, 4 * out.size()));
+    TITHE_TRY(program_.decode(lane_, name, call, pinned,
+                              {merge.base == nullptr ? 0 : grad_.at(), merge.divide}, left_.at(),
+                              out.size()));
+    return down(out.data(), left_, 4 * out.size());
+  }
+
+ private:
+  Status take(std::size_t bytes, std::size_t payload) {
+    for (device::Memory* memory : {&grad_, &residual_, &left_}) {
+      Result<device::Memory> there = lane_.on().memory(bytes);
+      if (!there.ok()) return there.status();
+      *memory = std::move(*there);
+    }
+    for (const auto& [memory, size] : {std::pair{&payload_, payload}, {&values_, bytes}}) {
+      Result<device::Pinned> there = lane_.on().pinned(size);
+      if (!there.ok()) return there.status();
+      *memory = std::move(*there);
+    }
+    return {};
+  }
+  Status up(const device::Memory& to, const float* from, std::size_t bytes) {
+    if (bytes != 0) std::memcpy(values_.data(), from, bytes);
+    TITHE_TRY(lane_.on().copy_up(lane_.stream(), to.at(), values_.data(), bytes));
+    return lane_.on().wait(lane_.stream());
+  }
+  Status down(float* to, const device::Memory& from, std::size_t bytes) {
+    TITHE_TRY(lane_.on().copy_down(lane_.stream(), values_.data(), from.at(), bytes));
+    TITHE_TRY(lane_.on().wait(lane_.stream()));
+    if (bytes != 0) std::memcpy(to, values_.data(), bytes);
+    return {};
+  }
+
+  DeviceProgram& program_;
+  DeviceLane& lane_;
+  const Combination& of_;
+  device::Memory grad_, residual_, left_;
+  device::Pinned payload_, values_;
+};
+
+}  // namespace
+
+OnDevice on_device(const Result<device::Device>& on, const Result<device::Compiler>& compiler,
+                   const Combination& of, const Settings& settings) {
+  const auto host = [](const std::string& why) {
+    return OnDevice{nullptr, fmt::format("on the host: {}", why)};
+  };
+  if (!on.ok()) return host(on.status().what());
+  if (!compiler.ok()) return host(compiler.status().what());
+  Result<std::unique_ptr<DeviceProgram>> made = DeviceProgram::make(*on, *compiler, of, settings);
+  if (!made.ok()) return host(made.status().what());
+  Result<DeviceLane> lane = DeviceLane::open(*on);
+  if (!lane.ok()) return host(lane.status().what());
+  ByDevice by(**made, *lane, of);
+  Status trouble;  // the first that the driver had; a refusal of values is the interpreter's too
+  const auto remember = [&](const Status& status) {
+    if (status.code() == Code::kIo && trouble.ok()) trouble = status;
+  };
+  const Runs runs = {[&](std::string_view name, const Call& call, const Carry& in, Bytes out) {
+                       Result<Encoded> done = by.encode(name, call, in, out);
+                       remember(done.status());
+                       return done;
+                     },
+                     [&](std::string_view name, const Call& call, std::span<const ByteView> payloads,
+                         const Merge& merge, std::span<float> out) {
+                       Status status = by.decode(name, call, payloads, merge, out);
+                       remember(status);
+                       return status;
+                     }};
+  const bool same = same_as_interpreter(runs, of, settings, kAllKinds);
+  if (!trouble.ok()) return host(trouble.what());
+  if (!same) return host(fmt::format("what {} makes of it is not what the interpreter does", on->name()));
+  return {std::move(*made), fmt::format("on a GPU, {}, held to the interpreter", on->name())};
+}
+
+}  // namespace tithe::lang

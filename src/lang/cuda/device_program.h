@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A phase of a program on a GPU: its kernels, compiled at run time and launched behind device/device.h. No GPU has run
+// it.
+//
+//   same      bytes, residuals, values and verdicts are the interpreter's
+//   held      on_device() gives a program only after same_as_interpreter() has held it to that, on this GPU, on seeded
+//             values; else its line says why the host runs it
+//   planned   what is launched is asked of a kernel of the text's own (prelude_cuda_bytes.h), once for each shape of a
+//             call, and remembered
+//   trusting  kernels trust what they get: payloads and contexts have passed their check on the host
+//   drained   when a call returns, whatever it returns, the GPU does nothing of it any more
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/compiler.h"
+#include "device/device.h"
+#include "lang/cuda/kernel_call.h"
+#include "lang/run/interpreter.h"
+
+namespace tithe::lang {
+
+// What one thread works with: a stream, and memory that grows with what is asked of it. Programs share it, one call at
+// a time; a program that is gone may not have been used with it.
+class DeviceLane {
+ public:
+  static Result<DeviceLane> open(const device::Device& on);
+  const device::Device& on() const { return on_; }
+  const device::Stream& stream() const { return stream_; }
+
+ private:
+  friend class DeviceProgram;
+  explicit DeviceLane(device::Device on) : on_(std::move(on)) {}
+  Status grow(device::Memory& memory, std::size_t bytes) const;
+  Status grow(device::Pinned& memory, std::size_t bytes) const;
+
+  device::Device on_;
+  device::Stream stream_;
+  device::Memory scratch_, payload_, told_, agreed_, plan_;
+  device::Pinned back_, context_;  // what comes down but for payloads; what phases agreed on
+  std::map<std::string, KernelPlan> plans_;
+};
+
+class DeviceProgram {
+ public:
+  // fp32 on the GPU. No residual, or nowhere to leave it: 0; the two may be the same.
+  struct Values {
+    device::Address grad, residual, left;
+    std::size_t n;
+  };
+  struct Onto {
+    device::Address base;  // as Merge has it
+    float divide;
+  };
+
+  // `of` lives as long as what is made. kUnsupported: why there is none.
+  static Result<std::unique_ptr<DeviceProgram>> make(const device::Device& on,
+                                                     const device::Compiler& compiler, const Combination& of,
+                                                     const Settings& settings);
+
+  // As Impl::encode does it. `out` is pinned.
+  Result<Encoded> encode(DeviceLane& lane, std::string_view name, const Call& call, const Values& in,
+                         Bytes out);
+  // As Impl::decode does it, of at least one payload. These are pinned.
+  Status decode(DeviceLane& lane, std::string_view name, const Call& call, std::span<const ByteView> payloads,
+                const Onto& onto, device::Address out, std::size_t n);
+
+ private:
+  DeviceProgram(const Combination& of, device::Module module) : of_(of), module_(std::move(module)) {}
+  KernelCall told(const Call& call, std::size_t n) const;
+  Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told);
+  // What to launch; the lane's scratch is large enough for it.
+  Result<const KernelPlan*> plan(DeviceLane& lane, const char* kernel, KernelCall& told);
+  Status launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks, const KernelCall& told);
+  Status launch_all(DeviceLane& lane, const char* planner, KernelCall& told);
+  Status encode_on(DeviceLane& lane, std::string_view name, const Call& call, const Values& in, Bytes out,
+                   Result<Encoded>& done);
+  Status decode_on(DeviceLane& lane, std::string_view name, const Call& call,
+                   std::span<const ByteView> payloads, const Onto& onto, device::Address out, std::size_t n);
+  // The interpreter's answer to values that are on the GPU.
+  Result<Encoded> ask_interpreter(DeviceLane& lane, std::string_view name, const Call& call,
+                                  const Values& in) const;
+
+  const Combination& of_;
+  device::Module module_;
+  std::mutex mutex_;  // of what was found in the module
+  std::map<std::string, device::Kernel, std::less<>> kernels_;
+};
+
+// The text that is compiled.
+std::string device_text(const Combination& of);
+
+struct OnDevice {
+  std::unique_ptr<DeviceProgram> program;  // none: the host runs it
+  std::string
+      how;  // one line: "on a GPU, NVIDIA H100, held to the interpreter", "on the host: there is no CUDA driver"
+};
+
+OnDevice on_device(const Result<device::Device>& on, const Result<device::Compiler>& compiler,
+                   const Combination& of, const Settings& settings);
+
+}  // namespace tithe::lang

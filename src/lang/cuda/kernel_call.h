@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A call of kernels, and the plan of their launches, as prelude_cuda_bytes.h has them; prelude_cuda_test.cc compares
+// the two.
+#include <cstdint>
+
+#include "tithe/seam/codec.h"
+
+namespace tithe::lang {
+
+struct KernelCall {
+  double settings[kMaxParams];
+  std::uint64_t n, key, shared_key;
+  const float *grad, *residual;
+  float* residual_out;
+  std::uint8_t* payload;
+  std::uint64_t payload_bytes;
+  const float* base;
+  float* out;
+  std::uint64_t* bytes;
+  std::uint32_t* answer;
+  std::uint8_t* scratch;
+  const std::uint32_t* agreed[32];
+  std::uint32_t agreed_ranks, field_bits;
+  double divide;
+  void* plan;
+  void* within[12];
+};
+
+inline constexpr unsigned kKernelThreads = 128;                 // of a block
+inline constexpr unsigned kDividedValues = 8 * kKernelThreads;  // of a block of tithe_divide
+inline constexpr std::size_t kMostLaunches = 64, kMostKernelName = 56;
+
+struct KernelLaunch {
+  std::uint64_t blocks;
+  char kernel[kMostKernelName];
+};
+struct KernelPlan {
+  KernelCall call;
+  std::uint64_t scratch, launches;
+  KernelLaunch launch[kMostLaunches];
+};
+
+}  // namespace tithe::lang

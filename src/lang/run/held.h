@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Whether what was made of a program does what the interpreter does, on seeded values: the same bytes, residuals,
+// values and verdicts.
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "lang/run/interpreter.h"
+
+namespace tithe::lang {
+
+// What is held to it: the functions of Impl, for one combination. A residual is wanted of every encode.
+struct Runs {
+  std::function<Result<Encoded>(std::string_view name, const Call&, const Carry&, Bytes out)> encode;
+  std::function<Status(std::string_view name, const Call&, std::span<const ByteView> payloads, const Merge&,
+                       std::span<float> out)>
+      decode;
+};
+
+// Of so many kinds of values, up to kAllKinds. Behind another phase: under what one, three and many ranks agree on.
+inline constexpr unsigned kAllKinds = 6;
+bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds);
+
+}  // namespace tithe::lang

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of a board, with the epoch in front of each: `come.NAME` of who was there before, `new.K` of who is new, in the
+// order in which they came, `members` of who goes on, a name a line, and `address.RANK` of what all_gather exchanges.
+#include "tithe/reunion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "base/text.h"
+#include "transport/meet/meeting.h"
+
+namespace tithe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Text = Board::Text;
+using Names = std::vector<std::string>;
+
+constexpr std::chrono::milliseconds kPause{5};
+constexpr std::size_t kMostNameBytes = 200;
+constexpr std::size_t kMostNewcomers = 1 << 16;
+
+std::string key_of(std::uint64_t epoch, std::string_view what) { return fmt::format("{}.{}", epoch, what); }
+Text bytes_of(std::string_view s) { return {s.begin(), s.end()}; }
+std::string text_of(const Text& b) { return {b.begin(), b.end()}; }
+
+std::string joined(const Names& names) {
+  std::string out;
+  for (const std::string& n : names) out += (out.empty() ? "" : "\n") + n;
+  return out;
+}
+
+Names lines_of(const std::string& text) {
+  Names out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string shown(const Names& names) {
+  std::string out;
+  for (const std::string& n : names) out += (out.empty() ? "'" : ", '") + printable(n, kMostNameBytes) + "'";
+  return out;
+}
+
+bool contains(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool is_quorum(const Names& came, const Names& before) {
+  if (2 * came.size() != before.size()) return 2 * came.size() > before.size();
+  return contains(came, before.front());
+}
+
+Status check(const Reunion& r) {
+  const auto wrong = [](const std::string& n) {
+    return n.empty() || n.size() > kMostNameBytes || n.find('\n') != std::string::npos;
+  };
+  Names all = r.before;
+  if (r.before.empty() || !contains(r.before, r.me)) all.push_back(r.me);
+  if (!r.before.empty() && !contains(r.before, r.me))
+    return {Code::kInvalid,
+            fmt::format("reunite: {} is none of the members of before: {}; who is new gives none",
+                        shown({r.me}), shown(r.before))};
+  if (std::ranges::any_of(all, wrong))
+    return {Code::kInvalid, "reunite: a name has 1 to 200 bytes and is one line"};
+  if (std::set<std::string>(all.begin(), all.end()).size() != all.size())
+    return {Code::kInvalid, fmt::format("reunite: two members have one name: {}", shown(all))};
+  if (!r.board.put_first || !r.board.get) return {Code::kInvalid, "reunite: a board is needed"};
+  if (r.min_world < 1 || r.max_world < r.min_world)
+    return {Code::kInvalid, fmt::format("reunite: min_world={}, max_world={}", r.min_world, r.max_world)};
+  return {};
+}
+
+// What two ranks that ask at once are told may differ; what is decided may not.
+class Meeting {
+ public:
+  explicit Meeting(const Reunion& r) : r_(r), deadline_(Clock::now() + r.timeout), epoch_(r.epoch) {}
+
+  Result<Reunited> run() {
+    TITHE_TRY(r_.before.empty() ? find_epoch() : come());
+    for (;; std::this_thread::sleep_for(kPause)) {
+      if (r_.interrupted && r_.interrupted()) return meeting::given_up();
+      Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
+      if (!decided.ok()) return decided.status();
+      if (!*decided && !r_.before.empty()) {
+        TITHE_TRY(look());
+        if (may_decide()) {
+          Result<Text> stands = r_.board.put_first(key_of(epoch_, "members"), bytes_of(joined(members_)));
+          if (!stands.ok()) return stands.status();
+          *decided = std::move(*stands);
+        }
+      }
+      if (*decided) {
+        const Names members = lines_of(text_of(**decided));
+        if (contains(members, r_.me)) return outcome(members);
+        if (!r_.before.empty())
+          return Status(
+              Code::kPeerLost,
+              fmt::format("the others went on without this rank as epoch {}: {}; it may come again as "
+                          "one that is new",
+                          epoch_, shown(members)));
+        ++epoch_;
+        TITHE_TRY(come());
+      }
+      if (Clock::now() >= deadline_) return nobody();
+    }
+  }
+
+ private:
+  // Who is new comes to the first epoch that is not decided.
+  Status find_epoch() {
+    for (;; ++epoch_) {
+      const Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
+      if (!decided.ok()) return decided.status();
+      if (!*decided) return come();
+    }
+  }
+
+  Status come() {
+    if (!r_.before.empty())
+      return r_.board.put_first(key_of(epoch_, "come." + r_.me), bytes_of(r_.me)).status();
+    for (std::size_t k = 0; k < kMostNewcomers; ++k) {
+      const Result<Text> stands =
+          r_.board.put_first(key_of(epoch_, fmt::format("new.{}", k)), bytes_of(r_.me));
+      if (!stands.ok()) return stands.status();
+      if (text_of(*stands) == r_.me) return {};
+    }
+    return {Code::kInvalid, "reunite: too many are new"};
+  }
+
+  // Who is there.
+  Status look() {
+    came_.clear();
+    for (const std::string& name : r_.before) {
+      const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, "come." + name));
+      if (!there.ok()) return there.status();
+      if (*there) came_.push_back(name);
+    }
+    members_ = came_;
+    for (std::size_t k = 0; members_.size() < static_cast<std::size_t>(r_.max_world); ++k) {
+      const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, fmt::format("new.{}", k)));
+      if (!there.ok()) return there.status();
+      if (!*there) break;
+      if (!contains(members_, text_of(**there))) members_.push_back(text_of(**there));
+    }
+    return {};
+  }
+
+  // The first of those that are there does it; should it die meanwhile, the next one does, a window later.
+  bool may_decide() {
+    const auto now = Clock::now();
+    if (!is_quorum(came_, r_.before) || members_.size() < static_cast<std::size_t>(r_.min_world)) {
+      enough_.reset();
+      return false;
+    }
+    if (!enough_) enough_ = now;
+    const bool all = came_.size() == r_.before.size();
+    if (!all && epoch_ == 0) return false;
+    if (all && !all_) all_ = now;
+    const auto ready = all ? *all_ : *enough_ + r_.window;
+    const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
+    return now >= ready + turn * r_.window;
+  }
+
+  Result<Reunited> outcome(const Names& members) const {
+    if (std::set<std::string>(members.begin(), members.end()).size() != members.size())
+      return Status(Code::kCorrupt,
+                    fmt::format("the board's members of epoch {} are none: {}", epoch_, shown(members)));
+    const auto rank = static_cast<Rank>(std::ranges::find(members, r_.me) - members.begin());
+    return Reunited{
+        .epoch = epoch_,
+        .members = members,
+        .rank = rank,
+        .all_gather =
+            [board = r_.board, epoch = epoch_, members, rank, left = r_.timeout,
+             interrupted = r_.interrupted](ByteView mine) {
+              return gather(board, epoch, members, rank, left, interrupted, mine);
+            },
+        .joined = !r_.before.empty() && epoch_ > 0 &&
+                  std::ranges::any_of(members, [&](const auto& n) { return !contains(r_.before, n); })};
+  }
+
+  static Result<std::vector<Text>> gather(const Board& board, std::uint64_t epoch, const Names& members,
+                                          Rank rank, std::chrono::milliseconds timeout,
+                                          const std::function<bool()>& interrupted, ByteView mine) {
+    const auto key = [&](std::size_t r) { return key_of(epoch, fmt::format("address.{}", r)); };
+    const Result<Text> stands = board.put_first(key(static_cast<std::size_t>(rank)), mine);
+    if (!stands.ok()) return stands.status();
+    const auto deadline = Clock::now() + timeout;
+    std::vector<Text> all(members.size());
+    for (std::size_t r = 0; r < members.size();) {
+      Result<std::optional<Text>> there = board.get(key(r));
+      if (!there.ok()) return there.status();
+      if (*there) {
+        if ((*there)->size() > meeting::kMaxBlobBytes)
+          return Status(Code::kCorrupt, fmt::format("the address of rank {} is too long", r),
+                        static_cast<Rank>(r));
+        all[r++] = std::move(**there);
+        continue;
+      }
+      if (interrupted && interrupted()) return meeting::given_up();
+      if (Clock::now() >= deadline)
+        return Status(Code::kTimeout,
+                      fmt::format("rank {} ({}) was to go on in epoch {} and did not come", r,
+                                  shown({members[r]}), epoch),
+                      static_cast<Rank>(r));
+      std::this_thread::sleep_for(kPause);
+    }
+    return all;
+  }
+
+  Status nobody() const {
+    if (r_.before.empty())
+      return {Code::kTimeout,
+              fmt::format("nobody took {} in: it waits for epoch {}", shown({r_.me}), epoch_)};
+    Names missing;
+    for (const std::string& n : r_.before)
+      if (!contains(came_, n)) missing.push_back(n);
+    return {Code::kTimeout,
+            fmt::format("epoch {} does not begin: {} of the {} members of before came, a quorum is more than "
+                        "half of them, or "
+                        "half with {}; {} ranks are there, min_world is {}; did not come: {}",
+                        epoch_, came_.size(), r_.before.size(), shown({r_.before.front()}), members_.size(),
+                        r_.min_world, missing.empty() ? "none" : shown(missing))};
+  }
+
+  const Reunion& r_;
+  const Clock::time_point deadline_;
+  std::uint64_t epoch_;
+  Names came_, members_;  // of those of before; and with them who is new
+  std::optional<Clock::time_point> enough_, all_;
+};
+
+}  // namespace
+
+Result<Reunited> reunite(const Reunion& reunion) {
+  TITHE_TRY(check(reunion));
+  return Meeting(reunion).run();
+}
+
+Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch) {
+  const Result<std::optional<Text>> there = board.get(key_of(next_epoch, "new.0"));
+  if (!there.ok()) return there.status();
+  return there->has_value();
+}
+
+}  // namespace tithe

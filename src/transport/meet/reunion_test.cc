@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/reunion.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace tithe {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::text;
+using Names = std::vector<std::string>;
+
+// Shared memory as a board.
+struct Shared {
+  std::mutex mutex;
+  std::map<std::string, Board::Text> texts;
+  Board board() {
+    return {.put_first = [this](const std::string& key, ByteView value) -> Result<Board::Text> {
+              const std::lock_guard lock(mutex);
+              return texts.try_emplace(key, value.begin(), value.end()).first->second;
+            },
+            .get = [this](const std::string& key) -> Result<std::optional<Board::Text>> {
+              const std::lock_guard lock(mutex);
+              const auto at = texts.find(key);
+              return at == texts.end() ? std::optional<Board::Text>() : at->second;
+            }};
+  }
+};
+
+std::vector<Result<Reunited>> meet(const std::vector<Reunion>& all) {
+  std::vector<Result<Reunited>> out(all.size(), Status(Code::kIo, "not run"));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < all.size(); ++i) threads.emplace_back([&, i] { out[i] = reunite(all[i]); });
+  for (std::thread& t : threads) t.join();
+  return out;
+}
+
+Reunion of(const Board& board, std::string me, Names before, std::uint64_t epoch = 1) {
+  return {.board = board, .me = std::move(me), .epoch = epoch, .before = std::move(before), .timeout = 60s};
+}
+
+TEST(Reunion, AllOfTheFirstEpochMeet) {
+  Shared s;
+  const Names all = {"a", "b", "c"};
+  const auto met = meet({of(s.board(), "c", all, 0), of(s.board(), "a", all, 0), of(s.board(), "b", all, 0)});
+  for (const auto& m : met) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, all);
+    EXPECT_FALSE(m->joined);
+  }
+  EXPECT_EQ(met[0]->rank, 2);
+}
+
+// Also where the first is among the lost, and nobody was told who is.
+TEST(Reunion, SurvivorsGoOnInTheirOrder) {
+  Shared s;
+  const Names before = {"a", "b", "c", "d", "e"};
+  const auto met = meet({of(s.board(), "e", before), of(s.board(), "b", before), of(s.board(), "c", before)});
+  for (const auto& m : met) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"b", "c", "e"}));
+    EXPECT_EQ(m->epoch, 1U);
+  }
+  std::vector<std::vector<std::vector<std::uint8_t>>> got(3);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      const auto mine = static_cast<std::uint8_t>(met[i]->rank);
+      got[i] = *met[i]->all_gather({&mine, 1});
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& g : got) EXPECT_EQ(g, (std::vector<std::vector<std::uint8_t>>{{0}, {1}, {2}}));
+}
+
+TEST(Reunion, WhoIsNewComesBehindThem) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  (void)s.board().put_first("0.members", {});  // epoch 0 is over
+  std::vector<Result<Reunited>> met;
+  std::thread visitor([&] { met.push_back(reunite(of(s.board(), "new", {}, 0))); });
+  while (!*somebody_waits(s.board(), 1)) std::this_thread::sleep_for(1ms);
+  const auto old = meet({of(s.board(), "a", before), of(s.board(), "c", before)});
+  visitor.join();
+  for (const auto& m : {old[0], old[1], met[0]}) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"a", "c", "new"}));
+  }
+  EXPECT_TRUE(old[0]->joined);
+  EXPECT_FALSE(*somebody_waits(s.board(), 2));
+}
+
+// Two halves that do not see each other: never both.
+TEST(Reunion, OfTwoHalvesOneGoesOn) {
+  for (const std::size_t ranks : {2U, 3U, 4U, 5U})
+    for (unsigned halves = 0; halves < 1U << ranks; ++halves) {
+      Names before;
+      for (std::size_t r = 0; r < ranks; ++r) before.push_back("rank " + std::to_string(r));
+      Shared left, right;
+      std::vector<Reunion> all;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const bool here = (halves >> r & 1U) != 0;
+        all.push_back(of((here ? left : right).board(), before[r], before));
+        all.back().window = 10ms;
+        all.back().timeout = 150ms;  // of those that may not go on; the others are told before
+      }
+      const auto met = meet(all);
+      std::set<Names> went;
+      for (const auto& m : met) {
+        if (m.ok()) went.insert(m->members);
+        if (!m.ok()) {
+          EXPECT_TRUE(m.status().code() == Code::kTimeout || m.status().code() == Code::kPeerLost)
+              << text(m.status());
+        }
+      }
+      std::size_t sides = 0;
+      for (std::size_t side = 0; side < 2; ++side) {
+        bool any = false;
+        for (std::size_t r = 0; r < ranks; ++r) any = any || ((halves >> r & 1U) == side && met[r].ok());
+        sides += any ? 1 : 0;
+      }
+      EXPECT_LE(sides, 1U) << ranks << " ranks, " << halves;
+      EXPECT_LE(went.size(), 1U);
+    }
+}
+
+TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  std::vector<Reunion> two = {of(s.board(), "a", before), of(s.board(), "b", before)};
+  for (Reunion& r : two) {
+    r.min_world = 3;
+    r.timeout = 300ms;
+  }
+  for (const auto& m : meet(two)) {
+    EXPECT_EQ(m.status().code(), Code::kTimeout);
+    EXPECT_NE(m.status().what().find("2 of the 3 members of before came"), std::string::npos)
+        << text(m.status());
+    EXPECT_NE(m.status().what().find("min_world is 3; did not come: 'c'"), std::string::npos)
+        << text(m.status());
+  }
+  Shared full;
+  const std::uint8_t x[] = {'x'}, y[] = {'y'};
+  (void)full.board().put_first("1.new.0", x);
+  (void)full.board().put_first("1.new.1", y);
+  std::vector<Reunion> all = {of(full.board(), "a", before), of(full.board(), "b", before),
+                              of(full.board(), "c", before)};
+  for (Reunion& r : all) r.max_world = 4;
+  for (const auto& m : meet(all)) EXPECT_EQ(m->members, (Names{"a", "b", "c", "x"}));
+}
+
+TEST(Reunion, WhoComesTooLateIsTold) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  (void)meet({of(s.board(), "a", before), of(s.board(), "b", before)});
+  const auto late = reunite(of(s.board(), "c", before));
+  EXPECT_EQ(late.status().code(), Code::kPeerLost);
+  EXPECT_NE(late.status().what().find("went on without this rank as epoch 1: 'a', 'b'"), std::string::npos);
+}
+
+TEST(Reunion, RefusesWrongNames) {
+  Shared s;
+  EXPECT_EQ(reunite(of(s.board(), "d", {"a", "b"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(reunite(of(s.board(), "a", {"a", "a"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(reunite(of(s.board(), "a\nb", {})).status().code(), Code::kInvalid);
+  EXPECT_EQ(reunite(of({}, "a", {"a"})).status().code(), Code::kInvalid);
+}
+
+TEST(Reunion, AFolderIsABoard) {
+  std::string folder = ::testing::TempDir() + "tithe_board_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const Board board = board_in(folder);
+  const std::uint8_t one[] = {1, 2}, two[] = {3};
+  EXPECT_FALSE(board.get("1.come.a/b ä")->has_value());
+  EXPECT_EQ(*board.put_first("1.come.a/b ä", one), (Board::Text{1, 2}));
+  EXPECT_EQ(*board.put_first("1.come.a/b ä", two), (Board::Text{1, 2}));
+  EXPECT_EQ(**board.get("1.come.a/b ä"), (Board::Text{1, 2}));
+  std::size_t files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    EXPECT_EQ(file.status().permissions() & std::filesystem::perms::others_all, std::filesystem::perms::none);
+    ++files;
+  }
+  EXPECT_EQ(files, 1U);
+  std::filesystem::permissions(std::filesystem::directory_iterator(folder)->path(),
+                               std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  EXPECT_EQ(board.get("1.come.a/b ä").status().code(), Code::kIo) << "somebody else may have read it";
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(board_in("/nowhere/at/all").put_first("k", one).status().code(), Code::kIo);
+}
+
+}  // namespace
+}  // namespace tithe

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/causes.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <ucp/api/ucp.h>
+
+#include <cstdint>
+
+namespace tithe::ucx {
+namespace {
+
+constexpr std::uint64_t kOfOneWorker = 9'000'000;  // measured: 8.7 MB
+
+}  // namespace
+
+std::string little_shared_memory(int world, const char* folder) {
+  struct statvfs shm {};
+  if (statvfs(folder, &shm) != 0)
+    return fmt::format("; there is no {}: UCX needs it, or transports=\"tcp\"", folder);
+  const bool read_only = (shm.f_flag & ST_RDONLY) != 0;
+  const std::uint64_t all = std::uint64_t{shm.f_blocks} * shm.f_frsize;
+  const std::uint64_t free = std::uint64_t{shm.f_bavail} * shm.f_frsize;
+  // Ranks that fail beside this one give back what they took, so that what is free now says little.
+  if (!read_only && free >= kOfOneWorker && all >= static_cast<std::uint64_t>(world) * kOfOneWorker)
+    return {};
+  return fmt::format(
+      "; {} {}: give it at least {} MB per rank (docker: --shm-size; Kubernetes: a volume of "
+      "medium Memory there), or pass transports=\"tcp\"",
+      folder,
+      read_only ? "is read-only"
+                : fmt::format("has {:.1f} MB, {:.1f} of them free", static_cast<double>(all) / 1e6,
+                              static_cast<double>(free) / 1e6),
+      kOfOneWorker / 1'000'000);
+}
+
+std::string another_ucx(unsigned major, unsigned minor) {
+  if (major == UCP_API_MAJOR && minor == UCP_API_MINOR) return {};
+  return fmt::format(
+      "; this process has loaded UCX {}.{}, and tithe was built with {}.{}: something else in it, as MPI "
+      "for Python, brought its own. Pass transport=\"tcp\", or import tithe before it",
+      major, minor, UCP_API_MAJOR, UCP_API_MINOR);
+}
+
+std::string another_ucx() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return another_ucx(major, minor);
+}
+
+}  // namespace tithe::ucx

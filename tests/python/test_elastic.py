@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that go on: states of another world, a round that is taken back, ranks that are killed and come."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tithe
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+N = 3000
+OPTIONS = {"codec": "topk:ratio=0.05", "min_values": 0, "lanes": 0, "average": False}
+
+
+def each(sessions, body):
+    failed = []
+
+    def guarded(session):
+        try:
+            body(session)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(s,)) for s in sessions]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failed:
+        raise failed[0]
+
+
+def rounds(session, first, last):
+    for k in range(first, last):
+        rng = np.random.default_rng(100 * k + session.rank)
+        gradient = rng.integers(-32, 33, N).astype(np.float32) / 4
+        session.wait(session.sync({"w": gradient}))
+        session.commit()
+
+
+def owed(sessions):
+    return sum(s.residual("w", N).astype(np.float64) for s in sessions)
+
+
+@pytest.mark.parametrize("world", [6, 12])
+def test_eight_go_on_as_others(world):
+    eight = tithe.Session.loop(8, **OPTIONS)
+    each(eight, lambda s: rounds(s, 0, 3))
+    states = [s.state() for s in eight]
+    others = tithe.Session.loop(world, **OPTIONS)
+    each(others, lambda s: s.restore(states))
+    assert np.array_equal(owed(others), owed(eight))
+    each(others, lambda s: rounds(s, 3, 5))
+    assert all(s.stats()["ranks_lost"] == 0 for s in others)
+
+
+def test_what_is_given_up_is_booked():
+    three = tithe.Session.loop(3, members=["a", "b", "c"], **OPTIONS)
+    each(three, lambda s: rounds(s, 0, 2))
+    states = [s.state() for s in three]
+    two = tithe.Session.loop(2, members=["a", "c"], **OPTIONS)
+    each(two, lambda s: s.restore(states, lost="book"))
+    gone = three[1].residual("w", N)
+    assert np.array_equal(owed(two) + gone, owed(three))
+    assert [s.stats()["sum_lost"] for s in two] == [gone.sum(dtype=np.float64), 0]
+    each(two, lambda s: rounds(s, 2, 3))
+    assert two[0].tensor_stats()["w"]["values_lost"] == np.count_nonzero(gone)
+    with pytest.raises(ValueError, match="'spread' or 'book'"):
+        two[0].restore(states, lost="sold")
+    with pytest.raises(ValueError, match="its own is not among them"):
+        two[0].restore(states[1:])
+    with pytest.raises(TypeError):
+        two[0].restore([1])
+
+
+def test_a_round_is_taken_back():
+    sessions = tithe.Session.loop(2, undo=True, **OPTIONS)
+    each(sessions, lambda s: rounds(s, 0, 1))
+    before = [s.state() for s in sessions]
+    each(sessions, lambda s: rounds(s, 1, 2))
+    assert [s.state() for s in sessions] != before
+    for s in sessions:
+        s.undo()
+    assert [s.state() for s in sessions] == before
+    assert sessions[0].stats()["rounds_undone"] == 1
+    with pytest.raises(ValueError, match="no round that can be taken back"):
+        sessions[0].undo()
+
+
+class Mild(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = torch.nn.Linear(40, 30)
+
+    def forward(self, x):
+        return self.layer(x).pow(2).mean()
+
+
+def under_torch(rank, world, path, first):
+    import tithe.torch
+
+    module = Mild()
+    model = torch.nn.parallel.DistributedDataParallel(module)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=60.0)
+    if first > 0:
+        saved = torch.load(path, weights_only=True)
+        module.load_state_dict(saved["model"])
+        state.load_state_dict(saved["tithe"])
+    owes = []
+    for step in range(first, first + 3):
+        if step > 0:
+            state.open()
+            owes.append(
+                sum(float(state.residual(p).double().sum()) for p in module.parameters()) if step == first else 0
+            )
+        model.zero_grad()
+        model(torch.randn(8, 40, generator=torch.Generator().manual_seed(100 * rank + step))).backward()
+        with torch.no_grad():
+            for p in module.parameters():
+                p -= 0.05 * p.grad
+    gathered = state.gathered_state_dict()
+    left = sum(float(state.residual(p).double().sum()) for p in module.parameters())
+    if rank == 0 and first == 0:
+        torch.save({"model": module.state_dict(), "tithe": gathered}, path)
+    return left, owes[:1], module.layer.weight.detach().numpy().tobytes()
+
+
+def test_a_gathered_checkpoint_of_three_goes_on_with_two_and_four(tmp_path):
+    from processes import run_ranks
+
+    path = str(tmp_path / "checkpoint.pt")
+    left = sum(result[0] for result in run_ranks(3, under_torch, path, 0))
+    for world in (2, 4):
+        results = run_ranks(world, under_torch, path, 3)
+        assert sum(result[1][0] for result in results) == pytest.approx(left, rel=1e-4, abs=1e-5)
+        assert len({result[2] for result in results}) == 1
+
+
+def takes_back(rank, world):
+    import tithe.torch
+
+    module = Mild()
+    model = torch.nn.parallel.DistributedDataParallel(module)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=60.0, undo=True)
+
+    def backward(step):
+        model.zero_grad()
+        model(torch.randn(8, 40, generator=torch.Generator().manual_seed(100 * rank + step))).backward()
+
+    backward(0)
+    before = [state.residual(p).numpy().tobytes() for p in module.parameters()]
+    backward(1)
+    changed = [state.residual(p).numpy().tobytes() for p in module.parameters()] != before
+    state.undo()
+    same = [state.residual(p).numpy().tobytes() for p in module.parameters()] == before
+    backward(2)
+    return changed, same
+
+
+def test_a_step_under_torch_is_taken_back():
+    from processes import run_ranks
+
+    assert run_ranks(2, takes_back) == [(True, True)] * 2
+
+
+def trains(rank, world, folder, total, victim):
+    """As under a launcher: from the newest checkpoint until the end, or until a rank is killed."""
+    import tithe.torch
+
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 40))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=60.0)
+    kept = tithe.torch.Checkpoints(folder, state, model, optimizer, every=4)
+    first = kept.step
+    for step in kept.steps(total):
+        if rank == victim and step == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model.zero_grad()
+        model(torch.randn(8, 50, generator=torch.Generator().manual_seed(100 * rank + step))).pow(2).mean().backward()
+        optimizer.step()
+    state.close()
+    return first, model.module.weight.detach().numpy().tobytes()
+
+
+def test_ranks_are_started_anew_and_in_another_number(tmp_path):
+    from processes import Ranks, run_ranks
+
+    whole = run_ranks(3, trains, str(tmp_path / "whole"), 10, -1)
+    assert len(set(whole)) == 1 and whole[0][0] == 0
+    folder = tmp_path / "killed"
+    with Ranks(3, trains, str(folder), 10, 1) as lost, pytest.raises(AssertionError, match="rank 1 is gone"):
+        lost.result(0, 300)
+    again = run_ranks(3, trains, str(folder), 10, -1)
+    assert {first for first, _ in again} == {4}, "they went on from the last checkpoint"
+    assert {weight for _, weight in again} == {whole[0][1]}, "bit for bit"
+    assert sorted(p.name for p in folder.iterdir()) == ["step 4", "step 8"]
+    (folder / "step 8" / "whole").unlink()  # as if a rank had died while it was written
+    two = run_ranks(2, trains, str(folder), 14, -1)
+    assert len(set(two)) == 1 and two[0][0] == 4
+
+
+class Memory:
+    """A board for threads, and proof that Python's own boards serve."""
+
+    def __init__(self):
+        self.texts, self.lock = {}, threading.Lock()
+
+    def put_first(self, key, value):
+        with self.lock:
+            return self.texts.setdefault(key, value)
+
+    def get(self, key):
+        with self.lock:
+            return self.texts.get(key)
+
+
+def run_rank(script, folder, *args):
+    environment = {**os.environ, "PYTHONPATH": str(Path(tithe.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, script, str(folder), *args],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_ranks_are_killed_and_come(tmp_path):
+    """The example, but for its end: 20 steps after the new rank is there, however slow the machine is."""
+    text = (ROOT / "examples" / "elastic.py").read_text()
+    ending = "while step < STEPS:"
+    assert ending in text
+    script = tmp_path / "elastic.py"
+    script.write_text(text.replace(ending, "while step < 20 or step % 20 != 0 or 'dan' not in job.members:"))
+    board = tmp_path / "board"
+    board.mkdir(mode=0o700)
+    begin = "ann,bob,cay"
+    ranks = {name: run_rank(script, board, name, begin) for name in begin.split(",")}
+    assert ranks["ann"].stdout.readline() == "ann: step 20\n"
+    ranks["ann"].kill()  # rank 0, which others would have met at
+    ranks["dan"] = run_rank(script, board, "dan")
+    out = {name: p.communicate(timeout=600)[0] for name, p in ranks.items()}
+    ends = {name: re.search(r"(\d+ steps, weights \S+)", text) for name, text in out.items() if name != "ann"}
+    assert all(ends.values()), out
+    assert len({end[1] for end in ends.values()}) == 1, out
+    assert re.search(r"epoch 1 with bob, cay(, dan)? after \d+ ms, 1 lost", out["bob"]), out["bob"]
+    assert "with bob, cay, dan after" in out["cay"], out["cay"]
+
+
+def test_of_two_halves_one_goes_on(tmp_path):
+    """Who sees another folder than the others is a half; here it is the smaller one."""
+    from tithe import _core
+
+    before = ["a", "b", "c"]
+    boards = {"a": Memory(), "b": Memory()}
+    boards["c"] = boards["b"]
+    fates = {}
+
+    def meet(name):
+        try:
+            fates[name] = _core.reunite(
+                _core.board_of(boards[name]), name, 1, before, 1, 9, 0.1, 2.0 if name == "a" else 60.0
+            )
+        except tithe.Error as error:
+            fates[name] = error
+
+    threads = [threading.Thread(target=meet, args=(name,)) for name in before]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert fates["a"].code == "timeout" and "a quorum is more than half" in str(fates["a"])
+    assert fates["b"]["members"] == fates["c"]["members"] == ["b", "c"]
+
+
+def test_a_store_is_a_board():
+    import torch.distributed as dist
+
+    from tithe._membership import StoreBoard
+
+    board = StoreBoard(dist.HashStore())
+    assert board.get("k") is None
+    assert board.put_first("k", b"") == b""
+    assert board.put_first("k", b"x") == b"" == board.get("k")

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The memory of the fake GPU, under two addresses: one that is given out and that nobody may touch, and one by which
+// the fake itself gets at it.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace tithe::fake {
+
+class GpuMemory {
+ public:
+  GpuMemory();
+  ~GpuMemory();
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+
+  std::uint64_t take(std::size_t bytes, std::uint8_t poison);  // 0: there is no address left
+  // false: nothing begins there. What was written behind it is told.
+  bool give_back(std::uint64_t at, std::string& problem);
+  std::size_t bytes_of(std::uint64_t at) const;              // of what begins there; 0: nothing
+  bool is_alive(std::uint64_t at, std::size_t bytes) const;  // all of it, in one piece
+  bool is_within(std::uint64_t at) const { return at >= base() && at - base() < kRoom; }
+  std::uint8_t* behind(std::uint64_t at) const { return alias_ + (at - base()); }
+  std::size_t used() const { return used_; }
+  std::size_t pieces() const { return alive_.size(); }
+  // Lets this process at what is alive, as long as a kernel runs.
+  void open(bool to_all);
+
+ private:
+  static constexpr std::size_t kRoom = std::size_t{64} << 30, kPage = 4096;
+  static constexpr std::uint8_t kBehind = 0xa5;
+  static std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+  std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(given_); }
+
+  int file_ = -1;
+  std::uint8_t *given_ = nullptr, *alias_ = nullptr;
+  std::size_t next_ = kPage, used_ = 0;
+  std::map<std::uint64_t, std::size_t> alive_;  // by address: bytes
+};
+
+}  // namespace tithe::fake

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The GPU of a test: the fake one as new, drawn from a seed; or the machine's, where TITHE_TEST_GPU=real says so.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "device/compiler.h"
+#include "device/device.h"
+#include "support/gpu/fake_gpu.h"
+
+namespace tithe::testing {
+
+inline bool on_real_gpu() {
+  const char* asked = std::getenv("TITHE_TEST_GPU");
+  return asked != nullptr && std::string_view(asked) == "real";
+}
+
+// NVIDIA's compiler: the one of this machine, else what tools/setup.sh nvrtc has installed.
+inline const Result<device::Compiler>& nvrtc_here() {
+  static const Result<device::Compiler> kCompiler = []() -> Result<device::Compiler> {
+    std::error_code none;
+    const std::filesystem::path lib = TITHE_SOURCE_DIR "/.setup/nvrtc-venv/lib";
+    if (!device::this_compiler().ok())
+      for (const auto& python : std::filesystem::directory_iterator(lib, none))
+        if (const auto file = python.path() / "site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12";
+            exists(file))
+          return device::Compiler::load(file);
+    return device::this_compiler();
+  }();
+  return kCompiler;
+}
+
+inline const fake::Control& fake_gpu() {
+  static const auto* const kControl = [] {
+    void* const library = ::dlopen(TITHE_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+    EXPECT_NE(library, nullptr) << ::dlerror();
+    return reinterpret_cast<const fake::Control* (*)()>(::dlsym(library, "fake_gpu"))();
+  }();
+  return *kControl;
+}
+
+// Fails the test where the driver was told what it may not be told, or where something is alive at the end.
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!on_real_gpu()) fake_gpu().reset(1);
+  }
+  void TearDown() override {
+    if (on_real_gpu() || expects_problem_) return;
+    EXPECT_STREQ(fake_gpu().problem(), "");
+    EXPECT_EQ(fake_gpu().alive(), 0U);
+  }
+
+  static const device::Driver& driver() {
+    static const Result<device::Driver> kFake = device::load_driver(TITHE_FAKE_CUDA);
+    const Result<device::Driver>& found = on_real_gpu() ? device::this_driver() : kFake;
+    EXPECT_TRUE(found.ok()) << found.status().what();
+    return *found;
+  }
+  static const device::Compiler& compiler() {
+    static const Result<device::Compiler> kFake = device::Compiler::load(TITHE_FAKE_NVRTC);
+    const Result<device::Compiler>& found = on_real_gpu() ? device::this_compiler() : kFake;
+    EXPECT_TRUE(found.ok()) << found.status().what();
+    return *found;
+  }
+  static device::Device open() {
+    Result<device::Device> made = device::Device::open(driver(), 0);
+    EXPECT_TRUE(made.ok()) << made.status().what();
+    return *std::move(made);
+  }
+
+  bool expects_problem_ = false;
+};
+
+// Of a Result that has to be there.
+template <typename T>
+T there(Result<T> result) {
+  EXPECT_TRUE(result.ok()) << result.status().what();
+  return std::move(*result);
+}
+
+}  // namespace tithe::testing
