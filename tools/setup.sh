@@ -12,6 +12,7 @@
 #   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
 #   tools/setup.sh jax              what tests of tithe.jax need: a virtual environment in .setup/jax-venv
+#   tools/setup.sh keras            what tests of tithe.keras need, with two backends, in .setup/keras-venv
 #   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test asks: a virtual environment in
 #                                   .setup/nvrtc-venv
 #   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
@@ -31,6 +32,7 @@ packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
 packages_docs=()
 packages_jax=()
+packages_keras=()
 packages_nvrtc=()
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -43,8 +45,8 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | nvrtc) declare -n list="packages_${group//-/_}" ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, nvrtc)" ;;
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | keras | nvrtc) declare -n list="packages_${group//-/_}" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, keras, nvrtc)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -104,5 +106,6 @@ beside() { # name, list of packages
 }
 case " $* " in *" rtl-tools "*) beside rtl rtl/requirements.txt ;; esac
 case " $* " in *" jax "*) beside jax tools/requirements_jax.txt ;; esac
+case " $* " in *" keras "*) beside keras tools/requirements_keras.txt ;; esac
 case " $* " in *" nvrtc "*) beside nvrtc tools/requirements_nvrtc.txt ;; esac
 case " $* " in *" docs "*) beside docs tools/requirements_docs.txt ;; esac

@@ -49,11 +49,15 @@ def average(session: Session) -> Any:
 def averaged(session: Session, grads: Any) -> Any:
     """The mean over all processes of a tree of gradients, or of how far parameters moved in many local steps
     (docs/local_steps.md); in a jitted function or outside. A round."""
-    named, leaves = _named(grads)
-    given = [jnp.asarray(leaf, _host_type(leaf)) for leaf in leaves]
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in given]
-    means = io_callback(partial(_round, session, named), shapes, given, ordered=True)
-    return _tree_like(grads, means)
+    return _tree_like(grads, mean_of(session, *_named(grads)))
+
+
+def mean_of(session: Session, names: list[str], grads: list[Any]) -> list[Any]:
+    """The same of a list, under names of the caller's."""
+    given = [jnp.asarray(grad, _host_type(grad)) for grad in grads]
+    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
+    means = io_callback(partial(_round, session, names), shapes, given, ordered=True)
+    return [mean.astype(jnp.result_type(grad)) for mean, grad in zip(means, grads, strict=True)]
 
 
 def watch(session: Session, params: Any) -> Any:
