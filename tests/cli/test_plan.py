@@ -152,6 +152,13 @@ def test_why_judges_in_the_whole_and_finds_nothing_better():
                     assert other["change_ms"] == pytest.approx(other["step_ms"] - step, abs=1e-6)
 
 
+def test_what_others_have_changes_what_is_best():
+    """A plan was looked at once by groups of tensors alike: it took 0.98 of the best single setting, and 0.90 is there."""
+    answer = told("plan --model bert_base --hosts 4x8 --link 25Gb/s --allow fp8")
+    plan = answer["plans"][0]
+    assert plan["step_ms"] < 0.93 * plan["single_ms"]
+
+
 STRATEGIES = ["ring", "server", "aggregator", "gather", "tree", "hosts", "hosts_ring", "hosts_gather"]
 CLUSTERS = sorted(path.stem for path in (ROOT / "clusters").glob("*.toml"))
 

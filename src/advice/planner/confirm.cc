@@ -198,14 +198,19 @@ Result<std::size_t> Confirm::neighbours(std::size_t of) {
     }
   }
   if (too_many(board_.question())) return of;
-  const std::vector<Alike> rows = alike(board_, seen_[of].assignment);
-  for (std::size_t r = 0; r < std::min(kRows, rows.size()); ++r) {
-    const std::vector<Assignment> others = alternatives(board_, seen_[of].assignment, rows[r]);
-    for (std::size_t k = 0; k < std::min(kEach, others.size()); ++k) {
-      if (spent()) return of;
-      const Result<bool> now = better(of, seen_[of].label + ", some otherwise", others[k]);
-      if (!now.ok()) return now.status();
-      if (*now) break;
+  // What is best for some tensors depends on what others have, so that each change asks for another look at all.
+  for (bool moved = true; moved;) {
+    moved = false;
+    const std::vector<Alike> rows = alike(board_, seen_[of].assignment);
+    for (std::size_t r = 0; r < std::min(kRows, rows.size()); ++r) {
+      const std::vector<Assignment> others = alternatives(board_, seen_[of].assignment, rows[r]);
+      for (std::size_t k = 0; k < std::min(kEach, others.size()); ++k) {
+        if (spent()) return of;
+        const Result<bool> now = better(of, seen_[of].label + ", some otherwise", others[k]);
+        if (!now.ok()) return now.status();
+        moved = moved || *now;
+        if (*now) break;
+      }
     }
   }
   return of;
