@@ -172,7 +172,7 @@ double LoadedProgram::error_of(const Settings& settings, double value, double la
   return plan_value(error.value[at], settings, 0, {value, largest});
 }
 
-// Of pairs whose values are rounded less is sent than the author knows of.
+// Pairs whose values are rounded send less than the author knows of.
 double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) const {
   const std::size_t at = index_of(settings);
   if (!holds(contraction, at, settings, n)) return std::numeric_limits<double>::infinity();

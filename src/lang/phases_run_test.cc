@@ -28,7 +28,7 @@ std::unique_ptr<LoadedProgram> program_of(const std::string& text) {
   return made;
 }
 
-// Of which each phase runs compiled, but for those of which no C++ is made; without a compiler all are interpreted.
+// A program whose phases run compiled, but for those of which no C++ is made; without a compiler all are interpreted.
 std::unique_ptr<LoadedProgram> compiled_program_of(const std::string& text) {
   auto program = program_of(text);
   const Settings settings = defaults(program->codec);
@@ -173,7 +173,7 @@ const std::string kPlaces =
     "phase b by sum\nsend\n  level: int[] = if not goes then 0 else if x < 0 then -1 else 1\n"
     "decode\n  f32(level) * scale\n";
 
-// What a leader sends is read as it is, of different lengths as well.
+// A leader's payload is read as it is, of different lengths as well.
 TEST(LangPhases, ALeaderSendsPlaces) {
   const auto program = program_of(kPlaces);
   for (const std::size_t n : {0, 1, 50, 1333}) {
@@ -228,7 +228,7 @@ TEST(LangPhases, AContextThatIsNoneIsRefused) {
 
 // ---- Compiled
 
-// What is sent once follows from what was agreed on once.
+// An item that is sent once follows from one that was agreed on once.
 const std::string kOnce =
     kHead +
     "block 48\nphase tops by leader\nsend\n  once top: f32 = largest_of_blocks(largest(abs(x)))\n"
@@ -284,7 +284,7 @@ TEST(LangPhases, CompiledAsInterpreted) {
   }
 }
 
-// What comes of values under a context: bytes, or what is said.
+// The outcome of values under a context: bytes, or what is said.
 std::string outcome_of(const Ranks& who, const Floats& x, const Payload& context) {
   Call call = who.call;
   call.context = context;
@@ -377,7 +377,7 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
   EXPECT_FALSE(same_as_interpreter(wrong, of, settings, kAllKinds));
 }
 
-// Of the phases that have one, an object each; the line says what runs which phase where they differ.
+// An object for each phase that has one; the line says what runs which phase where they differ.
 TEST(LangPhases, EachPhaseSaysWhatRunsIt) {
   if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "nothing is compiled here";
   const auto program = compiled_program_of(kPlaces);

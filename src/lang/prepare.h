@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What runs a loaded program: the interpreter, the library's kernels, or what its text was compiled to.
+// The ways to run a loaded program: the interpreter, the library's kernels, or what its text was compiled to.
 #include <string>
 
 #include "lang/loader.h"

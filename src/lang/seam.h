@@ -16,8 +16,8 @@ double error(const Settings& settings, double value, double largest);
 bool sends_constants(const Settings& settings);
 std::size_t scratch(const Settings& settings, std::size_t n);
 
-// What runs a program where prepare() was asked for it, and the interpreter. `combines`, `pairs`: whether a phase
-// does, and whether it is a list of indices and values.
+// The Impl that runs a program where prepare() was asked for it, and the interpreter's. `combines`, `pairs`: whether a
+// phase does, and whether it is a list of indices and values.
 std::vector<Impl> impls(bool combines, bool pairs);
 
 }  // namespace tithe::lang::seam

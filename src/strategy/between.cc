@@ -43,7 +43,7 @@ class Shares {
     return out;
   }
   Graph graph(int host) const { return between_.draw({host, hosts()}); }
-  // Those of a share in the order in which a host has use for them: what leaves for its right neighbour first.
+  // The chunks of a share in the order in which a host has use for them: what leaves for its right neighbour first.
   std::vector<Chunk> chunks_from(int host, int share) const {
     std::vector<Chunk> out;
     for (Chunk c = 0; c < chunks_; ++c) out.push_back(chunk(share, (host + 1 + c) % chunks_));
@@ -166,7 +166,7 @@ StrategyCost cost_of_hosts(const Place& at, const Strategy& between) {
     for (const Rank r : shares.ranks(host)) {
       const int carried = static_cast<int>(shares.carried_by(host, r).size());
       const int others = static_cast<int>(shares.ranks(host).size()) - 1;
-      // What is stored of a share comes as a frame per host: a chunk's each, or all of its only one.
+      // The frames that are stored of a share are one per host: a chunk's each, or all of its only one.
       const int values = others > 0 ? (shares.count() - carried) * shares.chunks() : 0;
       const int results = carried * others * shares.hosts();
       cost.frames_sent = std::max(cost.frames_sent, values + carried * flat.frames_sent + results);

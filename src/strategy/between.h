@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the strategies that treat hosts apart share: ranks of one host add up there, one of them carries the sum to the
-// other hosts by a flat strategy, and hands the result on.
+// The common part of the strategies that treat hosts apart: ranks of one host add up there, one of them carries the sum
+// to the other hosts by a flat strategy, and hands the result on.
 #include "tithe/seam/graph.h"
 
 namespace tithe {

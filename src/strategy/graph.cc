@@ -7,7 +7,7 @@
 namespace tithe {
 namespace {
 
-// Of nodes that are named twice, the first stays. A merge of all ranks' frames has as many as there are ranks.
+// The first of nodes that are named twice stays. A merge of all ranks' frames has as many as there are ranks.
 void once_each(std::vector<int>& nodes) {
   constexpr std::size_t kFew = 16;
   if (nodes.size() <= kFew) {

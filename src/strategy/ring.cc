@@ -9,8 +9,8 @@
 //   world 1          encodes and stores its only chunk, so that rounding and feedback are those of any world
 //
 // Algorithm 1 of INCEPTIONN (Li et al., MICRO 2018) with its second leg's indices put right: rank i ends the
-// first leg with chunk i+1 summed, so the share starts there. What the paper does not say, and identity
-// needs: the owner decodes its own frame like everybody else.
+// first leg with chunk i+1 summed, so the share starts there. The owner decodes its own frame like
+// everybody else: the paper does not say so, and identity needs it.
 #include "strategy/strategies.h"
 
 namespace tithe {

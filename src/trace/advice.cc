@@ -22,7 +22,7 @@ struct Ready {  // a bucket: when it is handed over
   double at = 0, bytes = 0;
 };
 
-// What the recurrence leaves after the end of backward.
+// The time that the recurrence leaves after the end of backward.
 double open_time(std::span<const Ready> buckets, const Cost& cost, double backward_end) {
   double done = 0;
   for (const Ready& b : buckets) done = std::max(done, b.at) + cost.bucket + cost.byte * b.bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which bucket_cap_mb DistributedDataParallel would do better with, from a trace in which backward is marked.
+// The bucket_cap_mb that DistributedDataParallel would do better with, from a trace in which backward is marked.
 //
 // Rule: a bucket of B bytes keeps the session busy for o + c B. When bucket i of a step is done follows from when it
 // was handed over:

@@ -24,7 +24,7 @@ class Chrome {
   // args: the members of an object, with a comma before each; may be empty.
   void slice(int rank, int thread, std::string_view name, std::int64_t begin, std::int64_t end,
              std::string_view category, std::string_view args);
-  // Of any number at once; `id` is that of both ends.
+  // Any number of these at once; `id` is that of both ends.
   void begin(int rank, std::uint64_t id, std::string_view name, std::int64_t at, std::string_view category,
              std::string_view args);
   void end(int rank, std::uint64_t id, std::string_view name, std::int64_t at, std::string_view category);
@@ -41,7 +41,7 @@ class Chrome {
   std::string& out_;
 };
 
-// Of an event, everything that is not elsewhere in its line: what a file is read back from. `zero` is where times
+// Everything of an event that is not elsewhere in its line: what a file is read back from. `zero` is where times
 // count from.
 std::string args_of(const TraceEvent& event, std::int64_t zero);
 std::string title_of(const TraceEvent& event);  // "encode layer.weight"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The clocks of ranks on other hosts differ. What they have in common is the frames: none arrives before it was sent.
+// The clocks of ranks on other hosts differ. Frames are what they have in common: none arrives before it was sent.
 // So a frame from i to j bounds by how much j's clock is ahead of i's: arrival - send, each by its own clock. The
 // tightest bounds along any way from rank 0 and back to it (shortest paths: difference constraints) leave an interval
 // for each rank; its middle is taken. Between two ranks that send to each other this is half the difference of the

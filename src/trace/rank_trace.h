@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What one rank traced, as the file that it leaves behind: a Chrome trace by itself (Perfetto opens it), and what
+// The trace of one rank, as the file that it leaves behind: a Chrome trace by itself (Perfetto opens it), and what
 // `tithe trace` puts together with those of the other ranks (docs/trace.md).
 //
 //   same      what was written is read back: every event with all that it says
@@ -19,7 +19,7 @@ namespace tithe::trace {
 
 inline constexpr int kMostRanks = 65'536;
 
-// What a trace says of its rank.
+// The facts that a trace tells of its rank.
 struct Origin {
   int rank = 0;
   int world = 1;

@@ -47,7 +47,7 @@ constexpr const char* kFlags[] = {"-std=c++17",
                                   "-g0",
                                   "-Wl,-z,now,-z,relro,-z,noexecstack,--build-id=none"};
 
-// What would change what a compiler does, or let somebody else choose it.
+// Variables that would change what a compiler does, or let somebody else choose it.
 constexpr const char* kNotPassed[] = {
     "CPATH=",           "C_INCLUDE_PATH=", "CPLUS_INCLUDE_PATH=", "LIBRARY_PATH=", "COMPILER_PATH=",
     "GCC_EXEC_PREFIX=", "LD_PRELOAD=",     "LD_LIBRARY_PATH=",    "CXXFLAGS=",     "TMPDIR=",

@@ -20,7 +20,7 @@ Result<Compiler> find_compiler();
 Result<std::string> cache_folder();
 
 // Makes a shared object of the text, sealed (seal.h), in a file of `folder` that nobody else writes to: its name,
-// which ends in .new. What else is written is removed.
+// which ends in .new. Anything else that is written is removed.
 //   kUnsupported  the compiler refuses it, and what it says
 //   kIo           nothing can be written there, and why
 Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,

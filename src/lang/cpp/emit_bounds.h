@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a value can be at most, in generated text: of what is known before a block is sent.
+// Upper bounds of values, in generated text: from what is known before a block is sent.
 #include <string>
 
 #include "lang/text/emit_nodes.h"

@@ -108,15 +108,15 @@ class Emitter : ItemText {
       }
   }
 
-  // Whether the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  // True if the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
   bool sends_each() const {
     return decodes() || schedule_.passes.empty() ||
            std::any_of(program_.items.begin(), program_.items.end(),
                        [](const Item& item) { return item.array; });
   }
 
-  // Whether nothing that is left of this block can be too large for a float, as the largest that is taken and the
-  // largest that is sent are not together. Empty: nobody knows before it is computed.
+  // The condition that nothing that is left of this block can be too large for a float, as the largest that is taken
+  // and the largest that is sent are not together. Empty: nobody knows before it is computed.
   std::string none_too_large(std::size_t table) const {
     if (!decodes() || !found_peak_) return {};
     const std::string taken = "float_(lanes_most(peak))";
@@ -135,8 +135,8 @@ class Emitter : ItemText {
                 : "sub(x, sent)";
   }
 
-  // What each value and what is sent of it have to be, and what is left. `plain`: by_pairs() says where neither can be
-  // too large.
+  // The conditions on each value and on what is sent of it, and what is left. `plain`: by_pairs() says where neither
+  // can be too large.
   void leave(std::size_t table, bool plain) {
     const std::string sent = table == kNoTable ? text_.values(program_.result)
                                                : looked_up(table, text_.values(program_.items[table].input));
@@ -151,7 +151,7 @@ class Emitter : ItemText {
       line("}}");
       return;
     }
-    // What is left of a finite value is not finite either, if what is sent is not.
+    // The rest of a finite value is not finite either, if what is sent is not.
     open("if (kLeaves && l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("store_as(tail, l + i, rest, count);");
@@ -292,7 +292,7 @@ class Emitter : ItemText {
                        [](const Item& item) { return !item.is_float || !item.array; });
   }
 
-  // Those of 64 values at a time.
+  // These conditions, on 64 values at a time.
   void check_words() {
     const std::vector<bool> before = defined_;
     open("");

@@ -9,7 +9,7 @@
 //   keyed      by its text: what was compiled of another text is not used
 //
 // Programs that send pairs are not emitted: their form has kernels of its own (pairs.h). Int fields are packed and
-// unpacked by the library's kernels, which a call hands over. Of a program that sends trits, payloads are flat
+// unpacked by the library's kernels, which a call hands over. Payloads of a program that sends trits are flat
 // (lang/cpp/flat_payload.h): the library makes them shorter.
 #include <span>
 #include <string>

@@ -104,8 +104,8 @@ constexpr const char* kTrits =
     "decode\n"
     "  (f32(sign) - 1) * size\n";
 
-// Of short blocks, between other codes and twice, so that the places of the rest follow from them. What is made of a
-// trit is looked up in a table for the third, and divides by what a fourth code would make zero.
+// Trits of short blocks, between other codes and twice, so that the places of the rest follow from them. The value made
+// of a trit is looked up in a table for the third, and divides by what a fourth code would make zero.
 constexpr const char* kTritsOfBlocks =
     "codec trits_of_blocks \"for a test\"\n"
     "param block_of: one of 7, 64, 200 \"values of a block\"\n"
@@ -148,7 +148,7 @@ Floats values_of(Values kind, std::size_t n, std::uint64_t seed) {
   return v;
 }
 
-// Of payloads with another bit, or cut, or with a byte more: what one refuses the other one refuses.
+// Payloads with another bit, or cut, or with a byte more: what one refuses the other one refuses.
 void expect_same_verdicts(const Codec& codec, const Call& call, std::size_t n, const Payload& good,
                           std::uint64_t seed) {
   for (std::uint32_t turn = 0; turn < 24; ++turn) {
@@ -239,7 +239,7 @@ TEST(CompiledPrograms, WholeNumbersByWayOfFloats) {
   for (std::size_t at = 0; (at = text.find("clear(", at)) != std::string::npos; ++at) ++found;
   EXPECT_EQ(found, 4U) << text;
 }
-// What two places say alike is one node; zeros of another sign and what is sent are not.
+// Expressions that say the same are one node; zeros of another sign and what is sent are not.
 TEST(CompiledPrograms, WhatIsSaidTwiceIsComputedOnce) {
   constexpr const char* kTwice =
       "codec twice \"for a test\"\n"
@@ -319,7 +319,7 @@ TEST(CompiledPrograms, WhatAPlanKnows) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   EXPECT_EQ(text.find("= select("), std::string::npos);
 }
-// What is not sent in some settings is not computed there either.
+// Items that are not sent in some settings are not computed there either.
 TEST(CompiledPrograms, WhatTheSettingsLeaveOut) {
   constexpr const char* kSome =
       "codec some \"for a test\"\n"

@@ -274,7 +274,7 @@ std::size_t ItemText::looked_up_item() const {
   return follows && work.size() > kLeastWork ? found : kNoTable;
 }
 
-// What each entry of the table is of. A code that no payload can hold has another one's: nothing is computed of it.
+// The code of each entry of the table. One that no payload can hold has another one's entry: nothing is computed of it.
 std::string ItemText::codes_in_order(const Item& item) const {
   const unsigned all = (1U << item.bits) - 1;
   const auto most = static_cast<unsigned>(node(item.input).range.high);

@@ -30,11 +30,11 @@ class ItemText : public PassText {
   bool in_rows() const { return program_.adds() && program_.block % 16 == 0; }
   bool in_fields() const { return program_.adds() && !in_rows(); }
 
-  // What is sent once: written to `block`, or read from there and checked; what a receiver makes of it.
+  // Items that are sent once: written to `block`, or read from there and checked; what a receiver makes of them.
   void write_once();
   void check_once();
   void read_once(const std::string& from);
-  // What was sent, as the receiver sees it.
+  // Sent items, as the receiver sees them.
   void receive_number(const Item& item, const std::string& bits);
   void receive_values(const Item& item);
   void read_numbers(const Pass& of);
@@ -58,8 +58,8 @@ class ItemText : public PassText {
   // Nodes of what is read, in encode: some bits of what was sent were there before they were packed together.
   void define_read(const Nodes& nodes);
 
-  // What decode makes of codes of at most 4 bits, where that follows from them and the block's numbers alone: found
-  // once for a block, and looked up. kNoTable: it is computed of each value.
+  // A table of what decode makes of codes of at most 4 bits, where that follows from them and the block's numbers
+  // alone: found once for a block, and looked up. kNoTable: it is computed of each value.
   static constexpr std::size_t kNoTable = ~std::size_t{0};
   std::size_t looked_up_item() const;
   void look_up_table(std::size_t k);

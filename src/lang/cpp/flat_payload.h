@@ -14,7 +14,7 @@ namespace tithe::lang {
 // The program that is compiled: of flat payloads. Others are as they were.
 Checked flat_program(Checked program);
 
-// Of a flat payload of n values; of a program that is compiled and varies.
+// The size of a flat payload of n values, for a program that is compiled and varies.
 std::size_t flat_bytes(const Checked& program, std::size_t n);
 
 // The bytes that it becomes; `to` has room for payload_bytes(program, n).

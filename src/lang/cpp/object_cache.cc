@@ -44,7 +44,7 @@ class File {
   int fd_;
 };
 
-// Whether it is the user's, and nobody else can write to it.
+// Ok if it is the user's, and nobody else can write to it.
 Status check_private(int fd, const std::string& path, mode_t kind) {
   struct stat is {};
   if (::fstat(fd, &is) != 0 || (is.st_mode & S_IFMT) != kind)
@@ -175,7 +175,7 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
     return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;
   };
   if (const Object* known = from_cache()) return {known, known_in()};
-  // Who compiles the same waits for the first one; the lock saves work, and nothing depends on it.
+  // Others that compile the same wait for the first one; the lock saves work, and nothing depends on it.
   const File lock(::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.ok()) ::flock(lock.get(), LOCK_EX);
   if (const Object* known = from_cache()) return {known, known_in()};

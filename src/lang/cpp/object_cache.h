@@ -32,15 +32,15 @@ struct Found {
   std::string how;  // what was found, or why nothing was
 };
 
-// Whether an object does what the interpreter does, on so many kinds of values.
+// True if an object does what the interpreter does, on so many kinds of values.
 using Check = std::function<bool(const Object&, unsigned kinds)>;
 
 inline constexpr std::size_t kMostObjects = 256;
 
 Found find_object(const CppBody& body, Level level, const Check& check);
 
-// Keeps the objects of a cache that were used last, `most` of them, and what is being made. Who has loaded one that
-// goes keeps it. Called where something was compiled.
+// Keeps the objects of a cache that were used last, `most` of them, and what is being made. A process that has
+// loaded one that goes keeps it. Called where something was compiled.
 void trim_cache(const std::string& path, std::size_t most);
 
 // The objects of codecs/ that were compiled with this tithe (cmake/programs.cmake): of one level, all with one symbol's

@@ -148,7 +148,7 @@ TEST_F(ObjectCache, CompiledOnceThenFromTheCache) {
   ASSERT_EQ(::stat(folder_.c_str(), &is), 0);
   EXPECT_EQ(is.st_mode & 0777U, 0700U);
 
-  // What bears the name of another program is of another one, and is made anew.
+  // An object under another program's name is not that program's, and is made anew.
   CppBody other = body_;
   other.text += "// another\n";
   other.key ^= 1;
@@ -209,7 +209,8 @@ TEST_F(ObjectCache, AFolderThatIsALinkIsRefused) {
   fs::remove_all(other);
 }
 
-// What others may have written to is not loaded, and what another version left is not used: both are made anew.
+// An object that others may have written to is not loaded, and one that another version left is not used: both are
+// made anew.
 TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
   const Result<Compiler> compiler = find_compiler();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
@@ -244,7 +245,7 @@ TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
   is_new();
 }
 
-// What is cut or damaged kills a process that loads it: it is known before, and made anew.
+// A cut or damaged object kills a process that loads it: it is known before, and made anew.
 TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMostSealed = std::size_t{64} << 20;  // bytes of a
 // Writes the seal behind what the file holds. kIo: it cannot be read or written to.
 Status seal(const std::string& path);
 
-// Whether an open file is as it was sealed. kCorrupt: it is not, and in what way; kIo: it cannot be read.
+// Ok if an open file is as it was sealed. kCorrupt: it is not, and in what way; kIo: it cannot be read.
 Status check_seal(int fd);
 
 }  // namespace tithe::lang

@@ -17,7 +17,7 @@ namespace {
 
 using device::Address;
 
-// Of `told` on the GPU: how many bytes were written, and what was answered.
+// `told` on the GPU: how many bytes were written, and what was answered.
 constexpr std::size_t kMostAnswers = 256;
 constexpr std::size_t kToldBytes = 8 + 4 * kMostAnswers;
 constexpr std::size_t kMostPlans = 256;
@@ -93,7 +93,7 @@ KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
   return told;
 }
 
-// What the phase in front agreed on goes up as plain numbers.
+// The items that the phase in front agreed on go up as plain numbers.
 Status DeviceProgram::agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told) {
   const std::size_t count = of_.program.before.size(), bytes = agreed_bytes(of_, call.settings, told.n);
   if (count == 0) return {};

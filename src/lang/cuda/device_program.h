@@ -24,8 +24,8 @@
 
 namespace tithe::lang {
 
-// What one thread works with: a stream, and memory that grows with what is asked of it. Programs share it, one call at
-// a time; a program that is gone may not have been used with it.
+// A thread's lane: a stream, and memory that grows with what is asked of it. Programs share it, one call at a time; a
+// program that is gone may not have been used with it.
 class DeviceLane {
  public:
   static Result<DeviceLane> open(const device::Device& on);
@@ -73,7 +73,7 @@ class DeviceProgram {
   DeviceProgram(const Combination& of, device::Module module) : of_(of), module_(std::move(module)) {}
   KernelCall told(const Call& call, std::size_t n) const;
   Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told);
-  // What to launch; the lane's scratch is large enough for it.
+  // The plan of what to launch; the lane's scratch is large enough for it.
   Result<const KernelPlan*> plan(DeviceLane& lane, const char* kernel, KernelCall& told);
   Status launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks, const KernelCall& told);
   Status launch_all(DeviceLane& lane, const char* planner, KernelCall& told);

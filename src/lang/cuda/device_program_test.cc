@@ -154,7 +154,7 @@ TEST_P(FirstPhases, WriteTheBytesOfTheInterpreter) {
   }
 }
 
-// What is launched, by NVIDIA's compiler where it is here: accepted, and without an operation that rounds otherwise.
+// The text that is launched, by NVIDIA's compiler where it is here: accepted, and no operation in it rounds otherwise.
 class ForGpus : public ::testing::TestWithParam<Program> {};
 TEST_P(ForGpus, AreAcceptedByNvrtc) {
   const Result<device::Compiler>& compiler = testing::nvrtc_here();

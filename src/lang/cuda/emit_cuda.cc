@@ -54,7 +54,7 @@ class BlocksText : CudaText {
   static bool shares(const Item& item) {
     return item.array && item.coding != Coding::kTrits && item.coding != Coding::kInts;
   }
-  // Whether the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  // True if the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
   bool sends_each() const {
     return decodes() || schedule_.passes.empty() ||
            std::any_of(program_.items.begin(), program_.items.end(),
@@ -310,7 +310,7 @@ class BlocksText : CudaText {
 
 namespace {
 
-// Of a phase by its name: kernels and functions are tithe_NAME_send and so on.
+// A phase's text by its name: kernels and functions are tithe_NAME_send and so on.
 std::string named(std::string text, std::string_view name) {
   constexpr std::string_view kFront = "tithe_";
   for (std::size_t at = text.find(kFront); at != std::string::npos; at = text.find(kFront, at + 1))

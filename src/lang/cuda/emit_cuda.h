@@ -12,7 +12,7 @@
 //   bytes     each byte of a payload is written by one thread
 //   agreed    a phase reads what the one in front of it agreed on as plain numbers (lang/run/context.h)
 //
-// Checks stay with the host. Whether what is sent is finite and what its `where` says is told in Call::answer.
+// Checks stay with the host. Call::answer tells whether what is sent is finite, and what its `where` says.
 #include <string>
 #include <vector>
 

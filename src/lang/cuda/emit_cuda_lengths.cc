@@ -125,7 +125,7 @@ void LengthsText::send() {
       "true); }}");
 }
 
-// What each thread's values of an array take.
+// The bits that each thread's values of an array take.
 void LengthsText::own_bits(std::size_t k, const Item& item) {
   open_phase(fmt::format("own_{}", k), Unit::kBlocks, 0);
   line("U own = 0;");

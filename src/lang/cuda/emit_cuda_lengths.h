@@ -9,7 +9,7 @@
 
 namespace tithe::lang {
 
-// Whether these kernels are a program's: its blocks begin where those before them end, or wait for what is found of all
+// True if these kernels are a program's: its blocks begin where those before them end, or wait for what is found of all
 // of them.
 bool has_lengths(const Checked& program);
 

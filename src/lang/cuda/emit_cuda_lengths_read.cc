@@ -48,7 +48,7 @@ void LengthsText::read_places(std::size_t k, const Item& item) {
   reading_.push_back(fmt::format("read_{}", k));
 }
 
-// What is known of a block's numbers where `below` is the first item that is not.
+// The numbers of a block that are known where `below` is the first item that is not.
 void LengthsText::receive_numbers(std::size_t below) {
   std::size_t at = 0;
   for (std::size_t k = 0; k < program_.items.size(); ++k) {
@@ -146,7 +146,7 @@ void LengthsText::kernels() {
   phases.insert(phases.end(), own.begin(), own.end());
   for (const char* last : {"offsets", "no_words", "words", "copy_words"}) phases.emplace_back(last);
   kernel("tithe_send", "Shared", phases);
-  // Of a group: where each block begins.
+  // A group's places: where each block begins.
   open("DEV void begin_group(const Call* call, Shared&, uint64_t at, U thread)");
   line("const uint64_t b = at * group_of(call->n);");
   line("if (thread == 0) call->places[b] = call->groups[at];");

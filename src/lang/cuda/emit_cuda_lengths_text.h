@@ -19,7 +19,7 @@ class LengthsText : AllText {
       if (item.array) of(k, item);
     });
   }
-  // What the bytes of some blocks are told in; nullptr: nothing.
+  // The item that the bytes of some blocks are told in; nullptr: none.
   const Item* table() const {
     const auto found = std::find_if(program_.items.begin(), program_.items.end(),
                                     [](const Item& item) { return item.coding == Coding::kBytes; });

@@ -93,7 +93,7 @@ class ListsText : CudaText {
     kernel("tithe_limit", "Shared", {"limit"});
   }
 
-  // Of the values that share a slot the last one.
+  // The last of the values that share a slot.
   void table() {
     const std::size_t per = program_.pairs.per;
     open("DEV U slots_of(const Call* call, uint64_t length)");

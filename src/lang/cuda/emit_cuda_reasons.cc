@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of which programs kernels are made, and why not of the others.
+// The programs that kernels are made of, and why not of the others.
 #include <algorithm>
 
 #include "codec/shared/sparse/sparse.h"
@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kMostShared = 40U << 10;  // of codes; a block of threads can have 48 KB
 constexpr std::size_t kMostAgreed = 32;         // Call::agreed
 
-// Of programs that send trits: one array, behind numbers, of all values.
+// The form of programs that send trits: one array, behind numbers, of all values.
 bool sends_trits_alone(const Checked& program) {
   std::size_t arrays = 0;
   for (const Item& item : program.items) arrays += item.array ? 1U : 0U;
@@ -54,7 +54,7 @@ const char* no_blocks(const Checked& program, const Schedule& schedule) {
   return nullptr;
 }
 
-// What goes through a block's values in order, or keeps a table of them.
+// Operators that go through a block's values in order, or keep a table of them.
 const char* no_order(const Checked& program) {
   for (const Node& node : program.nodes) {
     if (node.op == Op::kScan) return "it uses scan, and no kernels are made of that";

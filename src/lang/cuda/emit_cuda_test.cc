@@ -101,7 +101,7 @@ struct Functions {
   Kernel encode, decode;  // no decode: only the last phase has one
 };
 
-// What both directions are told; memory that they work in comes with it.
+// The call that both directions are told; memory that they work in comes with it.
 struct Told {
   KernelCall kernel = {};
   CallMemory memory;
@@ -170,7 +170,7 @@ Payload combined(const Codec& codec, const Call& call, std::size_t n, const Payl
   return all;
 }
 
-// What the phases in front of one agree on.
+// The context that the phases in front of one agree on.
 Payload context_before(const Codec& codec, Call call, std::size_t phase, const Floats& grad,
                        const float* residual) {
   Payload context;

@@ -110,7 +110,7 @@ bool CudaText::finds(std::size_t p) const {
   return std::any_of(found.begin(), found.end(), [&](int k) { return !by_sample(node(k)); });
 }
 
-// Sums have sixteen lanes. What has no order takes all threads.
+// Sums have sixteen lanes. Reductions without an order take all threads.
 std::string CudaText::lanes_of(std::size_t p) const {
   const Nodes& found = passes()[p].reduce;
   const bool shaped = std::any_of(found.begin(), found.end(), [&](int k) { return is_sum(k) || is_fold(k); });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What kernels of blocks and kernels of lists have in common: phases, kernels, and finding what a pass finds.
+// The common part of kernels of blocks and kernels of lists: phases, kernels, and finding what a pass finds.
 #include "lang/text/emit_passes.h"
 
 namespace tithe::lang {
 
-// Of a code where threads share it.
+// The size of a code where threads share it.
 inline unsigned code_bytes(const Item& item) { return item.bits <= 8 ? 1 : item.bits <= 16 ? 2 : 4; }
 
 class CudaText : protected PassText {
@@ -14,7 +14,7 @@ class CudaText : protected PassText {
       : PassText(program, schedule, false), passes_(&schedule.passes) {}
 
  protected:
-  // What a block of threads works on: a block of the program; or of a long one a piece, in which it finds something, or
+  // The work of a block of threads: a block of the program; or, of a long one, a piece, in which it finds something, or
   // a run, which it sends.
   enum class Unit { kBlocks, kPieces, kRuns };
 
@@ -60,14 +60,14 @@ class CudaText : protected PassText {
     }
   }
   std::string array_bytes(const Item& item) const;
-  // What was sent as the receiver sees it: of a number 'b', of a value 'v'.
+  // A sent item as the receiver sees it: of a number 'b', of a value 'v'.
   void receive_as(const Item& item, const std::string& bits, char of);
-  // What a `where` says of a block's numbers, or of values.
+  // The conditions (`where`) on a block's numbers, or on values.
   void hold(bool values);
 
   // Phases that find what the passes over a short block do.
   std::vector<std::string> finding_;
-  // Those that find() is about, and what their phases' names begin with.
+  // The passes that find() is about, and what their phases' names begin with.
   const std::vector<Pass>* passes_;
   std::string prefix_ = {};
 

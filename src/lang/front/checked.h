@@ -30,7 +30,7 @@ inline bool is_whole(Type t) { return t == Type::kI32 || t == Type::kU32; }
 enum class Stage : std::uint8_t { kPlan, kAll, kBlock, kValue };
 
 enum class Op : std::uint8_t {
-  // What is given
+  // Inputs
   kConst,   // number
   kParam,   // a real parameter: index
   kN,       // values of the call
@@ -79,7 +79,7 @@ enum class Op : std::uint8_t {
   kDraw,        // index: bits; of this rank
   kSharedDraw,  // index: bits; the same on all ranks
   kLevel,       // stochastic_level(value, scale): index: bits
-  // Of a block's values in order, and of its tables
+  // On a block's values in order, and on its tables
   kScan,      // what the values up to this one add up to
   kRank,      // of a kOrder: the place that sort gives this value
   kEntry,     // of a table: the entry that the second operand numbers; 0 behind the last
@@ -107,7 +107,7 @@ inline bool is_table(Op op) {
 
 inline constexpr int kNone = -1;
 
-// What a value can be, both ends included; NaN aside, which stands for what has no value.
+// The range of a value, both ends included; NaN aside, which stands for what has no value.
 struct Range {
   double low = 0;
   double high = 0;
@@ -158,7 +158,7 @@ struct Item {
   bool in_block() const { return !once && !table; }
 };
 
-// What a kReduce computes of two values.
+// The function that a kReduce computes of two values.
 struct Folding {
   int left = kNone;  // a kArgument, as right is
   int right = kNone;
@@ -170,7 +170,7 @@ struct Pairs {
   int where = kNone;
   int most = kNone;  // f64, plan; none: n
   int keep = kNone;  // none: as most
-  // Of each `per` values, so many slots in units of them (f64, plan; none: all go). Every value that may go gets one of
+  // The slots for each `per` values, in units of them (f64, plan; none: all go). Every value that may go gets one of
   // the slots at random, and the last one in a slot goes (codec/dragonn/dragonn.h).
   int slots = kNone;
   std::size_t per = 0;
@@ -196,7 +196,7 @@ struct Checked {
   std::vector<double> params;    // the combination; of real ones their fallback
 
   const Node& node(int k) const { return nodes[static_cast<std::size_t>(k)]; }
-  // Whether a payload's size depends on the values.
+  // True if a payload's size depends on the values.
   bool varies() const;
   bool adds() const { return items.size() == 1 && items[0].coding == Coding::kInts; }
 };

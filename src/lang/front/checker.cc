@@ -96,7 +96,7 @@ class Checker : Sending {
     program().block_of_params = file_.block->kind != ExprKind::kNumber;
   }
 
-  // What the phase in front of this one agreed on, but for what all know anyway.
+  // The items that the phase in front of this one agreed on, but for what all know anyway.
   void before(const Checked& earlier) {
     for (std::size_t k = 0; k < earlier.items.size(); ++k) {
       const Item& from = earlier.items[k];

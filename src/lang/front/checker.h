@@ -9,7 +9,7 @@
 
 namespace tithe::lang {
 
-// The values that a whole-number or word parameter can have; empty: a real one. Of a checked one at most 256.
+// The values that a whole-number or word parameter can have; empty: a real one. A checked one has at most 256.
 std::vector<double> values_of(const Param& param);
 
 // All combinations of values_of(), the first parameter's changing slowest, and of each its phases; what is wrong with

@@ -30,7 +30,7 @@ bool is_section(std::string_view code) {
   return !rest.starts_with(':') && (!rest.starts_with('=') || rest.starts_with("=="));
 }
 bool is_phase(std::string_view code) { return first_word(code) == "phase" && is_section(code); }
-// Those whose lines follow.
+// The sections whose lines follow.
 bool is_body(std::string_view code) { return code == "encode" || code == "send" || code == "decode"; }
 
 // One space for each run of them, but in text between quotes. `open` counts parentheses.

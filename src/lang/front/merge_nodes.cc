@@ -17,7 +17,7 @@ bool same(const Node& a, const Node& b) {
          a.index == b.index && a.range.low == b.range.low && a.range.high == b.range.high;
 }
 
-// What items read, and the arguments and bodies of functions, are found by their numbers.
+// Nodes that items read, and the arguments and bodies of functions, are found by their numbers.
 std::vector<bool> apart(const Checked& program) {
   std::vector<bool> is(program.nodes.size());
   for (std::size_t k = 0; k < is.size(); ++k) {
@@ -29,7 +29,7 @@ std::vector<bool> apart(const Checked& program) {
   return is;
 }
 
-// Of whole numbers and truths a range of one value is all there is to know; a float could still be a NaN.
+// A range of one value is all there is to know of whole numbers and truths; a float could still be a NaN.
 bool is_known(const Node& node) {
   return node.stage == Stage::kPlan && node.type != Type::kF32 && node.type != Type::kF64 &&
          node.range.constant();

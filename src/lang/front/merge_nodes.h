@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Nodes that compute the same are one: a name's expression is checked wherever the name stands, and what two places say
-// alike is computed once. What a plan's whole number must be, as its range has one value, is a constant, and of an `if`
-// that a constant decides one side is left.
+// alike is computed once. A plan's whole number whose range has one value is a constant, and one side is left of an
+// `if` that a constant decides.
 #include "lang/front/checked.h"
 
 namespace tithe::lang {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What every line of a program is read with: its tokens, one problem a line, names, and expressions.
+// The reader of every line of a program: its tokens, one problem a line, names, and expressions.
 #include <string>
 
 #include "lang/front/ast.h"

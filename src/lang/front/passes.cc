@@ -31,7 +31,7 @@ std::vector<bool> needed(const Checked& program, const Nodes& roots, bool throug
   return need;
 }
 
-// Those nodes of the blocks and values in two lists.
+// The nodes that `roots` need, of the blocks and values in two lists.
 Pass in_lists(const Checked& program, const Nodes& roots) {
   const std::vector<bool> need = needed(program, roots, false);
   Pass pass;
@@ -65,7 +65,8 @@ std::vector<Pass> finding(const Checked& program, const Nodes& roots) {
   return passes;
 }
 
-// Once for a call, besides what the plan has. What the phase in front agreed on is there for both sides.
+// The nodes that are computed once for a call, besides those of the plan. Those of what the phase in front agreed on
+// are there for both sides.
 Nodes of_all(const Checked& program, bool decode) {
   Nodes nodes;
   for (std::size_t k = 0; k < program.nodes.size(); ++k) {
@@ -126,7 +127,7 @@ Schedule::Schedule(const Checked& program) {
     bytes += is_table(node.op) ? table_memory(node, program.block) : kRun * (node.type == Type::kF64 ? 8 : 4);
     if (node.op == Op::kScan) bytes += 64;  // what is before the next run
   }
-  // What is sent, decoded or asked for value by value is read as an array too.
+  // A node that is sent, decoded or asked for value by value is read as an array too.
   const auto fill = [&](int node) {
     if (node != kNone && program.nodes[static_cast<std::size_t>(node)].stage != Stage::kValue)
       filled[static_cast<std::size_t>(node)] = true;
@@ -180,7 +181,7 @@ unsigned place_bits(std::size_t block) {
   return bits;
 }
 
-// Of kPlaces `full` is the length of a block.
+// `full` of kPlaces is the length of a block.
 std::size_t item_bytes(const Item& item, std::size_t len) {
   if (item.coding == Coding::kInts) return 0;  // they are not in blocks
   if (!item.array) return (item.bits + 7) / 8;

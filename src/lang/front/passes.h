@@ -55,17 +55,17 @@ std::size_t item_bytes(const Item& item, std::size_t len);
 std::size_t head_bytes(const Checked& program, std::size_t n);
 // How many ranks a payload is of, where it says so.
 inline constexpr std::size_t kCountBytes = 2;
-// Of a program that sends no pairs and no sums.
+// The size for a program that sends no pairs and no sums.
 std::size_t payload_bytes(const Checked& program, std::size_t n);
 
-// Of kPlaces, in blocks of so many values (0: any number of them).
+// Sizes for kPlaces, in blocks of so many values (0: any number of them).
 unsigned count_bytes(std::size_t block);
 unsigned place_bits(std::size_t block);
 
 // Blocks of which a run has room for several, and that the interpreter can encode at a time: how many; 0: none.
 std::size_t blocks_together(const Checked& program);
 
-// Whether something is found of all blocks before the first one is sent.
+// True if something is found of all blocks before the first one is sent.
 bool looks_first(const Checked& program);
 
 // Why a phase is not made C++ of; nullptr: it is. Lists have kernels of their own (pairs.h, indices.h).

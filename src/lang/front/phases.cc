@@ -35,7 +35,7 @@ std::string names(bool last) {
   return all;
 }
 
-// Of each node, whether it is 0 where all sums are, and grows with them.
+// The nodes that are 0 where all sums are, and grow with them.
 class Multiples {
  public:
   explicit Multiples(const Checked& program) : program_(program), sums_(program.nodes.size()) {

@@ -17,7 +17,7 @@ Law law_of(const File& file, std::size_t phase);
 // Unknown laws, laws that cannot stand where they do, too many phases.
 void check_phases(const File& file, Problems& problems);
 
-// Whether node `k` is a multiple of what a phase that adds sends, so that of a sum it is the sum of what it is of each
+// True if node `k` is a multiple of what a phase that adds sends, so that of a sum it is the sum of what it is of each
 // payload: f32(level) * scale is one, and `level > 0` is none.
 bool is_multiple(const Checked& program, int k);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an operator's result can be, from what its operands can be: so that nothing overflows, divides by zero or sends
-// a code that its type does not hold, for no values and no settings.
+// The range of an operator's result, from the ranges of its operands: so that nothing overflows, divides by zero or
+// sends a code that its type does not hold, for no values and no settings.
 #include <array>
 
 #include "lang/front/checked.h"

@@ -74,7 +74,7 @@ Value Scope::name(const Expr& e, Part part) {
   return unknown(e, part);
 }
 
-// What a phase further away sent; bad without a problem: none did.
+// The item of this name that a phase further away sent; bad without a problem: none did.
 Value Scope::of_other_phase(const Expr& e) {
   for (std::size_t p = 0; p < file_.phases.size(); ++p)
     for (const SendItem& s : file_.phases[p].send) {

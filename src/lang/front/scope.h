@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the names of a program stand for where they are written, and its expressions as nodes.
+// The meaning of a program's names where they are written, and its expressions as nodes.
 #include <vector>
 
 #include "lang/front/ast.h"

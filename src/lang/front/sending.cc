@@ -94,7 +94,7 @@ void Sending::ints(const SendItem& s, Item& it, Value v) {
   bind(s.name, sum_of(it, seen, {.op = Op::kAdded, .stage = Stage::kAll, .decode = true}), Part::kDecode);
 }
 
-// What the fields of some ranks, added up, stand for; `added` is how many ranks.
+// The sum that the fields of some ranks, added up, stand for; `added` is how many ranks.
 Value Sending::sum_of(const Item& it, Value fields, Node added) {
   constexpr double kRanks = int_fields::kMostWorkers;
   added.type = Type::kI32;
@@ -106,7 +106,7 @@ Value Sending::sum_of(const Item& it, Value fields, Node added) {
   return sum;
 }
 
-// What a phase can send, so that its payloads combine.
+// The items that a phase can send, so that its payloads combine.
 void Sending::stands_in_phase(const SendItem& s) {
   const auto refuse = [&](const std::string& what, const char* help) {
     problems_.add(s.type_at, what, help);
@@ -130,7 +130,7 @@ void Sending::stands_in_phase(const SendItem& s) {
     problems_.add(s.where->at, "what is summed has no 'where': what it can be is known", "leave it out");
 }
 
-// What the receiver reads of an item whose values have this type.
+// The node that the receiver reads of an item whose values have this type.
 Node Sending::reads(const Item& it, Type type) {
   constexpr double kMost = std::numeric_limits<float>::max();
   Node read{.op = Op::kItem, .decode = true};

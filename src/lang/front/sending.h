@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What stands in `send`: of each item its type on the wire, what encode sends and what decode reads of it.
+// The items of `send`: of each its type on the wire, what encode sends and what decode reads of it.
 #include "lang/front/scope.h"
 
 namespace tithe::lang {

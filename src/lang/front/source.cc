@@ -31,7 +31,7 @@ Line line_of(std::string_view text, std::size_t at) {
 
 std::string shown(const Source& source, const Problem& problem) {
   const Line line = line_of(source.text, problem.at.first);
-  // Of a long line what stands around the caret.
+  // A long line is cut to what stands around the caret.
   std::size_t first = line.first;
   if (problem.at.first - first > kMostShown / 2) first = problem.at.first - kMostShown / 2;
   const std::size_t end = std::min(line.end, first + kMostShown);

@@ -38,7 +38,7 @@ class Problems {
  public:
   // One more; not if there are kMostProblems already, or one at the same place.
   void add(Span at, std::string what, std::string help = {});
-  // Those from the `first`-th on are in a function that was called there.
+  // Problems from the `first`-th on are in a function that was called there.
   void called_from(std::size_t first, Span call);
   bool any() const { return !all_.empty(); }
   std::size_t count() const { return all_.size(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The nodes of a program under construction: every operator's types, stages and ranges in one place. What is wrong
+// The nodes of a program under construction: every operator's types, stages and ranges in one place. A mistake
 // becomes a problem, and a value that is bad, of which nothing more is told.
 #include <functional>
 #include <initializer_list>
@@ -11,7 +11,7 @@
 
 namespace tithe::lang {
 
-// What an expression is: a node, or a number that takes the type of what it meets.
+// An expression's value: a node, or a number that takes the type of what it meets.
 struct Value {
   int node = kNone;
   bool literal = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What looks at the values of a block in order, or keeps more than one number of them: scan, sort, rank, histogram, and
-// a reduction by a function of the program.
+// Operators that look at the values of a block in order, or keep more than one number of them: scan, sort, rank,
+// histogram, and a reduction by a function of the program.
 #include <fmt/format.h>
 
 #include "lang/front/passes.h"
@@ -127,7 +127,7 @@ Value Builder::table(std::string_view called, std::vector<Value> args, const Val
   return sorted(called == "sort" ? Op::kSort : Op::kOrder, args[0], at);
 }
 
-// Whether the function stays within `range`, if its arguments do. Bad ones are told of.
+// True if the function stays within `range`, if its arguments do. Bad ones are told of.
 bool Builder::try_body(const Body& body, Type type, Range range, Folding& folding, Span at) {
   const auto argument = [&](unsigned index) {
     return input({.op = Op::kArgument, .type = type, .stage = Stage::kValue, .index = index, .range = range},
@@ -153,7 +153,7 @@ bool Builder::try_body(const Body& body, Type type, Range range, Folding& foldin
   return within(of(made).range, range);
 }
 
-// What is known of the values holds of what is found, if the function keeps it; else any value of the type may be.
+// The range of the values and the start is that of what is found, if the function keeps it; else it is the type's.
 Value Builder::fold(const Body& body, Value start, Value v, const Value* where, Span at) {
   if (v.literal) v = as(v, Type::kF32, "this");
   if (v.bad() || start.bad()) return {.at = at};

@@ -17,7 +17,7 @@ struct PairsPlan {
 };
 PairsPlan plan_pairs(const Checked& program);
 
-// What encode_pairs needs.
+// The scratch that encode_pairs needs.
 std::size_t plain_scratch(const Combination& of, const Settings& settings, std::size_t n);
 // Codec::scratch, of a phase that is by_kernels().
 std::size_t list_scratch(const Combination& of, const Settings& settings, std::size_t n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the phase in front agreed on, as a compiled program reads it: plain numbers, whatever they were sent as.
+// The numbers that the phase in front agreed on, as a compiled program reads them: plain, whatever they were sent as.
 //
 //   once     one number
 //   blocks   a number of a block, in a table or not: one for each block

@@ -83,7 +83,7 @@ class Arrays {
   std::size_t count_;
 };
 
-// What floats of both widths and whole numbers have in common.
+// The operators that floats of both widths and whole numbers have in common.
 template <typename T>
 bool numbers(const Node& node, const Arrays& on) {
   switch (node.op) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What each operator of the language does, on arrays: the meaning of docs/language.md in C++. Every float operation
+// The operators of the language, on arrays: the meaning of docs/language.md in C++. Every float operation
 // rounds by itself, in the program's order; nothing is fused or reordered.
 #include <span>
 
@@ -9,7 +9,7 @@
 
 namespace tithe::lang {
 
-// What a call gives.
+// The inputs that a call gives.
 struct Given {
   const Settings* settings = nullptr;
   std::size_t n = 0;

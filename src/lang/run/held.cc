@@ -65,7 +65,7 @@ std::vector<Company> companies(const Combination& of, const Settings& settings) 
   return {{1, 3}, {std::min(3U, most), 0}, {most, 2}};
 }
 
-// What the ranks' payloads of a phase combine to, by the interpreter. Nothing: there is none of these values.
+// The payload that all ranks' payloads of a phase combine to, by the interpreter. Nothing: these values have none.
 std::optional<Payload> combined(const Combination& of, const Call& call, std::size_t n, const Company& who,
                                 unsigned kind) {
   constexpr unsigned kApart = 3;  // ranks with values of their own
@@ -96,7 +96,7 @@ std::optional<Payload> context_of(const Combination& of, const Call& call, std::
   return combined(*of.before, front, n, who, kind);
 }
 
-// What is encoded of these values, and what five payloads decode to; of a sum two of them are of all ranks.
+// The payload of these values, and what five payloads decode to; two of them are of all ranks where they are summed.
 Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, const Floats& before,
                    unsigned ranks, const Runs& runs) {
   Outcome o{.payload = Payload(bound(of, call.settings, grad.size())),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether what was made of a program does what the interpreter does, on seeded values: the same bytes, residuals,
-// values and verdicts.
+// The check that what was made of a program does what the interpreter does, on seeded values: the same bytes,
+// residuals, values and verdicts.
 #include <functional>
 #include <span>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace tithe::lang {
 
-// What is held to it: the functions of Impl, for one combination. A residual is wanted of every encode.
+// The functions that are held to it: those of Impl, for one combination. A residual is wanted of every encode.
 struct Runs {
   std::function<Result<Encoded>(std::string_view name, const Call&, const Carry&, Bytes out)> encode;
   std::function<Status(std::string_view name, const Call&, std::span<const ByteView> payloads, const Merge&,
@@ -18,7 +18,8 @@ struct Runs {
       decode;
 };
 
-// Of so many kinds of values, up to kAllKinds. Behind another phase: under what one, three and many ranks agree on.
+// Looks at so many kinds of values, up to kAllKinds. Behind another phase: under what one, three and many ranks agree
+// on.
 inline constexpr unsigned kAllKinds = 6;
 bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds);
 

@@ -18,7 +18,7 @@ Status decode_values(const Combination& of, std::string_view name, const Call& c
 Result<Combined> combine_values(const Combination& of, std::string_view name, const Call& call, std::size_t n,
                                 Bytes acc, ByteView in, float* residual_out);
 
-// What both phases are to codec/shared/sparse/agreed.h; and whether a call of the second one brings indices.
+// Both phases as codec/shared/sparse/agreed.h has them; and whether a call of the second one brings indices.
 sparse::Agreed agreed_list(const Combination& of, std::string_view name, const Settings& settings,
                            std::size_t n);
 Status check_indices_in_front(const Combination& of, std::string_view name, const Call& call, std::size_t n);

@@ -25,7 +25,7 @@ struct Object;
 enum class Level : std::uint8_t { kBase, kAvx2, kAvx512 };
 inline constexpr std::size_t kLevels = 3;
 
-// What runs a combination besides the interpreter (lang/cpp/compiled.h).
+// The objects that run a combination besides the interpreter (lang/cpp/compiled.h).
 struct Running {
   std::array<const Object*, kLevels> built_in{};  // of a codec of the library (lang/library.h)
   std::atomic<const Object*> object{nullptr};     // none: the interpreter alone
@@ -70,18 +70,17 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
 Status decode(const Combination& of, std::string_view name, const Call& call,
               std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
               const int_fields::Kernels& with = int_fields::kReference);
-// Of a program that sums: the bits of its fields in this call, as the phase in front says; and whether payloads have
-// them.
+// The bits of a sum's fields in this call, as the phase in front says; and whether payloads have them.
 unsigned field_bits(const Combination& of, const Call& call);
 Status check_widths(const Combination& of, std::string_view name, const Call& call,
                     std::span<const ByteView> payloads);
 int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
                           std::size_t n);
-// Of phases that combine by max or sum (lang/run/combine.cc).
+// For phases that combine by max or sum (lang/run/combine.cc).
 Result<Combined> combine(const Combination& of, std::string_view name, const Call& call, std::size_t n,
                          Bytes acc, ByteView in, float* residual_out, const int_fields::Kernels& with);
 
-// Of a program that sends pairs: the most of them, and how many are kept if there were more.
+// The most pairs that a program sends, and how many are kept if there were more.
 struct PairsLimits {
   std::size_t most;
   std::size_t keep;

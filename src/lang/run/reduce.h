@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a pass finds: one number of all values of a block, whatever the lengths of the runs that it is read in.
+// Reductions: a pass finds one number of all values of a block, whatever the lengths of the runs that it is read in.
 //
 //   sum    values in the shape of base/fold.h, in pieces of kPiece; the pieces' totals in that shape again. A sum
 //          beyond the largest float is held there
@@ -20,7 +20,7 @@ static_assert(kRun % kFoldLanes == 0);
 class Reduction {
  public:
   // The next `count` values of the block, from `from` on in the registers; all runs but the last have kRun of them.
-  // What lang/run/tables.h finds has from 0.
+  // `from` is 0 for what lang/run/tables.h finds.
   void add(const Registers& registers, int k, std::size_t count, std::size_t from = 0);
   // Writes what was found into the node's register.
   void finish(const Registers& registers, int k);

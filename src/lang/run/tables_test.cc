@@ -179,7 +179,7 @@ TEST(LangTables, FarthestByReduce) {
   });
 }
 
-// What the examples leave out: blocks of many pieces, every type, conditions, and a function that is neither
+// Cases that the examples leave out: blocks of many pieces, every type, conditions, and a function that is neither
 // associative nor begins with its neutral value. The shape is the same however it is computed.
 TEST(LangTables, CompiledAsInterpreted) {
   const char* const kOdd =

@@ -105,7 +105,7 @@ void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t
   field_bits_ = head.bits;
   fields_in_ = in;
   fields_out_ = out;
-  // Those of the library begin at multiples of kRow, and so do blocks of that length.
+  // The library's kernels begin at multiples of kRow, and so do blocks of that length.
   fields_ = program_.block % int_fields::kRow == 0 ? &with : &int_fields::kReference;
 }
 
@@ -125,7 +125,7 @@ void Walk::begin_run(std::size_t count) {
     if (item.array && item.input != kNone) receive(item, before_->sent(item), count);
 }
 
-// What was read of an item that this phase sends, and the next one has beside its own.
+// The numbers that were read of an item that this phase sends, and the next one has beside its own.
 const std::uint32_t* Walk::sent(const Item& item) const {
   const auto same = [&](const Item& own) { return own.name == item.name; };
   return registers_.of<std::uint32_t>(
@@ -249,7 +249,7 @@ bool Walk::looks_at_values() const {
                      [](const Item& item) { return item.array && item.is_float; });
 }
 
-// What every `where` says: of what is known once, of a block's numbers, or of this run's values.
+// Checks every `where`: of what is known once, of a block's numbers, or of this run's values.
 Status Walk::holds(Stage of, std::size_t count, Code code, std::size_t first) const {
   const bool values = of == Stage::kValue;
   for (const Item& item : program_.items) {

@@ -41,7 +41,7 @@ class Walk {
 
   // Reads what the phase in front of this one agreed on, which has passed its check. Once, before all else.
   void begin(const Combination& of, const Call& call, const int_fields::Kernels& with);
-  // Of a sum: where its fields are read or written, and by what.
+  // A sum's fields: where they are read or written, and by what.
   void begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out,
                  const int_fields::Kernels& with);
 
@@ -74,7 +74,7 @@ class Walk {
 
   // ---- Check and decode
   Status check_head(ByteView payload);
-  // Of a block that begins at `at`: the bytes that it takes.
+  // The bytes of a block that begins at `at`.
   Result<std::size_t> check_block(ByteView payload, std::size_t at, std::size_t first, std::size_t len);
   // All numbers of a payload that was checked and varies: of item k to[k] (lang/run/context.h), which may be nullptr.
   void read_all(ByteView payload, std::span<std::uint32_t* const> to);
@@ -114,7 +114,7 @@ class Walk {
   std::size_t keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const;
   void threshold(const Carry& in, int k) const;
 
-  // Of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
+  // Parts of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
   void find_numbers(const Nodes& nodes);
   void spread(int k) const;
   void find_together(const Pass& pass);

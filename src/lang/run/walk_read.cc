@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the interpreter reads of a block, and what it refuses.
+// The interpreter's reading of a block, and what it refuses.
 #include <fmt/format.h>
 
 #include "base/finite.h"

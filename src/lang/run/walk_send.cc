@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the interpreter writes of a block.
+// The interpreter's writing of a block.
 #include <algorithm>
 
 #include "base/finite.h"

@@ -83,7 +83,7 @@ bool Walk::holds_together(Stage of) const {
   });
 }
 
-// What would be sent and left; false, and nothing is left, if it is not all in order.
+// Computes what would be sent and left; false, and nothing is left, if it is not all in order.
 bool Walk::send_together(const Carry& in, std::size_t first) {
   const std::size_t count = together_ * program_.block;
   find_numbers(schedule_.send.block);

@@ -81,7 +81,7 @@ class Finder {
 
   static std::string literal(double v) { return fmt::format("({:a}f)", static_cast<float>(v)); }
 
-  // What is rounded down is held between constants behind that, which is done in front of it as well: half of one above
+  // The number is held between constants after it is rounded down. That is done before it as well: half of one above
   // each end, where it cannot be mistaken for a number that is near a whole one.
   bool hold(Range within) {
     constexpr double kMost = 0x1p20;

@@ -4,9 +4,9 @@
 // floats, with a bound on how far these are off. Only where two numbers lie within the bound are they computed in
 // doubles. The number is the same.
 //
-// Of a float s that stands for the double d: |s - d| <= units 2^-24 |q| + 2^-24 |s|, where q is s before a last exact
+// A float s that stands for the double d: |s - d| <= units 2^-24 |q| + 2^-24 |s|, where q is s before a last exact
 // summand of at most `more`, so |q| <= |s| + more. Each rounding to a float is one unit: half an ulp is less than 2^-24
-// of what is rounded. The bound that is used is twice that and more, which covers the roundings of the doubles. What is
+// of what is rounded. The bound that is used is twice that and more, which covers the roundings of the doubles. A value
 // beyond the ends that the number is held within may be off by more, as the bound is a part of it: it stays beyond.
 #include <optional>
 #include <string>
@@ -27,7 +27,8 @@ struct FloorText {
   std::string whole;                // the root, where s12 is clear of whole numbers
 };
 
-// Of a node that is one; `nodes` are all value nodes of the loop, `kept` those that something else reads, too.
+// The text of a node that is such a number; `nodes` are all value nodes of the loop, `kept` those that something else
+// reads, too.
 std::optional<FloorText> floor_text(const Checked& program, const NodeText& text, int root,
                                     const Nodes& nodes, const Nodes& kept);
 

@@ -25,11 +25,12 @@ class NodeText {
   // each; values() has their names from then on.
   void forget_kept() { kept_.clear(); }
   std::string keep(int k);
-  // What computes the node of its operands; not of inputs, draws and reductions.
+  // The text that computes the node of its operands; not of inputs, draws and reductions.
   std::string expression(int k) const;
   // The largest e for which the node, if finite, is always a multiple of 2^e; or far below where that is not known.
   int least_unit(int k) const;
-  // What a conversion to whole numbers within this range is of: where a clamp does no more than it does, of its value.
+  // The node that a conversion to whole numbers within this range is of: where a clamp does no more than it does, the
+  // clamp's value.
   int before_clamp(int k, Range range) const;
   // "const F v12 = add(v3, splat(b7));", or the same of numbers
   std::string definition(int k) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the functions of a generated program have in common: lines, nodes that are defined once where they are visible,
-// loops over sixteen values, and what a pass finds.
+// The common part of a generated program's functions: lines, nodes that are defined once where they are visible, loops
+// over sixteen values, and what a pass finds.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -36,7 +36,7 @@ class PassText {
   void open(const std::string& head);
   void close(const char* tail = "}");
   const Node& node(int k) const { return text_.node(k); }
-  // Of a reduction by a function of the program: that function, f12.
+  // The function of a reduction by a function of the program: f12.
   void function_of(int k, const char* attribute = "");
 
   // ---- Nodes
@@ -44,14 +44,14 @@ class PassText {
   void define_all(const Nodes& nodes);
   void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
   void plan();
-  // What the phase in front agreed on: c3 where item 3 stands, and what follows of it once for a call.
+  // The numbers that the phase in front agreed on: c3 where item 3 stands, and what follows of it once for a call.
   void context();
-  // What these nodes read of the plan.
+  // The numbers that these nodes read of the plan.
   void keep_numbers(const Nodes& of);
-  // What a loop over these nodes needs before it. Draws that two runs of 16 share are kept in open_body()'s loops.
+  // The lines in front of a loop over these nodes. Draws that two runs of 16 share are kept in open_body()'s loops.
   void before_loop(const Nodes& nodes);
-  // Of a loop that defines these, and in which more than nodes read `kept`: what of them is computed in floats first.
-  // Behind before_loop().
+  // The nodes of a loop that are computed in floats first; `kept` are those that something else reads, too. Behind
+  // before_loop().
   void floors_before_loop(const Nodes& nodes, const Nodes& kept);
   void end_of_floors();
 
@@ -64,7 +64,7 @@ class PassText {
   }
   void open_blocks();
   void close_blocks();
-  // Of sixteen values or, at the end, fewer: a body, and what runs it over [from, to).
+  // A body for sixteen values or, at the end, fewer, and what runs it over [from, to).
   void open_body();
   void close_body();
   void run_body(const char* from, const char* to, const std::string& how = "true");
