@@ -57,7 +57,7 @@ bool Proposing::switch_over(std::uint64_t ended) {
   return true;
 }
 
-// What is decided, as every rank hears it.
+// The decision takes effect here, as every rank hears it.
 void Proposing::settle(const Decision& decision) {
   if (decision.after > 0) {
     staged_.stage = Staged::Stage::kAgreed;

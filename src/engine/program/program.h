@@ -91,8 +91,8 @@ struct Level {
   std::vector<int> steps;
 };
 
-// Of a chunk: this rank among those that may lead it, which are those that have values of their own and encode it for
-// others than their host's; and how many payloads come together in its result.
+// This rank's turn at a chunk: its place among the ranks that may lead it, which are those that have values of their
+// own and encode it for others than their host's; and how many payloads come together in the chunk's result.
 struct Turn {
   int at = -1;  // -1: it does not
   int of = 1;
@@ -144,7 +144,7 @@ class Templates;
 Program compile_unverified(const Plan& plan, const Place& at, const Graph& graph, bool any_merge,
                            Templates& templates, bool copied = false);
 
-// What a part needs while it is under way, in bytes of frames: the same on all ranks (Program, "Window").
+// A part's need while it is under way, in bytes of frames: the same on all ranks (Program, "Window").
 std::size_t bytes_under_way(const Part& part, const StrategyCost& cost, std::span<const double> ratios = {});
 
 }  // namespace tithe::engine

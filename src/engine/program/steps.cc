@@ -215,7 +215,7 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
   return {};
 }
 
-// Whether one of them says that some rank was not finite, or one before has said so.
+// True if one of them says that some rank was not finite, or one before has said so.
 bool Unit::meets_nonfinite(std::span<const int> frames, const Where& w) {
   for (const int f : frames)
     if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
@@ -364,7 +364,8 @@ Status Unit::sound(const Step& step, const Where& w, int lane, int frame) {
   return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
 }
 
-// Whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is named.
+// The rank whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is
+// named.
 Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
   const Impl& by = impl(step);
   const Call c{.settings = settings(step), .phase = step.phase};

@@ -124,14 +124,14 @@ void Parting::tell(Transport& transport, const std::vector<Peer>& peers, const V
   const ByteView farewell = rest.first(write_farewell({t.code, t.blamed, uncommitted, t.what}, voice, rest));
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers[static_cast<std::size_t>(r)];
-    // Who sent what came damaged is told all the same, where the transport still takes it.
+    // A peer whose bytes came damaged is told all the same, where the transport still takes it.
     if (r == member_.me || (p.gone && p.why_gone.code() != Code::kCorrupt)) continue;
     for (const ByteView frame : {evidence, farewell})
       if (transport.send(r, kControlChannel, frame, control_op(kFarewellOp, r)).ok()) ++in_flight_;
   }
 }
 
-// Whether this rank need not wait for the words of this one.
+// True if this rank need not wait for the words of that one.
 bool Parting::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
   const Testimony& mine = *said(member_.me);
   const auto hears = [&](Rank r) {
@@ -150,7 +150,7 @@ bool Parting::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
 
 bool Parting::settle(Instant now, const std::vector<Peer>& peers, bool undecided) {
   const nanoseconds since = now - since_;
-  // Who withdraws needs to know only whether the round that it had ended is committed by others.
+  // A rank that withdraws needs to know only whether the round that it had ended is committed by others.
   const bool asks = !withdrawn_ || undecided;
   const nanoseconds grace =
       withdrawn_ ? milliseconds(300)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sleeps, and who wakes it. All that these conditions read changes under mutex_; the calls themselves are made by
-// Hold, right after the lock was let go of.
+// The threads that sleep, and who wakes them. All that these conditions read changes under mutex_; the calls themselves
+// are made by Hold, right after the lock was let go of.
 //
 //   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
 //                   more than sleep, and none for what the communication lane runs itself; ~Runner all
@@ -439,12 +439,12 @@ void Runner::withdraw() {
 // it is over: their memory is the jobs', and the caller's tensors are used by compute steps alone.
 bool Runner::part() {
   if (!parting_.told()) {
-    // Who does not hear this rank asked it again and again: where nothing of that came, neither hears the other.
+    // A peer that does not hear this rank asked it again and again. If nothing of that came, neither hears the other.
     if (const Rank witness = parting_.missed_by();
         witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
       parting_.miss(witness);
     parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
-    // What is withdrawn keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
+    // A withdrawn message keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));

@@ -41,8 +41,8 @@
 
 namespace tithe::engine {
 
-// What a session does for choices that are proposed, without the runner's mutex: on a thread of its own, or without
-// lanes on the caller's.
+// A session's work for choices that are proposed, without the runner's mutex: on a thread of its own, or without lanes
+// on the caller's.
 struct Builder {
   std::function<Answer(std::uint32_t number, const std::string& text)> build;
   std::function<void(std::uint32_t number)> discard;
@@ -126,7 +126,7 @@ class Runner {
   };
   // By the transport's clock, everything: a simulated one passes at once.
   Instant instant() const { return transport_->now(); }
-  // Of a moment that the trace alone asks for.
+  // The time of a moment that the trace alone asks for.
   std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }

@@ -20,7 +20,7 @@ using engine::Unit;
 
 constexpr std::uint64_t kRoundsToForget = 16;
 
-// What a call does. Where there is no memory for it, the session ends.
+// Makes the call. Where there is no memory for it, the session ends.
 template <typename Impl, typename Call>
 Status unless_starved(Impl& impl, std::string_view what, Call call) {
   try {

@@ -176,7 +176,7 @@ TEST(Session, MomentumFollowsItsDefinition) {
       }
 }
 
-// What waits is worth less every round; what is sent is sent whole.
+// A value that waits is worth less every round; what is sent is sent whole.
 TEST(Session, DecayForgetsAPartOfWhatWaits) {
   Ranks ranks(open_loop(2),
               {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
