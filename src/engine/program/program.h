@@ -13,16 +13,16 @@
 //          belongs to the step that writes it until the steps that wait for that one read it.
 // Window   parts begin in the plan's order, and one only when all parts up to PartLayout::begins_after are over: so it
 //          may have their memory, and a bucket needs no more than four of its largest parts do, or kLeastWindow. It
-//          cannot deadlock: take the first part that is not over everywhere. Those before it are over on all ranks, so
+//          cannot deadlock: take the first part that is not over everywhere. All before it are over on all ranks, so
 //          it has begun on all, its receives are posted, and nothing that it waits for waits for a later one.
 // Urgency  a part's priority; of equals, what leads to a send (ready.h says why).
 // Stages   a part whose hosts are treated apart has an exchange inside them first, then the phases of its codec between
 //          them.
 // Order    what the graph says, and: sends of a part to one peer leave one after the other; a phase touches a chunk
-//          once the phase before has stored it. Who touches a chunk first brings its values in, and the last phase's
-//          store puts the result where the caller has it: no chunk waits for others of its part, unless clipping needs
-//          the norm of them all.
-// Failure  none: the parts have passed choose_laws. What ranks may not agree on is compared before (Card).
+//          once the phase before has stored it. The step that touches a chunk first brings its values in, and the last
+//          phase's store puts the result where the caller has it: no chunk waits for others of its part, unless
+//          clipping needs the norm of them all.
+// Failure  none: the parts have passed choose_laws. Things that ranks may not agree on are compared before (Card).
 #include <cstdint>
 #include <span>
 #include <vector>

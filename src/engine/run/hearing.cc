@@ -5,7 +5,7 @@
 // mutex; only send_notes lets go of it, while the transport takes a message.
 // Owners: one receive and one message stand per peer, in memory of its Peer; a peer's next note waits until the
 // transport is done with the last one.
-// Failure: a peer says what it may, or it is named. What does not carry the job's tag was said by nobody, where
+// Failure: a peer says what it may, or it is named. A message without the job's tag was said by nobody, where
 // strangers may speak; over connections that have proved the key it is the peer's, and damaged.
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // Two clocks per peer that is awaited:
 //   silence    since anything expected was heard: bytes of frames as they arrive, cards and done messages that this
 //              rank waits for, answers to its own asks, and the news that the peer has received more of what this
-//              rank sent. After `timeout` the peer is silent. What nobody asked for stops no clock.
+//              rank sent. After `timeout` the peer is silent. Bytes that nobody asked for stop no clock.
 //   standstill since anything was gained: the same without answers. A peer that answers is alive; after `patience`
 //              the one at the end of the chain of those that wait for each other is named.
 // A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it

@@ -14,10 +14,10 @@
 //             that a poll completes; the communication lane is woken once for all that a batch has made ready
 //
 // Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, agree.
-// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. Who takes
-//          several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps run, the
-//          transport polls or takes messages, a caller's own question is asked, and somebody is woken; the transport
-//          has locks of its own, and never calls back.
+// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. A thread that
+//          takes several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps
+//          run, the transport polls or takes messages, a caller's own question is asked, and somebody is woken; the
+//          transport has locks of its own, and never calls back.
 // Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
 //          operation, so it is destroyed before them. Each part below says what it owns.
 // Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not

@@ -351,7 +351,7 @@ TEST(Session, steady_rounds_allocate_nothing) {
                                                        {"topk:ratio=0.05", "warmup:12+theta:1+recover"},
                                                        {"dgc:ratio=0.05,feedback=momentum", "none"}};
   // How many frames wait in a queue at once depends on what the machine does besides, so a queue may still grow after
-  // any number of rounds. What a round allocates by itself, it allocates every time.
+  // any number of rounds. A round's own allocations come every time.
   for (const auto& [codec, schedule] : kinds)
     for (const int lanes : {0, 2}) {
       int least = 1;
