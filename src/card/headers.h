@@ -43,8 +43,8 @@ std::optional<Headers> headers(ByteView frame);
 unsigned sum_of(ByteView bytes);
 unsigned fold(std::uint64_t sum);  // of several such sums
 
-// Of the pseudo header with this protocol and everything from l4 to h.end, which the frame must have. 65535: the
-// checksum holds.
+// The sum of the pseudo header with this protocol and of everything from l4 to h.end, which the frame must have. 65535:
+// the checksum holds.
 unsigned transport_sum(ByteView frame, const Headers& h, unsigned protocol);
 
 // Gives the headers in `frame` another protocol, and lengths and checksums for what is behind them now: the frame ends

@@ -15,10 +15,10 @@ constexpr std::size_t kMostBlocks = (kMostValues + kBlock - 1) / kBlock;
 constexpr std::uint8_t kKind = 0x10;  // of a shim; bit 0: exact
 constexpr std::uint8_t kLiteralBit = 0x80;
 
-// Of a burst payload in front of its groups. A card's packets have groups alone, and the codec's kernels get both.
+// The bytes of a burst payload before its groups. A card's packets have groups alone; the codec's kernels get both.
 std::size_t head_bytes(std::size_t n) { return kHead + 2 * blocks(n); }
 
-// Whether groups of n values and `tail` bytes fill `packet`. Notes the bytes of each group, and of each block.
+// True if groups of n values and `tail` bytes fill `packet`. Notes the bytes of each group, and of each block.
 bool groups_fill(ByteView packet, std::size_t n, std::size_t tail, std::uint8_t* group_bytes,
                  std::uint16_t* block_bytes) {
   std::size_t at = 0;
@@ -63,7 +63,7 @@ Outcome Card::pass(Way way, ByteView frame) {
   return outcome;
 }
 
-// Whether nothing is left of any value. What travels as its 32 bits leaves nothing, also where it is NaN and a
+// True if nothing is left of any value. A value that travels as its 32 bits leaves nothing, also where it is NaN and a
 // difference says otherwise; of -0, which travels as +0, -0 is left.
 bool Card::comes_back(std::size_t n, bool finite) const {
   std::uint32_t any = 0;

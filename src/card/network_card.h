@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What INCEPTIONN's network card (Li et al., MICRO 2018) does to a frame: the twin of rtl/card.sv. docs/card.md says
+// INCEPTIONN's network card (Li et al., MICRO 2018) at work on a frame: the twin of rtl/card.sv. docs/card.md says
 // which frames are packed, docs/format.md ("Packed frames") what they become.
 //
 //   whole       what a card packs in exact mode, a card restores bit for bit, padding aside; in the lossy mode, as the
@@ -34,7 +34,7 @@ struct Config {
 
 enum class Way : std::uint8_t { kToWire, kToHost };
 
-// What became of a frame. kInexact and kGrown are frames that passed because of that.
+// The fate of a frame. kInexact and kGrown are frames that passed because of that.
 enum class Event : std::uint8_t {
   kPassed,
   kPacked,
@@ -43,7 +43,7 @@ enum class Event : std::uint8_t {
   kDropped
 };  // kPacked to host: restored
 
-// Of one way; `passed` counts inexact and grown frames too.
+// The counters of one way; `passed` counts inexact and grown frames too.
 struct Counters {
   std::uint64_t passed = 0, packed = 0, inexact = 0, grown = 0, dropped = 0, bytes_in = 0, bytes_out = 0;
   void count(Event event, std::size_t in, std::size_t out);
@@ -59,7 +59,8 @@ class Card {
   // `with`: inceptionn::kSimd or kReference; they give the same bytes.
   explicit Card(const Config& config, const inceptionn::Kernels& with);
 
-  // What leaves for `way` when `frame` comes. The outcome may look into `frame`, and is gone with the next call.
+  // The frame that leaves for `way` when `frame` comes. The outcome may look into `frame`, and is gone with the next
+  // call.
   Outcome pass(Way way, ByteView frame);
 
   const Config& config() const { return config_; }

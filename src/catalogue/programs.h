@@ -13,7 +13,7 @@ namespace tithe::catalogue {
 
 inline constexpr std::uint16_t kFirstLoadedId = 0xf000;
 
-// Whether a spec names a file and not a codec: it has a slash, or the language's ending.
+// True if a spec names a file and not a codec: it has a slash, or the language's ending.
 bool is_file(std::string_view codec);
 
 //   kInvalid      no such file, or a too large one; what is wrong with it, line by line (lang/front/source.h)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Of payloads that were written elsewhere: in which settings they can be read.
+// The settings in which payloads that were written elsewhere can be read.
 #include <span>
 
 #include "tithe/seam/codec.h"

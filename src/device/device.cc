@@ -86,7 +86,7 @@ class Context {
     if (code == 0) return {};
     return {Code::kIo, fmt::format("{}: {}", call, driver.error(code))};
   }
-  // Of a broken context, at the end of the process or in a child nothing is given back.
+  // Nothing is given back of a broken context, at the end of the process or in a child.
   template <typename Ask>
   void drop(const Ask& ask) const {
     if (process_ == ::getpid() && lost().ok()) static_cast<void>(ask_with(ask));

@@ -32,7 +32,7 @@ class Context;
 enum class Kind : std::uint8_t { kMemory, kPinned, kStream, kEvent, kModule };
 void give_back(const Context& in, Kind kind, std::uint64_t handle);
 
-// What the driver gave.
+// A thing that the driver gave.
 template <Kind kKind>
 class Held {
  public:
@@ -100,9 +100,9 @@ class Device {
   Status launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,
                 const void* told) const;
 
-  // Of a stream's work so far. `stream`: Stream::handle(), or a cudaStream_t of the caller.
+  // Records a stream's work so far. `stream`: Stream::handle(), or a cudaStream_t of the caller.
   Status record(const Event& event, std::uint64_t stream) const;
-  // What the stream is given from now on is done after what the event recorded.
+  // Work that the stream is given from now on is done after the work that the event recorded.
   Status wait_for(const Stream& on, const Event& event) const;
   Result<bool> is_done(const Event& event) const;
   Status wait(const Stream& on) const;  // for all that it was given

@@ -22,7 +22,7 @@ struct Driver {
 #undef TITHE_DRIVER
   int found_version = 0;
 
-  // What the driver calls an error: CUDA_ERROR_OUT_OF_MEMORY.
+  // The driver's name for an error: CUDA_ERROR_OUT_OF_MEMORY.
   std::string error(int code) const;
 };
 

@@ -125,7 +125,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
       if (!s.ok() && status.ok()) status = s;
       call.next_memory = {};
     };
-    // What is short is done often enough that the clock can tell.
+    // A short piece of work is done often enough that the clock can tell.
     const auto timed = [&](const auto& what) {
       double begin = thread_seconds();
       what();

@@ -69,7 +69,7 @@ class Meeting {
 
   void encode(std::size_t r) {
     call_.seed = r;
-    // What is left is known where the last phase has been encoded (carry/buffers.h).
+    // The residual that is left is known where the last phase has been encoded (carry/buffers.h).
     const bool feedback = !codec_.traits.lossless && spec_.feedback.kind != Feedback::kNone;
     const Carry in{gradient_[r].data(), feedback ? residual_[r].data() : nullptr,
                    feedback && last_ ? left_[r].data() : nullptr, n_};
@@ -92,7 +92,7 @@ class Meeting {
     if (!done.ok()) keep(done.status());
   }
 
-  // What another rank's payload costs where it comes to this one's.
+  // The cost of another rank's payload where it comes to this one's.
   double merging() {
     if (phase_->combines()) {
       const double both = timed([&] {

@@ -32,7 +32,7 @@ struct LinkOptions {
   double patience = 10;                           // seconds without a message after which a link has failed
 };
 
-// What a rank found beside them; 0 where it is not known.
+// A rank's findings beside them; 0 where one is not known.
 struct FoundTogether {
   double rate = 0;    // bytes per second that it received while all sent to their right
   double mutual = 0;  // while all sent to all
@@ -42,7 +42,8 @@ struct FoundTogether {
   double turn = 0;  // seconds of its own for a small message there and back
 };
 
-// What messages are read into and sent from. It must live as long as the transport: what failed may still be posted.
+// The memory that messages are read into and sent from. It must live as long as the transport: a message that failed
+// may still be posted.
 struct LinkRoom {
   std::vector<std::uint8_t> small, large, in;
 };

@@ -118,7 +118,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   std::set<std::string> names;
   std::size_t values = 0;
   for (const nlohmann::json& t : json["tensors"]) {
-    // Of a tensor by its name, at the line where that stands, the last one if it does several times.
+    // An error of a tensor, with its name and the line where that stands, the last one if it stands several times.
     const auto wrong_tensor = [&](const std::string& name, std::string_view what) {
       const std::string quoted = nlohmann::json(name).dump();
       const std::size_t at = names.contains(name) ? text.rfind(quoted) : text.find(quoted);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What kernels are held against: the least work that moves the same bytes, written with the widest vectors that
-// the processor has. Stores are ordinary ones (no streaming stores) unless said, as in the kernels: what is written is
-// read again soon.
+// The reference that kernels are held against: the least work that moves the same bytes, written with the widest
+// vectors that the processor has. Stores are ordinary ones (no streaming stores) unless said, as in the kernels: what
+// is written is read again soon.
 #include <cstddef>
 #include <cstdint>
 #include <span>

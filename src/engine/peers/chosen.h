@@ -15,9 +15,9 @@ namespace tithe::engine {
 
 // The programs among the codecs, each once with its settings.
 std::vector<Spec> programs_of(const Choices& choices);
-// What frames carry as the job's number: no two epochs of a job have one.
+// The job's number that frames carry: no two epochs of a job have the same one.
 std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch);
-// Whether their codec is "auto".
+// True if their codec is "auto".
 bool automatic(const SessionOptions& options);
 
 // Their codecs are prepared: programs are compiled where they can be.
@@ -32,29 +32,29 @@ Status check_change(const Choices& now, const Choices& next);
 // `automatic`: the codec is chosen while the job runs.
 Status check_plain(const Choices& choices, bool automatic = false);
 
-// What a card says of codec, schedule and choices, in at most kMostControlText bytes. Equal where all of it is.
-// `automatic`: the codec that was asked for, where that is "auto". And of checksums, where they cover headers alone.
-// ranks: of who they are, and whose states they go on from, behind the marks below.
+// A card's text about codec, schedule and choices, in at most kMostControlText bytes. Equal where all of these are.
+// `automatic`: the codec that was asked for, where that is "auto". The text names checksums where they cover headers
+// alone. ranks: who they are, and whose states they go on from, behind the marks below.
 inline constexpr std::string_view kOfMembers = " of members ";
 inline constexpr std::string_view kResumed = " resumed from ";
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic = {},
                       Cover checksum = Cover::kFrame, std::string_view ranks = {});
-// What it says of the strategy, and of hosts where these matter.
+// The card's words about the strategy, and about hosts where these matter.
 std::string strategy_text(const Choices& choices);
 // "codec A instead of B", or the first rule that differs.
 std::string card_difference(std::string_view is, std::string_view should);
 
-// What a state says of codec and choices.
+// A state's text about codec and choices.
 std::string state_text(const Choices& choices);
 // kInvalid, with the cure, where the state was saved under others.
 Status check_state_text(std::string_view saved, const Choices& choices);
-// Those that such a text stands for, where the rest is as `usual` says.
+// The choices that such a text stands for, where the rest is as `usual` says.
 Result<Choices> choices_in(std::string_view saved, const Usual& usual);
 
-// Of a bucket: what happens to each tensor, and why.
+// A bucket's plan: what happens to each tensor, and why.
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices);
 
-// Which rules have taken a tensor.
+// The rules that have taken a tensor.
 class RulesMet {
  public:
   explicit RulesMet(const Choices& choices) : met_(choices.rules().size()) {}

@@ -89,7 +89,7 @@ std::size_t seal(ControlKind kind, const Voice& voice, std::size_t bytes, Bytes 
 
 bool is_code(std::uint8_t code) { return code <= static_cast<std::uint8_t>(Code::kCancelled); }
 
-// What a rank may say of the end of its session: it has failed, and how, or it leaves (kCancelled).
+// A rank may say of the end of its session that it has failed, and how, or that it leaves (kCancelled).
 bool can_be_farewell(std::uint8_t code) { return is_code(code) && static_cast<Code>(code) != Code::kOk; }
 
 std::string difference(const Card& is, const Card& should) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What ranks say to each other on the control channel, each in one frame of at most kControlBytes
+// The messages of ranks on the control channel, each in one frame of at most kControlBytes
 // (docs/format.md, "Control"):
 //   card       before the first round of a layout: everything that ranks must agree on
 //   farewell   the session is over: why, and which rank is to blame
@@ -124,7 +124,7 @@ struct Control {
   Decision decision = {};
 };
 
-// Who writes or reads: its messages carry tags where there are any.
+// The rank that writes or reads: its messages carry tags where there are any.
 struct Voice {
   Rank me = 0;
   int world = 1;
@@ -153,9 +153,9 @@ class Numbers {
   std::uint64_t seen_ = 1;  // bit k: top_ - k was taken
 };
 
-// What `peer` said. Where there are tags, kCorrupt without a peer for a message that has not the right one, that names
-// another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt that names
-// `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
+// Reads a message of `peer`. Where there are tags, kCorrupt without a peer for a message that has not the right one,
+// that names another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt
+// that names `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
 Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used);
 
 // Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a runner knows of one other rank. Plain data, under the runner's mutex.
+// A Peer is what a runner knows of one other rank. Plain data, under the runner's mutex.
 #include <chrono>
 #include <optional>
 
@@ -19,7 +19,7 @@ inline std::int64_t in_ns(Instant t) {
 inline constexpr std::size_t kMostCardsAhead = 1024;
 
 struct Peer {
-  // What it has given.
+  // Received from it so far.
   Fifo<Card> cards;              // of layouts that are not agreed on yet, in order
   std::uint32_t first_card = 0;  // the layout of cards.front()
   std::uint64_t done = 0;        // rounds whose work it has ended

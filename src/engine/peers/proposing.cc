@@ -57,7 +57,7 @@ bool Proposing::switch_over(std::uint64_t ended) {
   return true;
 }
 
-// What is decided, as every rank hears it.
+// The decision takes effect here, as every rank hears it.
 void Proposing::settle(const Decision& decision) {
   if (decision.after > 0) {
     staged_.stage = Staged::Stage::kAgreed;
@@ -125,7 +125,7 @@ void Proposing::decide(std::uint64_t next) {
   settle(decision);
 }
 
-// It is not to be. Who has not heard of it never will.
+// The proposal is not to be. A rank that has not heard of it never will.
 void Proposing::refuse(const Status& why, Rank blamed) {
   const Decision decision{.number = own_.number, .code = why.code(), .blamed = blamed, .why = why.what()};
   for (Rank r = 1; r < member_.world; ++r)

@@ -8,12 +8,12 @@
 //
 // Why all take them at the same round:
 //   1. Rank 0 decides alone, once, when all answers are there: "after R rounds", or "never".
-//   2. It decides before it ends its work of round R - 1, and what it says to a rank arrives in order. So who has heard
-//      its done of that round has heard the decision.
-//   3. Who begins round R has committed R - 1 by the done of all ranks, rank 0's among them; or it has committed it
-//      because another one had, says so in a farewell, and begins no round any more (hearing.cc).
-//   4. So whoever begins round R takes them, or nobody does. Who has not begun it keeps, and saves, those of its last
-//      commit, whatever it has heard: the survivors of a rank that is lost meanwhile have states that fit.
+//   2. It decides before it ends its work of round R - 1, and what it says to a rank arrives in order. So a rank that
+//      has heard its done of that round has heard the decision.
+//   3. A rank that begins round R has committed R - 1 by the done of all ranks, rank 0's among them. One that has
+//      committed it because another one had, and says so in a farewell, begins no round any more (hearing.cc).
+//   4. So all ranks that begin round R take them, or none does. A rank that has not begun it keeps, and saves, those of
+//      its last commit, whatever it has heard: the survivors of a rank that is lost meanwhile have states that fit.
 //   5. "Never" comes before anything of the next proposal, by the same order.
 // Should some rank take other choices all the same, the cards of the new layouts say so before anything is sent.
 //
@@ -38,7 +38,7 @@ class Proposing {
     std::uint64_t after = 0;  // agreed, switched: so many rounds of this session
     Status why = {};          // refused
   };
-  // What is to be done aside, by whoever asks first: build what `text` needs, or throw away what was built.
+  // Work to be done aside, by whoever asks first: build what `text` needs, or throw away what was built.
   struct Work {
     std::uint32_t number = 0;
     bool builds = false;
@@ -51,7 +51,7 @@ class Proposing {
   bool has_work() const { return !gone_.empty() || has_text(); }
   std::optional<Work> next_work();
   void built(Answer answer);
-  // After so many rounds: whether what was proposed counts from now on.
+  // After so many rounds: true if the proposal counts from now on.
   bool switch_over(std::uint64_t ended);
 
   // ---- Rank 0
@@ -88,7 +88,7 @@ class Proposing {
     std::size_t whole = 0;
     std::string text;
   };
-  // What this rank builds or has built.
+  // The choices that this rank builds or has built.
   struct Staged {
     enum class Stage : std::uint8_t { kNone, kBuilds, kBuilt, kFailed, kAgreed };
     Stage stage = Stage::kNone;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks say about choices, in every order that the control channel allows, and what they may not say.
+// The messages of ranks about choices, in every order that the control channel allows, and what they may not say.
 #include "engine/peers/proposing.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who is to blame: a function of what ranks have said, and of nothing else. No clocks, no threads, no transport;
-// ranks that heard the same testimonies reach the same verdict (docs/errors.md, "Who is named").
+// The verdict on who is to blame: a function of what ranks have said, and of nothing else. No clocks, no threads, no
+// transport; ranks that heard the same testimonies reach the same verdict (docs/errors.md, "Who is named").
 //
 // A rank that fails says once what it found, and whom it does not hear. A rank that fails because another one
 // said so repeats that one's finding, and adds whom it does not hear itself.
@@ -25,7 +25,7 @@ enum class Finding : std::uint8_t {
   kCount
 };
 
-// What ends a session, as it is found. witness: who found it, where that is not this rank.
+// The trouble that ends a session, as it is found. witness: the rank that found it, where that is not this one.
 struct Trouble {
   Finding finding{};
   Status why;
@@ -51,12 +51,12 @@ Status judge(Rank mine, const Testimonies& said);
 // The round that failed: the first that nobody among those who spoke has committed.
 std::uint32_t failed_round(const Testimonies& said);
 
-// What a transport's word that a peer is gone is evidence of: an end that it saw, or (kTimeout) silence alone.
+// A transport's word that a peer is gone is evidence of an end that it saw, or (kTimeout) of silence alone.
 inline Finding lost(const Status& gone) {
   return gone.code() == Code::kTimeout ? Finding::kSilent : Finding::kGone;
 }
 
-// Whether some testimony says that nothing more can be heard of this rank, or nothing that counts.
+// True if some testimony says that nothing more can be heard of this rank, or nothing that counts.
 bool given_up(Rank rank, const Testimonies& said);
 
 }  // namespace tithe::engine

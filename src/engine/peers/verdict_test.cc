@@ -38,7 +38,7 @@ TEST(Verdict, ALinkBetweenTwoThatAreHeardIsNobodysFault) {
   for (const Rank mine : {0, 1, 2}) EXPECT_EQ(judge(mine, said).peer(), Status::kNoPeer);
 }
 
-// Who spoke went because of another one; and nothing is said twice.
+// The rank that spoke went because of another one; and nothing is said twice.
 TEST(Verdict, TheMessengerIsNotTheOneToName) {
   Testimonies said(3);
   said[0] = {Finding::kGone, Code::kPeerLost, 0, 1, 3, {}, "rank 1 is gone: Connection reset"};

@@ -25,7 +25,7 @@ struct TensorLayout {
 // kInvalid for a tensor without key or data, one that is not aligned, rows that do not fit, and too many values.
 Status check_bucket(std::span<const Tensor> bucket);
 
-// Of keys, sizes, types and rows, in order.
+// A hash of keys, sizes, types and rows, in order.
 std::uint64_t layout_hash(std::span<const Tensor> bucket);
 bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket);
 

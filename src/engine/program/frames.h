@@ -55,7 +55,7 @@ class Frames {
     return std::span(program_.indices).subspan(r.first, r.count);
   }
   Rank maker(int slot) const { return makers(slot)[0]; }
-  // Of a frame that was checked or made here.
+  // Only for a frame that was checked or made here.
   ParsedFrame parsed(int slot) const {
     const State& s = (*this)[slot];
     return {{.flags = s.flags, .source = static_cast<std::uint16_t>(maker(slot)), .parts = s.parts},

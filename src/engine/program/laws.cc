@@ -259,7 +259,7 @@ Status Unit::merge_nothing(const Step&, const Where&, int) { return {}; }  // en
 
 // ---- store(c, F): the payloads of the result
 
-// Of all frames, in the order of the graph.
+// The payloads of all frames, in the order of the graph.
 Status Unit::all_payloads(const Step& step, const Where&, int lane, std::span<const ByteView>& payloads) {
   std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
   std::size_t k = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a graph's verbs mean under each law: one row per law. docs/flow.md prints its words; compile() and the steps of
-// a Unit go by the rest.
+// The meaning of a graph's verbs under each law: one row per law. docs/flow.md prints its words; compile() and the
+// steps of a Unit go by the rest.
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,7 +37,7 @@ struct LawRow {
   // encode(c), where frames were merged into c. Where none were, the own values are encoded, whatever the law.
   Result<Made> (Unit::*encode_merged)(const Step&, const Where&, int lane);
   Status (Unit::*merge_frames)(const Step&, const Where&, int lane);
-  // Of store(c, F): the payloads that the result is made of.
+  // store(c, F): the payloads that the result is made of.
   Status (Unit::*result_of)(const Step&, const Where&, int lane, std::span<const ByteView>& payloads);
 };
 

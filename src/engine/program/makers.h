@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who made which frame, worked out from the graphs of all ranks: a frame's own word for it is its sender's, and blame
-// must not rest on that.
+// The maker of each frame, worked out from the graphs of all ranks: a frame's own word for it is its sender's, and
+// blame must not rest on that.
 //
 //   once   a session works it out once per strategy, however many layouts it has: at 64 ranks that is 30 ms
 //   apart  a KnownMakers may be asked by several threads, and what it gives never changes
@@ -19,10 +19,10 @@ class Makers {
   Makers(const Strategy& strategy, const Place& at);
 
   const Graph& graph() const { return graph_; }  // of this rank
-  // Whether some rank merges frames, so that a frame may hold the payloads of several.
+  // True if some rank merges frames, so that a frame may hold the payloads of several.
   bool any_merge() const { return any_merge_; }
-  // Of a recv or encode node of this rank: the rank that encoded the frame, then, in their order, the ranks whose
-  // payloads it joined to its own under the concat law.
+  // The makers of the frame of a recv or encode node of this rank: the rank that encoded it, then, in their order, the
+  // ranks whose payloads that one joined to its own under the concat law.
   const std::vector<Rank>& of(int node) const { return of_[static_cast<std::size_t>(node)]; }
 
  private:
@@ -31,7 +31,7 @@ class Makers {
   std::vector<std::vector<Rank>> of_;  // by node
 };
 
-// What a session has worked out so far.
+// The makers that a session has worked out so far.
 class KnownMakers {
  public:
   std::shared_ptr<const Makers> of(const Strategy& strategy, const Place& at);

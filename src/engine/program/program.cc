@@ -24,7 +24,7 @@ constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign
 
 class Compiler {
  public:
-  // What a strategy draws here.
+  // The graph that a strategy draws here, and who makes its frames.
   struct Drawn {
     const Graph* graph = nullptr;
     bool any_merge = false;  // some rank merges frames, so that a frame may hold the payloads of several
@@ -55,7 +55,7 @@ class Compiler {
     for (const double r : ratios_) bytes = std::max(bytes, need(with_ratio(spec, r)));
     return bytes;
   }
-  // Of a frame that may hold such a payload of every rank.
+  // The payload bytes of a frame that may hold such a payload of every rank.
   std::size_t joined_bytes(std::size_t payload) const {
     return static_cast<std::size_t>(at_.world) * (8 + payload);
   }
@@ -185,7 +185,7 @@ void Compiler::add_slots(const Template& t, const Payloads& payloads, const std:
   frames_.push_back(at);
 }
 
-// Of a merge: so many of its frames, the first ones, come from lower ranks.
+// The number of a merge's frames, its first ones, that come from lower ranks.
 int Compiler::lower_makers(const Step& merge, const Part& part, const Template& t,
                            const Makers& makers) const {
   int lower = 0;

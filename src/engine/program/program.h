@@ -13,16 +13,16 @@
 //          belongs to the step that writes it until the steps that wait for that one read it.
 // Window   parts begin in the plan's order, and one only when all parts up to PartLayout::begins_after are over: so it
 //          may have their memory, and a bucket needs no more than four of its largest parts do, or kLeastWindow. It
-//          cannot deadlock: take the first part that is not over everywhere. Those before it are over on all ranks, so
+//          cannot deadlock: take the first part that is not over everywhere. All before it are over on all ranks, so
 //          it has begun on all, its receives are posted, and nothing that it waits for waits for a later one.
 // Urgency  a part's priority; of equals, what leads to a send (ready.h says why).
 // Stages   a part whose hosts are treated apart has an exchange inside them first, then the phases of its codec between
 //          them.
 // Order    what the graph says, and: sends of a part to one peer leave one after the other; a phase touches a chunk
-//          once the phase before has stored it. Who touches a chunk first brings its values in, and the last phase's
-//          store puts the result where the caller has it: no chunk waits for others of its part, unless clipping needs
-//          the norm of them all.
-// Failure  none: the parts have passed choose_laws. What ranks may not agree on is compared before (Card).
+//          once the phase before has stored it. The step that touches a chunk first brings its values in, and the last
+//          phase's store puts the result where the caller has it: no chunk waits for others of its part, unless
+//          clipping needs the norm of them all.
+// Failure  none: the parts have passed choose_laws. Things that ranks may not agree on are compared before (Card).
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -91,8 +91,8 @@ struct Level {
   std::vector<int> steps;
 };
 
-// Of a chunk: this rank among those that may lead it, which are those that have values of their own and encode it for
-// others than their host's; and how many payloads come together in its result.
+// This rank's turn at a chunk: its place among the ranks that may lead it, which are those that have values of their
+// own and encode it for others than their host's; and how many payloads come together in the chunk's result.
 struct Turn {
   int at = -1;  // -1: it does not
   int of = 1;
@@ -144,7 +144,7 @@ class Templates;
 Program compile_unverified(const Plan& plan, const Place& at, const Graph& graph, bool any_merge,
                            Templates& templates, bool copied = false);
 
-// What a part needs while it is under way, in bytes of frames: the same on all ranks (Program, "Window").
+// A part's need while it is under way, in bytes of frames: the same on all ranks (Program, "Window").
 std::size_t bytes_under_way(const Part& part, const StrategyCost& cost, std::span<const double> ratios = {});
 
 }  // namespace tithe::engine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which steps a plan becomes, and how the queue hands them out.
+// The steps that a plan becomes, and how the queue hands them out.
 #include "engine/program/program.h"
 
 #include <gtest/gtest.h>
@@ -134,8 +134,8 @@ TEST(Program, NoStepIsForAWholePart) {
   }
 }
 
-// What fp32 sends is what lies in memory, so others' payloads need no copy of it to come to: they are added where they
-// were received, and leave from there. A frame that is passed on is another one's, and stays as it came.
+// The payloads of fp32 are what lies in memory, so others' payloads need no copy of it to come to: they are added where
+// they were received, and leave from there. A frame that is passed on is another one's, and stays as it came.
 TEST(Program, AddsOntoWhatCameWherePayloadsAreTheValues) {
   for (const std::string_view strategy : {"server", "ring"})
     for (int world = 2; world <= 5; ++world)

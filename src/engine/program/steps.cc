@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of a unit's steps: what is the same under every law. What is not stands in laws.cc.
+// The bodies of a unit's steps, as far as they are the same under every law. The rest stands in laws.cc.
 //
 // Threads: a step runs on whatever compute lane takes it, with that lane's scratch, views and tagger. It holds no lock.
 // Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's share of the carry. The graph
@@ -215,7 +215,7 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
   return {};
 }
 
-// Whether one of them says that some rank was not finite, or one before has said so.
+// True if one of them says that some rank was not finite, or one before has said so.
 bool Unit::meets_nonfinite(std::span<const int> frames, const Where& w) {
   for (const int f : frames)
     if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
@@ -299,8 +299,8 @@ Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
   return {};
 }
 
-// Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. Of a plain codec it is
-// looked for block by block, while the values are in the nearest cache.
+// Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. With a plain codec it
+// is looked for block by block, while the values are in the nearest cache.
 Status Unit::write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                    bool& finite) {
   const Merge merge{.divide = member_.divide};
@@ -364,7 +364,8 @@ Status Unit::sound(const Step& step, const Where& w, int lane, int frame) {
   return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
 }
 
-// Whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is named.
+// The rank whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is
+// named.
 Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
   const Impl& by = impl(step);
   const Call c{.settings = settings(step), .phase = step.phase};

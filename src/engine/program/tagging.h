@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What speaks for the frames of a session: how they are tagged, if at all (docs/security.md), and their checksum.
+// The proofs that a session's frames carry: how they are tagged, if at all (docs/security.md), and their checksum.
 #include <string_view>
 
 #include "tithe/seam/frame.h"
@@ -8,12 +8,12 @@
 
 namespace tithe::engine {
 
-// What tags cover, by the word in SessionOptions::authenticate. kInvalid for another word.
+// The parts of a frame that tags cover, by the word in SessionOptions::authenticate. kInvalid for another word.
 enum class Authenticate : std::uint8_t { kAuto, kHeaders, kPayloads };
 Result<Authenticate> parse_authenticate(std::string_view word);
 
-// What checksums cover, by the word in SessionOptions::checksum. kInvalid for another word, and where tags are to cover
-// payloads that checksums do not.
+// The parts of a frame that checksums cover, by the word in SessionOptions::checksum. kInvalid for another word, and
+// where tags are to cover payloads that checksums do not.
 Result<Cover> parse_checksum(std::string_view word, Authenticate what);
 
 struct Tagging {
@@ -21,11 +21,12 @@ struct Tagging {
   Authenticate what = Authenticate::kAuto;
   Cover checksum = Cover::kFrame;
   std::size_t trailer() const { return on ? kFrameTrailerBytes : 0; }
-  // Of a frame for n values whose payload has at most `bound` bytes; the same on all ranks.
+  // The cover of a frame for n values whose payload has at most `bound` bytes; the same on all ranks.
   Cover cover(std::size_t bound, std::size_t n) const;
 };
 
-// Whether what comes over this transport without a right tag may be a stranger's. Else it is a peer's, and damaged.
+// True if bytes that come over this transport without a right tag may be a stranger's. Else they are a peer's, and
+// damaged.
 bool strangers_may_speak(const Transport& transport);
 
 }  // namespace tithe::engine

@@ -216,7 +216,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         Step check = step_of(StepKind::kCheck, exchange, c);
         check.slot = slot_of[k];
         check.peer = node.arg;
-        // What others are to read is checked before it leaves, so that nobody is blamed for what he passed on.
+        // A frame that others are to read is checked before it leaves, so that nobody is blamed for passing it on.
         if ((small || (plain && at_once_[k])) && !sent_[k] && readers_[k] == 1) {
           out_.check_of[static_cast<std::size_t>(slot_of[k])] = static_cast<int>(out_.checks.size());
           out_.checks.push_back(check);

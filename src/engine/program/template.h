@@ -16,7 +16,7 @@
 
 namespace tithe::engine {
 
-// What a template depends on, at one place.
+// All that a template depends on, at one place.
 struct TemplateKey {
   const Strategy* strategy = nullptr;
   std::vector<Law> laws;  // by phase of the codec between hosts
@@ -29,7 +29,7 @@ struct TemplateKey {
 };
 
 struct Template {
-  // What a slot is for.
+  // The use of a slot.
   struct Room {
     std::size_t exchange = 0;
     Chunk chunk = 0;
@@ -56,7 +56,7 @@ inline std::size_t exchange_of(bool has_inside, Stage stage, std::size_t phase) 
 
 Template make_template(const TemplateKey& key, const Place& at, const Graph& graph);
 
-// Those of one place.
+// The templates of one place.
 class Templates {
  public:
   const Template& of(const TemplateKey& key, const Place& at, const Graph& graph) {

@@ -19,7 +19,7 @@ Plan plan_of(std::string_view codec, const Strategy& strategy, std::size_t parts
       Choices::of({.spec = *parse_spec(codec), .strategy = &strategy, .min_values = 0, .part_values = part}));
 }
 
-// Of all ranks' graphs; what a simulator asks of few is this.
+// Asks all ranks' graphs; a simulator asks few of them the same.
 bool any_merge(const Strategy& strategy, Place at) { return Makers(strategy, at).any_merge(); }
 
 TEST(Template, PartsThatDifferInSizeAloneShareOne) {
@@ -36,7 +36,7 @@ TEST(Template, PartsThatDifferInSizeAloneShareOne) {
   EXPECT_EQ(templates.size(), 3U) << "another law";
 }
 
-// Whether makers are known changes who is blamed, and nothing else.
+// Knowing the makers changes who is blamed, and nothing else.
 TEST(Template, WithoutMakersTheStepsAreTheSame) {
   for (const char* codec : {"fp32", "onebit", "topk", "scalecom", "powersgd:cols=10"})
     for (const Strategy* strategy : all_strategies()) {

@@ -24,7 +24,7 @@
 
 namespace tithe::engine {
 
-// What does not change while a session lives.
+// The facts that do not change while a session lives.
 struct Member {
   Rank me = 0;
   int world = 1;
@@ -53,7 +53,7 @@ struct ChunkState {
   ByteView context;
 };
 
-// What a step works on, by reference.
+// The data that a step works on, by reference.
 struct Where {
   const Part& part;
   const PartLayout& layout;
@@ -71,7 +71,7 @@ class Unit {
   // ratios: all that use_ratio() may be given. comes: carry::Buffers.
   Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
        std::span<const carry::Own> comes = {});
-  // What one needs, in words, with the tensor that is the largest: for where there was no memory for it.
+  // The needs of one in words, with the largest tensor: for where there was no memory for it.
   static std::string needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
                            std::span<const double> ratios);
   Unit(const Unit&) = delete;
@@ -104,7 +104,7 @@ class Unit {
   // All steps have run: fills the bucket with NaN where some rank was not finite.
   void end();
   bool finite() const { return finite_; }
-  // Whether some value of the result is beyond what is carried on (carry::kMostCarried).
+  // True if some value of the result is beyond what is carried on (carry::kMostCarried).
   bool excessive() const { return excessive_; }
 
   // The carry moves on (keep), or stays as it was and the bucket is filled with NaN. Returns the sum that decay has
@@ -154,7 +154,7 @@ class Unit {
   Status merge(const Step& step, int lane);
   Status store(const Step& step, int lane);
 
-  // What they are made of.
+  // The pieces that steps are made of.
   Result<Encoded> encode_into(const Step& step, const Where& w, int lane, Bytes out);
   Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                 const Merge& merge);
@@ -164,7 +164,7 @@ class Unit {
   Status sound(const Step& step, const Where& w, int lane, int frame);
   // Not checked yet, of values of a plain codec: who reads it may check it on the way.
   bool reads_at_once(const Where& w, int frame) const;
-  // Of a plain codec: a piece of what this rank sends of the chunk. It lies in `room` where it is not there already.
+  // For a plain codec: a piece of what this rank sends of the chunk. It lies in `room` unless it is in memory already.
   Result<ByteView> own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room);
   // The result, as finite as it says.
   Status store_at_once(const Step& step, const Where& w, int lane);
@@ -176,7 +176,7 @@ class Unit {
 
   Result<Made> encode_values(const Step& step, const Where& w, int lane);
 
-  // What they mean under a law (laws.cc).
+  // The meaning of steps under a law (laws.cc).
   Result<Made> encode_own(const Step& step, const Where& w, int lane);
   Result<Made> encode_joined(const Step& step, const Where& w, int lane);
   Status merge_values(const Step& step, const Where& w, int lane);

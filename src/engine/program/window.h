@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which parts of a bucket may be under way at the same time, and where the memory of each lies: a part that begins when
-// an earlier one is over may have its place.
+// The parts of a bucket that may be under way at the same time, and where the memory of each lies: a part that begins
+// when an earlier one is over may have its place.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -16,7 +16,7 @@ struct Placed {
   std::vector<std::size_t> at;  // by part
   std::size_t size = 0;         // of all
 };
-// Those that may be under way together do not overlap.
+// Parts that may be under way together do not overlap.
 Placed place(std::span<const std::size_t> sizes, std::span<const int> begins_after);
 
 }  // namespace tithe::engine

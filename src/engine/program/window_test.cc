@@ -18,7 +18,7 @@ TEST(Window, BoundsWhatIsUnderWay) {
   EXPECT_EQ(begins_after(std::vector<std::size_t>{0, 0, 0}, 0), std::vector<int>(3, -1));
 }
 
-// Every part begins, whatever the sizes: it waits for earlier ones alone. Those that may be under way together have
+// Every part begins, whatever the sizes: it waits for earlier ones alone. Parts that may be under way together have
 // memory of their own, and all of it is little more than the window.
 TEST(Window, PartsThatAreUnderWayTogetherDoNotOverlap) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runner does for choices that are proposed (proposing.h).
+// The runner's work for choices that are proposed (proposing.h).
 //
 // Threads: propose() and proposed() on a caller's; take_proposal() and build() on the communication lane (or the caller
 // that waits, without lanes); the session's part of it on the thread of `aside_`, which holds no lock meanwhile.

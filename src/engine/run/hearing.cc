@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the control channel brings, and what this rank says on it.
+// The messages that the control channel brings, and those that this rank sends on it.
 //
 // Threads: the communication lane alone (or the caller that waits, without lanes), but for end_work, under the runner's
 // mutex; only send_notes lets go of it, while the transport takes a message.
 // Owners: one receive and one message stand per peer, in memory of its Peer; a peer's next note waits until the
 // transport is done with the last one.
-// Failure: a peer says what it may, or it is named. What does not carry the job's tag was said by nobody, where
+// Failure: a peer says what it may, or it is named. A message without the job's tag was said by nobody, where
 // strangers may speak; over connections that have proved the key it is the peer's, and damaged.
 #include <fmt/format.h>
 
@@ -178,13 +178,13 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
   fail({t.finding, {t.code, t.what, t.blamed}, t.witness});
 }
 
-// Of a rank that this one does not hear, by one that does.
+// An echo tells of a rank that this one does not hear, by one that does.
 void Runner::take_echo(Rank peer, const Echo& echo) {
   if (echo.of == member_.me || echo.of == peer || !parting_.parting()) return;
   if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony.round);
 }
 
-// Who says that it has committed a round knows that all ranks had ended their work.
+// A rank that says that it has committed a round knows that all ranks had ended their work.
 void Runner::learn_of_commit(std::uint32_t uncommitted) {
   if (!rounds_.waits() || uncommitted <= rounds_.round()) return;
   rounds_.agree();
@@ -205,7 +205,7 @@ void Runner::end_work() {
 }
 
 void Runner::settle_round() {
-  // What this rank has said in its farewell stays true: from then on only another one's commit counts.
+  // This rank's farewell has to stay true: once it is sent, only another one's commit counts.
   if (!rounds_.waits() || parting_.told()) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
@@ -227,8 +227,8 @@ bool Runner::owes_notes() const {
   return false;
 }
 
-// What matters most to each peer, if its last note is done with: what is decided, the end of a round, an answer, an
-// ask, what is proposed. A decision comes before the end of the round that it is about (proposing.h).
+// Sends each peer the note that matters most, if its last one is done with: a decision, the end of a round, an answer,
+// an ask, a piece of a proposal. A decision comes before the end of the round that it is about (proposing.h).
 void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {

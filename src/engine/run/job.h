@@ -11,7 +11,7 @@
 
 namespace tithe::engine {
 
-// What the trace calls a job's events; the texts are the recorder's.
+// The trace's names for a job's events; the texts are the recorder's.
 struct Labels {
   struct PartNames {
     std::string_view key, codec;

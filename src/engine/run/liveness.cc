@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is alive: the clocks of those that owe this rank something.
+// The clocks of the ranks that owe this one something: they tell who is alive.
 //
 // Two clocks per peer that is awaited:
 //   silence    since anything expected was heard: bytes of frames as they arrive, cards and done messages that this
 //              rank waits for, answers to its own asks, and the news that the peer has received more of what this
-//              rank sent. After `timeout` the peer is silent. What nobody asked for stops no clock.
+//              rank sent. After `timeout` the peer is silent. Bytes that nobody asked for stop no clock.
 //   standstill since anything was gained: the same without answers. A peer that answers is alive; after `patience`
 //              the one at the end of the chain of those that wait for each other is named.
 // A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
@@ -102,7 +102,7 @@ std::vector<Rank> Liveness::unheard() const {
   return out;
 }
 
-// Who owes this rank something, and since when.
+// The ranks that owe this one something, and since when.
 void Liveness::await() {
   std::fill(awaited_.begin(), awaited_.end(), Awaited{});
   const auto add = [&](Rank r, Instant since, bool owed, bool says) {
@@ -128,7 +128,7 @@ void Liveness::await() {
       if (r != member_.me && at(r).done < rounds_.ended()) add(r, rounds_.since(), true, true);
 }
 
-// What this rank tells a peer about itself.
+// This rank's report to a peer about itself.
 Report Liveness::report_to(Rank peer, std::uint32_t number) {
   Report r{
       .number = number, .round = rounds_.uncommitted(), .received = at(peer).received, .sent = at(peer).sent};

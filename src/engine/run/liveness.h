@@ -22,7 +22,7 @@ class Liveness {
   Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
            const Rounds& rounds, Transport& transport);
 
-  // Whether this rank waits for anything of others.
+  // True if this rank waits for anything of others.
   bool needed() const { return queue_.active() > 0 || rounds_.waits(); }
   void begin();  // to wait: whatever was not heard before counts against nobody
   void hear(Peer& peer, bool gained) { hear(peer, gained, transport_.now()); }
@@ -37,7 +37,7 @@ class Liveness {
   std::vector<Rank> unheard() const;  // whom this rank asked half a timeout ago and does not hear
 
  private:
-  // What this rank waits for from another one, and since when.
+  // The things that this rank waits for from another one, and since when.
   struct Awaited {
     bool owed = false;   // it has to send something
     bool says = false;   // and that on the control channel

@@ -124,7 +124,7 @@ bool Pacer::fits(const Line& line) const {
 
 std::optional<Pacer::Choice> Pacer::choose() const {
   if (waiting_ == 0) return std::nullopt;
-  // Whose turn it is, or the next peer for whom something waits.
+  // The peer whose turn it is, or the next one for whom something waits.
   const std::size_t begin = given_ >= pacing_.window ? turn_ + 1 : turn_;
   for (std::size_t k = 0; k < lines_.size(); ++k) {
     const std::size_t turn = (begin + k) % lines_.size();

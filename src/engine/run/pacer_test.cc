@@ -95,7 +95,7 @@ TEST(Pacer, turned_several_at_once) {
   EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{3});
 }
 
-// What fits into one window together waits for nobody.
+// Frames that fit into one window together wait for nobody.
 TEST(Pacer, turned_small_frames_go_together) {
   Pacer p = pacer(100, 1);
   for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, static_cast<OpId>(to), to, 30});
@@ -151,7 +151,7 @@ TEST(Pacer, ordered_what_is_urgent_overtakes) {
   EXPECT_EQ(left, (std::vector<OpId>{3, 1, 2}));
 }
 
-// What is urgent may be what nobody has begun to receive: what they wait for passes it.
+// An urgent frame may be one that nobody has begun to receive: the frame that they wait for passes it.
 TEST(Pacer, first_also_where_something_is_more_urgent) {
   Pacer p = pacer(10, 1);
   p.offer({7, 9, 1, 1, 10});

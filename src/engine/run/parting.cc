@@ -7,18 +7,19 @@
 // The rule of blame (docs/errors.md has it for users; verdict.cc is it):
 //   1. A rank that fails says so to all others, once: what it found, about whom, whom it does not hear, and which
 //      round it has not committed. A rank that hears of a failure fails too, and repeats the finding.
-//   2. It waits until every rank has spoken that any rank hears; or until the grace is over. What a rank says reaches
+//   2. It waits until every rank has spoken that any rank hears; or until the grace is over. A rank's words reach
 //      those who do not hear it through those who do (relay): else the two ends of a link that is cut would each name
 //      the other, and all others nobody.
-//   3. The verdict is a function of what was said. What was seen outright (wrong bytes, a leave, an end that the
-//      transport saw) counts before silence, silence before idleness, idleness before a link that is stuck.
+//   3. The verdict is a function of what was said. Trouble that was seen outright (wrong bytes, a leave, an end
+//      that the transport saw) counts before silence, silence before idleness, idleness before a link that is stuck.
 //   4. Silence is counted: the rank that most do not hear is named. Whoever hears nobody, of several, accuses itself.
 //      Two that do not hear each other, and are both heard: their link, and nobody.
-// Why a frame in a wrong place accuses its sender at once: a rank that gives up withdraws what it has not sent. What it
-// withdraws keeps its place on its channel (Transport, in_place), and what the transport was not given yet is the last
-// of its channel, since sends on one channel wait for each other. So whatever an innocent rank does, no frame of it
-// comes in the place of another; who swaps its frames is accused like who changes them. A receive that meets a message
-// that was withdrawn accuses nobody: its sender says why on the control channel, or goes without a word and is gone.
+// Why a frame in a wrong place accuses its sender at once: a rank that gives up withdraws what it has not sent. A frame
+// that it withdraws keeps its place on its channel (Transport, in_place), and one that the transport was not given yet
+// is the last of its channel, since sends on one channel wait for each other. So whatever an innocent rank does, no
+// frame of it comes in the place of another; a rank that swaps its frames is accused like one that changes them. A
+// receive that meets a message that was withdrawn accuses nobody: its sender says why on the control channel, or goes
+// without a word and is gone.
 // The round that failed is the first that nobody who spoke has committed: a rank whose own work of a round is
 // complete commits it when it learns that another one has.
 //
@@ -124,14 +125,14 @@ void Parting::tell(Transport& transport, const std::vector<Peer>& peers, const V
   const ByteView farewell = rest.first(write_farewell({t.code, t.blamed, uncommitted, t.what}, voice, rest));
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers[static_cast<std::size_t>(r)];
-    // Who sent what came damaged is told all the same, where the transport still takes it.
+    // A peer whose bytes came damaged is told all the same, where the transport still takes it.
     if (r == member_.me || (p.gone && p.why_gone.code() != Code::kCorrupt)) continue;
     for (const ByteView frame : {evidence, farewell})
       if (transport.send(r, kControlChannel, frame, control_op(kFarewellOp, r)).ok()) ++in_flight_;
   }
 }
 
-// Whether this rank need not wait for the words of this one.
+// True if this rank need not wait for the words of that one.
 bool Parting::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
   const Testimony& mine = *said(member_.me);
   const auto hears = [&](Rank r) {
@@ -150,7 +151,7 @@ bool Parting::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
 
 bool Parting::settle(Instant now, const std::vector<Peer>& peers, bool undecided) {
   const nanoseconds since = now - since_;
-  // Who withdraws needs to know only whether the round that it had ended is committed by others.
+  // A rank that withdraws needs to know only whether the round that it had ended is committed by others.
   const bool asks = !withdrawn_ || undecided;
   const nanoseconds grace =
       withdrawn_ ? milliseconds(300)

@@ -21,17 +21,17 @@ class Parting {
   bool parting() const { return life_ == Life::kParting; }
   bool over() const { return life_ == Life::kOver; }
   bool told() const { return told_; }
-  // What calls answer: ok until the verdict, which a caller that withdrew knows beforehand.
+  // The answer to calls: ok until the verdict, which a caller that withdrew knows beforehand.
   Status verdict() const { return over() || withdrawn_ ? verdict_ : Status{}; }
   const std::optional<Testimony>& said(Rank rank) const { return said_[static_cast<std::size_t>(rank)]; }
 
   void withdraw();                            // this rank's own caller ends it; begin() follows
   void begin(Testimony mine, Instant now);    // of an open session
   bool hear(Rank peer, Testimony testimony);  // false: it has spoken before, and once is what counts
-  // Of a rank that this one does not hear, by `peer`. True where that is news.
+  // An echo by `peer` of a rank that this one does not hear. True where that is news.
   bool hear_of(Rank peer, const Echo& echo);
-  // Before tell(): who says that it does not hear this rank, if that is why the session ends; -1: nobody. And that this
-  // rank does not hear it either.
+  // Before tell(). missed_by(): the rank that says that it does not hear this one, if that is why the session ends; -1:
+  // none. miss(): this rank does not hear it either.
   Rank missed_by() const;
   void miss(Rank rank);
 
@@ -41,7 +41,7 @@ class Parting {
   // After tell(): what others said, to those who do not hear them.
   void relay(Transport& transport, const std::vector<Peer>& peers, const Voice& voice);
   void sent() { --in_flight_; }
-  // Whether the others have said what they had to say, or had the time for it. Then the session is over. undecided: it
+  // True if the others have said what they had to say, or had the time for it. Then the session is over. undecided: it
   // is not known yet whether they have committed the round that this rank had ended.
   bool settle(Instant now, const std::vector<Peer>& peers, bool undecided);
 

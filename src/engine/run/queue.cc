@@ -79,7 +79,7 @@ void Queue::begin_parts(Job& job) {
   }
 }
 
-// What a batch makes ready waits until all of it has run, so a batch is short: some ten microseconds of any codec.
+// Steps that a batch makes ready wait until all of it has run, so a batch is short: some ten microseconds of any codec.
 std::size_t Queue::take(std::span<Task> out, int lanes) {
   constexpr std::size_t kBatchWeight = 8192;
   const std::size_t share =

@@ -6,8 +6,8 @@
 //   free      a step is ready as soon as its part has begun and the steps that it waits for have run; jobs do not wait
 //             for each other
 //   ordered   sends to one peer on one channel are ready in the order of the graph (each waits for the one before)
-//   first     what is taken first is what ready.h says, not who was ready first
-//   several   what weighs little is taken several at a time: the lock is taken once for all of them
+//   first     ready.h says which step is taken first, not the order in which they became ready
+//   several   steps that weigh little are taken several at a time: the lock is taken once for all of them
 //   steady    once a job is added its rounds allocate nothing
 #include <span>
 #include <vector>
@@ -36,7 +36,7 @@ class Queue {
   // caller's to destroy.
   std::unique_ptr<Unit> forget(Job& job);
 
-  // What is ready from now on is ready since then.
+  // Steps that become ready from now on are ready since then.
   void at(std::int64_t now_ns) { now_ns_ = now_ns; }
 
   // A round of a job: all its steps are to come. It waits for cards, or for run() at once.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a session has done, in numbers and, while it is traced, event by event. Each lane writes for itself and waits
-// for no other; who reads adds up and sorts.
+// The Recorder keeps what a session has done, in numbers and, while it is traced, event by event. Each lane writes for
+// itself and waits for no other; the reader adds up and sorts.
 //
 //   bounded   the last 65,536 events are kept; for a file the first ones, until some lane has 262,144. How many more
 //             there were is counted
@@ -43,7 +43,7 @@ class Recorder {
   };
   Kept kept() const;  // so far, sorted by their end
 
-  // What events of a job are called.
+  // The names of a job's events.
   Labels labels(const Unit& unit);
   // A text that lives as long as this.
   std::string_view name(std::string_view text);
@@ -52,7 +52,7 @@ class Recorder {
   void note(const Task& task, std::uint32_t round, int lane, std::int64_t begin, std::int64_t end);
   // The last step of a job has run.
   void bucket(const Job& job, std::uint32_t round, std::int64_t begin, std::int64_t end);
-  // What a caller did; `op` lives as long as this.
+  // An event: a caller's call. `op` lives as long as this.
   void call(std::string_view op, std::uint32_t round, std::int64_t begin, std::int64_t end);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session's trace tells, and what it keeps.
+// The events that a session's trace tells, and those that it keeps.
 #include "engine/run/recorder.h"
 
 #include <gtest/gtest.h>

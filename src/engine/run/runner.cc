@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sleeps, and who wakes it. All that these conditions read changes under mutex_; the calls themselves are made by
-// Hold, right after the lock was let go of.
+// The threads that sleep, and who wakes them. All that these conditions read changes under mutex_; the calls themselves
+// are made by Hold, right after the lock was let go of.
 //
 //   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
 //                   more than sleep, and none for what the communication lane runs itself; ~Runner all
@@ -8,19 +8,19 @@
 //                   is over; ~Runner until nobody parts. done() wakes it for a job that somebody waits for,
 //                   settle_round() and take_farewell() for a round, complete_control() for a word that has gone out,
 //                   part() for the end of the session. With `interrupted` it also wakes by itself
-//   communication   in poll(), until something completes, wake() is called or its clock is over. Who gives it work
-//   lane            calls nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
+//   communication   in poll(), until something completes, wake() is called or its clock is over. Givers of work call
+//   lane            nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
 //                   (the last step of a session that parts); ~Runner calls wake() itself
 //
 // A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
-// that, who adds work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
+// that, added work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
 // One wake is enough for a poll, so the first nudge takes polling_ back, and its thread owes the wake: it makes it as
-// soon as it lets go. Who comes between finds polling_ taken back, and may rely on that. A wake that comes late ends
-// the poll after the one that it was for; the lane looks at the queues and polls again. What the lane gives to itself
-// while it completes operations (answers, notes) is seen in its next turn.
+// soon as it lets go. A thread that comes between finds polling_ taken back, and may rely on that. A wake that comes
+// late ends the poll after the one that it was for; the lane looks at the queues and polls again. Work that the lane
+// gives to itself while it completes operations (answers, notes) is seen in its next turn.
 //
-// A call is never lost either: who sleeps has looked, under the lock, and who changes what it looked at calls after the
-// change. Sleepers look again whenever they wake, so a call too many costs only time.
+// A call is never lost either: a sleeper has looked, under the lock, and whoever changes what it looked at calls after
+// the change. Sleepers look again whenever they wake, so a call too many costs only time.
 #include "engine/run/runner.h"
 
 #include <fmt/format.h>
@@ -335,7 +335,7 @@ Status Runner::present() const {
 
 // ---- Lanes
 
-// Runs what is next: one step, or several that weigh little. What they make ready is handed over in one go.
+// Runs what is next: one step, or several that weigh little. All that they make ready is handed over in one go.
 bool Runner::run_some(Hold& hold, int lane) {
   if (!parting_.open()) return false;
   std::vector<Task>& taken = taken_[static_cast<std::size_t>(lane)];
@@ -439,12 +439,12 @@ void Runner::withdraw() {
 // it is over: their memory is the jobs', and the caller's tensors are used by compute steps alone.
 bool Runner::part() {
   if (!parting_.told()) {
-    // Who does not hear this rank asked it again and again: where nothing of that came, neither hears the other.
+    // A peer that does not hear this rank asked it again and again. If nothing of that came, neither hears the other.
     if (const Rank witness = parting_.missed_by();
         witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
       parting_.miss(witness);
     parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
-    // What is withdrawn keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
+    // A withdrawn message keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));

@@ -14,10 +14,10 @@
 //             that a poll completes; the communication lane is woken once for all that a batch has made ready
 //
 // Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, agree.
-// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. Who takes
-//          several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps run, the
-//          transport polls or takes messages, a caller's own question is asked, and somebody is woken; the transport
-//          has locks of its own, and never calls back.
+// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. A thread that
+//          takes several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps
+//          run, the transport polls or takes messages, a caller's own question is asked, and somebody is woken; the
+//          transport has locks of its own, and never calls back.
 // Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
 //          operation, so it is destroyed before them. Each part below says what it owns.
 // Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
@@ -41,8 +41,8 @@
 
 namespace tithe::engine {
 
-// What a session does for choices that are proposed, without the runner's mutex: on a thread of its own, or without
-// lanes on the caller's.
+// A session's work for choices that are proposed, without the runner's mutex: on a thread of its own, or without lanes
+// on the caller's.
 struct Builder {
   std::function<Answer(std::uint32_t number, const std::string& text)> build;
   std::function<void(std::uint32_t number)> discard;
@@ -126,7 +126,7 @@ class Runner {
   };
   // By the transport's clock, everything: a simulated one passes at once.
   Instant instant() const { return transport_->now(); }
-  // Of a moment that the trace alone asks for.
+  // The time of a moment that the trace alone asks for.
   std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who decides for a session with codec "auto" what its tensors are sent as. The engine tells it what happens and
-// proposes what it says; src/automatic answers. It lives on rank 0; the other ranks hear of it by proposals.
+// The Advisor decides for a session with codec "auto" what its tensors are sent as. The engine tells it what happens
+// and proposes what it says; src/automatic answers. It lives on rank 0; the other ranks hear of it by proposals.
 //
 //   beside    it computes in the work that it gives to `aside`, and nowhere else for longer than a moment
 //   steady    handed() and round_over() allocate nothing while there is nothing to decide
@@ -23,7 +23,7 @@ class Advisor {
   virtual void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) = 0;
   // A round was committed; `last`: what became of what was proposed. The rules to propose, as JSON; empty: none.
   virtual std::string round_over(std::int64_t at_ns, const Proposal& last) = 0;
-  // What it said was not proposed.
+  // Its rules were not proposed.
   virtual void not_proposed(const Status& why) = 0;
 
   // For a state: what was decided, and where.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What examples/c/average.c does not call of the C ABI.
+// The calls of the C ABI that examples/c/average.c does not make.
 #include <gtest/gtest.h>
 
 #include <cstring>

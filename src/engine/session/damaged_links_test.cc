@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A bit that flips on its way between ranks, wherever it stands, and links that break: over the transport tcp, whose
 // connections pass through a relay. In all phases of a job: greetings, cards, frames, grants, the end of a round, a
-// proposal. What comes of it is an error that names who sent the bit, at once, or nothing.
+// proposal. The outcome is an error that names who sent the bit, at once, or nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -25,7 +25,7 @@ class Norms {
 
   explicit Norms(std::uint64_t every) : every_(every) {}
 
-  // Whether the round is measured with which so many will have been committed.
+  // True if the round is measured that brings the committed ones to this number.
   bool due(std::uint64_t committed) const {
     return every_ > 0 &&
            (committed % every_ == 0 || (committed < every_ && (committed & (committed - 1)) == 0));

@@ -20,7 +20,7 @@ using engine::Unit;
 
 constexpr std::uint64_t kRoundsToForget = 16;
 
-// What a call does. Where there is no memory for it, the session ends.
+// Makes the call. Where there is no memory for it, the session ends.
 template <typename Impl, typename Call>
 Status unless_starved(Impl& impl, std::string_view what, Call call) {
   try {
@@ -217,8 +217,8 @@ Status Session::Impl::commit_round(bool& ended) {
 }
 
 // A layout is gone once all of its tensors were synchronised through others, so many rounds after its own last one:
-// frameworks regroup buckets, and do not come back. What was synchronised when is the same on all ranks, so all of them
-// forget it after the same round; should it come back, it is new to all.
+// frameworks regroup buckets, and do not come back. All ranks synchronise the same tensors in the same rounds, so all
+// of them forget it after the same round; should it come back, it is new to all.
 void Session::Impl::forget_gone() {
   std::erase_if(entries_, [&](const std::unique_ptr<Entry>& e) {
     const bool gone = !e->kept.empty() && std::all_of(e->kept.begin(), e->kept.end(), [&](const Kept* kept) {

@@ -3,8 +3,8 @@
 //
 // Threads: build() and discard() on the runner's thread aside (without lanes on the caller's), under no lock but for
 // moments; switch_over() in commit(), on all ranks after the same round (engine/peers/proposing.h says why).
-// Owners: what is built belongs to `built_` until its round, then to the runner. What the old layouts held is freed
-//          aside.
+// Owners: all that is built belongs to `built_` until its round, then to the runner. All that the old layouts held is
+//          freed aside.
 #include <fmt/format.h>
 
 #include <algorithm>

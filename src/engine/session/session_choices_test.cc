@@ -200,7 +200,7 @@ TEST(SessionChoices, TheCInterfaceTakesChoicesAndALink) {
   EXPECT_TRUE(has(error.what, "such as 10Gb/s")) << error.what;
 }
 
-// What is left out of a rule is the session's, and with it the schedule.
+// A setting that a rule leaves out is the session's, and so is the schedule then.
 TEST(SessionChoices, AScheduleMovesWhatHasTheSessionsCodec) {
   SessionOptions options = with(R"({"a.*": {"strategy": "gather"}, "b.*": "topk:ratio=0.05"})");
   options.codec = "topk:ratio=0.01";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a Session is inside. session.cc is rounds and the public face, session_states.cc how it is saved, goes on and
+// The inside of a Session. session.cc is rounds and the public face, session_states.cc how it is saved, goes on and
 // takes a round back, session_reform.cc how it goes on with other ranks, session_changes.cc how choices change,
 // session_limits.cc what becomes of values and memory that are too large.
 #include <map>
@@ -82,12 +82,12 @@ class Session::Impl {
   Proposal proposal() const;
   std::vector<std::string> said();
   std::string choices() const;
-  // What the layout of this bucket takes, in words.
+  // The memory that the layout of this bucket takes, in words.
   std::string needs(std::span<const Tensor> bucket) const;
   // Ends the session, since this rank cannot take part.
   Status no_memory(const std::string& what);
   Status write_trace();
-  // What a call returns that may have met the end of the session.
+  // The status that a call returns if it may have met the end of the session.
   Status told(Status s) {
     if (!s.ok() && !runner_.status().ok()) (void)write_trace();
     return s;
@@ -112,7 +112,7 @@ class Session::Impl {
     bool open = false;  // part of the open round
   };
 
-  // What the round that was committed last has changed.
+  // The changes of the round that was committed last.
   struct Undo {
     bool possible = false;                        // it can be taken back
     bool finite = false;                          // else it was dropped
@@ -124,7 +124,7 @@ class Session::Impl {
     double sum_let_go = 0;
   };
 
-  // What a proposal needs, built while the rounds go on.
+  // The things that a proposal needs, built while the rounds go on.
   struct Built {
     std::uint32_t number = 0;  // of the proposal
     std::shared_ptr<const Choices> choices;
@@ -197,7 +197,7 @@ class Session::Impl {
   engine::RulesMet met_{*choices_};
   bool met_all_ = false;  // so far as a round can tell
   engine::Norms norms_{options_.measure};
-  // Of the open round: when its first and its last bucket came. Of all rounds: how long they took.
+  // When the open round's first and last bucket came; then how long all rounds took.
   std::int64_t first_handed_ns_ = 0, last_handed_ns_ = 0;
   std::uint64_t gradient_bytes_ = 0, exchange_ns_ = 0, exposed_ns_ = 0;
   std::vector<std::unique_ptr<Entry>> entries_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session does where numbers are too large to be carried, and where memory is not to be had.
+// The session's limits: numbers that are too large to be carried, and memory that is not to be had.
 #include <fmt/format.h>
 
 #include "base/finite.h"

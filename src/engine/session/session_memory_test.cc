@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session holds: docs/flow.md, "Memory".
+// The memory that a session holds: docs/flow.md, "Memory".
 #include <gtest/gtest.h>
 
 #ifdef __linux__
@@ -266,7 +266,7 @@ TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
   });
 }
 
-// What is left unsent, and then the copies that the first round makes of values in another type.
+// First there is no memory for what is left unsent, then for the first round's copies of values in another type.
 TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
   struct Case {
     const char* codec;

@@ -338,7 +338,8 @@ TEST(Session, quiet) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-// Of session.h and plan.h: the words at the start of a line at the top, two spaces or more before what they say.
+// The promises of session.h and plan.h: the words at the start of a line at the top, two spaces or more before what
+// they say.
 TEST(Promises, EachHasATestOfItsName) {
   for (const auto& [header, suite] : {std::pair{"session.h", "Session"}, std::pair{"seam/plan.h", "Plan"}}) {
     std::ifstream file(std::string(TITHE_SOURCE_DIR "/include/tithe/") + header);

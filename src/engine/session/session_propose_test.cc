@@ -158,7 +158,8 @@ TEST(Session, changed_choices_lose_nothing) {
   EXPECT_EQ(ranks[0].proposal().state, State::kSwitched);
 }
 
-// What is owed when a codec comes that keeps nothing goes on until it is sent; new losses count from then on as well.
+// A debt that is there when a codec comes that keeps nothing is owed until it is sent; new losses count from then on as
+// well.
 TEST(SessionPropose, ACodecWithoutFeedbackSendsWhatWasOwed) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session goes on with other ranks. What it is inside is made anew for their world, from the state of the last
+// A session goes on with other ranks. Its inside is made anew for their world, from the state of the last
 // commit; then the pointer changes, and the old one goes with its lanes and its transport.
 #include <fmt/format.h>
 

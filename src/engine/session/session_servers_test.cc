@@ -30,7 +30,7 @@ SessionOptions with(const Spec& spec, int servers) {
   return {.spec = spec, .servers = servers, .lanes = 0, .average = false, .min_values = 16, .seed = 3};
 }
 
-// What a server has in its tensors is no gradient.
+// The values in a server's tensors are no gradient.
 Values zeros() {
   Values out;
   for (const std::size_t n : kSizes) out.emplace_back(n);

@@ -85,7 +85,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
 Result<std::vector<std::uint8_t>> Session::Impl::state() { return saved(true); }
 Result<std::vector<std::uint8_t>> Session::Impl::common_state() { return saved(false); }
 
-// What a session needs to go on from a state, whoever's it is.
+// The checks before a session goes on from a state, whoever's it is. Returns the state's choices.
 Result<std::shared_ptr<const Choices>> Session::Impl::fits(const SavedHead& head,
                                                            const Store::Map& saved) const {
   Result<std::shared_ptr<const Choices>> choices = choices_of(head);
@@ -252,7 +252,7 @@ std::string Session::Impl::name_of(Rank rank) const {
   return options_.members.empty() ? std::to_string(rank) : options_.members[static_cast<std::size_t>(rank)];
 }
 
-// What ranks show each other of who they are, and of whose states they go on from.
+// The text in which ranks show each other who they are, and whose states they go on from.
 std::string Session::Impl::ranks_text() const {
   std::string out;
   if (!options_.members.empty()) {

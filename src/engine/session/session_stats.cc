@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session tells of itself in numbers; recorder.h has what lanes add up.
+// The numbers that a session tells of itself; recorder.h has what lanes add up.
 #include <algorithm>
 #include <map>
 

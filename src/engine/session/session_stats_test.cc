@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stats() and tensor_stats() tell of rounds: norms, bytes and times.
+// The numbers of rounds from stats() and tensor_stats(): norms, bytes and times.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -176,7 +176,7 @@ TEST(Session, MomentumFollowsItsDefinition) {
       }
 }
 
-// What waits is worth less every round; what is sent is sent whole.
+// A value that waits is worth less every round; what is sent is sent whole.
 TEST(Session, DecayForgetsAPartOfWhatWaits) {
   Ranks ranks(open_loop(2),
               {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
@@ -351,7 +351,7 @@ TEST(Session, steady_rounds_allocate_nothing) {
                                                        {"topk:ratio=0.05", "warmup:12+theta:1+recover"},
                                                        {"dgc:ratio=0.05,feedback=momentum", "none"}};
   // How many frames wait in a queue at once depends on what the machine does besides, so a queue may still grow after
-  // any number of rounds. What a round allocates by itself, it allocates every time.
+  // any number of rounds. A round's own allocations come every time.
   for (const auto& [codec, schedule] : kinds)
     for (const int lanes : {0, 2}) {
       int least = 1;

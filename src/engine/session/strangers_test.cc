@@ -15,7 +15,7 @@ using testing::Ranks;
 const Secret kKey{7};
 constexpr OpId kStrange = ~OpId{0} >> 1;
 
-// What rank 1 sends, as an attacker on its line to rank 0 passes it on.
+// The messages of rank 1, as an attacker on its line to rank 0 passes them on.
 class Tapped final : public testing::ForwardingTransport {
  public:
   using Tap = std::function<void(Transport& line, Channel channel, ByteView bytes)>;  // before it is sent

@@ -55,8 +55,8 @@ class Descriptor {
   int error_ = 0;  // of the write that failed
 };
 
-// How many sessions of a rank of this process have asked for this name, this one included. What they share is the
-// folder, not each other.
+// How many sessions of a rank of this process have asked for this name, this one included. They share the
+// folder, and nothing else.
 int count_session(const std::string& asked, int rank) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, int> counts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session leaves behind where TITHE_TRACE or SessionOptions::trace asks for it.
+// The file that a session leaves behind where TITHE_TRACE or SessionOptions::trace asks for it.
 #include "engine/session/trace_file.h"
 
 #include <gtest/gtest.h>
