@@ -270,7 +270,7 @@ class Session {
   //   is lost         what it had left unsent goes by `lost` where its state is among them; else nobody knows it, and
   //                   the rank is booked (SessionStats::ranks_lost, said())
   //   is new          it begins with nothing unsent, and needs any one of the states
-  // What codecs remember is the same on all ranks, so any state has it; where this world cuts tensors in other places
+  // Any state has what codecs remember: it is the same on all ranks; where this world cuts tensors in other places
   // all begin without. States of lost ranks are given to all ranks or to none: in the next round kMismatch names a rank
   // that went on from others. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
   // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
