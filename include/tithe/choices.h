@@ -24,7 +24,7 @@
 
 namespace tithe {
 
-// One rule as it is written. What it leaves out is as the session's options say.
+// One rule as it is written. The session's options say what it leaves out.
 struct Rule {
   // A key; or a pattern in which `*` stands for any characters, `?` for one. "=a*b" is the key "a*b" itself.
   std::string match = "*";
@@ -51,7 +51,7 @@ Result<std::vector<Rule>> parse_rules(std::string_view json);
 std::string to_json(std::span<const Rule> rules);
 // "> 1000, < 5000"; empty where it takes all sizes.
 std::string size_text(const Rule& rule);
-// Of rule `number`, counted from 1, for messages: rule 2 ('*.bias').
+// The name of rule `number`, counted from 1, in messages: rule 2 ('*.bias').
 std::string label(const Rule& rule, std::size_t number);
 
 // The cost of a part by a strategy (src/plan/pace.h).
@@ -69,7 +69,7 @@ struct Way {
   friend bool operator==(const Way&, const Way&) = default;
 };
 
-// What one tensor gets.
+// All that is chosen for one tensor.
 struct Choice {
   Spec spec;
   std::optional<Spec> inside = {};
@@ -86,7 +86,7 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// What is known of the link between two ranks.
+// The link between two ranks, as far as it is known.
 struct Link {
   double bytes_per_second = 0;       // 0: nothing is known
   double seconds_per_frame = 50e-6;  // of a frame without values, from one rank's hands into the other's
@@ -99,8 +99,8 @@ Result<Link> parse_link(std::string_view text);
 inline constexpr std::size_t kUsualMinValues = 4096;
 inline constexpr std::size_t kUsualPartValues = std::size_t{1} << 22;
 
-// What the session's options say of all tensors. Where the link is known, min_values and part_values that have their
-// usual values follow from it, the codec, the strategy and the world (src/plan/pace.h); what is said stays.
+// The choices for all tensors, from the session's options. Where the link is known, min_values and part_values that
+// have their usual values follow from it, the codec, the strategy and the world (src/plan/pace.h); other values stay.
 struct Usual {
   Spec spec;
   const Strategy* strategy = nullptr;        // nullptr: "auto"
@@ -155,9 +155,9 @@ class Choices {
   std::vector<Choice> choices_;  // by rule; then of small tensors, and of the rest
 };
 
-// Whether `key` fits a rule's `match`.
+// True if `key` fits a rule's `match`.
 bool matches(std::string_view match, std::string_view key);
-// Whether `match` is one key, not a pattern; and which.
+// True if `match` is one key, not a pattern; key_named() gives that key.
 bool names_one_key(std::string_view match);
 std::string_view key_named(std::string_view match);
 

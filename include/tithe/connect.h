@@ -20,7 +20,7 @@ namespace tithe {
 using Token = std::vector<std::uint8_t>;
 inline constexpr std::size_t kLeastTokenBytes = 16;
 
-// Who this process is, and where rank 0 can be met.
+// This process's place in the job, and where rank 0 can be met.
 struct Launch {
   Rank rank = 0;
   int world = 1;
@@ -58,7 +58,7 @@ AllGather meet(const Launch& launch);
 
 // ---- Transports, as transports.def lists them
 
-// What every transport between processes needs to open.
+// Everything that a transport between processes needs to open.
 struct ConnectOptions {
   Rank rank = 0;
   int world = 1;
@@ -72,14 +72,14 @@ struct ConnectOptions {
 };
 ConnectOptions connect_options(const Launch& launch);  // its rank, world, token and timeout; meets as it says
 
-// What stands behind the colon of a text such as `ucx:transports=tcp,devices=eth0`.
+// One option behind the colon of a text such as `ucx:transports=tcp,devices=eth0`.
 struct TransportOption {
   std::string_view name;
   std::string_view fallback;
   std::string_view doc;  // one line
 };
 
-// What a transport finds on this machine, with the environment as it is.
+// A transport's findings on this machine, with the environment as it is.
 struct TransportLook {
   std::string version = {};             // of the library underneath; empty: none
   std::vector<std::string> ways = {};   // by which it can reach other ranks: "tcp/eth0"
@@ -99,8 +99,8 @@ struct TransportKind {
   Result<std::unique_ptr<Transport>> (*open)(const ConnectOptions&, std::span<const std::string> values);
   // Ranks as threads of this process, one transport each. nullptr: `open` is for threads too.
   std::vector<std::unique_ptr<Transport>> (*open_threads)(int world, ByteView key);
-  // Who made a connection has proved the key of the job on it, and all that a peer says comes over such ones: bytes
-  // without a right tag are a peer's that changed on their way, never a stranger's.
+  // True: the maker of each connection has proved the job's key on it, and all that a peer says comes over such ones.
+  // So bytes without a right tag are a peer's that changed on their way, never a stranger's.
   bool proves = false;
 };
 

@@ -7,7 +7,7 @@
 
 namespace tithe {
 
-// Of a tensor, a bucket or a frame: 4 TiB of fp32.
+// The most values of a tensor, a bucket or a frame: 4 TiB of fp32.
 inline constexpr std::size_t kMostValues = std::size_t{1} << 40;
 
 // How many values a frame that stands alone, in a file or in memory, may claim unless its reader says more: 256 MiB. A

@@ -21,12 +21,12 @@ namespace tithe {
 
 struct Board {
   using Text = std::vector<std::uint8_t>;
-  // Writes `value` where nothing stands under `key` yet. What stands there now.
+  // Writes `value` where nothing stands under `key` yet. Returns what stands there now.
   std::function<Result<Text>(const std::string& key, ByteView value)> put_first;
-  // What stands there; nullopt: nothing yet.
+  // The value under `key`; nullopt: nothing yet.
   std::function<Result<std::optional<Text>>(const std::string& key)> get;
 };
-// In a folder that all ranks reach and nobody else may write to: a file for each key.
+// A board in a folder that all ranks reach and nobody else may write to: a file for each key.
 Board board_in(const std::string& folder);
 
 struct Reunion {
@@ -55,7 +55,7 @@ struct Reunited {
 // rank. kInvalid: names that are wrong.
 Result<Reunited> reunite(const Reunion& reunion);
 
-// Whether somebody new waits for the epoch that begins next.
+// True if somebody new waits for the epoch that begins next.
 Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch);
 
 }  // namespace tithe

@@ -71,23 +71,23 @@ struct SessionOptions {
   // A name in strategies.def; or "auto": for each part what is fastest by what all ranks know, which are the codec, the
   // world, who shares a host and `link` (docs/strategies.md). Part of the plan, so it is the same on all ranks.
   std::string strategy = "auto";
-  // What happens to which tensor, as JSON (tithe/choices.h, docs/choices.md). Codec, strategy, min_values and
+  // The choices for each tensor, as JSON (tithe/choices.h, docs/choices.md). Codec, strategy, min_values and
   // part_values are what these leave out.
   std::string choices = {};
   std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
-  // What is known of the link between two ranks, such as "10Gb/s" or "1Gb/s+50us" (with what a frame costs). Then
+  // The link between two ranks, where it is known, such as "10Gb/s" or "1Gb/s+50us" (with what a frame costs). Then
   // min_values and part_values that have their usual values follow from it (tithe/choices.h). The same on all ranks.
   std::string link = {};
-  // Which ranks share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
+  // The ranks that share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
   // all ranks.
   std::string hosts = {};
-  // Who the ranks are, by rank, where that outlives a job: names of machines or replicas, each once, of 1 to 200 bytes.
+  // Names of the ranks, by rank, that outlive a job: of machines or replicas, each once, of 1 to 200 bytes.
   // The same on all ranks. Empty: "0", "1" and so on. States know them.
   std::vector<std::string> members = {};
   // How often the members have changed since the job began; the same on all ranks. Frames of another epoch are refused.
   std::uint64_t epoch = 0;
-  // The round that was committed last can be taken back (undo). What was unsent before it then stays until the next
-  // round begins: pages of it that the system may have between rounds without it (docs/flow.md, "Memory").
+  // The round that was committed last can be taken back (undo). Residuals from before it then stay until the next
+  // round begins: pages of them that the system may have between rounds without it (docs/flow.md, "Memory").
   bool undo = false;
   // So many ranks, the last ones, only serve: they sum for the others by strategy "server". They hand over the same
   // buckets, whose values count for nothing, and get the same result. The mean is over those that work.
@@ -106,12 +106,12 @@ struct SessionOptions {
   std::uint64_t seed = 0;        // of all random draws; equal on all ranks
   std::uint64_t run = 0;         // a number that frames of this job carry
   bool force_reference = false;  // slow truth: the last impl of every codec
-  // What a frame's tag covers between processes (docs/security.md): "headers", "payloads", or "auto", which covers
+  // The cover of a frame's tag between processes (docs/security.md): "headers", "payloads", or "auto", which covers
   // payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
   std::string authenticate = "auto";
-  // What a frame's checksum covers. "headers" is for network cards that round payloads on their way, as INCEPTIONN's
+  // The cover of a frame's checksum. "headers" is for network cards that round payloads on their way, as INCEPTIONN's
   // (docs/card.md): damage to a value is not noticed either, ranks end with different bits, and what is rounded off is
-  // lost. Of codec fp32 alone (kInvalid for another), the same on all ranks. Otherwise "frames": header and payload.
+  // lost. For codec fp32 alone (kInvalid for another), the same on all ranks. Otherwise "frames": header and payload.
   std::string checksum = "frames";
   // How many bytes of frames may be under way to one peer: "off", or "window=BYTES"; with ",rotation=on" one peer is
   // fed at a time, or so many as a number says (docs/pacing.md). Results are the same bits either way.
@@ -130,8 +130,8 @@ struct SessionOptions {
 struct SessionStats {
   std::uint64_t rounds = 0;          // committed
   std::uint64_t rounds_dropped = 0;  // non-finite by agreement
-  // What was left unsent of tensors and is let go, because it was beyond 2^63 (docs/footguns.md, "One spike"): values
-  // that were not zero, and their sum.
+  // Residuals of tensors that are let go, because they were beyond 2^63 (docs/footguns.md, "One spike"): values that
+  // were not zero, and their sum.
   std::uint64_t values_let_go = 0;
   double sum_let_go = 0;
   double sum_forgotten = 0;  // by feedback=decay: of all that it took from residuals in committed rounds
@@ -139,7 +139,7 @@ struct SessionStats {
   std::uint64_t epoch = 0;  // of its members, as it was opened or reformed last
   // Ranks that were lost with what they had left unsent, which nobody knows; the same on all ranks.
   std::uint64_t ranks_lost = 0;
-  // What lost ranks had left unsent and is given up, where that is known: values that were not zero, and their sum.
+  // Residuals of lost ranks that are given up, where they are known: values that were not zero, and their sum.
   // Booked on one rank, so that sums over ranks are right.
   std::uint64_t values_lost = 0;
   double sum_lost = 0;
@@ -155,13 +155,13 @@ struct SessionStats {
   std::uint64_t gradient_bytes = 0;  // of the gradients that this rank handed over, in their own type
   std::uint64_t exchange_ns = 0;     // of committed rounds: from the first sync() to the end of commit()
   std::uint64_t exposed_ns = 0;      // of it, after the last sync(): who commits then waits so long
-  // Of this rank in the last round that was measured (SessionOptions::measure), over all its tensors:
+  // This rank in the last round that was measured (SessionOptions::measure), over all its tensors:
   std::uint64_t measured_rounds = 0;  // how many rounds had been committed with it; 0: none was measured yet
   double gradient_norm = 0;           // L2, of the gradients as they were handed over
   double residual_norm = 0;  // L2, of what is left unsent after it. Over the norm above: the relative error
 };
 
-// What is known of one tensor on this rank.
+// Facts about one tensor on this rank.
 struct TensorStats {
   std::string key;
   std::size_t n = 0;         // values
@@ -172,13 +172,13 @@ struct TensorStats {
   double sum_lost = 0;
 };
 
-// What becomes of what a lost rank had left unsent, where its state is at hand.
+// The fate of the values that a lost rank had left unsent, where its state is at hand.
 enum class Lost : std::uint8_t {
   kSpread,  // every rank takes over a slice of each tensor
   kBook     // it is given up; rank 0 books it
 };
 
-// What became of the choices that were proposed last, as this rank knows it.
+// The fate of the choices that were proposed last, as this rank knows it.
 struct Proposal {
   enum class State : std::uint8_t {
     kNone,      // there were none
@@ -230,7 +230,7 @@ class Session {
   // thread.
   void cancel();
 
-  // What a schedule follows: the loss of an evaluation, the learning rate from now on. The same on all ranks, between
+  // A schedule follows these: the loss of an evaluation, the learning rate from now on. The same on all ranks, between
   // the same two rounds: a rank that was told something else is named (kMismatch) in the next round. Each commits the
   // open round first.
   Status evaluated(double loss);
@@ -244,7 +244,7 @@ class Session {
   // Other choices from round `round` on, on all ranks: JSON text or rules, as at open. On rank 0 alone, at any time.
   // It returns once they are checked here; they travel and are built beside the rounds, and all ranks take them at the
   // same round or none does (engine/peers/proposing.h). Rounds count as in messages and states; 0: as soon as all are
-  // ready. What is owed is sent under the new ones, also where those would leave nothing unsent.
+  // ready. Owed values are sent under the new ones, also where those would leave nothing unsent.
   // kInvalid: another rank; a proposal is under way; the round has begun; choices that open() would not take, that
   // name a key which was not seen in any round, or that change the momentum.
   Status propose(std::string_view choices, std::uint64_t round = 0);
@@ -252,7 +252,7 @@ class Session {
   Proposal proposal() const;
   // The rules of the next round, as JSON without reasons; empty where there are none.
   std::string choices() const;
-  // What has happened to the job since the last call, a line each: what codec "auto" has found and decided, on rank 0,
+  // The events of the job since the last call, a line each: what codec "auto" has found and decided, on rank 0,
   // where lines that tell of trouble begin with "auto: trouble: "; residuals that were let go, on the rank that had
   // them.
   std::vector<std::string> said();
@@ -270,12 +270,12 @@ class Session {
   //   is lost         what it had left unsent goes by `lost` where its state is among them; else nobody knows it, and
   //                   the rank is booked (SessionStats::ranks_lost, said())
   //   is new          it begins with nothing unsent, and needs any one of the states
-  // What codecs remember is the same on all ranks, so any state has it; where this world cuts tensors in other places
+  // Any state has what codecs remember: it is the same on all ranks; where this world cuts tensors in other places
   // all begin without. States of lost ranks are given to all ranks or to none: in the next round kMismatch names a rank
   // that went on from others. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
   // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
   Status restore(std::span<const ByteView> states, Lost lost = Lost::kSpread);
-  // What all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
+  // The state that all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
   Result<std::vector<std::uint8_t>> common_state();
   // The same object goes on with other ranks, after a failure or between two rounds: from the last commit, with its
   // options, choices and residuals, by the rule of restore() with this rank's own state. A round that is open is given
@@ -298,10 +298,10 @@ class Session {
   Status residual(std::string_view key, std::span<float> out) const;
 
   SessionStats stats() const;
-  // Of every tensor of the layouts in use, by key. May run beside what stats() may.
+  // The stats of every tensor of the layouts in use, by key. May run beside what stats() may.
   std::vector<TensorStats> tensor_stats() const;
-  // Of all layouts in use: parts, tensors, why. One whose tensors have come in others for 16 rounds is forgotten, with
-  // all its memory. After the first round also rules that took no tensor.
+  // The plans of all layouts in use: parts, tensors, why. A layout whose tensors have come in others for 16 rounds is
+  // forgotten, with all its memory. After the first round also rules that took no tensor.
   std::string plan_text() const;
   void trace(bool on);  // keeps the last 65,536 events while on; stats() says how many more there were
   std::vector<TraceEvent> take_trace();

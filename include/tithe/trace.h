@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a session did, event by event (docs/trace.md).
+// A trace tells what a session did, event by event (docs/trace.md).
 //
 //   apart     the time in which a step waited for its turn, ready_ns to begin_ns, stands apart from that in which it
 //             ran
@@ -15,7 +15,7 @@ namespace tithe {
 
 struct TraceEvent {
   // A step: load, own, encode, send, recv, check, merge, store. A bucket, from its hand-over to its last step:
-  // bucket. A call: wait, commit. What a caller marked, such as backward.
+  // bucket. A call: wait, commit. A caller's own mark, such as backward.
   std::string_view op = {};
   std::uint32_t round = 0;
   std::uint32_t bucket = 0;  // number of its layout

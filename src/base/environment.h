@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the environment says to the library, beside what machine.h and connect.h tell.
+// The environment's words to the library, beside what machine.h and connect.h tell.
 #include <string>
 
 namespace tithe {

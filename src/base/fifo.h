@@ -39,7 +39,7 @@ class Fifo {
   void clear() { head_ = size_ = 0; }
 
  private:
-  // Of the i-th; i is at most the ring's size.
+  // The i-th one's place in the ring; i is at most the ring's size.
   std::size_t place(std::size_t i) const {
     const std::size_t at = head_ + i;
     return at < ring_.size() ? at : at - ring_.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library reads of the environment, but for what launchers leave there (transport/meet/launch.cc) and where
-// the compiler of programs is (lang/cpp/cpp_compiler.cc). docs/cli.md has the table.
+// All that the library reads of the environment, but for what launchers leave there (transport/meet/launch.cc) and
+// where the compiler of programs is (lang/cpp/cpp_compiler.cc). docs/cli.md has the table.
 #include "tithe/seam/machine.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ std::string lower(std::string name) {
 }
 std::string name_of(std::int64_t target) { return lower(hwy::TargetName(target)); }
 
-// Those that this processor has and that kernels are compiled for. Highway gives a better target a lower bit.
+// The targets that this processor has and that kernels are compiled for. Highway gives a better target a lower bit.
 std::int64_t own_targets() {
   static const std::int64_t kOwn = hwy::SupportedTargets() & HWY_TARGETS;
   return kOwn;

@@ -26,7 +26,7 @@ class NumberSet {
     words_.assign(words, 0);
   }
   bool empty() const { return words_.empty() || words_.back() == 0; }
-  // Of a set that is not empty.
+  // The set must not be empty.
   std::size_t least() const {
     std::size_t at = 0;
     for (std::size_t f = top_ + 1; f-- > 0;)

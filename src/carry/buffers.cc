@@ -23,7 +23,7 @@ Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::spa
   std::size_t memory = 0;
   auto begins = tensors_.begin();
   for (const Piece& p : pieces_) {
-    // Who begins with a tensor shares none with the parts before.
+    // A part that begins with a tensor shares none with the parts before.
     while (begins != tensors_.end() && (begins->first < p.values.first || begins->n == 0)) ++begins;
     if (begins != tensors_.end() && begins->first == p.values.first)
       holdings_.push_back({.values = {p.values.first, 0}, .lossless = p.lossless()});

@@ -33,7 +33,7 @@ struct Piece {
   Spec spec;
   std::vector<std::size_t> starts;  // chunk c is [starts[c], starts[c + 1]) of the part's values
   std::optional<Spec> inside = {};  // the other codec, where ranks of one host have one for each other
-  // Whether nothing of a value is left unsent.
+  // True if nothing of a value is left unsent.
   bool lossless() const { return spec.codec->traits.lossless && (!inside || inside->codec->traits.lossless); }
 };
 
@@ -69,13 +69,13 @@ class Buffers {
   std::span<float> residual(Slice tensor) { return cut(&Holding::residual, tensor); }
   std::span<float> velocity(Slice tensor) { return cut(&Holding::velocity, tensor); }
   std::span<std::uint8_t> memory(Slice tensor);
-  // What a memory of this tensor means: the codecs, their settings and where they cut. 0 where there is none.
+  // The meaning of this tensor's memory: the codecs, their settings and where they cut. 0 where there is none.
   std::uint64_t memory_kind(Slice tensor) const;
-  // What a tensor is owed comes from elsewhere. Parts that keep no residual send it all the same.
+  // The tensor's residual comes from elsewhere. Parts that keep no residual send it all the same.
   void adopt(Slice tensor, std::span<const float> residual);
 
   // ---- Other buffers take over from these. No round of either is open.
-  // What take_over() of this tensor would bring.
+  // The copies that take_over() of this tensor would bring.
   Own gives(Slice tensor);
   // The memory of a tensor, which lies at `theirs` in `other`, changes hands with what is in it. `counts`: it is what
   // is kept of the tensor; else its values mean nothing. False, and nothing is done, where the tensor has none of its
@@ -84,7 +84,7 @@ class Buffers {
   // Memory for all that was to come and did not.
   void complete();
 
-  // What is needed no longer.
+  // Floats that are needed no longer.
   std::vector<LargeFloats> take_spent() { return std::exchange(spent_, {}); }
 
  private:
@@ -111,7 +111,7 @@ class Buffers {
   ByteView at(const std::vector<std::uint8_t>& memory, int part, int chunk) const;
   // Parts send what this holding is owed of the tensor, whatever their policy.
   void carry_debts(Holding& holding, Slice tensor);
-  // Whether a part with a memory is this tensor's.
+  // True if a part with a memory is this tensor's.
   bool remembers(std::size_t part, Slice tensor) const;
 
   const std::vector<Slice> tensors_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How what is kept of a tensor changes hands between buffers. What a round does with it is tests/conformance/.
+// How what is kept of a tensor changes hands between buffers. tests/conformance/ has what a round does with it.
 #include "carry/buffers.h"
 
 #include <gtest/gtest.h>
@@ -151,7 +151,7 @@ TEST(Buffers, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
   EXPECT_TRUE(after.take_spent().empty());
 }
 
-// What is kept of a tensor lies in another layout: this one's memory moves on, and means nothing.
+// The tensor's kept values lie in another layout: this one's memory moves on, and means nothing.
 TEST(Buffers, WhatDoesNotCountIsMemoryAlone) {
   Buffers before = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kB), 1);

@@ -17,7 +17,7 @@ struct Booked {
 };
 using Book = std::map<std::string, Booked, std::less<>>;  // by key
 
-// What rank `me` of `world` takes over of it, from value n me / world of each tensor on. All is loose.
+// Rank `me` of `world` takes over its share of the estate, from value n me / world of each tensor on. All is loose.
 void inherit(const Store::Map& estate, int me, int world, Store::Map& mine, Book& book);
 // All of it is given up.
 void give_up(const Store::Map& estate, Book& book);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the carry does to values besides the residual, which an encoder keeps itself (Carry): clipping and momentum
+// The carry's work on values besides the residual, which an encoder keeps itself (Carry): clipping and momentum
 // correction before encode (Lin et al., "Deep Gradient Compression", ICLR 2018), decay after it.
 #include <cstddef>
 #include <span>

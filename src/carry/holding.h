@@ -9,7 +9,7 @@
 
 namespace tithe::carry {
 
-// Which of the two are kept of a tensor.
+// The kinds of values that are kept of a tensor.
 struct Own {
   bool residual = false;
   bool velocity = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the carry is told: the parameters that stand beside a codec's own in a spec, and what they mean for a codec
+// The parameters of the carry, which stand beside a codec's own in a spec, and what they mean for a codec
 // (tithe/seam/spec.h lists them).
 #include <array>
 #include <string>

@@ -15,14 +15,14 @@ namespace tithe::carry {
 // are none before long. A result of that size has ruined what it is applied to, with or without compression.
 inline constexpr float kMostCarried = 0x1p63F;
 
-// What a tensor was owed, and is owed no longer.
+// Values that a tensor was owed, and is owed no longer.
 struct LetGo {
   std::size_t values = 0;  // that were not zero
   double sum = 0;          // of them, as they stood in the residual
   float largest = 0;       // magnitude; 0: nothing was let go
 };
 
-// What is kept of one tensor.
+// All that is kept of one tensor.
 struct Kept {
   std::size_t n = 0;       // values
   std::uint64_t used = 0;  // 1 + the last round that synchronised it
@@ -31,8 +31,8 @@ struct Kept {
   std::vector<float> loose_residual = {}, loose_velocity = {};  // empty stands for zeros
   std::vector<std::uint8_t> loose_memory = {};                  // likewise
   std::uint64_t loose_memory_kind = 0;  // Buffers::memory_kind where that memory was made
-  // What a codec remembered at the last commit, where the open round has begun with another one. `left` says that it
-  // counts: it does not once that round is committed, and is kept then for who may take it back.
+  // A codec's memory at the last commit, where the open round has begun with another one. `left` says that it counts:
+  // it does not once that round is committed, and is kept then for who may take it back.
   std::vector<std::uint8_t> left_memory = {};
   std::uint64_t left_memory_kind = 0;
   bool left = false;

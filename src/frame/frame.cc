@@ -42,11 +42,11 @@ constexpr std::uint8_t kFlagTagged = 8;        // a tag over the header
 constexpr std::uint8_t kFlagTaggedWhole = 16;  // a tag over header and payload
 constexpr std::uint8_t kTagFlags = kFlagTagged | kFlagTaggedWhole;
 
-// Likewise: the checksum covers the header alone. Of frames whose payload is plain floats.
+// Likewise: the checksum covers the header alone. For frames whose payload is plain floats.
 constexpr std::uint8_t kFlagHeaderAlone = 32;
 constexpr CodecId kFp32{1};  // tithe/codecs.def
 
-// What makes no sense whatever the receiver expects; empty: nothing wrong.
+// A contradiction in the header, whatever the receiver expects; empty: nothing wrong.
 std::string contradiction(const FrameHeader& h) {
   if ((h.flags & ~kAllFlags) != 0 || std::popcount(h.flags) > 1)
     return fmt::format("flags {:#04x} are not one of those known", h.flags);
@@ -83,7 +83,7 @@ void put_fields(const FrameHeader& header, std::uint8_t tag_flag, std::uint8_t* 
   wire::put(p + kAtPlan, header.plan);
 }
 
-// What the checksum covers of the payload.
+// The part of the payload that the checksum covers.
 ByteView covered(const FrameHeader& header, ByteView payload) {
   return header.checksum == Cover::kFrame ? payload : ByteView{};
 }

@@ -15,11 +15,11 @@ namespace tithe {
 
 inline constexpr std::size_t kPieceBytes = 16384;
 
-// Bytes [at, at + bytes) of the payload have been read, and may be changed: header and tag are right. Whether the
-// payload is, parse_frame() says in the end.
+// Bytes [at, at + bytes) of the payload have been read, and may be changed: header and tag are right.
+// parse_frame() says in the end whether the payload is.
 using EachPiece = std::function<void(std::size_t at, std::size_t bytes)>;
 
-// What a reader asks of a frame.
+// A reader's demands on a frame.
 struct Reading {
   Tagger* tagger = nullptr;         // none where frames have no tags
   Cover least = Cover::kHeader;     // of the tag

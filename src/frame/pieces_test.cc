@@ -17,7 +17,7 @@ constexpr FrameHeader kHeader{
     .codec = CodecId{1}, .run = 5, .round = 7, .tensor = 9, .source = 2, .values = 1};
 constexpr std::size_t kSizes[] = {0, 4, 255, 256, kPieceBytes, kPieceBytes + 1, 5 * kPieceBytes + 77};
 
-// Of the tag, and of the checksum.
+// The tag's cover, and the checksum's.
 constexpr std::pair<Cover, Cover> kCovers[] = {
     {Cover::kHeader, Cover::kFrame}, {Cover::kFrame, Cover::kFrame}, {Cover::kHeader, Cover::kHeader}};
 
@@ -122,7 +122,7 @@ TEST(Pieces, ChangedBytesAreRefusedAsElsewhere) {
     }
 }
 
-// What a card on the way does to a payload is not looked for, what it must not touch is.
+// A card on the way may change a payload unnoticed; a change to the header, which it must not touch, is noticed.
 TEST(HeaderAlone, payloads_may_change_and_headers_may_not) {
   Tagger tagger = tagger_of(1);
   const std::size_t n = kPieceBytes + 8;

@@ -37,7 +37,7 @@ class Tagger {
   std::unique_ptr<evp_cipher_ctx_st, Free> context_;
 };
 
-// What one rank of a job uses to tag what it says and to check what it hears: a Tagger for each lane and one for
+// The means of one rank of a job to tag what it says and check what it hears: a Tagger for each lane and one for
 // control messages, and the numbers that were given out.
 class Tags {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which codecs a user allows for which tensors: the constraint of a plan (docs/plan.md), and of codec "auto".
+// The codecs that a user allows for each tensor: the constraint of a plan (docs/plan.md), and of codec "auto".
 //
 //   allowed   fp32, bf16 and zip always are, and nothing else without a word of the user. Entries with a pattern are
 //             exceptions: a tensor that such a pattern takes may use what these entries say, fp32 and zip, alone
@@ -40,7 +40,7 @@ bool is_auto(std::string_view codec);
 Result<AutoSpec> parse_auto(std::string_view codec);
 std::string to_string(const AutoSpec& spec);  // parse_auto() gives the same
 
-// What a session begins with: bf16, and fp32 for tensors that have an exception.
+// The rules that a session begins with: bf16, and fp32 for tensors that have an exception.
 std::vector<Rule> first_rules(const AutoSpec& spec);
 // The codec of tensors that no rule takes: bf16 for "auto", else what the text says.
 Result<Spec> first_spec(std::string_view codec);

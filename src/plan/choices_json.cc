@@ -155,7 +155,7 @@ Status read_field(Rule& rule, const std::string& field, const Json& value) {
 Status read_fields(Rule& rule, const Json& object) {
   if (!object.is_object())
     return {Code::kInvalid, R"(must be an object such as {"match": "*.bias", "codec": "fp32"})"};
-  // What it takes comes first: messages name the rule by it.
+  // The tensors that it takes come first: messages name the rule by it.
   for (const bool takes : {true, false})
     for (const auto& [field, value] : object.items())
       if ((field == "match" || field == "size") == takes) TITHE_TRY(read_field(rule, field, value));

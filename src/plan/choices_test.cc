@@ -152,7 +152,7 @@ TEST(Choices, momentum) {
     EXPECT_NE(text.find("rule 1 ('*.w') has dgc:feedback=momentum"), std::string::npos) << text;
     EXPECT_NE(text.find("same feedback=momentum"), std::string::npos) << text;
   }
-  // What no tensor can meet does not count.
+  // A choice that no tensor can meet does not count.
   EXPECT_TRUE(Choices::make(*parse_rules(R"({"*": "dgc:feedback=momentum"})"), usual("topk")).ok());
 }
 

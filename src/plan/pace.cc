@@ -69,7 +69,7 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   }
   const Measured& m = measured(*spec.codec);
   const auto phases = static_cast<double>(spec.codec->phases.size());
-  // What a rank has sent it merges elsewhere; its own part of the result it stores too.
+  // The payloads that a rank has sent are merged elsewhere; its own part of the result it stores too.
   const double merges =
       cost.wire_shares + cost.inside_shares + cost.result_shares + 1.0 / strategy.chunks(at);
   const bool crowded = cost.senders > 1 && hosts > 2;

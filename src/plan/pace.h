@@ -11,8 +11,8 @@
 //   frames    F     F = frames that a rank sends * kHandling
 //   delay     D     D = messages one after the other * seconds per frame
 // Four workers share it: the cores, the links inside a host and between hosts, and the thread that handles frames.
-// Parts overlap, so the busiest of them decides, and of the rest a share is seen. Of delays little is, the more so the
-// more parts of a bucket are under way. Among other parts, one of n values takes
+// Parts overlap, so the busiest of them decides, and of the rest a share is seen. Little of the delays is seen, and
+// less the more parts of a bucket are under way. Among other parts, one of n values takes
 //   T(n) = M + kBeside (F + n (C + I + W) - M) + D (kSeen + kSeenOfBucket n / kBucketValues)
 // with M the largest of F, n C, n I and n W.
 // A tensor alone, in k parts, takes

@@ -134,7 +134,7 @@ TEST(Pace, APlanFollowsTheLink) {
             (kLarge + best_parts(pace, kLarge) - 1) / best_parts(pace, kLarge));
   EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues) << "never above";
   EXPECT_LT(with("100Mb/s").min_values(), with("1Gb/s+200us").min_values());
-  // What was said stays.
+  // Values that were set stay.
   EXPECT_EQ(with("100Mb/s", "{}", {.spec = {}, .min_values = 77}).min_values(), 77U);
   EXPECT_EQ(largest_part(with("100Mb/s", "{}", {.spec = {}, .part_values = 1U << 20}), 1U << 22), 1U << 20);
   EXPECT_EQ(largest_part(with("100Mb/s", R"({"w": {"part_values": "1Mi"}})"), 1U << 22), 1U << 20);

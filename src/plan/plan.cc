@@ -68,7 +68,7 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 
 namespace {
 
-// What becomes of a strategy on these hosts, and with these servers.
+// Fits the part's strategy to these hosts and servers.
 void settle(Part& part, const Choice& c, const Usual& usual) {
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {

@@ -162,8 +162,8 @@ TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
   EXPECT_NE(a.hash(4), plan_of(sizes, "topk:ratio=0.02").hash(4));
 }
 
-// One chunk per part, as with gather: its first byte leaves once all of it is encoded, so parts are smaller. What was
-// said stays.
+// One chunk per part, as with gather: its first byte leaves once all of it is encoded, so parts are smaller. A size
+// that was set stays.
 TEST(Plan, PartsOfOneChunkAreSmaller) {
   const auto parts = [](std::string_view strategy, int world, std::size_t part_values) {
     const PlanTensor bucket[] = {{.key = "t", .n = 6'000'000}};

@@ -78,7 +78,7 @@ std::string Schedule::text() const {
   return out;
 }
 
-// Of the warm-up's stages 0..3.
+// The ratio of the warm-up's stages 0..3.
 double Schedule::stage(std::uint64_t number) const {
   const double factor = fourth_root(target_ / kWarmest);
   double r = kWarmest;
@@ -86,7 +86,7 @@ double Schedule::stage(std::uint64_t number) const {
   return std::max(r, target_);
 }
 
-// What theta chooses among: the codec's ratio, in steps of fourth roots of two, up to all.
+// The next of theta's choices: they go from the codec's ratio, in steps of fourth roots of two, up to all.
 double Schedule::next_rung(double ratio) { return std::min(1.0, ratio * fourth_root(2.0)); }
 
 double Schedule::ratio(std::uint64_t round) const {

@@ -18,7 +18,7 @@ constexpr int kFewRoundings = 2;  // those of `server`
 
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
   const StrategyCost cost = strategy.cost(at);
-  // Who treats hosts apart rounds once more inside them.
+  // A strategy that treats hosts apart rounds once more inside them.
   const int few = kFewRoundings + (strategy.between != nullptr ? 1 : 0);
   for (const Phase& phase : spec.codec->phases) {
     const Law* law = first_law(phase, strategy);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Strategy "auto": who sends what to whom follows from what all ranks know: the codec, the world, who shares a host,
-// and the link if it is said. What a part of n values takes among others is in plan/pace.h.
+// and the link if it is said. plan/pace.h says what a part of n values takes among others.
 //
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
@@ -21,15 +21,15 @@ inline constexpr double kAsFast = 1.01;
 
 // True: the roundings of a strategy lose little, or as little as those of `server`: "accurate" of the above.
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
-// What a tensor may travel by, in the order of strategies.def; never empty. `aggregator` never: it is there to compare
-// with. `inside`: a codec was named for what ranks of one host send each other, so only strategies that treat hosts
-// apart will do.
+// The ways that a tensor may travel by, in the order of strategies.def; never empty. `aggregator` is never one: it is
+// there to compare with. `inside`: a codec was named for what ranks of one host send each other, so only strategies
+// that treat hosts apart will do.
 std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
-// Of tensors that share parts: those alone that add in the order of ranks, since how large a part is depends on the
-// bucket, and no result may. Where a codec inside is named, as ways_of().
+// The ways for tensors that share parts: those alone that add in the order of ranks, since how large a part is depends
+// on the bucket, and no result may. Where a codec inside is named, as ways_of().
 std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual);
-// The one that takes the least time for n values. Of those that take as long within kAsFast, one that adds in the order
-// of ranks, `gather` or `server`, which round least often; of these the one with the fewest messages one after the
+// The way that takes the least time for n values. If several take as long within kAsFast, one that adds in the order of
+// ranks, `gather` or `server`, which round least often; of these the one with the fewest messages one after the
 // other, which suffers least where a link is slower to answer than assumed.
 const Way& best_way(std::span<const Way> ways, std::size_t n);
 

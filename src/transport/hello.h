@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What ranks tell each other before they are connected, over a transport between processes: who they are, which
-// versions they speak, and where they are reached.
+// A hello is what ranks tell each other before they are connected, over a transport between processes: who they are,
+// which versions they speak, and where they are reached.
 //
 // UCX trusts an address: a damaged one ends the process. So nothing of a hello is used before its checksum, and then
 // its tag, were right.
@@ -21,7 +21,7 @@
 
 namespace tithe {
 
-// What a transport's ranks must have in common beyond tithe itself: for ucx, that library.
+// All that a transport's ranks must have in common beyond tithe itself: for ucx, that library.
 struct Dialect {
   std::uint32_t magic;    // the first bytes of a hello
   std::string_view name;  // in messages: "UCX"
@@ -54,7 +54,7 @@ struct HeardHello {
 
 std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect);
 
-// What `blob` says, which must come from `rank`. kMismatch for another version, token, world or
+// Reads the hello in `blob`, which must come from `rank`. kMismatch for another version, token, world or
 // rank; kIo for a rank that could not open its end; kCorrupt for anything else. The peer is named in each.
 Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world, const Token& token,
                               const Dialect& dialect);

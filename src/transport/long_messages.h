@@ -24,7 +24,7 @@ struct LongMessages {
   friend bool operator==(const LongMessages&, const LongMessages&) = default;
 };
 
-// Of a transport by its name, without options; of one that is not in the list: at once.
+// A transport's long messages, by its name, without options. Those of one that is not in the list leave at once.
 LongMessages long_messages_of(std::string_view transport);
 
 #define TITHE_TRANSPORT(name) extern const LongMessages name##_long_messages;

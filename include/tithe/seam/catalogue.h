@@ -26,7 +26,7 @@ Result<Spec> parse_spec(std::string_view text);
 // any thread. Session::open does it for all codecs of its choices.
 void prepare(const Spec& spec);
 
-// What runs them, in one line, and how long preparing took: "compiled for avx2, in 1.1 s". Empty: it is no program.
+// One line on what runs its program and how long preparing took: "compiled for avx2, in 1.1 s". Empty: no program.
 std::string how_it_runs(const Spec& spec);
 
 }  // namespace tithe

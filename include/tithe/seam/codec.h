@@ -2,7 +2,7 @@
 #pragma once
 // A codec turns a run of gradient values into bytes, and bytes back into values.
 //
-// What every codec promises, and tests/conformance/codec_suite.cc checks:
+// Every codec promises this, and tests/conformance/codec_suite.cc checks it:
 //   pure      the same values, settings, seeds and keys give the same bytes with every impl
 //   bounded   encode writes at most bound(settings, n) bytes, and no byte after those it returns
 //   faithful  taken == sent + residual_out for each value; bit for bit if traits.exact_ledger is set
@@ -37,7 +37,7 @@ enum class CodecId : std::uint16_t {};
 
 inline constexpr std::size_t kMaxParams = 12;
 
-// What others than the codec know a parameter for.
+// The role by which others than the codec know a parameter.
 enum class Role : std::uint8_t {
   kOwn,    // nothing
   kRatio,  // the fraction of the values that is sent: schedules move it
@@ -163,7 +163,7 @@ struct Phase {
   // Payload bytes for n values: the most; if traits.fixed_size, the exact number.
   std::size_t (*bound)(const Settings&, std::size_t n);
 
-  // Whether Impl::combine combines its payloads: one of its laws is kSum or kMax.
+  // True if Impl::combine combines its payloads: one of its laws is kSum or kMax.
   bool combines() const {
     for (const Law law : laws)
       if (law == Law::kSum || law == Law::kMax) return true;
@@ -192,7 +192,7 @@ struct Traits {
   // An upper bound of |x_i - C(x)_i|, up to rounding to a float, for x_i = value in a tensor whose largest magnitude is
   // `largest`. Infinity or nullptr: there is no bound for single values.
   double (*error)(const Settings&, double value, double largest) = nullptr;
-  // Whether n equal normal floats are sent bit for bit. nullptr: no.
+  // True if n equal normal floats are sent bit for bit. nullptr: they are not.
   bool (*exact_constants)(const Settings&) = nullptr;
 };
 

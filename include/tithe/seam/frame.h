@@ -47,7 +47,7 @@ struct FrameHeader {
   std::uint64_t values = 0;  // gradient values that the frame stands for
   std::uint64_t payload_bytes = 0;
   std::uint64_t plan = 0;  // hash of everything that ranks must agree on
-  // kHeader: network cards on the way may round the payload (docs/card.md). Of codec fp32 alone, without kFlagConcat.
+  // kHeader: network cards on the way may round the payload (docs/card.md). For codec fp32 alone, without kFlagConcat.
   Cover checksum = Cover::kFrame;
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
@@ -67,8 +67,8 @@ struct ParsedFrame {
 // be read.
 Result<ParsedFrame> parse_frame(ByteView bytes);
 
-// Of a tag's cover: the header holds a checksum of the payload, and an attacker can write another payload with the same
-// checksum; a tag over the whole frame prevents that.
+// A tag over the header alone covers the payload by a checksum in it, and an attacker can write another payload with
+// the same checksum. A tag over the whole frame prevents that.
 class Tagger;  // src/frame/tagger.h
 
 // The same with a trailer behind the payload: kTooSmall if frame is shorter than 64 + payload_bytes + 24. `number`

@@ -25,9 +25,9 @@ namespace tithe {
 
 using Chunk = int;  // a slice of the partition
 
-// Which of a part's two codecs a frame is of: that between hosts, or that of the ranks inside one. Strategies that do
-// not treat hosts apart know the first alone. What comes inside is decoded and added where it is merged; all that is
-// stored is of the codec between hosts.
+// A part has two codecs, one between hosts and one for the ranks inside a host. A frame's stage says which it is of.
+// Strategies that do not treat hosts apart know the first alone. Frames inside a host are decoded and added where they
+// are merged; all that is stored is of the codec between hosts.
 enum class Stage : std::uint8_t { kBetween, kInside };
 
 enum class Op : std::uint8_t { kEncode, kSend, kRecv, kMerge, kStore };
@@ -97,8 +97,8 @@ class Graph {
   std::vector<Use> use_;
 };
 
-// What a strategy's file states and the suite asserts: exact counts for one partition and one phase. Shares are
-// payload bytes in units of one rank's payload of the whole partition.
+// A strategy's costs, which its file states and the suite asserts: exact counts for one partition and one phase.
+// Shares are payload bytes in units of one rank's payload of the whole partition.
 struct StrategyCost {
   int steps;             // longest chain of messages
   int frames_sent;       // by the rank that sends most
@@ -124,7 +124,7 @@ struct Strategy {
   int (*chunks)(const Place&);  // chunks the partition is cut into; the same on all ranks, as the cost is
   StrategyCost (*cost)(const Place&);
   std::span<const Law> laws;  // by preference; the engine takes the first that the codec's phase supports
-  // Of one that treats hosts apart: what they do among each other. It is that where each rank has a host of its own.
+  // The strategy between hosts, of one that treats hosts apart. It is that one where each rank has a host of its own.
   const Strategy* between = nullptr;
   bool by_rank = false;  // sums are added in the order of ranks: all that say so give the same bits
   bool serves = false;   // it knows what ranks without values of their own are for

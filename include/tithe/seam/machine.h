@@ -4,7 +4,7 @@
 // Highway's name: avx3 and avx3_dl are AVX-512, the second one as of Ice Lake; scalar is what runs where there is none
 // that tithe has code for. All targets write the same bytes.
 //
-// Of the targets that this processor has, the best one is used; TITHE_TARGET, or use_target, holds all kernels to a
+// The best of the targets that this processor has is used; TITHE_TARGET, or use_target, holds all kernels to a
 // lesser one. Where a kernel has no code for the target in use, it takes its next lesser one.
 #include <string>
 #include <string_view>
@@ -27,7 +27,7 @@ std::string target();                // the one in use
 // In capitals or not. kInvalid names the targets that there are, and changes nothing. Not while a kernel runs.
 Status use_target(std::string_view name);
 
-// Whether the environment can be followed. A program that uses codecs asks before it begins; Session::open asks itself.
+// Ok if the environment can be followed. A program that uses codecs asks before it begins; Session::open asks itself.
 Status check_environment();
 
 }  // namespace tithe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A transport moves bytes between ranks and knows no codec. What each promises, and tests/conformance/ checks:
+// A transport moves bytes between ranks and knows no codec. Each promises this, and tests/conformance/ checks it:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
 //   in_place    what is withdrawn, or lost with its sender, keeps its turn: the receive that meets it completes with
 //               the message all the same, with kCancelled, or as names_peer says, and takes nothing that was sent later
@@ -47,7 +47,7 @@ class Transport {
   virtual std::string_view kind() const = 0;  // its name in transports.def
   virtual Rank rank() const = 0;
   virtual int world() const = 0;
-  // Which ranks share a host. The same on all ranks.
+  // The ranks that share a host. The same on all ranks.
   virtual Hosts hosts() const { return {}; }
   // Bytes per second of the slowest link between hosts; 0: not known, or there is but one host. The same on all ranks.
   virtual std::uint64_t link_rate() const { return 0; }

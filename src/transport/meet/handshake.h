@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is said over TCP until a visitor and rank 0 know each other, as functions between bytes and values.
+// The words over TCP until a visitor and rank 0 know each other, as functions between bytes and values.
 // Little-endian:
 //
 //   knock       visitor:  u32 magic | u32 version | nonce, 32 bytes
@@ -11,7 +11,7 @@
 //   answer      rank 0:   u32 magic | u32 version | u32 bytes | proof, 32 bytes: rank 0 says so
 //               and a box of that many bytes: u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes, item)
 //               status ok: the blobs in rank order; else one item, the text of what went wrong
-//   thanks      visitor:  a byte, whatever it is: the answer came whole. Who goes without it comes again
+//   thanks      visitor:  a byte, whatever it is: the answer came whole. One who goes without it comes again
 // Proofs are HMAC-SHA256 by the token over both nonces and the numbers before them. A box is sealed with AES-256-GCM
 // under a key from the token, the nonces and its direction, used once; its last 16 bytes are the tag.
 #include <chrono>
@@ -28,7 +28,7 @@ inline constexpr std::size_t kClaimBytes = 20 + kSecretBytes;
 inline constexpr std::size_t kAnswerBytes = 12 + kSecretBytes;
 inline constexpr std::size_t kBoxTagBytes = 16;
 
-// What both sides know once they have each other's nonce.
+// All that both sides know once they have each other's nonce.
 struct Handshake {
   Token token;
   Secret visitor = {};
@@ -45,7 +45,7 @@ struct Claim {
 Blob write_knock(const Secret& nonce);
 std::optional<Secret> read_knock(ByteView bytes);
 
-// Whether the first four bytes of an answer are tithe's.
+// True if the first four bytes of an answer are tithe's.
 bool begins_as_ours(ByteView bytes);
 
 Blob write_challenge(const Handshake& shake);

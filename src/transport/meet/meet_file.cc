@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others. What they hold makes
-// the job's key, so they are private.
+// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others. The files
+// are private, since the job's key is made of what they hold.
 //
 // Layout   u32 magic | u32 world | u32 rank | u8 done | u64 nonce | u64 seen | blob
 // seen is a hash over (nonce, blob) of all ranks as this rank read them. A rank is through when all files
@@ -97,7 +97,7 @@ std::uint64_t hash_of(const std::vector<Note>& notes) {
   return h | 1;  // never the 0 of a rank that has not seen all
 }
 
-// Why ranks did not agree in time. Those that came and gave up earlier than this one are not to blame.
+// Why ranks did not agree in time. Ranks that came and gave up earlier than this one are not to blame.
 Status who_differs(const Launch& launch, const std::vector<std::uint32_t>& worlds,
                    const std::vector<fs::path>& paths) {
   std::vector<Rank> missing;

@@ -5,9 +5,9 @@
 // came, so that all ranks hear the same of who is missing. A visitor whose conversation came damaged, or broke, comes
 // again; rank 0 stays until each one has thanked for its answer.
 //
-// Who does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0 keep no more
-// than a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a proof goes,
-// since a rank proves itself at once.
+// A visitor that does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0
+// keep no more than a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a
+// proof goes, since a rank proves itself at once.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -289,7 +289,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   Blob challenge(kChallengeBytes);
   const auto attention = std::min<milliseconds>(kAnswerTime, launch.timeout / 2);
   const Deadline soon = deadline.at_most(Clock::now() + attention);
-  // What is not tithe's is known by its first bytes: it may never send so many more.
+  // The first bytes tell whether the other end is tithe's: if not, it may never send so many more.
   const std::size_t first = 4;
   Status s = recv_all(socket, std::span(challenge).first(first), soon);
   if (s.ok() && !begins_as_ours(challenge))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ways to meet share.
+// The parts that the ways to meet share.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ std::string name_ranks(const std::vector<Rank>& ranks);
 // kTimeout, naming the ranks that did not come; the first of them is the peer.
 Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
 
-// Whether strangers are kept out by a token, or are let in on purpose.
+// True if strangers are kept out by a token, or are let in on purpose.
 inline bool is_guarded(const Launch& launch) { return !launch.token.empty() || launch.unguarded; }
 
 // Where Launch::interrupted said so.

@@ -78,7 +78,7 @@ Status check(const Reunion& r) {
   return {};
 }
 
-// What two ranks that ask at once are told may differ; what is decided may not.
+// Two ranks that ask at once may be told different things; the decision is the same for both.
 class Meeting {
  public:
   explicit Meeting(const Reunion& r) : r_(r), deadline_(Clock::now() + r.timeout), epoch_(r.epoch) {}
@@ -114,7 +114,7 @@ class Meeting {
   }
 
  private:
-  // Who is new comes to the first epoch that is not decided.
+  // A new rank comes to the first epoch that is not decided.
   Status find_epoch() {
     for (;; ++epoch_) {
       const Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
@@ -135,7 +135,7 @@ class Meeting {
     return {Code::kInvalid, "reunite: too many are new"};
   }
 
-  // Who is there.
+  // Finds the ranks that are there.
   Status look() {
     came_.clear();
     for (const std::string& name : r_.before) {

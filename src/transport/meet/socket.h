@@ -51,7 +51,7 @@ Result<Socket> listen_on(int port, int* why);
 // unless strangers are not kept out.
 Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool guarded, int* why);
 
-// Whether all addresses of a host are this machine's loopback. False where it has none.
+// True if all addresses of a host are this machine's loopback. False where it has none.
 bool is_loopback(const std::string& host);
 
 // Sends what can be sent at once: false where that is not all.

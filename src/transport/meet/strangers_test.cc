@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who comes to a meeting and does not belong there.
+// Strangers, who come to a meeting and do not belong there.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -28,7 +28,7 @@ struct Job {
 
 class Door {
  public:
-  // Whether this rank takes such a connection now, and what becomes of it.
+  // Takes the connection over, or says false: this rank does not take such a one now.
   using Welcome = std::function<bool(const Knock&, const std::shared_ptr<Wire>&)>;
 
   Door(asio::io_context& context, const Job& job) : context_(context), job_(job) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who comes to a rank's door.
+// Callers at a rank's door.
 #include "transport/tcp/door.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is said on a new connection until both ends know that the other is a rank of this job, as functions between
-// bytes and values. Everything has a fixed length, so that a stranger makes nobody keep more than one of these.
+// The words on a new connection until both ends know that the other is a rank of this job, as functions between bytes
+// and values. Everything has a fixed length, so that a stranger makes nobody keep more than one of these.
 // Little-endian:
 //
 //   knock      caller:  u32 magic | u8 version | u8 purpose | u16 stream | u32 from | u32 to | nonce, 32 bytes

@@ -123,7 +123,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
           r);
   }
   (*transport)->learn(*all);
-  // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
+  // The time that the exchange left, and a tenth of all of it where the exchange took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(
       (*transport)

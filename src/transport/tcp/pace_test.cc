@@ -42,7 +42,7 @@ TEST(TcpPace, a_fast_link_is_not_held_back) {
   }
 }
 
-// What was acknowledged while nobody asked counted as if the link had taken it just now.
+// Bytes that were acknowledged while nobody asked counted as if the link had taken them just now.
 TEST(TcpPace, a_pause_forgets_what_the_link_took) {
   Pace pace;
   const auto begin = Pace::Time{} + 1h;

@@ -18,7 +18,7 @@ struct Local {
   std::string interface;
   asio::ip::address address;
 };
-// Of all interfaces that are up; addresses that hold on one link alone are left out.
+// The addresses of all interfaces that are up; those that hold on one link alone are left out.
 std::vector<Local> local_addresses();
 
 // "10.0.0.0/8" or several with commas between. kInvalid says which is none.
@@ -37,7 +37,7 @@ class Networks {
 // them where connections are `secured` and no network is named.
 std::vector<Endpoint> places_to_listen(const Networks& trusted, bool secured = false);
 
-// What a rank tells the others. `network` is the same for ranks that share a loopback.
+// The places where a rank listens, as it tells the others. `network` is the same for ranks that share a loopback.
 //
 // Layout, little-endian   u64 network | u8 secured | per endpoint: u8 4 or 6 | u16 port | 4 or 16 bytes
 struct Places {

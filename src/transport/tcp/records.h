@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What travels on a control connection: records of 16 bytes and a check, some of them with bytes behind and a check of
+// The records that travel on a control connection: 16 bytes and a check each, some with bytes behind and a check of
 // these.
 //
 //   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n | u64 check   [bytes | u64 check]    little-endian
 //
 // A check is XXH3-64 of what stands before it, seeded with the check before; the first seed is made from the job's key
 // and the direction. So a bit that changes on its way is noticed before anything is made of it, also in a length, and
-// so is a record that is missing or comes twice. What damages bytes on purpose and knows nothing of the key is noticed
-// too; tags of frames are what keeps out who tries harder.
+// so is a record that is missing or comes twice. Damage on purpose, without the key, is noticed too; tags of frames are
+// what keeps out who tries harder.
 //
-// A message of up to kWholeBytes follows its record. Of a longer one, its edge does: the first 64 bytes, which are a
+// A message of up to kWholeBytes follows its record. A longer one's edge follows it: the first 64 bytes, which are a
 // frame's header, and what is left of its end when the trailer of 24 bytes is cut off and 32 bytes (8 floats) divide
 // the middle. The middle is its body, which travels on data connections and alone there, in pieces: a record says on
 // which connection the next bytes belong to which message. Long messages between two ranks are numbered from 0, and
@@ -51,7 +51,7 @@ inline constexpr std::size_t kBodyUnit = 32;
 inline constexpr std::size_t kMostLastWords = 300;
 inline constexpr std::size_t kMostEdgeBytes = kFrameHeaderBytes + kFrameTrailerBytes + kBodyUnit - 1;
 
-// Of a message of more than kWholeBytes.
+// The size of the body of a message of more than kWholeBytes.
 constexpr std::size_t body_bytes(std::size_t bytes) {
   return (bytes - kFrameHeaderBytes - kFrameTrailerBytes) / kBodyUnit * kBodyUnit;
 }

@@ -52,7 +52,7 @@ void TcpTransport::pump(Peer& p) {
   }
 }
 
-// Whether more may be had by pushing again.
+// True if pushing again may bring more.
 bool TcpTransport::push(Peer& p, Outflow& flow) {
   if (!flow.wire || flow.full || p.broken || flow.pauses) return false;
   if (flow.left == 0 && p.ready.empty()) return false;
@@ -84,7 +84,7 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   return false;
 }
 
-// Bytes that the stream may write now. Of a window, streams have equal shares, but none so little that every packet
+// Bytes that the stream may write now. Streams have equal shares of a window, but none so little that every packet
 // would be a write.
 std::size_t TcpTransport::room(Outflow& flow) const {
   const std::size_t taken = under_way(flow.wire->socket());

@@ -263,7 +263,7 @@ void TcpTransport::break_off(Peer& p, const Status& why) {
     if (flow.wire) flow.wire->close();
 }
 
-// Who sent what came damaged shall hear why this rank goes: its words still go there.
+// The peer whose bytes came damaged shall hear why this rank goes: its words still go there.
 void TcpTransport::distrust(Peer& p, const Status& why) {
   if (why.code() != Code::kCorrupt || !p.control || !p.control->open() || p.left) return break_off(p, why);
   p.distrusted = must_tend_ = true;

@@ -3,16 +3,16 @@
 // TCP without a library in between. Between two ranks stand a control connection, made when they open, and data
 // connections, made by the first long message: `streams` of them for each direction.
 //
-// A message of up to kWholeBytes travels on the control connection. Of a longer one only the body does not (records.h),
-// and that not before its receive is posted, which the receiver grants: so bytes on a data connection always have a
-// place to go, straight into the caller's buffer, and no message waits behind one that nobody receives. A grant of a
-// receive that was posted early is there before the message is sent, and costs it nothing. A piece of a body goes
-// to whichever data connection takes it first.
+// A message of up to kWholeBytes travels on the control connection. So does a longer one but for its body (records.h).
+// The body does not travel before its receive is posted, which the receiver grants: so bytes on a data connection
+// always have a place to go, straight into the caller's buffer, and no message waits behind one that nobody receives. A
+// grant of a receive that was posted early is there before the message is sent, and costs it nothing. A piece of a body
+// goes to whichever data connection takes it first.
 //
-// What nobody receives is bounded: small messages and edges of long ones by kMostUnread for each peer, and who sends
-// more is named. Bodies come for granted receives alone. Where one of these was withdrawn meanwhile, its message's
-// body is kept aside, so that what is behind it on that connection goes on; these are bounded too, by as much and by
-// what was withdrawn.
+// Messages that nobody receives are bounded: small ones and edges of long ones by kMostUnread for each peer, and who
+// sends more is named. Bodies come for granted receives alone. Where one of these was withdrawn meanwhile, its
+// message's body is kept aside, so that what is behind it on that connection goes on; these are bounded too, by as much
+// and by what was withdrawn.
 //
 // How a peer's end is learnt:
 //   killed     its kernel closes the connections: its operations complete with kPeerLost
@@ -91,7 +91,7 @@ class TcpTransport final : public Transport {
     std::uint8_t* data = nullptr;  // the caller's bytes; only read where this sends
     std::size_t size = 0;
     std::size_t place = 0;  // in active_
-    // Of a long message to be sent:
+    // A long message to be sent:
     std::uint32_t number = 0;
     std::uint64_t turn = 0;   // among the messages of its channel
     std::size_t body = 0;     // bytes of its body, of these

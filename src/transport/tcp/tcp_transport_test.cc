@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels where: rank 0 is a transport, rank 1 is played by hand.
+// The way of each message: rank 0 is a transport, rank 1 is played by hand.
 #include "transport/tcp/tcp_transport.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ class ByHand : public ::testing::Test {
   std::unique_ptr<TcpTransport> rank0_;
 };
 
-// What a card on the way may touch is floats from the first byte on, in whole groups of 8.
+// A body, which a card on the way may touch, is floats from the first byte on, in whole groups of 8.
 TEST_F(ByHand, payloads_travel_apart_from_headers) {
   open({.streams = 3, .tos = 0x28});
   std::uint64_t granted = 0;
@@ -211,7 +211,7 @@ TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
   EXPECT_EQ(std::vector<std::uint8_t>(1000, 0xAA), std::vector<std::uint8_t>(in.end() - 1000, in.end()));
 }
 
-// What nobody receives is kept, up to a measure.
+// Messages that nobody receives are kept, up to a measure.
 TEST_F(ByHand, who_sends_without_measure_what_nobody_receives_is_named) {
   open({});
   const std::vector<std::uint8_t> bytes(kWholeBytes, 7);

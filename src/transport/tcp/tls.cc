@@ -62,8 +62,8 @@ constexpr std::size_t kWriteBytes = 128 * 1024;  // encrypted before the kernel 
 constexpr long kMostCertificates = 32 * 1024;
 constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
 
-// What an error after which nothing more travels says of the other end. What it was not given, or shows wrongly, is a
-// matter of how ranks were started; everything else is bytes that changed on their way.
+// The blame for an error after which nothing more travels. Something that the other end was not given, or shows
+// wrongly, is a matter of how ranks were started; everything else is bytes that changed on their way.
 enum class Blame : std::uint8_t { kStarted, kCameDamaged, kWentDamaged };
 Blame blame(unsigned long error, bool shaken) {
   const int reason = ERR_GET_REASON(error);
@@ -91,7 +91,7 @@ Blame blame(unsigned long error, bool shaken) {
   }
 }
 
-// What OpenSSL says last, and nothing of before.
+// OpenSSL's last words, and nothing of before.
 std::string last_words() {
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
@@ -197,7 +197,7 @@ Status TlsEnd::failed() const {
   return {Code::kCorrupt, fmt::format("what came from it was damaged on the way (TLS: {})", words)};
 }
 
-// What came of a call, where nothing moved.
+// The outcome of a call, where nothing moved.
 std::ptrdiff_t TlsEnd::told(int result) {
   const int error = SSL_get_error(ssl_, result);
   const bool left = flush();  // what the handshake says, or the reason for a refusal

@@ -8,8 +8,8 @@
 //   no_less    no older version of TLS, no session is resumed, nothing is renegotiated
 //   bounded    what a stranger says is read into at most one record and 32 KiB of certificates
 //
-// Of a folder that `tithe keys new` made: ca.pem, rank<R>.pem, rank<R>.key. Keys of your own authority do, under the
-// same names, if the certificate of rank 3 is for the name rank3.tithe.
+// The files come from a folder that `tithe keys new` made: ca.pem, rank<R>.pem, rank<R>.key. Keys of your own authority
+// do, under the same names, if the certificate of rank 3 is for the name rank3.tithe.
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,7 +26,7 @@ namespace tithe::tcp {
 
 std::string certificate_name(Rank rank);  // "rank3.tithe"
 
-// What a rank shows and whom it believes.
+// The papers that a rank shows, and the authority that it believes.
 class Papers {
  public:
   // kInvalid: a file that is missing, that others may read, or that does not fit; with its name and the cure.
@@ -56,10 +56,10 @@ class TlsEnd {
   std::ptrdiff_t shake();  // 1: both ends have passed, as far as this one can tell
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
-  // What was taken by write() and has not left yet: bytes.
+  // Bytes that write() took and that have not left yet.
   std::size_t waits() const { return out_.size() - gone_; }
   bool flush();  // false: the network took nothing more and never will
-  // Whether read() may give something though nothing comes from the network.
+  // True if read() may give something though nothing comes from the network.
   bool may_have_more() const { return !drained_; }
   bool is_rank(Rank rank) const;
   const Status& why() const { return why_; }

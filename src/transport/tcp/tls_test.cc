@@ -297,7 +297,7 @@ TEST_F(TlsDoor, who_has_a_wrong_certificate_is_refused_with_the_reason) {
     EXPECT_NE(host_says_.find(host), std::string::npos) << host_says_;
     EXPECT_NE(s.what().find(caller), std::string::npos) << s.what();
   };
-  // Of another authority, though it believes this one.
+  // A certificate of another authority, though its rank believes this one.
   const std::string foreign = folder().copy(other, "foreign");
   fs::copy_file(job + "/ca.pem", foreign + "/ca.pem", fs::copy_options::overwrite_existing);
   host_refuses(call(foreign, job), "unable to get local issuer certificate", "unknown ca");

@@ -29,7 +29,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
-  // What the context calls after await_*(), once for each; whoever owns the wire sets them anew.
+  // The context calls these after await_*(), once for each; whoever owns the wire sets them anew.
   std::function<void()> on_readable, on_writable;
   void await_readable();
   void await_writable();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of ucx in every build, also in one without the library.
+// All that is known of ucx in every build, also in one without the library.
 #include "transport/long_messages.h"
 #include "transport/transports.h"
 #include "transport/ucx/open.h"

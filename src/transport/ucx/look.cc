@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What UCX finds here, under the variables that are set: the same context and worker that a rank would open.
+// UCX's findings here, under the variables that are set: the same context and worker that a rank would open.
 #include <algorithm>
 
 #include "transport/ucx/open.h"

@@ -20,11 +20,11 @@ constexpr auto kLetGoTime = 1s;
 // pieces show that the link moves. Where peers may share memory, messages of 1 MB took up to a tenth longer in pieces
 // of half the size than in one.
 constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
-// Of a window that holds few of the former.
+// The piece under a window that holds few of the former.
 constexpr std::size_t kWindowPiece = 16 * 1024;
-// What may be under way of one message: more than a fast link over a long way holds.
+// Bytes of one message that may be under way: more than a fast link over a long way holds.
 constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
-// Of these nobody wants to know when they have arrived.
+// Nobody wants to know when messages of up to this size have arrived.
 constexpr std::size_t kSmallMessage = 4096;
 
 // Announcement: u64 mark | u64 bytes of the message | u32 number of its first piece | u32 bytes of a piece
@@ -250,7 +250,7 @@ void UcxTransport::on_announced(void* request, ucs_status_t status, void* arg) {
   ucp_request_free(request);
 }
 
-// Of the message that this receive has met.
+// The announcement is of the message that this receive has met.
 void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   const auto total = wire::get<std::uint64_t>(announcement + 8);
   op->in_pieces = true;

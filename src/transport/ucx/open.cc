@@ -41,7 +41,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   if (!all.ok()) return all.status();
   auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
   transport->learn(*all);
-  // What the exchange left of the time, and a tenth of all of it where that took nearly everything.
+  // The time that the exchange left, and a tenth of all of it where the exchange took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(transport->connect(all->hellos, std::max(left, connect.timeout / 10), connect.interrupted));
   return std::unique_ptr<Transport>(std::move(transport));

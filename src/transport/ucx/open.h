@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What ucx is given, and how a rank of it is opened.
+// The options that ucx is given, and how a rank of it is opened.
 #include <memory>
 #include <string>
 

@@ -63,7 +63,7 @@ class UcxTransport final : public Transport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What transports say to each other: a proof, and behind that of kFailed a text.
+  // The words that transports say to each other: a proof, and behind that of kFailed a text.
   enum class Word : std::uint32_t { kHello, kFarewell, kAnswer, kFailed };
   static constexpr int kWords = 3;  // that are nothing but a proof
   static constexpr std::size_t kMostLastWords = 300;
@@ -90,7 +90,7 @@ class UcxTransport final : public Transport {
     Status gone = {};                       // not ok: why nothing more can be exchanged
   };
 
-  // What goes before the pieces of a long message. Little-endian, like everything that travels.
+  // An announcement goes before the pieces of a long message. Little-endian, like everything that travels.
   static constexpr std::size_t kAnnouncementBytes = 24;
 
   struct Op {

@@ -36,7 +36,7 @@ std::mutex& init_mutex() {
 
 // A library prints nothing and leaves the process' signals alone. UCX writes "diag" and "error" lines to
 // stdout when a peer dies, and put its own handlers on SIGSEGV and friends when it was loaded; the handlers
-// from before come back here. What the user asked for through UCX's variables stays.
+// from before come back here. UCX's variables, where the user set them, stay in force.
 void quieten() {
   if (ucs_global_opts.log_component.log_level == UCS_LOG_LEVEL_WARN)
     ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_FATAL;
@@ -45,7 +45,7 @@ void quieten() {
       ucs_debug_disable_signal(ucs_global_opts.error_signals.signals[i]);
 }
 
-// Whether process_vm_readv() works here: seccomp filters may forbid it, and Yama's ptrace_scope from 2 on (at 1,
+// True if process_vm_readv() works here: seccomp filters may forbid it, and Yama's ptrace_scope from 2 on (at 1,
 // UCX allows its own processes).
 bool can_read_other_processes() {
   char from = 'x', to = 0;
@@ -55,7 +55,7 @@ bool can_read_other_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 && scope < 2;
 }
 
-// What one of UCX's functions prints, by lines.
+// The lines that one of UCX's functions prints.
 template <typename Print>
 std::vector<std::string> lines_of(const Print& print) {
   char* text = nullptr;
@@ -106,7 +106,7 @@ constexpr ucp_params_t kParams = [] {
   return params;
 }();
 
-// What UCX would find if it were told nothing: what a user may choose from.
+// The ways that UCX would find if it were told nothing: a user may choose from these.
 std::string ways_here() {
   ucp_config_t* raw = nullptr;
   if (ucp_config_read(nullptr, nullptr, &raw) != UCS_OK) return {};

@@ -28,7 +28,7 @@ class Worker {
   std::vector<std::string> ways()
       const;  // transports and devices that it may use: "tcp/eth0"; itself left out
 
-  // Whether it may reach ranks of this machine through memory; else only through a network.
+  // True if it may reach ranks of this machine through memory; else only through a network.
   bool shares_memory() const { return shares_memory_; }
 
   // Progresses until UCX has nothing more to do; false if there was nothing at all.
@@ -50,7 +50,7 @@ class Worker {
   bool shares_memory_ = false;
 };
 
-// Of a connection: kPeerLost, or kTimeout where nothing says that the peer has ended.
+// The way a connection ended: kPeerLost, or kTimeout where nothing says that the peer has ended.
 Status how_it_ended(ucs_status_t status);
 Status ucx_error(std::string_view doing, ucs_status_t status, std::string_view more = {});  // kIo
 
