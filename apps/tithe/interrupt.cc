@@ -40,7 +40,7 @@ void watch_interrupts() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : kInterrupts) {
     struct sigaction before {};
-    // What was ignored stays ignored: nohup, and shells that start a job in the background.
+    // A signal that was ignored stays ignored: nohup, and shells that start a job in the background.
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
       sigaction(signal, &action, nullptr);
   }

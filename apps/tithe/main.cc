@@ -64,7 +64,7 @@ std::string path_of(const CLI::App& root) {
   }
 }
 
-// What is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
+// Text that is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
 std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
 // False if standard output, or stderr in its place, does not take it, and errno says why.

@@ -30,7 +30,7 @@ const CLI::App& root_of(const CLI::App& app);
 // "tithe encode [OPTIONS] CODEC IN OUT"
 std::string usage(const VerbInfo& verb);
 
-// What an argument may be, by its name: codecs for CODEC and --codec, strategies, transports, models. Empty: anything.
+// An argument's values, by its name: codecs for CODEC and --codec, strategies, transports, models. Empty: anything.
 std::vector<std::string> values_for(std::string_view argument);
 bool names_a_file(std::string_view argument);  // IN, OUT, --python
 

@@ -149,7 +149,7 @@ const Codec& codec_of(const FrameHeader& header) {
   return *codec;
 }
 
-// What the payload can mean, before there is room for it: a claim costs its writer nothing.
+// Checks what the payload can mean, before there is room for it: a claim costs its writer nothing.
 Status check_claim(const ParsedFrame& frame, const Codec& codec, std::size_t most) {
   const FrameHeader& header = frame.header;
   if (header.values > std::min(most, kMostValues))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the files of the extension share. This is the only place where a Status becomes a Python exception.
+// The parts that the extension's files share. This is the only place where a Status becomes a Python exception.
 #include <nanobind/nanobind.h>
 
 #include <string_view>

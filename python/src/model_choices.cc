@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What options say of a model's tensors, before anything is opened: include/tithe/choices.h.
+// The options' choices for a model's tensors, before anything is opened: include/tithe/choices.h.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session does, as Python sets it: include/tithe/session.h.
+// A session's options, as Python sets them: include/tithe/session.h.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

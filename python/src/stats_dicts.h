@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a session tells of itself, as Python sees it: the names are those of include/tithe/session.h.
+// A session's statistics, as Python sees them: the names are those of include/tithe/session.h.
 #include <nanobind/nanobind.h>
 
 #include <vector>

@@ -166,7 +166,7 @@ def _wait_for_all(
     refusal: str,
     check: Callable[[], None],
 ) -> None:
-    # Who refuses ends soon, and may take the store along: the others get a moment to read why.
+    # A rank that refuses ends soon, and may take the store along: the others get a moment to read why.
     deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
     waiting = list(range(world))
     while waiting:

@@ -9,7 +9,7 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-# What Debian and Ubuntu call the package of a library.
+# The names of libraries' packages in Debian and Ubuntu.
 _UCX = ("libucp", "libucs", "libuct", "libucm")
 _PACKAGES = {"libfmt": "libfmt9", "libhwy": "libhwy1", "libxxhash": "libxxhash0", "libcrypto": "libssl3"}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine relies on where a codec is plain.
+// The properties that the engine relies on where a codec is plain.
 #include "codec/plain.h"
 
 #include <gtest/gtest.h>

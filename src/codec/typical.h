@@ -13,13 +13,13 @@
 
 namespace tithe::codec {
 
-// Of gradients. Sizes of most codecs do not depend on the values' scale; of those with an absolute bound they do.
+// The deviation of gradients. Sizes of most codecs do not depend on it; of those with an absolute bound they do.
 inline constexpr double kUsualDeviation = 1e-3;
 
-// The bytes that a payload of n gradients is expected to have. Of codecs without a line in typical.def: the bound.
+// The bytes that a payload of n gradients is expected to have. For codecs without a line in typical.def: the bound.
 std::size_t expected_bytes(const Codec& codec, std::size_t phase, const Settings& settings, std::size_t n);
 
-// Whether the size depends on the values and what is expected is no more than that: such a codec may send less, or
+// True if the size depends on the values and what is expected is no more than that: such a codec may send less, or
 // more, of gradients that are not like those.
 bool size_varies(const Codec& codec);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is behind `tithe card`: the C++ twin, or the Verilated card itself in a process of its own.
+// The engine behind `tithe card`: the C++ twin, or the Verilated card itself in a process of its own.
 #include <array>
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@ namespace tithe::cli {
 class CardEngine {
  public:
   virtual ~CardEngine() = default;
-  // What leaves for `way`: gone with the next call; empty where the frame was dropped.
+  // The frame that leaves for `way`: gone with the next call; empty where the frame was dropped.
   virtual Result<ByteView> pass(card::Way way, ByteView frame) = 0;
   virtual Result<std::array<card::Counters, 2>> counters() = 0;  // by way
   virtual std::uint64_t cycles() const = 0;                      // after counters(); 0: it has no clock

@@ -29,7 +29,7 @@ namespace {
 constexpr int kSocketBytes = 16 << 20;
 constexpr std::size_t kTagAt = 12, kTagBytes = 4;
 
-// What PACKET_VNET_HDR puts in front of a frame; linux/virtio_net.h, which names it, is no C++.
+// The header that PACKET_VNET_HDR puts in front of a frame; linux/virtio_net.h, which names it, is no C++.
 struct Offload {
   std::uint8_t flags = 0, kind = 0;
   std::uint16_t header_bytes = 0, segment_bytes = 0;

@@ -60,7 +60,7 @@ class LongWay : public CardPort {
   std::deque<std::pair<Clock::time_point, std::vector<std::uint8_t>>> frames_;
 };
 
-// Whether the side has more. A frame that is dropped, or that the other side does not take, is gone: as in a card.
+// True if the side has more. A frame that is dropped, or that the other side does not take, is gone: as in a card.
 Result<bool> turn(CardEngine& engine, card::Way way, CardPort& from, CardPort& to, Bytes room,
                   std::uint64_t& lost) {
   for (int i = 0; i < kTurn; ++i) {

@@ -33,7 +33,7 @@ std::string param_text(const ParamSpec& p) {
                            : fmt::format("{}={}", p.name, p.choices[static_cast<std::size_t>(p.fallback)]);
 }
 
-// Of the sample's payload where the first phase can stand alone, else of the bounds.
+// The bits of the sample's payload where the first phase can stand alone, else of the bounds.
 Result<double> bits_per_value(const Spec& spec, std::span<const float> sample) {
   const Codec& codec = *spec.codec;
   if (codec.phases.size() == 1) {
@@ -47,7 +47,7 @@ Result<double> bits_per_value(const Spec& spec, std::span<const float> sample) {
   return 8 * bytes / static_cast<double>(sample.size());
 }
 
-// Whether what is not sent must wait in the residual, or training suffers.
+// Says whether what is not sent must wait in the residual, or training suffers.
 const char* needs_feedback(const Codec& codec) {
   if (codec.traits.lossless) return "nothing is lost";
   if (codec.traits.unbiased) return "no";

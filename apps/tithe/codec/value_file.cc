@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-// What stands behind 'key': in the header's dict, up to the comma that ends it.
+// The text behind 'key': in the header's dict, up to the comma that ends it.
 std::string_view entry(std::string_view dict, std::string_view key) {
   const std::size_t at = dict.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What somebody meant who wrote a command line that is wrong.
+// A guess at what somebody meant who wrote a command line that is wrong.
 #include <string>
 
 #include "verb.h"

@@ -57,7 +57,7 @@ std::string where_of(const lang::LoadedProgram& program, std::size_t phase, std:
   return item.where ? std::string(program.source.of(item.where->at)) : "";
 }
 
-// What is not in blocks. False: the rest is.
+// Shows items that are not in blocks. False: the rest is.
 bool show_whole(const lang::Checked& checked, Report& report) {
   if (checked.sends_values)
     report.text += "values: the value array of docs/format.md, \"Sparse payloads\", one for each index\n";

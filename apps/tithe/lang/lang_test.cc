@@ -111,7 +111,7 @@ class Trial {
     if (subject_.last_phase().combines()) added(n, kind, sent.payload, other.payload, out);
   }
 
-  // What two payloads combine to stands for their sum, up to rounding.
+  // The combination of two payloads stands for their sum, up to rounding.
   void added(std::size_t n, unsigned kind, const Payload& a, const Payload& b, const Floats& want) {
     if (!all_finite(want)) return;  // nor is the sum
     Payload sum = a;
@@ -160,7 +160,7 @@ class Trial {
       if (s.ok()) is_sound(out, what);
     });
     if (last == 0 || lang::by_kernels(subject_.program().of(subject_.settings()))) return;
-    // What the phase in front agreed on is damaged: what is then sent decodes to finite values, too.
+    // The payload that the phase in front agreed on is damaged: what is then sent decodes to finite values, too.
     const Payload agreed = subject_.context();
     Call front = subject_.call();
     --front.phase;

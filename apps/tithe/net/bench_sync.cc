@@ -58,7 +58,7 @@ Status run_as_rank(const SyncArgs& args, const std::optional<ShapedLink>& link, 
   return run_rank(me, std::move(*transport), args, board, outcome);
 }
 
-// What rank 0 found, on its way between processes.
+// Rank 0's findings, on their way between processes.
 std::string to_text(const SyncOutcome& outcome) {
   return Json{{"seconds", outcome.seconds},
               {"bytes_sent", outcome.bytes_sent},
@@ -86,7 +86,7 @@ Result<SyncOutcome> as_processes(const std::optional<ShapedLink>& link, SyncBoar
   return outcome;
 }
 
-// What the ledger's error means. Where sums are rounded, each addition may be off by half a unit in the last place.
+// The meaning of the ledger's error. Where sums are rounded, each addition may be off by half a unit in the last place.
 std::string ledger_verdict(const Spec& spec, const SyncOutcome& outcome, const SyncArgs& args) {
   if (outcome.ledger_error == 0) return "exact: nothing was lost";
   const std::string off = fmt::format("off by at most {:.3g} of the largest value", outcome.ledger_error);
@@ -103,7 +103,7 @@ std::string identity_verdict(const SyncOutcome& outcome, const SyncArgs& args) {
                      outcome.apart);
 }
 
-// What travels raw, from the lines of a plan: `part 0: 100 values from 0, fp32 by gather (why)`.
+// The parts that travel raw, from the lines of a plan: `part 0: 100 values from 0, fp32 by gather (why)`.
 std::string plan_verdict(const std::string& plan, const Spec& spec) {
   std::size_t parts = 0, raw = 0;
   std::istringstream lines(plan);
@@ -128,7 +128,7 @@ std::string strategy_of(const std::string& plan, const Choice& choice) {
   return plan.substr(from, plan.find_first_of(" ,", from) - from);
 }
 
-// What the one tensor gets.
+// The choice for the one tensor.
 Result<Choice> choice_of(const SyncArgs& args) {
   const SessionOptions options{
       .codec = args.codec, .strategy = args.strategy, .choices = args.choices, .servers = args.servers};

@@ -127,7 +127,7 @@ Finding gpu() {
   return f;
 }
 
-// Whether a child process may have a network namespace of its own; tried, in a child that ends at once.
+// True if a child process may have a network namespace of its own; tried, in a child that ends at once.
 bool may_unshare(int what) {
   const pid_t child = fork();
   if (child < 0) return false;

@@ -94,8 +94,8 @@ bool write_text(const char* path, std::string_view text) {
   return whole;
 }
 
-// What may leave at once after a pause: half a millisecond of the link, so that the pauses of a training step earn no
-// free transfer, and at least four packets, so that the timer can keep the rate.
+// The bytes that may leave at once after a pause: half a millisecond of the link, so that the pauses of a training step
+// earn no free transfer, and at least four packets, so that the timer can keep the rate.
 double burst_bytes(const ShapedLink& link) { return std::max(6250.0, link.bytes_per_second * 0.0005); }
 
 // TCP hands down trains of packets, and tbf takes a train apart that is longer than its burst, headers included: each
@@ -191,7 +191,7 @@ Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
   const Status s = join_network(process);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!s.ok() || getppid() != parent) _exit(1);
-  // What the card says at its end goes nowhere; why it could not begin, to the command's own error output.
+  // The card's words at its end go nowhere; why it could not begin, to the command's own error output.
   const int nowhere = open("/dev/null", O_WRONLY);
   dup2(nowhere, STDOUT_FILENO);
   const std::string delay = fmt::format("{}", link.delay_ms);
@@ -203,7 +203,7 @@ Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
 }
 
 Status enter_host(int host, const ShapedLink& link) {
-  // What UCX and others look up under /sys is to be this namespace's.
+  // The files that UCX and others look up under /sys are to be this namespace's.
   if (mount("none", "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0 ||
       mount("sysfs", "/sys", "sysfs", 0, nullptr) != 0)
     return system_refused("/sys");

@@ -15,7 +15,7 @@ struct Finding {
   Json details = Json::object();
 };
 
-// What a launcher left in the environment of this process, and whether a rank could start with it.
+// The finding of what a launcher left in this process's environment, and whether a rank could start with it.
 Finding launcher();
 
 }  // namespace tithe::cli

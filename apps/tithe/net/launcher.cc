@@ -16,7 +16,7 @@ bool set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// What stands between a rank and its meeting point; empty: nothing that is seen from here.
+// The trouble between a rank and its meeting point; empty: nothing that is seen from here.
 std::string trouble_at(const std::string& host) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);

@@ -38,11 +38,11 @@ Result<Report> profile(ProfileArgs& args) {
     if (!spec.ok()) return spec.status();
     has_fp32 = has_fp32 || to_string(*spec) == "fp32";
   }
-  // What travels raw is fp32, and every plan is held against it: a profile without it would serve for nothing.
+  // Raw values travel as fp32, and every plan is held against it: a profile without it would serve for nothing.
   if (!has_fp32) args.codecs.insert(args.codecs.begin(), "fp32");
   const std::size_t codecs = args.codecs.empty() ? all_codecs().size() : args.codecs.size();
   TITHE_TRY(process_transport(args.transport, link->has_value()));
-  // What cannot be written is not measured.
+  // Nothing is measured for a file that cannot be written.
   for (const std::string& file : {args.out, args.cluster}) {
     if (file.empty() || rank_place()) continue;
     const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();

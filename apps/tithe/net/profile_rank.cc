@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using sim::measure_codec, sim::median_seconds, sim::profile_sizes, sim::thread_seconds;
 
-// What a rank leaves on the board for rank 0.
+// A rank's findings, which it leaves on the board for rank 0.
 struct Found {
   double step, bucket, post, wake, slice, check_byte, copy_value, byte_cpu;
   bench::FoundTogether together;
@@ -95,7 +95,7 @@ class ProfileRank {
     return {};
   }
 
-  // What needs no other rank.
+  // Measures what needs no other rank.
   void alone(Found& mine) {
     constexpr std::size_t kBytes = std::size_t{1} << 22;
     std::vector<std::uint8_t> bytes(kBytes, 7);
@@ -279,7 +279,7 @@ class ProfileRank {
     if (world > 1 && all_links_work()) {
       p.costs.post = p.costs.complete = median(&Found::post);
       p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
-      // Of a turn of a small message there and back, what is not handing over and taking: to sleep, and to wake.
+      // The part of a small message's turn there and back that is not handing over and taking: to sleep, and to wake.
       p.costs.turn = median_of([](const Found& f) { return std::max(0.0, f.together.turn - 3 * f.post); });
     } else {
       for (const sim::CostField& f : sim::kCostFields)
@@ -310,7 +310,7 @@ class ProfileRank {
       }
   }
 
-  // What the transport says of itself, unless a long message was seen to do otherwise. From which size on is its word.
+  // The transport's word on itself, unless a long message was seen to do otherwise. From which size on is its word.
   void long_messages(sim::Profile& p) {
     p.costs.long_messages = long_messages_of(args_.transport.substr(0, args_.transport.find(':')));
     double late = 0;

@@ -16,7 +16,7 @@
 
 namespace tithe::cli {
 
-// What such a process is.
+// A rank's process: its number and its descriptors.
 struct RankPlace {
   Rank rank = 0;
   int board = -1;   // its descriptor

@@ -45,7 +45,7 @@ Median median_of(std::vector<double> v) {
   return {at(0.5), at(0.25), at(0.75)};
 }
 
-// Of a plan's lines `part 0: 100 values from 0, fp32 by gather (why)`: parts and values by what they travel as.
+// Parts and values by what they travel as, from a plan's lines `part 0: 100 values from 0, fp32 by gather (why)`.
 struct Share {
   std::size_t parts = 0, values = 0;
 };

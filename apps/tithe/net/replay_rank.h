@@ -42,7 +42,7 @@ struct ReplayArgs {
 
 inline constexpr int kWarmUpSteps = 2;  // connections, buffers, pages, the first round's plan; not timed
 
-// What a rank found of a timed step: a row of the board's numbers.
+// A rank's findings of a timed step: a row of the board's numbers.
 struct StepNumbers {
   double step_ms;     // from the start of forward to the end of commit
   double late_ms;     // the most that a bucket came after it was ready

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ranks of `tithe bench sync` and `tithe replay` share beside the transport that is measured: a barrier,
-// addresses and results. One block of memory, mapped by all, whether ranks are threads or processes.
+// The board that the ranks of `tithe bench sync` and `tithe replay` share beside the transport that is measured: a
+// barrier, addresses and results. One block of memory, mapped by all, whether ranks are threads or processes.
 #include <atomic>
 #include <cstdint>
 #include <optional>

@@ -81,7 +81,7 @@ class RankRun {
     mine.seconds = took.count();
     mine.bytes_sent = session.stats().bytes_sent - sent_before;
     if (on_link) {
-      // What others of its round still acknowledge comes after it: after the checks that follow, it is all there.
+      // Acknowledgements by others of its round still come after it: after the checks that follow, all are there.
       if (!board_.meet()) return stopped();
       const Result<std::uint64_t> wire = bytes_on_the_wire();
       if (!wire.ok()) return wire.status();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether two ranks of this machine reach each other over a transport, by trying.
+// A trial whether two ranks of this machine reach each other over a transport.
 #include <string_view>
 
 #include "tithe/status.h"

@@ -37,7 +37,7 @@ bool keeps_few(const Codec& codec) {
                      [](const ParamSpec& p) { return p.name == "ratio" && p.fallback < 1; });
 }
 
-// Of a codec that the page does not speak of.
+// The advice for a codec that the page does not speak of.
 std::string by_traits(const Codec& codec, double bits) {
   std::string text;
   if (codec.traits.lossless)

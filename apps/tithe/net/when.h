@@ -17,7 +17,7 @@ inline constexpr std::size_t kSample = std::size_t{1} << 20;  // values over whi
 // One line. bits: per value, as the spec stands.
 std::string when_to_use(const Codec& codec, double bits);
 
-// What the study of optimizers found: (optimizer, "yes" or "no: by how much"). Of these settings, else of the defaults.
+// The study of optimizers' findings: (optimizer, "yes" or "no: by how much"), for these settings, else the defaults.
 std::vector<std::pair<std::string_view, std::string_view>> studied(const Spec& spec);
 
 // Codecs that this study found within noise of fp32 under an optimizer, but for those that change the step's momentum.

@@ -71,7 +71,7 @@ std::vector<planner::Question> slices_of(const planner::Question& whole, const p
   return out;
 }
 
-// What each policy decides, the first one in front.
+// The plans of each policy, the first one in front.
 struct Plans {
   std::vector<planner::Planned> of;
   std::vector<planner::WindowsPlan> windows;  // with --every: what these are the means of

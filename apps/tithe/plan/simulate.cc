@@ -67,7 +67,7 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
                      cluster.hosts().size(), cluster.name(), scene.source);
 }
 
-// Which sizes nobody measured, and where the bands come from.
+// The sizes that nobody measured, and where the bands come from.
 std::string notes(const Scene& scene, std::span<const Answer> answers) {
   std::string text;
   if (const std::vector<std::string> sizes = assumed_sizes(scene, answers); !sizes.empty())
@@ -91,7 +91,7 @@ Status write_text(const std::string& path, std::string_view text) {
   return write_file(path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
-// What the options ask for, of pages and pictures. The picture first: a build that draws none refuses before.
+// Writes the pages and pictures that the options ask for. The picture first: a build that draws none refuses before.
 template <typename DrawFigure, typename DrawPage>
 Status show(const SimulateArgs& args, DrawFigure figure, DrawPage page) {
   if (!args.png.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `tithe simulate` shows as figures and pages: curves of a sweep, and where the time of settings goes.
+// The figures and pages of `tithe simulate`: curves of a sweep, and where the time of settings goes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,7 +104,7 @@ std::string sweep_page(const std::string& title, const std::string& about, const
   return page(title, about, sweep_figure(sweep), table);
 }
 
-// Of each setting: the step as computing and what is exposed after it; below, what went on meanwhile.
+// Each setting's step as computing and what is exposed after it; below, what went on meanwhile.
 Figure compare_figure(const std::vector<Answer>& answers) {
   constexpr double kLeft = 230, kRight = 110, kTop = 36, kBottom = 30, kAcross = 520, kThick = 16, kThin = 6,
                    kEach = 62;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What `tithe simulate` runs: a model on a cluster, under one setting of the session.
+// A run of `tithe simulate`: a model on a cluster, under one setting of the session.
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ struct SimulateArgs {
   bool foreign_profile = false;
 };
 
-// What the options name, read and checked once.
+// The model, cluster and costs that the options name, read and checked once.
 struct Scene {
   bench::ModelList model;
   sim::Cluster cluster;

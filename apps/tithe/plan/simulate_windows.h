@@ -23,9 +23,9 @@ std::vector<std::size_t> fragments_of(const bench::ModelList& model, std::size_t
 // All but `setting`, `compute` and `exchange` are means over the H iterations of a window.
 Result<Answer> simulate_windows(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                 SimulateArgs args);
-// What a step is; empty without --every.
+// The line that says what a step is; empty without --every.
 std::string windows_line(const SimulateArgs& args);
-// That, and lines that stand under a table.
+// That line, and those that stand under a table.
 std::string windows_text(const SimulateArgs& args, std::span<const Answer> answers);
 
 }  // namespace tithe::cli

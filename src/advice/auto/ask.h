@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a session knows when it asks for a plan, or for advice.
+// The facts that a session knows when it asks for a plan, or for advice.
 #include "advice/auto/decide.h"
 #include "engine/session/advisor.h"
 
@@ -9,9 +9,9 @@ namespace tithe::automatic {
 // All but the step, the job and the costs.
 Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<Allowance> allowed);
 
-// What these codecs cost here, at up to three sizes that the job's tensors reach. It takes some tenths of a second. All
-// else is assumed: what that gets wrong, the links' rate makes up for, since it is found with it (decide.h). gradients:
-// of the job, which sizes and speeds depend on.
+// The costs of these codecs here, at up to three sizes that the job's tensors reach. It takes some tenths of a second.
+// All else is assumed: the links' rate makes up for what that gets wrong, since it is found with it (decide.h).
+// gradients: of the job, which sizes and speeds depend on.
 Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs,
                                   std::span<const float> gradients);
 

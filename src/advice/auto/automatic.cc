@@ -131,7 +131,7 @@ class Automatic final : public engine::Advisor {
     return facts_.over(at_ns);
   }
 
-  // What became of what was proposed.
+  // Takes the outcome of what was proposed.
   void hear(const Proposal& last) {
     if (last.state == Proposal::State::kSwitched) {
       proposed_ = false;

@@ -44,7 +44,7 @@ Result<Answer> decide(const Asked& asked);
 // The rate at which the simulator's step under the rules in force is as long as the one that was measured, in bytes per
 // second; 0: none makes it so short, so communication is hidden.
 Result<double> rate_of(const Asked& asked);
-// What the planner is asked, for links of that rate.
+// The question to the planner, for links of that rate.
 inline constexpr double kFastest = 1e11;  // bytes per second: as if there were no network
 Result<planner::Question> question_at(const Asked& asked, double bytes_per_second);
 std::string rate_text(double bytes_per_second);  // "93.1 Mbit/s"
@@ -52,7 +52,7 @@ std::string rate_text(double bytes_per_second);  // "93.1 Mbit/s"
 // Hosts as they are, of one switch; ranks that are the only ones of their machine have its cores alone.
 Result<sim::Cluster> cluster_at(const Asked& asked, double bytes_per_second);
 
-// Whether any of the tensors loses more than bf16 does.
+// True if any of the tensors loses more than bf16 does.
 bool loses(std::span<const Rule> rules);
 
 }  // namespace tithe::automatic

@@ -31,7 +31,7 @@ Asked asked(std::initializer_list<const char*> allowed, std::vector<Rule> rules 
   return a;
 }
 
-// What a step under these rules takes on such links.
+// The time of a step under these rules on such links.
 Seconds step_of(const Asked& a, std::span<const Rule> rules, double rate) {
   const planner::Question q{a.job, *cluster_at(a, rate), a.costs, a.allowed};
   const Result<sim::Outcome> out = planner::simulate(q, rules);

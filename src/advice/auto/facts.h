@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the rounds of a session say of a training step: which tensors are handed over together and when, and what a step
-// takes. A step begins where the one before was committed, so computing is what lies between that and the last bucket.
+// The facts that a session's rounds tell of a training step: which tensors are handed over together and when, and what
+// a step takes. A step begins where the one before was committed, so computing is what lies between that and the last
+// bucket.
 //
 //   recent    medians over the last kRounds alike
 //   alike     rounds that hand over the same buckets in the same order; where they do not, they are counted anew
@@ -30,7 +31,7 @@ class Facts {
   // No median reaches back over this: other rules are in force.
   void forget() { rounds_ = 0; }
 
-  // Of the rounds that were alike; no tensors where there was none.
+  // The job of the rounds that were alike; no tensors where there was none.
   planner::Job job(int lanes) const;
 
  private:

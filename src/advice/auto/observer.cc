@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The advisor of a session that goes on as it is while TITHE_ADVISE names a file: after kFirst steps alike, what
-// step_advice.h has to say of them goes there, whole. Of several sessions of a process the first one to know writes.
+// step_advice.h has to say of them goes there, whole. The first of a process's sessions that knows writes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ class Observer final : public engine::Advisor {
   std::vector<std::string> said() override { return {}; }
 
  private:
-  // What the job uses now its user has allowed, but for a momentum, which a plan cannot mix with other codecs.
+  // The user has allowed what the job uses now, but for a momentum, which a plan cannot mix with other codecs.
   std::vector<Allowance> allowed() const {
     std::vector<Allowance> out = what_.allowed.allowed;
     const auto add = [&](const Spec& spec) {

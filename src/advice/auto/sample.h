@@ -19,10 +19,10 @@ class Sample {
   static constexpr std::size_t kBlock = 1024;
 
   Sample() : open_(kMost), kept_(kMost) {}
-  // Of a bucket in fp32, before it is exchanged; other types are left out.
+  // Takes from a bucket in fp32, before it is exchanged; other types are left out.
   void take(std::span<const Tensor> bucket);
   void round_over();
-  // Of the last round that was whole; empty where there is none.
+  // The values of the last round that was whole; empty where there is none.
   std::vector<float> values() const { return {kept_.begin(), kept_.begin() + kept_count_}; }
 
  private:

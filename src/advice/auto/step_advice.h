@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a job is told that asks for advice and goes on as it is: its step now, with bf16, with a plan, and without a
-// network, and what to change. Found as a plan is found (decide.h); nothing is proposed.
+// The advice to a job that asks for it and goes on as it is: its step now, with bf16, with a plan, and without a
+// network, and what to change. It is found as a plan is found (decide.h); nothing is proposed.
 #include <string>
 #include <vector>
 

@@ -84,7 +84,7 @@ Result<Board> Board::make(const Question& question) {
       may.push_back(std::find(list.begin(), list.end(), o.spec) != list.end());
     board.allowed_.push_back(std::move(may));
   }
-  // What cannot be judged is refused now, not in the midst of a search.
+  // An option that cannot be judged is refused now, not in the midst of a search.
   for (const Option& o : board.options_)
     if (const auto known = board.works_->of(o, 1, 1); !known.ok()) return known.status();
   return board;

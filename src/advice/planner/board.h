@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What there is to choose from for each tensor of a question, and what a choice for all of them is worth.
+// The options for each tensor of a question, and what a choice for all of them is worth.
 //
 //   options   every codec that is allowed, by every strategy that it shares a law with, lossless and 16-bit ones first.
-//             What the user allowed to lose stays what it is: others by strategies alone that strategy "auto" takes
+//             The loss that the user allowed stays what it is: others by strategies alone that strategy "auto" takes
 //             too, which round no more often than `server` or lose little by it (plan/ways.h).
-//             Those that no search tries (all tensors by `tree`) are among them, to compare with
+//             Options that no search tries (all tensors by `tree`) are among them, to compare with
 //   small     tensors below `small` values travel as the best that is always allowed, in groups that share parts: a
 //             frame of their own costs more than their bytes
 //   rules     an assignment is written as few rules: by size where sizes decide, by key for the exceptions
@@ -43,7 +43,7 @@ class Board {
   void without_loss(bool on) { without_loss_ = on; }  // from now on nothing lossy is allowed
   // The number of such an option, or of its codec by the first strategy that serves it; -1: there is none.
   int find(const Spec& spec, std::string_view strategy) const;
-  // What a tensor is sent as where nothing lossy is to be: bf16, or fp32 where an exception says so.
+  // The spec of a tensor where nothing lossy is to be sent: bf16, or fp32 where an exception says so.
   Spec base(std::size_t tensor) const;
   // The first lossy codec that a tensor may have; nullptr: none.
   const Spec* lossy(std::size_t tensor) const;

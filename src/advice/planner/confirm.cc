@@ -93,7 +93,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
                          board_.least_step(number, inside), number, inside});
     }
   }
-  // What one rank stands for first: it is quick, and what takes long is then not followed far.
+  // Settings where one rank stands for all come first: they are quick, and long ones are then not followed far.
   std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
   std::optional<std::size_t> best;
   Seconds judged = 0;  // of the best: the estimate may be off for all of them alike
@@ -198,7 +198,7 @@ Result<std::size_t> Confirm::neighbours(std::size_t of) {
     }
   }
   if (too_many(board_.question())) return of;
-  // What is best for some tensors depends on what others have, so that each change asks for another look at all.
+  // The best choice for some tensors depends on what others have, so each change asks for another look at all.
   for (bool moved = true; moved;) {
     moved = false;
     const std::vector<Alike> rows = alike(board_, seen_[of].assignment);
@@ -240,7 +240,7 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
       if (!d.grouped) d.part_values = part;
     });
   const std::vector<JobTensor>& tensors = board_.question().job.tensors;
-  // What 16 bits are enough for between hosts, they are inside of one.
+  // Tensors for which 16 bits are enough between hosts need no more inside of one.
   if (static_cast<int>(board_.question().cluster.hosts().size()) < board_.question().cluster.world())
     out.emplace_back(", bf16 inside", [this](std::size_t t, Decision& d) {
       if (board_.option(d.option).strategy->between != nullptr && !d.grouped)

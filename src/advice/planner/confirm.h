@@ -52,7 +52,7 @@ class Confirm {
   Result<std::size_t> setting(const Spec& spec, Seconds limit = sim::kNever);
   Baseline baseline(std::size_t candidate) const;
 
-  // What the other policies would do, so that none of them has the shorter step.
+  // Adds what the other policies would do, so that none of them has the shorter step.
   Status others();
   // Settings that are the same for all but small tensors, the best of the estimate first; of each codec at least one.
   Status uniform();

@@ -186,7 +186,7 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
   if (searches) {
     TITHE_TRY(confirm.others());
     TITHE_TRY(confirm.uniform());
-    // What loses nothing is searched as well: what compression brings is counted from there.
+    // Plans that lose nothing are searched as well: what compression brings is counted from there.
     if (may) {
       board.without_loss(true);
       const Result<Assignment> none = timeline_policy.decide(board, {});
@@ -202,7 +202,7 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     const Result<std::size_t> less = confirm.less(*at_best);
     if (!less.ok()) return less.status();
     best = *less;
-    // What loses nothing stays, unless compressing is worth it.
+    // The plan that loses nothing stays, unless compressing is worth it.
     const std::size_t lossless = confirm.shortest(false);
     const Seconds without = std::min(confirm.seen()[lossless].step(), without_tithe(out));
     if (confirm.seen()[best].compresses && confirm.seen()[best].step() > kWorthLosing * without)

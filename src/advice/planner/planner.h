@@ -3,8 +3,8 @@
 // The planner: what to compress, with what, how cut, and why (docs/plan.md).
 //
 //   confirmed   what a search found, what stands beside it, what the other policies decide and the baselines are run in
-//               the simulator; the shortest step of these is the plan. Of more than kMostConfirmed tensors the list
-//               schedule is all there is, and the text says so
+//               the simulator; the shortest step of these is the plan. For more than kMostConfirmed tensors the
+//               list schedule is all there is, and the text says so
 //   honest      a plan that compresses has to be shorter by 5 % than what loses nothing, however that is sent: else
 //               that is the plan, and its text begins with "do not compress"
 //   baselines   what is compared with is what people run: one codec by one strategy for all tensors, the best there is
@@ -44,7 +44,7 @@ struct Planned {
   double gain() const { return compresses ? lossless / outcome.step : 1.0; }
 };
 
-// What its text says: of a plan whose figures are all there, made for this question by this policy.
+// The plan's verdict as text. All its figures are there, and it was made for this question by this policy.
 std::string verdict_of(const Planned& planned, const Question& question, std::string_view policy);
 
 // `beside`: a plan for the same question, whose baselines this one then has too.

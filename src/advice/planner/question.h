@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the planner is asked: a training step of a model, on a cluster whose costs are known, with the codecs that its
+// The planner's question: a training step of a model, on a cluster whose costs are known, with the codecs that its
 // user allows.
 //
 //   allowed   nothing that loses more than bf16 without a word of the user (plan/allowance.h)
@@ -52,7 +52,7 @@ Status check(const Question& question);
 // The codecs that a tensor may have: fp32, bf16, zip, then the others in the order in which they are allowed.
 std::vector<Spec> codecs_for(const Question& question, std::string_view key);
 
-// What ranks would do under these rules: the step that the simulator runs.
+// The ranks' work under these rules: the step that the simulator runs.
 Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules);
 // `limit`: as sim::run has it.
 Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events = false,

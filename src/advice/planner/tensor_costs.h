@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What judging a tensor by itself needs: the latency and the rate between two ranks of different hosts, and the times
+// The costs to judge a tensor by itself: the latency and the rate between two ranks of different hosts, and the times
 // of its codec, from measured curves. For policies that do so (policy_secopa.cc, policy_dragonn.cc).
 #include "advice/planner/board.h"
 

@@ -13,7 +13,7 @@
 
 namespace tithe::planner {
 
-// What bounds the step, and what would help.
+// The bottleneck of the step, and what would help.
 struct Bounds {
   std::string
       by;  // "compute", "uplink", "downlink", "latency", "links inside hosts", "the lanes", "the engine"

@@ -84,7 +84,7 @@ std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, co
   return stages;
 }
 
-// What ranks send over each link, in seconds of its rate. Where few ranks stand for all, of the links of host 0 alone.
+// The load of each link, in seconds of its rate. Where few ranks stand for all, of the links of host 0 alone.
 class Loads {
  public:
   Loads(const sim::Cluster& cluster, const sim::Classes& classes)

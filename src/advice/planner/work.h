@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a part costs a rank, as stages: computing, then what goes up its link, then what comes down, and again. Taken
+// A part's costs to a rank, as stages: computing, then what goes up its link, then what comes down, and again. Taken
 // from the engine's own program of that part (engine/program/program.h), so a strategy needs no formula here.
 //
 //   stage     hop h of a message is one more than the most hops of what it was made from; stage h holds the computing
@@ -29,7 +29,7 @@ struct Work {
   Seconds link = 0;  // for which the busiest link has to be busy, whoever sends when
 };
 
-// What a part may be: a codec, and who sends what to whom.
+// One way to exchange a part: a codec, and who sends what to whom.
 struct Option {
   Spec spec;
   const Strategy* strategy = nullptr;
@@ -44,8 +44,8 @@ class Works {
  public:
   explicit Works(const Question& question);
   ~Works();
-  // Of a part of n values; `rounded_inside`: ranks of one host send each other bf16, where they are treated apart.
-  // Kept: the same part is not worked out twice. kInvalid: costs that are not known.
+  // The work of a part of n values; `rounded_inside`: ranks of one host send each other bf16, where they are treated
+  // apart. Kept: the same part is not worked out twice. kInvalid: costs that are not known.
   Result<const Work*> of(const Option& option, std::size_t n, std::size_t row, bool rounded_inside = false);
 
  private:

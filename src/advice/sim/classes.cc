@@ -86,7 +86,7 @@ bool alike(const Strategy& strategy, Count count, int ranks) {
   return true;
 }
 
-// Whether a rank sends as much to each other one, so that it plays no part which of them are on its host.
+// True if a rank sends as much to each other one, so that it does not matter which of them are on its host.
 bool talks_to_all(const Strategy& strategy, int ranks) {
   const Small world{3, ranks};
   std::vector<int> sends(static_cast<std::size_t>(world.world()));

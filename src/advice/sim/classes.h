@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which ranks of a world do the same at the same time, so that a few stand for all: the first rank of each class.
+// The ranks of a world that do the same at the same time, so that a few stand for all: the first rank of each class.
 //
 //   by rank    all are alike, counted round the world or, where strategies treat hosts apart, round the hosts and
 //              inside each: one rank stands for all
@@ -26,13 +26,13 @@ class Classes {
   // The fewest that stand for all, whichever of these strategies a part has.
   static Classes of(const Cluster& cluster, std::span<const Strategy* const> strategies);
 
-  // Those that are simulated are ranks 0 .. seats()-1.
+  // The simulated ranks are 0 .. seats()-1.
   int seats() const { return seats_; }
   int world() const { return world_; }
   int ranks_of_host() const { return ranks_of_host_; }
   bool by_rank() const { return kind_ == Kind::kRank; }
   bool by_host() const { return kind_ == Kind::kHost; }
-  // Who stands for a rank.
+  // The seat that stands for a rank.
   int seat(Rank r) const { return kind_ == Kind::kRank ? 0 : kind_ == Kind::kHost ? r % ranks_of_host_ : r; }
 
   // The message of a seat that is like the one from `from` to a seat.

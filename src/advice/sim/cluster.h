@@ -61,17 +61,17 @@ class Cluster {
   int host_of(Rank r) const { return host_of_[static_cast<std::size_t>(r)]; }
   const tithe::Hosts& shared() const { return shared_; }  // which ranks share a host, as a session sees it
   std::span<const int> machine_cores() const { return machine_cores_; }  // by machine
-  // Of its devices: what a model's times are divided by, where the file says nothing of that model.
+  // Its devices' speed: what a model's times are divided by, where the file says nothing of that model.
   double speed() const { return speed_; }
-  // What forward and backward of a model take together on its devices; 0: not known.
+  // The time that forward and backward of a model take together on its devices; 0: not known.
   Seconds compute(std::string_view model) const;
-  // Whether the file states costs of its devices and its network; these then stand in place of those given.
+  // True if the file states costs of its devices and its network; these then stand in place of those given.
   bool states_costs() const {
     return !numbers_.empty() || eager_bytes_ || leave_ || many_to_one_ || !codecs_.empty();
   }
   Costs costs(Costs others) const;
-  // What a link carries of its rate where two hosts send to each other at the same time. Transports that ask before
-  // they send lose time there: their questions wait behind the other direction's bytes.
+  // The share of its rate that a link carries where two hosts send to each other at the same time. Transports that ask
+  // before they send lose time there: their questions wait behind the other direction's bytes.
   double mutual() const { return mutual_; }
   void set_mutual(double share) { mutual_ = share; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cluster's file states of its devices and its network.
+// The costs that a cluster's file states of its devices and its network.
 #include <gtest/gtest.h>
 
 #include "advice/sim/cluster.h"

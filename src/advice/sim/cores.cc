@@ -112,8 +112,8 @@ void Cores::place(const Work& work) {
   core_[best].fresh.back().since = now_;
 }
 
-// Who waits takes its core if that is free; who has had its slice gives way, if somebody still waits for its core; and
-// cores that are free take over who has waited for long.
+// Work that waits takes its core if that is free; work that has had its slice gives way, if other work still waits for
+// its core; and cores that are free take over work that has waited for long.
 void Cores::dispatch() {
   over_.clear();
   if (slice_ <= 0) return;

@@ -3,8 +3,9 @@
 // Threads on the cores of one machine.
 //
 //   turns     a thread that runs keeps its core for at least a slice; then it gives way to those that wait for that
-//             core, who take turns. Who has just begun goes before those that have had theirs
-//   placed    a thread that wakes takes a core that is free, else it waits for one: that with the fewest who wait. A
+//             core, who take turns. A thread that has just begun goes before those that have had
+//             theirs
+//   placed    a thread that wakes takes a core that is free, else it waits for one: that with the fewest that wait. A
 //             core that comes free later takes it over once it has waited for a while (Linux leaves a thread where its
 //             memory is near, until its clock's next tick)
 //   same      work with the tag of work that has ended at this moment is the same thread's: it goes on where that was

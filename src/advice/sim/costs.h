@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a step of the engine costs on a machine: the numbers that a profile holds (docs/simulate.md).
+// The costs of a step of the engine on a machine: the numbers that a profile holds (docs/simulate.md).
 //
 //   curves     time over values: linear between measured points, through the origin below the first one, in proportion
 //              beyond the last one
@@ -28,7 +28,7 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-// Of one codec at one setting, feedback included; of its first phase, where it has several.
+// The costs of one codec at one setting, feedback included; of its first phase, where it has several.
 struct CodecCosts {
   Curve encode;                        // n values into a payload
   Curve store;                         // a payload into n values
@@ -91,7 +91,7 @@ inline constexpr double kUsualManyToOne =
     0.9;  // bench/results/truth.md: `server` beside `ring`, fp32 and bf16
 Costs assumed_costs();
 
-// What one rank's program of one bucket costs, by step and by slot.
+// The costs of one rank's program of one bucket, by step and by slot.
 struct Priced {
   std::vector<Seconds> seconds;  // by step of computing; 0 for sends and receives
   std::vector<double> bytes;     // by slot: the whole frame

@@ -8,7 +8,7 @@
 namespace tithe::sim {
 namespace {
 
-// What rounding leaves of a flow that has ended: of its bytes, and of a byte.
+// The rest that rounding leaves of a flow that has ended: a part of its bytes, and of a byte.
 constexpr double kRounding = 1e-12, kNothing = 1e-6;
 bool over(double until, double sent) { return until - sent <= kNothing + until * kRounding; }
 

@@ -132,7 +132,7 @@ TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
   EXPECT_DOUBLE_EQ(cores.used(), 1.125);
 }
 
-// Who waits for a busy core is taken over by one that came free, but not at once.
+// Work that waits for a busy core is taken over by one that came free, but not at once.
 TEST(Cores, AFreeCoreTakesWhoHasWaited) {
   Cores cores(2, 1, 1.0, 0.5);
   cores.start(0.25, 1, 0);

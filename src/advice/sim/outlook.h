@@ -32,8 +32,8 @@ class Outlook {
   void add(const Script& script, Seconds ready);
   // When the step ends at the earliest, before it has begun.
   Seconds at_start() const;
-  // Of a link: since `now`, when it had carried so many bytes. Of a rank: since `now`, when it had begun so many
-  // seconds of its computing.
+  // The earliest end by what is left at `now`: for a link that has carried so many bytes; for a rank that has begun so
+  // many seconds of its computing.
   Seconds of_link(int link, double carried, Seconds now) const;
   Seconds of_seat(Rank seat, Seconds computed, Seconds now) const;
 

@@ -323,7 +323,7 @@ Result<Cluster> cluster_of(const Profile& p) {
     return Status(Code::kInvalid,
                   "the profile has no link: make it between ranks (tithe profile --ranks 4), or "
                   "give --cluster or --link");
-  // Of what a host sends while all do, each rank has its part.
+  // Each rank has its part of what a host sends while all do.
   const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second * each
                       : between.good > 0              ? between.slowest
                                                       : inside.slowest;

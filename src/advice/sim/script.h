@@ -48,7 +48,7 @@ class Scripts {
   Status draw(const Strategy& strategy);
   // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws, its strategy is drawn.
   Result<std::shared_ptr<const Script>> of(const Part& part, bool copies);
-  // What was written, and nobody holds; what strategies draw stays.
+  // Drops the scripts that nobody holds; what strategies draw stays.
   void forget() { known_.clear(); }
   // By part of a bucket, whose strategies are drawn: all parts up to this one are over before it begins
   // (engine/program/window.h).

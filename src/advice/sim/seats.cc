@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a world do: lanes of computing, the communication lane, messages.
+// The work of a world's ranks: lanes of computing, the communication lane, messages.
 #include "advice/sim/seats.h"
 
 #include <algorithm>

@@ -36,7 +36,7 @@ class World {
     Seconds began = 0;
     bool busy = false;
   };
-  // Of a bucket's jobs, the first ones.
+  // A bucket's jobs, counted from the first one.
   struct Begun {
     std::size_t begun = 0, over = 0;
     bool back = false;  // its results are on their way to the device
@@ -98,7 +98,7 @@ class World {
     std::uint32_t number;  // seat, or message
     bool operator>(const Timer& o) const { return std::tie(at, order) > std::tie(o.at, o.order); }
   };
-  // Whose work on a core is over: a lane's, a kernel's for a message, or the caller's, who hands a bucket over.
+  // The owner of work that is over on a core: a lane, a kernel for a message, or the caller, who hands a bucket over.
   enum class Whose : std::uint64_t { kLane, kMessage, kCaller };
   static std::uint64_t tag(Whose whose, std::uint64_t number, std::uint64_t lane = 0) {
     return static_cast<std::uint64_t>(whose) << 60 | lane << 40 | number;

@@ -22,7 +22,7 @@ using engine::StepKind;
 using ::tithe::testing::Ranks;
 using ::tithe::testing::text;
 
-// Of a bucket's tensors: some of one part, some of several, one that is small.
+// The sizes of each bucket's tensors: some of one part, some of several, one that is small.
 constexpr std::size_t kBuckets[2][2] = {{50'000, 700}, {9'000, 20'001}};
 constexpr std::size_t kPart = 20'000;
 
@@ -133,9 +133,8 @@ Simulated simulated(const SessionOptions& options, const Cluster& cluster, bool 
   return all;
 }
 
-// What time does not decide the order of: a chunk's own steps. Long messages wait for their receiver and short ones do
-// not, so which ends first is time's word; that they are handed over in order, expect_same() finds by who waits for
-// whom.
+// The steps whose order time does not decide: a chunk's own. Long messages wait for their receiver and short ones do
+// not, so time decides which ends first. That they are handed over in order, expect_same() finds by who waits for whom.
 std::map<std::string, std::vector<std::string>> orders(const Happenings& all) {
   std::map<std::string, std::vector<std::string>> out;
   for (const Happening& h : all) {
@@ -146,7 +145,7 @@ std::map<std::string, std::vector<std::string>> orders(const Happenings& all) {
   return out;
 }
 
-// By happening of the simulator, the trace's. Of several that are called alike, the k-th is the k-th.
+// By happening of the simulator, the trace's. The k-th of several that are called alike is the k-th there.
 std::vector<std::size_t> matched(const Happenings& from, const Happenings& in) {
   const auto by_name = [](const Happenings& all) {
     std::map<std::string, std::vector<std::size_t>> out;
@@ -174,7 +173,7 @@ void expect_same(const SessionOptions& options, const Cluster& cluster, DType dt
     for (const auto& [before, after] : sim.waits[r]) {
       const Happening &a = engine[r][at[before]], &b = engine[r][at[after]];
       if (b.op == "recv") continue;  // posted long before
-      // What follows a send waits for its posting alone.
+      // A step that follows a send waits for its posting alone.
       EXPECT_LE(a.op == "send" ? a.begin : a.end, b.begin) << a.line() << ", then " << b.line();
     }
   }

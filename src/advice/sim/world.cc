@@ -175,7 +175,7 @@ bool World::too_long(const Outlook& outlook, Seconds limit) const {
   return false;
 }
 
-// Moves to what happens next. Of what happens at the same time: timers, then flows, then cores, each in order.
+// Moves to what happens next. Events at the same time come as timers, then flows, then cores, each in order.
 bool World::step_clock() {
   Seconds next = timers_.empty() ? kNever : timers_.top().at;
   const Seconds flow = flows_.next_end();

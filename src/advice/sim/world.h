@@ -65,7 +65,7 @@ class Outcome {
   std::string busiest;            // that link
   std::vector<Event> events;      // if asked for, in the order of their ends
 
-  // What a rank that was simulated ran for a part, for those who read events.
+  // The program that a simulated rank ran for a part, for those who read events.
   const engine::Program& program(Rank rank, int bucket, int part) const;
   const engine::Step& step_of(const Event& e) const {
     return program(e.rank, e.bucket, e.part).steps[static_cast<std::size_t>(e.step)];
@@ -76,7 +76,7 @@ class Outcome {
   std::vector<std::vector<std::shared_ptr<const Script>>> scripts_;  // by bucket and part
 };
 
-// Which ranks are simulated.
+// The ranks that are simulated.
 enum class Extent : std::uint8_t {
   kAll,
   kFew,     // those that stand for all; all where no two are alike

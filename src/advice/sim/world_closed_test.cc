@@ -50,7 +50,7 @@ Seconds step(const Cluster& cluster, const char* strategy, std::size_t values, L
 
 constexpr double kHeader = kFrameHeaderBytes;
 
-// Of one host per rank; `bytes` of a payload. Each ends with a word to all.
+// The step's time with one host per rank; `bytes`: of a payload. Each ends with a word to all.
 Seconds by_hand(std::string_view strategy, int world, double bytes) {
   const double n = world, chunk = (bytes / n + kHeader) / kRate, whole = (bytes + kHeader) / kRate;
   if (strategy == "ring") return 2 * (n - 1) * (kFar + chunk) + kFar;

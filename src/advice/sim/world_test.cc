@@ -106,7 +106,7 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
           EXPECT_GE(ends[s], 0) << "step " << s << " never ran";
           for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
             const auto after = static_cast<std::size_t>(p.indices[p.steps[s].next.first + k]);
-            // What follows a send waits for its posting alone.
+            // A step that follows a send waits for its posting alone.
             if (p.steps[s].kind == engine::StepKind::kSend) continue;
             EXPECT_LE(ends[s], ends[after]);
           }
@@ -115,7 +115,7 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
     }
 }
 
-// Those that stand for all give what all give, to 1 %, with costs for everything.
+// The ranks that stand for all give what all give, to 1 %, with costs for everything.
 void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t seats,
                    std::size_t part, Leaves leave = Leaves::kAtOnce) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);

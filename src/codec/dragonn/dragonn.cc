@@ -42,7 +42,7 @@ std::size_t most(const Settings& s, std::size_t n) {
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
-// Of the candidates that fall on the same slot one is sent: so many of the slots are hit.
+// One of the candidates that fall on the same slot is sent: so many of the slots are hit.
 std::size_t typical(const Settings& s, std::size_t n) {
   const auto of_block = [&](std::size_t length) {
     if (length == 0) return 0.0;

@@ -7,7 +7,7 @@
 // candidate writes its index into a slot,
 //   slot(i) = fmix32(i ^ key) * slots_of_block / 2^32        (finaliser of MurmurHash3; a new key each round)
 // and the last writer, the highest index, keeps the slot. These values are sent; the others stay in the residual and
-// collide with other candidates in the next round. Of c candidates in m slots, m (1 - (1 - 1/m)^c) are sent on average:
+// collide with other candidates in the next round. On average m (1 - (1 - 1/m)^c) of c candidates in m slots are sent:
 // 88 % for m = 4 c. The number of slots bounds the payload, even if the threshold is far off.
 // Unlike in the published code, the table is local to a block, so it stays in cache and the indices come out in order;
 // and index 0 is treated like any other index.

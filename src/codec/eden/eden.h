@@ -62,7 +62,7 @@ inline constexpr float kMostEnergy = 0x1p120F;
 inline constexpr unsigned kThree = 16;
 inline constexpr std::array<std::uint8_t, 6> kPowers = {1, 3, 9, 27, 81, 243};  // of 3
 
-// A code is the number of a level, by size, and above it one bit for minus. Of three levels: 0, 1, and 2 for minus 1.
+// A code is the number of a level, by size, and above it one bit for minus. Three levels: 0, 1, and 2 for minus 1.
 struct Levels {
   unsigned bits;
   std::array<std::uint8_t, 8> size;  // of the levels
@@ -83,7 +83,7 @@ struct Levels {
     const unsigned minus = 1U << (bits - 1);
     return (code & minus) != 0 ? -size[code & (minus - 1)] : size[code];
   }
-  // Of the codes of a block.
+  // The bytes of a block's codes.
   constexpr std::size_t bytes(std::size_t width) const {
     return bits == kThree ? (width + 4) / 5 : width * bits / 8;
   }

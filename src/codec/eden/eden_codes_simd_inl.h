@@ -244,7 +244,7 @@ HWY_INLINE void levels_of_digits(VO of_code, const std::uint8_t* HWY_RESTRICT co
   });
 }
 
-// The levels of a block's codes. Of digits, up to a vector behind the block is written.
+// The levels of a block's codes. For digits, up to a vector behind the block is written.
 template <unsigned kBits>
 HWY_INLINE void levels_of(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
                           std::int8_t* HWY_RESTRICT level) {

@@ -70,7 +70,7 @@ TEST(Fft, SizeOfThePapersSetting) {
   EXPECT_NEAR(bits, 2.0, 0.02);
 }
 
-// Of white noise 15 % of the frequencies hold 43.5 % of the energy: fewer than 15 % of the values would, 55.7 %. Where
+// White noise has 43.5 % of its energy in 15 % of the frequencies: less than in 15 % of the values, 55.7 %. Where
 // neighbours are alike it is the other way round.
 TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
   Floats v = draws::bell(1 << 17, 1, 3);

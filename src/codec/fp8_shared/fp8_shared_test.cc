@@ -43,7 +43,7 @@ TEST(Fp8Shared, TheLargestRankSetsTheScale) {
   EXPECT_EQ(round.rounding, Floats(33, 1.0F));
 }
 
-// What ranks leave and what adding rounds off make up for what the sum lacks.
+// The ranks' residuals and what adding rounds off make up for what the sum lacks.
 TEST(Fp8Shared, TheLedgerIsWhole) {
   for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"}) {
     std::vector<Floats> x;

@@ -69,7 +69,7 @@ bool split_holds(const Kernels& with, std::size_t n, ByteView payload) {
          (n % 8 == 0 || (split.low[n / 8] >> (n % 8) == 0 && split.high[n / 8] >> (n % 8) == 0));
 }
 
-// Whether check records the bytes of each group of a burst payload, so that decode need not find them again.
+// kYes: check records the bytes of each group of a burst payload, so that decode need not find them again.
 enum class List { kNo, kYes };
 constexpr std::size_t kGroups = kBlock / kGroup;
 
@@ -77,7 +77,7 @@ constexpr std::size_t kGroups = kBlock / kGroup;
 template <std::size_t kAtOnce>
 using Begins = std::array<std::size_t, kAtOnce + 1>;  // offsets of consecutive blocks, and of their end
 
-// Whether `groups` groups fill each block exactly. Sets `last` to the tags read last, `lengths` to the bytes of the
+// True if `groups` groups fill each block exactly. Sets `last` to the tags read last, `lengths` to the bytes of the
 // groups.
 template <List kList, std::size_t kAtOnce>
 bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t groups, unsigned& last,

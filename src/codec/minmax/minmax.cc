@@ -23,7 +23,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   return {};
 }
 
-// Of several zeros the first one is the end.
+// The first of several zeros is the end.
 Ends find(const Carry& in) {
   if (in.n == 0) return {};
   Ends ends{in.take(0), in.take(0)};

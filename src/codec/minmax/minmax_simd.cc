@@ -28,7 +28,7 @@ HWY_INLINE VW as_words(VF whole_number) { return hn::BitCast(Words(), hn::Conver
 
 constexpr std::size_t kGroup = 8;  // payloads at a time
 
-// What codes of kWidth bits stand for: from a table, where a vector holds it.
+// The values that codes of kWidth bits stand for: from a table, where a vector holds it.
 template <unsigned kWidth, typename Real>
 class Values {
  public:

@@ -89,7 +89,7 @@ TEST(Minmax, FastEqualsReferenceOnAnyFloats) {
         harness::expect_impls_agree("minmax:bits=" + bits + ",round=" + round + ",mode=" + mode);
 }
 
-// Of several zeros the first one is the end, sign and all, whichever path looks for it.
+// The first of several zeros is the end, sign and all, whichever path looks for it.
 TEST(Minmax, TheFirstZeroIsTheEnd) {
   for (const float sign : {1.0F, -1.0F})
     for (const std::size_t at : {0, 1, 40, 63, 65, 99})

@@ -167,7 +167,7 @@ Result<Encoded> encode_p(const Call& call, const Carry& in, const MatrixShape& s
 constexpr float kLargeSum = 0x1p112F;
 constexpr float kShrink = 0x1p-40F;
 
-// Whether all sums are finite and below the limit.
+// True if all sums are finite and below the limit.
 bool all_moderate(const float* v, std::size_t count) {
   std::uint32_t most = 0;
   for (std::size_t i = 0; i < count; ++i)

@@ -63,7 +63,7 @@ struct View {
   const std::uint8_t* code;
 };
 
-// Whether the indices of each block increase and lie in the block, and are `count` in all.
+// True if the indices of each block increase and lie in the block, and are `count` in all.
 bool indices_hold(const View& v, std::size_t n) {
   std::size_t at = 0;
   for (std::size_t b = 0; b < blocks(n); ++b) {
@@ -78,7 +78,7 @@ bool indices_hold(const View& v, std::size_t n) {
   return at == v.count;
 }
 
-// Whether some value has the top level, and every level is a finite float other than zero.
+// True if some value has the top level, and every level is a finite float other than zero.
 bool codes_hold(const View& v) {
   if (v.count == 0) return v.top == 0;
   std::uint32_t lowest = kSteps;

@@ -70,7 +70,7 @@ Logs logs(std::span<const float> values) {
   std::size_t count = 0, i = 0;
   const VD most = hn::Set(Doubles(), double{std::numeric_limits<float>::max()});
   const auto mantissa = hn::Set(Longs(), Logs::kMantissa), one = hn::Set(Longs(), Logs::kOne);
-  // Of a whole number below 2^52: its double, less 2^52 and the exponents' bias.
+  // A whole number below 2^52 in these low bits is its double plus 2^52; `bias` is that and the exponents' own.
   const auto whole_number = hn::Set(Longs(), 0x4330000000000000ULL);
   const VD bias = hn::Set(Doubles(), 0x1p52 + 1023);
   for (std::size_t first = 0; first < rows(values.size()); first += Logs::kAtOnce) {

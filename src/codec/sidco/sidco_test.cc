@@ -18,7 +18,7 @@ namespace {
 
 using sidco::Fit;
 
-// Of one sign or the other, by name.
+// Values of either sign, by the name of their shape.
 std::vector<float> draw(const std::string& shape, std::size_t n, unsigned seed) {
   std::mt19937 rng(seed);
   std::normal_distribution<double> normal;

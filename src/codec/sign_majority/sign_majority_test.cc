@@ -34,7 +34,7 @@ TEST(SignMajority, AloneItIsSign) {
   for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_NEAR(alone.result[i], want[i], 1e-6) << i;
 }
 
-// What is not in the result is in the residuals, and no rank keeps more than it had.
+// The part that is not in the result is in the residuals, and no rank keeps more than it had.
 TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
   std::vector<Floats> ranks;
   for (unsigned r = 0; r < 5; ++r) ranks.push_back(harness::bell(3000, 1, 1 + r));
@@ -125,7 +125,7 @@ TEST(SignMajority, MoreRanksThanVotersAreRefused) {
   EXPECT_EQ(full, (Payload{2, 3, 0b11}));
 }
 
-// Of three ranks one says that all voted minus, in its own name or in that of two: neither is added.
+// One of three ranks says that all voted minus, in its own name or in that of two: neither is added.
 TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
   const Spec spec = harness::spec_of("sign_majority:voters=7");
   const Payload honest = {3, 1, 0b00'000'000};

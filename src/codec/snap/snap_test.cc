@@ -22,8 +22,8 @@ std::vector<float> some_values(std::size_t n) {
   return v;
 }
 
-// What "a network card keeps every bit of it" means: for all bounds and modes, what the card's codec decodes is what
-// was snapped, and snapping again changes nothing.
+// The meaning of "a network card keeps every bit of it": for all bounds and modes, what the card's codec decodes is
+// what was snapped, and snapping again changes nothing.
 TEST(Snap, KeepsWhatACardKeepsForAllBoundsAndModes) {
   const std::vector<float> values = some_values(4000);
   for (const auto mode : {inceptionn::kStrict, inceptionn::kLiteral})

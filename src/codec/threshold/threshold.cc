@@ -29,7 +29,7 @@ std::uint32_t least(const Settings& s) {
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), n, n); }
 
-// What is left of a value adds up until it passes tau: in steps of the usual deviation that takes (tau + 0.58)^2 of
+// The unsent rest of a value adds up until it passes tau: in steps of the usual deviation that takes (tau + 0.58)^2 of
 // them, the mean time until a random walk passes a barrier, which it oversteps by 0.58 (Siegmund 1985).
 std::size_t typical(const Settings& s, std::size_t n) {
   constexpr double kOver = 0.583;

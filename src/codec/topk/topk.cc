@@ -21,7 +21,7 @@ constexpr ParamSpec kParams[] = {
 
 sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 
-// Of n values; 1 where there are none, as blocks are counted by it.
+// The block length for n values; 1 where there are none, as blocks are counted by it.
 std::size_t block_of(const Settings& s, std::size_t n) {
   const auto block = static_cast<std::size_t>(s[kBlock]);
   return block == 0 || block > n ? std::max<std::size_t>(1, n) : block;
@@ -51,7 +51,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
                            out);
 }
 
-// What one selection needs; the pairs of one block; and all values, which follow when all indices are written.
+// Scratch: what one selection needs; the pairs of one block; and all values, which follow when all indices are written.
 std::size_t choose_scratch(const Settings& s, std::size_t n) {
   const std::size_t block = block_of(s, n);
   const std::size_t most =

@@ -96,7 +96,7 @@ void see(Counts& counts, std::size_t len, const Count& count) {
 }
 
 // The head of least size for a block of so many values, `no_lower` aside: among windows that begin at exponent 0, and
-// at those seen. Of equal ones the first: by width, at 0, then from the largest down.
+// at those seen. The first of equal ones is taken: by width, at 0, then from the largest down.
 inline Head best_of(const Counts& counts, std::size_t len) {
   Head best{.width = kWhole};
   std::size_t least = len;

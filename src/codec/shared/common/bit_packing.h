@@ -50,7 +50,7 @@ inline std::uint64_t get8(const std::uint8_t* p, std::size_t size, std::size_t i
   return octets;
 }
 
-// Whether the padding bits after `count` codes are 0.
+// True if the padding bits after `count` codes are 0.
 inline bool ends_clean(const std::uint8_t* p, std::size_t count, unsigned bits) {
   const std::size_t at = count * bits;
   return at % 8 == 0 || p[at / 8] >> (at % 8) == 0;

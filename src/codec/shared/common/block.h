@@ -120,7 +120,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 template <const Codec& kCodec, codec::Check kCheck, const Kernels& kWith>
 constexpr Impl kImpl = {.encode = encode<kCodec, kWith>, .decode = decode<kCheck, kWith>, .check = kCheck};
 
-// Whether these bits are a scale that a decoder accepts: a finite float, +0 or above.
+// True if these bits are a scale that a decoder accepts: a finite float, +0 or above.
 inline bool is_scale(std::uint32_t bits) { return bits < 0x7f800000U; }
 
 }  // namespace tithe::block

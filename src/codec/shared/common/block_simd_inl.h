@@ -170,7 +170,7 @@ class HalfDraws {
 };
 
 // draw_half for consecutive values. Each word() holds the draws of two vectors: upper(word) for the values from i on,
-// lower(word) for those from i + 16 on. Of each 32 values, i takes the offsets 0, lanes(), ... below 16.
+// lower(word) for those from i + 16 on. Within each 32 values, i takes the offsets 0, lanes(), ... below 16.
 template <int kBits>
 class Draws {
  public:

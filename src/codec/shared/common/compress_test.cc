@@ -24,7 +24,7 @@ namespace tithe::simd {
 using Lanes = std::array<std::uint32_t, 16>;
 constexpr std::uint32_t kAny = 0xdeadbeef;
 
-// What the functions write for a mask; lanes: of the target's vectors.
+// The output of the functions for a mask; lanes: of the target's vectors.
 struct Written {
   std::size_t lanes;
   std::uint32_t set;

@@ -59,7 +59,7 @@ class Peak {
   VW most_;
 };
 
-// Whether a decode writes its output with non-temporal stores: the output is written without being read, and is too
+// True if a decode writes its output with non-temporal stores: the output is written without being read, and is too
 // large to stay in a cache until it is used. It must be aligned to 64 bytes.
 constexpr std::size_t kPastCaches = std::size_t{1} << 22;  // values: 16 MiB
 HWY_INLINE bool goes_past_caches(const Merge& merge, std::span<float> out) {

@@ -19,7 +19,8 @@ bool is_number(std::uint8_t format, unsigned code) {
 
 constexpr std::uint8_t kFormats[] = {E4M3::kNumber, E5M2::kNumber};
 
-// What is left already: nothing, of either sign; what a code's rounding vanishes in; what it makes a denormal of.
+// Residuals that are there already: 0, of either sign; some in which a code's rounding vanishes; some that it makes
+// denormals of.
 constexpr float kResidualOut[] = {0.0F, -0.0F, 1.5F, -1e30F, 1e-38F, -3e-40F, 0x1.fffffep127F};
 
 void expect_equal_sums(std::uint8_t format, const Payload& scales, const Payload& a, const Payload& b) {
@@ -141,7 +142,7 @@ TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
   }
 }
 
-// What is left after the last group of 512, with and without residuals, finite or not.
+// The values left after the last group of 512, with and without residuals, finite or not.
 TEST(Fp8Kernels, EveryEndIsThatOfTheReference) {
   const Floats grad = harness::odd(1100, true, 1), residual = harness::odd(1100, true, 2);
   for (const std::size_t n :

@@ -181,7 +181,7 @@ class Rounding {
   VW largest_;
 };
 
-// Of two vectors of sums; v: whose signs the codes have.
+// Stores the codes of two vectors of sums; v: whose signs the codes have.
 template <typename Float>
 HWY_INLINE void store_codes(VF sum0, VF sum1, VF v0, VF v1, std::uint8_t* to) {
   const VH code = hn::Add(even(sum0, sum1), hn::ShiftRight<Float::kShift - 16>(odd(sum0, sum1)));

@@ -95,7 +95,7 @@ inline std::uint32_t get(const std::uint8_t* codes, int bits, std::size_t i) {
   return word >> (at % 8) & ((1U << bits) - 1);
 }
 
-// Whether the padding bits after the last code are 0.
+// True if the padding bits after the last code are 0.
 inline bool ends_clean(const std::uint8_t* codes, int bits, std::size_t count) {
   const std::size_t used = static_cast<std::size_t>(bits) * count;
   return used % 8 == 0 || codes[used / 8] >> (used % 8) == 0;

@@ -18,7 +18,7 @@ void add_words(std::uint8_t* acc, const std::uint8_t* in, std::size_t count) {
     wire::put(acc + 4 * w, wire::get<std::uint32_t>(acc + 4 * w) + wire::get<std::uint32_t>(in + 4 * w));
 }
 
-// Whether the fields after the last integer are 0.
+// True if the fields after the last integer are 0.
 bool ends_clean(const std::uint8_t* payload, std::size_t n, unsigned bits) {
   const std::size_t rest = n % (kRow * fields(bits));
   for (std::size_t j = 0; j < std::min(kRow, rest); ++j) {

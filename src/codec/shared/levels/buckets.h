@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Of nuqsgd and qsgd_shared, as codecs/qsgd.codec has it: a norm per bucket of values, and a code of a few bits per
-// value. (A bucket here is a block, under the name that QSGD gives it; the parameter is called so too.)
+// The payloads of nuqsgd and qsgd_shared, as codecs/qsgd.codec has them: a norm per bucket of values, and a code of a
+// few bits per value. (A bucket here is a block, under the name that QSGD gives it; the parameter is called so too.)
 //
 // Layout   u8 bits, 2 .. 8 | u8 log2 of the bucket | per bucket (the last one may be shorter), back to back:
 //          f32 norm, finite and not negative | ceil(len * bits / 8) bytes of codes, lowest bit first, padding bits 0
@@ -52,7 +52,7 @@ float norm_of(const Settings& s, const Carry& bucket, const block::Stats& stats)
 inline double most_norm(const Settings& s, double largest) {
   return s[kNorm] == 0 ? largest : largest * std::sqrt(static_cast<double>(LevelFormat(s).bucket()));
 }
-// Whether the norm is the largest magnitude.
+// True if the norm is the largest magnitude.
 inline bool by_largest(const Settings& s) { return s[kNorm] == 0; }
 
 inline constexpr Traits traits(double (*contraction)(const Settings&, std::size_t),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Values at indices that all ranks agree on: the indices that one rank names, in a payload of their own, and the array
-// of each rank's values at these, which add up. What scalecom is made of, and programs that send `values at indices`
-// (docs/language.md).
+// of each rank's values at these, which add up. The codec scalecom is made of these, and so are programs that send
+// `values at indices` (docs/language.md).
 //
 // Layout   indices   write_indices() of codec/shared/sparse/sparse.h; they name the form of the values
 //          values    value array (codec/shared/sparse/sparse_values.h), one value for each index
@@ -18,8 +18,8 @@ struct Agreed {
 };
 
 Status check_agreed(const Agreed& of, std::size_t n, ByteView indices);
-// What can be said of an array without its indices, which only decode and combine know: that some count of values takes
-// so many bytes.
+// The check of an array without its indices, which only decode and combine know: that some count of values takes so
+// many bytes.
 Status check_array(const Agreed& of, ByteView array);
 // check_array for the count of these indices.
 Status check_array_at(const Agreed& of, ByteView indices, ByteView array);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which values a sparsifier sends: the threshold estimated from a sample, and the reference implementations of
+// A sparsifier's choice of values: the threshold estimated from a sample, and the reference implementations of
 // selection and sending. Zeros are never selected: a tensor with fewer than k nonzero values sends fewer than k.
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What randomk and scalecom share: all ranks know the same indices, so payloads are arrays of values that add up
+// The base of randomk and scalecom: all ranks know the same indices, so payloads are arrays of values that add up
 // (codec/shared/sparse/sparse_values.h). A Source yields the indices in increasing order:
 //   std::size_t read(std::span<std::uint32_t> indices)   writes the next indices, returns how many; fewer than
 //                                                        indices.size() only at the end

@@ -115,7 +115,7 @@ TEST(SparsePacked, AutoTakesTheShortest) {
         };
         const std::size_t best =
             std::min({size(IndexForm::kU32), size(IndexForm::kDelta), size(IndexForm::kBitmap)});
-        // What gaps take is bounded from the count before they are looked at: by a bit or less too high for each.
+        // The bytes of gaps are bounded from their count before they are looked at: by a bit or less too high for each.
         EXPECT_LE(size(IndexForm::kAuto), best + index.size() / 8 + 2) << density << " of " << n;
         EXPECT_GE(size(IndexForm::kAuto), best);
       }

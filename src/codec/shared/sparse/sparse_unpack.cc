@@ -161,7 +161,7 @@ void IndexReader::read_gaps(std::span<std::uint32_t> index) {
 
 namespace {
 
-// What check_packed and check_indices share.
+// The checks that check_packed and check_indices share.
 class PackedCheck {
  public:
   PackedCheck(std::string_view codec, std::size_t n, ByteView payload)

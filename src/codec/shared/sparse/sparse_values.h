@@ -21,7 +21,7 @@
 //          e is the exponent field of the block's largest magnitude. The quotient value / 2^(e - 126) is below 1 and is
 //          written as codec/inceptionn writes a value (strict, bound 2^-10): 0, 1 or 2 bytes by tag, truncated. No
 //          value is off by more than 2^-9 of the block's largest (2^-136 if that is below 2^-127); smaller values
-//          become 0. Of four tags in a byte, tag k is in bits 2k and 2k + 1. Only this form has a size that depends on
+//          become 0. Tag k of the four in a byte is in bits 2k and 2k + 1. Only this form has a size that depends on
 //          the values.
 //   2bit   u16 low | u16 high | u2 code[length]   per block; the earliest value in the lowest bits of a byte
 //          Magnitudes below the block's mean are sent as `low`, the others as `high`: two bf16, each the mean of those
@@ -86,7 +86,7 @@ class ValueReader {
   std::size_t read_ = 0;
 };
 
-// Whether `array` is an array of `count` values that an encoder can have written. For fp32 and bf16 any bits are.
+// True if `array` is an array of `count` values that an encoder can have written. For fp32 and bf16 any bits are.
 bool values_hold(ValueForm form, std::span<const std::uint8_t> array, std::size_t count);
 
 }  // namespace tithe::sparse
