@@ -189,7 +189,7 @@ TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
   }
 }
 
-// A state holds what decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
+// The content of a state decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
 TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
   for (const char* codec : {"onebit", "dct", "topk:ratio=0.01"}) {
     const SessionOptions options{
