@@ -75,7 +75,7 @@ Status BareRank::drain() {
   return {};
 }
 
-// What was received is checked, and what was made or received goes into values.
+// A received frame is checked, and what was made or received goes into values.
 Status BareRank::use(Bucket& b, const Step& step) {
   if (step.kind == StepKind::kRecv) return parse_frame(frame(b, step.slot)).status();
   const Part& part = b.plan.parts[static_cast<std::size_t>(step.part)];

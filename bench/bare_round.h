@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A round without an engine: one thread per rank walks the program of each bucket from its first step to its last, does
-// the same work of codecs and checksums as an engine would, and hands the same messages to the transport. What it costs
-// is not the engine's.
+// the same work of codecs and checksums as an engine would, and hands the same messages to the transport. The engine
+// has no part in its cost.
 //
 // Payloads are not those of a real round: nothing waits for what it needs, so sums are of what lay there. Their sizes
 // are, where the codec's are fixed.

@@ -35,7 +35,7 @@ Section section_of(const Row& row) {
   return row.n == kInCache ? Section::kInCacheGoals : Section::kGoals;
 }
 
-// Which processor, and how busy it was when this began.
+// The processor, and how busy it was when this began.
 std::string machine() {
   std::string model = "unknown processor", line;
   for (std::ifstream cpus("/proc/cpuinfo"); std::getline(cpus, line);)
@@ -140,7 +140,7 @@ void hold_to(const std::string& target) {
   }
 }
 
-// What the machine has, and AVX2, so that it is measured on every machine that has it.
+// The target in use, and AVX2, so that it is measured on every machine that has it.
 std::vector<std::string> usual_targets() {
   std::vector<std::string> usual{target()};
   const std::vector<std::string> all = targets();

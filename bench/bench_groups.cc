@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What small tensors cost: those of a model that are below 16 KB, as one message of the same bytes (a single tensor),
-// as a group in one bucket, as groups in the buckets that DistributedDataParallel would fill, and each by itself. Ranks
-// are threads on `loop`; rounds of all four take turns, and each turn's ratio to the single tensor is taken.
+// The cost of small tensors: those of a model that are below 16 KB, as one message of the same bytes (a single
+// tensor), as a group in one bucket, as groups in the buckets that DistributedDataParallel would fill, and each by
+// itself. Ranks are threads on `loop`; rounds of all four take turns, and each turn's ratio to the single tensor is
+// taken.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other choices cost a job that goes on (Session::propose): steps while they are built, the step at the switch,
+// The cost of other choices to a job that goes on (Session::propose): steps while they are built, the switch's step,
 // and those before and after, as ratios within one run. Ranks are threads on `loop`, so nothing hides behind a link:
 // on a real one the same milliseconds are a smaller part of a step.
 //

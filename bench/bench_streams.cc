@@ -14,7 +14,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Of one message from rank 0 to rank 1; negative where it failed.
+// The seconds of one message from rank 0 to rank 1; negative where it failed.
 double seconds_of(testing::FarRanks& far, std::vector<std::uint8_t>& in,
                   const std::vector<std::uint8_t>& out) {
   const auto begin = std::chrono::steady_clock::now();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// powersgd beside the two products that it is made of, P = M Q and Q = M' P, as a BLAS does them. What the BLAS is not
-// asked for: sums of one shape on every machine, orthonormal columns, and with feedback to take the residual in (twice,
-// as each phase does) and to leave what was not sent.
+// powersgd beside the two products that it is made of, P = M Q and Q = M' P, as a BLAS does them. The BLAS is not asked
+// for sums of one shape on every machine, for orthonormal columns, or with feedback to take the residual in (twice, as
+// each phase does) and to leave what was not sent.
 #include <cblas.h>
 #include <fmt/format.h>
 

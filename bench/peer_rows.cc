@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others offer for the same job, in the same run: zfp with a fixed accuracy at the codec's own largest error, and
+// Other libraries on the same job, in the same run: zfp with a fixed accuracy at the codec's own largest error, and
 // zstd on the floats as they are. The ratio says how many times faster the codec is.
 #include <fmt/format.h>
 #include <zfp.h>

@@ -92,7 +92,7 @@ class Send final : public SumCase {
 class Add final : public SumCase {
  public:
   using SumCase::SumCase;
-  // Of both, so that neither grows beyond what 4 ranks may add.
+  // Both operands are new each time, so that neither grows beyond what 4 ranks may add.
   void fresh(std::uint64_t draw) override {
     SumCase::fresh(draw);
     send({grad_.data(), nullptr, nullptr, grad_.size()});

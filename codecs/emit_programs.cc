@@ -57,7 +57,7 @@ struct Made {
   }
 };
 
-// What is there already stays, so that nothing is compiled again.
+// A file that has this text already stays, so that nothing is compiled again.
 void write(const std::string& path, const std::string& text) {
   std::ifstream before(path, std::ios::binary);
   if (std::string(std::istreambuf_iterator<char>(before), {}) != text)

@@ -46,7 +46,7 @@ def entries(details: dict) -> list[dict]:
         reached = [report.seconds_to(run, details["target"]) for run in runs]
         steps = [next((s for s, _, a in run["curve"] if a >= details["target"]), None) for run in runs]
         entry["name"] = name
-        # Of a parameter, at the end; results of before it was measured do not have it.
+        # The largest difference of a parameter at the end; results of before it was measured do not have it.
         known = [run.get("apart", 0.0 if run["identical"] else None) for run in runs]
         entry["apart"] = None if None in known else max(known)
         entry["seconds"] = None if None in reached else report.mean(reached)

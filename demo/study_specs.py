@@ -10,7 +10,7 @@ import numpy as np
 
 import tithe
 
-# What a codec's publication feeds back, where that is not what the spec's default does.
+# The feedback of a codec's publication, where the spec's default is another one.
 PUBLISHED_FEEDBACK = {
     "dgc": "feedback=momentum,mu={momentum}",  # momentum correction (Lin et al. 2018)
     "dct": "feedback=decay",  # DeMo (Peng et al. 2024)

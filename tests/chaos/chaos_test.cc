@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Chaos, Seeds, ::testing::Range(0, kBlocks));
 
 TEST(Chaos, OneSeed) { hold(number("TITHE_CHAOS_SEED", 1)); }
 
-// What is drawn is a function of the seed, and a run without lanes is one of what is drawn.
+// A plot is a function of the seed, and a run without lanes is a function of the plot.
 TEST(Chaos, SameSeedSameRun) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const Plot plot = draw(seed);

@@ -38,7 +38,7 @@ struct Weather {
       4096;  // larger messages leave when both sides have met; control ones always leave
 };
 
-// What is counted at a rank, and so a place where a fault can strike.
+// A kind of event that is counted at a rank, and so a place where a fault can strike.
 enum class Point : std::uint8_t { kSend, kControlSend, kRecv, kPoll, kArrival };
 inline constexpr int kPoints = 5;
 using Counts = std::array<std::uint64_t, kPoints>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What must be true of a course, each by name. A failure says which promise broke.
+// The promises that a course must keep, each by name. A failure says which one broke.
 //
 //   returns    every call ends: in the bound that the timeout gives, and nothing hangs
 //   sound      without a fault that ends a job, nobody fails
@@ -50,7 +50,7 @@ class Oracles {
   void judge_values(const Course& course, int from, int to);
   void judge_round(const Course& course, int round);
   void judge_states(const Course& course);
-  // Whether this rank has had the same choices in all rounds up to this one as in the calm run: then its bits are
+  // True if this rank has had the same choices in all rounds up to this one as in the calm run: then its bits are
   // those.
   bool as_calm(const Course& course, Rank r, int round) const;
   const RankRound& record(const Course& c, Rank r, int round) const {
@@ -64,7 +64,7 @@ class Oracles {
   std::vector<Breach> breaches_;
 };
 
-// Whether rank r takes part in what survivors agree on.
+// True if rank r takes part in what survivors agree on.
 bool survives(const Course& course, const Fault& fault, Rank r);
 
 }  // namespace tithe::chaos

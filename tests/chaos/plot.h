@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a seed stands for: a job of some ranks and rounds, its weather, and at most one fault.
+// A seed stands for a plot: a job of some ranks and rounds, its weather, and at most one fault.
 #include <string>
 #include <vector>
 

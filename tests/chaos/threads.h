@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether all threads of this process but the one that asks sleep, as the kernel tells (Linux). All of them count, also
-// those that play no part in the world: one that joins threads holds a lock of the C library now and then, for which
-// the others wait in their sleep.
+// Tells if all threads of this process but the one that asks sleep, by what the kernel says (Linux). All of them count,
+// also those that play no part in the world: one that joins threads holds a lock of the C library now and then, for
+// which the others wait in their sleep.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose turn it is, what arrives next, and when time passes.
+// The network decides whose turn it is, what arrives next, and when time passes.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -58,7 +58,7 @@ class Player {
     RankRound& record = course_.rounds[at(me_)][at(round)];
     for (std::size_t t = 0; t < plot_.tensors.size(); ++t)
       record.result.push_back(plot_.gradient(t, me_, round));
-    // Whether it is taken depends on the weather: a rule may name a tensor, and no round be over.
+    // The weather decides if it is taken: a rule may name a tensor, and no round be over.
     if (me_ == 0 && round == plot_.propose_at) (void)session_->propose(plot_.proposal);
     record.choices = session_->choices();
     if (!step(round, kBeforeSync)) return;

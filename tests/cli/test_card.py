@@ -89,7 +89,7 @@ def test_a_damaged_frame_is_dropped_and_counted(tmp_path):
     write_capture(tmp_path / "damaged.pcap", [packed[:-1], *damaged])
     got = told("card --capture damaged.pcap --out back.pcap --to host", tmp_path)["to_host"]
     assert got["dropped"] + got["passed"] == len(damaged) + 1 and got["packed"] == 0
-    # What is no such frame any more passes, and is no TCP for a host either.
+    # A damaged frame that is no such frame any more passes, and is no TCP for a host either.
     assert all(other[23] == 253 for other in read_capture(tmp_path / "back.pcap"))
 
 

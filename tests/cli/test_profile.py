@@ -32,7 +32,7 @@ def test_every_codec_is_measured_unless_some_are_named(tmp_path):
     found = told(f"profile --ranks 1 {SMALL}", tmp_path)
     listed = json.loads(subprocess.run([TITHE, "codecs", "--json"], capture_output=True, check=True).stdout)
     assert set(found["codecs"]) == {codec["name"] for codec in listed["codecs"]}
-    # What depends on the data has its expected size, what does not has its own.
+    # A codec whose size depends on the data has its expected size, any other has its own.
     assert found["codecs"]["fp32"]["typical"] == 1
     assert 0 < found["codecs"]["threshold"]["typical"] < 1
     assert 0 < found["codecs"]["inceptionn"]["typical"] < 1

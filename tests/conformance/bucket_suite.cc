@@ -26,7 +26,7 @@ const Grouping kApart = {{0}, {1}, {2}, {3}, {4}, {5}};
 const Grouping kTogether = {{0, 1, 2, 3, 4, 5}};
 const Grouping kRegrouped = {{5, 3}, {2, 0, 4}, {1}};
 
-// Of magnitudes far enough apart for every order of a sum to round differently.
+// Gradients of magnitudes far enough apart for every order of a sum to round differently.
 Values uneven(Rank rank, int round) {
   Values all = gradients(kTensors, Data::kGaussian, rank, round);
   for (std::vector<float>& v : all)
@@ -109,7 +109,7 @@ TEST(BucketSuite, ClippingDoesNotDependOnTheBucket) {
     EXPECT_TRUE(same_bits(apart[r], together[r])) << "rank " << r;
 }
 
-// Who adds does not change a sum: strategies that add at one place add in the order of ranks.
+// A sum does not depend on who adds: strategies that add at one place add in the order of ranks.
 TEST(BucketSuite, SumsAreInTheOrderOfRanksWhoeverAdds) {
   for (const int world : {3, 5, 8}) {
     const testing::LawCase fp32{"fp32", *parse_spec("fp32")};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session owes survives: failures, NaN in another bucket, other plans, saved states.
+// A session's debt survives: failures, NaN in another bucket, other plans, saved states.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,7 +91,7 @@ TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
   }
 }
 
-// What is owed goes out with a tensor even where its new bucket travels raw: there is no residual array there.
+// A tensor's debt goes out with it even where its new bucket travels raw: there is no residual array there.
 TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
   constexpr std::size_t kN = 200;
   const SessionOptions compressed{.codec = "topk:ratio=0.05", .min_values = 0};

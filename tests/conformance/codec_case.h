@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the codec suite runs over: codec x settings x impl x instruction set x size.
+// The cases of the codec suite: codec x settings x impl x instruction set x size.
 #include <ostream>
 #include <span>
 #include <string>
@@ -59,7 +59,7 @@ inline std::vector<CodecCase> all_codec_cases() {
       if (!is_reference) targets = hwy::SupportedAndGeneratedTargets();
       for (const std::int64_t t : targets)
         for (const std::size_t n : kSizes) all.push_back({codec, settings, name, &impl, t, n});
-      // What dispatch takes by itself: a codec may have an instruction set that the others have not.
+      // The target that dispatch takes by itself: a codec may have an instruction set that the others have not.
       for (const std::size_t n : kSizes)
         if (!is_reference && n > 32) all.push_back({codec, settings, name, &impl, 0, n});
     }
@@ -87,10 +87,10 @@ inline std::vector<CodecCase> all_codec_cases() {
 // Above the first a case takes a while, above the second it takes its time.
 inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
-// Small sizes on every path. Those of a thousand and more on what dispatch takes by itself, and on every path two or
-// three of them. The largest on what dispatch takes at the codec's defaults, and on one more path of each codec in each
-// setting, another one from setting to setting. Programs are few and have a path of their own: everything, as for all
-// codecs where TITHE_TEST_FULL=1.
+// Small sizes run on every path. Sizes of a thousand and more run on what dispatch takes by itself, and on every path
+// two or three of them. The largest run on what dispatch takes at the codec's defaults, and on one more path of each
+// codec in each setting, another one from setting to setting. Programs are few and have a path of their own: everything
+// runs, as for all codecs where TITHE_TEST_FULL=1.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> some, all = all_codec_cases();
   if (harness::full_products()) return all;

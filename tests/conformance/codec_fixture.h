@@ -16,7 +16,7 @@ using harness::EncodeOutput;
 using harness::Exact;
 using harness::Keep;
 
-// Of Traits::adds_transformed.
+// The rounding that Traits::adds_transformed allows.
 inline constexpr double kTransformRounding = 0x1p-20;
 
 inline double largest(const Floats& v) {
@@ -63,7 +63,7 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
   // Where there are earlier phases, what they agreed on does not depend on the values that a test sends.
   void SetUp() override { agree(1); }
   void agree(int workers) { agree(workers, values(Data::kHeavy, n, 1)); }
-  // Of workers with these values; false where they are reported.
+  // Makes the context of workers with these values; false where they are reported.
   bool agree(int workers, const Floats& x) {
     if (codec.phases.size() == 1) return true;
     bool finite = true;

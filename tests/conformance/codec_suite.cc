@@ -10,7 +10,7 @@ using harness::Row;
 
 constexpr Base kBases[] = {Base::kNull, Base::kOther, Base::kInPlace};
 
-// Of small sizes the product of lists, of large ones their pairs.
+// The product of the lists for a small n, their pairs for a large one.
 std::vector<Row> some_for(std::size_t n, const std::vector<std::size_t>& sizes) {
   return n > kLargestOfAll ? harness::pairs_or_product(sizes) : harness::product(sizes);
 }
@@ -144,8 +144,8 @@ TEST_P(CodecSuite, AdditiveMergeIsDecodeThenAdd) {
   }
 }
 
-// What decode says about bytes that may be wrong: never a read past them, nothing written unless it is Ok, and
-// the same verdict as check and the reference.
+// Bytes that may be wrong: decode never reads past them, writes nothing unless it says Ok, and has the same verdict as
+// check and the reference.
 TEST_P(CodecSuite, HonestAboutDamage) {
   const Floats before(n, 99.0F);
   const auto answer = [&](const Payload& damaged) {
@@ -197,7 +197,7 @@ TEST_P(CodecSuite, HonestAboutDamage) {
 // changed whatever was sent, and never changes a value, is padding that nobody looks at.
 TEST_P(CodecSuite, HonestAboutPadding) {
   if (n == 0 || n > kLargestOfAll) GTEST_SKIP() << "no values, or the same last byte as of fewer";
-  // Of a block of one value minmax codes where it lies between equal ends, and fft the imaginary part of a mean.
+  // For a block of one value minmax codes where it lies between equal ends, and fft the imaginary part of a mean.
   if ((codec.name == "minmax" && n == 1) || (codec.name == "fft" && n % 4096 == 1))
     GTEST_SKIP() << "a code that stands for nothing, and no padding";
   int legal[8] = {}, says_something[8] = {};
@@ -251,8 +251,8 @@ TEST_P(CodecSuite, FiniteReportsNanAndInfAnywhere) {
     }
 }
 
-// At the ends of the floats a codec may report what it cannot send, on every impl alike. What it does not report it
-// keeps: all that is sent and all that is left is finite, and the ledger holds.
+// At the ends of the floats a codec may report what it cannot send, on every impl alike. It keeps what it does not
+// report: all that is sent and all that is left is finite, and the ledger holds.
 TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
   for (const Extreme kind : kExtremes)
     for (const Keep keep : kKeeps)

@@ -229,7 +229,7 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(has(open({"a", ""}).what(), "a name of 0 bytes"));
 }
 
-// Who went on from other states than the others is named before anything is sent.
+// A rank that went on from other states than the others is named before anything is sent.
 TEST(SessionElastic, RanksThatGoOnFromOtherStatesAreNamed) {
   Ranks before(open_loop(4), named({"a", "b", "c", "d"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });

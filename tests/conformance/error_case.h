@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the suites of errors run over: every codec of codecs.def in the settings that shape what it loses, inputs of
+// The cases of the suites of errors: every codec of codecs.def in the settings that shape what it loses, inputs of
 // every shape, and what arrives of them.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace tithe::conformance {
 
 using draws::Shape;
 
-// What arrives of x when one worker sends it alone, through all phases of the codec.
+// The values that arrive of x when one worker sends it alone, through all phases of the codec.
 inline Floats arrives(const Codec& codec, const Settings& settings, const Floats& x, std::uint64_t seed) {
   Call call{.settings = settings, .seed = seed, .shared_seed = seed + 1};
   const Impl& impl = codec.best(this_machine());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each codec loses in one round, held to what it states in Traits: the contraction factor on inputs of every
-// shape, the bound of a value's error, and that constants arrive whole. Where a statement could not fail, because what
-// it allows is far above what happens, that fails too.
+// Each codec's loss in one round, held to what it states in Traits: the contraction factor on inputs of every shape,
+// the bound of a value's error, and that constants arrive whole. Where a statement could not fail, because what it
+// allows is far above what happens, that fails too.
 #include "error_case.h"
 #include "tithe/seam/catalogue.h"
 

@@ -30,12 +30,12 @@ class FaultyNet {
   // All links of a rank: down, or up again.
   void cut(Rank r, bool down) { cut_[static_cast<std::size_t>(r)] = down; }
   void freeze(Rank r, bool on) { frozen_[static_cast<std::size_t>(r)] = on; }
-  // What arrives from `r`, in bytes per second; 0: at once.
+  // The rate at which messages arrive from `r`, in bytes per second; 0: at once.
   void slow(Rank r, double bytes_per_second) {
     slow_rank_ = r;
     rate_ = bytes_per_second;
   }
-  // Of messages from `r` that are longer than this, nothing more arrives than so many bytes.
+  // Messages from `r` that are longer than this stop after so many bytes.
   void stick(Rank r, std::uint64_t bytes) {
     slow_rank_ = r;
     sticks_at_ = bytes;

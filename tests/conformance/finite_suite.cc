@@ -102,7 +102,7 @@ class PhaseRun {
     return call;
   }
 
-  // What all agree on in a phase; nothing where a rank refuses, or reports. What a rank leaves is finite.
+  // The payload that all agree on in a phase; none where a rank refuses, or reports. All that a rank leaves is finite.
   std::optional<Payload> agreed(std::uint8_t phase, const Payload& context) const {
     const Codec& codec = *spec_.codec;
     const bool last = phase == phases::last_phase(codec);
@@ -127,7 +127,7 @@ class PhaseRun {
     return total;
   }
 
-  // Whether the values that a last phase's payload makes are all finite, or it is refused; what is remembered is.
+  // True if all values that a last phase's payload makes are finite, or it is refused. Its memory has to be finite.
   bool reads_finite(const Payload& context, const Payload& payload) const {
     Call c = call(phases::last_phase(*spec_.codec), context);
     Payload memory(spec_.codec->memory == nullptr ? 0 : spec_.codec->memory(spec_.settings, kN));
@@ -204,7 +204,7 @@ constexpr Trouble kTroubles[] = {
     {1e19F, true, true},
 };
 
-// What a session would go on with.
+// The state that a session would go on with.
 carry::Store::Map kept(Session& session) {
   const Result<std::vector<std::uint8_t>> bytes = session.state();
   EXPECT_TRUE(bytes.ok()) << bytes.status().what();

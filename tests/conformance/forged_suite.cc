@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Impl::combine of the list does with payloads that no rank should send and with sums that are no floats:
+// Every Impl::combine of the list meets payloads that no rank should send and sums that are no floats: it does the same
 // on every instruction set and by the reference, to the bit.
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
     return harness::combine(impl, call, acc, in, residual_out, keeps);
   }
 
-  // What each of kWorkers sends in a phase, ordinary values, and what the phase before agreed on.
+  // The payloads of kWorkers in a phase, of ordinary values, and what the phase before agreed on.
   struct Stage {
     std::uint8_t phase;
     Payload context;

@@ -2,7 +2,7 @@
 #pragma once
 // The slow truth for graphs: runs one graph per rank over in-memory mail, one node at a time, in an order
 // drawn from a seed. Only what a Graph promises holds it back: `after` edges, and sends and recvs between two
-// ranks in node order. What a frame is, and how frames combine, is the Actor's business.
+// ranks in node order. The Actor decides what a frame is, and how frames combine.
 #include <algorithm>
 #include <deque>
 #include <map>

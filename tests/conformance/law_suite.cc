@@ -121,7 +121,7 @@ TEST_P(LawSuite, Repeatability) {
   }
 }
 
-// What is not finite on one rank is NaN on all, nothing is kept of the round, and the next one is as good as ever.
+// A value that is not finite on one rank is NaN on all, nothing is kept of the round, and the next is as good as ever.
 TEST_P(LawSuite, Honesty) {
   Ranks all = ranks(options());
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
@@ -160,7 +160,7 @@ bool all_zero(const std::vector<float>& v) {
   return std::ranges::all_of(v, [](float x) { return x == 0.0F; });
 }
 
-// What is kept of a tensor after a dropped round: what was, or nothing, if that was beyond what is carried.
+// A tensor's residual after a dropped round is what it was, or nothing, if that was beyond what is carried.
 bool kept_or_let_go(const Values& before, const Values& after) {
   for (std::size_t k = 0; k < before.size(); ++k) {
     const bool beyond =

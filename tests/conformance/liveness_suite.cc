@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is alive, who is slow, and who may say what: the clocks of a session, over loop.
+// The clocks of a session, over loop: who is alive, who is slow, and who may say what.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -44,7 +44,7 @@ TEST_P(TransportSuite, whole_too_small_for_what_waits) {
   });
 }
 
-// What has arrived is counted, per peer; in ucx also while a long message is on its way.
+// Bytes that have arrived are counted, per peer; in ucx also while a long message is on its way.
 TEST_P(TransportSuite, counted) {
   open(3);
   EXPECT_EQ(at(1).bytes_received(0), 0U);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a codec remembers: it moves on when a round is committed, goes with its key, and is saved. kept_step chooses the
-// step of a round from what arrived in the one before.
+// A codec's memory moves on when a round is committed, goes with its key, and is saved. kept_step chooses the step of a
+// round from what arrived in the one before.
 #include <gtest/gtest.h>
 
 #include <array>

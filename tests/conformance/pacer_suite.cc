@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// With windows as with none: the same bits, whatever ranks wait for when, and the same names where one goes. What the
-// pacer promises by itself is in src/engine/run/pacer_test.cc; tests/chaos draws windows too.
+// With windows as with none: the same bits, whatever ranks wait for when, and the same names where one goes. The
+// pacer's own promises are in src/engine/run/pacer_test.cc; tests/chaos draws windows too.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,7 +26,7 @@ constexpr const char* kWindows[] = {"window=1,rotation=on", "window=1", "window=
 
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
-// What every rank got in three rounds of a bucket per tensor, and what is owed afterwards. A rank waits for a bucket
+// Every rank's results in three rounds of a bucket per tensor, and what is owed afterwards. A rank waits for a bucket
 // before it hands over the next one, or for all of them together, or for the last one first: by rank and round.
 std::vector<Values> run(const Combination& c, const char* pacer, int lanes) {
   Ranks ranks(testing::open_world(c.transport, c.world), {.spec = c.law.spec,

@@ -159,7 +159,7 @@ TEST(SessionReform, RanksOfAnotherEpochAreNamed) {
   });
 }
 
-// Who stands at another round is named, and never goes on with the others.
+// A rank that stands at another round is named, and never goes on with the others.
 TEST(SessionReform, RanksOfAnotherRoundAreNamed) {
   SessionOptions o = named({"a", "b", "c"}, *parse_spec("topk"));
   o.undo = true;

@@ -94,7 +94,7 @@ Round run(Ranks& all, int number, const Spike& spike) {
   return round;
 }
 
-// What was let go is booked: with it the round's sums agree, up to the rounding of values that large.
+// Values that were let go are booked: with them the round's sums agree, up to the rounding of values that large.
 void expect_booked(const Round& round) {
   Sum sum;
   for (std::size_t r = 0; r < round.grads.size(); ++r) {
@@ -189,7 +189,7 @@ TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
   }
 }
 
-// What a state holds decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
+// The content of a state decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
 TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
   for (const char* codec : {"onebit", "dct", "topk:ratio=0.01"}) {
     const SessionOptions options{

@@ -35,7 +35,7 @@ struct Sizes {
   std::size_t of(Chunk c) const { return first(c + 1) - first(c); }
 };
 
-// What the engine does for a codec of one phase, written plainly.
+// The engine's work for a codec of one phase, written plainly.
 class Worker : public Actor {
  public:
   Worker(const Codec& codec, Law law, Sizes sizes, Rank me, std::vector<float> grad)
@@ -289,7 +289,7 @@ TEST_P(StrategySuite, Counted) {
       if (node.op == Op::kRecv && place().host_of(node.arg) != place().host_of(r)) heard.insert(node.arg);
     senders = std::max(senders, static_cast<int>(heard.size()));
   }
-  // Of strategies that treat hosts apart a rank may carry several shares, each from other ranks of the same hosts.
+  // Strategies that treat hosts apart may have a rank carry several shares, each from other ranks of the same hosts.
   if (strategy().between == nullptr) {
     EXPECT_EQ(senders, cost.senders);
   } else {

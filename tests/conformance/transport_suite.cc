@@ -209,7 +209,7 @@ TEST_P(TransportSuite, apart) {
   EXPECT_TRUE(at(0).peer_status(1).ok());
 }
 
-// What was sent before a farewell arrives, also when its receive is posted long after.
+// A message that was sent before a farewell arrives, also when its receive is posted long after.
 TEST_P(TransportSuite, farewell) {
   open(2);
   const auto first = content(3000, 1), second = content(17, 2);

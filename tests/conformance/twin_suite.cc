@@ -99,7 +99,7 @@ class TwinSuite : public testing::TestWithParam<Twin> {
     EXPECT_TRUE(spec.codec->reference().decode(call_of(spec), views, {}, out).ok());
     return std::all_of(out.begin(), out.end(), [](float v) { return std::isfinite(v); });
   }
-  // Whether a payload begins with what these settings write. A codec in C++ reads its settings in the payload, and so
+  // True if a payload begins with what these settings write. A codec in C++ reads its settings in the payload, and so
   // takes what others write; a program knows its own.
   bool own_settings(const Payload& payload) const {
     const lang::Checked& of = program.codec->program->of(program.settings, phase_).program;
@@ -183,7 +183,7 @@ void TwinSuite::same_verdict(std::size_t n, std::size_t& refused) const {
         ASSERT_EQ(mine.code(), Code::kCorrupt) << n;
         continue;
       }
-      // What a program reads is finite; a codec of floats in C++ reads codes of infinity, which its encoder never
+      // A program reads finite values only; a codec of floats in C++ reads codes of infinity, which its encoder never
       // writes.
       const bool reads = theirs.ok() && (mine.ok() || reads_finite(twin, n, bad));
       ASSERT_EQ(mine.code(), reads ? Code::kOk : Code::kCorrupt)
@@ -237,7 +237,7 @@ TEST_P(TwinRounds, SameRounds) {
   }
 }
 
-// What TITHE_TARGET leaves is one of the levels that they are compiled for; or it says why there is no C++ of it.
+// The target that TITHE_TARGET leaves is one of the levels they are compiled for; or it says why there is no C++ of it.
 TEST_P(TwinSuite, CompiledWithTithe) {
   if (!this_machine().simd) GTEST_SKIP() << "TITHE_FORCE_REFERENCE is set";
   const lang::LoadedProgram& of = *program.codec->program;

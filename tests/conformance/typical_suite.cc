@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What codecs say that payloads of gradients take (codec/typical.h), beside what encode makes of bell-shaped values in
-// rounds with feedback, as a session's: within a tenth, at default settings. So nobody predicts a bound by mistake.
+// The sizes that codecs state for payloads of gradients (codec/typical.h), beside what encode makes of bell-shaped
+// values in rounds with feedback, as a session's: within a tenth, at default settings. So nobody predicts a bound by
+// mistake.
 #include <gtest/gtest.h>
 
 #include <vector>

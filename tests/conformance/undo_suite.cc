@@ -97,7 +97,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
     }
 }
 
-// What a lossless codec has sent of what was owed is owed again.
+// A debt that a lossless codec has sent is owed again.
 TEST(SessionUndo, WhatWasAdoptedIsOwedAgain) {
   Ranks undone(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1"))),
       plain(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1")));

@@ -62,7 +62,7 @@ std::vector<std::uint8_t> context_for(const Codec& codec, const Call& call, std:
   return phases::context_alone(codec, codec.reference(), call, {x.data(), nullptr, nullptr, n});
 }
 
-// Of `values` floats, from the bytes and then from nothing: zeros.
+// A vector of `values` floats, from the bytes and then from nothing: zeros.
 std::vector<float> floats(ByteView bytes, std::size_t values) {
   std::vector<float> v(values);
   for (std::size_t i = 0; i < values && 4 * i + 4 <= bytes.size(); ++i)

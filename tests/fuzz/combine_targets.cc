@@ -94,7 +94,7 @@ Payload encode_some(const Codec& codec, const Call& call, std::size_t n, std::ui
   return *made;
 }
 
-// What kRanks agree on before `phase`.
+// The context that kRanks agree on before `phase`.
 Payload context_of(const Codec& codec, std::uint8_t phase, std::size_t n) {
   Payload context;
   for (std::uint8_t p = 0; p < phase; ++p) {

@@ -25,8 +25,8 @@ std::vector<float> some_values(std::size_t n, std::uint32_t seed) {
   return v;
 }
 
-// What two ranks with the same values agree on in front of the last phase, whatever bytes one of them sends. False: the
-// values are reported.
+// Makes the context that two ranks with the same values agree on before the last phase, whatever bytes one of them
+// sends. False: the values are reported.
 bool agree(const Codec& codec, Call& call, const std::vector<float>& grad, Input& context) {
   const Impl& impl = codec.reference();
   const std::size_t n = grad.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks say about choices that are proposed, in any order: it is taken, or its sender is named.
+// Ranks' answers to choices that are proposed, in any order: each is taken, or its sender is named.
 #include "engine/peers/proposing.h"
 #include "fuzz/targets.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, spec strings, choices, control frames, meetings, hellos and states. What a checksum or a tag protects is also
+// Frames, spec strings, choices, control frames, meetings, hellos and states. Inputs under a checksum or a tag are also
 // tried with it put right, so that the search gets past it.
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -169,7 +169,7 @@ Input spelled(const engine::Control& control, const engine::Voice& voice) {
   return out;
 }
 
-// What is read is written and read again as the same: texts are printable by then.
+// A frame that was read is written and read again as the same: texts are printable by then.
 void read_control_frame(const Input& bytes, Tags* tags) {
   engine::Numbers numbers;
   const engine::Voice reader{.me = 0, .world = 4, .tags = tags};
@@ -286,7 +286,7 @@ Target tagged_target() {
       seeds};
 }
 
-// What rank 0 reads of a visitor and a visitor of rank 0: as it comes, and as who has the token would have said it.
+// The messages that rank 0 and a visitor read of each other: as they come, and as one with the token would say them.
 Target meeting_target() {
   using namespace meeting;
   const Handshake shake{.token = Token(32, 3), .visitor = {1}, .host = {2}};
@@ -368,7 +368,7 @@ Target state_target() {
     engine::SavedHead head;
     carry::Store::Map kept;
     if (!engine::load(bytes, head, kept).ok()) return;
-    // What was read is written as it was, but for arrays of zeros, which shrink to nothing.
+    // A state that was read is written as it was, but for arrays of zeros, which shrink to nothing.
     carry::Store again;
     again.all() = kept;
     const Input written = engine::save(head, again);

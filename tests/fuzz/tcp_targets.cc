@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the transport tcp reads of others: of strangers until they have proved the key, of ranks after that.
+// The bytes that the transport tcp reads of others: of strangers until they have proved the key, of ranks after that.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace {
 
 Input input(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 
-// What the ends of a connection of tcp say before they know each other: nothing passes that was made without the key.
+// The ends of a connection of tcp before they know each other: nothing passes that was made without the key.
 Target greeting_target() {
   static const Secret kKey{6}, kNonce{7};
   const tcp::Knock knock{.purpose = tcp::Purpose::kData, .stream = 3, .from = 1, .to = 2, .nonce = {8}};
@@ -63,7 +63,7 @@ Target records_target() {
        spelled({.kind = tcp::Kind::kGrant, .about = 7, .n = 1000}), spelled({.kind = tcp::Kind::kFarewell})}};
 }
 
-// What a stranger says to a rank that listens with certificates: it never passes, and its answers have a measure.
+// A stranger's bytes to a rank that listens with certificates: they never pass, and its answers have a measure.
 Target tls_target() {
   std::string folder = (std::filesystem::temp_directory_path() / "tithe-fuzz-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr || !tcp::make_keys(folder + "/job", 2, std::chrono::hours(1)).ok())

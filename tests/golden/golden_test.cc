@@ -122,7 +122,7 @@ std::vector<std::pair<std::string, FrameHeader>> flagged() {
   return {{"flag_non_finite", non_finite}, {"flag_empty", empty}};
 }
 
-// What the engine writes beside payloads (docs/format.md, "Control" and "State").
+// The engine's messages and states, beside payloads (docs/format.md, "Control" and "State").
 std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   std::vector<std::uint8_t> card(engine::kControlBytes);
   card.resize(engine::write_card({.number = 1,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What golden frames decode to: values.sha256 has a line per case, its name, how many values, and the SHA-256 of their
+// The values of golden frames: values.sha256 has a line per case, its name, how many values, and the SHA-256 of their
 // bits (little-endian float32). Beside it each codec has a sample that people can read: <codec>_odd.txt, 33 values.
 #include <openssl/sha.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What survivors learn when a rank is killed, frozen or leaves in the middle of rounds, over every transport between
+// Survivors' findings when a rank is killed, frozen or leaves in the middle of rounds, over every transport between
 // processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ std::vector<std::string> transports() {
   return names;
 }
 
-// What ranks leave for the parent, in memory that all of them share.
+// The results that ranks leave for the parent, in memory that all of them share.
 struct Board {
   float result[kWorld][kValues];
   float residual[kWorld][kValues];

@@ -380,7 +380,7 @@ void standin_fail_later(int copies) { fail_later = copies; }
 void standin_pinned_limit(long bytes) { pinned_limit = bytes; }
 long standin_pinned_bytes() { return pinned_bytes; }
 long standin_late() { return late; }
-// What was written down since the last call; good until the next one.
+// The log since the last call; good until the next one.
 const char* standin_log() {
   static auto* given = new std::string;
   Log& log = say_log();

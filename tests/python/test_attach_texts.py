@@ -49,7 +49,7 @@ def wrappers(rank, world):
     with pytest.raises(ValueError, match="FullyShardedDataParallel calls its communication hooks") as wrong:
         tithe.torch.hook(tithe.torch.State(), torch.zeros(4), torch.zeros(2))
     texts["hook"] = str(wrong.value)
-    # What is said of replicate() is true.
+    # The text's statement about replicate() is true.
     torch.manual_seed(0)
     model = replicate(torch.nn.Linear(64, 96))
     state = tithe.torch.State(parameters=model.named_parameters(), codec="fp8", timeout=30.0)

@@ -214,8 +214,8 @@ def test_the_whole_demo_in_small(data, tmp_path):
     got = json.loads((tmp_path / "out/results.json").read_text())
     entry, short = got["runs"]
     assert got["link"] == "1gbit" and got["ranks"] == 2
-    # A ring of two sends half of the values twice; the rest is headers and acknowledgements. What still waits in front
-    # of the link when the counters are read is not in them.
+    # A ring of two sends half of the values twice; the rest is headers and acknowledgements. The counters lack what
+    # still waits in front of the link when they are read.
     assert 0.99 < entry["bytes_per_step"] / (rows.PARAMETERS * 4) < 1.1
     assert entry["step_seconds"] > rows.PARAMETERS * 4 * 8 / 1e9  # not faster than the link
     assert entry["seconds_to_target"] is not None

@@ -30,7 +30,7 @@ if sys.argv[2] == "1":
     print("ready", flush=True)
     time.sleep(1000)
 """
-# What waits, for longer than any test: a Ctrl-C must end it.
+# Calls that wait for longer than any test: a Ctrl-C must end them.
 WAITS = {
     "wait": LOOP + 'print("ready", flush=True)\nmine.wait(ticket)',
     "commit": LOOP + 'print("ready", flush=True)\nmine.commit()',

@@ -14,7 +14,7 @@ from test_torch_accelerator import order
 import tithe.torch
 
 DEVICE, JOB = "tithe._torch_device", "tithe._torch_job"
-# What is missing: module, its text, what stands there instead.
+# The wait that is missing: module, its text, what stands there instead.
 WAITS = {
     "the copy to the host is to wait until the bucket is filled": (
         DEVICE, "self.stream.wait_event(self._filled)", "pass"),

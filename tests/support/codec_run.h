@@ -37,7 +37,7 @@ inline Spec spec_of(std::string_view text) {
 
 // ---- One call
 
-// Whether there is a residual, and where what is not sent goes.
+// The residual: if there is one, and where what is not sent goes.
 enum class Keep { kNothing, kResidual, kResidualOut, kApart, kInPlace };
 inline constexpr Keep kAllKeeps[] = {Keep::kNothing, Keep::kResidual, Keep::kResidualOut, Keep::kApart,
                                      Keep::kInPlace};
@@ -142,7 +142,7 @@ inline void expect_same(const EncodeOutput& got, const EncodeOutput& want, std::
   EXPECT_EQ(first_difference(got.values, want.values), "") << impl << ": values";
 }
 
-// What one worker sends of grad + residual, of a codec of one phase; a payload of finite values is checked and read.
+// One worker's payload of grad + residual, of a codec of one phase; one of finite values is checked and read.
 inline EncodeOutput send_by(const Impl& impl, const Codec& codec, const Call& call, const Floats& grad,
                             const Floats& residual = {}) {
   EncodeOutput sent =

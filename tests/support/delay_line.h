@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A long way in user space: connections made here go on to another endpoint, and what travels on them arrives
-// later. Of each direction of a connection no more than a window is on the way, as of a TCP stream: so one of them
+// later. Each direction of a connection has no more than a window on the way, as a TCP stream has: so one of them
 // brings at most window / round trip.
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runs the kernels of emit_cuda.h on a processor: one block of the grid after the other, and of each block one
-// phase after the other, in which one thread after the other runs up to the barrier. What threads share is filled with
+// phase after the other, in which one thread after the other runs up to the barrier. Shared memory is filled with
 // rubbish before each block. Blocks and threads come in the order that is asked for, so that a result that depends on
 // either is seen: of two threads that write one number in one phase, or of one that reads what another writes there.
 //

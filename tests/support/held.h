@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the unit tests' own operator new counts and refuses (src/engine/session/session_test.cc).
+// The memory that the unit tests' own operator new counts and refuses (src/engine/session/session_test.cc).
 #include <cstddef>
 #include <cstdint>
 

@@ -69,7 +69,7 @@ struct Made {
     settings = defaults(own->codec);
   }
   const Codec& codec() const { return program->codec; }
-  // Of a program of one phase its functions have plain names.
+  // Functions of a program of one phase have plain names.
   std::string_view name(std::size_t phase) const {
     return program->phases.size() > 1 ? program->phases[phase].name : std::string_view();
   }

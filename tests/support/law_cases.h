@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the law suites run over: every codec in its settings that matter, every strategy, worlds and sizes.
+// The cases of the law suites: every codec in its settings that matter, every strategy, worlds and sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the codec language's compiler says of a text, and of one that is in order but for one part.
+// The messages of the codec language's compiler about a text, and about one that is in order but for one part.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -86,7 +86,7 @@ inline std::vector<Row> cover_pairs(const std::vector<std::size_t>& sizes) {
   return rows;
 }
 
-// What the tests run over.
+// The rows that the tests run over.
 inline std::vector<Row> pairs_or_product(const std::vector<std::size_t>& sizes) {
   return full_products() ? product(sizes) : cover_pairs(sizes);
 }

@@ -63,7 +63,7 @@ class Relay {
     armed_ = true;
   }
   bool flipped() const { return flipped_; }
-  // What becomes of all connections of links for which `which` holds, from now on.
+  // The fate of all connections of links for which `which` holds, from now on.
   void set(Way way, const std::function<bool(int link)>& which) {
     const std::lock_guard lock(mutex_);
     for (Link& l : links_)

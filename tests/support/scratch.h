@@ -9,7 +9,7 @@
 
 namespace tithe {
 
-// What Call::scratch must be for n values, and not a byte more; full of rubbish.
+// The scratch that a Call needs for n values, and not a byte more; full of rubbish.
 class ScratchForTest {
  public:
   ScratchForTest(const Codec& codec, const Settings& settings, std::size_t n)

@@ -16,7 +16,7 @@
 
 namespace tithe::testing {
 
-// What a rank sent, independent of when: per peer and channel, in order.
+// The frames that a rank sent, independent of when: per peer and channel, in order.
 struct SentDigest {
   std::map<std::pair<Rank, Channel>, std::uint64_t> streams;
   friend bool operator==(const SentDigest&, const SentDigest&) = default;

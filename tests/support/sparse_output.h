@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a sparsifier sends, as a list of indices and values.
+// A sparsifier's payload, as a list of indices and values.
 #include "codec/shared/sparse/sparse.h"
 #include "support/codec_run.h"
 

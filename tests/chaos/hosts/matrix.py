@@ -33,7 +33,7 @@ VALUES = 120_000
 LINK = "1gbit"
 STRATEGIES = ["ring", "server", "gather"]
 PHASES = ["open", "round", "between", "commit"]
-# Whether the job is to go on as if nothing had been (True), to end on every survivor (False), or either (None).
+# True: the job is to go on as if nothing had been. False: it is to end on every survivor. None: either.
 FAULTS = {
     "kill": False,
     "freeze": False,

@@ -17,7 +17,7 @@
 
 namespace tithe::fake {
 
-// What tests tell the fake: the library's function `fake_gpu` returns it.
+// The tests' handle on the fake: the library's function `fake_gpu` returns it.
 struct Control {
   void (*reset)(std::uint64_t seed);  // as new: nothing is alive, nothing is broken, no failure is planned
   // The n-th call of a function from now on, the first being 1; "*": of any. Work: "kernel", "copy".
@@ -29,7 +29,7 @@ struct Control {
   const char* (*problem)();                 // what was done wrong first; "": nothing
 };
 
-// Of each kernel, in what the fake's compiler makes of a text: its function NAME_on_cpu returns it
+// A kernel, in what the fake's compiler makes of a text: its function NAME_on_cpu returns this
 // (tests/support/grid_on_cpu.h has the same).
 struct OnCpu {
   void (*run)(const void* told, std::uint64_t blocks, unsigned order);
@@ -37,7 +37,7 @@ struct OnCpu {
   std::uint64_t threads;
 };
 
-// What stands in front of an object in the code that the fake's compiler makes.
+// The head in front of an object in the code that the fake's compiler makes.
 struct CodeHead {
   char magic[8];
   std::uint64_t bytes, sm;

@@ -17,7 +17,7 @@ class GpuMemory {
   GpuMemory& operator=(const GpuMemory&) = delete;
 
   std::uint64_t take(std::size_t bytes, std::uint8_t poison);  // 0: there is no address left
-  // false: nothing begins there. What was written behind it is told.
+  // False: nothing begins there. A write behind it is told.
   bool give_back(std::uint64_t at, std::string& problem);
   std::size_t bytes_of(std::uint64_t at) const;              // of what begins there; 0: nothing
   bool is_alive(std::uint64_t at, std::size_t bytes) const;  // all of it, in one piece

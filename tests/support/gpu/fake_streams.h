@@ -29,7 +29,7 @@ class Streams {
     const auto found = queues_.find(stream);
     return found == queues_.end() || found->second.empty() ? nullptr : found->second.back();
   }
-  // Whether some work that is not done is of a kind.
+  // True if some work that is not done is of a kind.
   bool any(const std::function<bool(const Work&)>& of) const {
     for (const auto& [stream, queue] : queues_)
       for (const auto& work : queue)

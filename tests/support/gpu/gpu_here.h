@@ -76,7 +76,7 @@ class GpuTest : public ::testing::Test {
   bool expects_problem_ = false;
 };
 
-// Of a Result that has to be there.
+// The value of a Result that has to be there.
 template <typename T>
 T there(Result<T> result) {
   EXPECT_TRUE(result.ok()) << result.status().what();
