@@ -224,6 +224,26 @@ class _Group(dist.ProcessGroup):
         return "tithe"
 
 
+def _through(name: str) -> Any:
+    """A collective of the group below.
+
+    Where Python has none of that name, torch 2.13 calls its own with the interpreter's lock held, and Gloo's thread
+    may be waiting for that lock while it holds another one that the call needs.
+    """
+
+    def collective(self: _Group, *args: Any, **options: Any) -> Any:
+        return getattr(self._below, name)(*args, **options)
+
+    return collective
+
+
+_COLLECTIVES = (
+    "_allgather_base allgather allgather_coalesced alltoall alltoall_base barrier broadcast gather recv recv_anysource "
+    "reduce reduce_scatter _reduce_scatter_base scatter send"
+)
+for _name in _COLLECTIVES.split():
+    setattr(_Group, _name, _through(_name))
+
 _DEFAULT = (
     "the default group carries losses, statistics and parameters beside gradients, and is never compressed: name a "
     'group of gradients, dist.new_group(..., backend="tithe", pg_options=tithe.c10d.Options(...)), or compress(group)'

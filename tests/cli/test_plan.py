@@ -153,7 +153,7 @@ def test_why_judges_in_the_whole_and_finds_nothing_better():
 
 
 def test_what_others_have_changes_what_is_best():
-    """A plan was looked at once by groups of tensors alike: it took 0.98 of the best single setting, and 0.90 is there."""
+    """Groups of tensors alike were looked at once: 0.98 of the best single setting, where 0.90 is there."""
     answer = told("plan --model bert_base --hosts 4x8 --link 25Gb/s --allow fp8")
     plan = answer["plans"][0]
     assert plan["step_ms"] < 0.93 * plan["single_ms"]
