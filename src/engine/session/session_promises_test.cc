@@ -315,6 +315,20 @@ TEST(Session, WhoCancelsBetweenTwoBucketsOfARoundIsNamed) {
   });
 }
 
+TEST(Session, undone) {
+  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1", .undo = true});
+  ranks.each([&](Rank r) {
+    std::vector<Named> bucket = {{"w", wave(5000, r, 0)}};
+    ASSERT_TRUE(round_of(ranks[r], bucket).ok());
+    const auto before = ranks[r].state();
+    bucket = {{"w", wave(5000, r, 1)}};
+    ASSERT_TRUE(round_of(ranks[r], bucket).ok());
+    EXPECT_NE(*ranks[r].state(), *before);
+    ASSERT_TRUE(ranks[r].undo().ok());
+    EXPECT_EQ(*ranks[r].state(), *before);
+  });
+}
+
 // A lane and the communication thread beside the caller's, and none where there are no lanes; nothing is printed.
 TEST(Session, quiet) {
   const auto threads = [] {
