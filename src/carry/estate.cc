@@ -33,7 +33,7 @@ void inherit(const Store::Map& estate, int me, int world, Store::Map& mine, Book
     Kept& to = mine[key];
     to.n = from.n;
     // n rank / ranks, where the product could be too large.
-    const auto begin = [&](std::size_t r) { return from.n / ranks * r + from.n % ranks * r / ranks; };
+    const auto begin = [n = to.n, ranks](std::size_t r) { return n / ranks * r + n % ranks * r / ranks; };
     Booked booked;
     add(from.loose_residual, begin(rank), begin(rank + 1), to.loose_residual, &booked);
     add(from.loose_velocity, begin(rank), begin(rank + 1), to.loose_velocity, nullptr);

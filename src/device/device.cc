@@ -26,7 +26,10 @@ constexpr int kThreadLocal = 1;  // a capture of another thread's is not disturb
 // These leave a context of which every further call fails.
 constexpr std::array kBreaking = {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
 
-void* handle_of(std::uint64_t handle) { return reinterpret_cast<void*>(handle); }
+void* handle_of(std::uint64_t handle) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's handles are pointers
+  return reinterpret_cast<void*>(handle);
+}
 
 }  // namespace
 

@@ -56,6 +56,7 @@ class Held {
   std::uint64_t handle() const { return handle_; }
   Address at() const requires(kKind == Kind::kMemory) { return handle_; }
   std::uint8_t* data() const requires(kKind == Kind::kPinned) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gave it as such
     return reinterpret_cast<std::uint8_t*>(handle_);
   }
   std::size_t bytes() const { return bytes_; }

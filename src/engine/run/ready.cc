@@ -36,8 +36,7 @@ void Ready::renumber() {
   urgency_.clear();
   for (const Own& own : own_) urgency_.insert(urgency_.end(), own.urgency.begin(), own.urgency.end());
   std::ranges::sort(urgency_, std::greater<>());
-  const auto equal = std::ranges::unique(urgency_);
-  urgency_.erase(equal.begin(), equal.end());
+  urgency_.erase(std::unique(urgency_.begin(), urgency_.end()), urgency_.end());
   jobs_.resize(urgency_.size());
   for (NumberSet& jobs : jobs_) jobs.resize(at_.size());
   levels_.resize(urgency_.size());

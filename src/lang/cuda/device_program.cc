@@ -24,7 +24,7 @@ constexpr std::size_t kMostPlans = 256;
 
 template <typename T>
 T* pointer_of(Address at) {
-  return reinterpret_cast<T*>(at);
+  return reinterpret_cast<T*>(at);  // NOLINT(performance-no-int-to-ptr): a device's addresses are numbers
 }
 bool decodes(const Combination& of) { return of.program.result != kNone || of.program.sends_pairs; }
 
