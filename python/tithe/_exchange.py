@@ -16,7 +16,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from tithe import _core
+from tithe._error import error
 
 T = TypeVar("T")
 
@@ -27,16 +27,8 @@ _PIECE = 1 << 22  # bytes per rank
 _WITHDRAWN = "\n"  # no refusal: those are printable
 
 
-def error(code: str, peer: int | None, text: str) -> Exception:
-    """A tithe.Error as the engine makes them."""
-    made = _core.Error(text)
-    made.code = code
-    made.peer = peer
-    return made
-
-
 def _nothing_known() -> None:
-    """Of a group that has no session yet."""
+    """Nothing is known of a group that has no session yet."""
 
 
 def together(

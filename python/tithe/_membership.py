@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from tithe import _core
+from tithe._error import error
 from tithe._session import Session
 
 _PAUSE = 0.01
@@ -135,5 +136,6 @@ class Membership:
             if there is not None:
                 return there
             if time.monotonic() >= until:
-                raise TimeoutError(f"{self.members[0]!r}, which was to give it, has not put '{what}' on the board")
+                giver = f"{self.members[0]!r}, which was to give it"
+                raise error("timeout", 0, f"{giver}, has not put '{what}' on the board")
             time.sleep(_PAUSE)

@@ -37,9 +37,7 @@ void inherit(const Store::Map& estate, int me, int world, Store::Map& mine, Book
     Booked booked;
     add(from.loose_residual, begin(rank), begin(rank + 1), to.loose_residual, &booked);
     add(from.loose_velocity, begin(rank), begin(rank + 1), to.loose_velocity, nullptr);
-    if (booked.values == 0) continue;
-    book[key].values += booked.values;
-    book[key].sum += booked.sum;
+    if (booked.values != 0) book[key] += booked;
   }
 }
 

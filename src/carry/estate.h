@@ -14,6 +14,11 @@ namespace tithe::carry {
 struct Booked {
   std::uint64_t values = 0;  // that were not zero
   double sum = 0;
+  Booked& operator+=(const Booked& other) {
+    values += other.values;
+    sum += other.sum;
+    return *this;
+  }
 };
 using Book = std::map<std::string, Booked, std::less<>>;  // by key
 

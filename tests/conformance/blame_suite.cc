@@ -11,6 +11,7 @@ namespace tithe {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::at;
 using testing::Faulty;
 using testing::FaultyNet;
 using testing::gradients;
@@ -24,7 +25,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kSomeSizes[] = {9, 4097, 20'000};
 constexpr auto kTimeout = 1000ms;
 constexpr std::uint32_t kFaultyRound = 1;
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 enum class Fault { kKilled, kFrozen, kLeaves, kCorrupt, kIsolated, kShortCut, kLongCut, kSlow };
 constexpr const char* kFaultNames[] = {"killed",   "frozen",    "leaves",   "corrupt",

@@ -11,8 +11,6 @@ namespace {
 constexpr std::size_t kDecaySizes[] = {0, 7, 33, 4097};
 constexpr int kRounds = 3;
 
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-
 SessionOptions options_of(const Combination& c, Feedback kind, double beta) {
   Spec spec = c.law.spec;
   spec.feedback.kind = kind;

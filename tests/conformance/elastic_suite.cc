@@ -9,9 +9,11 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Data;
 using testing::first_difference;
 using testing::gradients;
+using testing::has;
 using testing::imbalance;
 using testing::key_of;
 using testing::Ranks;
@@ -22,8 +24,6 @@ using testing::Values;
 using State = std::vector<std::uint8_t>;
 
 constexpr std::size_t kSizes[] = {1, 33, 257, 4097};
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-bool has(std::string_view text, std::string_view piece) { return text.find(piece) != std::string_view::npos; }
 
 SessionOptions with(const Spec& spec, std::string_view strategy = "auto") {
   return {.spec = spec,

@@ -10,6 +10,7 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::gradients;
 using testing::Ranks;
 using testing::residuals;
@@ -20,7 +21,6 @@ using testing::text;
 using testing::Values;
 
 constexpr std::size_t kSomeSizes[] = {9, 4097, 20'000};
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 struct Setting {
   const Strategy* strategy;

@@ -9,6 +9,7 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Combination;
 using testing::Data;
 using testing::first_difference;
@@ -49,8 +50,6 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
     return std::vector<T>(static_cast<std::size_t>(world()));
   }
 };
-
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 TEST_P(LawSuite, LedgerAndIdentity) {
   const Traits traits = GetParam().law.traits();

@@ -11,6 +11,7 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Combination;
 using testing::gradients;
 using testing::key_of;
@@ -23,8 +24,6 @@ using testing::Values;
 constexpr std::size_t kTensors[] = {5, 257, 3001, 4096, 9000};
 // One frame at a time in all; one at a time to each peer; several small ones.
 constexpr const char* kWindows[] = {"window=1,rotation=on", "window=1", "window=20000,rotation=2"};
-
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 // Every rank's results in three rounds of a bucket per tensor, and what is owed afterwards. A rank waits for a bucket
 // before it hands over the next one, or for all of them together, or for the last one first: by rank and round.

@@ -9,9 +9,11 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Data;
 using testing::first_difference;
 using testing::gradients;
+using testing::has;
 using testing::imbalance;
 using testing::Ranks;
 using testing::residuals;
@@ -21,8 +23,6 @@ using testing::Values;
 using Names = std::vector<std::string>;
 
 constexpr std::size_t kSizes[] = {1, 33, 257, 4097};
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-bool has(std::string_view text, std::string_view piece) { return text.find(piece) != std::string_view::npos; }
 
 SessionOptions named(Names names, const Spec& spec, int lanes = 0) {
   return {.spec = spec,

@@ -13,6 +13,7 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Combination;
 using testing::Data;
 using testing::first_difference;
@@ -39,8 +40,6 @@ void PrintTo(const Spike& spike, std::ostream* out) {
 }
 // Sums of the first are no floats; the others are sent, and come down slowly.
 constexpr Spike kSpikes[] = {{3e38F, true}, {3e38F, false}, {-1e30F, true}, {1e28F, false}};
-
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 Values with_spike(int world, Rank r, int round, const Spike& spike) {
   Values v = gradients(kSomeSizes, Data::kGaussian, r, round);

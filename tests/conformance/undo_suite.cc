@@ -13,6 +13,7 @@ namespace {
 using testing::Data;
 using testing::first_difference;
 using testing::gradients;
+using testing::has;
 using testing::Ranks;
 using testing::synchronise;
 using testing::text;
@@ -20,7 +21,6 @@ using testing::Values;
 
 constexpr int kWorld = 3;
 constexpr std::size_t kSizes[] = {1, 33, 257, 4097};
-bool has(std::string_view text, std::string_view piece) { return text.find(piece) != std::string_view::npos; }
 
 SessionOptions with(const Spec& spec, std::string_view strategy = "auto") {
   return {.spec = spec,

@@ -166,7 +166,7 @@ def targets():
     for module in (tithe, _core):
         for name in dir(module):
             thing = getattr(module, name)
-            # What waits for others does so as long as it is told.
+            # A call that waits for others goes on for as long as it is told.
             if name.startswith("_") or not callable(thing) or name in ("Error", "reunite"):
                 continue
             found.append((thing, None))

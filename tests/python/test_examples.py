@@ -20,35 +20,35 @@ ENVIRONMENT = {
 }
 
 
-def test_train_ddp_under_torchrun():
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def torchrun(ranks, example):
+    """What an example prints under torchrun."""
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     out = subprocess.run(
-        [*run, ROOT / "examples" / "train_ddp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+        [*run, ROOT / "examples" / example], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
     assert out.returncode == 0, out.stderr
+    return out.stdout
+
+
+def test_train_ddp_under_torchrun():
+    said = torchrun(2, "train_ddp.py")
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); (\S+) bytes per step instead of (\S+) as fp32", out.stdout
+        r"loss (\S+) -> (\S+); (\S+) bytes per step instead of (\S+) as fp32", said
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
-    ours, theirs = re.search(r"step (\S+) ms with tithe, (\S+) ms with DDP's own", out.stdout).groups()
+    ours, theirs = re.search(r"step (\S+) ms with tithe, (\S+) ms with DDP's own", said).groups()
     assert float(ours) > 0 < float(theirs)
-    assert ("tithe does not pay" in out.stdout) == (float(ours) >= float(theirs)) or ours == theirs
-    unsent = float(re.search(r"unsent: (\S+)% of the gradient's norm", out.stdout)[1])
+    assert ("tithe does not pay" in said) == (float(ours) >= float(theirs)) or ours == theirs
+    unsent = float(re.search(r"unsent: (\S+)% of the gradient's norm", said)[1])
     assert 0 < unsent < 10
 
 
 def test_local_steps_under_torchrun():
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    out = subprocess.run(
-        [*run, ROOT / "examples" / "local_steps.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
-    assert out.returncode == 0, out.stderr
-    first, last, exchanges = re.search(r"loss (\S+) -> (\S+), (\d+) exchanges", out.stdout).groups()
+    said = torchrun(2, "local_steps.py")
+    first, last, exchanges = re.search(r"loss (\S+) -> (\S+), (\d+) exchanges", said).groups()
     assert float(last) < 0.4 * float(first) and exchanges == "9"
-    sent, dense = re.search(
-        r"(\S+) bytes per step after the dense start, instead of (\S+) as fp32", out.stdout
-    ).groups()
+    sent, dense = re.search(r"(\S+) bytes per step after the dense start, instead of (\S+) as fp32", said).groups()
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 200
 
 
@@ -70,37 +70,25 @@ def test_average_numpy(tmp_path):
 
 
 def test_train_hsdp_under_torchrun():
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    out = subprocess.run(
-        [*run, ROOT / "examples" / "train_hsdp.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
-    assert out.returncode == 0, out.stderr
+    said = torchrun(4, "train_hsdp.py")
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", out.stdout
+        r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", said
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
 
 
 def test_train_inside_under_torchrun():
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    out = subprocess.run(
-        [*run, ROOT / "examples" / "train_inside.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
-    assert out.returncode == 0, out.stderr
+    said = torchrun(4, "train_inside.py")
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", out.stdout
+        r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", said
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and heads
 
 
 def test_average_c10d_under_torchrun():
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    out = subprocess.run(
-        [*run, ROOT / "examples" / "average_c10d.py"], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
-    assert out.returncode == 0, out.stderr
-    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", out.stdout).groups()
+    said = torchrun(2, "average_c10d.py")
+    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", said).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

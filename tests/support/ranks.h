@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -11,6 +12,11 @@
 #include "tithe/session.h"
 
 namespace tithe::testing {
+
+inline std::size_t at(Rank rank) { return static_cast<std::size_t>(rank); }
+inline bool has(std::string_view text, std::string_view piece) {
+  return text.find(piece) != std::string_view::npos;
+}
 
 using Change = std::function<void(Rank, SessionOptions&)>;  // what one rank does differently
 

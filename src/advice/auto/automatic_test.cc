@@ -15,6 +15,7 @@
 namespace tithe {
 namespace {
 
+using testing::has;
 using testing::Ranks;
 using testing::text;
 
@@ -60,7 +61,6 @@ std::string joined(const std::vector<std::string>& lines) {
   for (const std::string& l : lines) out += l + "\n";
   return out;
 }
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // Steps until rank 0 has said so, or there were `most`; all that it said.
 std::string steps_until(Ranks& ranks, const std::function<bool(const std::string&)>& over, int most,

@@ -12,9 +12,11 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Data;
 using testing::ForwardingTransport;
 using testing::gradients;
+using testing::has;
 using testing::imbalance;
 using testing::Ranks;
 using testing::residuals;
@@ -25,8 +27,6 @@ using testing::Values;
 
 constexpr std::size_t kSizes[] = {5, 4097, 30'000};
 constexpr int kWorld = 4;
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-bool has(std::string_view text, std::string_view piece) { return text.find(piece) != std::string_view::npos; }
 
 struct Rounds {
   std::vector<Values> grads, result, left;  // of the last round

@@ -21,10 +21,7 @@ void Session::Impl::follow(Impl& old) {
   gradient_bytes_ = old.gradient_bytes_;
   exchange_ns_ = old.exchange_ns_;
   exposed_ns_ = old.exposed_ns_;
-  for (const auto& [key, gave] : old.book_) {
-    book_[key].values += gave.values;
-    book_[key].sum += gave.sum;
-  }
+  for (const auto& [key, gave] : old.book_) book_[key] += gave;
   lines_.insert(lines_.begin(), old.lines_.begin(), old.lines_.end());
 }
 

@@ -11,8 +11,10 @@
 namespace tithe {
 namespace {
 
+using testing::at;
 using testing::Data;
 using testing::gradients;
+using testing::has;
 using testing::imbalance;
 using testing::Ranks;
 using testing::residuals;
@@ -23,8 +25,6 @@ using testing::Values;
 
 constexpr std::size_t kSizes[] = {5, 300, 4097, 30'000};
 constexpr int kWorld = 5;
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-bool has(std::string_view text, std::string_view piece) { return text.find(piece) != std::string_view::npos; }
 
 SessionOptions with(const Spec& spec, int servers) {
   return {.spec = spec, .servers = servers, .lanes = 0, .average = false, .min_values = 16, .seed = 3};

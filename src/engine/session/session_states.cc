@@ -238,8 +238,7 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
     say(fmt::format("round {}: what lost ranks had left unsent is {}: {}", round_,
                     lost == Lost::kSpread ? "spread over all" : "given up", list(gone)));
   for (const auto& [key, gave] : book) {
-    book_[key].values += gave.values;
-    book_[key].sum += gave.sum;
+    book_[key] += gave;
     say(
         fmt::format("round {}: of tensor '{}' {} values that lost ranks had left unsent are given up, their "
                     "sum is {:.6g}",

@@ -54,10 +54,9 @@ void testing::have_at_most(std::size_t bytes) { g_most = bytes; }
 
 namespace {
 
+using testing::at;
 using testing::Ranks;
 using testing::text;
-
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
 // One round of one tensor on one rank, committed.
 void round_of(Session& session, std::string_view key, std::vector<float>& v) {
