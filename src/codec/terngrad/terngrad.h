@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // terngrad: rounds each value at random to -scale, 0 or scale, so that the mean is the value (W. Wen et al., NeurIPS
-// 2017). Layout: codec/shared/levels/ternary.h.
+// 2017). Layout: codec/terngrad/ternary.h.
 //
 // The published form has one scale per layer: the largest magnitude, after clipping at 2.5 standard deviations. Here
 // each block of 1024 values has its own: memory is read once and the error is smaller. A value v is sent with
 // probability min(|v|, scale) / scale, to within 2^-22: unbiased unless cut is set. Blocks of equal magnitudes are sent
 // exactly. Scales differ between ranks, so payloads do not add up; they are decoded.
-#include "codec/shared/levels/ternary.h"
 #include "codec/shared/levels/terngrad_scale.h"
+#include "codec/terngrad/ternary.h"
 #include "tithe/seam/codec.h"
 
 namespace tithe {

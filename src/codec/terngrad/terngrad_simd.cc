@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "codec/terngrad/terngrad_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "codec/shared/levels/ternary_simd_inl.h"
+#include "codec/terngrad/ternary_simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::terngrad::HWY_NAMESPACE {

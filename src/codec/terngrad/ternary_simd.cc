@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/shared/levels/ternary.h"
+#include "codec/terngrad/ternary.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/shared/levels/ternary_simd.cc"
+#define HWY_TARGET_INCLUDE "codec/terngrad/ternary_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/shared/common/block_simd_inl.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIMD version of encode in codec/shared/levels/ternary.h. Besides a Rule it takes a Sends, made from a Pick:
+// SIMD version of encode in codec/terngrad/ternary.h. Besides a Rule it takes a Sends, made from a Pick:
 //   Sends::can(pick)           whether SIMD can encode this block
 //   Sends(pick, first)         for the block that starts at value `first`
 //   sends.two()                draws shared by a vector of values i and the vector of values i + 16; the order of Draws
@@ -12,7 +12,7 @@
 #endif
 
 #include "codec/shared/common/block_simd_inl.h"
-#include "codec/shared/levels/ternary.h"
+#include "codec/terngrad/ternary.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::ternary::HWY_NAMESPACE {

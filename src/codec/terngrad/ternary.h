@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The payload of terngrad, as codecs/tbq.codec has it too: a sent bit and a sign bit per value, a scale per block.
+// The payload, as codecs/tbq.codec has it too: a sent bit and a sign bit per value, a scale per block.
 //
 // Layout   per block of kBlock values (the last one may be shorter), back to back:
 //          f32 scale | ceil(len/8) sent bits | ceil(len/8) sign bits, both LSB first

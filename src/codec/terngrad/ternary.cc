@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/shared/levels/ternary.h"
+#include "codec/terngrad/ternary.h"
 
 namespace tithe::ternary {
 
