@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "base/rng.h"
 #include "lang/cuda/emit_cuda.h"
@@ -44,19 +46,16 @@ Result<DeviceLane> DeviceLane::open(const device::Device& on) {
 }
 
 // Nothing of the lane's is at work here: calls end drained.
-Status DeviceLane::grow(device::Memory& memory, std::size_t bytes) const {
-  if (memory.at() != 0 && memory.bytes() >= bytes) return {};
+template <typename Held>
+Status DeviceLane::grow(Held& memory, std::size_t bytes) const {
+  if (memory.handle() != 0 && memory.bytes() >= bytes) return {};
   memory = {};
-  Result<device::Memory> more = on_.memory(bytes);
-  if (!more.ok()) return more.status();
-  memory = std::move(*more);
-  return {};
-}
-
-Status DeviceLane::grow(device::Pinned& memory, std::size_t bytes) const {
-  if (memory.data() != nullptr && memory.bytes() >= bytes) return {};
-  memory = {};
-  Result<device::Pinned> more = on_.pinned(bytes);
+  Result<Held> more = [&] {
+    if constexpr (std::is_same_v<Held, device::Memory>)
+      return on_.memory(bytes);
+    else
+      return on_.pinned(bytes);
+  }();
   if (!more.ok()) return more.status();
   memory = std::move(*more);
   return {};
@@ -77,6 +76,14 @@ Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device&
   if (!module.ok()) return module.status();
   return std::unique_ptr<DeviceProgram>(new DeviceProgram(of, std::move(*module)));
 }
+
+DeviceProgram::DeviceProgram(const Combination& of, device::Module module)
+    : of_(of),
+      number_([] {
+        static std::atomic<std::uint64_t> made{0};
+        return ++made;
+      }()),
+      module_(std::move(module)) {}
 
 KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
   const auto key = [&](std::uint64_t seed) {
@@ -135,7 +142,7 @@ Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kern
     key.answer = nullptr;
     key.divide = 0;
     std::fill(std::begin(key.agreed), std::end(key.agreed), nullptr);
-    return fmt::format("{} {} ", fmt::ptr(this), kernel) +
+    return fmt::format("{} {} ", number_, kernel) +
            std::string(reinterpret_cast<const char*>(&key), sizeof key);
   };
   told.plan = pointer_of<void>(lane.plan_.at());

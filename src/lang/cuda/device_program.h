@@ -35,14 +35,14 @@ class DeviceLane {
  private:
   friend class DeviceProgram;
   explicit DeviceLane(device::Device on) : on_(std::move(on)) {}
-  Status grow(device::Memory& memory, std::size_t bytes) const;
-  Status grow(device::Pinned& memory, std::size_t bytes) const;
+  template <typename Held>
+  Status grow(Held& memory, std::size_t bytes) const;
 
   device::Device on_;
   device::Stream stream_;
   device::Memory scratch_, payload_, told_, agreed_, plan_;
-  device::Pinned back_, context_;  // what comes down but for payloads; what phases agreed on
-  std::map<std::string, KernelPlan> plans_;
+  device::Pinned back_, context_;            // what comes down but for payloads; what phases agreed on
+  std::map<std::string, KernelPlan> plans_;  // by the program's number, the kernel and what a plan depends on
 };
 
 class DeviceProgram {
@@ -70,7 +70,7 @@ class DeviceProgram {
                 const Onto& onto, device::Address out, std::size_t n);
 
  private:
-  DeviceProgram(const Combination& of, device::Module module) : of_(of), module_(std::move(module)) {}
+  DeviceProgram(const Combination& of, device::Module module);
   KernelCall told(const Call& call, std::size_t n) const;
   Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told);
   // The plan of what to launch; the lane's scratch is large enough for it.
@@ -86,6 +86,7 @@ class DeviceProgram {
                                   const Values& in) const;
 
   const Combination& of_;
+  const std::uint64_t number_;  // of all programs of the process: an address may be another one's later
   device::Module module_;
   std::mutex mutex_;  // of what was found in the module
   std::map<std::string, device::Kernel, std::less<>> kernels_;
