@@ -16,7 +16,7 @@ class PartState(State):
     __slots__ = ()
 
     def _parts(self) -> dict[str, str]:
-        """Of each parameter, by name: which part this rank has."""
+        """This rank's part of each parameter, by name."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:

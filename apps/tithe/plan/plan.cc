@@ -213,7 +213,7 @@ Result<std::string> why_text(const planner::Question& q, const planner::Planned&
 Result<Report> run_plan(const PlanArgs& args) {
   TITHE_TRY(check_windows(args.scene));
   if (args.scene.fragments > 1 && (args.why || !args.html.empty()))
-    return Status(Code::kInvalid, "--why, --html: of one exchange, and so without --fragments");
+    return Status(Code::kInvalid, "--why and --html show one exchange: leave --fragments out");
   const Result<Scene> scene = scene_of(args.scene);
   if (!scene.ok()) return scene.status();
   const Result<planner::Question> question = question_of(args, *scene);
