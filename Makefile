@@ -6,7 +6,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 BUILD := build
 PY := $(CURDIR)/.venv/bin/python
-export PYTHONPATH := $(CURDIR)/python
+export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
 # Where ccache is there, the same source in another folder (a wheel's) is the same compilation. It cannot look through
 # precompiled headers, so there are none then.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -162,17 +162,17 @@ bench-auto: core ## codec auto: steps until a plan, and until a link that change
 study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) demo/study.py
+	@exec $(PY) -m study.accuracy
 
 study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) demo/study_optimizers.py
+	@exec $(PY) -m study.optimizers
 
 study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tithe's own optimizers add: PARTS= ARMS= SEEDS= SHARE= JOBS= RESUME= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) demo/study_adam.py
+	@exec $(PY) -m study.adam
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) build-wheel python/tithe/*.so

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TITHE = Path(os.environ.get("TITHE_BIN", ROOT / "build/tithe"))
-sys.path[:0] = [str(ROOT / folder) for folder in ("python", "demo")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("python", "demo", ".")]
 
 from hosts import Hosts, die_with_parent, enter  # noqa: E402
 

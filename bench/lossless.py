@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What codec zip makes of gradients of the study's models (demo/study_models.py) in the first steps of AdamW: as they
+"""What codec zip makes of gradients of the study's models (study/models.py) in the first steps of AdamW: as they
 are in fp32, rounded to bf16, and of training under bf16 autocast, whose gradients are fp32.
 `python bench/lossless.py [--steps N]` prints the table of bench/results/lossless.md in two minutes or three."""
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from harness import ROOT  # noqa: F401  which says where study_models is
+from harness import ROOT  # noqa: F401  which says where study is
 
-from study_models import Task, Tasks
+from study.models import Task, Tasks
 from tithe import _core
 
 BATCH, HEADER, SKIPPED = 32, 64, 8

@@ -38,7 +38,7 @@ add_custom_command(OUTPUT ${TITHE_PROGRAM_TEXTS}
     -P ${PROJECT_SOURCE_DIR}/cmake/programs.cmake
   DEPENDS ${own_files} ${PROJECT_SOURCE_DIR}/cmake/programs.cmake VERBATIM COMMENT "Texts of the codecs that are programs")
 
-# What is compiled of them, into `tithe_programs`. After `tithe_objects`.
+# Parts of them that are compiled, into `tithe_programs`. After `tithe_objects`.
 function(tithe_compile_programs)
   set(levels 0)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a wheel's build has in common with that of `make`: where ccache is there, the same source is the same compilation,
+# Settings that a wheel's build has in common with that of `make`: where ccache is there, the same source is the same compilation,
 # in whatever folder it lies.
 find_program(TITHE_CCACHE ccache)
 get_filename_component(compiler ${CMAKE_CXX_COMPILER} REALPATH) # which may be ccache under another name

@@ -13,6 +13,7 @@ from pathlib import Path
 import report
 import report_page
 import rows
+from report import mean
 
 GOAL_FASTER = 2.2  # of the ring with cards over WA to the same accuracy: the least of INCEPTIONN's 2.2 to 3.1
 GOAL_LESS = 0.70  # of the time that communication takes, likewise
@@ -42,16 +43,16 @@ def entries(details: dict) -> list[dict]:
     for name in order:
         runs = found[name]
         keys = ("step_seconds", "bytes_per_step", "busiest_bytes_per_step", "accuracy", "processor_seconds")
-        entry = {key: report.mean(run[key] for run in runs) for key in (*keys, "server_seconds", "card_seconds")}
+        entry = {key: mean(run[key] for run in runs) for key in (*keys, "server_seconds", "card_seconds")}
         reached = [report.seconds_to(run, details["target"]) for run in runs]
         steps = [next((s for s, _, a in run["curve"] if a >= details["target"]), None) for run in runs]
         entry["name"] = name
         # The largest difference of a parameter at the end; results of before it was measured do not have it.
         known = [run.get("apart", 0.0 if run["identical"] else None) for run in runs]
         entry["apart"] = None if None in known else max(known)
-        entry["seconds"] = None if None in reached else report.mean(reached)
+        entry["seconds"] = None if None in reached else mean(reached)
         entry["epochs"] = (
-            None if None in steps else report.mean(s / run["per_epoch"] for s, run in zip(steps, runs, strict=True))
+            None if None in steps else mean(s / run["per_epoch"] for s, run in zip(steps, runs, strict=True))
         )
         entry["exchange"] = max(0.0, entry["step_seconds"] - details["local_step_seconds"])
         out.append(entry)

@@ -4,17 +4,17 @@
 import itertools
 import json
 import re
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from study.figures import mean, size  # noqa: E402
 
 RESULT_KEYS = ("name", "kind", "codec", "step_seconds", "bytes_per_step", "accuracy", "seconds_to_target")
 RESULTS_KEYS = ("machine", "command", "ranks", "link", "seeds", "epochs")
 BASELINES = ("fp32", "bf16", "powersgd")
 NEAR_POINTS = 0.5  # a row within so many points of fp32's accuracy counts as "as accurate"
-
-
-def mean(values) -> float:
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def seconds_to(run: dict, target: float) -> float | None:
@@ -54,10 +54,6 @@ def write_json(folder: Path, details: dict) -> None:
         partial = folder / f".{name}"
         partial.write_text(json.dumps(value, indent=1) + "\n")
         partial.replace(folder / name)
-
-
-def size(count: float) -> str:
-    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def cells(details: dict) -> tuple[list[str], list[list[str]]]:

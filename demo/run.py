@@ -16,21 +16,22 @@ Environment:
 """
 
 import os
-import platform
 import shlex
 import sys
 import time
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
-import card_report
-import hosts
-import idx
-import report
-import report_page
-import rows
-from ranks import JobFailed, Ranks
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import card_report  # noqa: E402
+import hosts  # noqa: E402
+import report  # noqa: E402
+import report_page  # noqa: E402
+import rows  # noqa: E402
+from ranks import JobFailed, Ranks  # noqa: E402
+from study import idx  # noqa: E402
+from study.figures import machine, mean  # noqa: E402
 
 DEFAULTS = {
     "LINK": "100mbit",
@@ -120,16 +121,6 @@ class Settings:
         return " ".join([*(f"{name}={shlex.quote(text)}" for name, text in shown.items()), "make demo"])
 
 
-def machine() -> str:
-    info = Path("/proc/cpuinfo").read_text()
-    models = {line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")}
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"{', '.join(sorted(models)) or platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB,"
-        f" Linux {platform.release()}, Python {platform.python_version()}, torch {version('torch')}"
-    )
-
-
 class Progress:
     """One live line on a terminal; elsewhere a line every fifteen seconds."""
 
@@ -184,7 +175,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
     steps = local[0]["per_epoch"] * settings.epochs
     steps = min(settings.steps or steps, steps)
     details["parameters"] = local[0]["parameters"]
-    details["local_step_seconds"] = report.mean([result["step_seconds"] for result in local])
+    details["local_step_seconds"] = mean([result["step_seconds"] for result in local])
     print(f"demo: a step without any communication takes {details['local_step_seconds']:.3f} s", flush=True)
     rate = hosts.parse_rate(settings.link) if ranks.hosts.link else 10e9
     estimate = Estimate(settings, rate, details["parameters"], details["local_step_seconds"], steps)
@@ -230,7 +221,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
                 run["rounded_on_the_way"] = row.rounded_on_the_way
                 del run["event"]
                 for key in ("step_seconds", "bytes_per_step", "processor_seconds"):
-                    run[key] = report.mean([result[key] for result in results[: settings.ranks]])
+                    run[key] = mean([result[key] for result in results[: settings.ranks]])
                 run["busiest_bytes_per_step"] = max(result["bytes_per_step"] for result in results)
                 run["server_seconds"] = sum(result["processor_seconds"] for result in results[settings.ranks :])
                 run["card_seconds"] = (ranks.hosts.card_seconds() - cards) / steps

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import rows
-from study_models import Inputs, Transformer
-from study_texts import CONTEXT, files
+from study.models import Inputs, Transformer
+from study.texts import CONTEXT, files
 
 
 class Images:

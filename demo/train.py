@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,11 +25,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import hosts
-import idx
-import rows
-import study_models
-import tasks
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import hosts  # noqa: E402
+import rows  # noqa: E402
+import tasks  # noqa: E402
+from study import idx, models  # noqa: E402
 
 SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
 
@@ -273,7 +275,7 @@ def run_link(job: dict) -> None:
 
 def serve(folder: str) -> None:
     data = idx.load(folder)
-    data["inputs"] = study_models.Inputs(data["train"][0])
+    data["inputs"] = models.Inputs(data["train"][0])
     torch.set_num_threads(1)
     say("ready")
     while line := sys.stdin.readline():

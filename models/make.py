@@ -30,7 +30,7 @@ from recipes import (
 
 HERE = Path(__file__).resolve().parent
 
-# Where no time is published: products per second of a V100 at 10 Tflop/s, two thirds of what it can.
+# Times that are not published: products per second of a V100 at 10 Tflop/s, two thirds of what it can.
 V100 = 5e12
 TRACED = "backward takes {:g} ms, as traced on one V100 (Espresso, EuroSys 2023)"
 PROPORTION = "each tensor in proportion to the products that come before it (derived); forward half of backward"

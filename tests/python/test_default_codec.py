@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import tithe.torch
 from tithe import _torch_optimizers
 
-sys.path.insert(0, str(ROOT / "demo"))
+sys.path.insert(0, str(ROOT))
 
-import study_models  # noqa: E402
+from study import models  # noqa: E402
 
 WORLD = 2
 MARGIN = 0.03  # nats of loss, after training
@@ -34,10 +34,10 @@ class Text:
     steps = 60
 
     def __init__(self):
-        self.model = study_models.Transformer(blocks=1)
+        self.model = models.Transformer(blocks=1)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=4e-3)
         text = torch.frombuffer(bytearray((ROOT / "LICENSE").read_bytes()), dtype=torch.uint8).long()
-        self.inputs, self.targets = study_models.windows(text, 1)
+        self.inputs, self.targets = models.windows(text, 1)
 
 
 class Images:

@@ -18,14 +18,14 @@ import pytest
 from processes import wait_until
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "demo"))
+sys.path[:0] = [str(ROOT / "demo"), str(ROOT)]
 
 import card_report  # noqa: E402
 import hosts  # noqa: E402
-import idx  # noqa: E402
 import report  # noqa: E402
 import report_page  # noqa: E402
 import rows  # noqa: E402
+from study import idx  # noqa: E402
 
 
 def idx_bytes(values: np.ndarray) -> bytes:

@@ -15,14 +15,12 @@ from test_demo import ROOT, data  # noqa: F401 (a fixture)
 
 import tithe
 
-sys.path.insert(0, str(ROOT / "demo"))
+sys.path.insert(0, str(ROOT))
 
-import study_job  # noqa: E402
-import study_report  # noqa: E402
-import study_specs  # noqa: E402
+from study import job, report, specs  # noqa: E402
 
 GRADIENT = (1e-3 * np.random.default_rng(0).standard_t(3, 20_000)).astype(np.float32)
-SETTINGS = {codec["name"]: study_specs.settings_of(codec, GRADIENT, 0.5) for codec in tithe.codecs()}
+SETTINGS = {codec["name"]: specs.settings_of(codec, GRADIENT, 0.5) for codec in tithe.codecs()}
 
 
 @pytest.mark.parametrize("name", [codec["name"] for codec in tithe.codecs() if not codec["lossless"]])
@@ -38,22 +36,22 @@ def test_the_other_setting_sends_about_a_quarter_where_there_is_a_ratio():
     assert SETTINGS["dgc"][1] == "dgc:ratio=0.0025,feedback=momentum,mu=0.5"
     assert SETTINGS["bf16"] == ["bf16", "bf16:feedback=none"]
     for name in ("qtopk", "randomk", "graddrop", "blocks", "scalecom"):
-        first, second = (study_specs.bytes_of(text, GRADIENT) for text in SETTINGS[name])
+        first, second = (specs.bytes_of(text, GRADIENT) for text in SETTINGS[name])
         assert 0.2 < second / first < 0.4, name
 
 
 def test_each_rank_has_the_gradient_of_its_own_part_of_the_batch():
-    model = study_job.Model(3)
-    inputs, labels = torch.randn(study_job.RANKS * 8, study_job.LAYERS[0]), torch.arange(study_job.RANKS * 8) % 10
+    model = job.Model(3)
+    inputs, labels = torch.randn(job.RANKS * 8, job.LAYERS[0]), torch.arange(job.RANKS * 8) % 10
     model.backward(inputs, labels)
-    pairs = zip(itertools.pairwise(study_job.LAYERS), model.weights, model.biases, strict=True)
+    pairs = zip(itertools.pairwise(job.LAYERS), model.weights, model.biases, strict=True)
     layers = []
     for (a, b), weight, bias in pairs:
         layer = torch.nn.Linear(a, b)
         layer.load_state_dict({"weight": weight, "bias": bias})
         layers += [layer, torch.nn.ReLU()]
     plain = torch.nn.Sequential(*layers[:-1])
-    for rank in range(study_job.RANKS):
+    for rank in range(job.RANKS):
         part = slice(8 * rank, 8 * (rank + 1))
         plain.zero_grad()
         torch.nn.functional.cross_entropy(plain(inputs[part]), labels[part]).backward()
@@ -69,7 +67,7 @@ def runs(spec, *accuracies, sent=1000.0):
 
 
 def test_rows_are_means_and_the_table_says_which_fall_short(tmp_path):
-    rows = study_report.rows_of(
+    rows = report.rows_of(
         runs("fp32", 0.88, 0.90)
         + runs("topk", 0.885, sent=100)
         + runs("onebit:feedback=none", 0.5, 0.54, sent=50)
@@ -77,18 +75,18 @@ def test_rows_are_means_and_the_table_says_which_fall_short(tmp_path):
     )
     assert [round(row["points"], 6) for row in rows] == [0, -0.5, -37, -79]
     assert [row["smaller"] for row in rows] == [1, 10, 20, 25]
-    table = study_report.table(rows, {"onebit:feedback=none": "nothing is kept"})
+    table = report.table(rows, {"onebit:feedback=none": "nothing is kept"})
     assert table.count("more than a point below fp32") == 1
     assert "**more than a point below fp32** nothing is kept" in table
     assert "2 of 2 runs diverged" in table.splitlines()[-1]
-    study_report.draw(tmp_path / "a.png", rows)
+    report.draw(tmp_path / "a.png", rows)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def study(data, out, **settings):  # noqa: F811
     environment = {**os.environ, "DATA": str(data), "OUT": str(out), "PYTHONPATH": str(ROOT / "python"), **settings}
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "demo/study.py")],
+        [sys.executable, "-m", "study.accuracy"],
         env=environment,
         cwd=ROOT,
         stdout=subprocess.PIPE,

@@ -9,37 +9,32 @@ import pytest
 import torch
 from test_demo import ROOT, data  # noqa: F401 (a fixture)
 
-sys.path[:0] = [str(ROOT / "demo")]
+sys.path.insert(0, str(ROOT))
 
-import study_adam  # noqa: E402
-import study_adam_verdict  # noqa: E402
-import study_arms  # noqa: E402
-import study_cells  # noqa: E402
-import study_models  # noqa: E402
-import study_variances  # noqa: E402
 import tithe  # noqa: E402
+from study import adam, adam_verdict, arms, cells, models, variances  # noqa: E402
 
-PAIR = study_arms.Arm("bytes", "AdamW", "eden"), study_arms.Arm("bytes", "AdamW", "fp32")
+PAIR = arms.Arm("bytes", "AdamW", "eden"), arms.Arm("bytes", "AdamW", "fp32")
 
 
 def test_every_arm_can_be_run():
-    for arm in study_arms.all_arms():
-        codec, choices = study_cells.parsed(study_cells.begun(arm.codec)[0])
+    for arm in arms.all_arms():
+        codec, choices = cells.parsed(cells.begun(arm.codec)[0])
         tithe.check_spec(codec)
-        assert arm.reference() in study_arms.all_arms(), arm.name
+        assert arm.reference() in arms.all_arms(), arm.name
         assert arm.cell.steps > 0 and all(rule for rule in choices.values())
-    assert study_cells.parsed("eden; < 4096: fp8 in a group; a.*: fp32") == (
+    assert cells.parsed("eden; < 4096: fp8 in a group; a.*: fp32") == (
         "eden",
         {"< 4096": {"codec": "fp8", "group": "small ones"}, "a.*": "fp32"},
     )
 
 
-@pytest.mark.parametrize("optimizer", [study_cells.TIED, *study_variances.RULES])
+@pytest.mark.parametrize("optimizer", [cells.TIED, *variances.RULES])
 def test_an_arm_trains_and_its_squares_are_counted(data, optimizer):  # noqa: F811
-    task = study_models.Tasks(str(data)).by_name["convnet"]
-    cell = dataclasses.replace(study_arms.Arm("convnet", optimizer, "fp32").cell, steps=8, batch=2)
-    plain = study_cells.train(dataclasses.replace(cell, optimizer="AdamW"), "fp32", 1, task)
-    run = study_cells.train(cell, "fp32", 1, task)
+    task = models.Tasks(str(data)).by_name["convnet"]
+    cell = dataclasses.replace(arms.Arm("convnet", optimizer, "fp32").cell, steps=8, batch=2)
+    plain = cells.train(dataclasses.replace(cell, optimizer="AdamW"), "fp32", 1, task)
+    run = cells.train(cell, "fp32", 1, task)
     if optimizer == "AdamW local":
         assert run["score"] is not None
     else:  # with fp32, and in so few steps, all of these are AdamW
@@ -48,7 +43,7 @@ def test_an_arm_trains_and_its_squares_are_counted(data, optimizer):  # noqa: F8
 
 
 def grown(steps):
-    rule = study_variances.Growing([torch.nn.Parameter(torch.zeros(1))])
+    rule = variances.Growing([torch.nn.Parameter(torch.zeros(1))])
     out = []
     for rule.steps in range(1, steps):
         if rule.due():
@@ -66,7 +61,7 @@ def test_growing_gaps_double_after_sixteen():
 def squares(rule, gradients):
     """What a rule divides by after these steps, of one parameter; gradients by step, by rank."""
     p = torch.nn.Parameter(torch.zeros(1))
-    optimizer = study_variances.RULES[rule]([p], lr=0.0, betas=(0.9, 0.9))
+    optimizer = variances.RULES[rule]([p], lr=0.0, betas=(0.9, 0.9))
     seen = []
     for step in gradients:
         optimizer.sees([[torch.tensor([g])] for g in step])
@@ -106,21 +101,21 @@ def details(differences):
     ],
 )
 def test_the_verdict(differences, near):
-    study = study_adam_verdict.Study(details(differences))
+    study = adam_verdict.Study(details(differences))
     assert study.near(*PAIR) is near
-    row = study_adam_verdict.row(study, *PAIR, "")
+    row = adam_verdict.row(study, *PAIR, "")
     assert (row[6] == "within noise") is (near is True)
 
 
 @pytest.mark.parametrize(("differences", "says"), [([-0.3, -0.31], "as it must"), ([0.0, 0.001], "did not fall short")])
 def test_a_control_that_does_not_fall_short_is_told(differences, says):
-    study = study_adam_verdict.Study(details(differences))
-    assert says in study_adam_verdict.row(study, dataclasses.replace(PAIR[0], control=True), PAIR[1], "")[6]
+    study = adam_verdict.Study(details(differences))
+    assert says in adam_verdict.row(study, dataclasses.replace(PAIR[0], control=True), PAIR[1], "")[6]
 
 
 def test_runs_of_other_lengths_are_kept_apart(tmp_path):
-    results = study_adam.Results(tmp_path, "some data", 0.4, False)
+    results = adam.Results(tmp_path, "some data", 0.4, False)
     results.add({"arm": PAIR[0].name, "seed": 0, "score": 1.0, "commit": "0"})
-    assert (PAIR[0].name, 0) in study_adam.Results(tmp_path, "some data", 0.4, True).known
+    assert (PAIR[0].name, 0) in adam.Results(tmp_path, "some data", 0.4, True).known
     with pytest.raises(ValueError, match="'share' differs"):
-        study_adam.Results(tmp_path, "some data", 1, True)
+        adam.Results(tmp_path, "some data", 1, True)

@@ -10,32 +10,29 @@ import pytest
 import torch
 from test_demo import ROOT, data  # noqa: F401 (a fixture)
 
-sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "tools/lint")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools/lint")]
 
 import choosing  # noqa: E402
-import study_cells  # noqa: E402
-import study_models  # noqa: E402
-import study_optimizers  # noqa: E402
-import study_verdict  # noqa: E402
+from study import cells, models, optimizers, verdict  # noqa: E402
 
 
 @pytest.fixture
 def tasks(data):  # noqa: F811
-    return study_models.Tasks(str(data))
+    return models.Tasks(str(data))
 
 
-@pytest.mark.parametrize("cell", study_cells.CELLS.values(), ids=lambda cell: cell.name)
+@pytest.mark.parametrize("cell", cells.CELLS.values(), ids=lambda cell: cell.name)
 def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
     task = tasks.by_name[cell.model]
     cell = dataclasses.replace(cell, steps=4, batch=3)
-    run = study_cells.train(cell, "fp32", 5, task)
+    run = cells.train(cell, "fp32", 5, task)
     torch.manual_seed(5)
     model = task.make()
-    optimizer = study_cells.make_optimizer(cell, model, "fp32")
+    optimizer = cells.make_optimizer(cell, model, "fp32")
     random = np.random.default_rng([5, 0])
     for step in range(cell.steps):
-        chosen = torch.from_numpy(random.integers(len(task.train[0]), size=study_cells.RANKS * cell.batch))
-        optimizer.param_groups[0]["lr"] = study_cells.learning_rate(cell, step)
+        chosen = torch.from_numpy(random.integers(len(task.train[0]), size=cells.RANKS * cell.batch))
+        optimizer.param_groups[0]["lr"] = cells.learning_rate(cell, step)
         optimizer.zero_grad()
         task.loss(model, task.train[0][chosen], task.train[1][chosen]).backward()
         optimizer.step()
@@ -45,9 +42,9 @@ def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
 
 
 def test_momentum_that_a_codec_has_is_not_applied_twice():
-    cell, model = study_cells.CELLS["mlp, SGD 0.9"], torch.nn.Linear(2, 2)
-    assert study_cells.make_optimizer(cell, model, "dgc").param_groups[0]["momentum"] == 0.9
-    assert study_cells.make_optimizer(cell, model, "dgc:feedback=momentum").param_groups[0]["momentum"] == 0
+    cell, model = cells.CELLS["mlp, SGD 0.9"], torch.nn.Linear(2, 2)
+    assert cells.make_optimizer(cell, model, "dgc").param_groups[0]["momentum"] == 0.9
+    assert cells.make_optimizer(cell, model, "dgc:feedback=momentum").param_groups[0]["momentum"] == 0
 
 
 def details(**codecs):
@@ -81,19 +78,19 @@ def details(**codecs):
     ],
 )
 def test_the_verdict(differences, near):
-    study = study_verdict.Study(details(topk=differences))
+    study = verdict.Study(details(topk=differences))
     assert study.near("mlp, SGD 0.9", "topk") is near
     assert study.near("transformer, AdamW", "topk")
     assert study.safe("topk") is near
     assert study.safe("topk", "AdamW") is True
     assert study.safe("topk", "SGD") is not False
-    table = study_verdict.gaps(study)
+    table = verdict.gaps(study)
     assert ("**yes**" in table) is near
     assert ("**diverged**" in table) is (None in differences or -75.5 in differences)
 
 
 def test_without_the_floor_what_can_be_told_from_fp32_is_not_like_it():
-    study = study_verdict.Study(details(topk=[-0.1, -0.12, -0.11], dgc=[-0.1, 0.12, -0.11], dct=[0.1, None, 0.1]))
+    study = verdict.Study(details(topk=[-0.1, -0.12, -0.11], dgc=[-0.1, 0.12, -0.11], dct=[0.1, None, 0.1]))
     assert study.safe("topk") and not study.strictly_safe("topk")
     assert study.safe("dgc") and study.strictly_safe("dgc")
     assert not study.strictly_safe("dct")
@@ -102,31 +99,31 @@ def test_without_the_floor_what_can_be_told_from_fp32_is_not_like_it():
 def test_what_enough_seeds_tell_from_fp32_within_the_floor_is_nearly_like_it():
     behind = [-0.1, -0.2, -0.15, -0.1, -0.2, -0.15, -0.1]
     for differences, says in ((behind, "nearly: 0.14 points (mlp)"), (behind[:6], "yes"), ([0.3, *behind[1:]], "yes")):
-        study = study_verdict.Study(details(topk=differences))
+        study = verdict.Study(details(topk=differences))
         assert study.safe("topk")
         assert (choosing.said(study, "topk", "SGD 0.9"), choosing.said(study, "topk", "AdamW")) == (says, "yes")
-    assert choosing.said(study_verdict.Study(details(topk=[-1.0] * 7)), "topk", "SGD 0.9") == "no: 1.0 points (mlp)"
+    assert choosing.said(verdict.Study(details(topk=[-1.0] * 7)), "topk", "SGD 0.9") == "no: 1.0 points (mlp)"
 
 
 def test_a_codec_that_was_not_run_everywhere_is_not_called_safe():
     some = details(topk=[0.0, 0.0, 0.0])
     some["runs"] = [run for run in some["runs"] if run["codec"] == "fp32" or "mlp" in run["cell"]]
-    study = study_verdict.Study(some)
+    study = verdict.Study(some)
     assert study.safe("topk") is None and study.safe("topk", "SGD 0.9") is True
-    assert "1 of 1 run" not in study_verdict.verdict(study, "fp32")
-    assert "**yes**" not in study_verdict.verdict(study, "topk")
+    assert "1 of 1 run" not in verdict.verdict(study, "fp32")
+    assert "**yes**" not in verdict.verdict(study, "topk")
 
 
 def test_results_go_on_but_not_with_those_of_another_study(tmp_path):
-    results = study_optimizers.Results(tmp_path, "some data", False)
-    cell = study_cells.CELLS["mlp, AdamW"]
+    results = optimizers.Results(tmp_path, "some data", False)
+    cell = cells.CELLS["mlp, AdamW"]
     run = {"cell": cell.name, "codec": "topk", "seed": 1, "score": 84.0, "bytes_per_step": 10.0, "values": 5}
     results.add({**run, "commit": "0"})
-    again = study_optimizers.Results(tmp_path, "some data", True)
+    again = optimizers.Results(tmp_path, "some data", True)
     assert again.has((cell, "topk", 1)) and not again.has((cell, "topk", 2))
-    assert not study_optimizers.Results(tmp_path / "other", "some data", True).has((cell, "topk", 1))
+    assert not optimizers.Results(tmp_path / "other", "some data", True).has((cell, "topk", 1))
     with pytest.raises(ValueError, match="'data' differs"):
-        study_optimizers.Results(tmp_path, "other data", True)
+        optimizers.Results(tmp_path, "other data", True)
 
 
 @pytest.fixture

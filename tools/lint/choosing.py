@@ -15,9 +15,9 @@ from pathlib import Path
 from tree import Problem, report
 
 HERE = Path(__file__).parents[2].resolve()
-sys.path.insert(0, str(HERE / "demo"))
+sys.path.insert(0, str(HERE))
 
-import study_verdict  # noqa: E402
+from study import verdict  # noqa: E402
 
 OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
@@ -29,7 +29,7 @@ CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
 DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
 
 
-def said(study: study_verdict.Study, codec: str, optimizer: str) -> str:
+def said(study: verdict.Study, codec: str, optimizer: str) -> str:
     """Within noise under an optimizer, nearly, or by how much it falls short where it is worst, in units of noise."""
     safe = study.safe(codec, optimizer)
     if safe is None:
@@ -41,7 +41,7 @@ def said(study: study_verdict.Study, codec: str, optimizer: str) -> str:
     if any(study.gap(cell, codec) is None for cell in short):
         return "no: diverged"
     worst = min(short, key=lambda cell: study.gap(cell, codec) / study.tolerance(cell, codec))
-    digits, unit = (2, "nats") if study_verdict.unit(worst) == "nats" else (1, "points")
+    digits, unit = (2, "nats") if verdict.unit(worst) == "nats" else (1, "points")
     amount = f"{-study.gap(worst, codec):.{digits + safe}f} {unit} ({study.cells[worst]['model']})"
     return f"nearly: {amount}" if safe else f"no: {amount}"
 
@@ -50,12 +50,12 @@ def first_study(path: Path) -> dict[str, str]:
     """What the other study says of codecs in the same form, but for the value of momentum."""
     out = {}
     for row in json.loads(path.read_text())["rows"]:
-        near = not row["diverged"] and row["points"] >= -study_verdict.FLOOR["%"]
+        near = not row["diverged"] and row["points"] >= -verdict.FLOOR["%"]
         out[row["codec"].replace(",mu=0.5", "")] = "yes" if near else f"no: {-row['points']:.1f} points"
     return out
 
 
-def table(study: study_verdict.Study, first: dict[str, str]) -> str:
+def table(study: verdict.Study, first: dict[str, str]) -> str:
     rows = [
         [
             f"`{codec}`",
@@ -66,7 +66,7 @@ def table(study: study_verdict.Study, first: dict[str, str]) -> str:
         for codec in study.by_bytes()
         if codec != "fp32"
     ]
-    return study_verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
+    return verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
 
 
 def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str]]:
@@ -78,7 +78,7 @@ def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str]]:
                 yield codec, have
 
 
-def verdicts(study: study_verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
     """(codec, what was found under each optimizer that it was run with)."""
     for codec in study.by_bytes():
         told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
@@ -86,10 +86,10 @@ def verdicts(study: study_verdict.Study, first: dict[str, str]) -> Iterator[tupl
             yield codec, {name: verdict for name, verdict in told.items() if verdict}
 
 
-def definitions(page: str, codecs: list[str], study: study_verdict.Study, first: dict[str, str]) -> str:
+def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> str:
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
-        "// What docs/choosing.md says of each codec: when to take it, and how it does under an optimizer.",
+        "// The words of docs/choosing.md for each codec: when to take it, and how it does under an optimizer.",
         "// Written by tools/lint/choosing.py --write.",
         *(f'TITHE_WHEN("{codec}", "{have}")' for codec, have in dict.fromkeys(advice(page, codecs))),
     ]
@@ -98,7 +98,7 @@ def definitions(page: str, codecs: list[str], study: study_verdict.Study, first:
     return "\n".join(lines) + "\n"
 
 
-def module(study: study_verdict.Study, first: dict[str, str]) -> str:
+def module(study: verdict.Study, first: dict[str, str]) -> str:
     """The same for tithe.torch.attach(optimizer=...)."""
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
@@ -116,11 +116,11 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
     page, results = root / "docs/choosing.md", root / "bench/results/study_optimizers.md"
     header = root / "include/tithe/session.h"
     details = json.loads(results.with_suffix(".json").read_text())
-    study, first = study_verdict.Study(details), first_study(root / "bench/results/study.json")
+    study, first = verdict.Study(details), first_study(root / "bench/results/study.json")
     codecs = CODEC.findall((root / "include/tithe/codecs.def").read_text())
     new = {
         page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
-        results: study_verdict.page(details),
+        results: verdict.page(details),
         root / "apps/tithe/codec/choosing.def": definitions(page.read_text(), codecs, study, first),
         root / "python/tithe/_studied.py": module(study, first),
     }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What many local steps cost in loss, and what they save: the studies' transformer, 4 ranks, AdamW.
 
-    tithe hosts --hosts 4x1 --link 100Mb/s -- python demo/study_local_steps.py          # loss of every arm, with seeds
-    TIMES=1 tithe hosts --hosts 4x1 --link 10Mb/s --delay-ms 50 -- python demo/study_local_steps.py    # time of a step
+    tithe hosts --hosts 4x1 --link 100Mb/s -- python -m study.local_steps          # loss of every arm, with seeds
+    TIMES=1 tithe hosts --hosts 4x1 --link 10Mb/s --delay-ms 50 -- python -m study.local_steps    # time of a step
 
 or under torchrun, on one machine. One process per rank; all arms one after the other, rank 0 writes OUT after each.
 
@@ -28,8 +28,8 @@ import torch
 import torch.distributed as dist
 
 import tithe.torch
-from run import machine
-from study_models import LICENSES, Task, Transformer, read_texts, windows
+from study.figures import machine
+from study.models import LICENSES, Task, Transformer, read_texts, windows
 
 BATCH, RATE, BETAS = 8, float(os.environ.get("RATE") or 2e-3), (0.9, 0.99)  # of a rank; the memory of v fits the run
 SPARSE = "topk:ratio=0.015625,values=4bit,indices=delta,feedback=decay,beta=0.95"  # 64 of 4,096 wherever they stand

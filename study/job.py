@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-import idx
-import study_specs
 import tithe
-from study_models import Inputs
+from study import idx, specs
+from study.models import Inputs
 
-RANKS = study_specs.RANKS
+RANKS = specs.RANKS
 BATCH = 32  # a global batch of 128
 LAYERS = (784, 128, 64, 10)
 MOMENTUM, PEAK_RATE = 0.5, 0.2

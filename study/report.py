@@ -4,7 +4,7 @@
 import itertools
 from pathlib import Path
 
-import report
+from study import figures
 
 NEAR_POINTS = 1.0  # what a codec may lose against fp32 before the table says so
 SHOWN_POINTS = 2.0  # the picture's lower end, below fp32: rows further down stand on its edge
@@ -31,9 +31,9 @@ def rows_of(runs: list[dict]) -> list[dict]:
             {
                 "codec": spec,
                 "seeds": len(mine),
-                "accuracy": report.mean(accuracies),
+                "accuracy": figures.mean(accuracies),
                 "spread": max(accuracies) - min(accuracies),
-                "bytes_per_step": report.mean(run["bytes_per_step"] for run in mine),
+                "bytes_per_step": figures.mean(run["bytes_per_step"] for run in mine),
                 "diverged": sum(not run["finite"] for run in mine),
             }
         )
@@ -65,7 +65,7 @@ def table(rows: list[dict], why: dict[str, str]) -> str:
                 f"{row['accuracy']:.2%}",
                 f"{100 * row['spread']:.2f}" if row["seeds"] > 1 else "",
                 f"{row['points']:+.2f}" if known else "",
-                report.size(row["bytes_per_step"]),
+                figures.size(row["bytes_per_step"]),
                 f"1/{row['smaller']:.3g}" if known else "",
                 note,
             ]
@@ -78,7 +78,7 @@ def text(rows: list[dict]) -> str:
     return "\n".join(
         f"{row['codec']:<48} {row['accuracy']:>7.2%}{', diverged' if row['diverged'] else ''}"
         + ("" if row["points"] is None else f" {row['points']:>+6.2f} points")
-        + f" {report.size(row['bytes_per_step']):>10}/step"
+        + f" {figures.size(row['bytes_per_step']):>10}/step"
         + ("  more than a point below fp32" if is_far(row) else "")
         for row in rows
     )
@@ -90,7 +90,7 @@ def page(details: dict, why: dict[str, str]) -> str:
         "# What each codec costs in accuracy\n\n"
         f"{details['job']}; {details['epochs']} epochs, means over seeds.\n"
         f"`{details['command']}` on {details['machine']}; commits {commits}.\n"
-        "Made from `study.json` by `demo/study.py`: see [the note](README.md#study).\n\n"
+        "Made from `study.json` by `study/accuracy.py`: see [the note](README.md#study).\n\n"
         "![accuracy against bytes](study.png)\n\n" + table(details["rows"], why)
     )
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make study`: what each codec costs in accuracy. Every codec of this build at two settings (study_specs.py) trains
-Fashion-MNIST on 4 ranks of this process (study_job.py), beside fp32 and bf16; same seeds, same data order.
+"""`make study`: what each codec costs in accuracy. Every codec of this build at two settings (specs.py) trains
+Fashion-MNIST on 4 ranks of this process (job.py), beside fp32 and bf16; same seeds, same data order.
 
 Writes OUT/study.json (every run with its commit), OUT/study.md (the table) and OUT/study.png (accuracy against bytes)
 after each codec; Ctrl-C loses at most the codec at hand. OUT/study_why.json, if there, holds the table's notes by spec.
@@ -24,22 +24,18 @@ from pathlib import Path
 
 import torch
 
-import idx
-import report
-import study_job
-import study_report
-import study_specs
 import tithe
-from run import machine
+from study import idx, job, report, specs
+from study.figures import machine, size
 
 
-def chosen_specs(given: str, data: study_job.Data) -> list[str]:
+def chosen_specs(given: str, data: job.Data) -> list[str]:
     listed = {codec["name"]: codec for codec in tithe.codecs()}
-    gradient = study_job.first_gradient(data)
+    gradient = job.first_gradient(data)
     out = []
     for word in given.split() or listed:
         if word in listed:
-            out += study_specs.settings_of(listed[word], gradient, study_job.MOMENTUM)
+            out += specs.settings_of(listed[word], gradient, job.MOMENTUM)
         else:
             out.append(tithe.check_spec(word))
     return list(dict.fromkeys(out))
@@ -56,7 +52,7 @@ class Folder:
         self.details = {
             "machine": machine(),
             "command": " ".join([*(f"{n}={shlex.quote(v)}" for n, v in given.items()), "make study"]),
-            "job": study_job.DESCRIPTION,
+            "job": job.DESCRIPTION,
             "epochs": epochs,
             "rows": [],
             "runs": [],
@@ -77,7 +73,7 @@ class Folder:
 
     def _write(self) -> None:
         self.details["runs"].sort(key=_place)
-        self.details["rows"] = study_report.rows_of(self.details["runs"])
+        self.details["rows"] = report.rows_of(self.details["runs"])
         partial = self.path / ".study.json"
         partial.write_text(json.dumps(self.details, indent=1) + "\n")
         partial.replace(self.path / "study.json")
@@ -87,8 +83,8 @@ class Folder:
         rows = self.details["rows"]
         why = self.path / "study_why.json"
         notes = json.loads(why.read_text()) if why.exists() else {}
-        (self.path / "study.md").write_text(study_report.page(self.details, notes))
-        study_report.draw(self.path / "study.png", rows)
+        (self.path / "study.md").write_text(report.page(self.details, notes))
+        report.draw(self.path / "study.png", rows)
 
 
 def _place(run: dict) -> tuple:
@@ -100,7 +96,7 @@ def _place(run: dict) -> tuple:
 
 def main() -> int:
     try:
-        data = study_job.Data(os.environ.get("DATA") or idx.DEBIAN)
+        data = job.Data(os.environ.get("DATA") or idx.DEBIAN)
         specs = chosen_specs(os.environ.get("CODECS", ""), data)
         seeds, epochs = int(os.environ.get("SEEDS") or 3), int(os.environ.get("EPOCHS") or 3)
         out = Folder(Path(os.environ.get("OUT") or "bench/results"), epochs, os.environ.get("RESUME") == "1")
@@ -115,7 +111,7 @@ def main() -> int:
     try:
         for at, (spec, seed) in enumerate(todo, 1):
             try:
-                run = study_job.train(spec, seed, epochs, data)
+                run = job.train(spec, seed, epochs, data)
             except (tithe.Error, RuntimeError, ValueError) as trouble:
                 status = 1
                 print(f"study: {spec}, seed {seed}: {trouble}", file=sys.stderr, flush=True)
@@ -124,7 +120,7 @@ def main() -> int:
             left = (time.monotonic() - begin) / at * (len(todo) - at)
             print(
                 f"[{at}/{len(todo)}] {spec:<48} seed {seed}  {run['accuracy']:.2%}"
-                f"  {report.size(run['bytes_per_step'])}/step  {left / 60:.0f} min left",
+                f"  {size(run['bytes_per_step'])}/step  {left / 60:.0f} min left",
                 flush=True,
             )
     except KeyboardInterrupt:
@@ -132,7 +128,7 @@ def main() -> int:
         print("study: stopped; RESUME=1 goes on from here")
     if out.details["runs"]:
         out.publish()
-        print(study_report.text(out.details["rows"]))
+        print(report.text(out.details["rows"]))
         print(f"study: {out.path}/study.json, study.md, study.png")
     return status
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what demo/study_local_steps.py has measured: python demo/study_local_report.py FILE.json ...
+"""Tables of what study/local_steps.py has measured: python -m study.local_report FILE.json ...
 
 Losses of several files are put together by arm and seed; files with times have a table each.
 """

@@ -3,9 +3,9 @@
 
 import statistics
 
-from study_arms import FACTORS, PARTS, TUNED_ON, Arm, all_arms
-from study_variances import Frozen
-from study_verdict import markdown
+from study.arms import FACTORS, PARTS, TUNED_ON, Arm, all_arms
+from study.variances import Frozen
+from study.verdict import markdown
 
 FLOOR = {"nats": 0.02, "%": 0.3}  # within noise: |mean| and two standard errors together stay below
 
@@ -131,7 +131,7 @@ PAGE = """# What AdamW and SGD lose with few bits
 {ranks} ranks in one process, strategy {strategy}; rates rise over a tenth of the steps and fall to zero. `AdamW` and
 `SGD 0.9` are torch's with gradients from the codec; *tithe's AdamW* is `tithe.torch.optim.AdamW`, whose exchange of
 parts is in the bytes. `AdamW frozen` divides by squares of its first {frozen} steps, `growing` by those of steps that
-grow rarer, `local` by ((W - 1) m^2 + mean of g^2) / W (`demo/study_variances.py`); all three learn these squares
+grow rarer, `local` by ((W - 1) m^2 + mean of g^2) / W (`study/variances.py`); all three learn these squares
 exactly, and that is in the bytes. A codec with a semicolon: what follows is for the tensors it names. Seeds are
 paired: the same first values and the same data in the same order. Differences are in nats per byte or word, and in
 points of accuracy (convnet); below 0 is worse; after the ± stand two standard errors. *Within noise*: |mean| and two
@@ -139,7 +139,7 @@ standard errors are together below {floor[nats]} nats or {floor[%]} points.
 
 `{command}` on {machine}; commits {commits}.
 {data}.
-Made from `study_adam.json` by `demo/study_adam_verdict.py`.
+Made from `study_adam.json` by `study/adam_verdict.py`.
 
 ## The reference
 

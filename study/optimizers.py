@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make study-optimizers`: which codecs may stand in for fp32 whatever the optimizer. Every codec at its defaults,
-under the optimizers that users write (study_cells.py), with fp32's learning rate; nothing is tuned for a codec.
+under the optimizers that users write (cells.py), with fp32's learning rate; nothing is tuned for a codec.
 
 Writes OUT/study_optimizers.json (every run) after each run and OUT/study_optimizers.md (the table) at the end. Ctrl-C
 loses the runs at hand; RESUME=1 goes on.
@@ -27,13 +27,12 @@ from pathlib import Path
 
 import torch
 
-import idx
-import study_cells
-import study_results
-import study_verdict
 import tithe
-from study_models import Tasks
-from study_verdict import OWN
+from study import idx, verdict
+from study import results as stored
+from study.cells import CELLS, Cell, train
+from study.models import Tasks
+from study.verdict import OWN
 
 FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a cell's rate, for RATES
 RATES_SEED = 100  # apart from the seeds that are compared
@@ -49,10 +48,10 @@ def start_worker(folder: str) -> None:
     _tasks = Tasks(folder)
 
 
-def work(job: tuple[study_cells.Cell, str, int]) -> dict | str:
+def work(job: tuple[Cell, str, int]) -> dict | str:
     cell, codec, seed = job
     try:
-        return study_cells.train(cell, codec, seed, _tasks.by_name[cell.model])
+        return train(cell, codec, seed, _tasks.by_name[cell.model])
     except (tithe.Error, RuntimeError, ValueError) as trouble:
         return f"{cell.name}, {codec}, seed {seed}: {trouble}"
 
@@ -63,16 +62,16 @@ def chosen_codecs() -> list[str]:
     return list(dict.fromkeys(["fp32", *map(tithe.check_spec, names)]))
 
 
-def chosen_cells() -> list[study_cells.Cell]:
-    known = dict.fromkeys(cell.optimizer for cell in study_cells.CELLS.values())
+def chosen_cells() -> list[Cell]:
+    known = dict.fromkeys(cell.optimizer for cell in CELLS.values())
     given = [word.strip() for word in os.environ.get("OPTIMIZERS", "").split(",") if word.strip()] or list(known)
     for word in given:
         if word not in known:
             raise ValueError(f"OPTIMIZERS: unknown '{word}': known are {', '.join(known)}")
-    return [cell for cell in study_cells.CELLS.values() if cell.optimizer in given]
+    return [cell for cell in CELLS.values() if cell.optimizer in given]
 
 
-def jobs_of(codecs: list[str], cells: list[study_cells.Cell]) -> list[tuple[study_cells.Cell, str, int]]:
+def jobs_of(codecs: list[str], cells: list[Cell]) -> list[tuple[Cell, str, int]]:
     """Seed by seed, so that a study that is stopped says something of all codecs."""
     seeds, plain = int(os.environ.get("SEEDS") or 3), int(os.environ.get("FP32_SEEDS") or 8)
     out = []
@@ -80,26 +79,24 @@ def jobs_of(codecs: list[str], cells: list[study_cells.Cell]) -> list[tuple[stud
         for codec in codecs:
             fits = [c for c in cells if codec not in MOMENTUM_CODECS or c.optimizer == "SGD 0.9"]
             if codec == "fp32":  # tithe's own optimizers are compared with those that users have
-                fits = list(
-                    dict.fromkeys(study_cells.CELLS[f"{c.model}, {OWN.get(c.optimizer, c.optimizer)}"] for c in fits)
-                )
+                fits = list(dict.fromkeys(CELLS[f"{c.model}, {OWN.get(c.optimizer, c.optimizer)}"] for c in fits))
             if seed < (plain if codec == "fp32" else seeds):
                 out += [(cell, codec, seed) for cell in fits]
     return out
 
 
-class Results(study_results.Results):
+class Results(stored.Results):
     """OUT: the runs so far."""
 
     def __init__(self, folder: Path, about: str, resume: bool):
-        details = {"cells": {name: dataclasses.asdict(cell) for name, cell in study_cells.CELLS.items()}}
+        details = {"cells": {name: dataclasses.asdict(cell) for name, cell in CELLS.items()}}
         super().__init__(folder, "study_optimizers", SHOWN, about, details, ("cells",), resume)
 
     @staticmethod
     def key(run: dict) -> tuple:
         return run["cell"], run["codec"], run["seed"]
 
-    def has(self, job: tuple[study_cells.Cell, str, int]) -> bool:
+    def has(self, job: tuple[Cell, str, int]) -> bool:
         cell, codec, seed = job
         return (cell.name, codec, seed) in self.known
 
@@ -109,10 +106,10 @@ class Results(study_results.Results):
         return order[run["codec"].split(":")[0]], run["codec"], cells.index(run["cell"]), run["seed"]
 
     def page(self) -> str:
-        return study_verdict.page(self.details)
+        return verdict.page(self.details)
 
 
-def print_rates(pool, cells: list[study_cells.Cell]) -> None:
+def print_rates(pool, cells: list[Cell]) -> None:
     jobs = [(dataclasses.replace(c, rate=c.rate * f), "fp32", RATES_SEED) for c in cells for f in FACTORS]
     for (cell, _, _), run in zip(jobs, pool.imap(work, jobs), strict=True):
         score = run if isinstance(run, str) else "diverged" if run["score"] is None else f"{run['score']:.3f}"
@@ -159,7 +156,7 @@ def main() -> int:
             print("study: stopped; RESUME=1 goes on from here")
     if results and results.details["runs"]:
         results.publish()
-        print(study_verdict.text(results.details))
+        print(verdict.text(results.details))
         print(f"study: {results.file}, {results.file.with_suffix('.md')}")
     return status
 

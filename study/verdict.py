@@ -182,7 +182,7 @@ licence texts (transformer, two blocks of width 64).
 
 `{command}` on {machine}; commits {commits}.
 {data}.
-Made from `study_optimizers.json` by `demo/study_verdict.py`: see [the note](README.md#study-of-optimizers).
+Made from `study_optimizers.json` by `study/verdict.py`: see [the note](README.md#study-of-optimizers).
 
 ## The reference
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make study-adam`: how few bits AdamW and SGD with momentum take without a loss, and what tithe's optimizers add to
-that (study_arms.py lists what is compared). Runs in parts, after each run what there is can be read.
+that (arms.py lists what is compared). Runs in parts, after each run what there is can be read.
 
 Writes OUT/study_adam.json after each run and OUT/study_adam.md at the end. Ctrl-C loses the runs at hand; RESUME=1 goes
 on.
 
 Environment:
-    PARTS="adamw, sgd"    of those in study_arms.py; these two if unset; `list` says what each takes
+    PARTS="adamw, sgd"    of those in arms.py; these two if unset; `list` says what each takes
                           rates: fp32 at rates around each; tuned: then all arms of the parts at their own best rates
     ARMS=text             only arms whose name holds the text
     SEEDS=5
@@ -27,15 +27,12 @@ from pathlib import Path
 
 import torch
 
-import idx
-import study_adam_verdict
-import study_arms
-import study_cells
-import study_results
 import tithe
-from study_arms import FACTORS, PARTS, TUNED_ON, Arm
-from study_models import Tasks
-from study_texts import Texts
+from study import adam_verdict, arms, cells, idx
+from study import results as stored
+from study.arms import FACTORS, PARTS, TUNED_ON, Arm
+from study.models import Tasks
+from study.texts import Texts
 
 SHOWN = ("PARTS", "ARMS", "SEEDS", "SHARE", "RANKS")
 
@@ -58,18 +55,18 @@ def work(job: tuple[Arm, int, float]) -> dict | str:
     arm, seed, share = job
     begin = time.monotonic()
     try:
-        run = study_cells.train(arm.part(share), arm.codec, seed, _tasks[arm.model])
+        run = cells.train(arm.part(share), arm.codec, seed, _tasks[arm.model])
     except (tithe.Error, RuntimeError, ValueError) as trouble:
         return f"{arm.name}, seed {seed}: {trouble}"
     return {"arm": arm.name, **run, "seconds": round(time.monotonic() - begin, 1)}
 
 
-class Results(study_results.Results):
+class Results(stored.Results):
     def __init__(self, folder: Path, about: str, share: float, resume: bool):
         details = {
             "share": share,
-            "shapes": {name: list(shape) for name, shape in study_arms.SHAPES.items()},
-            "rates": {", ".join(key): rate for key, rate in study_arms.RATES.items()},
+            "shapes": {name: list(shape) for name, shape in arms.SHAPES.items()},
+            "rates": {", ".join(key): rate for key, rate in arms.RATES.items()},
         }
         super().__init__(folder, "study_adam", SHOWN, about, details, ("share",), resume)
 
@@ -81,7 +78,7 @@ class Results(study_results.Results):
         return self.key(run)
 
     def page(self) -> str:
-        return study_adam_verdict.page(self.details)
+        return adam_verdict.page(self.details)
 
 
 def chosen(results: Results) -> list[tuple[Arm, int]]:
@@ -91,14 +88,14 @@ def chosen(results: Results) -> list[tuple[Arm, int]]:
     wrong = [part for part in parts if part not in (*PARTS, "rates", "tuned")]
     if wrong:
         raise ValueError(f"PARTS: unknown '{wrong[0]}': known are {', '.join(PARTS)}, rates, tuned, list")
-    named = [arm for part in parts for arm in PARTS.get(part, ())] or study_arms.all_arms()
+    named = [arm for part in parts for arm in PARTS.get(part, ())] or arms.all_arms()
     some = list(dict.fromkeys(arm for arm in named if text in arm.name))
     needed = dict.fromkeys([*(arm.reference() for arm in some), *some])
     if "rates" in parts:
         return [(arm.at(f), TUNED_ON) for arm in needed if arm == arm.reference() for f in FACTORS]
     if "tuned" in parts:
         out = [(arm.at(f), TUNED_ON) for arm in needed if not arm.control for f in FACTORS]
-        best = [(arm, study_adam_verdict.Study(results.details).best(arm)) for arm in needed if not arm.control]
+        best = [(arm, adam_verdict.Study(results.details).best(arm)) for arm in needed if not arm.control]
         return out + [(arm.at(factor), seed) for seed in range(seeds) for arm, factor in best if factor is not None]
     return [(arm, seed) for seed in range(seeds) for arm in needed]
 
@@ -127,7 +124,7 @@ def main() -> int:
         out = Path(os.environ.get("OUT") or "bench/results")
         results = Results(out, read(folder), share, os.environ.get("RESUME") == "1")
         if os.environ.get("PARTS") == "list":
-            print(study_adam_verdict.times(study_adam_verdict.Study(results.details)))
+            print(adam_verdict.times(adam_verdict.Study(results.details)))
             return 0
         todo = [(arm, seed) for arm, seed in chosen(results) if (arm.name, seed) not in results.known]
     except (ValueError, FileNotFoundError) as trouble:
@@ -143,7 +140,7 @@ def main() -> int:
             print("study: stopped; RESUME=1 goes on from here")
     if results.details["runs"]:
         results.publish()
-        print(study_adam_verdict.table(study_adam_verdict.Study(results.details)))
+        print(adam_verdict.table(adam_verdict.Study(results.details)))
         print(f"study: {results.file}, {results.file.with_suffix('.md')}")
     return status
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from study_models import CHARACTERS, Task, Transformer, windows
+from study.models import CHARACTERS, Task, Transformer, windows
 
 CONTEXT = 64  # bytes that the transformer sees
 WORDS = 2048  # rows; the last one is all words that are rarer
@@ -61,7 +61,7 @@ def spread(parts: tuple[torch.Tensor, torch.Tensor], many: int) -> tuple[torch.T
 
 
 class Texts:
-    """As study_models.Tasks: the tasks by name, and what they read."""
+    """As models.Tasks: the tasks by name, and what they read."""
 
     def __init__(self):
         read = [b"\n".join(part) for part in files()]

@@ -5,8 +5,8 @@ compared with its reference, which is the plain optimizer with fp32, seed by see
 import dataclasses
 from dataclasses import dataclass
 
-import study_variances
-from study_cells import TIED, Cell
+from study import variances
+from study.cells import TIED, Cell
 
 SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (16, 4000), "large": (2, 2000)}  # batch per rank, steps
 RATES = {  # suits fp32: `PARTS=rates make study-adam`
@@ -100,7 +100,7 @@ PARTS = {
     "variances": [
         arm
         for model in ("convnet", "words", "bytes")
-        for optimizer in study_variances.RULES
+        for optimizer in variances.RULES
         for arm in arms(model, optimizer, "fp32", "eden:bits=2")
     ],
     "local": [

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-import study_variances
 import tithe
 import tithe.torch
-from study_models import Task
+from study import variances
+from study.models import Task
 from tithe._torch_squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
@@ -29,7 +29,7 @@ TIED = "tithe's AdamW"
 class Cell:
     model: str
     optimizer: str
-    rate: float  # suits fp32 (RATES in study_optimizers.py)
+    rate: float  # suits fp32 (RATES in optimizers.py)
     batch: int  # per rank
     steps: int
 
@@ -56,7 +56,7 @@ CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key
 
 
 def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer:
-    kinds = {"AdamW": torch.optim.AdamW, TIED: tithe.torch.optim.AdamW, **study_variances.RULES}
+    kinds = {"AdamW": torch.optim.AdamW, TIED: tithe.torch.optim.AdamW, **variances.RULES}
     if cell.optimizer in kinds:
         return kinds[cell.optimizer](model.parameters(), lr=cell.rate)
     # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
@@ -163,7 +163,7 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
     model = task.make()
     names, parameters = zip(*model.named_parameters(), strict=True)
     optimizer = make_optimizer(cell, model, codec)
-    rule = optimizer if isinstance(optimizer, study_variances.Rule) else None
+    rule = optimizer if isinstance(optimizer, variances.Rule) else None
     inputs, targets = task.train
     random = np.random.default_rng([seed, 0])
     with Ranks(codec, seed, cell.steps) as ranks:

@@ -6,8 +6,8 @@ import os
 import shlex
 from pathlib import Path
 
-import study_cells
-from run import machine
+from study import cells
+from study.figures import machine
 
 
 class Results:
@@ -34,8 +34,8 @@ class Results:
             "machine": machine(),
             "command": " ".join([*given, f"make {name.replace('_', '-')}"]),
             "data": about,
-            "ranks": study_cells.RANKS,
-            "strategy": study_cells.STRATEGY,
+            "ranks": cells.RANKS,
+            "strategy": cells.STRATEGY,
             **details,
             "runs": [],
         }

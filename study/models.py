@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import idx
+from study import idx
 
 LICENSES = "/usr/share/common-licenses"
 TEXTS = ("Apache-2.0", "Artistic", "CC0-1.0", "GFDL-1.3", "GPL-3", "LGPL-2.1", "MPL-1.1", "MPL-2.0")
