@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tithe import _core
+from tithe._torch_pieces import local_of
 from tithe._torch_squares import Squares
 from tithe._torch_tie import parameters_of
 
@@ -79,6 +80,7 @@ class AdamW(torch.optim.AdamW):
         if self.max_norm == 0:
             return 1.0
         norm = torch.nn.utils.clip_grad_norm_(parameters_of(self), self.max_norm)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         factor = min(1.0, self.max_norm / (norm.item() + 1e-6))
         if self._clips is not None:
             self._clips.clipped(factor)
@@ -103,16 +105,24 @@ class AdamW(torch.optim.AdamW):
                 for p in group["params"]:
                     if p.grad is not None:
                         _step(p, self._state_of(p, group), group)
+        self._complete(self._squares)
         return loss
 
     def _take(self, squares: Squares, factor: float) -> None:
         """Parts that have come, and this step's products; gradients were scaled by the factor."""
         for number, part in squares.arrived().items():
-            p = squares.names[number][1]
-            state = self.state[p]
+            state = self.state[squares.names[number][1]]
             if "step" in state:
-                state[PART] = part.to(p.device, p.dtype)
+                state[PART] = part
         squares.add(factor)
+
+    def _complete(self, squares: Squares) -> None:
+        """All of a square is the gradient's own until a part has come. torch.distributed.checkpoint loads what is there
+        after a first step, and no more."""
+        for _, p in squares.names.values():
+            state = self.state.get(p, {})
+            if "step" in state and PART not in state:
+                state[PART] = torch.ones_like(p)
 
     def _state_of(self, p: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """As torch makes it at a parameter's first step."""
@@ -161,21 +171,23 @@ def usable_norm(max_norm: Any) -> float:
 
 
 def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """torch's step for one parameter, but for `square`, in torch's order of operations."""
-    grad = -p.grad if group["maximize"] else p.grad
+    """torch's step for one parameter, but for `square`, in torch's order of operations. A shard by itself."""
+    grad = -local_of(p.grad) if group["maximize"] else local_of(p.grad)
     beta1, beta2 = group["betas"]
     state["step"] += 1
     step = state["step"].item()
     lr = float(group["lr"])
+    p = local_of(p)
     if group["weight_decay"] != 0:
         p.mul_(1 - lr * group["weight_decay"])
-    mean, square = state["exp_avg"], state["exp_avg_sq"]
+    mean, square = local_of(state["exp_avg"]), local_of(state["exp_avg_sq"])
     mean.lerp_(grad, 1 - beta1)
     square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     if PART in state:
-        square = square * state[PART]
+        square = square * local_of(state[PART])
     if group["amsgrad"]:
-        square = torch.maximum(state["max_exp_avg_sq"], square, out=state["max_exp_avg_sq"])
+        most = local_of(state["max_exp_avg_sq"])
+        square = torch.maximum(most, square, out=most)
     root = (square.sqrt() / math.sqrt(1 - beta2**step)).add_(group["eps"])
     p.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
 

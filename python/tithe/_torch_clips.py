@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from tithe._torch_live import Live
-from tithe._torch_tie import Names, Tie
+from tithe._torch_pieces import Pieces
+from tithe._torch_tie import Tie
 
 
 class Clips(Tie):
@@ -20,8 +21,8 @@ class Clips(Tie):
 
     kind = "clips"
 
-    def __init__(self, optimizer: torch.optim.Optimizer, names: Names) -> None:
-        super().__init__(optimizer, names)
+    def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces) -> None:
+        super().__init__(optimizer, pieces)
         self.factors: dict[int, float] = {}
         self._live: Live | None = None
 

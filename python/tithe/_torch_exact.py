@@ -7,7 +7,8 @@ from typing import Any
 
 from tithe._torch_adamw import AdamW
 from tithe._torch_live import Live
-from tithe._torch_tie import Names, Tie, steps_done
+from tithe._torch_pieces import Pieces
+from tithe._torch_tie import Tie, steps_done
 
 _log = logging.getLogger("tithe.torch")
 
@@ -17,12 +18,13 @@ class Exact(Tie):
 
     kind = "exact"
 
-    def __init__(self, optimizer: AdamW, names: Names, final: str) -> None:
-        super().__init__(optimizer, names)
+    def __init__(self, optimizer: AdamW, pieces: Pieces, final: str) -> None:
+        super().__init__(optimizer, pieces)
         self.steps = optimizer.exact
         self._final = final
         self._live: Live | None = None
         self._told = False
+        self._now = True  # whether the open step is one of them
 
     def opened(self, live: Live) -> None:
         self._live = live
@@ -33,7 +35,9 @@ class Exact(Tie):
 
     def leaves(self) -> None:
         live = self._live
-        if live.rank != 0 or self._told or not live.keys.whole or not self.is_exact() or self.is_early():
+        mine = self._now and live.session.choices == live.opened_choices
+        self._now = self._now and self.pieces.any(mine)
+        if live.rank != 0 or self._told or not live.keys.whole or not mine or self.is_early():
             return
         proposal = live.session.proposal()
         if proposal["state"] == "refused":
@@ -46,5 +50,5 @@ class Exact(Tie):
         return steps_done(self.optimizer) < self.steps
 
     def is_exact(self) -> bool:
-        """Alike on all ranks."""
-        return self._live is not None and self._live.session.choices == self._live.opened_choices
+        """Whether the open step is one. Alike on all ranks: of several sessions in a host, the last one counts."""
+        return self._now

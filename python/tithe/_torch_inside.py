@@ -90,8 +90,7 @@ class Inside:
     def back(self) -> None:
         """Every rank of the host gets all shares."""
         ranks = self._group.size()
-        shares = self._summed.new_empty(ranks * self._row)
-        self._wait(_all_gather(shares, self._summed, group=self._group, async_op=True))
+        shares = gathered_inside(self._summed, self._group, self._seconds)
         pieces: list[Any] = [None] * (ranks * len(self._sizes))
         for j, row in enumerate(shares.view(ranks, self._row)):
             sizes = [each[j] for each in self._sizes]
@@ -99,11 +98,22 @@ class Inside:
         torch.cat(pieces, out=self.whole)
 
     def _wait(self, work: dist.Work) -> None:
-        try:
-            work.wait(timedelta(seconds=self._seconds)) if self.whole.is_cpu else work.wait()
-        except RuntimeError as why:
-            text = str(why).partition("\n")[0]
-            raise error("timeout", None, f"inside this host, among its {self._group.size()} ranks: {text}") from None
+        _wait(work, self._group, self._seconds, self.whole.is_cpu)
+
+
+def _wait(work: dist.Work, group: dist.ProcessGroup, seconds: float, on_host: bool) -> None:
+    try:
+        work.wait(timedelta(seconds=seconds)) if on_host else work.wait()
+    except RuntimeError as why:
+        text = str(why).partition("\n")[0]
+        raise error("timeout", None, f"inside this host, among its {group.size()} ranks: {text}") from None
+
+
+def gathered_inside(mine: torch.Tensor, group: dist.ProcessGroup, seconds: float) -> torch.Tensor:
+    """The same number of values of each rank of the host, back to back. Collective in it."""
+    told = mine.new_empty(group.size() * mine.numel())
+    _wait(_all_gather(told, mine, group=group, async_op=True), group, seconds, mine.is_cpu)
+    return told
 
 
 class _Share:

@@ -286,7 +286,7 @@ class Live:
             for tie in self.ties if first else ():
                 tie.meet()
                 if (leaves := tie.leaves()) is not None:
-                    self._send(Job(bucket.index(), *leaves, False, None, None))
+                    self._send(Job(bucket.index(), *leaves[:2], False, None, None, way=leaves[2]))
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
             job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way)
@@ -322,9 +322,9 @@ class Live:
             self._send(end)
         self.finish(end)
 
-    def average(self, layout: _core.Layout, values: torch.Tensor) -> None:
+    def average(self, layout: _core.Layout | None, values: torch.Tensor, way: Way | None) -> None:
         """All ranks' values to their mean, in place: a round of its own, between steps. Collective."""
-        job = Job(0, layout, values, True, None, None)
+        job = Job(0, layout, values, True, None, None, way=way)
         with self.crew.starting():
             self._send(job)
         with self.crew.waiting():

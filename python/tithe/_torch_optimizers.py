@@ -16,8 +16,9 @@ from tithe._torch_adamw import AdamW
 from tithe._torch_checks import some
 from tithe._torch_clips import Clips
 from tithe._torch_exact import Exact
+from tithe._torch_pieces import Names, Pieces
 from tithe._torch_squares import Squares
-from tithe._torch_tie import Names, Tie, parameters_of
+from tithe._torch_tie import Tie, parameters_of
 from tithe._torch_velocities import Velocities
 
 _log = logging.getLogger("tithe.torch")
@@ -52,7 +53,7 @@ class Ties:
     """Those of a State: chosen before it opens, since what they send needs choices of its own."""
 
     def __init__(
-        self, optimizers: Sequence[torch.optim.Optimizer], names: Names, codec: str, choices: str, says: bool
+        self, optimizers: Sequence[torch.optim.Optimizer], pieces: Pieces, codec: str, choices: str, says: bool
     ) -> None:
         """codec, choices: the State's, as text. says: whether this rank warns."""
         self.all: list[Tie] = []
@@ -68,20 +69,20 @@ class Ties:
             if _core.is_auto(codec) or is_lossless(codec, choices):
                 continue
             if isinstance(each, AdamW):
-                self._tie_adamw(each, names)
+                self._tie_adamw(each, pieces)
             elif type(each) is torch.optim.SGD and _has_momentum(each) and moves(codec):
-                self.all.append(Velocities(each, names))
+                self.all.append(Velocities(each, pieces))
 
-    def _tie_adamw(self, each: AdamW, names: Names) -> None:
+    def _tie_adamw(self, each: AdamW, pieces: Pieces) -> None:
         if each._tied:
             raise ValueError("this optimizer is attached to a model already: State.detach() it there first")
         wrong = [name for name in _REFUSED if any(group.get(name) for group in each.param_groups)]
         if wrong:
             raise ValueError(f"{wrong[0]}=True steps by code that knows nothing of compressed gradients: leave it out")
         if each.variance == "split":
-            self.all.append(Squares(each, names))
+            self.all.append(Squares(each, pieces))
         if each.max_norm > 0:
-            self.all.append(Clips(each, names))
+            self.all.append(Clips(each, pieces))
         if each.exact > 0:
             self.exact = each
 
@@ -93,9 +94,9 @@ class Ties:
         """What travels beside the gradients, as named parameters are given."""
         return [pair for tie in self.all for pair in tie.sends()]
 
-    def begin_exactly(self, names: Names, final: str) -> None:
-        """final: the choices after the exact steps."""
-        self.all.append(Exact(self.exact, names, final))
+    def begin_exactly(self, pieces: Pieces, final: str) -> None:
+        """final: the choices after the exact steps. Others ask it whether a step is one."""
+        self.all.insert(0, Exact(self.exact, pieces, final))
 
     def state_dict(self) -> dict[str, Any]:
         return {tie.kind: tie.state_dict() for tie in self.all}

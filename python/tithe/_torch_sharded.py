@@ -17,8 +17,10 @@ import torch.distributed as dist
 from tithe._exchange import all_gather_bytes, together
 from tithe._torch_checks import scale_of, usable_timeout
 from tithe._torch_keys import by_name
+from tithe._torch_optimizers import optimizers_of, suitable
 from tithe._torch_parts import PartState
 from tithe._torch_sharded_groups import Group, groups_of, over_replicas, shard_text
+from tithe._torch_shards import Shards
 from tithe._torch_state import State
 from tithe._torch_trace import Backward
 
@@ -51,10 +53,13 @@ class ShardedState(PartState):
     `rank` and `world` are those among the ranks that hold the same shard.
     """
 
-    __slots__ = ("_alone", "_error", "_groups", "_module", "_step", "_summed")
+    __slots__ = ("_alone", "_error", "_groups", "_module", "_shards", "_step", "_summed")
 
-    def _take(self, module: torch.nn.Module, groups: Sequence[Group], replicas: dist.ProcessGroup | None) -> None:
+    def _take(
+        self, module: torch.nn.Module, groups: Sequence[Group], shards: Shards, replicas: dist.ProcessGroup | None
+    ) -> None:
         """Makes the groups hand over their gradients here. Before open()."""
+        self._shards = shards
         self._settled = True
         self._module = module
         self._groups = groups
@@ -75,7 +80,11 @@ class ShardedState(PartState):
         try:
             self.open()
             begun = self._live.open
-            self._step.append(self._live.start(Gradients(group.place, group.parameters(flat), flat), self.loss_scale))
+            parameters = group.parameters(flat)
+            if self._ties is not None:
+                self._check_ties(group, flat, sums)
+                self._shards.comes(parameters, float(self._live.world) if sums else 1.0)
+            self._step.append(self._live.start(Gradients(group.place, parameters, flat), self.loss_scale))
             if sums:
                 self._summed.append(flat)
             if group.used_at_once(flat, sums):
@@ -86,6 +95,14 @@ class ShardedState(PartState):
             if self._error is None:
                 self._error = error
                 torch.autograd.Variable._execution_engine.queue_callback(self._raise)
+
+    def _check_ties(self, group: Group, flat: torch.Tensor, sums: bool) -> None:
+        if group.divided(flat, sums):
+            raise ValueError(
+                "attach(optimizer=) needs gradients as the optimizer gets them, and FSDP2 divides these after their "
+                "exchange: reduce in float32 or bfloat16 (reduce_dtype=), and without "
+                "set_force_sum_reduction_for_comms(True)"
+            )
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -128,7 +145,12 @@ class ShardedState(PartState):
 
 
 def attach_sharded(
-    module: torch.nn.Module, codec: str, strategy: str, replicas: dist.ProcessGroup | None, options: dict[str, Any]
+    module: torch.nn.Module,
+    codec: str | None,
+    strategy: str,
+    optimizer: Any,
+    replicas: dist.ProcessGroup | None,
+    options: dict[str, Any],
 ) -> State:
     """The State of an FSDP2 model, attached and open. Collective over the ranks that hold the same shard."""
     patience = usable_timeout(options)
@@ -141,10 +163,14 @@ def attach_sharded(
         groups = groups_of(module, replicas)
         named = [pair for group in groups for pair in group.named()]
         by_name(named)  # what is wrong with the names is told here
-        state = ShardedState(known, codec=codec, strategy=strategy, parameters=named, **options)
+        optimizers = optimizers_of(optimizer, by_name(module.named_parameters()))
+        chosen = suitable(codec, optimizers)
+        state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
         state._unused.detach()  # what goes wrong from here on is told by an exception
         scale_of(state.loss_scale)
-        state._take(module, groups, replicas)
+        shards = Shards(groups)
+        state._tie(optimizers, shards, says=all(group.first for group in groups))
+        state._take(module, groups, shards, replicas)
         return state
 
     state = prepare() if known is None else together(known, patience, _DOING, prepare)

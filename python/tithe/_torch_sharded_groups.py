@@ -17,6 +17,7 @@ from tithe._torch_checks import DTYPES, some
 _READ_IN = "2.13"
 _PARAMETER = ("sharded_param", "padded_sharded_param_size", "_sharded_param_data", "offload_to_cpu")
 _GROUP = ("fsdp_params", "mesh_info", "gradient_divide_factor", "force_sum_reduction_for_comms", "_all_reduce_hook")
+_SHARD = (("size", 1), ("rank", 0))  # of a mesh, and without one
 
 Reduce = Callable[[torch.Tensor, bool], None]
 
@@ -62,8 +63,9 @@ class Group:
         self._inner = _private(inner, _GROUP)
         self._module = module  # that has FSDP2's methods for the group
         self._shards = [_private(p, _PARAMETER) for p in inner.fsdp_params]
-        size = getattr(inner.mesh_info, "shard_mesh_size", 1)
-        self.shard = f"shard {getattr(inner.mesh_info, 'shard_mesh_rank', 0)} of {size}" if size > 1 else "all"
+        size, shard = (getattr(inner.mesh_info, f"shard_mesh_{what}", default) for what, default in _SHARD)
+        self.shard = f"shard {shard} of {size}" if size > 1 else "all"
+        self.first = shard == 0
         # As State sees parameters: this rank's shard with its padding, which is how it lies in the group's gradients.
         self._seen = [
             (names[id(p.sharded_param)], torch.nn.Parameter(self._values(p), p.sharded_param.requires_grad))
@@ -83,6 +85,11 @@ class Group:
     def named(self) -> list[tuple[str, torch.nn.Parameter]]:
         """(name, shard) of each parameter."""
         return self._seen
+
+    def stepped(self) -> list[tuple[str, torch.nn.Parameter, torch.nn.Parameter]]:
+        """(name, what an optimizer has of it, shard as it lies in the group's gradients) of each parameter."""
+        pairs = zip(self._shards, self._seen, strict=True)
+        return [(name, shard.sharded_param, seen) for shard, (name, seen) in pairs]
 
     def refresh(self) -> None:
         """FSDP2 may have moved the values to other memory, as in its first forward."""
@@ -113,9 +120,8 @@ class Group:
     def used_at_once(self, flat: torch.Tensor, sums: bool) -> bool:
         """Whether the values are read, copied or changed before the end of backward."""
         inner = self._inner
-        divided = sums and (inner.force_sum_reduction_for_comms or flat.dtype == torch.float16)
         return (
-            divided
+            self.divided(flat, sums)
             or (self.native() is not None and inner._all_reduce_hook is not None)  # of the user, after ours
             or any(
                 p.offload_to_cpu
@@ -125,6 +131,11 @@ class Group:
                 for p in self._shards
             )
         )
+
+    def divided(self, flat: torch.Tensor, sums: bool) -> bool:
+        """Whether FSDP2 divides the values once more afterwards."""
+        forced = self._inner.force_sum_reduction_for_comms
+        return (sums or self.native() is None) and (forced or flat.dtype == torch.float16)
 
     def native(self) -> dist.ProcessGroup | None:
         """The process group of those that hold the same shard; None in a mesh without replicas."""

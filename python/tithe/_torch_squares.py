@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tithe._torch_fit import flat_of, laid_out_like
-from tithe._torch_tie import Names, Tie, groups_of, steps_done
+from tithe._torch_pieces import Pieces, local_of
+from tithe._torch_tie import Leaves, Tie, groups_of, steps_done
 
 if TYPE_CHECKING:
     from tithe._torch_adamw import AdamW
@@ -29,16 +29,18 @@ def is_due(step: int) -> bool:
 
 
 class Squares(Tie):
-    """This rank's mean products, float32, on the host, flat as in DDP's buckets."""
+    """This rank's mean products, float32, on the host, flat as in buckets."""
 
     kind, suffix, codec = "squares", " (squares)", "fp8:feedback=none"
     optimizer: "AdamW"
 
-    def __init__(self, optimizer: "AdamW", names: Names) -> None:
+    def __init__(self, optimizer: "AdamW", pieces: Pieces) -> None:
         self.means: dict[int, torch.Tensor] = {}  # by id; from a parameter's first step on
         self._products: dict[int, torch.Tensor] = {}  # of the open step
-        self._travelling: torch.Tensor | None = None
-        super().__init__(optimizer, names)
+        self._travelling: tuple[list[int], torch.Tensor, Any] | None = None  # numbers, values, and their way
+        self._with = 0  # the step that they travel with
+        self._begun = False  # whether there was a round, after which there may be means; alike on all ranks
+        super().__init__(optimizer, pieces)
 
     def opened(self, live: Any) -> None:
         self.optimizer._squares = self
@@ -48,21 +50,26 @@ class Squares(Tie):
 
     # ---- A step, as Live goes through it
 
-    def leaves(self) -> tuple[Any, torch.Tensor] | None:
+    def leaves(self) -> Leaves | None:
+        begun, self._begun = self._begun, True
+        step = steps_done(self.optimizer) + 1
+        if self._travelling is not None and self._with == step and self.pieces.finite(*self._travelling[1:]):
+            return None  # an earlier round of this step has brought them
         self._travelling = None
         exact = self.optimizer._exact
         if exact is not None and exact.is_exact():  # parts are not used then
             return None
-        if not is_due(steps_done(self.optimizer) + 1) or not self.means:
+        if not is_due(step) or not begun:
             return None
-        self._travelling = torch.cat([self._part(number, p) for number, (_, p) in self.names.items()])
-        return self.layout("float32"), self._travelling
+        leaves = self.leaving([self._part(number, p) for number, (_, p) in self.names.items()])
+        self._travelling, self._with = (list(self.names), *leaves[1:]), step
+        return leaves
 
     def _part(self, number: int, p: torch.Tensor) -> torch.Tensor:
         """What this rank has of them, of Adam's mean of squares; 1 where nothing was sent so far."""
         if number not in self.means:
-            return torch.ones(p.numel())
-        sent = flat_of(self.optimizer.state[p]["exp_avg_sq"], p)
+            return torch.ones(self.pieces.count(number))
+        sent = self.pieces.flat(number, self.optimizer.state[p]["exp_avg_sq"])
         # A rank's part is the number of ranks at most, where it alone has a gradient.
         return torch.where(sent > 0, self.means[number] / sent, 1).nan_to_num_(1).clamp_(-1e4, 1e4)
 
@@ -74,36 +81,36 @@ class Squares(Tie):
 
     def gets(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         for number, part in self.own(parameters, values):
-            self._products[number].mul_(part)
+            self._products[number].mul_(part).mul_(self.pieces.unit(number) ** 2)
 
     # ---- The optimizer's step
 
     def arrived(self) -> dict[int, torch.Tensor]:
-        """By id: the parts, the same on all ranks, in the parameter's shape.
+        """By id: the parts, the same on all ranks, like the parameter.
 
         Empty where none were exchanged, or where the round was dropped: then they are due again.
         """
-        mean, self._travelling = self._travelling, None
-        if mean is None or not bool(mean[0].isfinite()):
+        came, self._travelling = self._travelling, None
+        if came is None or not self.pieces.finite(*came[1:]):
             return {}
-        out = {}
-        for (number, (_, p)), part in zip(self.names.items(), self.split(mean), strict=True):
-            shaped, flat = laid_out_like(p)
-            flat.copy_(part.clamp(LEAST, 1))
-            out[number] = shaped
-        return out
+        parts = self.pieces.shaped(*came)
+        for part in parts.values():
+            local_of(part).clamp_(LEAST, 1)
+        return parts
 
     def add(self, factor: float) -> None:
         """Books the open step's products, before the optimizer steps with gradients that were scaled by the factor."""
         groups = groups_of(self.optimizer)
         for number, (_, p) in self.names.items():
-            if p.grad is None or number not in self._products:
+            count = self.pieces.count(number)
+            if p.grad is None or (count and number not in self._products):
                 continue
             beta = groups[number]["betas"][1]
             if number not in self.means:  # all of what was squared so far counts as the gradient's own
                 before = self.optimizer.state[p].get("exp_avg_sq")
-                self.means[number] = torch.zeros(p.numel()) if before is None else flat_of(before, p)
-            self.means[number].mul_(beta).add_(self._products[number], alpha=(1 - beta) * factor**2)
+                self.means[number] = torch.zeros(count) if before is None else self.pieces.flat(number, before)
+            if count:
+                self.means[number].mul_(beta).add_(self._products[number], alpha=(1 - beta) * factor**2)
 
     # ---- Checkpoints
 
@@ -113,3 +120,4 @@ class Squares(Tie):
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         self.means = {number: saved[name].clone() for number, (name, _) in self.names.items() if name in saved}
+        self._begun = bool(self.means)

@@ -30,6 +30,7 @@ from tithe._torch_job import Job
 from tithe._torch_keys import Keys, by_name, check_alike, check_order, two_models
 from tithe._torch_live import Live
 from tithe._torch_optimizers import Ties
+from tithe._torch_pieces import Pieces
 from tithe._torch_trace import Backward
 from tithe._torch_watch import watch
 
@@ -104,10 +105,13 @@ class State(_Slots):
         self._ties: Ties | None = None
         self._unused = watch(self)
 
-    def _tie(self, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Before open(). Choices get what the ties send, and those of the exact steps where there are any."""
-        says = dist.get_rank(self._group()) == 0
-        ties = Ties(optimizers, self._names, self.codec, self._choices(), says)
+    def _tie(self, optimizers: list[torch.optim.Optimizer], pieces: Pieces, says: bool = True) -> None:
+        """Before open(). Choices get what the ties send, and those of the exact steps where there are any.
+
+        says: whether this rank may warn; of its group, rank 0 does.
+        """
+        says = says and dist.get_rank(self._group()) == 0
+        ties = Ties(optimizers, pieces, self.codec, self._choices(), says)
         if not ties.all and ties.exact is None:
             return
         final = before(ties.rules(), self._choices())
@@ -116,7 +120,7 @@ class State(_Slots):
             options = self._session_options()[1]
             make_options({"codec": self.codec, "strategy": self.strategy, **self.options, "choices": final})
             first = before(ties.rules(), json.dumps({f">= {options.min_values}": ties.exact.warmup_codec}))
-            ties.begin_exactly(self._names, final)
+            ties.begin_exactly(pieces, final)
         self.options = {**self.options, "choices": first}
         self._session_options()
         self._ties = ties

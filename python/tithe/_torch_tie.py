@@ -9,24 +9,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tithe import _core
+from tithe._torch_pieces import Pieces
 
 if TYPE_CHECKING:
+    from tithe._torch_job import Way
     from tithe._torch_live import Live
 
-Names = Mapping[int, tuple[str, torch.nn.Parameter]]  # by id
+Leaves = tuple[_core.Layout | None, torch.Tensor, "Way | None"]
+Average = Callable[[_core.Layout | None, torch.Tensor, "Way | None"], None]
 
 
 class Tie:
-    """One that does nothing. Values lie flat on the host, as in DDP's buckets, and are not scaled."""
+    """One that does nothing. Values lie flat on the host, as in buckets, and are not scaled; where a rank exchanges a
+    piece of each parameter, they are of its pieces alone."""
 
     kind = ""  # its key in a saved state
     suffix = ""  # of the keys of what it sends beside the gradients; none: nothing
     codec = ""  # for that
 
-    def __init__(self, optimizer: torch.optim.Optimizer, names: Names) -> None:
-        """names: the model's parameters; those of the optimizer that train are the tie's."""
+    def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces) -> None:
+        """pieces: of the model's parameters; those of the optimizer that train are the tie's."""
         self.optimizer = optimizer
-        self._model, self._mine = names, set()
+        self.pieces = pieces
+        self._mine: set[int] = set()
         self.names: dict[int, tuple[str, torch.nn.Parameter]] = {}
         self.meet()
 
@@ -35,21 +40,27 @@ class Tie:
         mine = {id(p) for p in parameters_of(self.optimizer)}
         if mine != self._mine:
             self._mine = mine
-            self.names = {n: (name, p) for n, (name, p) in self._model.items() if n in mine and p.requires_grad}
+            self.names = {n: (name, p) for n, (name, p) in self.pieces.names.items() if n in mine and p.requires_grad}
 
     def rules(self) -> dict[str, str]:
         """Choices for what it sends beside the gradients (docs/choices.md)."""
         return {f"*{self.suffix}": self.codec} if self.suffix else {}
 
-    def sends(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """The same as keys with the parameters that they are like."""
-        return [(name + self.suffix, p) for name, p in self.names.values()] if self.suffix else []
+    def sends(self) -> list[tuple[str, torch.Tensor]]:
+        """The same as keys with the pieces of parameters that they are like."""
+        if not self.suffix:
+            return []
+        seen = [(name + self.suffix, self.pieces.seen(number)) for number, (name, _) in self.names.items()]
+        return [(key, piece) for key, piece in seen if piece.numel() > 0]
 
     def opened(self, live: Live) -> None:
         """The State has connected."""
 
-    def leaves(self) -> tuple[_core.Layout, torch.Tensor] | None:
-        """At a step's first bucket: what travels with it, averaged in place. Alike on all ranks."""
+    def leaves(self) -> Leaves | None:
+        """At the first bucket of a round: what travels with it, averaged in place. Alike on all ranks.
+
+        A step of an optimizer is a round, or several where FSDP2 does not wait for the end of backward.
+        """
         return None
 
     def gives(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
@@ -65,22 +76,22 @@ class Tie:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """From state_dict(), on the same rank."""
 
-    def detach(self, average: Callable[[_core.Layout, torch.Tensor], None]) -> None:
+    def detach(self, average: Average) -> None:
         """Gives the optimizer back as torch has it. Collective: average() takes all ranks' values to their mean."""
 
     def own(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         """Of a bucket the tie's parameters by id, and their values."""
+        numbers = map(self.pieces.number, parameters)
         parts = values.detach().split([p.numel() for p in parameters])
-        return ((id(p), part) for p, part in zip(parameters, parts, strict=True) if id(p) in self.names)
+        return ((number, part) for number, part in zip(numbers, parts, strict=True) if number in self.names)
 
-    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Values that lie as layout() says, by parameter."""
-        return values.split([p.numel() for _, p in self.names.values()])
-
-    def layout(self, dtype: str) -> _core.Layout:
-        """Of one value per value of its parameters, in their order."""
-        sizes = [p.numel() for _, p in self.names.values()]
-        return _core.Layout([name + self.suffix for name, _ in self.names.values()], sizes, dtype, sizes)
+    def leaving(self, values: Sequence[torch.Tensor]) -> Leaves:
+        """One value per value of its parameters' pieces, in their order."""
+        whole = torch.cat([*values, torch.empty(0)])
+        named = [(name + self.suffix, self.pieces.count(number)) for number, (name, _) in self.names.items()]
+        sizes = [size for _, size in named if size]
+        layout = _core.Layout([name for name, size in named if size], sizes, "float32", sizes) if sizes else None
+        return layout, whole, self.pieces.way(list(self.names), whole)
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

@@ -8,26 +8,25 @@ the optimizer: it steps by its own code, with zeros for gradients, and what came
 what they said, and a scheduler of learning rate or momentum works as ever.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from tithe import _core
-from tithe._torch_fit import flat_of, laid_out_like
 from tithe._torch_live import Live
-from tithe._torch_tie import Names, Tie, groups_of
+from tithe._torch_pieces import Pieces, local_of
+from tithe._torch_tie import Average, Tie, groups_of
 
 _MARK = "tithe_carries_momentum"  # in a group, and so in a saved state: torch's buffers hold weight decay alone
 
 
 class Velocities(Tie):
-    """Float32, on the host, flat as in DDP's buckets, by id. None are there before a parameter's first step."""
+    """Float32, on the host, flat as in buckets, by id. None are there before a parameter's first step."""
 
     kind, suffix, codec = "velocities", " (momentum)", "fp32"
 
-    def __init__(self, optimizer: torch.optim.Optimizer, names: Names) -> None:
-        super().__init__(optimizer, names)
+    def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces) -> None:
+        super().__init__(optimizer, pieces)
         if any(group.get("fused") for group in optimizer.param_groups):
             raise ValueError(
                 "fused=True steps by one kernel, beside which momentum cannot be kept: leave it out of SGD"
@@ -52,32 +51,35 @@ class Velocities(Tie):
         for group in optimizer.param_groups:
             if not group.get(_MARK):
                 for p in group["params"]:
-                    if id(p) in self.names and optimizer.state[p].get("momentum_buffer") is not None:
-                        self.kept[id(p)] = flat_of(optimizer.state[p].pop("momentum_buffer"), p)
+                    # Not by [], which would make a state: torch.distributed.checkpoint fills optimizers without one.
+                    if id(p) in self.names and optimizer.state.get(p, {}).get("momentum_buffer") is not None:
+                        self.kept[id(p)] = self.pieces.flat(id(p), optimizer.state[p].pop("momentum_buffer"))
             group[_MARK] = True
 
     # ---- A step
 
     def leaves(self) -> None:
         self._groups = groups_of(self.optimizer)
-        self._spare.update(self._next)
-        self._next.clear()
 
     def gives(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         for number, part in self.own(parameters, values):
-            group = self._groups[number]
+            group, unit = self._groups[number], self.pieces.unit(number)
             momentum = group["momentum"]
             if momentum == 0:
                 continue
-            gradient = part.float()
+            gradient = part.float() if unit == 1 else part.float() * unit
             before = self.kept.get(number)
+            # A step that was never taken left one behind: that is memory.
+            memory = self._next.pop(number, None)
+            memory = self._spare.pop(number, None) if memory is None else memory
             if before is None:
                 velocity = gradient.clone()
             else:
-                velocity = torch.mul(before, momentum, out=self._spare.pop(number, None))
+                velocity = torch.mul(before, momentum, out=memory)
                 velocity.add_(gradient, alpha=1 - group["dampening"])
             self._next[number] = velocity
-            part.copy_(torch.add(gradient, velocity, alpha=momentum) if group["nesterov"] else velocity)
+            sent = torch.add(gradient, velocity, alpha=momentum) if group["nesterov"] else velocity
+            part.copy_(sent if unit == 1 else sent / unit)
 
     # ---- The optimizer's step
 
@@ -88,8 +90,7 @@ class Velocities(Tie):
             for p in group["params"]:
                 if p.grad is not None and id(p) in self.names:
                     self._came[id(p)] = p.grad
-                    decays = group["weight_decay"] != 0
-                    p.grad = torch.zeros((), dtype=p.dtype, device=p.device).expand_as(p) if decays else None
+                    p.grad = _zeros_like(p) if group["weight_decay"] != 0 else None
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with torch.no_grad():
@@ -98,7 +99,10 @@ class Velocities(Tie):
                     if (came := self._came.pop(id(p), None)) is None:
                         continue
                     p.grad = came
-                    p.add_(came, alpha=float(group["lr"]) if group["maximize"] else -float(group["lr"]))
+                    rate = float(group["lr"]) if group["maximize"] else -float(group["lr"])
+                    local_of(p).add_(local_of(came), alpha=rate)
+                    if group["momentum"] != 0 and self.pieces.count(id(p)) == 0:
+                        self.kept[id(p)] = torch.empty(0)
                     if id(p) in self._next:
                         if id(p) in self.kept:
                             self._spare[id(p)] = self.kept[id(p)]
@@ -113,18 +117,23 @@ class Velocities(Tie):
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         self.kept = {number: saved[name].clone() for number, (name, _) in self.names.items() if name in saved}
 
-    def detach(self, average: Callable[[_core.Layout, torch.Tensor], None]) -> None:
+    def detach(self, average: Average) -> None:
         for hook in self._hooks:
             hook.remove()
-        mean = torch.cat([self.kept.get(n, torch.zeros(p.numel())) for n, (_, p) in self.names.items()])
-        average(self.layout("float32"), mean)
-        for (number, (_, p)), part in zip(self.names.items(), self.split(mean), strict=True):
+        numbers = list(self.names)
+        leaves = self.leaving([self.kept.get(n, torch.zeros(self.pieces.count(n))) for n in numbers])
+        average(*leaves)
+        for number, whole in self.pieces.shaped(numbers, *leaves[1:]).items():
             if number in self.kept:
-                shaped, flat = laid_out_like(p)
-                flat.copy_(part)
-                state = self.optimizer.state[p]
+                state = self.optimizer.state[self.names[number][1]]
                 decay = state.get("momentum_buffer")
-                whole = shaped.to(p.device, p.dtype)
                 state["momentum_buffer"] = whole if decay is None else decay + whole
         for group in self.optimizer.param_groups:
             group.pop(_MARK, None)
+
+
+def _zeros_like(p: torch.Tensor) -> torch.Tensor:
+    """Without memory of their own; those of a DTensor need it."""
+    if local_of(p) is not p:
+        return torch.zeros_like(p, requires_grad=False)
+    return torch.zeros((), dtype=p.dtype, device=p.device).expand_as(p)

@@ -7,26 +7,12 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from inside_jobs import OPTIONS, loss_of, net
 from processes import Ranks, own_part, run_ranks
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
 import tithe.torch
-
-OPTIONS = {"min_values": 0, "timeout": 30.0}
-
-
-def net(dtype=torch.float32):
-    """Rows that ranks cannot share evenly, and fewer rows than ranks."""
-    torch.manual_seed(3)
-    return nn.Sequential(
-        nn.Unflatten(1, (3, 4, 4)), nn.Conv2d(3, 7, 3), nn.Flatten(), nn.Linear(28, 41), nn.Tanh(), nn.Linear(41, 2)
-    ).to(dtype)
-
-
-def loss_of(model, rank, step, dtype=torch.float32):
-    return model(torch.randn(6, 48, generator=torch.Generator().manual_seed(100 * step + rank)).to(dtype)).pow(2).mean()
 
 
 def truth(alone, per_host, world):
@@ -173,7 +159,7 @@ def test_hosts_that_do_not_fit_are_refused_with_the_cure():
             "too many": "of the model's ranks",
             "text": "inside='host'",
             "hosts": "3x3",
-            "optimizer": "without inside=",
+            "optimizer": "has none of this model's parameters",
             "not DDP": "wrap it first",
             "option": "did you mean 'min_values'",
         }.items():

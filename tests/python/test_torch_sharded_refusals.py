@@ -55,7 +55,7 @@ def test_models_that_cannot_be_averaged_are_refused_with_the_cure():
         for name, text in {
             "pure": 'init_device_mesh(device, (hosts, ranks_per_host), mesh_dim_names=("replicate", "shard"))',
             "twice": "attached already",
-            "optimizer": "optimizer= is for DistributedDataParallel",
+            "optimizer": "has none of this model's parameters",
             "replicas of a mesh that has some": "this one has one: leave it out",
             "replicas of DDP": "replicas= is for models that fully_shard() made",
             "replicas with other shards": "give each rank the group of those that hold the same shard",

@@ -85,8 +85,10 @@ from tithe._torch_keys import by_name
 from tithe._torch_local_steps import LocalSteps
 from tithe._torch_model import record_model
 from tithe._torch_optimizers import optimizers_of, suitable
+from tithe._torch_pieces import Pieces
 from tithe._torch_sharded import attach_sharded
 from tithe._torch_sharded_groups import is_sharded
+from tithe._torch_shares import Shares
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
@@ -154,15 +156,10 @@ def attach(
     second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
     after `timeout` seconds.
     """
-    if optimizer is not None and (inside is not None or is_sharded(model)):
-        raise ValueError(
-            "optimizer= is for DistributedDataParallel without inside=: leave it out, and name a codec that suits "
-            "yours (docs/choosing.md)"
-        )
     if is_sharded(model):
         if inside is not None:
             raise ValueError("inside= is for DistributedDataParallel: fully_shard() sums inside hosts by itself")
-        return attach_sharded(model, suitable(codec, ()), strategy, replicas, options)
+        return attach_sharded(model, codec, strategy, optimizer, replicas, options)
     if replicas is not None:
         raise ValueError("replicas= is for models that fully_shard() made: leave it out")
     group = model_group(model)
@@ -184,7 +181,8 @@ def attach(
             raise ValueError(f"attach() takes {' and '.join(sorted(given))} from the model: leave it out")
         check_model(ddp)
         named = list(ddp.module.named_parameters())
-        optimizers = optimizers_of(optimizer, by_name(named))
+        names = by_name(named)
+        optimizers = optimizers_of(optimizer, names)
         chosen = suitable(codec, optimizers)
         if groups is None:
             state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
@@ -194,10 +192,11 @@ def attach(
         scale_of(state.loss_scale)
         if groups is None:
             state._settled = True
-            state._tie(optimizers)
+            state._tie(optimizers, Pieces(names))
             take_over(ddp, state)
         else:
             state._take(named, groups[0])
+            state._tie(optimizers, Shares(names, state), says=groups[0].rank() == 0)
         ddp.register_comm_hook(state, hook)
         return state
 

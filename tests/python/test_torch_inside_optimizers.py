@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach(model, inside=, optimizer=): what an optimizer's tie keeps of a row stands with the rank that exchanges it."""
+
+import io
+
+import pytest
+import torch
+from inside_jobs import OPTIONS, loss_of, net
+from processes import own_part, run_ranks
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe.torch
+
+SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02}
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), **SGD)
+
+
+def adamw(model, **more):
+    return tithe.torch.optim.AdamW(model.parameters(), lr=1e-2, **more)
+
+
+def torchs(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def start(make, codec, told=True):
+    """told: whether attach() knows the optimizer."""
+    model = DDP(net(), bucket_cap_mb=0.004)
+    optimizer = make(model)
+    more = {"optimizer": optimizer} if told else {}
+    state = tithe.torch.attach(model, codec, inside="auto", hosts="2x2", **more, **OPTIONS)
+    return model, optimizer, state
+
+
+def train(model, optimizer, rank, steps):
+    for step in steps:
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+
+
+def bits(model):
+    return [p.detach().numpy().tobytes() for p in model.parameters()]
+
+
+def lossless(rank):
+    """Beside torch's own optimizer on the same mean of all gradients."""
+    for make, theirs, codec in (
+        (sgd, sgd, "fp32"),
+        (adamw, torchs, "fp32"),
+        (lambda m: adamw(m, exact=100, warmup_codec="fp32"), torchs, "onebit"),
+    ):
+        ends = []
+        for build, given, told in ((make, codec, True), (theirs, "fp32", False)):
+            model, optimizer, state = start(build, given, told)
+            train(model, optimizer, rank, range(5))
+            ends.append((bits(model), [optimizer.state[p] for p in model.parameters()]))
+            state.close()
+        assert ends[0][0] == ends[1][0]
+        for mine, known in zip(ends[0][1], ends[1][1], strict=True):
+            assert all(torch.equal(mine[key], value) for key, value in known.items())
+
+
+def moved(rank):
+    """Momentum before a codec that sends all is torch's, and is given back."""
+    ours, mine, state = start(sgd, "topk:ratio=1")
+    native, other = DDP(net()), None
+    other = sgd(native)
+    for first, last in ((0, 20), (20, 24)):
+        train(ours, mine, rank, range(first, last))
+        train(native, other, rank, range(first, last))
+        for p, q in zip(ours.parameters(), native.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=2e-5, atol=2e-6)
+        if first == 0:
+            state.detach()
+            for p, q in zip(ours.parameters(), native.parameters(), strict=True):
+                found, known = mine.state[p]["momentum_buffer"], other.state[q]["momentum_buffer"]
+                torch.testing.assert_close(found, known, rtol=1e-4, atol=1e-5)
+    return bits(ours)
+
+
+CASES = {"adamw": (lambda m: adamw(m, max_norm=0.5), "minmax"), "sgd": (sgd, "onebit")}
+
+
+def lossy(rank, case):
+    """Weights after each of 40 steps, those of a job that begins with what this one saved, and what ranks keep."""
+    make, codec = CASES[case]
+    model, optimizer, state = start(make, codec)
+    before = loss_of(model, rank, 0).item()
+    train(model, optimizer, rank, range(11))
+    file = io.BytesIO()
+    torch.save(
+        {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "tithe": state.state_dict()}, file
+    )
+    train(model, optimizer, rank, range(11, 40))
+    after, plan = loss_of(model, rank, 0).item(), state.plan()
+    again, restored, other = start(make, codec)
+    at = torch.load(io.BytesIO(file.getvalue()))
+    again.module.load_state_dict(at["model"])
+    restored.load_state_dict(at["optimizer"])
+    other.load_state_dict(at["tithe"])
+    train(again, restored, rank, range(11, 40))
+    (kept,) = (
+        tie for kind, tie in own_part(state.state_dict())["optimizer"].items() if kind in ("squares", "velocities")
+    )
+    return {
+        "losses": (before, after),
+        "ends": (bits(model), bits(again)),
+        "plan": plan,
+        "kept": sum(values.numel() for values in kept.values()),
+    }
+
+
+def exact(rank):
+    """Sessions of shares end the exact steps one by one; ranks step as one all the same."""
+    model, optimizer, state = start(lambda m: adamw(m, exact=6, warmup_codec="bf16"), "minmax")
+    exacts, ends = [], []
+    for step in range(40):
+        train(model, optimizer, rank, [step])
+        exacts.append(optimizer._exact.is_exact())
+        ends.append(bits(model))
+    return exacts, ends, state.tensor_stats()["3.weight"]["codec"]
+
+
+def job(rank, world):
+    lossless(rank)
+    return {"moved": moved(rank), **{case: lossy(rank, case) for case in CASES}, "exact": exact(rank)}
+
+
+@pytest.fixture(scope="module")
+def told():
+    return run_ranks(4, job, timeout=500)
+
+
+def test_momentum_is_torchs_where_all_is_sent_and_a_lossless_codec_is_torchs_bit_for_bit(told):
+    assert all(rank["moved"] == told[0]["moved"] for rank in told)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_few_bits_train_alike_on_all_ranks_and_resume_bit_for_bit(told, case):
+    whole = sum(p.numel() for p in net().parameters())
+    for rank in told:
+        before, after = rank[case]["losses"]
+        assert after < 0.6 * before
+        first, resumed = rank[case]["ends"]
+        assert first == resumed == told[0][case]["ends"][0]
+        assert ("(squares)" in rank[case]["plan"]) == (case == "adamw")
+        assert rank[case]["kept"] < 0.7 * whole
+    assert sum(rank[case]["kept"] for rank in told) == 2 * whole  # each value once per host
+
+
+def test_the_exact_steps_end_for_all_ranks_at_once(told):
+    exacts, ends, codec = told[0]["exact"]
+    assert exacts[:6] == [True] * 6 and not exacts[-1] and codec == "minmax"
+    assert all(rank["exact"][:2] == (exacts, ends) for rank in told)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach(model, optimizer=) of fully_shard() models: what an optimizer's tie keeps is of this rank's shard alone."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from processes import own_part, run_ranks
+from sharded_jobs import OPTIONS, bits, halves, loss_of, mesh_of, sharded, train
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+import tithe
+import tithe.torch
+from tithe._torch_squares import Squares
+from tithe._torch_velocities import Velocities
+
+SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02}
+# Sends all values, and is none that the table knows, so that momentum moves: the same path as for few bits.
+WHOLE = "topk:ratio=1"
+
+
+def sgd(network, **more):
+    return torch.optim.SGD(network.parameters(), **{**SGD, **more})
+
+
+def adamw(network, **more):
+    return tithe.torch.optim.AdamW(network.parameters(), lr=1e-2, **more)
+
+
+def torchs(network):
+    return torch.optim.AdamW(network.parameters(), lr=1e-2)
+
+
+def pair(make, codec, theirs=None, steps=4, policy=None, prepare=lambda network: None, run=train):
+    """A model with tithe and one of FSDP2's own, after the same steps, and what steps them."""
+    out = []
+    for given, build in ((codec, make), (None, theirs or make)):
+        network = sharded(mesh_of(), **(policy or {}))
+        prepare(network)
+        optimizer = build(network)
+        state = tithe.torch.attach(network, given, optimizer=optimizer, **OPTIONS) if given else None
+        run(network, optimizer, range(steps))
+        out.append((network, optimizer, state))
+    return out
+
+
+def state_of(network, optimizer):
+    """What the user sees: by name, whole."""
+    _, found = get_state_dict(network, optimizer)
+    return {
+        name: {key: value.full_tensor() if hasattr(value, "full_tensor") else value for key, value in each.items()}
+        for name, each in found["state"].items()
+    }
+
+
+# ---- As torch's
+
+
+def lossless(rank, world):
+    for make, theirs, codec in (
+        (sgd, sgd, "fp32"),
+        (torchs, torchs, "fp32"),
+        (adamw, torchs, "fp32"),
+        (lambda n: adamw(n, exact=100, warmup_codec="fp32"), torchs, "onebit"),  # attached, with all that it keeps
+    ):
+        (ours, mine, state), (native, other, _) = pair(make, codec, theirs)
+        assert bits(ours) == bits(native)
+        told, known = state_of(ours, mine), state_of(native, other)
+        assert told.keys() == known.keys()
+        for name, each in known.items():
+            for key, value in each.items():
+                assert torch.equal(told[name][key], value), (name, key)
+        state.close()
+    return True
+
+
+def test_four_ranks_with_a_lossless_codec_are_torchs_own_bit_for_bit():
+    assert run_ranks(4, lossless) == [True] * 4
+
+
+def near(ours, native):
+    for p, q in zip(ours.parameters(), native.parameters(), strict=True):
+        torch.testing.assert_close(p.to_local(), q.to_local(), rtol=2e-5, atol=2e-6)
+
+
+def divided(network):
+    for module in network.modules():
+        if hasattr(module, "set_gradient_divide_factor"):
+            module.set_gradient_divide_factor(2.0)  # the ranks of a replica: Gloo has no other
+
+
+def kept(network, optimizer, steps):
+    """Gradients that are added to those of the step before, so that each group is a round."""
+    for step in steps:
+        loss_of(network, dist.get_rank(), step).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
+def moved(rank, world):
+    half = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
+    for more in ({}, {"prepare": divided}, {"run": kept}):
+        (ours, mine, state), (native, other, _) = pair(sgd, WHOLE, steps=20, **more)
+        assert [type(tie) for tie in state._ties.all] == [Velocities]
+        near(ours, native)
+        said = [
+            {k: v for k, v in g.items() if k not in ("params", "tithe_carries_momentum")} for g in mine.param_groups
+        ]
+        assert said == [{k: v for k, v in g.items() if k != "params"} for g in other.param_groups]
+        state.detach()  # given back as torch has it
+        told, known = state_of(ours, mine), state_of(native, other)
+        for name, each in known.items():
+            torch.testing.assert_close(told[name]["momentum_buffer"], each["momentum_buffer"], rtol=1e-4, atol=1e-5)
+        train(ours, mine, range(20, 24))
+        train(native, other, range(20, 24))
+        near(ours, native)
+        state.close()
+    (ours, _, _), (native, _, _) = pair(sgd, WHOLE, steps=4, policy={"mp_policy": half})
+    for p, q in zip(ours.parameters(), native.parameters(), strict=True):
+        torch.testing.assert_close(p.to_local(), q.to_local(), rtol=2e-2, atol=2e-3)
+    return True
+
+
+def test_momentum_before_the_codec_is_torchs_where_all_is_sent():
+    assert run_ranks(4, moved) == [True] * 4
+
+
+# ---- Few bits: one job, several tests
+
+
+def parts():
+    """Of a codec that loses little, and where FSDP2 wants sums: what is divided by is what was sent."""
+    told = []
+    for prepare in (lambda network: None, divided):
+        (ours, mine, state), _ = pair(adamw, "fp8", torchs, steps=5, prepare=prepare)
+        assert [type(tie) for tie in state._ties.all] == [Squares]
+        found = [mine.state[p]["exp_avg_sq_part"] for p in ours.parameters()]
+        assert all(part.placements == p.placements for part, p in zip(found, ours.parameters(), strict=True))
+        values = torch.cat([part.to_local().flatten() for part in found])
+        told.append((values.median().item(), values.min().item()))
+        state.close()
+    return told
+
+
+CASES = {"adamw": (lambda n: adamw(n, max_norm=0.5), "minmax"), "sgd": (sgd, "onebit")}
+
+
+def trained(rank, case, where):
+    make, codec = CASES[case]
+    inside, across = halves()
+    given = {"replicas": across} if where == "by replicas=" else {}
+    network = sharded(inside if given else mesh_of())
+    optimizer = make(network)
+    state = tithe.torch.attach(network, codec, optimizer=optimizer, **given, **OPTIONS)
+    before = loss_of(network, rank, 0).item()
+    train(network, optimizer, range(40))
+    weights = bits(network)
+    return before, loss_of(network, rank, 0).item(), weights, state.plan()
+
+
+def resumed(folder, case):
+    """What a job ends with that goes on, and one that begins with its checkpoint."""
+    ends = []
+    make, codec = CASES[case]
+    for second in (False, True):
+        network = sharded(mesh_of())
+        optimizer = make(network)
+        state = tithe.torch.attach(network, codec, optimizer=optimizer, **OPTIONS)
+        if not second:
+            train(network, optimizer, range(6))
+        at = dict(zip(("model", "optimizer"), get_state_dict(network, optimizer), strict=True))
+        if second:
+            dcp.load({**at, "tithe": state}, checkpoint_id=folder)
+            set_state_dict(network, optimizer, model_state_dict=at["model"], optim_state_dict=at["optimizer"])
+        else:
+            dcp.save({**at, "tithe": state}, checkpoint_id=folder)
+        train(network, optimizer, range(6, 12))
+        saved = own_part(state.state_dict())
+        (kept,) = (tie for kind, tie in saved["optimizer"].items() if kind in ("squares", "velocities"))
+        keeps = sorted((name, values.numpy().tobytes()) for name, values in kept.items())
+        ends.append((bits(network), saved["session"].numpy().tobytes(), keeps))
+        state.close()
+    return ends
+
+
+def refusals(rank):
+    texts = {}
+    with pytest.raises((ValueError, tithe.Error)) as told:
+        tithe.torch.attach(sharded(mesh_of()), optimizer=torchs(sharded(mesh_of())), **OPTIONS)
+    texts["another model's"] = str(told.value)
+    network = sharded(mesh_of(), mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float16))
+    tithe.torch.attach(network, "onebit", optimizer=sgd(network), **OPTIONS)
+    with pytest.raises((ValueError, tithe.Error)) as told:
+        loss_of(network, rank, 0).backward()
+    texts["float16"] = str(told.value)
+    return texts
+
+
+def few_bits(rank, world, folder):
+    return {
+        "parts": parts(),
+        "trained": {
+            (case, where): trained(rank, case, where)
+            for case, where in (("adamw", "by mesh"), ("sgd", "by mesh"), ("sgd", "by replicas="))
+        },
+        "resumed": {case: resumed(f"{folder}/{case}", case) for case in CASES},
+        "refused": refusals(rank),
+    }
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    return run_ranks(4, few_bits, str(tmp_path_factory.mktemp("sharded")), timeout=500)
+
+
+def test_the_part_of_the_squares_that_is_the_gradients_own_is_known_by_shard(told):
+    for rank in told:
+        for median, least in rank["parts"]:
+            assert 0.9 < median <= 1 and least < 1
+
+
+def test_few_bits_train_and_replicas_stay_bit_identical(told):
+    for rank, mine in enumerate(told):
+        for name, (before, after, weights, plan) in mine["trained"].items():
+            assert after < 0.6 * before, name
+            assert weights == told[rank ^ 2]["trained"][name][2], name
+            assert ("(squares)" in plan) == (name[0] == "adamw")
+        assert mine["trained"]["sgd", "by mesh"][2] == mine["trained"]["sgd", "by replicas="][2]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_distributed_checkpoint_goes_on_bit_for_bit(told, case):
+    for rank in told:
+        whole, second = rank["resumed"][case]
+        assert second == whole
+    assert len({str(rank["resumed"][case][0][2]) for rank in told}) == 4  # what is kept is each rank's own
+
+
+def test_what_cannot_be_is_refused_with_the_cure(told):
+    for rank in told:
+        assert "has none of this model's parameters" in rank["refused"]["another model's"]
+        assert "reduce in float32 or bfloat16" in rank["refused"]["float16"]
