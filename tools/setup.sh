@@ -13,6 +13,9 @@
 #                                   .setup/rtl-venv with a linter and place and route
 #   tools/setup.sh jax              what tests of tithe.jax need: a virtual environment in .setup/jax-venv
 #   tools/setup.sh keras            what tests of tithe.keras need, with two backends, in .setup/keras-venv
+#   tools/setup.sh mxnet            what tests of MXNet need: a virtual environment in .setup/mxnet-venv
+#   tools/setup.sh deepspeed        DeepSpeed for its tests, in .setup/deepspeed-venv, with what .venv has
+#   tools/setup.sh tensorflow       TensorFlow under Keras, which no target asks for: .setup/tensorflow-venv
 #   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test asks: a virtual environment in
 #                                   .setup/nvrtc-venv
 #   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
@@ -33,6 +36,9 @@ packages_rtl_tools=(yosys)
 packages_docs=()
 packages_jax=()
 packages_keras=()
+packages_mxnet=()
+packages_deepspeed=()
+packages_tensorflow=()
 packages_nvrtc=()
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -45,8 +51,10 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | keras | nvrtc) declare -n list="packages_${group//-/_}" ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, keras, nvrtc)" ;;
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | keras | mxnet | deepspeed | tensorflow | nvrtc)
+      declare -n list="packages_${group//-/_}"
+      ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, keras, mxnet, deepspeed, tensorflow, nvrtc)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -92,13 +100,18 @@ for file in "${requirements[@]}"; do
   fi
 done
 
-# A virtual environment of its own, in .setup/NAME-venv.
-beside() { # name, list of packages
+# A virtual environment of its own, in .setup/NAME-venv; with the packages of .venv behind its own where `inner` is given.
+beside() { # name, list of packages, inner
   local stamp
   stamp=.setup/$1-$(cat "$2" <("$python" --version) | sha256sum | cut -c1-16)
   if [ ! -e "$stamp" ] || [ ! -x ".setup/$1-venv/bin/python" ]; then
     say "virtual environment in .setup/$1-venv, packages of $2"
     "$python" -m venv ".setup/$1-venv" || die "'$python -m venv' failed; on Debian the package is python3-venv"
+    if [ "${3:-}" = inner ]; then
+      local own
+      own=$(".setup/$1-venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+      .venv/bin/python -c 'import site; print(site.getsitepackages()[0])' >"$own/inner.pth"
+    fi
     ".setup/$1-venv/bin/python" -m pip install --disable-pip-version-check -q -r "$2" || die "pip could not install $2 (see above)"
     rm -f ".setup/$1"-????????????????
     touch "$stamp"
@@ -107,5 +120,10 @@ beside() { # name, list of packages
 case " $* " in *" rtl-tools "*) beside rtl rtl/requirements.txt ;; esac
 case " $* " in *" jax "*) beside jax tools/requirements_jax.txt ;; esac
 case " $* " in *" keras "*) beside keras tools/requirements_keras.txt ;; esac
+case " $* " in *" mxnet "*) beside mxnet tools/requirements_mxnet.txt ;; esac
+# It has no wheel, and asks torch what to build: nothing, and with the setuptools that is there.
+case " $* " in *" deepspeed "*) DS_BUILD_OPS=0 DS_ACCELERATOR=cpu PIP_NO_BUILD_ISOLATION=0 \
+  beside deepspeed tools/requirements_deepspeed.txt inner ;; esac
+case " $* " in *" tensorflow "*) beside tensorflow tools/requirements_tensorflow.txt ;; esac
 case " $* " in *" nvrtc "*) beside nvrtc tools/requirements_nvrtc.txt ;; esac
 case " $* " in *" docs "*) beside docs tools/requirements_docs.txt ;; esac

@@ -204,6 +204,33 @@ def local_steps(session):
     return [digest(outer), digest(alone), session.stats()["rounds"]]
 
 
+def resumes(session):
+    """Three steps, then three more: in the same session, and in another one that goes on from what was saved."""
+
+    def trained(session, params, state, steps):
+        optimizer = optax.chain(tithe.jax.average(session), optax.adam(0.01))
+        state = optimizer.init(params) if state is None else state
+
+        @jax.jit
+        def step(params, state, data):
+            updates, state = optimizer.update(jax.grad(loss_of)(params, data), state, params)
+            return optax.apply_updates(params, updates), state
+
+        for number in steps:
+            params, state = step(params, state, batch(RANK, number))
+        return jax.block_until_ready((params, state))
+
+    half = trained(session, parameters(), None, range(3))
+    saved = session.state()
+    whole, _ = trained(session, *half, range(3, 6))
+    os.environ["TITHE_FILE"] += "-again"
+    with tithe.Session.from_environment(**OPTIONS) as again:
+        again.restore(saved)
+        resumed, _ = trained(again, *half, range(3, 6))
+    left = sum(float(np.abs(session.residual(name, t["values"])).sum()) for name, t in session.tensor_stats().items())
+    return [digest(whole), digest(resumed), left]
+
+
 def refusals(session):
     texts = []
     for tree in ({"a": jnp.zeros(3, jnp.int32)}, {"b": {"c": jnp.zeros(3, jnp.complex64)}}):
@@ -222,7 +249,8 @@ def refusals(session):
 
 
 job = sys.argv[1]
-codec = {"exact": "fp32", "overlapped": "fp32", "local_steps": "fp32"}.get(job, "fp8")
-with tithe.Session.from_environment(codec=codec, min_values=0, timeout=20.0, patience=120.0) as session:
+codec = {"exact": "fp32", "overlapped": "fp32", "local_steps": "fp32", "resumes": "topk:ratio=0.1"}.get(job, "fp8")
+OPTIONS = {"codec": codec, "min_values": 0, "timeout": 20.0, "patience": 120.0}
+with tithe.Session.from_environment(**OPTIONS) as session:
     opened = session.state()
     print(json.dumps(globals()[job](session)))

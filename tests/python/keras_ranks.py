@@ -4,6 +4,9 @@
 import hashlib
 import json
 import os
+import pickle
+import time
+from pathlib import Path
 
 import tithe.keras  # isort: skip (before TensorFlow, which brings an OpenSSL of its own)
 
@@ -16,6 +19,7 @@ RANK = int(os.environ["RANK"])
 
 
 def network(width=16):
+    keras.utils.clear_session()  # variables' names begin anew, as in a process that begins
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [keras.layers.Input((width,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(1)]
@@ -28,13 +32,66 @@ def part(rank, steps=12):
     return x, np.tanh(x[:, :1] - x[:, 1:2])
 
 
-def fitted(session, epochs=1):
+def compiled(session, momentum=0.0):
     model = network()
     given = {"jit_compile": False} if keras.backend.backend() == "tensorflow" else {}
-    optimizer = tithe.keras.distributed(keras.optimizers.SGD(0.2), session)
+    optimizer = tithe.keras.distributed(keras.optimizers.SGD(0.2, momentum), session)
     model.compile(optimizer, "mse", **given)
-    told = model.fit(*part(RANK), batch_size=8, epochs=epochs, shuffle=False, verbose=0)
-    return model, told.history["loss"]
+    return model
+
+
+def fitted(session, epochs=1):
+    model = compiled(session)
+    return model, fit(model, epochs)
+
+
+def fit(model, epochs=1):
+    return model.fit(*part(RANK), batch_size=8, epochs=epochs, shuffle=False, verbose=0).history["loss"]
+
+
+class Plain:
+    """In a session's place: means by numpy over files. The sum of two ranks has one order."""
+
+    rounds = 0
+
+    def sync(self, arrays):
+        self.rounds += 1
+        mine, theirs = (Path(f"{MEET}-{self.rounds}-{rank}") for rank in (RANK, 1 - RANK))
+        values = {name: np.asarray(array) for name, array in arrays.items()}
+        part = mine.with_name(mine.name + ".part")
+        part.write_bytes(pickle.dumps(values))
+        part.rename(mine)
+        while not theirs.exists():
+            time.sleep(0.005)
+        for name, other in pickle.loads(theirs.read_bytes()).items():
+            values[name][...] = (values[name] + other) / 2
+
+    def wait(self, ticket):
+        pass
+
+    def commit(self):
+        pass
+
+
+def resumed():
+    """Two epochs in one session, and the second one again in another session and model."""
+    os.environ["TITHE_FILE"] = f"{MEET}-whole"
+    with tithe.Session.from_environment(codec="topk:ratio=0.1", **options) as session:
+        model = compiled(session, 0.5)
+        fit(model)
+        saved, weights = session.state(), model.get_weights()
+        optimizer = [keras.ops.convert_to_numpy(v) for v in model.optimizer.variables]
+        fit(model)
+    os.environ["TITHE_FILE"] = f"{MEET}-resumed"
+    with tithe.Session.from_environment(codec="topk:ratio=0.1", **options) as session:
+        session.restore(saved)
+        again = compiled(session, 0.5)
+        again.set_weights(weights)
+        again.optimizer.build(again.trainable_variables)
+        for variable, value in zip(again.optimizer.variables, optimizer, strict=True):
+            variable.assign(value)
+        fit(again)
+    return bits(model), bits(again)
 
 
 def bits(model):
@@ -76,6 +133,7 @@ def refusals(session):
     return texts
 
 
+MEET = os.environ["TITHE_FILE"]
 told = {"backend": keras.backend.backend()}
 options = {"timeout": 20.0, "patience": 120.0, "min_values": 0}
 with tithe.Session.from_environment(codec="fp32", **options) as session:
@@ -86,7 +144,9 @@ with tithe.Session.from_environment(codec="fp32", **options) as session:
         float(np.abs(a - b).max()) for a, b in zip(model.get_weights(), alone().get_weights(), strict=True)
     )
     told["refusals"] = refusals(session)
-os.environ["TITHE_FILE"] += "-lossy"
+told["plain"] = bits(fitted(Plain())[0])
+told["whole"], told["resumed"] = resumed()
+os.environ["TITHE_FILE"] = f"{MEET}-lossy"
 with tithe.Session.from_environment(codec="fp8", **options) as session:
     model, losses = fitted(session, epochs=5)
     told |= {"lossy": bits(model), "first": losses[0], "last": losses[-1]}

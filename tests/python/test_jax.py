@@ -77,6 +77,12 @@ def test_local_steps_exchange_how_far_parameters_moved(tmp_path):
     assert first[0] == first[1] and first[2] == 3
 
 
+def test_another_session_goes_on_from_a_saved_state_bit_for_bit(tmp_path):
+    first, second = run("resumes", tmp_path)
+    assert first[0] == first[1] == second[0] == second[1]
+    assert first[2] > 0 < second[2]
+
+
 def test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_first(tmp_path):
     """Backward stops at the first layer until they are: else this would end by its timeout, with False."""
     assert run("early", tmp_path) == [True, True]

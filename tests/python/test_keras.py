@@ -2,27 +2,13 @@
 """tithe.keras under model.fit in two processes. Keras lives in an environment of its own: tools/setup.sh keras."""
 
 import json
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
+from beside import ENVIRONMENT, python_of, run_beside
 
-import tithe
-
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".setup" / "keras-venv" / "bin" / "python"
-
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(tithe.__file__).parents[1]),
-    "JAX_PLATFORMS": "cpu",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "UCX_TLS": "tcp",
-    "UCX_NET_DEVICES": "lo",
-    "OMP_NUM_THREADS": "1",
-}
+PYTHON = python_of("keras")
 TENSORFLOW_FIRST = """
 import importlib.machinery, sys, types
 sys.modules["tensorflow"] = types.ModuleType("tensorflow")
@@ -33,46 +19,51 @@ import tithe.keras
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no Keras in {PYTHON}: run tools/setup.sh keras")
 
 
-def two_ranks(program, folder, backend):
+def on(backend, program, folder):
     """The last line that each of two ranks of a program prints."""
-    ranks = [
-        subprocess.Popen(
-            [PYTHON, ROOT / program],
-            env={
-                **ENVIRONMENT,
-                "KERAS_BACKEND": backend,
-                "KERAS_HOME": str(folder),
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "TITHE_FILE": str(folder / "meet"),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outs = [process.communicate(timeout=300) for process in ranks]
-    assert all(process.returncode == 0 for process in ranks), outs
-    return [(out.splitlines() or [""])[-1] for out, _ in outs]
+    settings = {
+        "KERAS_BACKEND": backend,
+        "KERAS_HOME": str(folder),
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    return run_beside("tensorflow" if backend == "tensorflow" else "keras", program, folder, **settings)
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_fit_trains_alike_on_both_ranks_as_one_process_does_on_both_ranks_data(tmp_path, backend):
-    first, second = map(json.loads, two_ranks("tests/python/keras_ranks.py", tmp_path, backend))
-    assert first["backend"] == backend
+@pytest.fixture(scope="module", params=["jax", "torch", "tensorflow"])
+def told(request, tmp_path_factory):
+    if request.param == "tensorflow" and not python_of("tensorflow").exists():
+        pytest.skip("TensorFlow is there for who asks: tools/setup.sh tensorflow")
+    folder = tmp_path_factory.mktemp(request.param)
+    ranks = [json.loads(said) for said in on(request.param, "tests/python/keras_ranks.py", folder)]
+    assert ranks[0]["backend"] == request.param
+    return ranks
+
+
+def test_fit_trains_alike_on_both_ranks_as_one_process_does_on_both_ranks_data(told):
+    first, second = told
     assert first["exact"] == second["exact"] and first["lossy"] == second["lossy"]
     assert first["rounds"] == 12 and first["off"] < 1e-5 and first["last"] < 0.7 * first["first"]
     assert len(first["keys"]) == 4 and all(any(key.endswith(path) for key in first["keys"]) for path in first["paths"])
     twice, built, whole, *sparse = first["refusals"]
     assert "averages already" in twice and "has been built for a model" in built and "int32" in whole
     assert [("IndexedSlices" in text, "'rows'" in text) for text in sparse] == [(True, True)] * (
-        backend == "tensorflow"
+        first["backend"] == "tensorflow"
     )
 
 
+def test_fit_equals_means_by_numpy_bit_for_bit(told):
+    for rank in told:
+        assert rank["exact"] == rank["plain"]
+
+
+def test_another_session_goes_on_from_a_saved_state_bit_for_bit(told):
+    first, second = told
+    assert first["whole"] == first["resumed"] == second["whole"] == second["resumed"]
+
+
 def test_the_example_trains(tmp_path):
-    said, _ = two_ranks("examples/train_keras.py", tmp_path, "torch")
+    said, _ = on("torch", "examples/train_keras.py", tmp_path)
     first, last, sent, dense = re.fullmatch(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", said).groups()
     assert float(last) < float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's all-reduces through the backend "tithe". An environment of its own: tools/setup.sh deepspeed."""
+
+import json
+import socket
+
+import pytest
+from beside import python_of, run_beside
+
+PYTHON = python_of("deepspeed")
+
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no DeepSpeed in {PYTHON}: run tools/setup.sh deepspeed")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    folder = tmp_path_factory.mktemp("deepspeed")
+    return [json.loads(said) for said in run_beside("deepspeed", "tests/python/deepspeed_ranks.py", folder, **meeting)]
+
+
+@pytest.mark.parametrize("stage", ["0", "1", "2"])
+def test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce(told, stage):
+    for rank in told:
+        assert rank[stage]["exact"] == rank[stage]["own"] == told[0][stage]["own"]
+        assert rank[stage]["rounds"] == 8  # a step's gradients are one bucket here
+
+
+@pytest.mark.parametrize("stage", ["0", "1", "2"])
+def test_a_lossy_codec_trains_alike_on_both_ranks(told, stage):
+    first, second = (rank[stage] for rank in told)
+    assert first["lossy"] == second["lossy"] != first["own"]
+    assert first["last"] < 0.9 * first["first"]
+    assert first["sent"] < 0.5 * first["dense"]
