@@ -67,30 +67,10 @@ module card_path #(
   parse #(
       .W(W)
   ) parser (
-      .clk(clk),
-      .rst(rst),
-      .s_data(s_axis_tdata),
-      .s_keep(s_axis_tkeep),
-      .s_last(s_axis_tlast),
-      .s_valid(takes),
-      .can_take(p_can_take),
-      .valid(p_valid),
-      .ready(p_ready),
-      .plain(p_plain),
-      .is_packed(p_packed),
-      .is_v6(p_v6),
-      .is_udp(p_udp),
-      .dscp(p_dscp),
-      .l3(p_l3),
-      .l4(p_l4),
-      .payload(p_payload),
-      .ip_end(p_end),
-      .ip_length(p_length),
-      .hop_word(p_hop),
-      .ip_checksum(p_ip_sum),
-      .l4_checksum(p_l4_sum),
-      .shim(p_shim),
-      .shim_checksum(p_shim_sum)
+      .clk(clk), .rst(rst), .s_data(s_axis_tdata), .s_keep(s_axis_tkeep), .s_last(s_axis_tlast), .s_valid(takes),
+      .can_take(p_can_take), .valid(p_valid), .ready(p_ready), .plain(p_plain), .is_packed(p_packed), .is_v6(p_v6),
+      .is_udp(p_udp), .dscp(p_dscp), .l3(p_l3), .l4(p_l4), .payload(p_payload), .ip_end(p_end), .ip_length(p_length),
+      .hop_word(p_hop), .ip_checksum(p_ip_sum), .l4_checksum(p_l4_sum), .shim(p_shim), .shim_checksum(p_shim_sum)
   );
 
   logic [W-1:0] raw_data, body_data;
@@ -101,44 +81,36 @@ module card_path #(
       .DEPTH(STORE / B),
       .ALWAYS_KEEP(1'b1)
   ) raw_store (
-      .clk(clk),
-      .rst(rst),
-      .s_data({s_axis_tlast, in_bytes, s_axis_tdata}),
-      .s_valid(takes),
-      .s_ready(raw_room),
-      .keep(1'b0),
-      .discard(1'b0),
-      .m_data({raw_last, raw_bytes, raw_data}),
-      .m_valid(raw_valid),
-      .m_ready(raw_ready)
+      .clk(clk), .rst(rst), .s_data({s_axis_tlast, in_bytes, s_axis_tdata}), .s_valid(takes), .s_ready(raw_room),
+      .keep(1'b0), .discard(1'b0), .m_data({raw_last, raw_bytes, raw_data}), .m_valid(raw_valid), .m_ready(raw_ready)
   );
   packet_fifo #(
       .N(BEAT_W),
       .DEPTH(64),
       .ALWAYS_KEEP(1'b1)
   ) body_store (
-      .clk(clk),
-      .rst(rst),
-      .s_data({s_axis_tlast, in_bytes, s_axis_tdata}),
-      .s_valid(takes),
-      .s_ready(body_room),
-      .keep(1'b0),
-      .discard(1'b0),
-      .m_data({body_last, body_bytes, body_data}),
-      .m_valid(body_valid),
+      .clk(clk), .rst(rst), .s_data({s_axis_tlast, in_bytes, s_axis_tdata}), .s_valid(takes), .s_ready(body_room),
+      .keep(1'b0), .discard(1'b0), .m_data({body_last, body_bytes, body_data}), .m_valid(body_valid),
       .m_ready(body_ready)
   );
 
-  // ---- The judge: reads a frame once, gives its payload to the engine, sums, and decides.
-  typedef enum logic [2:0] {WAITS, READS, ENGINE, SUMS, DECIDES, RESTS} judge_t;
+  // ---- The reader reads a frame once, gives its payload to the engine, and sums; the judge waits for what the engine
+  // makes of it, and decides. So the next frame is read while the engine still has this one.
+  typedef struct packed {
+    logic v6, udp, wanted, exact, literal;
+    logic [6:0] bound;
+    logic [7:0] l3, l4, payload;
+    logic [15:0] ip_end, ip_length, hop, ip_sum, l4_sum, shim_sum;
+    logic [31:0] shim;
+  } frame_t;
+  frame_t r, j;  // the reader's, the judge's
+  typedef enum logic [2:0] {WAITS, READS, SETTLES, HANDS, RESTS} reader_t;
+  typedef enum logic [1:0] {FREE, ENGINE, SUMS, DECIDES} judge_t;
+  reader_t reader;
   judge_t judge;
-  logic wanted, v6, udp, frame_ended, is_cut, feeds_any, engine_done;
-  logic [7:0] l3, l4, payload, first;
-  logic [15:0] ip_end, ip_length, hop, ip_sum, l4_sum, shim_sum, at;
-  logic [31:0] shim;
-  logic [2:0] settle;
-  logic now_exact, now_literal;  // of this frame
-  logic [6:0] now_bound;
+  logic frame_ended, is_cut, feeds_any, settled;
+  logic [7:0] first;
+  logic [15:0] at;
 
   // Of the beat in front: which bytes count in which sum, and which go to the engine.
   logic [W-1:0] head_masked, pay_masked, feed_data;
@@ -147,8 +119,8 @@ module card_path #(
   logic [15:0] here;
   logic [LEN_W-1:0] feed_from, feed_to;
   logic feed_last, feed_any, feed_ready, reads, past_end;
-  assign addresses = {8'b0, l3} + (v6 ? 16'd8 : 16'd12);
-  assign addresses_end = {8'b0, l3} + (v6 ? 16'd40 : 16'd20);
+  assign addresses = {8'b0, r.l3} + (r.v6 ? 16'd8 : 16'd12);
+  assign addresses_end = {8'b0, r.l3} + (r.v6 ? 16'd40 : 16'd20);
 
   always_comb begin
     head_masked = '0;
@@ -156,24 +128,24 @@ module card_path #(
     here = at;
     for (int i = 0; i < B; i++) begin
       here = at + 16'(i);
-      if ((here >= addresses && here < addresses_end) || (here >= {8'b0, l4} && here < {8'b0, payload}))
+      if ((here >= addresses && here < addresses_end) || (here >= {8'b0, r.l4} && here < {8'b0, r.payload}))
         head_masked[8*i+:8] = body_data[8*i+:8];
-      if (here >= {8'b0, payload} && here < ip_end) pay_masked[8*i+:8] = body_data[8*i+:8];
-      feed_mask[i] = here >= {8'b0, first} && here < ip_end && LEN_W'(i) < body_bytes;
+      if (here >= {8'b0, r.payload} && here < r.ip_end) pay_masked[8*i+:8] = body_data[8*i+:8];
+      feed_mask[i] = here >= {8'b0, first} && here < r.ip_end && LEN_W'(i) < body_bytes;
     end
     feed_from = '0;
     for (int i = B - 1; i >= 0; i--) if (feed_mask[i]) feed_from = LEN_W'(i);
     feed_to = '0;
     for (int i = 0; i < B; i++) if (feed_mask[i]) feed_to = LEN_W'(i + 1);
     feed_any = |feed_mask;
-    past_end = ip_end <= at + 16'(body_bytes);
+    past_end = r.ip_end <= at + 16'(body_bytes);
     feed_last = past_end || body_last;
     feed_data = '0;
     for (int i = 0; i < B; i++) if (feed_mask[i]) feed_data[8*i+:8] = body_data[8*i+:8];
     feed_data = feed_data >> {feed_from, 3'b0};
   end
-  assign reads = judge == READS && body_valid && (feed_ready || !feed_any);
-  assign body_ready = reads || judge == RESTS;
+  assign reads = reader == READS && body_valid && (feed_ready || !feed_any);
+  assign body_ready = reads || reader == RESTS;
 
   // The payload without the headers, to the engine.
   logic [W-1:0] fed_data, made_data;
@@ -183,22 +155,30 @@ module card_path #(
   align #(
       .W(W)
   ) payload_to_beats (
-      .clk(clk),
-      .rst(rst),
-      .in_data({{(8 * ((W > 256) ? W / 128 : 2)) {1'b0}}, feed_data}),
-      .in_bytes(feed_to - feed_from),
-      .in_last(feed_last),
-      .in_info(17'b0),
-      .in_valid(judge == READS && body_valid && feed_any),
-      .in_ready(feed_ready),
-      .out_data(fed_data),
-      .out_keep(fed_keep),
-      .out_last(fed_last),
-      .out_info(fed_info),
-      .out_valid(fed_valid),
-      .out_ready(fed_ready)
+      .clk(clk), .rst(rst), .in_data({{(8 * ((W > 256) ? W / 128 : 2)) {1'b0}}, feed_data}),
+      .in_bytes(feed_to - feed_from), .in_last(feed_last), .in_info(17'b0),
+      .in_valid(reader == READS && body_valid && feed_any), .in_ready(feed_ready), .out_data(fed_data),
+      .out_keep(fed_keep), .out_last(fed_last), .out_info(fed_info), .out_valid(fed_valid), .out_ready(fed_ready)
   );
-  wire logic unused = &{1'b0, fed_info};
+  // What the engine is told with a payload's first beat, which comes here three cycles after the reader had it.
+  logic [23:0] told;
+  logic told_room, told_valid;
+  packet_fifo #(
+      .N(24),
+      .DEPTH(8),
+      .ALWAYS_KEEP(1'b1)
+  ) told_store (
+      .clk(clk), .rst(rst), .s_data(UNPACKS ? {r.shim[23:16], r.shim[15:0]} : {16'b0, r.literal, r.bound}),
+      .s_valid(reads && feed_any && !feeds_any), .s_ready(told_room), .keep(1'b0), .discard(1'b0), .m_data(told),
+      .m_valid(told_valid), .m_ready(fed_valid && fed_ready && fed_last)
+  );
+  wire logic unused = &{1'b0, fed_info, told_room};
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    assert (rst || told_room);
+    assert (rst || !fed_valid || told_valid);
+  end
+`endif
 
   logic exact, bad;
   if (UNPACKS) begin : unpacks
@@ -212,7 +192,7 @@ module card_path #(
         .s_axis_tvalid(fed_valid),
         .s_axis_tready(fed_ready),
         .s_axis_tlast(fed_last),
-        .s_axis_tuser({shim[23:16], shim[15:0]}),
+        .s_axis_tuser(told),
         .m_axis_tdata(made_data),
         .m_axis_tkeep(made_keep),
         .m_axis_tvalid(made_valid),
@@ -228,8 +208,8 @@ module card_path #(
     ) engine (
         .clk(clk),
         .rst(rst),
-        .cfg_literal(now_literal),
-        .cfg_bound(now_bound),
+        .cfg_literal(told[7]),
+        .cfg_bound(told[6:0]),
         .s_axis_tdata(fed_data),
         .s_axis_tkeep(fed_keep),
         .s_axis_tvalid(fed_valid),
@@ -243,20 +223,22 @@ module card_path #(
         .m_axis_tuser({exact, same_bytes})
     );
     assign bad = 1'b0;
-    wire logic unused_here = &{1'b0, same_bytes, shim[23]};
+    wire logic unused_here = &{1'b0, same_bytes, told[23:8], r.shim[23]};
   end
 
   logic [LEN_W-1:0] made_bytes;
   logic [B-1:0] made_end;
-  logic made_room, keeps, discards, made_takes, is_exact, is_bad;
+  logic made_room, made_open, keeps, discards, made_takes, is_exact, is_bad;
   logic [15:0] made_total;
+  logic [1:0] made_done;  // cycles since the last beat of what the engine made; no more is taken until it is judged
+  assign made_open = made_done == 2'd0;
   always_comb begin
     made_end = made_keep & ~(made_keep >> 1);
     made_bytes = '0;
     for (int i = 0; i < B; i++) if (made_end[i]) made_bytes = made_bytes | LEN_W'(i + 1);
   end
-  assign made_ready = made_room;
-  assign made_takes = made_valid && made_room;
+  assign made_ready = made_room && made_open;
+  assign made_takes = made_valid && made_ready;
 
   logic [W-1:0] coded_data;
   logic [LEN_W-1:0] coded_bytes;
@@ -265,79 +247,52 @@ module card_path #(
       .N(BEAT_W),
       .DEPTH(STORE / B)
   ) coded_store (
-      .clk(clk),
-      .rst(rst),
-      .s_data({made_last, made_bytes, made_data}),
-      .s_valid(made_valid),
-      .s_ready(made_room),
-      .keep(keeps),
-      .discard(discards),
-      .m_data({coded_last, coded_bytes, coded_data}),
-      .m_valid(coded_valid),
-      .m_ready(coded_ready)
+      .clk(clk), .rst(rst), .s_data({made_last, made_bytes, made_data}), .s_valid(made_valid && made_open),
+      .s_ready(made_room), .keep(keeps), .discard(discards), .m_data({coded_last, coded_bytes, coded_data}),
+      .m_valid(coded_valid), .m_ready(coded_ready)
   );
 
   // Sums, each folded to 16 bits.
-  logic [15:0] head_sum, pay_sum, made_sum;
+  logic [15:0] head_sum, pay_sum, made_sum, j_head, j_pay, j_made, j_total;
   logic clears;
   checksum #(.W(W)) of_head (.clk(clk), .clear(clears), .data(head_masked), .valid(reads), .sum(head_sum));
   checksum #(.W(W)) of_payload (.clk(clk), .clear(clears), .data(pay_masked), .valid(reads), .sum(pay_sum));
-  checksum #(.W(W)) of_made (.clk(clk), .clear(clears), .data(made_data), .valid(made_takes), .sum(made_sum));
-
-  function automatic logic [15:0] plus(input logic [15:0] a, input logic [15:0] b);
-    logic [16:0] s;
-    s = {1'b0, a} + {1'b0, b};
-    plus = s[15:0] + {15'b0, s[16]};
-  endfunction
+  checksum #(.W(W)) of_made (
+      .clk(clk), .clear(keeps || discards || rst), .data(made_data), .valid(made_takes), .sum(made_sum)
+  );
 
   // What the other form of the frame has, in steps.
-  logic [15:0] l4_bytes, new_l4_bytes, new_ip_length, new_hop, new_ip_sum, new_l4_sum, received, rebuilt, header_bytes;
-  logic [7:0] protocol, new_protocol;
+  logic [15:0] new_l4_bytes, new_ip_length, new_hop, new_ip_sum, new_l4_sum, pay_bytes;
   logic [31:0] new_shim;
-  logic no_sum, checks, shorter, flags_right;
-  assign protocol = v6 ? hop[15:8] : hop[7:0];
-  assign new_protocol = UNPACKS ? (udp ? 8'd17 : 8'd6) : (udp ? 8'd254 : 8'd253);
-  assign no_sum = udp && !v6 && l4_sum == 16'd0;
-  assign header_bytes = {8'b0, payload - l4};
-  assign checks = no_sum || received == 16'hffff;
-  assign new_shim = {7'b0001000, now_exact, now_literal, now_bound, ip_end - {8'b0, payload}};
-  assign flags_right = shim[31:25] == 7'b0001000 && shim[22:16] != 7'd0 && shim[22:16] <= 7'd100;
-  assign shorter = made_total + 16'(SHIM) < ip_end - {8'b0, payload};
-
-  always_ff @(posedge clk) begin
-    l4_bytes <= ip_end - {8'b0, l4};
-    new_l4_bytes <= header_bytes + made_total + (UNPACKS ? 16'd0 : 16'(SHIM));
-    received <= plus(plus(head_sum, pay_sum), plus({8'b0, protocol}, l4_bytes));
-    new_ip_length <= ip_length - l4_bytes + new_l4_bytes;
-    new_hop <= v6 ? {new_protocol, hop[7:0]} : {hop[15:8], new_protocol};
-    new_ip_sum <= ~plus(plus(~ip_sum, plus(~ip_length, new_ip_length)), plus(~{8'b0, protocol}, {8'b0, new_protocol}));
-    rebuilt <= plus(
-        plus(plus(head_sum, ~l4_sum), plus(made_sum, {8'b0, new_protocol})),
-        plus(plus(new_l4_bytes, udp ? plus(~l4_bytes, new_l4_bytes) : 16'd0),
-             UNPACKS ? 16'd0 : plus(plus(new_shim[31:16], new_shim[15:0]), l4_sum))
-    );
-    new_l4_sum <= (udp && rebuilt == 16'hffff) ? 16'hffff : ~rebuilt;
-    if (UNPACKS && shim[24]) new_l4_sum <= shim_sum;
-    else if (no_sum) new_l4_sum <= 16'd0;
-  end
+  logic checks, shorter, flags_right;
+  assign pay_bytes = j.ip_end - {8'b0, j.payload};
+  assign new_shim = {7'b0001000, j.exact, j.literal, j.bound, pay_bytes};
+  assign flags_right = j.shim[31:25] == 7'b0001000 && j.shim[22:16] != 7'd0 && j.shim[22:16] <= 7'd100;
+  new_header #(
+      .UNPACKS(UNPACKS)
+  ) other_form (
+      .clk(clk), .v6(j.v6), .udp(j.udp), .l4(j.l4), .payload(j.payload),
+      .ip_end(j.ip_end), .ip_length(j.ip_length), .hop(j.hop), .ip_sum(j.ip_sum), .l4_sum(j.l4_sum),
+      .new_shim(new_shim), .shim_sum({j.shim[24], j.shim_sum}), .made_total(j_total),
+      .head_sum(j_head), .pay_sum(j_pay), .made_sum(j_made), .checks(checks),
+      .new_l4_bytes(new_l4_bytes), .new_ip_length(new_ip_length), .new_hop(new_hop), .new_ip_sum(new_ip_sum),
+      .new_l4_sum(new_l4_sum)
+  );
 
   // The verdict waits here for the frame to leave.
   logic verdict_valid, verdict_ready, verdict_changes, verdict_drops;
-  logic changes, drops;
+  logic j_cut, j_changes, j_shorter, changes, right;
+  logic [2:0] step;
   always_comb begin
-    changes = wanted && !is_cut && checks;
-    drops = 1'b0;
-    if (UNPACKS) begin
-      if (is_bad || !feeds_any || !flags_right || made_total != shim[15:0]) changes = 1'b0;
-      drops = wanted && !changes;
-    end else begin
-      if (!shorter || (now_exact ? !is_exact : ip_end[1:0] != payload[1:0])) changes = 1'b0;
-    end
+    shorter = made_total + 16'(SHIM) < pay_bytes;
+    if (UNPACKS) right = !is_bad && flags_right && made_total == j.shim[15:0];
+    else right = shorter && (j.exact ? is_exact : j.ip_end[1:0] == j.payload[1:0]);
+    changes = !j_cut && checks && right;  // in state ENGINE
   end
-  assign p_ready = judge == WAITS;
-  assign clears = judge == WAITS;
-  assign keeps = judge == DECIDES && !verdict_valid && changes;
-  assign discards = judge == DECIDES && !verdict_valid && !changes;
+  assign p_ready = reader == WAITS;
+  assign clears = reader == WAITS;
+  assign keeps = judge == ENGINE && (&made_done) && (&step) && changes;
+  assign discards = judge == ENGINE && (&made_done) && (&step) && !changes;
 
   logic chosen;
   always_comb begin
@@ -356,28 +311,19 @@ module card_path #(
     {ev_passed, ev_packed, ev_inexact, ev_grown, ev_dropped} <= 5'b0;
     if (made_takes) begin
       made_total <= made_total + 16'(made_bytes);
-      if (made_last) begin
-        engine_done <= 1'b1;
-        is_exact <= exact;
-        is_bad <= bad;
-      end
+      if (made_last) {is_exact, is_bad} <= {exact, bad};
     end
+    if ((made_takes && made_last) || (!made_open && !(&made_done))) made_done <= made_done + 1'b1;
     if (verdict_ready) verdict_valid <= 1'b0;
-    case (judge)
+
+    case (reader)
       WAITS: begin
         at <= 16'd0;
-        frame_ended <= 1'b0;
-        is_cut <= 1'b0;
-        feeds_any <= 1'b0;
-        engine_done <= 1'b0;
-        made_total <= 16'd0;
-        settle <= 3'd0;
-        {v6, udp, l3, l4, payload, ip_end} <= {p_v6, p_udp, p_l3, p_l4, p_payload, p_end};
-        {ip_length, hop, ip_sum, l4_sum, shim, shim_sum} <= {p_length, p_hop, p_ip_sum, p_l4_sum, p_shim, p_shim_sum};
+        {frame_ended, is_cut, feeds_any, settled} <= 4'b0;
+        r <= {p_v6, p_udp, chosen, cfg_exact, cfg_literal, cfg_bound, p_l3, p_l4, p_payload,
+              p_end, p_length, p_hop, p_ip_sum, p_l4_sum, p_shim_sum, p_shim};  // in frame_t's order
         first <= p_payload + (UNPACKS ? 8'(SHIM) : 8'd0);
-        wanted <= chosen;
-        {now_exact, now_literal, now_bound} <= {cfg_exact, cfg_literal, cfg_bound};
-        if (p_valid) judge <= chosen ? READS : DECIDES;
+        if (p_valid) reader <= chosen ? READS : HANDS;
       end
       READS:
       if (reads) begin
@@ -386,37 +332,59 @@ module card_path #(
         if (body_last) frame_ended <= 1'b1;
         if (feed_last) begin
           is_cut <= !past_end;
-          judge <= (feeds_any || feed_any) ? ENGINE : SUMS;
+          reader <= SETTLES;
         end
       end
-      ENGINE: if (engine_done) judge <= SUMS;
-      SUMS: begin
-        settle <= settle + 3'd1;
-        if (&settle) judge <= DECIDES;
+      SETTLES: begin  // the sums
+        settled <= 1'b1;
+        if (settled) reader <= HANDS;
       end
-      DECIDES:
+      HANDS: if (judge == FREE) reader <= frame_ended ? WAITS : RESTS;
+      default: if (body_valid && body_last) reader <= WAITS;
+    endcase
+
+    step <= (&step) ? step : step + 1'b1;
+    case (judge)
+      FREE: begin
+        {j, j_cut, j_head, j_pay} <= {r, is_cut, head_sum, pay_sum};
+        j_total <= 16'd0;
+        {j_changes, j_shorter} <= 2'b0;
+        step <= 3'd0;
+        if (reader == HANDS) judge <= feeds_any ? ENGINE : r.wanted ? SUMS : DECIDES;
+      end
+      ENGINE:
+      if (keeps || discards) begin
+        {j_changes, j_shorter} <= {changes, shorter};
+        {j_total, j_made} <= {made_total, made_sum};
+        made_total <= 16'd0;
+        made_done <= 2'd0;
+        step <= 3'd0;
+        judge <= SUMS;
+      end
+      SUMS: if (&step) judge <= DECIDES;
+      default:
       if (!verdict_valid) begin
         verdict_valid <= 1'b1;
-        verdict_changes <= changes;
-        verdict_drops <= drops;
-        ev_packed <= changes;
-        ev_dropped <= drops;
-        ev_passed <= !changes && !drops;
-        ev_grown <= !UNPACKS && wanted && !is_cut && checks && !changes && !shorter;
-        ev_inexact <= !UNPACKS && wanted && !is_cut && checks && !changes && shorter;
-        {out_l3, out_l4, out_payload} <= {l3, l4, payload};
-        out_v6 <= v6;
-        out_udp <= udp;
+        verdict_changes <= j_changes;
+        verdict_drops <= UNPACKS && j.wanted && !j_changes;
+        ev_packed <= j_changes;
+        ev_dropped <= UNPACKS && j.wanted && !j_changes;
+        ev_passed <= !j_changes && !(UNPACKS && j.wanted);
+        ev_grown <= !UNPACKS && j.wanted && !j_cut && checks && !j_changes && !j_shorter;
+        ev_inexact <= !UNPACKS && j.wanted && !j_cut && checks && !j_changes && j_shorter;
+        {out_l3, out_l4, out_payload, out_v6, out_udp} <= {j.l3, j.l4, j.payload, j.v6, j.udp};
         {out_ip_length, out_hop, out_ip_sum, out_l4_sum, out_l4_bytes} <=
             {new_ip_length, new_hop, new_ip_sum, new_l4_sum, new_l4_bytes};
-        out_shim <= {new_shim, l4_sum, 16'd0};
-        judge <= frame_ended ? WAITS : RESTS;
+        out_shim <= {new_shim, j.l4_sum, 16'd0};
+        judge <= FREE;
       end
-      default: if (body_valid && body_last) judge <= WAITS;
     endcase
     if (rst) begin
-      judge <= WAITS;
+      reader <= WAITS;
+      judge <= FREE;
       verdict_valid <= 1'b0;
+      made_total <= 16'd0;
+      made_done <= 2'd0;
     end
   end
 
@@ -424,38 +392,14 @@ module card_path #(
       .W(W),
       .HAS_SHIM(!UNPACKS)
   ) leaves (
-      .clk(clk),
-      .rst(rst),
-      .verdict_valid(verdict_valid),
-      .verdict_ready(verdict_ready),
-      .verdict_changes(verdict_changes),
-      .verdict_drops(verdict_drops),
-      .out_v6(out_v6),
-      .out_udp(out_udp),
-      .l3(out_l3),
-      .l4(out_l4),
-      .payload(out_payload),
-      .out_ip_length(out_ip_length),
-      .out_hop(out_hop),
-      .out_ip_sum(out_ip_sum),
-      .out_l4_sum(out_l4_sum),
-      .out_l4_bytes(out_l4_bytes),
-      .out_shim(out_shim),
-      .raw_data(raw_data),
-      .raw_bytes(raw_bytes),
-      .raw_last(raw_last),
-      .raw_valid(raw_valid),
-      .raw_ready(raw_ready),
-      .coded_data(coded_data),
-      .coded_bytes(coded_bytes),
-      .coded_last(coded_last),
-      .coded_valid(coded_valid),
-      .coded_ready(coded_ready),
-      .m_axis_tdata(m_axis_tdata),
-      .m_axis_tkeep(m_axis_tkeep),
-      .m_axis_tvalid(m_axis_tvalid),
-      .m_axis_tready(m_axis_tready),
-      .m_axis_tlast(m_axis_tlast)
+      .clk(clk), .rst(rst), .verdict_valid(verdict_valid), .verdict_ready(verdict_ready),
+      .verdict_changes(verdict_changes), .verdict_drops(verdict_drops), .out_v6(out_v6), .out_udp(out_udp),
+      .l3(out_l3), .l4(out_l4), .payload(out_payload), .out_ip_length(out_ip_length), .out_hop(out_hop),
+      .out_ip_sum(out_ip_sum), .out_l4_sum(out_l4_sum), .out_l4_bytes(out_l4_bytes), .out_shim(out_shim),
+      .raw_data(raw_data), .raw_bytes(raw_bytes), .raw_last(raw_last), .raw_valid(raw_valid), .raw_ready(raw_ready),
+      .coded_data(coded_data), .coded_bytes(coded_bytes), .coded_last(coded_last), .coded_valid(coded_valid),
+      .coded_ready(coded_ready), .m_axis_tdata(m_axis_tdata), .m_axis_tkeep(m_axis_tkeep),
+      .m_axis_tvalid(m_axis_tvalid), .m_axis_tready(m_axis_tready), .m_axis_tlast(m_axis_tlast)
   );
 endmodule
 

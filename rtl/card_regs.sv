@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The card's registers over AXI4-Lite: 32 bits each, written whole. docs/card.md has the map. A write that is refused
 // (no such register, read only, a bound outside 1..100) changes nothing and is answered with SLVERR.
+// Counters have 64 bits: reading one's lower half keeps its upper half of that cycle, which is read next.
 `default_nettype none
 
 module card_regs #(
-    parameter int W = 256
+    parameter int W = 256,
+    parameter bit [63:0] COUNTS_BEGIN = 64'd0  // another begin is for the bench
 ) (
     input wire logic clk,
     input wire logic rst,
@@ -36,9 +38,10 @@ module card_regs #(
     input wire logic [13:0] bytes_out
 );
   localparam logic [1:0] OKAY = 2'b00, SLVERR = 2'b10;
-  logic [31:0] counts[14];  // by direction: five events, bytes in, bytes out
+  logic [63:0] counts[14], count;  // by direction: five events, bytes in, bytes out
+  logic [31:0] upper_half;
 
-  logic writes, reads, known;
+  logic writes, reads, known, is_count;
   logic [31:0] control, value;
   assign writes = s_axil_awvalid && s_axil_wvalid && !s_axil_bvalid;
   assign s_axil_awready = writes;
@@ -49,15 +52,18 @@ module card_regs #(
 
   always_comb begin
     known = s_axil_araddr[1:0] == 2'b00;
+    is_count = known && s_axil_araddr >= 8'h20 && s_axil_araddr < 8'h58;
+    count = counts[is_count ? 4'((s_axil_araddr - 8'h20) >> 2) : 4'd0];
     value = 32'b0;
     case (s_axil_araddr)
       8'h00: value = 32'h494e4331;  // INC1
       8'h04: value = 32'(W);
       8'h08: value = control;
       8'h0c: value = {16'b0, cfg_least};
+      8'h58: value = upper_half;
       default: begin
-        if (s_axil_araddr >= 8'h20 && s_axil_araddr < 8'h58 && known) value = counts[4'((s_axil_araddr - 8'h20) >> 2)];
-        else known = 1'b0;
+        value = count[31:0];
+        known = is_count;
       end
     endcase
   end
@@ -84,11 +90,12 @@ module card_regs #(
       s_axil_rvalid <= 1'b1;
       s_axil_rdata <= value;
       s_axil_rresp <= known ? OKAY : SLVERR;
+      if (is_count) upper_half <= count[63:32];
     end
     for (int d = 0; d < 2; d++) begin
-      for (int i = 0; i < 5; i++) if (events[5*d+i]) counts[7*d+i] <= counts[7*d+i] + 32'd1;
-      counts[7*d+5] <= counts[7*d+5] + {25'b0, bytes_in[7*d+:7]};
-      counts[7*d+6] <= counts[7*d+6] + {25'b0, bytes_out[7*d+:7]};
+      for (int i = 0; i < 5; i++) if (events[5*d+i]) counts[7*d+i] <= counts[7*d+i] + 64'd1;
+      counts[7*d+5] <= counts[7*d+5] + {57'b0, bytes_in[7*d+:7]};
+      counts[7*d+6] <= counts[7*d+6] + {57'b0, bytes_out[7*d+:7]};
     end
     if (rst) begin
       s_axil_bvalid <= 1'b0;
@@ -99,7 +106,8 @@ module card_regs #(
       cfg_bound <= 7'd10;
       cfg_dscp <= 6'd10;
       cfg_least <= 16'd64;
-      for (int i = 0; i < 14; i++) counts[i] <= 32'd0;
+      upper_half <= 32'd0;
+      for (int i = 0; i < 14; i++) counts[i] <= COUNTS_BEGIN;
     end
   end
 endmodule

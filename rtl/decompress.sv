@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `compress` writes, back to the packet's bytes. How many there are, bound and mode come with a packet's first
 // beat. Damaged packets end with tuser 1 on their last beat and are never longer than that length.
-// Latency, from a lone group's beat to the beat that carries its values, in enabled cycles: 11 at 256 and 512 bits,
-// 10 at 128, 9 at 64 (to the first of the group's beats).
+// Latency, from a lone group's beat to the beat that carries its values, in enabled cycles: 14 at 256 and 512 bits,
+// 13 at 128, 12 at 64 (to the first of the group's beats).
 `default_nettype none
 
 module decompress #(
@@ -31,13 +31,17 @@ module decompress #(
     output logic m_axis_tuser  // with tlast: the packet is damaged
 );
   logic en, valid0;
-  logic [LEVELS+3:0] valid;
+  logic [LEVELS+4:0] valid;
 
+  // One behind the other: cut, to the front, tags off, to the lanes, to values.
+  localparam int FRONT_W = 32 * TREE + 16;
+  localparam int TOLD_W = 9 * GROUPS + 3 * LANES + 2;
   logic [WINDOW-1:0] window;
   logic [START_W*GROUPS-1:0] start;
-  logic [2*LANES-1:0] tags0;
-  logic [3*LANES-1:0] sizes0, x_bytes0;
-  logic [7:0] shift1_0, shift2_0;
+  logic [GROUPS-1:0] has_tags;
+  logic [8*GROUPS-1:0] has_value;
+  logic [3*LANES-1:0] x_bytes0;
+  logic [7:0] shift1_0, shift2_0, shift1, shift2;
   logic last0, bad0;
   burst_buffer #(
       .W(W)
@@ -53,8 +57,8 @@ module decompress #(
       .en(en),
       .window(window),
       .start(start),
-      .tags(tags0),
-      .sizes(sizes0),
+      .has_tags(has_tags),
+      .has_value(has_value),
       .x_bytes(x_bytes0),
       .shift1(shift1_0),
       .shift2(shift2_0),
@@ -64,57 +68,91 @@ module decompress #(
   );
 
   always_ff @(posedge clk) begin
-    if (en) valid <= {valid[LEVELS+2:0], valid0};
+    if (en) valid <= {valid[LEVELS+3:0], valid0};
     if (rst) valid <= '0;
   end
 
-  // The values' bytes to the front, then to their lanes.
-  logic [W-1:0] front, lanes;
-  logic [3*LANES-1:0] sizes2;
-  pipe #(
-      .N(3 * LANES),
-      .DEPTH(2)
-  ) with_extract (
-      .clk(clk),
-      .en (en),
-      .in (sizes0),
-      .out(sizes2)
-  );
-  for (genvar g = 0; g < GROUPS; g++) begin : group
+  logic [FRONT_W*GROUPS-1:0] front;
+  for (genvar g = 0; g < GROUPS; g++) begin : group_front
     extract #(
         .IN_W(WINDOW),
-        .OUT_W(32 * TREE),
+        .OUT_W(FRONT_W),
         .START_W(START_W)
     ) to_front (
         .clk(clk),
         .en(en),
         .data(window),
         .start(start[START_W*g+:START_W]),
-        .out(front[32*TREE*g+:32*TREE])
+        .out(front[FRONT_W*g+:FRONT_W])
     );
+  end
+  logic [TOLD_W-1:0] told;
+  pipe #(
+      .N(TOLD_W),
+      .DEPTH(2)
+  ) with_extract (
+      .clk(clk),
+      .en (en),
+      .in ({has_tags, has_value, x_bytes0, last0, bad0}),
+      .out(told)
+  );
+  pipe #(
+      .N(16),
+      .DEPTH(LEVELS + 3)
+  ) shifts (
+      .clk(clk),
+      .en (en),
+      .in ({shift1_0, shift2_0}),
+      .out({shift1, shift2})
+  );
+
+  logic [W-1:0] packed_lanes, lanes;
+  logic [2*LANES-1:0] tags3;
+  logic [3*LANES-1:0] sizes3, x_bytes3;
+  logic last3, bad3;
+  tag_decoder #(
+      .W(W)
+  ) decoder (
+      .clk(clk),
+      .rst(rst),
+      .en(en),
+      .in_valid(valid[1]),
+      .in_front(front),
+      .in_has_tags(told[TOLD_W-1-:GROUPS]),
+      .in_has_value(told[3*LANES+2+:8*GROUPS]),
+      .in_x_bytes(told[2+:3*LANES]),
+      .in_last(told[1]),
+      .in_bad(told[0]),
+      .data(packed_lanes),
+      .tags(tags3),
+      .sizes(sizes3),
+      .x_bytes(x_bytes3),
+      .last(last3),
+      .bad(bad3)
+  );
+
+  for (genvar g = 0; g < GROUPS; g++) begin : group
     split_tree #(
         .LANES(TREE)
     ) to_lanes (
         .clk(clk),
         .en(en),
-        .data(front[32*TREE*g+:32*TREE]),
-        .lane_bytes(sizes2[3*TREE*g+:3*TREE]),
+        .data(packed_lanes[32*TREE*g+:32*TREE]),
+        .lane_bytes(sizes3[3*TREE*g+:3*TREE]),
         .lane_data(lanes[32*TREE*g+:32*TREE])
     );
   end
-
   logic [2*LANES-1:0] tags;
   logic [3*LANES-1:0] x_bytes, x_bytes_out;
-  logic [7:0] shift1, shift2;
   logic last, bad, last_out, bad_out;
   pipe #(
-      .N(5 * LANES + 18),
-      .DEPTH(LEVELS + 2)
+      .N(5 * LANES + 2),
+      .DEPTH(LEVELS)
   ) with_tree (
       .clk(clk),
       .en (en),
-      .in ({tags0, x_bytes0, shift1_0, shift2_0, last0, bad0}),
-      .out({tags, x_bytes, shift1, shift2, last, bad})
+      .in ({tags3, x_bytes3, last3, bad3}),
+      .out({tags, x_bytes, last, bad})
   );
 
   // The decompression units.
@@ -148,14 +186,14 @@ module decompress #(
     assign n = x_bytes_out[3*i+:3];
     assign keep[4*i+:4] = {n[2], n[2] || n == 3'd3, n[2] || n[1], n != 3'd0};
   end
-  assign en = out_ready || !valid[LEVELS+3];
+  assign en = out_ready || !valid[LEVELS+4];
   axis_skid #(
       .N(W + B + 2)
   ) out_skid (
       .clk(clk),
       .rst(rst),
       .s_data({bad_out, last_out, keep, x}),
-      .s_valid(valid[LEVELS+3]),
+      .s_valid(valid[LEVELS+4]),
       .s_ready(out_ready),
       .m_data({m_axis_tuser, m_axis_tlast, m_axis_tkeep, m_axis_tdata}),
       .m_valid(m_axis_tvalid),

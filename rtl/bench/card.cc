@@ -94,7 +94,7 @@ void registers(Rig& rig) {
   BENCH_CHECK(rig.read(0x00) == 0x494e4331U && rig.read(0x04) == 8 * kBeat);
   BENCH_CHECK(rig.read(0x08) == (10U << 16 | 10U << 8 | 3U) && rig.read(0x0c) == 64U);
   BENCH_CHECK(!rig.write(0x08, 0) && !rig.write(0x08, 101U << 8) && !rig.write(0x08, 1U << 31 | 10U << 8));
-  BENCH_CHECK(!rig.write(0x00, 1) && !rig.write(0x20, 1) && !rig.read(0x58) && !rig.read(0x21) &&
+  BENCH_CHECK(!rig.write(0x00, 1) && !rig.write(0x20, 1) && !rig.read(0x5c) && !rig.read(0x21) &&
               !rig.read(0x10));
   BENCH_CHECK(rig.read(0x08) == (10U << 16 | 10U << 8 | 3U));
 }
@@ -299,8 +299,10 @@ int run(int argc, char** argv) {
   const auto& bytes = totals.bytes;
   for (unsigned d = 0; d < 2; ++d) {
     for (unsigned i = 0; i < 5; ++i) BENCH_CHECK(rig.read(0x20 + 28 * d + 4 * i) == events[d][i]);
-    for (unsigned i = 0; i < 2; ++i)
+    for (unsigned i = 0; i < 2; ++i) {
       BENCH_CHECK(rig.read(0x34 + 28 * d + 4 * i) == static_cast<std::uint32_t>(bytes[d][i]));
+      BENCH_CHECK(rig.read(0x58) == static_cast<std::uint32_t>(bytes[d][i] >> 32));
+    }
     std::printf("  %s: %llu passed (%llu inexact, %llu grown), %llu %s, %llu dropped\n",
                 d ? "to host" : "to wire", static_cast<unsigned long long>(events[d][0]),
                 static_cast<unsigned long long>(events[d][2]), static_cast<unsigned long long>(events[d][3]),

@@ -15,7 +15,7 @@ using Out =
     Sink<std::decay_t<decltype(Model::m_axis_tdata)>, std::decay_t<decltype(Model::m_axis_tkeep)>, CData>;
 
 constexpr std::size_t kBeat = sizeof(std::decay_t<decltype(Model::s_axis_tdata)>);
-constexpr std::uint64_t kLatency = kBeat == 16 ? 10 : kBeat == 8 ? 9 : 11;
+constexpr std::uint64_t kLatency = kBeat == 16 ? 13 : kBeat == 8 ? 12 : 14;
 
 struct Rig {
   explicit Rig(const Args& a)
