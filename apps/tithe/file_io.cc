@@ -149,4 +149,14 @@ Status write_file(const fs::path& path, ByteView bytes) {
   return replace(*end, there ? &old : nullptr, bytes);
 }
 
+Status check_folders(std::span<const std::string> files) {
+  for (const std::string& file : files) {
+    std::error_code none;
+    const fs::path folder = fs::absolute(file, none).parent_path();
+    if (!file.empty() && !fs::is_directory(folder, none))
+      return {Code::kIo, fmt::format("{}: there is no such folder", folder.string())};
+  }
+  return {};
+}
+
 }  // namespace tithe::cli

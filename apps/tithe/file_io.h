@@ -3,6 +3,8 @@
 // Whole files in and out.
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "tithe/byte_view.h"
@@ -24,5 +26,8 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t mo
 // are followed to the file that they name, and its mode is kept. What is neither file nor folder (a device, a pipe) is
 // written into.
 Status write_file(const fs::path& path, ByteView bytes);
+
+// Before long work: kIo where one of these files could not be written, since its folder is not there. Empty: no file.
+Status check_folders(std::span<const std::string> files);
 
 }  // namespace tithe::cli

@@ -176,8 +176,19 @@ Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool
 
 }  // namespace
 
-Status measure_links(Transport& transport, const LinkOptions& options, const std::function<bool()>& meet,
+LinkOptions options_for(double bytes_per_second) {
+  constexpr double kFor = 1, kEach = 0.35, kLeast = 3, kMost = 60;  // seconds, messages
+  constexpr double kSmallest = 1 << 16, kLargest = 1 << 22;
+  LinkOptions options;
+  options.bulk_bytes = static_cast<std::size_t>(std::clamp(kEach * bytes_per_second, kSmallest, kLargest));
+  options.bulk_messages = static_cast<int>(
+      std::clamp(kFor * bytes_per_second / static_cast<double>(options.bulk_bytes), kLeast, kMost));
+  return options;
+}
+
+Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
                      LinkRoom& room, std::span<FoundLink> links, FoundTogether& together) {
+  const std::function<bool()>& meet = meetings.meet;
   const Rank me = transport.rank();
   const int world = transport.world();
   const Status stopped(Code::kCancelled, "another rank failed");
@@ -222,7 +233,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const std
       if (!status.ok()) mine = {.code = static_cast<double>(status.code())};
       link(peer, me) = mine;
     }
-  if (!meet()) return stopped;
+  if (!meetings.share()) return stopped;
   if (world == 1) return {};
   together.turn = median(own_turns);
   // Where either direction failed, neither is used again.

@@ -48,9 +48,19 @@ struct LinkRoom {
   std::vector<std::uint8_t> small, large, in;
 };
 
-// `links`: world x world rows that all ranks share, the sender's number first. `meet`: waits for all ranks, false where
-// one has given up. kCancelled if a rank has given up; what a transport reports is in the rows.
-Status measure_links(Transport& transport, const LinkOptions& options, const std::function<bool()>& meet,
+// Options for links of about so many bytes per second: long enough that a link's bursts do not count, short enough for
+// a slow one, for about a second.
+LinkOptions options_for(double bytes_per_second);
+
+// How ranks wait for each other; false where one has given up.
+struct Meetings {
+  std::function<bool()> meet;
+  std::function<bool()> share;  // the same; afterwards each rank has the rows of all
+};
+
+// `links`: world x world rows, the sender's number first, of which each rank fills those to itself. kCancelled if a rank
+// has given up; what a transport reports is in the rows.
+Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
                      LinkRoom& room, std::span<FoundLink> links, FoundTogether& together);
 
 }  // namespace tithe::bench

@@ -68,8 +68,9 @@ Found measured(std::vector<std::unique_ptr<Transport>> ranks) {
   for (std::size_t r = 0; r < world; ++r)
     threads.emplace_back([&, r] {
       const LinkOptions options{.bulk_bytes = 1 << 16, .bulk_messages = 3, .patience = 0.3};
-      const Status s = measure_links(
-          *ranks[r], options, [&] { return barrier.wait(); }, rooms[r], found.links, found.together[r]);
+      const auto meet = [&] { return barrier.wait(); };
+      const Status s =
+          measure_links(*ranks[r], options, {meet, meet}, rooms[r], found.links, found.together[r]);
       EXPECT_TRUE(s.ok()) << s.what();
     });
   for (std::thread& t : threads) t.join();
@@ -90,6 +91,15 @@ TEST(Links, EachPairIsMeasuredInBothDirections) {
     EXPECT_GT(t.mutual, 0);
     EXPECT_GT(t.turn, 0);
   }
+}
+
+TEST(Links, MessagesAreLongEnoughForARateAndShortEnoughToCome) {
+  EXPECT_EQ(options_for(125e6).bulk_bytes, std::size_t{1} << 22);  // 1 Gbit/s
+  EXPECT_EQ(options_for(125e6).bulk_messages, 29);
+  EXPECT_EQ(options_for(12.5e9).bulk_messages, 60);
+  const LinkOptions slow = options_for(1e5);
+  EXPECT_LT(static_cast<double>(slow.bulk_bytes) / 1e5, 1);
+  EXPECT_EQ(slow.bulk_messages, 3);
 }
 
 TEST(Links, OneRankHasNone) {

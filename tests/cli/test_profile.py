@@ -3,10 +3,13 @@
 
 import datetime
 import json
+import os
 import signal
+import socket
 import subprocess
 import time
 
+import pytest
 from test_simulate import TITHE, told
 
 SMALL = "--most-values 4096 --transport tcp -o p.json"
@@ -62,3 +65,73 @@ def test_one_that_is_stopped_leaves_nothing(tmp_path):
     measuring.send_signal(signal.SIGTERM)
     assert measuring.wait(timeout=300) != 0
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- Ranks that a launcher started, as on several machines
+
+FEW = ["--codec", "onebit", "--most-values", "4096"]
+SECRET = {"TITHE_TOKEN": "5a" * 32}
+
+
+def test_hosts_behind_links_are_measured_by_the_ranks_that_a_launcher_started_there(tmp_path):
+    line = [TITHE, "hosts", "--hosts", "2x2", "--link", "400Mb/s", "--", TITHE, "profile", "--launched", *FEW]
+    line += ["--transport", "tcp:trust=10.77.0.0/16", "-o", "p.json", "--cluster", "c.toml"]
+    done = subprocess.run(
+        line, cwd=tmp_path, env={**os.environ, **SECRET}, capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode and "cannot be had here" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    assert "rank 3 of 4: measured; rank 0 has the file" in done.stdout
+    p = json.loads((tmp_path / "p.json").read_text())
+    assert (p["ranks"], p["hosts"], p["one_machine"]) == (4, "2x2", True)  # so it is, under the hosts
+    rates = {(link["from"], link["to"]): link["bytes_per_s"] for link in p["links"]}
+    assert len(rates) == 12
+    between = [rate for (a, b), rate in rates.items() if a // 2 != b // 2]
+    assert 0 < max(between) < 56e6 < max(rates[0, 1], rates[2, 3])
+    assert set(p["codecs"]) == {"fp32", "onebit"}
+    (setting,) = told("simulate --model hdc --cluster ./c.toml --codec fp32 --strategy hosts", tmp_path)["settings"]
+    assert setting["ranks"] == 4
+    assert setting["step_ms"] > 80  # 4.6 MB by 400 Mbit/s
+
+
+def launched(rank, folder, port, *more):
+    env = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    line = [TITHE, "profile", "--launched", *FEW, "--transport", "tcp", "-o", str(folder / "p.json"), *more]
+    return subprocess.Popen(line, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def a_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+def test_a_launched_rank_that_dies_is_named_and_nothing_written(tmp_path):
+    port = a_port()
+    first, second = (launched(rank, tmp_path, port) for rank in (0, 1))
+    time.sleep(0.5)
+    second.kill()
+    second.wait()
+    _, told_by_first = first.communicate(timeout=120)
+    assert first.returncode == 1
+    assert "rank 1" in told_by_first
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_launched_rank_that_fails_tells_the_others_why(tmp_path):
+    port = a_port()
+    first, second = (launched(rank, tmp_path, port, *(["--port", str(port)])) for rank in (0, 1))
+    assert [p.wait(timeout=120) for p in (first, second)] == [0, 0]
+    first, second = launched(0, tmp_path / "absent", port), launched(1, tmp_path, port)
+    for p in (first, second):
+        assert "absent: there is no such folder" in p.communicate(timeout=30)[1]
+        assert p.returncode == 1
+
+
+def test_ranks_of_a_launcher_do_not_each_start_others(tmp_path):
+    env = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for more, word in (([], "give --launched"), (["--launched", "--link", "1Gb/s"], "of emulated ones")):
+        line = [TITHE, "profile", *more]
+        done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2
+        assert word in done.stderr

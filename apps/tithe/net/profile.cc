@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 
 #include "file_io.h"
@@ -10,11 +12,14 @@
 #include "output.h"
 #include "profile_rank.h"
 #include "rank_processes.h"
+#include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 #include "verb.h"
 
 namespace tithe::cli {
 namespace {
+
+constexpr int kMostProfiled = 64;
 
 std::string leaving(const LongMessages& rule) {
   if (rule.leave == Leaves::kAtOnce) return "at once";
@@ -23,57 +28,19 @@ std::string leaving(const LongMessages& rule) {
                      rule.above);
 }
 
-Result<Report> profile(ProfileArgs& args) {
-  const Result<std::optional<ShapedLink>> link =
-      shaped_link(args.link, false, kSwitchQueueBytes, kCardModes[0], args.delay_ms);
-  if (!link.ok()) return link.status();
-  const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
-  if (!hosts.ok()) return hosts.status();
-  if (!args.hosts.empty() && !link->has_value())
-    return Status(Code::kInvalid,
-                  "--hosts: of emulated hosts: give --link; else all ranks share this machine");
-  bool has_fp32 = args.codecs.empty();
-  for (const std::string& name : args.codecs) {
+// Codecs that exist; fp32 among them: raw values travel so, and every plan is held against it.
+Status complete(std::vector<std::string>& codecs) {
+  bool has_fp32 = codecs.empty();
+  for (const std::string& name : codecs) {
     const Result<Spec> spec = parse_spec(name);
     if (!spec.ok()) return spec.status();
     has_fp32 = has_fp32 || to_string(*spec) == "fp32";
   }
-  // Raw values travel as fp32, and every plan is held against it: a profile without it would serve for nothing.
-  if (!has_fp32) args.codecs.insert(args.codecs.begin(), "fp32");
-  const std::size_t codecs = args.codecs.empty() ? all_codecs().size() : args.codecs.size();
-  TITHE_TRY(process_transport(args.transport, link->has_value()));
-  // Nothing is measured for a file that cannot be written.
-  for (const std::string& file : {args.out, args.cluster}) {
-    if (file.empty() || rank_place()) continue;
-    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-    if (!std::filesystem::is_directory(folder))
-      return Status(Code::kIo, fmt::format("{}: there is no such folder", folder.string()));
-  }
+  if (!has_fp32) codecs.insert(codecs.begin(), "fp32");
+  return {};
+}
 
-  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
-    be_switch(*place, *hosts, **link);
-  if (const auto place = rank_place())
-    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
-      return profile_as_rank(args, *link, place->rank, board, answer);
-    });
-  Result<SyncBoard> board = SyncBoard::create(args.ranks, profile_numbers(args.ranks));
-  if (!board.ok()) return board.status();
-  const RankProgress follower(*board, "codecs", codecs);
-  const Result<std::string> answer = run_ranks(*link, *board);
-  if (!answer.ok()) return answer.status();
-  const Result<sim::Profile> read = sim::parse_profile(*answer, args.out);
-  if (!read.ok()) return read.status();
-  const sim::Profile& p = *read;
-  const std::string file = sim::to_json(p);
-  TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}));
-
-  if (!args.cluster.empty()) {
-    const Result<std::string> text =
-        sim::cluster_text(p, std::filesystem::path(args.cluster).stem().string());
-    if (!text.ok()) return text.status();
-    TITHE_TRY(write_file(args.cluster, {reinterpret_cast<const std::uint8_t*>(text->data()), text->size()}));
-  }
-
+std::string text_of(const sim::Profile& p, const ProfileArgs& args) {
   std::size_t failed = 0;
   double least = 0, most = 0, latency = 0;
   for (const sim::MeasuredLink& l : p.links) {
@@ -85,10 +52,7 @@ Result<Report> profile(ProfileArgs& args) {
     most = std::max(most, l.bytes_per_second);
     latency += l.latency;
   }
-  Report report;
-  report.json = Json::parse(sim::to_json(p));
-  report.json["out"] = args.out;
-  report.text = fmt::format(
+  std::string text = fmt::format(
       "{}: {} ranks at once on {}, {}; spread {:.0f} %\n"
       "step        {:.2f} us; {:.2f} us to begin a bucket\n"
       "message     {:.2f} us to hand over, as much to take, {:.2f} us where the lane slept; "
@@ -109,15 +73,101 @@ Result<Report> profile(ProfileArgs& args) {
       leaving(p.costs.long_messages), p.costs.many_to_one, p.costs.codecs.size(), args.most_values,
       p.assumed.empty() ? "nothing" : fmt::format("{}", fmt::join(p.assumed, ", ")));
   for (const sim::MeasuredLink& l : p.links)
-    if (!l.failed.empty()) report.text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
+    if (!l.failed.empty()) text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
+  return text;
+}
+
+// Writes what rank 0 answered.
+Result<Report> written(const ProfileArgs& args, const std::string& answer) {
+  const Result<sim::Profile> p = sim::parse_profile(answer, args.out);
+  if (!p.ok()) return p.status();
+  const std::string file = sim::to_json(*p);
+  TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}));
+  if (!args.cluster.empty()) {
+    const Result<std::string> text =
+        sim::cluster_text(*p, std::filesystem::path(args.cluster).stem().string());
+    if (!text.ok()) return text.status();
+    TITHE_TRY(write_file(args.cluster, {reinterpret_cast<const std::uint8_t*>(text->data()), text->size()}));
+  }
+  Report report;
+  report.json = Json::parse(file);
+  report.json["out"] = args.out;
+  report.text = text_of(*p, args);
   return report;
+}
+
+// One of the ranks that a launcher has started.
+Result<Report> as_launched(ProfileArgs& args) {
+  if (args.link != "none" || !args.hosts.empty() || args.delay_ms > 0)
+    return Status(Code::kInvalid,
+                  "--launched: on hosts as they are: --link, --hosts and --delay-ms are of emulated ones");
+  Result<Launch> launch = launch_from_environment();
+  if (!launch.ok()) return launch.status();
+  if (launch->world > kMostProfiled)
+    return Status(Code::kInvalid, fmt::format("--launched: {} ranks, at most {}: start one for each host",
+                                              launch->world, kMostProfiled));
+  if (args.port > 0) launch->port = args.port;
+  args.ranks = launch->world;
+  TITHE_TRY(complete(args.codecs));
+  TITHE_TRY(process_transport(args.transport, false));
+  // The others wait for rank 0, and are told if it cannot go on.
+  const std::array files{args.out, args.cluster};
+  const Status able = launch->rank == 0 ? check_folders(files) : Status{};
+  std::string answer;
+  TITHE_TRY(profile_as_launched(args, *launch, able, &answer));
+  if (launch->rank == 0) return written(args, answer);
+  return Report{.text = fmt::format("rank {} of {}: measured; rank 0 has the file\n", launch->rank,
+                                    launch->world),
+                .json = {{"rank", launch->rank}, {"ranks", launch->world}}};
+}
+
+// Ranks that a launcher started and that then each start four of their own were not meant.
+Status not_launched(bool ranks_given) {
+  if (ranks_given) return {};
+  const bool any = std::getenv("RANK") != nullptr || std::getenv("OMPI_COMM_WORLD_RANK") != nullptr ||
+                   std::getenv("PMI_RANK") != nullptr;
+  const Result<Launch> launch = any ? launch_from_environment() : Status(Code::kInvalid, "no launcher");
+  if (!launch.ok() || launch->world == 1) return {};
+  return {Code::kInvalid,
+          fmt::format("a launcher has started this as rank {} of {}: give --launched to measure between these "
+                      "ranks, or --ranks to measure on this machine alone",
+                      launch->rank, launch->world)};
+}
+
+Result<Report> profile(ProfileArgs& args, bool ranks_given) {
+  if (args.launched) return as_launched(args);
+  if (!rank_place()) TITHE_TRY(not_launched(ranks_given));
+  const Result<std::optional<ShapedLink>> link =
+      shaped_link(args.link, false, kSwitchQueueBytes, kCardModes[0], args.delay_ms);
+  if (!link.ok()) return link.status();
+  const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
+  if (!hosts.ok()) return hosts.status();
+  if (!args.hosts.empty() && !link->has_value())
+    return Status(Code::kInvalid,
+                  "--hosts: of emulated hosts: give --link; else all ranks share this machine");
+  TITHE_TRY(complete(args.codecs));
+  TITHE_TRY(process_transport(args.transport, link->has_value()));
+  if (!rank_place()) TITHE_TRY(check_folders(std::array{args.out, args.cluster}));
+
+  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
+    be_switch(*place, *hosts, **link);
+  if (const auto place = rank_place())
+    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
+      return profile_as_rank(args, *link, place->rank, board, answer);
+    });
+  Result<SyncBoard> board = SyncBoard::create(args.ranks, profile_numbers(args.ranks));
+  if (!board.ok()) return board.status();
+  const RankProgress follower(*board, "codecs", args.codecs.empty() ? all_codecs().size() : args.codecs.size());
+  const Result<std::string> answer = run_ranks(*link, *board);
+  if (!answer.ok()) return answer.status();
+  return written(args, *answer);
 }
 
 Run declare(CLI::App& app) {
   auto args = std::make_shared<ProfileArgs>();
-  app.add_option("--ranks", args->ranks, "that measure at once, each a process")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  CLI::Option* ranks = app.add_option("--ranks", args->ranks, "that measure at once, each a process")
+                           ->check(CLI::Range(1, kMostProfiled))
+                           ->capture_default_str();
   app.add_option("--link", args->link,
                  "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
       ->capture_default_str();
@@ -137,7 +187,12 @@ Run declare(CLI::App& app) {
   add_output(app, "-o,--out", args->out, "the file")->capture_default_str();
   add_output(app, "--cluster", args->cluster,
              "also a cluster's file of what was measured, for simulate and plan --cluster; to be edited");
-  return [args] { return profile(*args); };
+  app.add_flag("--launched", args->launched,
+               "this is one of the ranks that torchrun, mpirun or srun has started, on several hosts")
+      ->excludes(ranks);
+  app.add_option("--port", args->port, "where these meet, instead of MASTER_PORT, which torchrun itself holds")
+      ->check(CLI::Range(1, 65535));
+  return [args, ranks] { return profile(*args, ranks->count() > 0); };
 }
 
 }  // namespace

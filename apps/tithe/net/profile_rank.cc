@@ -7,8 +7,11 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <fstream>
+#include <limits>
 #include <thread>
 
+#include "base/rng.h"
 #include "engine/peers/chosen.h"
 #include "engine/program/program.h"
 #include "frame/checksum.h"
@@ -28,8 +31,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using sim::measure_codec, sim::median_seconds, sim::profile_sizes, sim::thread_seconds;
 
+// Of what is assumed: ranks are on processors of several kinds.
+constexpr const char* kLikeRank0 = "codecs, of processors other than rank 0's";
+
 // A rank's findings, which it leaves on the board for rank 0.
 struct Found {
+  double machine, processor;  // which it is, and its kind: hashes
   double step, bucket, post, wake, slice, check_byte, copy_value, byte_cpu;
   bench::FoundTogether together;
   double spread;
@@ -42,23 +49,41 @@ std::string today() {
   return text;
 }
 
+// A double holds so many bits.
+double number_of(std::string_view text) {
+  std::uint64_t hash = 0;
+  for (const char c : text) hash = mix64(hash + static_cast<unsigned char>(c) + 1);
+  return static_cast<double>(hash >> 12);
+}
+
+// The same for all containers and emulated hosts of a machine until it starts again.
+std::string this_boot() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? id : std::string();
+}
+
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
 
 class ProfileRank {
  public:
-  ProfileRank(Rank me, const ProfileArgs& args, SyncBoard& board) : me_(me), args_(args), board_(board) {}
+  ProfileRank(Rank me, const ProfileArgs& args, ProfileBoard& board) : me_(me), args_(args), board_(board) {}
 
   Status run(std::unique_ptr<Transport> transport, std::string* answer) {
     sim::Profile profile;
-    TITHE_TRY(codecs(profile.costs));
     Found& mine = found(me_);
+    mine.machine = number_of(this_boot());
+    mine.processor = number_of(sim::machine_name());
+    profile.hosts = args_.launched ? transport->hosts().text(board_.world()) : args_.hosts;
+    if (!board_.share()) return stopped();
+    TITHE_TRY(codecs(profile.costs));
     alone(mine);
     TITHE_TRY(steps(mine));
     TITHE_TRY(links(*transport));
     if (all_links_work()) TITHE_TRY(rounds(std::move(transport), mine));  // else no session can be opened
     std::sort(spread_.begin(), spread_.end());
     mine.spread = spread_.empty() ? 0 : spread_[spread_.size() / 2];
-    if (!board_.meet()) return stopped();
+    if (!board_.share()) return stopped();
     if (me_ == 0) {
       gather(profile);
       *answer = sim::to_json(profile);
@@ -89,7 +114,7 @@ class ProfileRank {
       Result<sim::CodecCosts> measured = measure_codec(*spec, sizes, spread_);
       if (!measured.ok()) return measured.status();
       costs.codecs[to_string(*spec)] = std::move(*measured);
-      if (me_ == 0) ++board_.rounds_done();
+      if (me_ == 0) board_.codec_done();
     }
     costs_ = &costs;
     return {};
@@ -123,7 +148,7 @@ class ProfileRank {
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = seconds_to_wake();
     static_cast<void>(board_.meet());
-    mine.slice = seconds_of_slice(board_.world());
+    mine.slice = seconds_of_slice(ranks_alike(&Found::machine));
     static_cast<void>(board_.meet());
   }
 
@@ -154,22 +179,34 @@ class ProfileRank {
   // ---- Links, over the transport itself
 
   Status links(Transport& transport) {
-    bench::LinkOptions options;
-    if (args_.link != "none") {
-      // Long enough that a link's bursts do not count, short enough for a slow one: for about a second.
-      const Result<Link> rate = parse_link(args_.link);
-      constexpr double kFor = 1, kLeast = 3, kMost = 60;
-      options.bulk_bytes = std::size_t{1} << 22;
-      options.bulk_messages = static_cast<int>(
-          std::clamp(kFor * rate->bytes_per_second / static_cast<double>(options.bulk_bytes), kLeast, kMost));
-    }
-    return bench::measure_links(
-        transport, options, [&] { return board_.meet(); }, room_, links_found(), found(me_).together);
+    const auto measure = [&](const bench::LinkOptions& options) {
+      return bench::measure_links(transport, options,
+                                  {[&] { return board_.meet(); }, [&] { return board_.share(); }}, room_,
+                                  links_found(), found(me_).together);
+    };
+    if (args_.link != "none") return measure(bench::options_for(parse_link(args_.link)->bytes_per_second));
+    if (!args_.launched || board_.world() == 1) return measure({});
+    // Nobody said how fast these are: short messages tell about how long others may be.
+    bench::LinkOptions quick;
+    quick.bulk_bytes = std::size_t{1} << 18;
+    quick.bulk_messages = 3;
+    TITHE_TRY(measure(quick));
+    if (!all_links_work()) return {};  // what did not get through may still be under way
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const bench::FoundLink& l : links_found())
+      if (l.bytes_per_second > 0) slowest = std::min(slowest, l.bytes_per_second);
+    return measure(bench::options_for(slowest));
   }
   // By sender and receiver.
   std::span<bench::FoundLink> links_found() {
     const auto world = static_cast<std::size_t>(board_.world());
     return {reinterpret_cast<bench::FoundLink*>(&board_.numbers()[world * kFound]), world * world};
+  }
+  // The ranks that have this number as this one has it: those of one machine, or of one kind of processor.
+  int ranks_alike(double Found::*number) {
+    int count = 0;
+    for (Rank r = 0; r < board_.world(); ++r) count += found(r).*number == found(me_).*number ? 1 : 0;
+    return count;
   }
   bool all_links_work() {
     return std::ranges::none_of(links_found(), [](const bench::FoundLink& l) { return l.failed(); });
@@ -254,7 +291,7 @@ class ProfileRank {
     p.cores = static_cast<int>(std::thread::hardware_concurrency());
     p.ranks = world;
     p.lanes = args_.lanes;
-    p.one_machine = true;
+    p.one_machine = ranks_alike(&Found::machine) == world;
     const auto median_of = [&](auto number) {
       std::vector<double> all;
       for (Rank r = 0; r < world; ++r) all.push_back(number(found(r)));
@@ -272,7 +309,7 @@ class ProfileRank {
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
     const sim::Costs usual = sim::assumed_costs();
-    p.hosts = args_.hosts;
+    if (ranks_alike(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);
     long_messages(p);
     const double crowded = median_of([](const Found& f) { return f.together.crowded; });
     p.costs.many_to_one = crowded > 0 ? std::min(1.0, crowded) : 1;  // two hosts: nobody has several senders
@@ -328,7 +365,7 @@ class ProfileRank {
 
   const Rank me_;
   const ProfileArgs& args_;
-  SyncBoard& board_;
+  ProfileBoard& board_;
   const sim::Costs* costs_ = nullptr;
   bench::LinkRoom room_;  // it outlives the transport
   std::vector<double> spread_;
@@ -355,7 +392,27 @@ Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>&
   Result<std::unique_ptr<Transport>> transport =
       open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
   if (!transport.ok()) return transport.status();
-  return ProfileRank(me, args, board).run(std::move(*transport), answer);
+  SharedProfileBoard shared(board);
+  return ProfileRank(me, args, shared).run(std::move(*transport), answer);
+}
+
+Status profile_as_launched(const ProfileArgs& args, const Launch& launch, const Status& able,
+                           std::string* answer) {
+  // Two transports of one kind: what the ranks measure, and what they tell each other meanwhile.
+  Result<std::unique_ptr<Transport>> words = open_transport(args.transport, connect_options(launch));
+  if (!words.ok()) return words.status();
+  DistantProfileBoard board(std::move(*words), profile_numbers(launch.world),
+                            args.codecs.empty() ? all_codecs().size() : args.codecs.size());
+  const Status status = [&]() -> Status {
+    TITHE_TRY(able);
+    if (!board.meet()) return board.failure();
+    Result<std::unique_ptr<Transport>> transport = open_transport(args.transport, connect_options(launch));
+    if (!transport.ok()) return transport.status();
+    return ProfileRank(launch.rank, args, board).run(std::move(*transport), answer);
+  }();
+  if (status.ok()) return {};
+  if (board.failure().ok()) board.fail(status);
+  return board.failure();
 }
 
 }  // namespace tithe::cli

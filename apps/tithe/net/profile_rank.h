@@ -11,6 +11,7 @@
 
 #include "advice/sim/profile.h"
 #include "emulated_hosts.h"
+#include "profile_board.h"
 #include "sync_board.h"
 #include "tithe/session.h"
 
@@ -24,6 +25,8 @@ struct ProfileArgs {
   std::string transport;
   std::string out = "profile.json";
   std::string cluster;              // a file for the same as a cluster; empty: none
+  bool launched = false;            // by a launcher, on hosts of its own: this process is one of the ranks
+  int port = 0;                     // where those meet; 0: at MASTER_PORT
   std::vector<std::string> codecs;  // empty: all
   std::size_t most_values = std::size_t{1} << 23;
   int lanes = 1;
@@ -32,6 +35,9 @@ struct ProfileArgs {
 // `answer`: of rank 0, the costs and links as a profile's JSON.
 Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,
                        SyncBoard& board, std::string* answer);
+// A rank that a launcher has started, perhaps on another machine than the others. `able`: else all are told why not.
+Status profile_as_launched(const ProfileArgs& args, const Launch& launch, const Status& able,
+                           std::string* answer);
 
 // Numbers on the board that the ranks need.
 std::size_t profile_numbers(int ranks);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The board of the ranks of `tithe profile`: numbers that each writes in places of its own, and meetings of all. On one
+// machine it is memory that all share; between machines it is messages to and from rank 0, over a transport of its own,
+// since the one that is measured may fail.
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sync_board.h"
+#include "tithe/connect.h"
+
+namespace tithe::cli {
+
+class ProfileBoard {
+ public:
+  ProfileBoard() = default;
+  virtual ~ProfileBoard() = default;
+  ProfileBoard(const ProfileBoard&) = delete;
+  ProfileBoard& operator=(const ProfileBoard&) = delete;
+
+  virtual int world() const = 0;
+  // Waits for all ranks; false once a rank has failed, and ever after.
+  virtual bool meet() = 0;
+  // The same; afterwards each rank sees what all have written.
+  virtual bool share() = 0;
+  virtual std::span<double> numbers() = 0;  // zeros at first
+  virtual void codec_done() = 0;            // by rank 0, for the line of progress
+};
+
+class SharedProfileBoard : public ProfileBoard {
+ public:
+  explicit SharedProfileBoard(SyncBoard& board) : board_(board) {}
+  int world() const override { return board_.world(); }
+  bool meet() override { return board_.meet(); }
+  bool share() override { return board_.meet(); }
+  std::span<double> numbers() override { return board_.numbers(); }
+  void codec_done() override { ++board_.rounds_done(); }
+
+ private:
+  SyncBoard& board_;
+};
+
+class DistantProfileBoard : public ProfileBoard {
+ public:
+  // `codecs`: of the line of progress.
+  DistantProfileBoard(std::unique_ptr<Transport> transport, std::size_t numbers, std::size_t codecs);
+  ~DistantProfileBoard() override;
+  int world() const override { return transport_->world(); }
+  bool meet() override { return gather(false); }
+  bool share() override { return gather(true); }
+  std::span<double> numbers() override { return numbers_; }
+  void codec_done() override;
+
+  // Tells the others, who find it at their next meeting. The first failure counts.
+  void fail(const Status& why);
+  const Status& failure() const { return failure_; }
+
+ private:
+  bool gather(bool with_numbers);
+  Status collect(bool with_numbers);
+  Status ask(bool with_numbers);
+  Status send(Rank peer, ByteView message);
+  Result<std::size_t> recv(Rank peer);
+  Status wait(OpId op, Rank peer, std::size_t* bytes);
+  std::vector<std::uint8_t> message(bool with_numbers) const;
+  void take(ByteView theirs, std::span<double> into) const;
+
+  std::unique_ptr<Transport> transport_;
+  std::vector<double> numbers_, before_;  // before: as all saw them last
+  std::vector<std::uint8_t> in_;
+  const std::size_t codecs_;
+  std::size_t done_ = 0;
+  OpId last_ = 0;
+  Status failure_;
+};
+
+}  // namespace tithe::cli
