@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
 constexpr std::size_t kMostShown = 100;                    // bytes of a text that is wrong
+constexpr double kMostMs = 1e9;                            // eleven days
 
 struct Asked {
   std::string_view file;
@@ -90,6 +91,17 @@ std::ptrdiff_t line_at(std::string_view text, std::size_t byte) {
                         '\n');
 }
 
+// Where tensor k begins, or the list where its tensors are no objects.
+std::size_t tensor_at(std::string_view text, std::size_t k) {
+  std::size_t at = std::min(text.find("\"tensors\""), text.size());
+  for (std::size_t left = k + 1; left > 0; --left) {
+    const std::size_t next = text.find('{', at + (left == k + 1 ? 0 : 1));
+    if (next == std::string_view::npos) break;
+    at = next;
+  }
+  return at;
+}
+
 Result<ModelList> parse(std::string_view file, std::string_view text, double scale) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto wrong = [&](std::string_view what) {
@@ -103,7 +115,8 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
                     file, line_at(text, at > 0 ? at - 1 : 0)));
   }
   const auto number = [](const nlohmann::json& object, const char* key) {
-    return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0;
+    return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0 &&
+           object[key] <= kMostMs;
   };
   const auto whole = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number_unsigned();
@@ -113,7 +126,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   };
   if (!word(json, "model") || !number(json, "forward_ms") || !json.contains("tensors") ||
       !json["tensors"].is_array() || json["tensors"].empty())
-    return wrong("no list of a model: it needs `model`, `forward_ms` and `tensors` (models/README.md)");
+    return wrong("no list of a model: it needs `model`, `forward_ms` (from 0 to 1e9) and `tensors` (models/README.md)");
   ModelList list{.model = json["model"], .forward_ms = json["forward_ms"], .tensors = {}};
   std::set<std::string> names;
   std::size_t values = 0;
@@ -127,7 +140,10 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
                                 printable(name, kMostShown), what));
     };
     if (!word(t, "name") || !whole(t, "values") || !whole(t, "row") || !number(t, "ready_ms"))
-      return wrong(fmt::format("tensor {}: it needs `name`, `values`, `row` and `ready_ms`", names.size()));
+      return Status(Code::kInvalid,
+                    fmt::format("{}:{}: tensor {}: it needs `name`, `values`, `row` (whole numbers) and "
+                                "`ready_ms` (from 0 to 1e9)",
+                                file, line_at(text, tensor_at(text, names.size())), names.size()));
     ModelTensor tensor{t["name"], t["values"], t["row"], t["ready_ms"]};
     if (tensor.values == 0 || tensor.values > kMostValues || (values += tensor.values) > kMostValues)
       return wrong_tensor(tensor.name, "a model has 1 to 2^40 values per tensor, and in all");

@@ -221,6 +221,45 @@ def test_what_is_wrong_is_refused_with_the_cure(line, words, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(files)
 
 
+TENSOR = '{"name": "%s", "values": %s, "row": 1, "ready_ms": %s}'
+MODEL = '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n%s]}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (MODEL % ",\n".join([TENSOR % ("v", 8, 1), TENSOR.replace("row", "raw") % ("w", 8, 1)]), "m.json:5: tensor 1"),
+        (MODEL % ",\n".join([TENSOR % ("v", 8, 1), TENSOR % ("w", '"8"', 1)]), "m.json:5: tensor 1: it needs"),
+        (MODEL % ",\n".join([TENSOR % ("v", 8, 1), TENSOR % ("w", 8, 1e30)]), "`ready_ms` (from 0 to 1e9)"),
+        (MODEL % "3", "m.json:3: tensor 0"),
+        (MODEL.replace("1,", "1e30,", 1) % TENSOR % ("v", 8, 1), "`forward_ms` (from 0 to 1e9)"),
+        ("import torch\n", "m.json:1: no list of a model"),
+    ],
+)
+def test_what_is_wrong_in_a_model_is_said_with_its_line(text, said, tmp_path):
+    (tmp_path / "m.json").write_text(text)
+    refused("simulate --model ./m.json --link 1Gb/s --ranks 2", 2, said, folder=tmp_path)
+
+
+def test_nothing_is_worked_out_for_a_file_that_cannot_be_written(tmp_path):
+    for line in (
+        "plan --model bert_large --cluster cloud_100g -o absent/p.json",
+        "plan --model bert_large --cluster cloud_100g --html absent/p.html",
+        "simulate --model hdc --cluster office_1g --trace absent/t.json",
+        "simulate --model hdc --cluster office_1g --html absent/p.html",
+    ):
+        refused(line, 1, "absent: there is no such folder", folder=tmp_path)
+
+
+def test_a_folder_is_no_cluster(tmp_path):
+    refused("simulate --model hdc --cluster ./", 1, "./: cannot be read: Is a directory", folder=tmp_path)
+
+
+def test_a_command_that_is_not_there_is_said_and_nothing_else():
+    refused("advise -- no-such-command-anywhere", 2, "no-such-command-anywhere: No such file or directory")
+    assert "interrupted" not in run("advise -- no-such-command-anywhere", ROOT).stderr
+
+
 def test_a_profile_is_measured_and_used(tmp_path):
     line = "profile --ranks 2 --transport tcp --codec fp32 --codec onebit --most-values 20000 -o p.json"
     answer = told(line, tmp_path)

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -62,7 +63,10 @@ class Job {
     int error = pid_ < 0 ? errno : 0;
     if (pid_ > 0) static_cast<void>(!read(failed[0], &error, sizeof error));
     close(failed[0]);
-    if (error != 0) return {Code::kInvalid, fmt::format("{}: {}", args.command[0], std::strerror(error))};
+    if (error != 0) {
+      while (pid_ > 0 && ended() < 0) std::this_thread::sleep_for(1ms);
+      return {Code::kInvalid, fmt::format("{}: {}", args.command[0], std::strerror(error))};
+    }
     return {};
   }
 
@@ -123,6 +127,7 @@ Result<Report> run_advise(const AdviseArgs& args) {
     allowed += (allowed == "auto" ? ":allow=" : "+") + to_string(*one);
   }
   if (const Result<AutoSpec> spec = parse_auto(allowed); !spec.ok()) return spec.status();
+  TITHE_TRY(check_folders(std::array{args.out}));
   const fs::path folder = fs::temp_directory_path() / fmt::format("tithe-advise-{}", getpid());
   std::error_code error;
   fs::create_directory(folder, error);

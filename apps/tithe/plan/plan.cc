@@ -2,6 +2,8 @@
 // tithe plan: what to compress, with what, by whom and in which parts, decided from measured costs.
 #include <fmt/format.h>
 
+#include <array>
+
 #include "advice/planner/why.h"
 #include "advice/planner/windows.h"
 #include "engine/peers/chosen.h"
@@ -214,6 +216,7 @@ Result<Report> run_plan(const PlanArgs& args) {
   TITHE_TRY(check_windows(args.scene));
   if (args.scene.fragments > 1 && (args.why || !args.html.empty()))
     return Status(Code::kInvalid, "--why and --html show one exchange: leave --fragments out");
+  TITHE_TRY(check_folders(std::array{args.out, args.html}));
   const Result<Scene> scene = scene_of(args.scene);
   if (!scene.ok()) return scene.status();
   const Result<planner::Question> question = question_of(args, *scene);

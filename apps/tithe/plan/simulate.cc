@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "codec_options.h"
 #include "file_io.h"
@@ -206,6 +207,7 @@ Result<Report> simulate(const SimulateArgs& args) {
     return Status(Code::kInvalid, "--trace: of one step, not of a --sweep");
   TITHE_TRY(check_windows(args));
   if (!args.png.empty() && !can_png()) return to_png({}).status();
+  TITHE_TRY(check_folders(std::array{args.html, args.png, args.trace}));
   const Result<Scene> scene = scene_of(args);
   if (!scene.ok()) return scene.status();
   const Result<std::vector<Setting>> settings = settings_of(args);

@@ -6,8 +6,10 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -216,6 +218,8 @@ class ClusterReader {
     TITHE_TRY(curve(t, "store", costs.store));
     TITHE_TRY(curve(t, "merge", costs.merge));
     TITHE_TRY(number(t, "typical", costs.typical));
+    if (costs.typical > 1)
+      return at(*t.get("typical"), "typical: a share of the most that a payload may have, at most 1, is needed");
     if (!out_.codecs_.try_emplace(name, std::move(costs)).second)
       return at(t, fmt::format("there are two codecs '{}'", printable(name, 60)));
     return {};
@@ -266,8 +270,8 @@ class ClusterReader {
     if (up.empty()) return {};
     const auto found = numbers_.find(up);
     if (found == numbers_.end())
-      return at(*table, fmt::format("up = '{}': there is no such switch; name it in a [[switch]]",
-                                    printable(up, 60)));
+      return at(*table->get("up"), fmt::format("up = '{}': there is no such switch; name it in a [[switch]]",
+                                               printable(up, 60)));
     out_.switches_[s].up = found->second;
     return {};
   }
@@ -321,8 +325,8 @@ class ClusterReader {
     if (!where.empty()) {
       const auto found = numbers_.find(where);
       if (found == numbers_.end())
-        return at(t, fmt::format("at = '{}': there is no such switch; name it in a [[switch]]",
-                                 printable(where, 60)));
+        return at(*t.get("at"), fmt::format("at = '{}': there is no such switch; name it in a [[switch]]",
+                                            printable(where, 60)));
       k.at = found->second;
     } else if (out_.switches_.size() > 1) {
       return at(t, "`at` is missing: the switch that these hosts are on");
@@ -351,6 +355,8 @@ Result<Cluster> Cluster::read(const std::string& path) {
     if (text.size() > (std::size_t{1} << 20))
       return Status(Code::kInvalid, fmt::format("{}: larger than 1 MiB", path));
   }
+  if (std::ferror(file.get()) != 0)
+    return Status(Code::kIo, fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
   return parse(text, path);
 }
 

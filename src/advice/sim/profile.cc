@@ -38,9 +38,15 @@ Json codec_json(const CodecCosts& c) {
   return json;
 }
 
+// A step of the way to a value of the file.
+struct Step {
+  std::string field;  // empty: an item of a list
+  std::size_t item;
+};
+
 class Reader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  Reader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
 
   Result<Profile> read(const Json& root) {
     TITHE_TRY(object(root, "a profile"));
@@ -50,14 +56,51 @@ class Reader {
                       "(tithe profile)",
                       kFormat));
     Profile p;
-    for (const auto& item : root.items()) TITHE_TRY(field(p, item.key(), item.value()));
+    for (const auto& item : root.items()) {
+      const Within within(path_, item.key());
+      TITHE_TRY(field(p, item.key(), item.value()));
+    }
+    for (std::size_t k = 0; k < p.links.size(); ++k) {
+      const Within list(path_, "links"), one(path_, k);
+      if (p.links[k].from >= p.ranks || p.links[k].to >= p.ranks)
+        return wrong(fmt::format("a link from rank {} to rank {}, of {} ranks", p.links[k].from,
+                                 p.links[k].to, p.ranks));
+    }
     if (p.machine.empty() || p.tithe.empty())
       return wrong("'machine' or 'tithe' is missing: make a new one (tithe profile)");
     return p;
   }
 
  private:
-  Status wrong(std::string_view what) const { return {Code::kInvalid, fmt::format("{}: {}", file_, what)}; }
+  // While it lives, what is wrong is wrong within this field, or this item of a list.
+  class Within {
+   public:
+    Within(std::vector<Step>& path, const std::string& field) : path_(path) { path_.push_back({field, 0}); }
+    Within(std::vector<Step>& path, std::size_t item) : path_(path) { path_.push_back({{}, item}); }
+    ~Within() { path_.pop_back(); }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+
+   private:
+    std::vector<Step>& path_;
+  };
+
+  // The line of what is looked at, as far as its way is found: names in turn, and objects of a list.
+  std::ptrdiff_t line() const {
+    std::size_t at = 0;
+    for (const Step& step : path_) {
+      const std::string sought = step.field.empty() ? "{" : Json(step.field).dump();
+      for (std::size_t left = step.item + 1; left > 0; --left) {
+        const std::size_t next = text_.find(sought, at);
+        if (next == std::string_view::npos) break;
+        at = next + sought.size();
+      }
+    }
+    return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  }
+  Status wrong(std::string_view what) const {
+    return {Code::kInvalid, fmt::format("{}:{}: {}", file_, line(), what)};
+  }
   Status object(const Json& json, std::string_view what) const {
     return json.is_object() ? Status{} : wrong(fmt::format("{} must be an object", what));
   }
@@ -98,7 +141,7 @@ class Reader {
                     printable(name, 100), where));
   }
 
-  Status field(Profile& p, const std::string& name, const Json& json) const {
+  Status field(Profile& p, const std::string& name, const Json& json) {
     if (name == "profile") return {};
     if (name == "tithe") return text(name, json, p.tithe);
     if (name == "machine") return text(name, json, p.machine);
@@ -120,8 +163,10 @@ class Reader {
     if (name == "costs") return costs(p.costs, json);
     if (name == "codecs") {
       TITHE_TRY(object(json, "'codecs'"));
-      for (const auto& item : json.items())
+      for (const auto& item : json.items()) {
+        const Within within(path_, item.key());
         TITHE_TRY(codec(p.costs.codecs[item.key()], item.key(), item.value()));
+      }
       return {};
     }
     if (name == "assumed") {
@@ -132,6 +177,7 @@ class Reader {
     if (name == "links") {
       if (!json.is_array()) return wrong("'links' must be a list");
       for (const Json& one : json) {
+        const Within within(path_, p.links.size());
         TITHE_TRY(object(one, "a link"));
         p.links.emplace_back();
         for (const auto& item : one.items()) TITHE_TRY(link(p.links.back(), item.key(), item.value()));
@@ -140,9 +186,10 @@ class Reader {
     }
     return unknown(name, "a profile");
   }
-  Status costs(Costs& into, const Json& json) const {
+  Status costs(Costs& into, const Json& json) {
     TITHE_TRY(object(json, "'costs'"));
     for (const auto& item : json.items()) {
+      const Within within(path_, item.key());
       if (item.key() == "eager_bytes") {
         int bytes = 0;
         TITHE_TRY(whole(item.key(), item.value(), bytes));
@@ -172,9 +219,10 @@ class Reader {
     }
     return {};
   }
-  Status codec(CodecCosts& into, const std::string& name, const Json& json, bool first = true) const {
+  Status codec(CodecCosts& into, const std::string& name, const Json& json, bool first = true) {
     TITHE_TRY(object(json, fmt::format("codec '{}'", printable(name, 100))));
     for (const auto& item : json.items()) {
+      const Within within(path_, item.key());
       if (item.key() == "encode")
         TITHE_TRY(curve("encode", item.value(), into.encode));
       else if (item.key() == "store")
@@ -182,7 +230,7 @@ class Reader {
       else if (item.key() == "merge")
         TITHE_TRY(curve("merge", item.value(), into.merge));
       else if (item.key() == "typical")
-        TITHE_TRY(number("typical", item.value(), into.typical));
+        TITHE_TRY(typical(item.value(), into.typical));
       else if (item.key() == "later_phases" && first)
         TITHE_TRY(later(into, name, item.value()));
       else
@@ -190,10 +238,15 @@ class Reader {
     }
     return {};
   }
-  Status later(CodecCosts& into, const std::string& name, const Json& json) const {
+  Status typical(const Json& json, double& into) const {
+    TITHE_TRY(number("typical", json, into));
+    return into <= 1 ? Status{} : wrong("'typical' must be a share of the most that a payload may have");
+  }
+  Status later(CodecCosts& into, const std::string& name, const Json& json) {
     if (!json.is_array() || json.size() > kMostPhases)
       return wrong(fmt::format("'later_phases' must be a list of at most {} phases", kMostPhases));
     for (const Json& phase : json) {
+      const Within within(path_, into.later.size());
       CodecCosts one;
       TITHE_TRY(codec(one, name, phase, false));
       into.later.push_back(std::move(one));
@@ -210,6 +263,8 @@ class Reader {
   }
 
   const std::string& file_;
+  const std::string_view text_;
+  std::vector<Step> path_;
 };
 
 }  // namespace
@@ -246,7 +301,7 @@ std::string to_json(const Profile& p) {
 
 Result<Profile> parse_profile(std::string_view json, const std::string& file) {
   try {
-    return Reader(file).read(Json::parse(json.begin(), json.end()));
+    return Reader(file, json).read(Json::parse(json.begin(), json.end()));
   } catch (const Json::exception& e) {
     const std::string_view what = e.what();
     return Status(Code::kInvalid,

@@ -97,6 +97,31 @@ TEST(Profile, WhatIsNoProfileIsRefusedWithTheField) {
   EXPECT_NE(said(good, "\"eager_bytes\"\n", "7\n").find("'assumed'"), std::string::npos);
 }
 
+TEST(Profile, WhatIsWrongIsSaidWithItsLine) {
+  const auto expect_line = [](std::string_view from, std::string_view to, std::string_view at) {
+    std::string text = to_json(some());
+    const std::size_t found = text.find(from, text.find(at));
+    ASSERT_NE(found, std::string::npos) << from;
+    text.replace(found, from.size(), to);
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(found), '\n');
+    const std::string said = parse_profile(text, "p.json").status().what();
+    EXPECT_EQ(said.rfind("p.json:" + std::to_string(line) + ":", 0), 0U) << said << ", line " << line;
+  };
+  expect_line("\"ranks\": 3", "\"ranks\": 3.5", "\"ranks\"");
+  expect_line("\"step_s\": 1.25e-06", "\"step_s\": -1", "\"step_s\"");
+  expect_line("\"typical\": 0.93", "\"typical\": 1.5", "\"codecs\"");
+  expect_line("\"typical\": 0.5", "\"typical\": 1.5", "\"later_phases\"");
+  expect_line("\"store\": [", "\"stor\": [", "\"later_phases\"");
+  expect_line("\"latency_s\": 0.0", "\"latency_s\": \"x\"", "\"to\": 2");  // the second link
+}
+
+TEST(Profile, LinksAreBetweenItsRanks) {
+  Profile p = some();
+  p.links.push_back({.from = 1, .to = 3, .latency = 30e-6, .bytes_per_second = 1e8});
+  EXPECT_NE(parse_profile(to_json(p), "p.json").status().what().find("from rank 1 to rank 3, of 3 ranks"),
+            std::string::npos);
+}
+
 TEST(Profile, EachPhaseHasItsOwnCosts) {
   const Result<Profile> read = parse_profile(to_json(some()), "p.json");
   ASSERT_TRUE(read.ok());
