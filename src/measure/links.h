@@ -58,8 +58,8 @@ struct Meetings {
   std::function<bool()> share;  // the same; afterwards each rank has the rows of all
 };
 
-// `links`: world x world rows, the sender's number first, of which each rank fills those to itself. kCancelled if a rank
-// has given up; what a transport reports is in the rows.
+// `links`: world x world rows, the sender's number first, of which each rank fills those to itself. kCancelled if a
+// rank has given up; what a transport reports is in the rows.
 Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
                      LinkRoom& room, std::span<FoundLink> links, FoundTogether& together);
 

@@ -126,7 +126,9 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   };
   if (!word(json, "model") || !number(json, "forward_ms") || !json.contains("tensors") ||
       !json["tensors"].is_array() || json["tensors"].empty())
-    return wrong("no list of a model: it needs `model`, `forward_ms` (from 0 to 1e9) and `tensors` (models/README.md)");
+    return wrong(
+        "no list of a model: it needs `model`, `forward_ms` (from 0 to 1e9) and `tensors` "
+        "(models/README.md)");
   ModelList list{.model = json["model"], .forward_ms = json["forward_ms"], .tensors = {}};
   std::set<std::string> names;
   std::size_t values = 0;

@@ -116,9 +116,9 @@ Result<Report> as_launched(ProfileArgs& args) {
   std::string answer;
   TITHE_TRY(profile_as_launched(args, *launch, able, &answer));
   if (launch->rank == 0) return written(args, answer);
-  return Report{.text = fmt::format("rank {} of {}: measured; rank 0 has the file\n", launch->rank,
-                                    launch->world),
-                .json = {{"rank", launch->rank}, {"ranks", launch->world}}};
+  return Report{
+      .text = fmt::format("rank {} of {}: measured; rank 0 has the file\n", launch->rank, launch->world),
+      .json = {{"rank", launch->rank}, {"ranks", launch->world}}};
 }
 
 // Ranks that a launcher started and that then each start four of their own were not meant.
@@ -128,10 +128,11 @@ Status not_launched(bool ranks_given) {
                    std::getenv("PMI_RANK") != nullptr;
   const Result<Launch> launch = any ? launch_from_environment() : Status(Code::kInvalid, "no launcher");
   if (!launch.ok() || launch->world == 1) return {};
-  return {Code::kInvalid,
-          fmt::format("a launcher has started this as rank {} of {}: give --launched to measure between these "
-                      "ranks, or --ranks to measure on this machine alone",
-                      launch->rank, launch->world)};
+  return {
+      Code::kInvalid,
+      fmt::format("a launcher has started this as rank {} of {}: give --launched to measure between these "
+                  "ranks, or --ranks to measure on this machine alone",
+                  launch->rank, launch->world)};
 }
 
 Result<Report> profile(ProfileArgs& args, bool ranks_given) {
@@ -157,7 +158,8 @@ Result<Report> profile(ProfileArgs& args, bool ranks_given) {
     });
   Result<SyncBoard> board = SyncBoard::create(args.ranks, profile_numbers(args.ranks));
   if (!board.ok()) return board.status();
-  const RankProgress follower(*board, "codecs", args.codecs.empty() ? all_codecs().size() : args.codecs.size());
+  const RankProgress follower(*board, "codecs",
+                              args.codecs.empty() ? all_codecs().size() : args.codecs.size());
   const Result<std::string> answer = run_ranks(*link, *board);
   if (!answer.ok()) return answer.status();
   return written(args, *answer);
@@ -190,7 +192,8 @@ Run declare(CLI::App& app) {
   app.add_flag("--launched", args->launched,
                "this is one of the ranks that torchrun, mpirun or srun has started, on several hosts")
       ->excludes(ranks);
-  app.add_option("--port", args->port, "where these meet, instead of MASTER_PORT, which torchrun itself holds")
+  app.add_option("--port", args->port,
+                 "where these meet, instead of MASTER_PORT, which torchrun itself holds")
       ->check(CLI::Range(1, 65535));
   return [args, ranks] { return profile(*args, ranks->count() > 0); };
 }

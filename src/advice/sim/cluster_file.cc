@@ -219,7 +219,8 @@ class ClusterReader {
     TITHE_TRY(curve(t, "merge", costs.merge));
     TITHE_TRY(number(t, "typical", costs.typical));
     if (costs.typical > 1)
-      return at(*t.get("typical"), "typical: a share of the most that a payload may have, at most 1, is needed");
+      return at(*t.get("typical"),
+                "typical: a share of the most that a payload may have, at most 1, is needed");
     if (!out_.codecs_.try_emplace(name, std::move(costs)).second)
       return at(t, fmt::format("there are two codecs '{}'", printable(name, 60)));
     return {};

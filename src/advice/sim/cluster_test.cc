@@ -110,9 +110,10 @@ INSTANTIATE_TEST_SUITE_P(
               "ranks: at most"},
         Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nrank = 2", "'rank' is not known here"},
         Wrong{"[[hosts]]\nrate = \"1Gb/s\"\nat = \"x\"", "my.toml:3: at = 'x': there is no such switch"},
-        Wrong{"[[hosts]]\nrate = \"1Gb/s\"\n[[codec]]\nname = \"fp32\"\nencode = [[1, \"1us\"]]\nstore = [[1, "
-              "\"1us\"]]\nmerge = [[1, \"1us\"]]\ntypical = 1.5",
-              "my.toml:8: typical: a share"},
+        Wrong{
+            "[[hosts]]\nrate = \"1Gb/s\"\n[[codec]]\nname = \"fp32\"\nencode = [[1, \"1us\"]]\nstore = [[1, "
+            "\"1us\"]]\nmerge = [[1, \"1us\"]]\ntypical = 1.5",
+            "my.toml:8: typical: a share"},
         Wrong{"[hosts]\nrate = \"1Gb/s\"", "write [[hosts]]"},
         Wrong{"[[switch]]\nname = \"a\"\nup = \"b\"\nrate = \"1Gb/s\"",
               "my.toml:3: up = 'b': there is no such switch"},
