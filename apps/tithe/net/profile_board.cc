@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -75,7 +76,7 @@ void DistantProfileBoard::take(ByteView theirs, std::span<double> into) const {
   for (std::size_t k = 0; k < n; ++k) {
     double number = 0;
     std::memcpy(&number, &theirs[kHead + k * sizeof(double)], sizeof number);
-    if (std::memcmp(&number, &before_[k], sizeof number) != 0) into[k] = number;
+    if (std::bit_cast<std::uint64_t>(number) != std::bit_cast<std::uint64_t>(before_[k])) into[k] = number;
   }
 }
 
