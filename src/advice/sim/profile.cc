@@ -180,7 +180,10 @@ class Reader {
         const Within within(path_, p.links.size());
         TITHE_TRY(object(one, "a link"));
         p.links.emplace_back();
-        for (const auto& item : one.items()) TITHE_TRY(link(p.links.back(), item.key(), item.value()));
+        for (const auto& item : one.items()) {
+          const Within field(path_, item.key());
+          TITHE_TRY(link(p.links.back(), item.key(), item.value()));
+        }
       }
       return {};
     }
