@@ -89,7 +89,7 @@ def _accelerate(rank, world, folder):
 
 
 def test_accelerate_shards_inside_hosts_and_resumes_bit_for_bit(tmp_path):
-    ends = run_ranks(4, _accelerate, str(tmp_path))
+    ends = run_ranks(4, _accelerate, str(tmp_path), timeout=400)
     for rank, told in enumerate(ends):
         assert told["resumed"] == told["whole"] == ends[rank ^ 2]["whole"]
         assert told["whole", "rounds"] == 8
@@ -157,7 +157,7 @@ def _lightning(rank, world, folder):
 
 def test_lightning_shards_inside_hosts_and_resumes_bit_for_bit(tmp_path):
     pytest.importorskip("lightning")
-    ends = run_ranks(4, _lightning, str(tmp_path))
+    ends = run_ranks(4, _lightning, str(tmp_path), timeout=400)
     for rank, told in enumerate(ends):
         assert told["resumed"] == told["whole"] == ends[rank ^ 2]["whole"] != told["half"]
         assert told["whole", "rounds"] == 8
