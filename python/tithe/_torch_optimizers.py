@@ -32,8 +32,8 @@ def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
         return []
     out = []
     for each in given if isinstance(given, list | tuple) else [given]:
-        while not isinstance(each, torch.optim.Optimizer) and hasattr(each, "optimizer"):
-            each = each.optimizer
+        while isinstance(inner := getattr(each, "optimizer", None), torch.optim.Optimizer):
+            each = inner
         if not isinstance(each, torch.optim.Optimizer):
             raise ValueError(f"optimizer= takes a torch.optim.Optimizer or a list of them, not {type(each).__name__}")
         out.append(each)

@@ -19,7 +19,7 @@ from tithe._torch_checks import scale_of, usable_timeout
 from tithe._torch_keys import by_name
 from tithe._torch_optimizers import optimizers_of, suitable
 from tithe._torch_parts import PartState
-from tithe._torch_sharded_groups import Group, groups_of, over_replicas, shard_text
+from tithe._torch_sharded_groups import Group, check_version, groups_of, over_replicas, shard_text
 from tithe._torch_shards import Shards
 from tithe._torch_state import State
 from tithe._torch_trace import Backward
@@ -153,6 +153,7 @@ def attach_sharded(
     options: dict[str, Any],
 ) -> State:
     """The State of an FSDP2 model, attached and open. Collective over the ranks that hold the same shard."""
+    check_version()
     patience = usable_timeout(options)
     known = over_replicas(module, replicas)
 

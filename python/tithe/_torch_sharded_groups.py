@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tithe uses of PyTorch's FSDP2 that is not public: parameter groups, their meshes, their place for an all-reduce.
 
-Read in torch 2.13; a torch that lacks any of it, or keeps it elsewhere, is refused by name before anything is changed.
+Read in torch 2.13: another torch is refused before anything is changed, since it may keep the same names for something
+else.
 """
 
 import copy
@@ -26,6 +27,15 @@ def is_sharded(model: Any) -> bool:
     """Whether fully_shard() or replicate() made the model, or a part of it."""
     kind = getattr(getattr(dist, "fsdp", None), "FSDPModule", None)
     return kind is not None and isinstance(model, torch.nn.Module) and any(isinstance(m, kind) for m in model.modules())
+
+
+def check_version() -> None:
+    """ValueError where this torch is none that was read."""
+    if not torch.__version__.startswith(f"{_READ_IN}."):
+        raise ValueError(
+            f"torch {torch.__version__}: attach() finds gradients of fully_shard() where torch {_READ_IN} keeps them. "
+            f"That place is private and changes: use torch {_READ_IN}, or DistributedDataParallel"
+        )
 
 
 def _private(thing: Any, names: Sequence[str]) -> Any:

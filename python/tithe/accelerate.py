@@ -10,6 +10,9 @@
 `accelerator.load_state(folder)` takes them back: call it before the first step. With mixed_precision="fp16" the loss
 scale is taken from the accelerator's scaler.
 
+A model that FSDP2 shards inside hosts and replicates between them (ParallelismConfig(dp_replicate_size=...,
+dp_shard_size=...)) is taken likewise (docs/python.md, Sharded models).
+
 Where rank 0 alone may write, say per_rank=False: the states of all ranks are gathered and saved by
 `accelerator.register_for_checkpointing`, 4 bytes per parameter and rank. Registering the State itself would save
 rank 0's alone, which no other rank can continue from.
@@ -64,7 +67,8 @@ def attach(
     mine = _core_of(model)
 
     def file(models: list[torch.nn.Module], folder: str) -> Path:
-        place = next(i for i, other in enumerate(models) if _core_of(other) is mine)
+        # Of sharded models load_state() tells nothing.
+        place = next(i for i, other in enumerate(models or accelerator._models) if _core_of(other) is mine)
         return Path(folder) / f"tithe_{place}_rank_{dist.get_rank()}.pt"
 
     def save(models: list[torch.nn.Module], weights: list[Any], folder: str) -> None:

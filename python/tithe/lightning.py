@@ -11,6 +11,9 @@ devices it trains as if there were none, in silence.
 Checkpoints carry the residuals of all ranks, gathered on rank 0, which writes them: 4 bytes per parameter and rank.
 `Trainer.fit(ckpt_path=...)` takes them back and continues bit-identically. With 16-bit mixed precision the loss scale
 is taken from the Trainer's scaler.
+
+Models that configure_model() shards inside hosts and replicates between them (fully_shard over both dimensions of
+self.device_mesh) are taken with ModelParallelStrategy; ranks' residuals are then in its distributed checkpoint.
 """
 
 import logging
@@ -18,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 try:
+    import torch.distributed.checkpoint as dcp
     from torch.nn.parallel import DistributedDataParallel
 except ModuleNotFoundError as error:
     from tithe._missing import no_torch
@@ -28,6 +32,8 @@ from tithe import _core
 from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
 from tithe._torch_keys import other_values
+from tithe._torch_parts import PartState
+from tithe._torch_sharded_groups import is_sharded
 from tithe.torch import State, attach
 
 try:
@@ -44,15 +50,16 @@ _log = logging.getLogger(__name__)
 
 _DEFAULT = _core.Options()
 _KEY = "tithe"  # in a checkpoint
+_SHARDED = "with the weights"  # there, where it says no more
 
 
 class TitheCallback(Callback):
-    """Makes a Trainer with a DDP strategy synchronise its gradients through tithe.
+    """Makes a Trainer with a DDP strategy, or one of sharded models with replicas, synchronise through tithe.
 
     codec, strategy, options: as tithe.torch.attach() takes them.
     checkpoints: whether checkpoints carry what was not sent yet. Without it that is lost on resume.
-    With a single process there is nothing to synchronise, and nothing is done. ValueError for strategies that are not
-    DDP, when training begins.
+    With a single process there is nothing to synchronise, and nothing is done. ValueError for other strategies when
+    training begins.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class TitheCallback(Callback):
         self._checkpoints = checkpoints
         self._loaded: Mapping[str, Any] | None = None
         self._state: State | None = None
+        self._runs = False  # whether it is that of the fit that runs
 
     @property
     def state(self) -> State:
@@ -81,28 +89,33 @@ class TitheCallback(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         model = trainer.strategy.model
-        if not isinstance(model, DistributedDataParallel):
+        sharded = is_sharded(model)
+        if not isinstance(model, DistributedDataParallel) and not sharded:
             if trainer.world_size == 1:
                 _log.info("one process: there is nothing to synchronise, tithe does nothing")
                 return
             raise ValueError(
-                f"tithe works with DDP, not with {type(trainer.strategy).__name__}: Trainer(strategy='ddp')"
+                f"tithe works with DDP, not with {type(trainer.strategy).__name__}: Trainer(strategy='ddp'); or with "
+                "ModelParallelStrategy, where configure_model() calls fully_shard(..., mesh=self.device_mesh)"
             )
         settings = dict(self._settings)
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             settings.setdefault("loss_scale", scaler.get_scale)
         earlier, self._state = self._state, attach(model, **settings)
+        self._runs = True
         if self._loaded is not None:
-            self._state.load_state_dict(self._loaded)
-            self._loaded = None
-        elif earlier is not None:
+            self._take(trainer)
+        elif earlier is not None and not sharded:
             self._go_on(earlier, model)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if self._state is None or not self._checkpoints:
             return
         try:
+            if isinstance(self._state, PartState):
+                self._save_parts(trainer, checkpoint)
+                return
             checkpoint[_KEY] = self._state.gathered_state_dict()
         except _core.Error as failed:
             # The checkpoint of a job that fails is worth more than what was not sent yet.
@@ -114,6 +127,8 @@ class TitheCallback(Callback):
         self._loaded = checkpoint.get(_KEY)
         if self._loaded is None and not is_lossless(self._settings["codec"], self._settings.get("choices")):
             _log.warning("the checkpoint was saved without tithe's state: training goes on with nothing unsent")
+        if self._loaded is not None and self._runs:  # with strategies that load once all is set up
+            self._take(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._close()
@@ -123,7 +138,28 @@ class TitheCallback(Callback):
 
     # ---- inside
 
+    def _take(self, trainer: Any) -> None:
+        loaded, self._loaded = self._loaded, None
+        if _SHARDED in loaded:
+            saved = {"state_dict": {_KEY: self._state.state_dict()}}
+            dcp.load(saved, checkpoint_id=trainer.ckpt_path)
+            self._state.load_state_dict(saved["state_dict"][_KEY])
+        else:
+            self._state.load_state_dict(loaded)
+
+    def _save_parts(self, trainer: Any, checkpoint: dict[str, Any]) -> None:
+        """Each rank its own, beside the weights, which Lightning gives to torch.distributed.checkpoint."""
+        if getattr(trainer.strategy, "_save_distributed_checkpoint", False):
+            checkpoint["state_dict"][_KEY] = self._state.state_dict()
+            checkpoint[_KEY] = {_SHARDED: True}
+        else:
+            _log.warning(
+                "this checkpoint is saved without what tithe has not sent yet: ranks have different parts of it, and "
+                "ModelParallelStrategy(save_distributed_checkpoint=True) has room for all of them"
+            )
+
     def _close(self) -> None:
+        self._runs = False
         if self._state is not None:
             self._state.close()  # its state_dict() and stats() can still be had
 
@@ -136,4 +172,4 @@ class TitheCallback(Callback):
             _log.info("this fit trains another model, or from other values: it begins with nothing unsent")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_state": None}
+        return {**self.__dict__, "_state": None, "_runs": False}

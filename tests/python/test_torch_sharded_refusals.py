@@ -46,6 +46,9 @@ def refusals(rank, world):
     own, _torch_sharded_groups._GROUP = _torch_sharded_groups._GROUP, ("fsdp_parameters",)
     texts["another torch"] = text_of(network)
     _torch_sharded_groups._GROUP = own
+    read, _torch_sharded_groups._READ_IN = _torch_sharded_groups._READ_IN, "2.12"
+    texts["a later torch"] = text_of(network)
+    _torch_sharded_groups._READ_IN = read
     train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))  # as it was
     return texts
 
@@ -63,6 +66,7 @@ def test_models_that_cannot_be_averaged_are_refused_with_the_cure():
             "double": "float64 are not supported: '3.weight'",
             "option": "did you mean 'min_values'",
             "meta": "model.to_empty(...)",
+            "a later torch": f"torch {torch.__version__}: attach() finds gradients of fully_shard() where torch 2.12",
             "another torch": f"torch {torch.__version__} has no FSDPParamGroup.fsdp_parameters",
         }.items():
             assert text in texts[name], (name, texts[name])

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HSDP by the settings of Accelerate and Lightning: sharded in pairs, replicated twice, on four ranks."""
+
+import importlib
+import os
+import warnings
+
+import pytest
+from processes import run_ranks
+
+CODEC = {"codec": "topk:ratio=0.05", "min_values": 0, "timeout": 30.0}
+
+
+def _net():
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+
+
+def _bits(model):
+    return [p.to_local().detach().numpy().tobytes() for p in model.parameters()]
+
+
+# ---- Accelerate
+
+
+def _prepared(rank, world):
+    """Accelerate shards models on accelerators alone: here it is told that its device is one, and no more."""
+    import torch
+    from accelerate import Accelerator
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.state import AcceleratorState, DistributedType, PartialState
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT="1", ACCELERATE_USE_CPU="true",
+    )  # fmt: skip
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState(cpu=True)
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    accelerator = Accelerator(
+        fsdp_plugin=FullyShardedDataParallelPlugin(
+            fsdp_version=2,
+            auto_wrap_policy="size_based_wrap",
+            min_num_params=100,
+            cpu_ram_efficient_loading=False,
+            state_dict_type="SHARDED_STATE_DICT",
+        ),
+        parallelism_config=ParallelismConfig(dp_replicate_size=2, dp_shard_size=2),
+    )
+    model = _net()
+    return accelerator, *accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5))
+
+
+def _accelerate_steps(accelerator, model, optimizer, steps):
+    import torch
+
+    for step in steps:
+        draws = torch.Generator().manual_seed(100 * step + accelerator.process_index)
+        inputs, targets = torch.randn(8, 16, generator=draws), torch.randint(4, (8,), generator=draws)
+        optimizer.zero_grad()
+        accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+    return _bits(model)
+
+
+def _accelerate(rank, world, folder):
+    import tithe.accelerate
+    from tithe._torch_velocities import Velocities
+
+    told = {}
+    for part in ("whole", "resumed"):
+        accelerator, model, optimizer = _prepared(rank, world)
+        state = tithe.accelerate.attach(accelerator, model, optimizer=optimizer, **CODEC)
+        assert [type(tie) for tie in state._ties.all] == [Velocities]  # the optimizer inside Accelerate's
+        if part == "whole":
+            _accelerate_steps(accelerator, model, optimizer, range(4))
+            accelerator.save_state(folder)
+        else:
+            accelerator.load_state(folder)
+        told[part] = _accelerate_steps(accelerator, model, optimizer, range(4, 8))
+        told[part, "rounds"] = state.stats()["rounds"]
+        state.close()
+        accelerator.free_memory()
+    told["files"] = sorted(name for name in os.listdir(folder) if "tithe" in name)
+    return told
+
+
+def test_accelerate_shards_inside_hosts_and_resumes_bit_for_bit(tmp_path):
+    ends = run_ranks(4, _accelerate, str(tmp_path), timeout=400)
+    for rank, told in enumerate(ends):
+        assert told["resumed"] == told["whole"] == ends[rank ^ 2]["whole"]
+        assert told["whole", "rounds"] == 8
+        assert told["files"] == [f"tithe_0_rank_{r}.pt" for r in range(4)]
+
+
+# ---- Lightning
+
+
+def _module(L):
+    import torch
+    from torch.distributed.fsdp import fully_shard
+
+    class Module(L.LightningModule):
+        def configure_model(self):
+            if hasattr(self, "net"):
+                return
+            self.net = _net()
+            for layer in (self.net[0], self.net[2], self.net):
+                fully_shard(layer, mesh=self.device_mesh)
+
+        def training_step(self, batch, index):
+            return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        def train_dataloader(self):
+            draws = torch.Generator().manual_seed(self.global_rank)  # each rank's own, also inside a host
+            inputs, targets = torch.randn(32, 16, generator=draws), torch.randint(4, (32,), generator=draws)
+            return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=8)
+
+    return Module()
+
+
+def _fit(L, module, epochs, folder, callback, ckpt_path=None):
+    from lightning.pytorch.strategies import ModelParallelStrategy
+
+    trainer = L.Trainer(
+        accelerator="cpu", devices=4, strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=2),
+        use_distributed_sampler=False, max_epochs=epochs, callbacks=callback, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(module, ckpt_path=ckpt_path)
+    return trainer
+
+
+def _lightning(rank, world, folder):
+    os.environ.update(LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    warnings.simplefilter("ignore")
+    import lightning as L
+
+    tithe_lightning = importlib.import_module("tithe.lightning")
+    told = {}
+    for part, epochs in (("whole", 2), ("half", 1), ("resumed", 2)):
+        module, callback = _module(L), tithe_lightning.TitheCallback(**CODEC)
+        path = f"{folder}/half.ckpt" if part == "resumed" else None
+        trainer = _fit(L, module, epochs, folder, callback, path)
+        told[part] = _bits(module)
+        told[part, "rounds"] = callback.state.stats()["rounds"]
+        if part == "half":
+            trainer.save_checkpoint(f"{folder}/half.ckpt")
+    return told
+
+
+def test_lightning_shards_inside_hosts_and_resumes_bit_for_bit(tmp_path):
+    pytest.importorskip("lightning")
+    ends = run_ranks(4, _lightning, str(tmp_path), timeout=400)
+    for rank, told in enumerate(ends):
+        assert told["resumed"] == told["whole"] == ends[rank ^ 2]["whole"] != told["half"]
+        assert told["whole", "rounds"] == 8
