@@ -9,7 +9,7 @@ from tithe._exchange import error
 from tithe._torch_checks import some
 
 _NOW = (
-    "The session is over: state_dict() gives the state of the last step that counted. Go on from a checkpoint, in as "
+    "The session is over: state_dict() gives the state of the last step that counted. Restart from a checkpoint, in as "
     "many ranks as there are (docs/elastic.md)"
 )
 
