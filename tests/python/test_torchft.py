@@ -91,7 +91,8 @@ def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
         assert process.wait(timeout=180) == 0, process.said()[-3000:]
     ends = [json.loads(process.said().splitlines()[-1]) for process in replicas]
     assert len({end["weights"] for end in ends}) == 1, ends
-    assert ends[0]["rounds_undone"] > 0 < ends[0]["ranks_lost"], ends
+    # A replica that missed a quorum counts anew.
+    assert any(end["rounds_undone"] for end in ends) and any(end["ranks_lost"] for end in ends), ends
 
     # The ledger of every step that counted: gradients + residuals before = sum + residuals after.
     dumps = {}
